@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from orbit_lsp.queue import result_text
@@ -18,6 +17,7 @@ from orbit_lsp.queue.request import Refused, Request
 from orbit_lsp.runs import summary
 from orbit_lsp.views import sweep_tables
 from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
 
 _TYPES = {"execute": "run", "compile_only": "compile"}
 _FIELD = re.compile(r"[ \t]*(?://|#)[ \t]*(Hardware|Backend|Timestamp|Type)[ \t]*:[ \t]*(.*)", re.IGNORECASE)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import anyio
@@ -29,6 +28,7 @@ from orbit_lsp.queue.job_store import Job, Result, StoreError
 from orbit_lsp.queue.request import Refused, Request
 from orbit_lsp.state import units
 from orbit_remote.common import limits, regular_files
+from orbit_remote.common.lazy_dataclass import dataclass
 
 _LINES = 70
 _WAIT_S = 50.0

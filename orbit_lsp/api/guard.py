@@ -9,11 +9,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orbit_lsp.api import page
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.limits import BODIES, BODY
 
 _BODY_S = 60.0

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -18,6 +17,7 @@ from orbit_lsp.api import tensors
 from orbit_lsp.kernels import Kernel, Language
 from orbit_lsp.queue.request import Refused
 from orbit_lsp.queue.slot_engine import PACKED
+from orbit_remote.common.lazy_dataclass import dataclass
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _WORD = re.compile(r"[\w.+-]*")

@@ -9,7 +9,6 @@ import json
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from orbit_lsp.queue.job_store import Job, Result
 from orbit_lsp.queue.request import Refused, Request
 from orbit_remote.common import codec, harness_files, limits, popcorn_task, regular_files
 from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
 
 ABOUT = "orbit_popcorn.json"
 """The file beside the job that says which leaderboard and mode it is of."""

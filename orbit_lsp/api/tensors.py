@@ -6,11 +6,11 @@ import base64
 import binascii
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 from orbit_lsp.queue.request import Refused
 from orbit_remote.common import codec, limits
+from orbit_remote.common.lazy_dataclass import dataclass
 
 SIZES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1, "int64": 8, "int32": 4,

@@ -8,12 +8,12 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import NoReturn
 
 from orbit_lsp import __version__
 from orbit_lsp.cli import command_options
 from orbit_lsp.cli.doors import door_options
+from orbit_remote.common.lazy_dataclass import dataclass
 
 USAGE = 64
 _CHOICE = re.compile(

@@ -9,7 +9,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from orbit_lsp.state.session import Session
 from orbit_lsp.views.explain import sass_instructions
 from orbit_remote.common import architectures, limits, regular_files
 from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.plain_text import visible
 
 _COMPILED = (".cubin", ".fatbin", ".o", ".so", ".ncu-rep")

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO
 
@@ -24,6 +24,7 @@ from orbit_lsp.history import git
 from orbit_lsp.profile import report_folder
 from orbit_lsp.state.user_folders import state_folder
 from orbit_remote.common import limits, regular_files
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import EXIT_CODES
 from orbit_remote.common.plain_text import visible
 

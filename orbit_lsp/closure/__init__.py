@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from orbit_lsp.closure.tree import Tree, below
 from orbit_remote.common import harness_files, limits, regular_files
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Job, Manifest, content_hash
 
 Content = bytes | Path

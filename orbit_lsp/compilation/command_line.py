@@ -12,10 +12,10 @@ import posixpath
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from orbit_remote.common import regular_files
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.limits import OPTIONS
 from orbit_remote.common.nvcc_flags import PHASE_VALUES, PHASES
 

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 from orbit_lsp.compilation import command_line
 from orbit_lsp.compilation.command_line import Command
 from orbit_remote.common import codec, regular_files
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.limits import BUILD_FILE, DATABASE
 
 NAME = "compile_commands.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from orbit_lsp.closure import includes
@@ -17,6 +17,7 @@ from orbit_lsp.compilation.inference import Inferred, Texts
 from orbit_lsp.compilation.installed import Installed, prefixes, venvs
 from orbit_lsp.state.compilation import Compilation, Reason
 from orbit_remote.common import nvcc_flags
+from orbit_remote.common.lazy_dataclass import dataclass
 
 _AGE_S = 30.0
 """How old what is known of a workspace's folders may be where no editor reports its changes."""

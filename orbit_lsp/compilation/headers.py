@@ -7,7 +7,9 @@ import posixpath
 import re
 import time
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from orbit_remote.common.lazy_dataclass import dataclass
 
 FOLDERS = 30_000
 """Folders that a search visits."""

@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from orbit_lsp.compilation.headers import Headers
 from orbit_lsp.compilation.installed import INCOMPATIBLE, STANDARD, Installed, is_toolkits, nvidia_folders
 from orbit_lsp.state.compilation import Reason
 from orbit_remote.common import regular_files
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.limits import INCLUDING
 
 FILES = 2_000

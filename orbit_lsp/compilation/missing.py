@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from orbit_lsp.compilation import headers as header_search
 from orbit_lsp.compilation.headers import Headers
 from orbit_remote.common import regular_files
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.limits import BUILD_FILE
 
 CONFIGURE = "configure the project (cmake -B build)"

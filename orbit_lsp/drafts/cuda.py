@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from orbit_lsp.drafts import guesses
 from orbit_lsp.drafts.guesses import Sizes, Statement, Subject, guessed
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec import dtypes, launch_bounds
 from orbit_remote.spec.rules import MOST_THREADS
 from orbit_remote.spec.signature import Parameter, TemplateParameter, element_of, plain_type

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from orbit_lsp.drafts.guesses import Statement, Subject
 from orbit_lsp.kernels.cuda import launch_sites
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec.functions.elementwise import ELEMENTWISE
 from orbit_remote.spec.functions.function_table import function
 from orbit_remote.spec.syntax_tree import Language

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, NamedTuple
 
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec.comment_scanner import Target
 from orbit_remote.spec.file_context import Surroundings
 from orbit_remote.spec.signature import Signature, signature

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from orbit_lsp.drafts import cuda
 from orbit_lsp.drafts.guesses import Statement, Subject, guessed
 from orbit_lsp.kernels.cuda import launch_sites
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec import dtypes
 from orbit_remote.spec.cpp_expressions import CppParser
 from orbit_remote.spec.file_context import bracketed

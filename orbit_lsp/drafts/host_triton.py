@@ -9,11 +9,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from orbit_lsp.drafts import triton
 from orbit_lsp.drafts.guesses import Statement, Subject, guessed, used
 from orbit_lsp.drafts.python_scopes import Choice, Frame, frames, lookup
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import HostLaunch
 from orbit_remote.spec.dtypes import named
 from orbit_remote.spec.functions.function_table import function

@@ -9,11 +9,12 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from itertools import islice
 
 from orbit_lsp.drafts import triton
+from orbit_remote.common.lazy_dataclass import dataclass
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _LAST_LINE = sys.maxsize

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import takewhile
 from typing import NamedTuple
 
 from orbit_lsp.drafts import guesses
 from orbit_lsp.drafts.guesses import Sizes, Statement, Subject, guessed
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec.signature import Parameter
 
 _REALS = frozenset(("eps", "epsilon", "scale", "alpha", "beta", "p"))

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from orbit_lsp.history import counter_diff, variants
@@ -30,6 +30,7 @@ from orbit_lsp.state.results import AbResult
 from orbit_lsp.state.session import Session, path_of
 from orbit_remote.common import measure
 from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
 
 _PREFIX = "compare"
 

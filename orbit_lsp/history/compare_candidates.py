@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +15,7 @@ from orbit_lsp.state import harness, units
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session
 from orbit_remote.common import limits, regular_files
+from orbit_remote.common.lazy_dataclass import dataclass
 
 _MOST = 6
 """Of a kind that a list shows."""

@@ -13,13 +13,14 @@ import os
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from orbit_lsp.state.results import renamed
 from orbit_remote.common import codec, limits
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Finished, Launches, Through, content_hash
 from orbit_remote.common.plain_text import visible
 

@@ -12,7 +12,7 @@ import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,6 +26,7 @@ from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.results import Profiled, Result
 from orbit_lsp.state.session import Session, path_of
 from orbit_remote.common import measure
+from orbit_remote.common.lazy_dataclass import dataclass
 
 log = logging.getLogger("orbit.history")
 

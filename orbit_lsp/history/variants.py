@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from orbit_lsp import closure, kernels
@@ -28,6 +28,7 @@ from orbit_lsp.state.kernel_ids import KernelId, identify
 from orbit_lsp.state.session import Frozen, Session, header_reader, path_of, uri_of
 from orbit_remote.common import architectures, limits, regular_files
 from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
 
 _CLOSURE_BYTES = 256 << 20
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from orbit_lsp.history.history_store import Entry
 from orbit_remote.common import measure
+from orbit_remote.common.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

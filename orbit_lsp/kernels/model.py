@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.limits import KERNELS
 
 Language = Literal["cuda", "triton"]

@@ -7,10 +7,11 @@ import re
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
+
+from orbit_remote.common.lazy_dataclass import dataclass
 
 _MARK = "orbit"
 _PREFIX = "orbit-"

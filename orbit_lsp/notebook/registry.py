@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from orbit_lsp.queue import owners
 from orbit_lsp.queue.owners import Owner
 from orbit_lsp.state.user_folders import state_folder
 from orbit_remote.common import codec, limits, regular_files
+from orbit_remote.common.lazy_dataclass import dataclass
 
 _END_S = 20.0
 _LOOK_S = 0.05

@@ -6,12 +6,12 @@ import hmac
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 from jupyter_client.session import Session
 
 from orbit_remote.common import codec, limits
+from orbit_remote.common.lazy_dataclass import dataclass
 
 _DELIMITER = b"<IDS|MSG>"
 _PARTS = 5

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from typing import Literal
 
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Profile
 
 SATURATED = 80.0

@@ -6,8 +6,9 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from orbit_remote.common.lazy_dataclass import dataclass
 
 _LINE = re.compile(r"// (?P<file>.*?):(?P<line>\d+)(?P<inner>(?:, in [^,]+:\d+)*)")
 _INSTRUCTION = re.compile(

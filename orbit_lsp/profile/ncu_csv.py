@@ -11,10 +11,11 @@ import csv
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from orbit_lsp.profile import bottleneck
 from orbit_remote.common import limits, symbols
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Advice, Metric, Profile
 
 _ID, _NAME, _METRIC, _UNIT, _VALUE = "ID", "Kernel Name", "Metric Name", "Metric Unit", "Metric Value"

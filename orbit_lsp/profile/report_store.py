@@ -15,13 +15,13 @@ import re
 import shutil
 import time
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from orbit_lsp.profile import dump_files as dumps
 from orbit_lsp.profile import report_folder as files
 from orbit_remote.common import codec, limits, regular_files
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import VERSION, Finished
 
 MOST_BYTES = 1 << 30

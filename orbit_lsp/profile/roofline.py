@@ -7,9 +7,9 @@ fused multiply-adds two; the roofs are the peaks at the clocks that the launch h
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from orbit_lsp.profile.bottleneck import value
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Profile
 
 _PER_CYCLE = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum.per_cycle_elapsed"

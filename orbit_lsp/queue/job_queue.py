@@ -11,7 +11,7 @@ import itertools
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from orbit_lsp.queue import request as requests
@@ -22,6 +22,7 @@ from orbit_lsp.queue.request import PRIORITIES, Request
 from orbit_lsp.queue.slot_engine import EngineOptions, SlotEngine, Stage
 from orbit_lsp.runs import summary
 from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
 
 log = logging.getLogger("orbit.queue")
 
@@ -35,7 +36,7 @@ class Engine(Protocol):
     async def close(self) -> None: ...
 
 
-@dataclass(order=True, slots=True)
+@dataclass(slots=True)
 class _Waiting:
     rank: int
     number: int
@@ -43,6 +44,9 @@ class _Waiting:
     slots: frozenset[str] = field(compare=False)
     limit_s: float = field(compare=False, default=requests.WAIT_LIMIT_S)
     expiry: asyncio.TimerHandle | None = field(compare=False, default=None)
+
+    def __lt__(self, other: _Waiting) -> bool:
+        return (self.rank, self.number) < (other.rank, other.number)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import uuid
 import zlib
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ from orbit_lsp.queue.request import Refused, Request
 from orbit_lsp.state.user_folders import state_folder
 from orbit_remote.common import codec, limits
 from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
 
 FORMAT = 1
 _BUSY_S = 10.0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from orbit_lsp.queue.request import Refused, Request
 from orbit_lsp.state import placement
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Machine
 
 COMPILER = "compiler"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from orbit_lsp import kernels
 from orbit_remote.common import limits, nvcc_flags, regular_files
 from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
 
 VERSION = 1
 """Of `Request`, and of what a job's record says. Raised when a field changes its meaning."""

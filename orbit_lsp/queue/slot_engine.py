@@ -33,6 +33,7 @@ from orbit_lsp.views import ab_table, harness_view, kernel_status, kernel_tables
 from orbit_lsp.views.tables import Section
 from orbit_remote.common import codec
 from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
 
 _ACTIONS: dict[str, scheduler.Action] = {
     "run": "run",
@@ -45,7 +46,7 @@ PACKED = ".tensor"
 Stage = Callable[[c.State, str], None]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class EngineOptions:
     """`settings` are the user's own; `folders` those whose Python and trust count, as a command's current folder;
     `over_budget` names what raises the limit of spending.

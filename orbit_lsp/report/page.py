@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 
 from orbit_lsp.report.plot import Plot, svg
 from orbit_lsp.state.units import percent
+from orbit_remote.common.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from orbit_lsp.history import counter_diff as moved
@@ -12,6 +11,7 @@ from orbit_lsp.history.version_groups import grouped, regression
 from orbit_lsp.state.results import AbResult
 from orbit_lsp.views import ab_table as versus_view
 from orbit_lsp.views import kernel_status, sweep_tables
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Cost, Failure, Launches, Metric, Timing
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.process import process_groups, program
 
 

@@ -10,11 +10,11 @@ import tempfile
 import uuid
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from orbit_remote import MAIN
 from orbit_remote.common import codec, limits
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.process.process_groups import MARK, end_marked, exit_status
 from orbit_remote.process.records import Records, packed
 

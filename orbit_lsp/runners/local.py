@@ -20,7 +20,6 @@ import threading
 import uuid
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,6 +29,7 @@ from orbit_lsp.state.user_folders import cache_folder
 from orbit_remote import MAIN
 from orbit_remote.common import codec
 from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.process.process_groups import MARK, alive, end_marked, exit_status, kill_group
 
 log = logging.getLogger("orbit.worker")

@@ -18,7 +18,6 @@ import sys
 import uuid
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -26,6 +25,7 @@ from orbit_lsp import __version__
 from orbit_lsp.state import daemon_thread
 from orbit_remote import MAIN
 from orbit_remote.common import codec, handshake, limits, regular_files
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.process import file_lock, process_groups, program, runtime_folder
 
 log = logging.getLogger("orbit.worker")

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from orbit_lsp.runners.modal import spending
 from orbit_lsp.runs import result_filing
@@ -22,6 +22,7 @@ from orbit_lsp.state.results import GpuResult, MultiGpuResult
 from orbit_lsp.state.session import Session
 from orbit_remote.common import architectures
 from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
 
 log = logging.getLogger("orbit.runs")
 _PREFIX = "all"

@@ -13,11 +13,11 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from orbit_remote.common import limits, regular_files
+from orbit_remote.common.lazy_dataclass import dataclass
 
 _PROGRAMS = ("bin/python", "Scripts/python.exe", "python.exe")
 _NAME = re.compile(r"(?!\.+$)[\w.+-]+")

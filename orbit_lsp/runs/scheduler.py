@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -25,6 +25,7 @@ from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.results import renamed
 from orbit_lsp.state.session import Frozen, Running, Session
 from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
 
 log = logging.getLogger("orbit.runs")
 

@@ -10,11 +10,11 @@ import json
 import os
 import shlex
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from orbit_lsp.state.user_folders import state_folder
 from orbit_remote.common import codec, limits, regular_files
+from orbit_remote.common.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

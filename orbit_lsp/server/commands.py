@@ -10,7 +10,6 @@ import dataclasses
 import json
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 from lsprotocol import types as lsp
@@ -27,6 +26,7 @@ from orbit_lsp.views import gpu_table
 from orbit_lsp.views.profile import profile_hover
 from orbit_lsp.views.spec import spec_drafts
 from orbit_lsp.views.tables import render
+from orbit_remote.common.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

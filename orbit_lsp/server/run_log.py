@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from orbit_lsp.runs.scheduler import Run
 from orbit_lsp.state.kernel_ids import KernelId
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.plain_text import plain
 
 _RUNS = 50

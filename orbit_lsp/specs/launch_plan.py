@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orbit_lsp.kernels import Kernel
 from orbit_lsp.specs import spec_blocks, spec_cache
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from orbit_remote.spec.launch_spec import Checked

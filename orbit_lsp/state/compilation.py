@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
+
+from orbit_remote.common.lazy_dataclass import dataclass
 
 
 class Reason(NamedTuple):

@@ -15,8 +15,9 @@ import re
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, cast
+
+from orbit_remote.common.lazy_dataclass import dataclass
 
 T = TypeVar("T")
 GPUS = ("T4", "L4", "A10", "A100-40GB", "A100-80GB", "L40S", "RTX PRO 6000", "H100", "H200", "B200")

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from typing import Literal, NamedTuple
 
 from orbit_remote.common import limits
+from orbit_remote.common.lazy_dataclass import dataclass
 
 Encoding = Literal["utf-8", "utf-16", "utf-32"]
 

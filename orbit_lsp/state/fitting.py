@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from orbit_remote.common.lazy_dataclass import dataclass
 
 LENS = 60
 """Columns of a kernel's whole row of lenses, as editors join them. A window of 80 has room for it beside a gutter."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from functools import lru_cache
 
 from orbit_lsp.kernels import Span
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session
 from orbit_remote.common import harness_files, limits
+from orbit_remote.common.lazy_dataclass import dataclass
 
 _PREFIX = "contract "
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from orbit_lsp.state.kernel_ids import KernelId
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import (
     Cost,
     Failure,

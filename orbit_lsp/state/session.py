@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
@@ -22,6 +22,7 @@ from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.results import Results, renamed
 from orbit_lsp.state.staleness import Disk
 from orbit_remote.common import limits, regular_files
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Job, State
 
 if TYPE_CHECKING:

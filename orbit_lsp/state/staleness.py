@@ -13,9 +13,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from orbit_remote.common import regular_files
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Job
 
 

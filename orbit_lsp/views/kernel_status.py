@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from orbit_lsp.kernels import Kernel
 from orbit_lsp.specs import job_builder, launch_plan, spec_cache
@@ -15,6 +14,7 @@ from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.results import Failed, Figures, Profiled, Result
 from orbit_lsp.state.session import Frozen, Running, Session, path_of
 from orbit_remote.common import occupancy
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Launches, Resources
 
 

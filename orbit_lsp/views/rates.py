@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from orbit_lsp.state import units
 from orbit_remote.common import peaks
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Device, Point
 
 _OPERATIONS: dict[str, tuple[peaks.Operation, ...]] = {

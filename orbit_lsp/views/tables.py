@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from orbit_remote.common.lazy_dataclass import dataclass
 
 
 class Code(str):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 
 from orbit_lsp.history import counter_diff
@@ -15,6 +14,7 @@ from orbit_lsp.state import units
 from orbit_lsp.views import kernel_status, labels, sweep_tables
 from orbit_lsp.views.profile import profile_hints
 from orbit_lsp.views.tables import Table
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Metric
 
 HEADER = (

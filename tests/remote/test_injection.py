@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_remote.common.cuda_errors import CudaError
-from orbit_remote.common.launch_records import Added
+from orbit_remote.common.launch_records import Added, CudaError
 from orbit_remote.recording import injection
 
 

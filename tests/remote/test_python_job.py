@@ -13,8 +13,7 @@ import pytest
 from orbit_remote.child import child_main, python_job
 from orbit_remote.child.user_module import Entry, UserFile
 from orbit_remote.common import messages as c
-from orbit_remote.common.cuda_errors import CudaError
-from orbit_remote.common.launch_records import LaunchRecord, series
+from orbit_remote.common.launch_records import CudaError, LaunchRecord, series
 from orbit_remote.recording.injection import Recorded
 from tests.remote.python_children import ADD, Done, at, job_of
 

@@ -8,7 +8,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,6 +28,7 @@ from orbit_lsp.agents.loop.subject import Subject
 from orbit_remote.common import codec, regular_files
 from orbit_remote.common import limits as file_limits
 from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
 
 _BEAT_S = 10.0
 Work = Callable[[bool], Awaitable[dict[str, Any]]]

@@ -13,11 +13,12 @@ import os
 import shutil
 import sqlite3
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
 from orbit_remote.common import codec, limits, regular_files
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import content_hash
 
 State = Literal["begin", "end"]

@@ -9,7 +9,7 @@ worth its text. docs/dev/loop.md has the simulation.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, Protocol
 
 from orbit_lsp.agents.loop import records
@@ -21,6 +21,7 @@ from orbit_lsp.queue.request import Refused, Request
 from orbit_lsp.state import units
 from orbit_remote.common import codec, measure
 from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

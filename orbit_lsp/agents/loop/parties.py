@@ -10,7 +10,7 @@ import re
 import shlex
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from orbit_lsp.agents.loop.judge import Measured
 from orbit_lsp.agents.loop.records import FILES, ReviewerVerdict, Role, Unusable, WorkerResult
 from orbit_lsp.runners import command
 from orbit_remote.common import measure, regular_files
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.plain_text import visible
 
 CLASSES: dict[Role, type[WorkerResult | ReviewerVerdict]] = {

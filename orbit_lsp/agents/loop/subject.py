@@ -11,7 +11,6 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session, uri_of
 from orbit_lsp.views import kernel_status
 from orbit_remote.common import harness_files, limits, regular_files
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import content_hash
 from orbit_remote.spec import comment_scanner
 

@@ -12,7 +12,7 @@ import time
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePath
 
 from orbit_lsp.cli import terminal_text
@@ -35,6 +35,7 @@ from orbit_lsp.views import tables
 from orbit_lsp.views.profile import profile_hover
 from orbit_remote.common import limits, regular_files, symbols
 from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.plain_text import visible
 
 _MOST_KEPT = 24 << 20

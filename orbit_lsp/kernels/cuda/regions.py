@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -15,6 +15,7 @@ from orbit_lsp.kernels.cuda.lexer import Source
 from orbit_lsp.kernels.cuda.macros import Definition, Macro
 from orbit_lsp.kernels.cuda.scopes import Conditional, Scope
 from orbit_lsp.kernels.model import Kernel, Launch, Span
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.limits import KERNEL_LINE
 
 _MAIN: Final = re.compile(r"(?<![\w:.])w?main\s*\(")

@@ -7,11 +7,12 @@ they mean. Expressions are reduced to the few forms that can make a kernel.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, NamedTuple
 
 from orbit_lsp.kernels.model import Span
 from orbit_lsp.kernels.python.expressions import Expression
+from orbit_remote.common.lazy_dataclass import dataclass
 
 Path = tuple[tuple[int, int, bool], ...]
 """The branches around a statement inside its scope: (which statement, which arm, arms exclude each other)."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import blake2b
 from itertools import accumulate
 
 from orbit_lsp.kernels.model import Kernel, Launch, Scan, Span
 from orbit_lsp.kernels.python.names import Names
 from orbit_lsp.kernels.python.outline import Assignment, Function, Outline
+from orbit_remote.common.lazy_dataclass import dataclass
 
 ENTRIES = ("benchmark", "benchmark_kernel", "main", "run", "test")
 """Functions that run a file, the first of them wins; after them the `__main__` part."""

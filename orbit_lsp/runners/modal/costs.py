@@ -10,12 +10,12 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orbit_lsp.runners.modal.ledger import Ledger, Month, Span, clock
 from orbit_lsp.runners.modal.rates import Price, Rates
+from orbit_remote.common.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     import modal

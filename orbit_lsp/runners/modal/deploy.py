@@ -12,13 +12,14 @@ import os
 import re
 import time
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orbit_lsp import __version__
 from orbit_lsp.runners.modal import account
 from orbit_lsp.runners.modal.errors import TOKEN, ModalError, Trouble
 from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.modal_app.image_spec import PREFIX, Spec, app_name
 
 if TYPE_CHECKING:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
 from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
 
 TOKEN = "`modal token new` makes a token"  # noqa: S105 - it is none
 DEPLOY = "`orbit-lsp modal deploy` deploys this version's app"

@@ -17,12 +17,13 @@ import uuid
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from orbit_lsp.state.user_folders import state_folder
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.plain_text import visible
 
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from orbit_lsp.runners.modal import gpu_names
 from orbit_lsp.runners.modal.deploy import Account
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Job
 from orbit_remote.modal_app.image_spec import Spec
 

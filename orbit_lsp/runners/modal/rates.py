@@ -9,10 +9,10 @@ date it has. A container is billed for what it asks for, or for what it uses whe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from orbit_lsp.state import units
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.modal_app.image_spec import CORES, MEMORY_MIB
 
 MODALS = "Modal's rates"

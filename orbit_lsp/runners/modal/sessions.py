@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from orbit_lsp.runners.modal.costs import Costs
 from orbit_lsp.runners.modal.ledger import Span, clock
 from orbit_lsp.runners.modal.rates import Price
 from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     import modal

@@ -8,10 +8,10 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from dataclasses import dataclass
 from typing import Literal
 
 from orbit_lsp.state import config
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import EXIT_CODES
 
 Kind = Literal[

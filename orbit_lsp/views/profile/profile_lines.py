@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from orbit_lsp.profile import bottleneck
@@ -13,6 +12,7 @@ from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.results import Profiled
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import kernel_status
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Line, Profile
 
 MARK = "◂"

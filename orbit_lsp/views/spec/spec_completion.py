@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lsprotocol import types as lsp
@@ -16,6 +16,7 @@ from orbit_lsp.state.session import Session
 from orbit_lsp.views import positions
 from orbit_lsp.views.spec import spec_place
 from orbit_lsp.views.spec.spec_hover import described
+from orbit_remote.common.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from orbit_lsp.views.spec.spec_place import Place

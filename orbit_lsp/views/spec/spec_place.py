@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orbit_lsp.kernels import Kernel
 from orbit_lsp.specs import spec_cache
 from orbit_lsp.state.documents import from_client
 from orbit_lsp.state.session import OpenFile, Session
+from orbit_remote.common.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from orbit_remote.spec.comment_scanner import Piece

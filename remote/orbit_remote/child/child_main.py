@@ -20,7 +20,6 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -28,6 +27,7 @@ from orbit_remote import MAIN
 from orbit_remote.child import python_job, surroundings, triton_instances
 from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.recording import injection, recorder
 from orbit_remote.recording.injection import UNKNOWN
 from orbit_remote.toolchain.spec_instances import Image

@@ -11,7 +11,7 @@ import time
 import traceback
 import zlib
 from collections.abc import Callable, Container, Generator, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from orbit_remote.child import cute_dsl, profile_range, triton_compile, triton_i
 from orbit_remote.child.user_module import ENTRIES, Entry, UserFile
 from orbit_remote.common import measure, python_errors, symbols
 from orbit_remote.common.launch_records import LaunchSeries
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Event, Failure, Finished, Job, Launches, Resources, Stage, failed
 from orbit_remote.common.python_errors import Explained
 from orbit_remote.common.regular_files import file_hash

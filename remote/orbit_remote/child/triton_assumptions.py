@@ -12,8 +12,10 @@ import inspect
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
+
+from orbit_remote.common.lazy_dataclass import dataclass
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _ADDRESSED = {"load", "store", "make_block_ptr", "make_tensor_descriptor"}  # and atomic_*

@@ -18,7 +18,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ from orbit_remote.child.triton_assumptions import (
 from orbit_remote.child.user_module import UserFile
 from orbit_remote.child.without_gpu import import_without_gpu, stand_in_for_the_gpu
 from orbit_remote.common import limits, python_errors, regular_files
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import HostLaunch, Level, Problem, Resources
 from orbit_remote.common.python_errors import Explained
 from orbit_remote.process import tool_output

@@ -7,11 +7,12 @@ import gc
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
 from orbit_remote.common.launch_records import LaunchRecord, LaunchSeries
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Level, Place, Resources
 from orbit_remote.common.python_errors import definition
 

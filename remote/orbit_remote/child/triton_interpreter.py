@@ -7,8 +7,9 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from orbit_remote.common.lazy_dataclass import dataclass
 
 Grid = tuple[int, int, int]
 _MASK = "orbit mask"

@@ -9,11 +9,11 @@ from __future__ import annotations
 import ast
 import importlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from orbit_remote.child.spec import triton_backend
 from orbit_remote.child.triton_assumptions import outermost
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import HostLaunch
 from orbit_remote.spec import launch_spec
 from orbit_remote.spec.comment_scanner import Target, lines_of

@@ -15,10 +15,10 @@ import re
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Place
 
 ENTRIES = ("benchmark", "benchmark_kernel", "main", "run", "test")

@@ -10,10 +10,11 @@ import re
 import sys
 import types
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from orbit_remote.child.user_module import UserFile
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Problem
 
 _NO_GPU = (

@@ -13,12 +13,13 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from orbit_remote import PACKAGE
 from orbit_remote.common import codec
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import VERSION
 
 T = TypeVar("T")

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 from orbit_remote.common import popcorn_task
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.limits import CONTRACT
 
 TASK: Final = "task.yml"

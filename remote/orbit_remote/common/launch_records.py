@@ -1,13 +1,15 @@
-"""Launches as the GPU's activity records tell them: each by itself, or all of one configuration in columns."""
+"""What the launch recorder reports: launches, each by itself or all of one configuration in columns, and CUDA calls that failed"""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import compress
 from operator import sub
 from typing import Literal
+
+from orbit_remote.common.lazy_dataclass import dataclass
 
 CUPTI = "CUPTI activity records"
 
@@ -148,3 +150,25 @@ def merge(same: Sequence[LaunchSeries]) -> LaunchSeries:
         array("q", (end for _, end in pairs)),
         sum(launches.untimed for launches in same),
     )
+
+
+_FATAL = frozenset({214, 220, 700, 702, 710, *range(714, 720)})
+"""ECC and NVLink errors, illegal address, time-out, assert, and all kinds of illegal instruction."""
+
+
+@dataclass(frozen=True, slots=True)
+class CudaError:
+    """A CUDA call that failed. `last_kernel` is the one launched last, not surely the guilty one."""
+
+    time_ns: int
+    api: Literal["driver", "runtime"]
+    function: str
+    code: int
+    name: str
+    last_kernel: str | None
+    process: int
+
+    @property
+    def fatal(self) -> bool:
+        """Whether the CUDA context was lost with it: what the process did afterwards means nothing."""
+        return self.code in _FATAL

@@ -4,8 +4,9 @@ docs/guide/limits.md is generated.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from orbit_remote.common.lazy_dataclass import dataclass
 
 Unit = Literal["bytes", "characters", "lines", "items"]
 _BINARY: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))

@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice
 from operator import gt, mul
 from typing import Literal
 
 from orbit_remote.common.launch_records import CUPTI, LaunchRecord, LaunchSeries, merge
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Launches, Resources, Timing
 
 MIN_FOR_SPREAD = 5

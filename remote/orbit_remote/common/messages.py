@@ -11,8 +11,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, field
 from typing import Any, Literal
+
+from orbit_remote.common.lazy_dataclass import dataclass
 
 VERSION = 1
 """Raised when a field changes its meaning; the worker refuses requests of another version."""

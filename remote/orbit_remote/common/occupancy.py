@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+from orbit_remote.common.lazy_dataclass import dataclass
 
 Limiter = Literal["registers", "shared memory", "warps", "blocks", "barriers"]
 """What holds the occupancy down, in the words of NVIDIA's tools."""

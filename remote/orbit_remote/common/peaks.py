@@ -11,9 +11,10 @@ accumulation; with FP32 accumulation they are half.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Device
 
 Operation = Literal[

@@ -13,13 +13,14 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from orbit_remote import PACKAGE
-from orbit_remote.common.cuda_errors import CudaError
+from orbit_remote.common.launch_records import CudaError
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Failure, Note, Place, Problem
 from orbit_remote.common.plain_text import plain
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, cast
 
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.judge.memory import ALIGNED
 
 

@@ -13,7 +13,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, cast
 
 from orbit_remote.child.harness import kernelbench
@@ -21,6 +21,7 @@ from orbit_remote.child.harness.harness_case import Judged
 from orbit_remote.common import codec
 from orbit_remote.common import messages as c
 from orbit_remote.common.harness_files import Within
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.judge import arguments, memory, verdict
 from orbit_remote.judge.arguments import Leaf
 from orbit_remote.judge.channel import Channel, Lost, Message

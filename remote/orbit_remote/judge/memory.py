@@ -10,8 +10,9 @@ import ctypes
 import mmap
 import os
 import time
-from dataclasses import dataclass
 from typing import Any, Final
+
+from orbit_remote.common.lazy_dataclass import dataclass
 
 ALIGNED: Final = 512
 _LAZY_PEER_ACCESS: Final = 1

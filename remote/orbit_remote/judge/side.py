@@ -12,7 +12,7 @@ import os
 import sys
 import tempfile
 import traceback
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
@@ -21,6 +21,7 @@ from orbit_remote.child.harness import harness_job, kernelbench, tensor_data
 from orbit_remote.child.harness.harness_case import Refused, described
 from orbit_remote.child.user_module import UserFile
 from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.judge import arguments, locks, memory
 from orbit_remote.judge.channel import Channel, Lost, Message
 from orbit_remote.process import process_groups

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Ran
 
 TOLERANCE: Final = 0.05

@@ -18,7 +18,6 @@ import time
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,6 +25,7 @@ from orbit_remote import PACKAGE
 from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.content_store import Store
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.modal_app import image_spec
 from orbit_remote.modal_app.container_paths import Paths
 from orbit_remote.modal_app.image_spec import pack, unpack

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Job
 
 _PROGRAM_OUTPUT = {"stdout", "stderr", "report", "dumps", "brought"}

@@ -6,12 +6,12 @@ import dataclasses
 import hashlib
 import json
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from orbit_remote import PACKAGE
 from orbit_remote.common import codec, limits, regular_files
+from orbit_remote.common.lazy_dataclass import dataclass
 
 PREFIX = "orbit-"
 """Every app of ours begins with it: `orbit-<version>-<hash>`."""

@@ -16,13 +16,14 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from orbit_remote.common import brought_files, codec
 from orbit_remote.common import messages as c
 from orbit_remote.common.content_store import Store
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.modal_app.mirror import Mirror
 from orbit_remote.modal_app.signed_stream import PIECE, Inbox, Outbox, Verifier
 from orbit_remote.process import process_groups

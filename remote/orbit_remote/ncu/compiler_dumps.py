@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import get_args
 
 from orbit_remote.common import codec, limits, regular_files
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Dump, Level, Profile, Resources
 from orbit_remote.ncu.report_reader import Answer
 from orbit_remote.toolchain import dumps, elf, sass_listing

@@ -12,10 +12,11 @@ import json
 import os
 import re
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from orbit_remote.common import codec, limits, regular_files
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Device, content_hash
 from orbit_remote.ncu.ncu_log import PERMISSION
 from orbit_remote.ncu.ncu_options import Tool

@@ -6,7 +6,8 @@ The log is a file of the tool; it has no output of the user's program.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from orbit_remote.common.lazy_dataclass import dataclass
 
 _STATUS = re.compile(
     r"^==(?:ERROR|WARNING)== The application returned an error code \((-?\d+)\)", re.MULTILINE

@@ -10,11 +10,11 @@ import os
 import signal
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from orbit_remote.common import limits, plain_text, regular_files
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.ncu import ncu_options
 from orbit_remote.ncu.ncu_log import Log
 from orbit_remote.ncu.ncu_options import MOST_RESULTS, Order, Tool

@@ -13,11 +13,12 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 from orbit_remote.common import limits, python_errors, regular_files
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Advice, Line, Metric, Profile, content_hash
 from orbit_remote.toolchain import dwarf_lines, elf, ptx_inlining, sass_listing
 from orbit_remote.toolchain.dwarf_lines import Frame, Lines

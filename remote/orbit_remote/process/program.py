@@ -7,9 +7,9 @@ import codecs
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.process import process_groups
 
 Stream = Literal["stdout", "stderr"]

@@ -7,9 +7,9 @@ import subprocess
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import BinaryIO
 
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.limits import TOOL_OUTPUT
 from orbit_remote.process import client_environment, process_groups
 

@@ -19,7 +19,7 @@ import sys
 import tempfile
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import islice
 from operator import add, gt
 from pathlib import Path
@@ -27,8 +27,15 @@ from typing import Any, cast
 
 from orbit_remote import PACKAGE
 from orbit_remote.common import codec, limits, regular_files
-from orbit_remote.common.cuda_errors import CudaError
-from orbit_remote.common.launch_records import TICK_NS, Added, LaunchRecord, LaunchSeries, clock_label
+from orbit_remote.common.launch_records import (
+    TICK_NS,
+    Added,
+    CudaError,
+    LaunchRecord,
+    LaunchSeries,
+    clock_label,
+)
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.process import client_environment, disk_space, tool_output
 
 SOURCE = PACKAGE / "cupti" / "injection.cpp"

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from orbit_remote.common.cuda_errors import CudaError
+from orbit_remote.common.launch_records import CudaError
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Failure, Job, Note, Outcome, Place, Problem, Resources
 from orbit_remote.process.program import Ended
 from orbit_remote.recording.injection import Recorded

@@ -15,12 +15,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 from types import TracebackType
 from typing import Any, Self
 
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Device, Telemetry, TelemetrySeries
 from orbit_remote.recording.gpu_neighbours import Neighbours
 

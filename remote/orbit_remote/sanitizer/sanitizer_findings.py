@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Note, Place, Problem, Severity
 from orbit_remote.sanitizer.sanitizer_records import Access, Frame, Record
 

@@ -21,10 +21,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 from orbit_remote.common import symbols
+from orbit_remote.common.lazy_dataclass import dataclass
 
 _PREFIX = re.compile(r"^={9} ?", re.MULTILINE)
 _WHERE = r"(?P<function>.*?)\+?(?P<pc>0x[0-9a-f]+)?(?: in (?P<file>.+):(?P<line>\d+))?"

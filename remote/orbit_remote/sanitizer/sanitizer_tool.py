@@ -6,10 +6,10 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from orbit_remote.common import limits, plain_text, regular_files
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Failure
 from orbit_remote.process import client_environment, process_groups, program, tool_output
 from orbit_remote.toolchain import nvcc

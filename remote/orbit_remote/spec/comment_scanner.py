@@ -10,9 +10,9 @@ that line begins a directive.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec.syntax_tree import Fault, Language, Span
 
 WORDS: Final = {

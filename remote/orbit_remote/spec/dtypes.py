@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Literal
+
+from orbit_remote.common.lazy_dataclass import dataclass
 
 Kind = Literal["bool", "integer", "floating"]
 

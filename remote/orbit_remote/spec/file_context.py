@@ -6,8 +6,8 @@ Found in the text by name, so what other files bring in is not known; where they
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec.syntax_tree import Language
 
 _COMMENT = {

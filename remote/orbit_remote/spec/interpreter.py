@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec import dtypes, scalars
 from orbit_remote.spec.directives import nearest
 from orbit_remote.spec.dtypes import DTYPES, DType

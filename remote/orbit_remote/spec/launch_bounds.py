@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec.cpp_expressions import CppParser
 from orbit_remote.spec.file_context import Surroundings, bracketed
 from orbit_remote.spec.interpreter import Scope, Untuned, evaluate

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import islice, product
 from typing import Final
 
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Definition
 from orbit_remote.spec import dtypes, references, rules
 from orbit_remote.spec.comment_scanner import Target, lines_of

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final, Literal
 
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec.comment_scanner import Statement
 from orbit_remote.spec.syntax_tree import Language, Span, SpecError
 

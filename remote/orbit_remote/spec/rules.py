@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from orbit_remote.common import architectures, occupancy
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec.directives import nearest
 from orbit_remote.spec.functions.shapes import expected_shape
 from orbit_remote.spec.interpreter import Scope, Untuned, evaluate, grid

@@ -7,9 +7,10 @@ What it cannot make out it leaves open rather than guess.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec import dtypes, launch_bounds
 from orbit_remote.spec.comment_scanner import Target
 from orbit_remote.spec.cpp_expressions import canonical

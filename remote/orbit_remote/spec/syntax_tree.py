@@ -5,9 +5,10 @@ Lines and columns count from 0, columns in Unicode code points; the end of a spa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Place
 from orbit_remote.common.plain_text import visible
 

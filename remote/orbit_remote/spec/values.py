@@ -10,9 +10,10 @@ import functools
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final
 
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec import dtypes
 from orbit_remote.spec.dtypes import DTYPES, DType
 from orbit_remote.spec.syntax_tree import Lambda, Language, Span, SpecError

@@ -13,11 +13,12 @@ import shutil
 import tempfile
 import time
 import zlib
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 from orbit_remote.common import architectures, codec, limits, plain_text, regular_files
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Built, Failure, Job, Problem, Resources, content_hash
 from orbit_remote.common.nvcc_flags import allowed_flags, is_shell_active
 from orbit_remote.process import client_environment, disk_space, process_groups

@@ -14,12 +14,12 @@ import os
 import tempfile
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from orbit_remote.common import codec, limits, regular_files
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import content_hash
 
 _MAGIC = b"orbit-build 1\n"

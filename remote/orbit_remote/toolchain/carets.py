@@ -19,8 +19,8 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.limits import QUOTED
 
 _TOKEN = re.compile(

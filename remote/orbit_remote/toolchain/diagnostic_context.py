@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Place
 from orbit_remote.toolchain import carets
 from orbit_remote.toolchain.ptx import Ptx

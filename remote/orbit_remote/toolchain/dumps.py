@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import get_args
 
 from orbit_remote.common import symbols
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Dump, Level
 
 _MOST_TEXT = 8 << 20

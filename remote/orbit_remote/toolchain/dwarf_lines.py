@@ -11,8 +11,9 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.toolchain.elf import Cubin
 
 Frame = tuple[str, int]

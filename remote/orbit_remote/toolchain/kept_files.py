@@ -7,10 +7,10 @@ import io
 import tarfile
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from orbit_remote.common import limits, regular_files
+from orbit_remote.common.lazy_dataclass import dataclass
 
 OF_NVCC = ("*.cubin", "*.fatbin", "*.ptx", "*.ii", "*.gpu", "*.stub.c", "*.cudafe1.cpp", "edited/*")
 """What nvcc keeps that tells something, the most telling first."""

@@ -10,11 +10,11 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from orbit_remote.common import plain_text
 from orbit_remote.common.architectures import architecture_of
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Failure
 from orbit_remote.process import client_environment, disk_space, tool_output
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Note, Place
 
 _MARK = re.compile(

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from orbit_remote.common import symbols
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Definition, Problem, Resources
 from orbit_remote.spec import launch_spec
 from orbit_remote.spec.interpreter import Scope, Untuned, evaluate

@@ -10,12 +10,12 @@ import tempfile
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Hashable, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.process import process_groups, program
 from orbit_remote.toolchain.build_cache import Cache
 from orbit_remote.worker import probe

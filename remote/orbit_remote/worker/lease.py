@@ -20,10 +20,10 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from orbit_remote.common import limits, regular_files
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.process import file_lock, runtime_folder
 
 EVERYBODYS = Path("/tmp/orbit-lsp-gpu")  # noqa: S108 - shared on purpose; what is in it decides who waits, and nothing else

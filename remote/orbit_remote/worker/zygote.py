@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from orbit_remote.child import child_main
-from orbit_remote.common import codec
+from orbit_remote.common import codec, lazy_dataclass
 from orbit_remote.process import process_groups
 
 DESCRIPTORS = 3
@@ -43,6 +43,7 @@ def main(arguments: list[str]) -> int:
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123
         os.dup2(nothing.fileno(), 0)
     child_main.warm_up()
+    lazy_dataclass.complete()
     gc.collect()
     gc.freeze()  # a collection in a spare would copy every page of what is shared
     Template(control, options.cache).serve()

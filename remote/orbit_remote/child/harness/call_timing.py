@@ -15,7 +15,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from orbit_remote.child.harness import tensor_data
 from orbit_remote.child.spec.launch_timing import COLD_S, FIRST_BATCH, MOST_LAUNCHES, WARM_S
 from orbit_remote.common import measure
 from orbit_remote.common.launch_records import LaunchRecord
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Timing
 from orbit_remote.recording.recorder import Native, Recorder
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from orbit_remote.child.spec.helper_kernels import Stream, opt_in
 from orbit_remote.child.spec.launches import Bound, Facts, Memory, Ready
 from orbit_remote.common import limits, regular_files, symbols
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec import rules as spec_rules
 from orbit_remote.spec import signature as spec_signature
 from orbit_remote.spec.dtypes import DTYPES, DType

@@ -9,9 +9,9 @@ nothing was written.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Final
 
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec.values import Tensor
 
 POISONS: Final = (0xFF, 0x7F)

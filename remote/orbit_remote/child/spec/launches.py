@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Resources, Tried
 from orbit_remote.spec.syntax_tree import Span
 from orbit_remote.spec.values import Tensor

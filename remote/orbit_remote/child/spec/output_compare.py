@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, Final
 
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec.dtypes import Tolerance
 
 _PIECE: Final = 1 << 25

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,6 +13,7 @@ from orbit_remote.child.spec.device_memory import POISONS, Memory
 from orbit_remote.child.spec.launches import Bound, Ready
 from orbit_remote.child.spec.shared_memory import SharedMemory
 from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec import launch_spec
 from orbit_remote.spec.interpreter import Scope, evaluate
 from orbit_remote.spec.launch_spec import Checked, Point

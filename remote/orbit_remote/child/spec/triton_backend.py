@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from orbit_remote.child import triton_instances
 from orbit_remote.child.spec.launches import Bound, Facts, Memory, Ready
 from orbit_remote.child.triton_assumptions import layers
 from orbit_remote.child.user_module import UserFile
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Job, Tried
 from orbit_remote.spec import rules as spec_rules
 from orbit_remote.spec.interpreter import Scope, evaluate

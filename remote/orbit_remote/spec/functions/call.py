@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal, NoReturn, cast
 
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec.dtypes import DType
 from orbit_remote.spec.syntax_tree import Span, SpecError
 from orbit_remote.spec.values import Scalar, Tensor, Value, World, shown

@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import time
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from orbit_remote.child import python_job
 from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.process.program import Ended, Printed
 from orbit_remote.recording import injection, run_outcome, telemetry
 from orbit_remote.recording.injection import UNKNOWN

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from orbit_remote.child import child_main
 from orbit_remote.child.spec import spec_sanitize
 from orbit_remote.common import messages as c
 from orbit_remote.common import python_errors, symbols
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.process import program
 from orbit_remote.recording import run_outcome
 from orbit_remote.sanitizer import sanitizer_findings, sanitizer_records, sanitizer_tool
