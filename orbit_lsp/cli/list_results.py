@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from orbit_lsp.notebook.registry import Running
 from orbit_lsp.queue.job_store import Result
 from orbit_lsp.runners.modal.ledger import Month
 from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
