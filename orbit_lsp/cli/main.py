@@ -24,6 +24,8 @@ CANCELLED = 130
 
 
 def main(arguments: list[str] | None = None) -> int:
+    if arguments is None:  # a process of its own: hardly anything of a start is garbage
+        gc.disable()  # until `_command` or `handlers.load` enables it
     given = sys.argv[1:] if arguments is None else arguments
     _standard_streams()
     if given in (["--stdio"], []):
@@ -105,7 +107,6 @@ def _obey(options: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     if options.command in (None, "serve"):
-        gc.disable()  # until `handlers.load` enables it: hardly anything of a start is garbage
         from orbit_lsp.server.handlers import serve
 
         return serve()
@@ -144,6 +145,9 @@ def _command(options: argparse.Namespace) -> int:
         print(text(options.what), end="")
         return 0
     module = importlib.import_module(f"orbit_lsp.cli.{_MODULES.get(options.command, 'run_command')}")
+    if not gc.isenabled():
+        gc.freeze()  # what was imported stays
+        gc.enable()
     return module.main(options)
 
 
