@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from orbit_remote.common import messages as c
+from orbit_remote.worker.actions import python_action
 from tests import cheats
 from tests.cheats import Cheat
 
@@ -45,6 +46,27 @@ def test_an_honest_kernel_gets_a_score_and_the_grade(judge: Judge) -> None:
     assert (finished.judged.grade, finished.judged.suspicious) == ("referee", "")
     assert median_s(finished) >= cheats.SLEEP_S / 2
     assert [point.values["version"] for point in finished.points] == ["ModelNew", "Model"]
+
+
+@pytest.mark.parametrize(
+    ("finished", "text"),
+    [
+        (
+            c.failed("1", c.Failure("wrong answer", "…"), judged=c.Judged("referee", "…", "work goes on after the end")),
+            ("infrastructure: other processes used the GPU while the candidate was judged, and its times are suspicious: "
+            "work goes on after the end; submit it again when the GPU is free"),
+        ),
+        (c.failed("1", c.Failure("wrong answer", "y[3] is 0"), judged=c.Judged("referee", "…")), "wrong answer: y[3] is 0; "),
+        (c.ok("1", judged=c.Judged("referee", "…")), "ok"),
+    ],
+    ids=["suspicious", "wrong", "ok"],
+)  # fmt: skip
+def test_beside_other_programs_on_the_gpu_nobody_is_accused(finished: c.Finished, text: str) -> None:
+    finished = python_action.undecided(finished)
+    failure = finished.failure
+    assert text == (
+        f"{finished.outcome}: {failure.message}; {failure.remedy}" if failure else finished.outcome
+    )
 
 
 @pytest.mark.parametrize(

@@ -330,6 +330,7 @@ def test_other_processes_that_use_the_gpu_are_a_remark(install, processes, remar
     with telemetry.Sampler() as sampler:
         pass
     assert sampler.remarks == remarks
+    assert sampler.disturbed == any("used the GPU meanwhile" in remark for remark in remarks)
 
 
 async def test_a_process_of_ours_is_none_of_the_others() -> None:

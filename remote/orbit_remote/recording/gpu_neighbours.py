@@ -56,13 +56,18 @@ class Neighbours:
             if not self._ours[pid] and pid not in self._names:
                 self._names[pid] = _name(pid)
 
+    def busy(self) -> list[tuple[float, int]]:
+        """(Mean share of the GPU in percent, process) of those that used the GPU beside ours, the largest first."""
+        if not any(self._ours.values()):
+            return []
+        shares = {pid: fmean(used) for pid, used in self._used.items() if pid in self._names}
+        return sorted(((share, pid) for pid, share in shares.items() if share > 0), reverse=True)
+
     def remarks(self) -> tuple[str, ...]:
         """A sentence on the processes that used the GPU beside ours; nothing on those that only had it open."""
         if not any(self._ours.values()):
             return ()
-        shares = {pid: fmean(used) for pid, used in self._used.items() if pid in self._names}
-        busy = sorted(((share, pid) for pid, share in shares.items() if share > 0), reverse=True)
-        if busy:
+        if busy := self.busy():
             named = [f"{self._names[pid]} for {share:.0f} % of the time" for share, pid in busy[:_MOST]]
             return (
                 f"other processes used the GPU meanwhile, so times may be longer: {_listed(named, len(busy))}",

@@ -187,6 +187,8 @@ class Sampler:
         self.problem: str | None = None
         self.remarks: tuple[str, ...] = ()
         """On other processes that used this GPU meanwhile; complete when the block has been left."""
+        self.disturbed = False
+        """Whether other processes used this GPU meanwhile, by NVML's account."""
         self._device = device
         self._period_s = period_s
         self._samples: list[_Sample] = []
@@ -228,7 +230,7 @@ class Sampler:
             if done or time.monotonic() >= look_at:
                 look_at = time.monotonic() + LOOK_S
                 neighbours.look()
-                self.remarks = neighbours.remarks()
+                self.remarks, self.disturbed = neighbours.remarks(), bool(neighbours.busy())
             self._done.wait(self._period_s)
         if all(s.reasons is None for s in self._samples):
             self.problem = "this GPU does not report why it throttles"

@@ -63,12 +63,30 @@ async def follow(
     if sampler:
         more = (*gpu.beyond(job, series), *sampler.remarks)
         finished = replace(finished, remarks=(*finished.remarks, *more))
+        if sampler.disturbed:
+            finished = undecided(finished)
     return reported(job, context, finished, ended, device, watched)
 
 
 async def _leave(context: Context, child: Child, *, stays: bool) -> None:
     if not (stays and context.spares.give_back(child)):
         await child.close()
+
+
+def undecided(finished: c.Finished) -> c.Finished:
+    """A report that says no worse of a candidate than what is sure: beside other processes on the GPU, clocks that disagree
+    prove nothing.
+    """
+    if not (finished.judged and finished.judged.suspicious):
+        return finished
+    failure = c.Failure(
+        "infrastructure",
+        f"other processes used the GPU while the candidate was judged, and its times are suspicious: {finished.judged.suspicious}",
+        "submit it again when the GPU is free",
+        retryable=True,
+    )
+    judged = replace(finished.judged, suspicious="")
+    return replace(finished, outcome="infrastructure", failure=failure, problems=(), judged=judged)
 
 
 @dataclass(frozen=True, slots=True)
