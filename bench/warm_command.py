@@ -58,6 +58,7 @@ def main() -> None:
         (folder / "k.cu").write_text(KERNEL)
         own = {"XDG_RUNTIME_DIR": name, "XDG_CACHE_HOME": f"{name}/cache", "XDG_STATE_HOME": f"{name}/state"}
         shared = os.environ | own
+        shared.pop("PYTHONDONTWRITEBYTECODE", None)  # else each command compiles the whole package anew
         alone = shared | {"ORBIT_SHARED_WORKER": "no"}
         cases = {
             "python -c 'import asyncio'": ([sys.executable, "-c", "import asyncio"], shared),

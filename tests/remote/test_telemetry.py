@@ -226,19 +226,30 @@ def test_a_sampler_states_lowest_median_and_highest(install) -> None:
     assert sampler.problem is None
 
 
-def test_leaving_ends_the_thread_and_closes_nvml(install) -> None:
+def sampler_thread() -> threading.Thread:
+    (thread,) = (thread for thread in threading.enumerate() if thread.name == "nvml-sampler")
+    return thread
+
+
+def test_leaving_ends_the_thread_which_closes_nvml_while_nobody_waits(install, monkeypatch) -> None:
     fake = install()
+    may_close, shutdown = threading.Event(), fake.nvmlShutdown
+    monkeypatch.setattr(fake, "nvmlShutdown", lambda: (may_close.wait(), shutdown()), raising=False)
     with telemetry.Sampler() as sampler:
-        assert any(t.name == "nvml-sampler" for t in threading.enumerate())
-    assert not any(t.name == "nvml-sampler" for t in threading.enumerate())
-    assert fake.open == 0
+        thread = sampler_thread()
+    assert thread.is_alive()
     assert sampler.clocks  # at least the one at the end, however short the block
+    may_close.set()
+    thread.join()
+    assert fake.open == 0
 
 
 def test_an_error_in_the_block_is_not_hidden_and_still_ends_the_thread(install) -> None:
     fake = install()
-    with pytest.raises(ZeroDivisionError), telemetry.Sampler():
+    sampler = telemetry.Sampler()
+    with pytest.raises(ZeroDivisionError), sampler:
         _ = 1 / 0
+    sampler._thread.join()
     assert fake.open == 0
 
 

@@ -180,7 +180,7 @@ class Sampler:
         result = sampler.telemetry()
 
     Entering does not wait for NVML and never raises; leaving waits for the sample under way, some
-    milliseconds. `problem` then says what, if anything, is missing.
+    milliseconds, and not for NVML to close. `problem` then says what, if anything, is missing.
     """
 
     def __init__(self, device: int | str = 0, *, period_s: float = PERIOD_S) -> None:
@@ -194,6 +194,7 @@ class Sampler:
         self._samples: list[_Sample] = []
         self.default_sm_clock_mhz: int | None = None
         self._done = threading.Event()
+        self._sampled = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="nvml-sampler", daemon=True)
 
     def __enter__(self) -> Self:
@@ -204,20 +205,19 @@ class Sampler:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._done.set()
-        self._thread.join()
+        self._sampled.wait()
 
     def _watch(self) -> None:
+        nvml: _Nvml | None = None
         try:
             nvml = _Nvml()
-        except Unavailable as error:
-            self.problem = str(error)
-            return
-        try:
             self._sample_until_done(nvml, nvml.handle(self._device))
         except Unavailable as error:
             self.problem = str(error)
         finally:
-            nvml.close()
+            self._sampled.set()
+            if nvml:
+                nvml.close()
 
     def _sample_until_done(self, nvml: _Nvml, handle: Any) -> None:
         self.default_sm_clock_mhz = nvml.ask("nvmlDeviceGetDefaultApplicationsClock", handle, _SM)
