@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 
 from orbit_lsp.kernels import Kernel
 from orbit_lsp.specs import job_builder, launch_plan, spec_cache
@@ -220,20 +219,7 @@ def _abbreviated(limit: str) -> str:
     return limit.replace("registers", "regs").replace("shared memory", "smem")
 
 
-def launch_occupancy(
-    launches: Launches, architecture: str, compiled: Iterable[Resources] = ()
-) -> occupancy.Occupancy | None:
-    """Theoretical occupancy of the launch as it was made, with the compiler's number of barriers."""
-    if launches.registers is None:
-        return None
-    x, y, z = launches.block
-    barriers = next(
-        (resources.barriers for resources in compiled if resources.symbol == launches.symbol), None
-    )
-    return occupancy.occupancy(
-        architecture, launches.registers, x * y * z, launches.static_shared or 0, launches.dynamic_shared or 0,
-        barriers=barriers or 0,
-    )  # fmt: skip
+launch_occupancy = occupancy.of_launch
 
 
 def limited_by(limits: occupancy.Occupancy) -> str:

@@ -9,12 +9,14 @@ import shutil
 import subprocess
 import sysconfig
 from array import array
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orbit_remote.common import messages as c
 from orbit_remote.common import occupancy as occ
 
 ARCHITECTURES = [f"sm_{major}{minor}" for major, minor in occ.LIMITS]
@@ -330,3 +332,20 @@ def test_best_equals_nvidias_potential_occupancy(judge) -> None:
         )
         assert results is not None
         assert results[1].warps == answer[-1], (row, results)
+
+
+def test_a_runs_launches_have_the_occupancy_that_they_were_made_with() -> None:
+    timing = c.Timing(1, 1000.0, "")
+    full = c.Launches(
+        "k", "k", (1, 1, 1), (256, 1, 1), timing, 1, registers=32, static_shared=0, dynamic_shared=0
+    )
+    held = replace(full, registers=128)
+    unknown = replace(full, registers=None)
+    device = c.Device("H100", 0, "9.0")
+    finished = c.Finished("r", "ok", launches=(full, held, unknown), device=device)
+    assert [launches.occupancy for launches in occ.with_occupancy(finished).launches] == [
+        c.Resident(1.0, 8, 64),
+        c.Resident(0.25, 2, 16, ("registers",)),
+        None,
+    ]
+    assert occ.with_occupancy(replace(finished, device=None)) == replace(finished, device=None)

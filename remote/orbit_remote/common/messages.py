@@ -300,6 +300,18 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
+class Resident:
+    """Theoretical occupancy of a launch: how many of its blocks, and warps, one multiprocessor holds at once. `fraction` is
+    of the most warps that it can hold, `limited_by` what keeps it from holding more; empty where it holds all.
+    """
+
+    fraction: float
+    blocks: int
+    warps: int
+    limited_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Launches:
     """Every launch of one kernel instance with one launch configuration, in one run.
 
@@ -326,6 +338,7 @@ class Launches:
     warm: Timing | None = None
     tuning: tuple[Tried, ...] = ()
     kernels: int | None = None
+    occupancy: Resident | None = None
 
 
 @dataclass(frozen=True, slots=True)

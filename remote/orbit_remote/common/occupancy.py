@@ -14,10 +14,12 @@ other than the default, which leaves all of the shared memory to the kernel.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Literal
 
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.messages import Finished, Launches, Resident, Resources
 
 Limiter = Literal["registers", "shared memory", "warps", "blocks", "barriers"]
 """What holds the occupancy down, in the words of NVIDIA's tools."""
@@ -175,6 +177,42 @@ def occupancy(
         limits=by_limiter,
         reason=None if blocks else "it uses more barriers than a multiprocessor has",
     )
+
+
+def of_launch(launches: Launches, architecture: str, compiled: Iterable[Resources] = ()) -> Occupancy | None:
+    """Theoretical occupancy of the launch as it was made, with the compiler's number of barriers."""
+    if launches.registers is None:
+        return None
+    x, y, z = launches.block
+    barriers = next(
+        (resources.barriers for resources in compiled if resources.symbol == launches.symbol), None
+    )
+    return occupancy(
+        architecture, launches.registers, x * y * z, launches.static_shared or 0, launches.dynamic_shared or 0,
+        barriers=barriers or 0,
+    )  # fmt: skip
+
+
+def with_occupancy(finished: Finished) -> Finished:
+    """A run's end with the occupancy of each of its launches, where its GPU and the launch's registers are known."""
+    capability = finished.device.capability if finished.device else None
+    if capability is None:
+        return finished
+    known = (
+        (launches, of_launch(launches, capability, finished.resources)) for launches in finished.launches
+    )
+    return replace(
+        finished,
+        launches=tuple(
+            replace(launches, occupancy=_resident(reached)) if reached else launches
+            for launches, reached in known
+        ),
+    )
+
+
+def _resident(reached: Occupancy) -> Resident:
+    limited_by = reached.limiters if reached.fraction < 1 else ()
+    return Resident(round(reached.fraction, 4), reached.blocks, reached.warps, limited_by)
 
 
 def best(

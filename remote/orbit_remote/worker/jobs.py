@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from orbit_remote.common import codec
+from orbit_remote.common import codec, occupancy
 from orbit_remote.common import messages as c
 from orbit_remote.recording import injection
 from orbit_remote.worker import probe
@@ -111,7 +111,7 @@ class Jobs:
             failure = c.Failure("infrastructure", text, "see the worker's log, and please report it", True)
             finished = c.failed(job.run, failure)
         device = self._reached.with_reached(finished.device)
-        self._context.send(replace(finished, device=device))
+        self._context.send(occupancy.with_occupancy(replace(finished, device=device)))
         if device and job.through == "spec" and finished.outcome == "ok":
             self._reached.measure(device, self._context)
 
