@@ -49,11 +49,11 @@ class ActedGpu:
 
 
 def timed(
-    gpu: ActedGpu, *, iterations: int | None = None, clocks: Sequence[tuple[int, float]] = ()
+    gpu: ActedGpu, *, iterations: int | None = None, clocks: Sequence[tuple[int, float]] = (), warmup: int = 0
 ) -> tuple[Timing, Bench]:
     sampler: Any = SimpleNamespace(clocks=list(clocks), default_sm_clock_mhz=1000)
     recorder: Any = gpu
-    bench = Bench(gpu.torch, Clock(recorder, Added(0.0, 0.0)), ["k"], iterations, sampler)
+    bench = Bench(gpu.torch, Clock(recorder, Added(0.0, 0.0)), ["k"], iterations, sampler, warmup=warmup)
     (timing,) = bench.cold(lambda: None, [gpu.launch])
     return timing, bench
 
@@ -73,6 +73,13 @@ def test_measuring_ends_where_the_median_is_known_and_the_clock_settled(
 ) -> None:
     timing, _ = timed(ActedGpu([each]), iterations=iterations)
     assert (timing.n, timing.median) == (launches, each)
+
+
+def test_launches_that_warm_up_are_not_timed() -> None:
+    gpu = ActedGpu([5 * MS] * 10 + [100 * US])
+    timing, _ = timed(gpu, iterations=7, warmup=10)
+    assert (timing.n, timing.median, timing.maximum) == (7, 100 * US, 100 * US)
+    assert len(gpu.launched) == 17
 
 
 def test_a_noisy_kernel_is_measured_for_longer() -> None:

@@ -320,6 +320,8 @@ def test_plain_words(line: str, words: tuple[str, ...]) -> None:
         ("seed 1; seed 2", "'seed' is given twice; the first is on line 3."),
         ("seed -1", "'seed' is a number from 0 on, not the int32 -1."),
         ("iterations 2000000000", "'iterations' is at most 1000000000."),
+        ("warmup 2000000", "'warmup' is at most 100000."),
+        ("warmup 1.5", "'warmup' takes integers, not the float64 1.5."),
         ("timeout 100000", "'timeout' is at most 86400."),
         ("timeout 0", "'timeout' is more than 0."),
         ("sweep n 1, 2", "'1' is not expected here; '=' is expected."),

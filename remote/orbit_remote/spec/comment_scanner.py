@@ -29,6 +29,7 @@ WORDS: Final = {
     "args": "arguments of the program, where the file has a main",
     "stdin": "what the program reads, where the file has a main",
     "iterations": "the maximum number of timed launches; 2000 unless given",
+    "warmup": "the number of untimed launches before the timed ones; 0 unless given",
     "timeout": "seconds that a run may take",
     "symbol": "the value of a __constant__ or __device__ variable",
 }

@@ -60,7 +60,7 @@ _DESCRIBE: Final = frozenset((
 ))  # fmt: skip
 """Attributes and functions that ask a tensor for its form only."""
 
-_MOST_AMOUNT: Final = {"iterations": 10**9, "timeout": 86400, "seed": (1 << 63) - 1}
+_MOST_AMOUNT: Final = {"iterations": 10**9, "warmup": 10**5, "timeout": 86400, "seed": (1 << 63) - 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +370,7 @@ class _Checks:
         value = self.value(node, replace(self.world, wide=word in ("bytes", "flops")))
         if not isinstance(value, Scalar) or not 0 <= value.value < math.inf:
             raise SpecError(node.span, f"'{word}' is a number from 0 on, not {shown(value)}.")
-        if word in ("seed", "iterations"):
+        if word in ("seed", "iterations", "warmup"):
             whole(value, node.span, f"'{word}'")
         if value.value > _MOST_AMOUNT.get(word, math.inf):
             raise SpecError(node.span, f"'{word}' is at most {_MOST_AMOUNT[word]}.")

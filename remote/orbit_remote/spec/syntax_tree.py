@@ -305,7 +305,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """The expression of `bytes`, `flops`, `seed`, `iterations` or `timeout`."""
+    """The expression of `bytes`, `flops`, `seed`, `iterations`, `warmup` or `timeout`."""
 
     span: Span
     word: str

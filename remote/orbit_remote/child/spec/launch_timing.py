@@ -69,14 +69,18 @@ class Bench:
         iterations: int | None,
         sampler: Sampler | None = None,
         sm_clock: SmClock | None = None,
+        *,
+        warmup: int = 0,
     ) -> None:
-        """`symbols` are the kernels' mangled names in the order of launching; `sampler` watches the clock that is set,
+        """`symbols` are the kernels' mangled names in the order of launching; `warmup` launches of each come before the timed
+        ones, for a cold and for a warm L2; `sampler` watches the clock that is set,
         `sm_clock` tells the one that the launches had.
         """
         self._torch = torch
         self._clock = clock
         self._symbols = list(symbols)
         self._cap = iterations or MOST_LAUNCHES
+        self._warmup = warmup
         self._sampler = sampler
         self._sm_clock = sm_clock
         self.span_ns: tuple[int, int] | None = None
@@ -112,6 +116,12 @@ class Bench:
         self, prepare: Callable[[], None], launches: Sequence[Callable[[], None]], label: str, cap_s: float
     ) -> list[Timing]:
         rounds: list[_Round] = []
+        for _ in range(self._warmup):
+            prepare()
+            for launch in launches:
+                launch()
+        if self._warmup:
+            self._torch.cuda.synchronize()
         began = time.perf_counter()
         size = min(FIRST_BATCH, self._cap)
         while True:

@@ -189,7 +189,8 @@ class _Timer:
         iterations = self._trials.amount("iterations", trial.values)
         symbols_ = [fact.symbol for fact in facts]
         most = int(iterations) if iterations else None
-        bench = Bench(self._torch, self._clock, symbols_, most, self._sampler, self._sm_clock)
+        warmup = int(self._trials.amount("warmup", trial.values) or 0)
+        bench = Bench(self._torch, self._clock, symbols_, most, self._sampler, self._sm_clock, warmup=warmup)
         launches = [ready.launch for ready in trial.ready]
         cold = bench.cold(trial.memory.restore, launches)
         warm = bench.warm(trial.memory.restore, launches)

@@ -153,7 +153,7 @@ class Trials:
             self.gpu.synchronize()
 
     def amount(self, word: str, values: Mapping[str, Value]) -> float | None:
-        """What `bytes`, `flops`, `seed` or `iterations` says; None where the spec does not say it."""
+        """What `bytes`, `flops`, `seed`, `iterations` or `warmup` says; None where the spec does not say it."""
         counted = self._spec.amounts.get(word)
         if counted is None:
             return None
