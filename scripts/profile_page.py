@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,11 +23,14 @@ from orbit_lsp.report import page, profile_report  # noqa: E402
 from orbit_lsp.views import hover  # noqa: E402
 from orbit_remote.common import messages as c  # noqa: E402
 from tests import recorded_profiles as recorded  # noqa: E402
+from tests.recordings import profiled  # noqa: E402
 
 PAGE = ROOT / "docs" / "guide" / "profile.md"
 PICTURES = ROOT / "docs" / "pictures"
 _MARKED = re.compile(r"(<!-- recorded: (?P<what>[^>]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _COLUMNS = 160
+_RECORDED = datetime(2026, 11, 21, 18, 45, tzinfo=UTC).timestamp()
+"""When the recording was committed; a report of Nsight Compute has no date."""
 
 
 def text() -> str:
@@ -76,17 +80,17 @@ def verdicts() -> list[str]:
 
 
 def refused() -> str:
-    bench = recorded.Profiling("memory_bound")
+    bench = recorded.Profiling(profiled.RAN)
     why = (
         "ncu may not read this GPU's counters (ERR_NVGPUCTRPERM); an administrator permits them with "
         "NVreg_RestrictProfilingToAdminUsers=0"
     )
-    timing = c.Timing(3, 70_336.0, "in program, n=3")
-    launches = c.Launches(
-        "k", "saxpy", (65536, 1, 1), (256, 1, 1), timing, 3, registers=16, static_shared=0, dynamic_shared=0
+    ran = profiled.run("/src/memory_bound.cu")
+    (launches,) = ran.launches
+    profile = c.Profile(
+        launches.symbol, launches.name, "times", why, grid=launches.grid, block=launches.block
     )
-    profile = c.Profile("k", "saxpy", "times", why, grid=launches.grid, block=launches.block)
-    bench.file(replace(recorded.finished("memory_bound"), profiles=(profile,), launches=(launches,)))
+    bench.file(replace(ran, profiles=(profile,)))
     return _shown(bench, 4, 8)
 
 
@@ -112,7 +116,7 @@ def screenshots() -> None:
     bench = recorded.Profiling("spilling")
     profiled = bench.file(recorded.finished("spilling"))
     (target,) = bench.session.results.profiles
-    html = page.html(profile_report.page(profiled, target.key, "/src/spilling.cu"))
+    html = page.html(profile_report.page(replace(profiled, at=_RECORDED), target.key, "/src/spilling.cu"))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "report.html"
         file.write_text(html)

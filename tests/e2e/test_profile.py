@@ -20,13 +20,15 @@ from tests.e2e.forks import Ended, command
 from tests.e2e.test_run import named_gpu
 
 SOURCE = (Path(__file__).parents[1] / "recordings" / "profiles" / "memory_bound.cu").read_text()
-SIGNATURE = "◔ 70.3 µs · occ 76% of 100% · 16 regs"
-WITHOUT_LENSES = "◔ 70.3 µs · memory 79% · occ 76%"
-HOT = "◂ 92% · long scoreboard"
-SAID = "70.3 µs, memory 79% of peak"
+SIGNATURE = "◔ 70.7 µs · occ 76% of 100% · 16 regs"
+WITHOUT_LENSES = "◔ 70.7 µs · memory 79% · occ 76%"
+HOT = "◂ 93% · long scoreboard"
+SAID = "70.7 µs, memory 79% of peak"
 
 
-RECORDED = (Path(__file__).parents[1] / "recordings" / "profiles" / "memory_bound.ncu-rep").read_bytes()
+RECORDED = (
+    Path(__file__).parents[1] / "recordings" / "profiles" / "memory_bound.with_run.ncu-rep"
+).read_bytes()
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +75,7 @@ async def test_a_click_puts_the_findings_on_the_lines(start, recorded_python, na
     signature = WITHOUT_LENSES if name in ("helix", "emacs") else SIGNATURE
     assert await editor.hints() == [(line, signature), (6, HOT)]
     hover = await editor.hover(3, 18)
-    assert "roofline: FP32 477 GFLOP/s" in hover
+    assert "roofline: FP32 475 GFLOP/s" in hover
     assert "gpu" in hover
     assert "long scoreboard" in await editor.hover(6, 8)
     if name == "helix":  # which asks for hints again only after an edit
@@ -145,7 +147,7 @@ async def test_the_full_profile_is_asked_for_and_compared_with_the_one_before(st
     await ended(editor)
     await editor.command("orbit.profile", {"uri": editor.uri, "kernel": "saxpy", "detail": "full"})
     await ended(editor, 2)
-    assert (await editor.hints())[0] == (3, SIGNATURE.replace("70.3", "70.1"))
+    assert (await editor.hints())[0] == (3, SIGNATURE.replace("70.7", "70.1"))
 
 
 async def test_while_it_profiles_the_lens_counts_and_cancels(start, recorded_python) -> None:
@@ -205,7 +207,7 @@ def test_profile_and_report_from_the_command_line(recorded_python, tmp_path: Pat
     kept_json.with_stem("zzz").write_text(json.dumps(broken))
     again = orbit(tmp_path, "report", "memory_bound.cu", "--output", "page.html")
     assert again.returncode == 0, again.stderr
-    assert "<h1>saxpy: 70.3 µs" in (tmp_path / "page.html").read_text()
+    assert "<h1>saxpy: 70.7 µs" in (tmp_path / "page.html").read_text()
     assert orbit(tmp_path, "report", "memory_bound.cu", "--json").stdout == answer.stdout
 
 
@@ -218,7 +220,7 @@ def test_the_json_is_what_the_schema_says(recorded_python, tmp_path: Path) -> No
     assert set(answer) == set(json.loads(schema.text())["properties"])
     assert answer["profiles"][0]["metrics"]["gpu__time_duration.sum"] == {
         "name": "gpu__time_duration.sum",
-        "value": 70336.0,
+        "value": 70656.0,
         "unit": "ns",
     }
     TypeAdapter(c.Finished).validate_python(answer)

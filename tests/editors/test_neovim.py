@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from tests.editors.conftest import CAPTURES, Captures, Saw, Seen, program
-from tests.editors.home import ALONE, HEADER, PROFILED, SAXPY, SOURCE, TIME
+from tests.editors.home import ALONE, HEADER, PROFILE_TIME, PROFILED, RUN_TIME, SAXPY, SOURCE, TIME
 from tests.editors.neovim import Neovim
 from tests.editors.terminal import Terminal
 
@@ -333,8 +333,8 @@ def test_in_a_terminal_it_looks_like_this(
     shown.until_shown("▶ Run on H100 80GB HBM3")
     shown.type(":4 | Orbit run")
     shown.keys("Enter")
-    shown.until_shown(TIME)
+    shown.until_shown(RUN_TIME)
     shown.type(":Orbit profile")
     shown.keys("Enter")
-    shown.until_shown("long scoreboard", "Profile saxpy: 70.3 µs")
+    shown.until_shown("long scoreboard", f"Profile saxpy: {PROFILE_TIME}")
     picture(nvim.replace("nvim", "neovim"), shown)

@@ -107,6 +107,8 @@ export async function work({ window, saw, say, pictures, place, ...more }) {
   await window.keyboard.press('Control+w');
 
   await window.open('memory_bound.cu');
+  await window.page.click(window.lens('Run'));
+  await window.see(window.line('⏱ 73.4 µs'));
   await window.page.click(window.lens('Profile'));
   await window.see(window.line('long scoreboard'));
   saw('profile', 'lens');
