@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import compress
 from operator import sub
-from typing import Literal
+from typing import Final, Literal
 
 from orbit_remote.common.lazy_dataclass import dataclass
 
@@ -154,6 +154,23 @@ def merge(same: Sequence[LaunchSeries]) -> LaunchSeries:
 
 _FATAL = frozenset({214, 220, 700, 702, 710, *range(714, 720)})
 """ECC and NVLink errors, illegal address, time-out, assert, and all kinds of illegal instruction."""
+
+_LOST = "`dmesg | grep -i xid` shows what the GPU reported; reset it or restart the machine"
+_HELD = (
+    "`nvidia-smi -q -d COMPUTE` shows whether it is in exclusive mode, in which one process at a time may use it; "
+    "`orbit-lsp stop` ends orbit-lsp's own"
+)
+OF_THE_MACHINE: Final[Mapping[str, tuple[str, str]]] = {
+    "CUDA_ERROR_DEVICE_UNAVAILABLE": ("the GPU is held by another process, or was lost", _HELD),
+    "cudaErrorDevicesUnavailable": ("the GPU is held by another process, or was lost", _HELD),
+    "CUDA_ERROR_ECC_UNCORRECTABLE": ("the GPU's memory had an error that it could not correct", _LOST),
+    "CUDA_ERROR_NVLINK_UNCORRECTABLE": ("a connection between GPUs had an error that it could not correct", _LOST),
+    "CUDA_ERROR_EXTERNAL_DEVICE": ("another device that the GPU waits for was lost", _LOST),
+    "CUDA_ERROR_SYSTEM_NOT_READY": (
+        "the machine's GPUs are not ready", "NVIDIA's fabric manager has to run on machines with NVSwitch",
+    ),
+}  # fmt: skip
+"""CUDA's errors that no kernel causes, each in words, with what to do: a run that meets one says nothing of the program."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,13 +19,17 @@ from types import TracebackType
 from typing import Any
 
 from orbit_remote import PACKAGE
-from orbit_remote.common.launch_records import CudaError
+from orbit_remote.common.launch_records import OF_THE_MACHINE, CudaError
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Failure, Note, Place, Problem
 from orbit_remote.common.plain_text import plain
 
 _CUDA_WORDS = {
     "illegal memory access": "CUDA_ERROR_ILLEGAL_ADDRESS",
+    "busy or unavailable": "CUDA_ERROR_DEVICE_UNAVAILABLE",
+    "uncorrectable ECC error": "CUDA_ERROR_ECC_UNCORRECTABLE",
+    "uncorrectable NVLink error": "CUDA_ERROR_NVLINK_UNCORRECTABLE",
+    "system not yet initialized": "CUDA_ERROR_SYSTEM_NOT_READY",
     "device-side assert": "CUDA_ERROR_ASSERT",
     "misaligned address": "CUDA_ERROR_MISALIGNED_ADDRESS",
     "illegal instruction": "CUDA_ERROR_ILLEGAL_INSTRUCTION",
@@ -91,7 +95,8 @@ def explain(error: BaseException, path: str) -> Explained:
         return _at(message, "cuda", place, notes, category="infrastructure", remedy=remedy)
     first_line = words.split("\n", 1)[0]
     if (cuda := cuda_error(error)) is not None:
-        return _at(f"{cuda}: {first_line}", "cuda", place, notes, remedy=_REMEDIES.get(cuda, ""), code=cuda)
+        category, remedy = _of(cuda)
+        return _at(f"{cuda}: {first_line}", "cuda", place, notes, category=category, remedy=remedy, code=cuda)
     if isinstance(error, KeyboardInterrupt):
         return _at("interrupted (KeyboardInterrupt)", "program", place, notes)
     return _at(f"{name}: {words}" if words else name, "program", place, notes)
@@ -170,15 +175,23 @@ def _at(
     category: Any = "runtime error", remedy: str = "", code: str | None = None, words: str = "",
 ) -> Explained:  # fmt: skip
     """`words` is the failure's message where the problem's has more, as its remedy."""
-    failure = Failure(category, words or message, remedy, place=place)
+    failure = Failure(category, words or message, remedy, retryable=code in OF_THE_MACHINE, place=place)
     return Explained(failure, (Problem("error", message, tool, place, code, notes=notes),), code)
 
 
 def cuda_failure(error: CudaError) -> Explained:
     """A failure that the program itself did not report."""
     message = f"{error.name} (reported by {error.function}); the program did not stop for it"
-    explained = _at(message, "cuda", None, (), remedy=_REMEDIES.get(error.name, ""), code=error.name)
+    category, remedy = _of(error.name)
+    explained = _at(message, "cuda", None, (), category=category, remedy=remedy, code=error.name)
     return with_cause(explained, error)
+
+
+def _of(cuda: str) -> tuple[Any, str]:
+    """Whose failure a CUDA error is, and what to do."""
+    if cuda in OF_THE_MACHINE:
+        return "infrastructure", OF_THE_MACHINE[cuda][1]
+    return "runtime error", _REMEDIES.get(cuda, "")
 
 
 def with_cause(explained: Explained, error: CudaError) -> Explained:

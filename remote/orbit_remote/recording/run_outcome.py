@@ -12,7 +12,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orbit_remote.common.launch_records import CudaError
+from orbit_remote.common.launch_records import OF_THE_MACHINE, CudaError
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Failure, Job, Note, Outcome, Place, Problem, Resources
 from orbit_remote.process.program import Ended
@@ -95,6 +95,10 @@ def _cuda(job: Job, ended: Ended, error: CudaError, how: str, symbols: Mapping[s
     of_launch = error.name == "CUDA_ERROR_INVALID_VALUE" and "Launch" in error.function
     name = "cudaErrorInvalidConfiguration" if of_launch else error.name
     words = _WORDS.get(name, "a CUDA call failed")
+    if error.name in OF_THE_MACHINE:
+        words, remedy = OF_THE_MACHINE[error.name]
+        text = f"{error.name}: {words} ({error.function}); {how}"
+        return Verdict("infrastructure", Failure("infrastructure", text, remedy, retryable=True))
     message = f"{error.name}: {words} ({error.function}); {how}"
     kernel = symbols.get(error.last_kernel or "")
     place, notes = kernel.place if kernel else None, ()

@@ -128,10 +128,19 @@ def _look_for_devices() -> tuple[Device, ...]:
     listed = telemetry.devices()
     if len(listed) != len(driver):  # CUDA_VISIBLE_DEVICES hides some from the driver
         return listed or driver
-    return tuple(
-        replace(device_listed, l2_bytes=other.l2_bytes) if device_listed.name == other.name else device_listed
-        for device_listed, other in zip(listed, driver, strict=True)
-    )
+    return tuple(_completed(of_nvml, of_driver) for of_nvml, of_driver in zip(listed, driver, strict=True))
+
+
+def _completed(listed: Device, driver: Device) -> Device:
+    """A GPU as NVML lists it, with what the driver alone knows: its L2, and how much of it an instance (MIG) has."""
+    if driver.name == listed.name:
+        return replace(listed, l2_bytes=driver.l2_bytes)
+    if driver.name.startswith(f"{listed.name} MIG "):
+        return replace(
+            listed, name=driver.name, multiprocessors=driver.multiprocessors, memory=driver.memory, l2_bytes=driver.l2_bytes,
+            bus_width_bits=driver.bus_width_bits,
+        )  # fmt: skip
+    return listed
 
 
 @lru_cache

@@ -272,7 +272,7 @@ def _failed(job: c.Job, error: BaseException, recorder: Recorder) -> c.Finished:
     if fatal := next((error for error in recorded.errors if error.fatal), None):
         kernel = symbols.short_name(fatal.last_kernel) if fatal.last_kernel else "the kernel"
         known = python_errors.cuda_failure(fatal).failure
-        failure = c.Failure("runtime error", f"{kernel} ended with {fatal.name}", known.remedy, place=where)
+        failure = c.Failure(known.category, f"{kernel} ended with {fatal.name}", known.remedy, place=where)
         return c.failed(job.run, failure, problems=(_problem(failure, where),))
     explained = python_errors.explain(error, job.path)
     failure = explained.failure
