@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,9 @@ from orbit_remote.common.launch_records import OF_THE_MACHINE, CudaError
 from orbit_remote.process.program import Ended
 from orbit_remote.recording import run_outcome, telemetry
 from orbit_remote.recording.injection import Recorded
-from orbit_remote.worker import probe
+from orbit_remote.worker import lease, probe
+from orbit_remote.worker.actions import builds
+from orbit_remote.worker.context import Client, Context, Shared
 
 JOB = c.Job("r", "run", "cuda", "/k.cu", "__global__ void k() {}\n")
 ENDED = Ended(1, "", "", truncated=False, seconds=0.1)
@@ -85,6 +88,26 @@ def test_a_launch_spec_too() -> None:
     assert (finished.outcome, finished.failure and finished.failure.message) == (
         "infrastructure", "k ended with CUDA_ERROR_ECC_UNCORRECTABLE",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("exclusive", "in_spare", "freed"), [(True, False, 1), (True, True, 0), (False, False, 0)]
+)
+async def test_a_gpu_in_exclusive_mode_is_freed_for_a_process_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, exclusive: bool, in_spare: bool, freed: int
+) -> None:
+    monkeypatch.setattr(lease, "EVERYBODYS", tmp_path / "gpu")
+    monkeypatch.setattr(probe, "all_devices", lambda: (c.Device("H100", exclusive=exclusive),))
+    shared, calls = Shared(tmp_path / "home"), list[int]()
+
+    class Spares:
+        async def free(self) -> None:
+            calls.append(1)
+
+    monkeypatch.setattr(shared, "_spares", Spares())
+    context = Context(shared, Client(lambda _: None, {}), builds.build_ahead)
+    async with context.gpu(JOB, in_spare=in_spare):
+        assert len(calls) == freed
 
 
 def test_an_instance_of_a_divided_gpu_has_its_own_size(monkeypatch: pytest.MonkeyPatch) -> None:

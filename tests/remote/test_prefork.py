@@ -112,6 +112,17 @@ async def test_every_job_has_a_process_of_its_own_and_a_spare_is_renewed(pool):
     assert (status, out) == (0, "False\n")
 
 
+async def test_a_spare_that_is_in_the_way_is_ended_when_free_returns(own_pool, quick):
+    await own_pool.free()
+    await own_pool.prepare(quick)
+    pid = own_pool.waiting
+    await own_pool.free()
+    assert not psutil.pid_exists(pid)
+    assert own_pool.waiting is None
+    await own_pool.prepare(quick)
+    assert own_pool.waiting != pid
+
+
 async def test_a_crash_ends_its_own_process_alone(pool):
     sleeper = await pool.take(job("import time\ndef main(): time.sleep(600)"), ENV)
     crash = "import os, signal\ndef main():\n    print('before')\n    os.kill(os.getpid(), signal.SIGSEGV)"

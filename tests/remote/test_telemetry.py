@@ -37,6 +37,7 @@ class FakeNvml(ModuleType):
         self.sm_clock = 1980
         self.used = 700_000_000
         self.energy = 5_000_000
+        self.compute_mode = 0
         self.processes = {os.getpid(): 90}
         """Process -> per cent of the time in which it used the GPU; None for one that NVML only lists."""
         self._broken, self._missing = broken or set(), missing or set()
@@ -58,6 +59,7 @@ class FakeNvml(ModuleType):
             "nvmlDeviceGetMemoryBusWidth": lambda h: 5120,
             "nvmlDeviceGetDefaultApplicationsClock": lambda h, kind: 1755,
             "nvmlDeviceGetClockInfo": lambda h, kind: {1: self.sm_clock, 2: 2619}[kind],
+            "nvmlDeviceGetComputeMode": lambda h: self.compute_mode,
             "nvmlDeviceGetTemperature": lambda h, sensor: 41,
             "nvmlDeviceGetPowerUsage": lambda h: 118_500,
             "nvmlDeviceGetUtilizationRates": lambda h: SimpleNamespace(gpu=97, memory=40),
@@ -147,6 +149,13 @@ def test_the_gpu_as_nvml_names_it(install) -> None:
         ),
     )
     assert fake.open == 0
+
+
+@pytest.mark.parametrize(("mode", "exclusive"), [(0, False), (1, True), (2, False), (3, True)])
+def test_a_gpu_for_one_process_at_a_time_says_so(install, mode: int, *, exclusive: bool) -> None:
+    install().compute_mode = mode
+    (device,) = telemetry.devices()
+    assert device.exclusive is exclusive
 
 
 def test_what_a_gpu_does_not_report_is_unknown(install) -> None:

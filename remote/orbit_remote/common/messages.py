@@ -500,6 +500,7 @@ class Device:
 
     `reached` are rates per second that a short calibration on this very GPU and driver came to, by the keys of
     `calibration.SOURCES` (`dram` in bytes, `fp32` and `fp16 tensor` in operations); empty where there was none yet.
+    `exclusive`: one process at a time may use it (its compute mode).
     """
 
     name: str
@@ -514,6 +515,7 @@ class Device:
     bus_width_bits: int | None = None
     l2_bytes: int | None = None
     reached: dict[str, float] = field(default_factory=dict[str, float], compare=False)
+    exclusive: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ REASONS: dict[int, str] = {
 
 _SM, _MEMORY = 1, 2  # nvmlClockType_t
 _GPU_TEMPERATURE = 0  # nvmlTemperatureSensors_t
+_EXCLUSIVE = (1, 3)  # nvmlComputeMode_t: of a thread (until CUDA 8), of a process
 
 # FP32 lanes of a multiprocessor, by compute capability (CUDA Programming Guide, "Arithmetic
 # Instructions"): NVML counts "cores", which are these.
@@ -142,6 +143,7 @@ def _device(nvml: _Nvml, index: int, handle: Any, driver: str | None) -> Device:
         sm_clock_mhz=nvml.ask("nvmlDeviceGetMaxClockInfo", handle, _SM),
         memory_clock_mhz=nvml.ask("nvmlDeviceGetMaxClockInfo", handle, _MEMORY),
         bus_width_bits=nvml.ask("nvmlDeviceGetMemoryBusWidth", handle),
+        exclusive=nvml.ask("nvmlDeviceGetComputeMode", handle) in _EXCLUSIVE,
     )
 
 

@@ -92,6 +92,11 @@ class Shared:
         if self._spares is not None:
             self._spares.idle_s = spare_idle_s
 
+    async def free_gpu(self) -> None:
+        """End what waits with a context of its own for the next job."""
+        if self._spares is not None:
+            await self._spares.free()
+
     async def close(self) -> None:
         if self._reports is not None:
             await self._reports.close()
@@ -178,9 +183,9 @@ class Context:
             yield
 
     @asynccontextmanager
-    async def gpu(self, job: c.Job) -> AsyncGenerator[None]:
+    async def gpu(self, job: c.Job, *, in_spare: bool = False) -> AsyncGenerator[None]:
         """The GPUs for this job alone: two jobs at once would measure each other. Every job takes several in the order of
-        their numbers, so that no two wait for each other.
+        their numbers, so that no two wait for each other. `in_spare`: it runs in the process that waits with a context.
         """
         devices = await asyncio.to_thread(probe.devices, job.device, job.gpus)
         names = [device.uuid or f"gpu-{device.index}" for device in devices] or [f"gpu-{job.device}"]
@@ -194,6 +199,8 @@ class Context:
                     waits=lambda other: self.stage(job, "queued", f"waits for the GPU: {other}"),
                 )
                 await held.enter_async_context(lease)
+            if not in_spare and any(device.exclusive for device in devices):
+                await self._shared.free_gpu()
             yield
 
     @asynccontextmanager

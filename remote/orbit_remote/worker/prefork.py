@@ -184,6 +184,14 @@ class PreforkPool:
         self._used()
         return True
 
+    async def free(self) -> None:
+        """End the spare that waits, whose context keeps a GPU in exclusive mode from every other process."""
+        async with self._changing:
+            spare = self._spare
+            self._forget()
+            if spare:
+                await spare.wait()
+
     async def close(self) -> None:
         """End the spares, the templates and the jobs that run."""
         self._closed = True

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from orbit_remote.child import python_job
+from orbit_remote.child import child_main, python_job
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.process.program import Ended, Printed
@@ -35,7 +35,7 @@ async def follow(
     """`device` is None for a job that only compiles; `image` is what a launch spec of a `.cu` file launches."""
     async with AsyncExitStack() as held:
         if device:
-            await held.enter_async_context(context.gpu(job))
+            await held.enter_async_context(context.gpu(job, in_spare=not child_main.judges(job)))
         context.stage(job, "starting", "a Python with torch and triton")
         # a launch spec's process looks at the clocks itself: launches at a low one are not counted
         watching = device is not None and job.through != "spec"
