@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, suppress
 from pathlib import Path
@@ -343,6 +345,53 @@ async def test_another_user_is_not_answered(clients: Clients, shared_workers: Pa
     assert answer.stdout in ("b''\n", "")
     permit((shared_workers, 0o700))
     assert await workers() == ["Neovim"]
+
+
+async def test_a_socket_that_another_user_serves_is_not_talked_to(
+    clients: Clients, shared_workers: Path, tmp_path: Path
+) -> None:
+    if os.getuid():
+        pytest.skip("only root becomes another user")
+    runner = clients.client()
+    await runner.machine()
+    path = socket_in(shared_workers)
+    place = Path(tempfile.mkdtemp(dir="/tmp"))
+    os.chown(place, 65534, 65534)
+    script = (
+        "import socket, sys; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(); print('listens', flush=True); "
+        "c, _ = s.accept(); print('heard', c.recv(99), flush=True); s.accept()"
+    )
+    thief = await asyncio.create_subprocess_exec(
+        *["/usr/bin/env", "python3", "-c", script, str(place / "s")], user=65534, stdout=subprocess.PIPE
+    )
+    try:
+        assert thief.stdout
+        assert await thief.stdout.readline() == b"listens\n"
+        (place / "s").rename(path)
+        finished = last(await clients.compile(clients.client("Helix")))
+        assert finished.failure
+        assert (
+            finished.failure.message == f"the socket {path} is served by another user (uid 65534); remove it"
+        )
+        assert await thief.stdout.readline() == b"heard b''\n"
+    finally:
+        thief.kill()
+        await thief.communicate()
+        shutil.rmtree(place)
+
+
+async def test_workers_of_two_versions_live_beside_each_other(
+    clients: Clients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await clients.client("Neovim").machine()
+    older = await pid()
+    monkeypatch.setattr(shared_worker, "__version__", "99.0")
+    assert await clients.client("Helix").machine()
+    assert sorted(await workers()) == ["Helix", "Neovim"]
+    pids = {worker.release: worker.pid for worker in await shared_worker.running()}
+    assert len(pids) == 2
+    assert set(await shared_worker.stop()) == {older, pids["99.0"]} == set(pids.values())
+    assert await workers() == []
 
 
 @pytest.mark.parametrize(
