@@ -190,6 +190,17 @@ async def test_stop_cancels_what_runs_and_ends_the_worker(clients: Clients) -> N
     assert await shared_worker.stop() == []
 
 
+async def test_a_worker_that_could_not_write_its_number_is_stopped_and_named(
+    clients: Clients, shared_workers: Path
+) -> None:
+    """As on a full disk."""
+    await clients.client().machine()
+    number = await pid()
+    socket_in(shared_workers).with_suffix(".pid").unlink()
+    assert await shared_worker.stop() == [number]
+    assert await workers() == []
+
+
 async def test_a_worker_leaves_when_its_last_client_has(
     clients: Clients, shared_workers: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -248,6 +248,8 @@ async def stop() -> list[int]:
     ended: list[int] = []
     for path in _sockets():
         key, pid = path.stem, _known(path.parent, path.stem).get("pid")
+        if not isinstance(pid, int):  # the disk was full when it began
+            pid = (await _ask(path, "status") or {}).get("pid")
         if await _ask(path, "stop", until_end=True) is None and not await asyncio.to_thread(
             _kill, path.parent, key
         ):
