@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import importlib.machinery
 import importlib.util
 import json
@@ -12,7 +13,11 @@ from pathlib import Path
 import pytest
 
 from orbit_lsp import __version__
+from orbit_lsp.profile import bottleneck
+from orbit_lsp.state import units
 from orbit_lsp.views.explain import explanations
+from tests import recorded_profiles
+from tests.recordings import profiled as recordings
 
 ROOT = Path(__file__).parent.parent
 _EVERY = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "editors").rglob("README.md")])
@@ -126,6 +131,29 @@ def test_what_is_said_below_the_picture_is_what_its_recording_has(page: str) -> 
         in text
     )
     assert all(date in text for date in re.findall(r"\d{4}-\d\d-\d\d", recorded["about"]))
+
+
+def test_every_picture_is_shown_on_a_page() -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    pictures = [*(ROOT / "docs" / "pictures").glob("*.svg"), *(ROOT / "docs" / "pictures").glob("*.png")]
+    assert [path.name for path in pictures if f"pictures/{path.name}" not in text] == []
+
+
+def test_the_editors_pictures_show_the_recorded_run_and_profile_of_one_program() -> None:
+    ran, profile = recordings.run("memory_bound.cu").launches[0], recorded_profiles.profile(recordings.RAN)
+    time = units.time(ran.timing.median)
+    verdict = bottleneck.verdict(profile)
+    assert verdict
+    share = " ".join(verdict.text.split()[:2])
+    for name in ("neovim", "helix", "emacs"):
+        drawn = html.unescape((ROOT / "docs" / "pictures" / f"{name}.svg").read_text(encoding="utf-8"))
+        shown = re.sub(r"<[^>]*>", "", drawn).replace("\xa0", " ")
+        assert re.findall(r"⏱ ([\d.]+ µs)", shown) == [time] * (2 if name == "neovim" else 1)
+        assert f"n={ran.timing.n}" in shown
+        assert share in shown
+    page = (ROOT / "docs" / "guide" / "editors.md").read_text(encoding="utf-8")
+    launch = units.time(profile.metrics["gpu__time_duration.sum"].value)
+    assert (time in page, launch in page) == (True, True), "the caption has other times than the recording"
 
 
 def test_the_snippets_for_editors_can_be_read() -> None:
