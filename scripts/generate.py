@@ -26,6 +26,9 @@ PACKAGE = ROOT / "editors" / "vscode" / "package.json"
 EDITORS = ROOT / "docs" / "guide" / "editors.md"
 LAUNCH_SPECS = ROOT / "docs" / "guide" / "launch-specs.md"
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"
+SCREEN = ROOT / "docs" / "dev" / "screen.md"
+BUTTONS = ROOT / "docs" / "dev" / "buttons.json"
+"""What tests/e2e/test_no_dead_buttons.py saw."""
 SEEN = ("vscode", "neovim-0.12", "neovim-0.11", "helix", "emacs")
 """Columns of the table in EDITORS: what scripts/editors saw, in docs/editors/."""
 SERVER_PATH = {
@@ -119,6 +122,7 @@ def files() -> dict[Path, str]:
         **{ROOT / "docs" / "schema" / f"{kind}-{VERSION}.json": schema.text(kind) for kind in schema.KINDS},
         PACKAGE: package(PACKAGE.read_text(encoding="utf-8")),
         EDITORS: supported(EDITORS.read_text(encoding="utf-8")),
+        SCREEN: pressed(SCREEN.read_text(encoding="utf-8")),
         LAUNCH_SPECS: listed(LAUNCH_SPECS.read_text(encoding="utf-8")),
         ARCHITECTURE: mapped(ARCHITECTURE.read_text(encoding="utf-8")),
     }
@@ -128,6 +132,34 @@ def limits_page() -> str:
     """docs/guide/limits.md, from the table of limits."""
     rows = [f"| {limit.what} | {limit.size} | {limit.beyond} |" for limit in limits.table().values()]
     return "\n".join((LIMITS, "| what | limit | beyond it |", "|---|---|---|", *rows, ""))
+
+
+def pressed(text: str) -> str:
+    """docs/dev/screen.md with what each button did in each state of a kernel, and what was said."""
+    by_state: dict[str, dict[str, str]] = json.loads(BUTTONS.read_text(encoding="utf-8"))
+    messages: list[str] = []
+
+    def cell(effects: str) -> str:
+        for message in re.findall("“[^”]*”", effects):
+            if message not in messages:
+                messages.append(message)
+            effects = effects.replace(message, f"says {messages.index(message) + 1}")
+        return effects
+
+    names = sorted(
+        {name for seen in by_state.values() for name in seen}, key=lambda name: ("by name" in name, name)
+    )
+    rows = [
+        [f"`{name.removeprefix('by name: ')}`" + ", by name" * name.startswith("by name")]
+        + [cell(seen.get(name, "–")) for seen in by_state.values()]
+        for name in names
+    ]
+    table = [["button", *by_state], ["---"] * (len(by_state) + 1), *rows]
+    lines = ["| " + " | ".join(row) + " |" for row in table]
+    lines += ["", *(f"{number}. {message[1:-1]}" for number, message in enumerate(messages, 1))]
+    before, begin, rest = text.partition("<!-- from docs/dev/buttons.json by scripts/generate.py -->\n")
+    _, end, after = rest.partition("<!-- end -->\n")
+    return "".join((before, begin, "\n".join(lines), "\n", end, after))
 
 
 def mapped(text: str) -> str:

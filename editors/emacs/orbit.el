@@ -44,9 +44,13 @@ any compiler flag, and its .venv is used, after `orbit-lsp trust DIR'.")
 
 (cl-defmethod eglot-handle-notification :after
   ((_server orbit-server) (_method (eql $/progress)) &key token value)
-  "Show how a run ended: eglot shows progress in the mode line alone, and takes it away."
+  "Show how far a run is and how it ended.
+eglot shows progress in the mode line alone, where a window of 80 columns has no room for it."
   (pcase (plist-get value :kind)
     ("begin" (puthash token (plist-get value :title) orbit-running))
+    ("report" (when (and (plist-get value :message) (not (active-minibuffer-window)))
+                (let ((message-log-max nil)) ; *Messages* keeps how it ended
+                  (message "orbit: %s: %s" (gethash token orbit-running "it") (plist-get value :message)))))
     ("end" (when (plist-get value :message)
              (message "orbit: %s: %s" (gethash token orbit-running "it ended") (plist-get value :message)))
            (remhash token orbit-running))))

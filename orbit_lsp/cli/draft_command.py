@@ -26,7 +26,7 @@ def run(session: Session, uri: str, target: KernelId | None, *, as_json: bool) -
             title, text = drafts[0]
             drafted.append(Draft(known.key, kernel.whole.line + 1, title, text))
         elif target:
-            raise UsageError(spec_drafts.none(kernel))
+            raise UsageError(spec_drafts.none(session, uri, kernel))
     if target and not drafted:
         raise UsageError(f"{target.key} has a launch spec, or only other kernels call it")
     if as_json:

@@ -104,14 +104,23 @@ def once_configured(ls: OrbitServer, start: Callable[[], Run | None]) -> dict[st
     if not ls.environment.configured.is_set() or ls.environment.finding.locked():
         ls.spawn(start_configured(ls, start), "click before the settings")
         return None
-    started = start()
+    started = begin(ls, start)
     return {"run": started.id} if started else None
 
 
 async def start_configured(ls: OrbitServer, start: Callable[[], Run | None]) -> None:
     await ls.environment.configured.wait()
     async with ls.environment.finding:
-        start()
+        begin(ls, start)
+
+
+def begin(ls: OrbitServer, start: Callable[[], Run | None]) -> Run | None:
+    """A run that is joined changes nothing that an author sees, so it is said."""
+    before = {run.id for run in ls.runs.under_way()}
+    started = start()
+    if started and started.id in before and started.action != "compile":
+        ls.watcher.message(f"orbit: {started.title}: it is under way already")
+    return started
 
 
 @kernel_command("orbit.run")
@@ -178,7 +187,7 @@ def draft(ls: OrbitServer, target: KernelId, _: Request) -> None:
         if drafts:
             ls.spawn(write_draft(ls, drafts[0]), "draft")
         else:
-            ls.watcher.message(spec_drafts.none(kernel), lsp.MessageType.Warning)
+            ls.watcher.message(spec_drafts.none(ls.session, target.uri, kernel), lsp.MessageType.Warning)
 
 
 async def write_draft(ls: OrbitServer, drafted: spec_drafts.Draft) -> None:
@@ -279,7 +288,13 @@ def compile_file(ls: OrbitServer, request: Request) -> dict[str, str] | None:
     if uri is None or uri not in ls.session.files:
         ls.watcher.message(NO_FILE, lsp.MessageType.Warning)
         return None
-    return once_configured(ls, lambda: ls.runs.start("compile", uri))
+    return once_configured(ls, lambda: start_compile(ls, uri))
+
+
+def start_compile(ls: OrbitServer, uri: str) -> Run | None:
+    if started := ls.runs.start("compile", uri):
+        ls.watcher.asked(started)
+    return started
 
 
 @kernel_command("orbit.runOnAll")
@@ -396,7 +411,13 @@ def targeted(ls: OrbitServer, request: Request) -> KernelId | None:
     if target is None:
         ls.watcher.message(NO_TARGET, lsp.MessageType.Warning)
     elif ls.session.find(target) is None and not harness.holds(ls.session, target):
-        text = f"orbit: {target.key} is no longer in {target.uri.rpartition('/')[2]}"
+        name = target.uri.rpartition("/")[2]
+        gone = f"{name} is not open: open it, or the file that it is now"
+        text = (
+            f"orbit: {target.key} is no longer in {name}"
+            if target.uri in ls.session.files
+            else f"orbit: {gone}"
+        )
         ls.watcher.message(text, lsp.MessageType.Warning)
         return None
     ls.looked_at = target or ls.looked_at  # a click is a look

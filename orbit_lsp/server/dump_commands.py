@@ -86,8 +86,10 @@ async def show(ls: OrbitServer, target: KernelId, kind: str | None) -> None:
     profiled = ls.session.results.profiles.get(target)
     dumps = dump_files.of(profiled)
     if profiled is None or not dumps:
-        why = "there is no profile of it" if profiled is None else "its profile has none"
-        text = f"orbit: there is no compiler output of {target.key}: {why}; profile it first"
+        why = (
+            "profile it first" if profiled is None else "its profile has none, but `Show SASS` makes it anew"
+        )
+        text = f"orbit: there is no compiler output of {target.key}: {why}"
         ls.watcher.message(text, lsp.MessageType.Warning)
         return
     have = {dump_files.TITLES[level]: level for level in dump_files.levels(profiled)}

@@ -262,6 +262,7 @@ def did_rename_files(ls: OrbitServer, params: lsp.RenameFilesParams) -> None:
     for one in params.files:
         names = ls.versions.renamed(one.old_uri, one.new_uri)
         ls.runs.renamed(names)
+        ls.watcher.runs.renamed(names)
         ls.looked_at = renamed(ls.looked_at, names)
 
 

@@ -72,8 +72,10 @@ async def choose(ls: OrbitServer, target: KernelId) -> None:
     choices = {candidate.title: candidate for candidate in await candidates(ls, target)}
     name = harness.named(target) or target.key
     if not choices:
+        ran = target in ls.session.results.runs or target in ls.session.results.profiles
+        first = "change it and run it again" if ran else "run it first"
         ls.watcher.message(
-            f"orbit: there is nothing to compare {name} with yet: run it first", lsp.MessageType.Warning
+            f"orbit: there is nothing to compare {name} with yet: {first}", lsp.MessageType.Warning
         )
         return
     rates = ls.environment.rates_text() if any(choice.kind == "gpu" for choice in choices.values()) else ""

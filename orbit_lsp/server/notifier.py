@@ -41,9 +41,15 @@ class Notifier:
         self._published: dict[str, tuple[list[lsp.Diagnostic], int | None]] = {}
         """What was published last of a file, and for which version of it."""
         self._shown: set[str] = set()
+        self._asked: set[str] = set()
+        """Compilations whose end somebody waits for."""
         self.runs = RunLog()
 
     # -- a run's life -------------------------------------------------------------------------
+
+    def asked(self, run: Run) -> None:
+        """The author asked for this compilation: its end is a message, whatever it is."""
+        self._asked.add(run.id)
 
     def begin(self, run: Run, cancel: Callable[[], object]) -> None:
         if run.action != "compile":
@@ -94,15 +100,21 @@ class Notifier:
             self._written(self.runs.end(run, finished.outcome, text))
             if not self._session.client.takes_output:
                 self.log(f"[{run.id}] {run.title}: {text}", lsp.MessageType.Info)
-        already = message in self._shown
+        asked = run.id in self._asked
+        self._asked.discard(run.id)
+        already = message in self._shown and run.action == "compile" and not asked
         self._shown |= {message} if message else set()
 
         def then() -> None:
-            if message and not (already and run.action == "compile"):
+            if message and not already:
                 self.message(message, lsp.MessageType.Error)
+            elif asked:
+                self.message(f"orbit: {run.title}: {text}")
 
         if bar := self._bars.pop(run.id, None):
-            bar.end("" if message else text, then)  # one message an event, and progress never after it
+            bar.end(
+                "" if message or asked else text, then
+            )  # one message an event, and progress never after it
         else:
             then()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orbit_lsp.history.version_groups import grouped
@@ -91,13 +92,13 @@ def _run(ls: OrbitServer, run: LoggedRun) -> Json:
         icon, text = _ICONS.get(run.outcome, "error"), run.ending
     if target in ls.session.results.profiles or target in ls.session.results.runs:
         actions["report"] = _command("orbit.openReport", arguments)
+    leads = run.uri in ls.session.files or Path(path_of(run.uri)).exists()
     return {
         "label": run.title,
         "description": text,
         "tooltip": run.text()[-2000:],
         "icon": icon,
-        "uri": run.uri,
-        "line": kernel.line if kernel else 0,
+        **({"uri": run.uri, "line": kernel.line if kernel else 0} if leads else {}),
         "actions": actions,
     }
 

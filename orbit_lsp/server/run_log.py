@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from dataclasses import field
+from collections.abc import Mapping
+from dataclasses import field, replace
 
 from orbit_lsp.runs.scheduler import Run
 from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.results import renamed
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.plain_text import plain
 
@@ -75,6 +77,12 @@ class RunLog:
     def of(self, target: KernelId | None) -> list[LoggedRun]:
         """Those of a kernel, or all of them where it has none."""
         return [each for each in self.all() if target in each.targets] or self.all()
+
+    def renamed(self, names: Mapping[str, str]) -> None:
+        """Files have other names, both URIs and paths: what has ended is of them too."""
+        for run in (each.run for each in self.all() if each.outcome):
+            if (uri := names.get(run.frozen.uri)) is not None:
+                run.frozen, run.targets = replace(run.frozen, uri=uri), renamed(run.targets, names)
 
     def begin(self, run: Run) -> str:
         """What a log gets of each event is what these return."""

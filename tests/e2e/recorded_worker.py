@@ -8,6 +8,7 @@ profiled, and so is the run of memory_bound.cu; with COMPILED in one comes what 
 those of tests/recordings/sanitizer, by the name of the file. SHEET and names: a program that launches all of these
 kernels; each has the time of `saxpy` and the counters of tests/recordings/profiles/memory_bound. What it says of launch specs is made up from those
 figures: SWEEP has three sizes, WRONG a wrong answer, FAST takes 7 % less time, and NOISE 0.4 %.
+With `--no-gpu` it is a machine that has none.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ SAXPY = c.Launches(
     c.Timing(19, 288_032, "in program, n=19", 287_456, 288_608, 0.002, first=291_200), 20,
     registers=16, static_shared=0, dynamic_shared=0,
 )  # fmt: skip
+NO_GPU = "--no-gpu" in sys.argv
 TELEMETRY = c.Telemetry(12, (1980, 1980, 1980), (2619, 2619, 2619), (41, 42, 42), (240, 310, 350))
 
 
@@ -62,6 +64,11 @@ def job(request: c.Job, waiting: set[str]) -> None:
     say(c.Built(run, complete=True))
     if request.action not in ("run", "profile", "sanitize"):
         finished(run, "ok")
+        return
+    if NO_GPU:
+        message = "there is no NVIDIA GPU in this machine to run it on"
+        remedy = "`orbit-lsp doctor` shows what is missing; static figures and compile errors need no GPU"
+        say(c.failed(run, c.Failure("infrastructure", message, remedy)))
         return
     say(c.Stage(run, "profiling" if request.action == "profile" else "running", time.time()))
     if "CRASH" in text:
@@ -264,7 +271,15 @@ def main() -> None:
                 packages = {"torch": "2.11.0", "triton": "3.6.0", "nvidia-ml-py": None}
                 say(
                     c.Machine(
-                        run, c.VERSION, "python", "3.12.3", packages, (DEVICE,), "nvcc", "13.0.88", "g++ 13.3"
+                        run,
+                        c.VERSION,
+                        "python",
+                        "3.12.3",
+                        packages,
+                        () if NO_GPU else (DEVICE,),
+                        "nvcc",
+                        "13.0.88",
+                        "g++ 13.3",
                     )
                 )
             case c.Warm(language=language) if "--cache" in sys.argv:

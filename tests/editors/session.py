@@ -90,6 +90,15 @@ class Session:
         count = self.ends()
         self.act(command, lambda: self.screen.orbit(command), lambda _: self.ends() > count)
 
+    def answered(self, command: str, text: str) -> None:
+        """By a message of this text."""
+        count = len(self.told())
+        self.act(
+            command,
+            lambda: self.screen.orbit(command),
+            lambda _: any(text in line["text"] for line in self.told()[count:]),
+        )
+
     def ends(self) -> int:
         return sum(not line.get("title", "").startswith("Compile") for line in self.told())
 
@@ -135,6 +144,15 @@ def work(session: Session, number: int, *, python: bool = False) -> None:
     session.run("compareWith")
     pages = screen.opened()
     act("history", lambda: screen.orbit("history"), lambda _: screen.opened() != pages)
+
+    act("live", lambda: screen.orbit("live"))
+    count = session.ends()
+    act("edit", lambda: screen.replace(f"v{number + 1} = 0", f"v{number} = 0"))
+    act("save, which runs it", screen.save, lambda _: session.ends() > count)
+    act("live", lambda: screen.orbit("live"))
+    act("edit", lambda: screen.replace(f"v{number} = 0", f"v{number + 1} = 0"))
+    act("save", screen.save)
+    session.answered("chooseGpu", "on Modal they would get")
 
     open_("slow.cu", 1)
     act("run", lambda: screen.orbit("run"), lambda shown: "running" in shown)

@@ -61,7 +61,7 @@ class Helix:
 
     def actions(self, *wanted: str) -> str:
         """The menu of code actions once it offers what is `wanted`: asked again while a server is still starting."""
-        items = (*wanted, "(saxpy)", "(scale)", "(k0)", f"({NAMES[0]})")
+        items = (*wanted, "(saxpy)", "(scale)", "(k0)", f"({NAMES[0]})", "Expand macro")
         while True:
             self.terminal.keys("Space")
             self.terminal.until_shown("Perform code action")

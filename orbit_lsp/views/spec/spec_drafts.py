@@ -69,12 +69,14 @@ def drafts(session: Session, uri: str, kernel: Kernel, *, versioned: bool = Fals
     return made
 
 
-def none(kernel: Kernel) -> str:
-    """What to say where nothing can be made up."""
+def none(session: Session, uri: str, kernel: Kernel) -> str:
+    """What to say where there is nothing to draft."""
+    if spec_cache.spec_of(session, uri, kernel):
+        return f"orbit: {kernel.name} has a launch spec: it stands above it"
     mark = "//" if kernel.language == "cuda" else "#"
     launch = "<<<grid, block>>>" if kernel.language == "cuda" else "[grid]"
     return (
-        f"orbit: no launch spec can be drafted for {kernel.name}, or it has one; "
+        f"orbit: no launch spec can be drafted for {kernel.name}; "
         f"one begins with `{mark} orbit: launch {kernel.name}{launch}(…)` above it"
     )
 

@@ -214,6 +214,15 @@ export class Window {
     await this.keyboard.press('Control+i');
   }
 
+  /** One of the `items` of the submenu *Orbit* of the text's context menu, at the cursor. Rejects where an item is missing. */
+  async context(title, items) {
+    await this.keyboard.press('Shift+F10');
+    await this.see('.monaco-menu .action-label[aria-label="Orbit"]');
+    await this.page.hover('.monaco-menu .action-label[aria-label="Orbit"]');
+    for (const item of items) await this.see(`.monaco-menu .action-label[aria-label^="${item}"]`);
+    await this.page.click(`.monaco-menu .action-label[aria-label^="${title}"]`);
+  }
+
   async trust() {
     await this.see('.statusbar-item:has-text("Restricted Mode")');
     await this.see('.view-line'); // the workbench takes keys before it acts on them

@@ -1,7 +1,7 @@
 // The extension in a real VS Code (code-server and a headless Chromium), with the recorded H100 of tests/e2e as its GPU.
 //
 //   tests/editors/vscode/install PREFIX && tests/editors/vscode/check
-//   [ORBIT_SEEN=FOLDER] [ORBIT_SERVER=PROGRAM] node tests/editors/vscode/drive.mjs PREFIX PICTURES
+//   [ORBIT_SEEN=FOLDER] [ORBIT_SERVER=PROGRAM] node tests/editors/vscode/drive.mjs PREFIX PICTURES [session ROUNDS]
 //
 // Says each step with its time and keeps pictures. What was seen is written into ORBIT_SEEN: vscode.json for the table of
 // docs/guide/editors.md, vscode.seconds from code-server's start to the first lens. Ends with 1 at the first step that fails.
@@ -13,10 +13,12 @@ import { addClangd, beside, clangdFile } from './beside.mjs';
 import { CodeServer, pathWithout } from './code_server.mjs';
 import { committed, files, folder, harmed, settings } from './files.mjs';
 import * as mishaps from './mishaps.mjs';
+import * as authors from './session.mjs';
 import { signatures } from './sheet.mjs';
 
 const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '../../..');
-const [prefix, pictures] = process.argv.slice(2).map((one) => resolve(one));
+const [prefix, pictures] = process.argv.slice(2, 4).map((one) => resolve(one));
+const [only, rounds = 1] = process.argv.slice(4);
 const server = process.env.ORBIT_SERVER ?? join(ROOT, '.venv/bin/orbit-lsp');
 const serverPython = join(dirname(server), 'python');
 const [vsix] = readdirSync(join(ROOT, 'editors/vscode')).filter((name) => name.endsWith('.vsix'));
@@ -83,11 +85,21 @@ const strange = folder(vscode.scratch, 'strange', files, {
   'orbit.python': stranger,
 });
 
-let window;
-try {
-  vscode.install(join(ROOT, 'editors/vscode', vsix));
-  say('the .vsix is installed into a fresh profile');
+const told = join(vscode.scratch, 'told');
+const telling = script('telling', `exec "${serverPython}" "${ROOT}/tests/editors/told.py" "${told}" "${server}" "$@"`);
+const desk = folder(vscode.scratch, 'desk', { ...authors.files, 'memory_bound.cu': profiled });
 
+let window;
+
+/** A window of its own, whose server's words are written down. */
+async function session() {
+  machine({ 'orbit.serverPath': telling });
+  window = await vscode.window(desk, join(desk, 'saxpy.cu'));
+  await window.trust();
+  await authors.session({ window, told, say, seen: process.env.ORBIT_SEEN, rounds: Number(rounds) });
+}
+
+async function whole() {
   const started = Date.now();
   await vscode.start();
   const first = (window = await vscode.window(strange, join(strange, 'saxpy.cu')));
@@ -116,6 +128,8 @@ try {
 
   window = await vscode.window(two);
   await mishaps.folders({ window, say, places });
+  await window.page.close();
+  await session();
 
   if (process.env.ORBIT_SEEN) {
     const about = {
@@ -126,6 +140,15 @@ try {
     writeFileSync(join(process.env.ORBIT_SEEN, 'vscode.json'), `${JSON.stringify(about, undefined, 2)}\n`);
     writeFileSync(join(process.env.ORBIT_SEEN, 'vscode.seconds'), firstLens.toFixed(1));
   }
+}
+
+try {
+  vscode.install(join(ROOT, 'editors/vscode', vsix));
+  say('the .vsix is installed into a fresh profile');
+  if (only === 'session') {
+    await vscode.start();
+    await session();
+  } else await whole();
 } catch (error) {
   say(`FAILED: ${error.message.split('\n').slice(0, 4).join('\n')}`);
   await window?.picture(join(pictures, 'vscode-failed.png'));
