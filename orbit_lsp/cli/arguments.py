@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
 import sys
 import textwrap
@@ -299,6 +298,8 @@ def parse(given: list[str]) -> argparse.Namespace:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The end of a sentence about an unknown word; empty if no known word is similar."""
+    import difflib  # of mistakes alone
+
     nearest = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f"; did you mean {nearest[0]}?" if nearest else ""
 

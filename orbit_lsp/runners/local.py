@@ -17,7 +17,6 @@ import signal
 import sys
 import tempfile
 import threading
-import uuid
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from pathlib import Path
@@ -30,7 +29,7 @@ from orbit_remote import MAIN
 from orbit_remote.common import codec
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.process.process_groups import MARK, alive, end_marked, exit_status, kill_group
+from orbit_remote.process.process_groups import MARK, alive, end_marked, exit_status, kill_group, new_mark
 
 log = logging.getLogger("orbit.worker")
 
@@ -96,7 +95,7 @@ class _Pipes:
             "--client", options.client,
             *(("--ends-with-parent",) if threading.current_thread() is threading.main_thread() else ()),
         ]  # fmt: skip
-        mark = uuid.uuid4().hex
+        mark = new_mark()
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,

@@ -15,7 +15,6 @@ import socket
 import struct
 import subprocess
 import sys
-import uuid
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -169,7 +168,7 @@ def _start(folder: Path, key: str, wanted: Wanted) -> subprocess.Popen[bytes]:
         "--spare-idle-s", str(wanted.spare_idle_s), "--folder", str(folder), "--key", key, "--release", __version__,
         "--leave-s", str(LEAVE_S),
     ]  # fmt: skip
-    environment = program.environment(wanted.environment) | {process_groups.MARK: uuid.uuid4().hex}
+    environment = program.environment(wanted.environment) | {process_groups.MARK: process_groups.new_mark()}
     with socket.socket(socket.AF_UNIX) as listener, _new_log(folder / f"{key}.log") as output:
         listener.bind(str(path))
         path.chmod(0o600)  # before it listens

@@ -46,6 +46,11 @@ Started = Callable[[int, bool], None]
 """Called with (pgid, True) when a group starts and (pgid, False) when it has ended."""
 
 
+def new_mark() -> str:
+    """A value of `MARK` that no other worker has."""
+    return os.urandom(16).hex()
+
+
 def die_with_parent(by: int = signal.SIGKILL) -> None:
     """In a child, before exec: be killed when the thread that forked it ends; 0 for not at all. Linux only."""
     if _prctl is not None:
