@@ -237,6 +237,16 @@ def test_energy_is_of_a_launch_where_one_kernel_had_the_gpu(energy_j: float, bus
     assert "97 % of the time (90 to 100)" in shown.contents.value
 
 
+def test_how_the_launches_lie_around_their_median_is_in_the_hover() -> None:
+    spread = replace(LAUNCHES.timing, n=200, mean=290_000.0, deviation=4_000.0, p95=296_000.0, p99=301_000.0)
+    bench = Bench().ran(replace(LAUNCHES, timing=spread))
+    shown = hover.hover(bench.session, URI, 0, markdown=False)
+    assert shown
+    assert re.search(r"time, 20 % to 80 % +287 µs to 289 µs ", shown.contents.value)
+    assert re.search(r"time, mean +290 µs, standard deviation 4.00 µs ", shown.contents.value)
+    assert re.search(r"time, 95 % and 99 % +296 µs, 301 µs ", shown.contents.value)
+
+
 def test_several_configurations_are_counted_and_the_heaviest_is_named() -> None:
     small = replace(LAUNCHES, grid=(1, 1, 1), timing=c.Timing(3, 2_000.0, "in program, n=3"), count=3)
     Bench().ran(small, LAUNCHES).shows("""\

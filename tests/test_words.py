@@ -224,6 +224,20 @@ def test_every_variable_that_is_read_is_named_in_help_or_on_a_page(tmp_path: Pat
     assert read - set(re.findall(r"ORBIT_[A-Z_]+", text)) == set()
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--json --kernel k k.cu -- 3",
+        "--json k.cu --kernel k -- 3",
+        "k.cu --json --kernel=k -- 3",
+        "k.cu --kernel k --json -- 3",
+    ],
+)
+def test_options_stand_before_or_after_the_file(words: str) -> None:
+    options = arguments.parse(["run", *words.split()])
+    assert (options.file, options.json, options.kernel, options.arguments) == ("k.cu", True, "k", ["3"])
+
+
 def test_the_programs_own_arguments_follow_two_dashes(tmp_path: Path) -> None:
     options = arguments.parse(["run", "k.cu", "--gpu", "L4", "--", "--size", "4", "--", "x"])
     assert options.arguments == ["--size", "4", "--", "x"]
