@@ -219,12 +219,16 @@ def test_a_request_that_cannot_be_a_job(wanted: Request, said: str) -> None:
         ("local:0,local:1", "local:0 local:1"),
         ("modal:h100*2, local:3", "modal:H100#1 modal:H100#2 local:3"),
         ("local:0-1,local:2", "local:0-1 local:2"),
+        ("ray*2,ray:A100*1", "ray#1 ray#2 ray:A100#1"),
         ("local:3-1", "local:3-1 is no place of 2 to 8 GPUs; write local:0-1"),
         ("modal:rtx-pro-6000", "modal:RTX PRO 6000#1"),
-        ("gpu7", "'gpu7' is not a place of a pool; write local:0 or modal:H100*4, with commas between"),
+        (
+            "gpu7",
+            "'gpu7' is not a place of a pool; write local:0, modal:H100*4 or ray*8, with commas between",
+        ),
         ("modal:H900", "H900 is not one of the GPUs on Modal: T4, L4"),
         ("local:0,local:0", "local:0 is in the pool twice"),
-        (" , ", "the pool names no GPU; write local:0 or modal:H100*4, with commas between"),
+        (" , ", "the pool names no GPU; write local:0, modal:H100*4 or ray*8, with commas between"),
     ],
 )
 def test_pools(text: str, names: str) -> None:

@@ -11,10 +11,11 @@ import itertools
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from dataclasses import field
-from typing import Protocol
+from dataclasses import field, replace
+from typing import Protocol, cast
 
 from orbit_lsp.queue import request as requests
+from orbit_lsp.queue.cluster import ClusterEngine
 from orbit_lsp.queue.job_store import RESUMED, Job, JobStore, Result, StoreError
 from orbit_lsp.queue.owners import Owner
 from orbit_lsp.queue.pool import COMPILER, Slot
@@ -34,6 +35,12 @@ CANCELLED = c.Failure("cancelled", "cancelled")
 class Engine(Protocol):
     async def perform(self, job: str, request: Request, stage: Stage) -> Result: ...
     async def close(self) -> None: ...
+
+
+class ClusteredEngine(Engine, Protocol):
+    async def ready(self) -> str:
+        """The name of its GPU, as soon as it has one."""
+        ...
 
 
 @dataclass(slots=True)
@@ -234,6 +241,10 @@ class JobQueue:
         """Jobs one after the other in one place."""
         engine: Engine | None = None
         try:
+            if slot.clustered:  # it takes a job when the cluster has a GPU for it
+                engine = self._make(slot)
+                gpu = await cast("ClusteredEngine", engine).ready()
+                self.slots[self.slots.index(slot)] = slot = replace(slot, gpu=gpu or slot.gpu)
             while True:
                 entry = await self._next(slot)
                 self._at[slot.name] = entry.id
@@ -331,6 +342,6 @@ async def ended_elsewhere(store: JobStore, job: Job) -> Job:
     return job
 
 
-def local_engines(options: EngineOptions) -> Callable[[Slot], SlotEngine]:
+def engines(options: EngineOptions) -> Callable[[Slot], Engine]:
     """Makes the engine of each place of a pool."""
-    return lambda slot: SlotEngine(slot, options)
+    return lambda slot: ClusterEngine(slot, options) if slot.clustered else SlotEngine(slot, options)

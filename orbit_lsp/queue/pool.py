@@ -15,17 +15,23 @@ COMPILER = "compiler"
 _LOCAL = re.compile(r"local:(\d{1,2})(?:-(\d{1,2}))?")
 _MOST = 8
 _MODAL = re.compile(r"modal:([^*]+?)(?:\*(\d{1,2}))?")
+_RAY = re.compile(r"ray(?::([\w-]{1,40}))?\*(\d{1,3})")
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One job at a time. `name` is `local:0`, `modal:H100#2` or `compiler`; `options` are the settings that choose the
+    """One job at a time. `name` is `local:0`, `modal:H100#2`, `ray#1` or `compiler`; `options` are the settings that choose the
     place; `gpu` is the GPU by the name that the pool or NVML gives it, empty where it is not known.
     """
 
     name: str
     options: tuple[tuple[str, Any], ...] = ()
     gpu: str = ""
+
+    @property
+    def clustered(self) -> bool:
+        """Whether a node of a Ray cluster has its GPU."""
+        return self.name.startswith("ray")
 
     def takes(self, request: Request) -> bool:
         if request.action == "compile":
@@ -46,7 +52,7 @@ def _same(wanted: str, gpu: str) -> bool:
 
 
 def parse(text: str) -> list[Slot]:
-    """`local:0,local:1,modal:H100*4` -> its places. Raises Refused."""
+    """`local:0,local:1,modal:H100*4,ray:H100*8` -> its places. Raises Refused."""
     slots: list[Slot] = []
     for word in filter(None, (part.strip() for part in text.split(","))):
         if local := _LOCAL.fullmatch(word):
@@ -57,15 +63,19 @@ def parse(text: str) -> list[Slot]:
             slots += [Slot(f"modal:{gpu}#{number}", options, gpu) for number in range(1, count + 1)]
         elif rented:
             raise Refused(f"{rented[1]} is not one of the GPUs on Modal: {', '.join(placement.gpus())}")
+        elif clustered := _RAY.fullmatch(word):
+            kind = clustered[1] or ""
+            name = f"ray:{kind}" if kind else "ray"
+            slots += [Slot(f"{name}#{number}", (), kind) for number in range(1, int(clustered[2]) + 1)]
         else:
             raise Refused(
-                f"{word!r:.60} is not a place of a pool; write local:0 or modal:H100*4, with commas between"
+                f"{word!r:.60} is not a place of a pool; write local:0, modal:H100*4 or ray*8, with commas between"
             )
     names = [slot.name for slot in slots]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise Refused(f"{twice} is in the pool twice")
     if not slots:
-        raise Refused("the pool names no GPU; write local:0 or modal:H100*4, with commas between")
+        raise Refused("the pool names no GPU; write local:0, modal:H100*4 or ray*8, with commas between")
     return slots
 
 

@@ -21,7 +21,7 @@ import pytest
 from orbit_lsp.api import evaluation, http_app, io_contract, popcorn
 from orbit_lsp.api.guard import Limits
 from orbit_lsp.queue import pool
-from orbit_lsp.queue.job_queue import JobQueue, local_engines
+from orbit_lsp.queue.job_queue import JobQueue, engines
 from orbit_lsp.queue.job_store import JobStore
 from orbit_lsp.queue.request import Refused
 from orbit_lsp.queue.slot_engine import EngineOptions
@@ -43,7 +43,7 @@ async def server(
 ) -> AsyncGenerator[tuple[httpx2.AsyncClient, JobQueue]]:
     """A client whose server is in this process."""
     options = EngineOptions({"python": python, "modal": {"budget_usd": 0.0}})
-    queue = JobQueue(JobStore(folder / "jobs.sqlite"), pool.parse("local:0"), local_engines(options), "api")
+    queue = JobQueue(JobStore(folder / "jobs.sqlite"), pool.parse("local:0"), engines(options), "api")
     await queue.start()
     app = http_app.app(queue, Limits(**limits), ["127.0.0.1"], problems=problems)
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)

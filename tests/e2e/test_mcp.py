@@ -22,7 +22,7 @@ from orbit_lsp.agents import mcp_server
 from orbit_lsp.api import connections, http_app
 from orbit_lsp.api.guard import Limits
 from orbit_lsp.queue import pool
-from orbit_lsp.queue.job_queue import JobQueue, local_engines
+from orbit_lsp.queue.job_queue import JobQueue, engines
 from orbit_lsp.queue.job_store import JobStore
 from orbit_lsp.queue.slot_engine import EngineOptions
 from tests.e2e.forks import LIMIT_S
@@ -36,7 +36,7 @@ SLOW = SAXPY.replace("{", "{/*SLOW*/", 1)
 async def agent(folder: Path, python: str) -> AsyncIterator[tuple[Client, JobQueue]]:
     """A client whose server is in this process."""
     options = EngineOptions({"python": python, "modal": {"budget_usd": 0.0}}, (str(folder),))
-    queue = JobQueue(JobStore(folder / "jobs.sqlite"), pool.parse("local:0"), local_engines(options), "mcp")
+    queue = JobQueue(JobStore(folder / "jobs.sqlite"), pool.parse("local:0"), engines(options), "mcp")
     await queue.start()
     try:
         async with asyncio.timeout(LIMIT_S), Client(mcp_server.server(queue, budget_usd=0.0)) as client:
@@ -182,7 +182,7 @@ async def agent_over_http(
 ) -> AsyncIterator[tuple[Client, JobQueue, str]]:
     """A client whose server listens on the loopback, with the evaluation server's guard before it."""
     options = EngineOptions({"python": python, "modal": {"budget_usd": 0.0}})
-    queue = JobQueue(JobStore(folder / "jobs.sqlite"), pool.parse("local:0"), local_engines(options), "api")
+    queue = JobQueue(JobStore(folder / "jobs.sqlite"), pool.parse("local:0"), engines(options), "api")
     await queue.start()
     app = http_app.app(queue, Limits(token=token), ["127.0.0.1"], mcp_server.over_http(queue, budget_usd=0.0))
     config = uvicorn.Config(app, port=0, http=connections.Connection, ws="none", log_level="critical")

@@ -16,7 +16,7 @@ import pytest
 from orbit_lsp.agents import drop_request
 from orbit_lsp.agents.drop_folder import TAKEN, DropFolder
 from orbit_lsp.queue import pool
-from orbit_lsp.queue.job_queue import JobQueue, local_engines
+from orbit_lsp.queue.job_queue import JobQueue, engines
 from orbit_lsp.queue.job_store import JobStore
 from orbit_lsp.queue.slot_engine import EngineOptions
 from tests.e2e.forks import LIMIT_S
@@ -33,7 +33,7 @@ COMPILE = HEAD.format(title="COMPILATION", gpu="T4", type="compile_only")
 @asynccontextmanager
 async def watcher(folder: Path, python: str) -> AsyncGenerator[DropFolder]:
     options = EngineOptions({"python": python})
-    queue = JobQueue(JobStore(folder / "jobs.sqlite"), pool.parse("local:0"), local_engines(options), "watch")
+    queue = JobQueue(JobStore(folder / "jobs.sqlite"), pool.parse("local:0"), engines(options), "watch")
     await queue.start()
     watched = DropFolder(queue, folder / "in", folder / "out", lambda _: None)
     try:

@@ -15,7 +15,7 @@ import pytest
 
 from orbit_lsp.agents import mcp_server
 from orbit_lsp.queue import pool
-from orbit_lsp.queue.job_queue import JobQueue, local_engines
+from orbit_lsp.queue.job_queue import JobQueue, engines
 from orbit_lsp.queue.job_store import JobStore
 from orbit_lsp.queue.request import Request
 from orbit_lsp.queue.slot_engine import EngineOptions
@@ -38,9 +38,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "kernelbench_norm_gelu.py"
 
 @asynccontextmanager
 async def queue(folder: Path, door: str) -> AsyncGenerator[JobQueue]:
-    jobs = JobQueue(
-        JobStore(folder / "jobs.sqlite"), pool.parse("local:0"), local_engines(EngineOptions()), door
-    )
+    jobs = JobQueue(JobStore(folder / "jobs.sqlite"), pool.parse("local:0"), engines(EngineOptions()), door)
     await jobs.start()
     try:
         yield jobs

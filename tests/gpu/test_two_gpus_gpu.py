@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from orbit_lsp.queue import pool
-from orbit_lsp.queue.job_queue import JobQueue, local_engines
+from orbit_lsp.queue.job_queue import JobQueue, engines
 from orbit_lsp.queue.job_store import JobStore
 from orbit_lsp.queue.request import Request
 from orbit_lsp.queue.slot_engine import EngineOptions
@@ -146,7 +146,7 @@ def test_nccl_over_both_through_torch(tmp_path: Path) -> None:
 
 async def test_by_the_queue_a_place_may_be_both_and_other_jobs_wait(tmp_path: Path) -> None:
     slots = pool.parse("local:0-1,local:0,local:1")
-    jobs = JobQueue(JobStore(tmp_path / "jobs.sqlite"), slots, local_engines(EngineOptions()), "test")
+    jobs = JobQueue(JobStore(tmp_path / "jobs.sqlite"), slots, engines(EngineOptions()), "test")
     await jobs.start()
     try:
         wanted = [Request(name="halves.cu", text=HALVES, gpu="local:0-1", timeout_s=120)]

@@ -22,7 +22,7 @@ def skills_options(parser: argparse.ArgumentParser) -> None:
 def pool_options(parser: argparse.ArgumentParser) -> None:
     """What every command that takes jobs takes."""
     option(
-        parser, "--pool", "GPUs that jobs run on, as in local:0,local:1, or modal:H100*4 (four rented H100s); "
+        parser, "--pool", "GPUs that jobs run on, as in local:0,local:1, modal:H100*4 (four rented H100s) or ray*8 (of a Ray cluster); "
         "default: every GPU of this machine",
         "ORBIT_POOL", metavar="P",
     )  # fmt: skip

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from orbit_lsp.cli.terminal_text import UsageError
-from orbit_lsp.queue import pool
-from orbit_lsp.queue.job_queue import JobQueue, local_engines
+from orbit_lsp.queue import cluster, pool
+from orbit_lsp.queue.job_queue import JobQueue, engines
 from orbit_lsp.queue.job_store import JobStore, StoreError
 from orbit_lsp.queue.pool import Slot
 from orbit_lsp.queue.request import Refused
@@ -26,8 +26,8 @@ async def queue(options: argparse.Namespace, door: str, *, trusted: bool) -> Asy
     """A queue that takes jobs until the end of the `with`. Raises UsageError, and OSError where it cannot be kept."""
     engine = EngineOptions(settings(options), _folders(), remedy(door), complain)
     try:
-        slots = pool.parse(options.pool) if options.pool else await _of_machine(engine)
-        jobs = JobQueue(_store(), slots, local_engines(engine), door, trusted=trusted)
+        slots = pool.parse(_counted(options.pool)) if options.pool else await _of_machine(engine)
+        jobs = JobQueue(_store(), slots, engines(engine), door, trusted=trusted)
         await jobs.start()
     except Refused as why:
         raise UsageError(str(why)) from None
@@ -36,6 +36,17 @@ async def queue(options: argparse.Namespace, door: str, *, trusted: bool) -> Asy
     finally:
         await jobs.close()
         jobs.store.close()
+
+
+def _counted(places: str) -> str:
+    """`ray` and `ray:H100` alone mean as many places as the cluster has GPUs now. Joins the cluster. Raises Refused."""
+    words = [word.strip() for word in places.split(",")]
+    if not any(word.partition("*")[0].partition(":")[0] == "ray" for word in words):
+        return places
+    cluster.connect()
+    return ",".join(
+        f"{word}*{max(1, cluster.gpus())}" if re.fullmatch(r"ray(:[\w-]+)?", word) else word for word in words
+    )
 
 
 def remedy(door: str) -> str:
