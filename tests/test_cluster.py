@@ -187,7 +187,11 @@ async def test_the_real_engine_answers_from_a_node(two_nodes: Any, tmp_path: Pat
         assert (ended.outcome, "no NVIDIA GPU" in ended.summary) == ("infrastructure", True)
         elsewhere = await jobs.submit(Request(name="k.cu", text=text, path=str(tmp_path / "k.cu")))
         assert "is not there, on the node" in (await jobs.wait(elsewhere.id) or elsewhere).summary
-        actors = [process for process in psutil.process_iter() if "ray::Node" in " ".join(process.cmdline())]
+        actors = [
+            process
+            for process in psutil.process_iter(["cmdline"])
+            if "ray::Node" in " ".join(process.info["cmdline"] or ())
+        ]
         workers = [child for actor in actors for child in actor.children(recursive=True)]
         assert workers
     gone, left = psutil.wait_procs(workers, timeout=WAIT_S)

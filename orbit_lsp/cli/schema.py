@@ -8,7 +8,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from orbit_lsp.agents.loop import records
-from orbit_lsp.cli import json_results, list_results
+from orbit_lsp.cli import json_results
+from orbit_lsp.cli.machine import list_results
 from orbit_lsp.cli.submit_command import Submission
 from orbit_lsp.report import results_json
 from orbit_lsp.state.compilation import Compilation

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from orbit_lsp.cli.doors import pool_options
-from orbit_lsp.cli.list_results import NotebookKernel
+from orbit_lsp.cli.machine.list_results import NotebookKernel
 from orbit_lsp.cli.terminal_text import UsageError, refused
 from orbit_lsp.runs import python_choice, trust
 from orbit_remote.common import codec, limits, regular_files

@@ -8,7 +8,7 @@ import dataclasses
 import json
 import sys
 
-from orbit_lsp.cli.list_results import ModalApp, ModalStatus
+from orbit_lsp.cli.machine.list_results import ModalApp, ModalStatus
 from orbit_lsp.runners.modal import account as modal_account
 from orbit_lsp.runners.modal import errors as modal_errors
 from orbit_lsp.runners.modal import spending

@@ -7,7 +7,7 @@ import json
 import time
 from dataclasses import asdict
 
-from orbit_lsp.cli.list_results import EndedSessions, RentedGpu, Sessions
+from orbit_lsp.cli.machine.list_results import EndedSessions, RentedGpu, Sessions
 from orbit_lsp.cli.terminal_text import refused
 from orbit_lsp.notebook import registry
 from orbit_lsp.notebook.registry import Running

@@ -9,8 +9,8 @@ import sys
 import time
 from dataclasses import asdict
 
-from orbit_lsp.cli.list_results import StoppedWorkers
 from orbit_lsp.cli.machine import doctor
+from orbit_lsp.cli.machine.list_results import StoppedWorkers
 from orbit_lsp.runners import shared_worker
 
 INFRASTRUCTURE = 5
