@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -29,6 +30,25 @@ FINISHED = c.Finished(
 @pytest.mark.parametrize("message", [FINISHED, c.Finished("1", "ok"), c.Stage("1", "running", 2.0)])
 def test_what_was_sent_comes_back(message):
     assert codec.build(type(message), json.loads(c.encode(message))) == message
+
+
+@pytest.mark.parametrize("message", [FINISHED, c.Stage("1", "running", 2.0), c.Cancel("1")])
+def test_a_line_has_all_fields_and_the_kind(message):
+    fields = {"kind": type(message).__name__.lower()} | dataclasses.asdict(message)
+    assert json.loads(c.encode(message)) == json.loads(json.dumps(fields))
+
+
+def test_what_is_no_message_is_not_sent():
+    with pytest.raises(TypeError):
+        c.encode(c.Output("1", "stdout", object()))
+
+
+@pytest.mark.parametrize(
+    "samples", [[1, True], [1, 2.5], [1, "2"], [1, None], [1, 1 << 70], [-(1 << 70), 1]], ids=str
+)
+def test_each_of_many_times_is_an_integer(samples):
+    with pytest.raises(ValueError, match="is not int"):
+        codec.build(c.Timing, {"n": 2, "median": 1.0, "label": "", "samples": samples})
 
 
 def test_an_integer_is_a_float_where_one_is_meant():

@@ -100,6 +100,8 @@ def _convert(hint: Any, value: Any, lenient: bool) -> Any:
         return value
     if origin is tuple and isinstance(value, list):
         items = typing.cast("list[Any]", value)
+        if arguments == (int, ...) and _are_integers(items):
+            return tuple(items)
         if arguments[-1] is Ellipsis:
             return tuple(_convert(arguments[0], item, lenient) for item in items)
         if len(items) == len(arguments):
@@ -112,6 +114,11 @@ def _convert(hint: Any, value: Any, lenient: bool) -> Any:
     if hint in (str, int, bool, float):
         return _plain(hint, typing.cast("object", value))
     raise ValueError(f"{value!r} is not {hint}")
+
+
+def _are_integers(items: list[Any]) -> bool:
+    """Whether each is one that `_plain` lets pass: there are thousands of times in some results."""
+    return set(map(type, items)) == {int} and min(items) >= -_INTEGER and max(items) < _INTEGER
 
 
 def _plain(hint: type[Any], value: object) -> object:
