@@ -107,6 +107,40 @@ def test_an_author_at_work(neovim: Start, captures: Captures, seen: Seen, nvim: 
     saw("report", "browser")
 
 
+SLOW = """\
+vim.lsp.start({ name = 'slow', cmd = function()
+  local asked = 0
+  local function told() return true end
+  return { notify = told, terminate = function() end, is_closing = function() return false end,
+    request = function(method, _, answer)
+      asked = asked + 1
+      local hint = { position = { line = 1, character = 12 }, label = 'of the slow' }
+      local result = method == 'initialize' and { capabilities = { inlayHintProvider = true } }
+        or method == 'textDocument/inlayHint' and not _G.hinted and { hint }
+      _G.hinted = _G.hinted or method == 'textDocument/inlayHint'
+      if result then vim.schedule(function() answer(nil, result) end) end
+      return true, asked
+    end }
+end })"""
+"""A server that answers once, about the text as it was."""
+
+
+def test_a_slower_servers_hints_of_a_longer_text_are_no_error(neovim: Start) -> None:
+    """Neovim draws them with our answer for the new text."""
+    editor = neovim()
+    editor.open("saxpy.cu", SAXPY)
+    editor.until_shown("▶ Run on H100 80GB HBM3")
+    editor.lua(SLOW)
+    editor.until("vim.lsp.get_clients({ name = 'slow' })[1].initialized")
+    editor.lua("for _, on in ipairs({ false, true }) do vim.lsp.inlay_hint.enable(on, { bufnr = 0 }) end")
+    editor.until_shown("of the slow")
+    editor.command("silent %s/y.n. = a . x.n.;/;/")
+    editor.command("Orbit run")
+    editor.until_shown(TIME)
+    editor.until_gone("of the slow")
+    assert "Decoration provider" not in editor.messages()
+
+
 def test_a_redraw_between_question_and_answer_loses_no_number(neovim: Start) -> None:
     """Neovim itself draws the old hints then, and the new ones not until the next edit."""
     editor = neovim(

@@ -130,7 +130,8 @@ CASES = {
     ),
     "a header that is compiled by itself": (
         ("/home/me/h.cuh:1:9: warning: #pragma once in main file\n    1 | #pragma once\n      |         ^~~~\n"
-        "/home/me/h.cuh:2:9: warning: #pragma twice is not known\n"),
+        "/home/me/h.cuh:2:9: warning: #pragma twice is not known\n"
+        '/home/me/h.cuh(3): warning #177-D: variable "TILE" was declared but never referenced\n\n'),
         ["/home/me/h.cuh:2 warning host compiler #pragma twice is not known"],
     ),
     "a source that is not to be included": (

@@ -82,10 +82,12 @@ def _few(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
 
 
 def _of_a_header_alone(problem: Problem) -> bool:
-    """What GCC and Clang say of a header because it was compiled by itself; no option silences GCC."""
-    place = problem.place
-    once = problem.severity == "warning" and problem.message.startswith("#pragma once in main file")
-    return once and place is not None and not place.file.endswith(".cu")
+    """What compilers say of a header because it was compiled by itself; no option silences GCC. Its constants are for those
+    who include it.
+    """
+    place, text = problem.place, problem.message
+    alone = text.startswith("#pragma once in main file") or text.endswith("was declared but never referenced")
+    return alone and problem.severity == "warning" and place is not None and not place.file.endswith(".cu")
 
 
 def _distinct(problems: Iterable[Problem]) -> Iterable[Problem]:

@@ -51,6 +51,23 @@ end
 
 local drawn = {} ---@type table<integer, string> the server's last answer, by buffer
 
+---Other servers' hints of a text that has become shorter: Neovim draws them with our answer for the new text, where they
+---are an error that asks for a key. They go until their server has answered.
+---@param context lsp.HandlerContext
+local function drop_old_hints(context)
+  local gone = {} ---@type table<integer, true>
+  for _, one in ipairs(vim.lsp.inlay_hint.get({ bufnr = context.bufnr })) do
+    local at = one.inlay_hint.position
+    local line = vim.api.nvim_buf_get_lines(context.bufnr, at.line, at.line + 1, false)[1]
+    if one.client_id ~= context.client_id and (not line or at.character > #line) then
+      gone[one.client_id] = true
+    end
+  end
+  for id in pairs(gone) do
+    vim.lsp.inlay_hint.on_inlayhint(nil, {}, vim.tbl_extend('force', context, { client_id = id }))
+  end
+end
+
 ---The handler of textDocument/inlayHint. Neovim (0.11 and 0.12) forgets what it has drawn when it asks: a redraw
 ---before the answer draws the old hints again, and the new ones stay undrawn until the text changes. So it is made
 ---to forget once the answer is here; that asks again, and ends with an answer that says nothing new.
@@ -59,6 +76,7 @@ local drawn = {} ---@type table<integer, string> the server's last answer, by bu
 ---@param context lsp.HandlerContext
 function M.draw_hints(fault, hints, context)
   local said = not fault and vim.inspect(hints) or nil -- the next line rewrites their positions
+  drop_old_hints(context)
   vim.lsp.inlay_hint.on_inlayhint(fault, hints, context)
   if said and drawn[context.bufnr] ~= said then
     drawn[context.bufnr] = said
