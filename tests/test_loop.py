@@ -7,6 +7,7 @@ import json
 import os
 import random
 import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -17,7 +18,7 @@ from rich.console import Console
 
 from orbit_lsp.agents.loop import history, judge, parties, records, subject
 from orbit_lsp.agents.loop.coordinator import Limits, LoopError
-from orbit_lsp.agents.loop.journal import Journal, JournalError
+from orbit_lsp.agents.loop.journal import HEARTBEAT, Journal, JournalError
 from orbit_lsp.agents.loop.judge import Measured, Target
 from orbit_lsp.agents.loop.parties import Manual
 from orbit_lsp.agents.loop.records import ReviewerVerdict, Unusable, WorkerResult
@@ -352,6 +353,34 @@ def test_a_line_that_was_being_written_did_not_happen(
     journal.write_bytes(journal.read_bytes()[:-7])
     bench.run()
     assert bench.rows() == undisturbed
+
+
+def test_a_clock_that_is_set_gives_a_loop_no_more_time_and_no_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(_made(tmp_path / "state"))
+    journal.write("session", "begin")
+    began, real = journal.active_s(), time.time
+    for moved_s in (-1e9, 1e9):
+        monkeypatch.setattr(time, "time", lambda moved_s=moved_s: real() + moved_s)
+        assert began <= journal.active_s() < 1e6
+        journal.write("build", "begin")
+    journal.close()
+    assert 0 <= Journal(tmp_path / "state").active_s() < 1e6
+
+
+def test_a_heartbeat_that_somebody_wrote_is_no_traceback(tmp_path: Path) -> None:
+    journal = Journal(_made(tmp_path / "state"))
+    for text in ('{"pid": Infinity, "at": 0}', '{"pid": 1, "at": NaN}', "[]", '{"pid": 1e400, "at": "x"}'):
+        (tmp_path / "state" / HEARTBEAT).write_text(text)
+        with pytest.raises(JournalError, match="another loop is at work"):
+            Journal(tmp_path / "state")
+    journal.close()
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
 
 
 def test_a_second_loop_is_kept_out_and_a_damaged_journal_is_a_sentence(bench: Bench) -> None:

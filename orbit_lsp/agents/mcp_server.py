@@ -9,17 +9,19 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from contextlib import suppress
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TextIO, cast
 
 import anyio
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ResourceError, ToolError
+from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import CallToolResult, TextContent
 from starlette.applications import Starlette
 
 from orbit_lsp import __version__
+from orbit_lsp.agents import message_lines
 from orbit_lsp.profile import bottleneck
 from orbit_lsp.queue import request as requests
 from orbit_lsp.queue import result_text
@@ -194,6 +196,14 @@ def server(queue: JobQueue, *, budget_usd: float, reads_files: bool = True) -> M
     _following(made, tools)
     _resources(made, queue)
     return made
+
+
+async def over_stdio(queue: JobQueue, *, budget_usd: float) -> None:
+    """For a program that started this process: until its end of standard input."""
+    lowlevel = server(queue, budget_usd=budget_usd)._lowlevel_server  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - its own run_stdio_async reads without a bound
+    with message_lines.standard_input() as lines:
+        async with stdio_server(anyio.wrap_file(cast("TextIO", lines))) as (reading, writing):
+            await lowlevel.run(reading, writing, lowlevel.create_initialization_options())
 
 
 def over_http(queue: JobQueue, *, budget_usd: float) -> Starlette:

@@ -14,10 +14,12 @@ import logging
 import os
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, cast
 
 from orbit_lsp.cli.arguments import parse
-from orbit_remote.common.plain_text import visible
+from orbit_remote.common.plain_text import in_a_line, visible
 
 INFRASTRUCTURE = 5
 CANCELLED = 130
@@ -110,8 +112,28 @@ def _obey(options: argparse.Namespace) -> int:
         from orbit_lsp.server.handlers import serve
 
         return serve()
+    if bad := _misleading(options):
+        from orbit_lsp.cli.terminal_text import refused
+
+        text = f"the name {bad!r} has a line end or another control character; rename it"
+        return refused(text, as_json=getattr(options, "json", False))
     with log_sentences():
         return _command(options)
+
+
+_NAMES = ("file", "names", "folder", "kernel_path", "source", "mount", "output", "results", "dump", "state")
+"""Options that name files and folders."""
+
+
+def _misleading(options: argparse.Namespace) -> str | None:
+    """A name that could print lines of its own among ours."""
+    names: list[str] = []
+    with suppress(OSError):  # it has been deleted
+        names.append(str(Path.cwd()))
+    for option in _NAMES:
+        value: Any = getattr(options, option, None)
+        names += cast("list[str]", value) if isinstance(value, list) else [str(value or "")]
+    return next((name for name in names if in_a_line(name) != name), None)
 
 
 _MODULES = {

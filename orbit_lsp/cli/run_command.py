@@ -60,7 +60,7 @@ async def _main(options: argparse.Namespace) -> int:
     session = Session(setup=Setup(folders=_folders()), client=Client(name=f"orbit-lsp {options.command}"))
     # what is printed while a bundle is made stands in the bundle
     watcher = TerminalWatcher(quiet=options.json or options.command == "debug-compile")
-    environment = run_environment.Environment(session, _complain, watcher.changed)
+    environment = run_environment.Environment(session, terminal_text.warn, watcher.changed)
     environment.budget.lifted = options.over_budget
     environment.budget.remedy = "add --over-budget, or raise --budget"
     environment.options = _settings(options, session)
@@ -160,7 +160,7 @@ async def _opened(
     """The URI of the command's file, opened, with what its compilation needs; what is ignored there is reported."""
     uri = _open(session, options.file)
     for refused in await environment.find_compilation(uri):
-        _complain(f"nvcc flag {refused}")
+        terminal_text.warn(f"nvcc flag {refused}")
     _say_ignored(session, environment, uri)
     return uri
 
@@ -175,7 +175,7 @@ def _tracker(
 ) -> HistoryTracker:
     from orbit_lsp.history.history_tracker import HistoryTracker
 
-    return HistoryTracker(session, environment.history_file, _complain, watcher.changed)
+    return HistoryTracker(session, environment.history_file, terminal_text.warn, watcher.changed)
 
 
 def _choose_gpu(options: argparse.Namespace, values: dict[str, Any]) -> str:
@@ -220,14 +220,14 @@ def _say_ignored(session: Session, environment: run_environment.Environment, uri
     if uri and session.files[uri].scan.language == "cuda" and not _by_spec(session, uri):
         return
     if sentence := environment.python_ignored():
-        _complain(sentence)
+        terminal_text.warn(sentence)
 
 
 async def _history(options: argparse.Namespace) -> int:
     """Needs no GPU, no compiler and no settings."""
     session = Session(setup=Setup(folders=_folders()))
     watcher = TerminalWatcher(quiet=True)
-    environment = run_environment.Environment(session, _complain, watcher.changed)
+    environment = run_environment.Environment(session, terminal_text.warn, watcher.changed)
     versions = _tracker(session, environment, watcher)
     try:
         from orbit_lsp.cli import history_command
@@ -236,10 +236,6 @@ async def _history(options: argparse.Namespace) -> int:
     finally:
         await versions.close()
         await environment.close()
-
-
-def _complain(text: str) -> None:
-    print(visible(f"orbit-lsp: warning: {text}"), file=sys.stderr)
 
 
 def _limit(options: argparse.Namespace) -> float | None:
@@ -276,7 +272,7 @@ async def _file(
 
         return draft_command.run(session, uri, _target(session, uri, options.kernel), as_json=options.json)
     for refused in await environment.find_compilation(uri):
-        _complain(f"nvcc flag {refused}")
+        terminal_text.warn(f"nvcc flag {refused}")
     _say_ignored(session, environment, uri)
     action: Action = _ACTIONS.get(options.command, "run" if getattr(options, "run", False) else "compile")
     dump = _dump_folder(options)

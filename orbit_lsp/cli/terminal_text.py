@@ -11,7 +11,7 @@ from orbit_lsp.specs import spec_cache
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session, path_of
 from orbit_remote.common.messages import EXIT_CODES, Place, Problem
-from orbit_remote.common.plain_text import visible
+from orbit_remote.common.plain_text import in_a_line, visible
 
 
 class UsageError(Exception):
@@ -24,6 +24,10 @@ def refused(text: str, *, as_json: bool) -> int:
         print(json.dumps({"failure": {"category": "usage", "message": text}}, ensure_ascii=False, indent=2))
     print(visible(f"orbit-lsp: error: {text}"), file=sys.stderr)
     return EXIT_CODES["usage"]
+
+
+def warn(text: str) -> None:
+    print(in_a_line(f"orbit-lsp: warning: {text}"), file=sys.stderr)
 
 
 def only_kernel(kernels: Sequence[KernelId]) -> KernelId:

@@ -75,7 +75,7 @@ class KernelLink:
         async def answer() -> None:
             try:
                 answered = await self._answer(codec.read_json(request))
-            except ValueError:
+            except (ValueError, LookupError, TypeError, AttributeError):  # a cell may send anything
                 answered = {"error": "orbit: the request was not understood"}
             await self.process.send("answer", [name.encode(), json.dumps(answered).encode()])
 

@@ -58,13 +58,14 @@ class Files(NamedTuple):
     dumps: Path | None
 
 
-def unpack(report: str) -> bytes:
+def unpack(report: str, most: int | None = None) -> bytes:
     """The bytes of `Finished.report`, or of a dump's text. Raises NotKept."""
+    most = MOST_BYTES if most is None else most
     try:
         unpacking = zlib.decompressobj()
-        content = unpacking.decompress(base64.b64decode(report, validate=True), MOST_BYTES)
+        content = unpacking.decompress(base64.b64decode(report, validate=True), most)
         if unpacking.unconsumed_tail:
-            raise NotKept(f"the profiler's report is larger than {MOST_BYTES >> 30} GiB and was not kept")
+            raise NotKept(f"the profiler's report is larger than {most >> 20:,} MiB and was not kept")
         if not unpacking.eof:
             raise NotKept("the profiler's report is incomplete and was not kept")
     except (binascii.Error, ValueError, zlib.error):
@@ -88,7 +89,11 @@ def keep(
     """
     content = unpack(finished.report) if finished.report else None
     names = dumps.file_names(finished.dumps)
-    texts = {name: unpack(dump.text) for name, dump in zip(names, finished.dumps, strict=True)}
+    room = MOST_BYTES
+    texts: dict[str, bytes] = {}
+    for name, dump in zip(names, finished.dumps, strict=True):
+        texts[name] = unpack(dump.text, min(room, limits.DUMP.most))
+        room = max(1, room - len(texts[name]))  # zlib takes 0 for no limit
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", f"{Path(path).stem}-{kernel}").strip("-.")[:80] or "profile"
     at = time.time()
     when = time.strftime("%Y%m%d-%H%M%S", time.localtime(at)) + f"-{int(at * 1000) % 1000:03d}"

@@ -14,7 +14,7 @@ from orbit_lsp.queue.request import VERSION
 from orbit_lsp.runs import summary
 from orbit_remote.common import codec
 from orbit_remote.common import messages as c
-from orbit_remote.common.plain_text import visible
+from orbit_remote.common.plain_text import in_a_line, visible
 
 _NOTES = 3
 GRADE_WHY = (
@@ -52,7 +52,7 @@ def line(job: Job, position: int | None = None) -> str:
     else:
         place = f"{position} before it" if position else ""
         more = ", ".join(filter(None, (place, job.why, f"on {job.slot}" if job.slot else "")))
-    return visible(f"{job.id}  {state:<14}  {job.action} {name}" + (f": {more}" if more else ""))
+    return in_a_line(f"{job.id}  {state:<14}  {job.action} {name}" + (f": {more}" if more else ""))
 
 
 def lines(job: Job, result: Result | None, position: int | None = None) -> list[str]:

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from orbit_remote.common import limits
+
 
 class Lines:
     """Event lines from a stream that arrives in pieces."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest: list[bytes] = []
+        """Pieces of a line that has not ended: they are joined once."""
+        self._size = 0
 
     def feed(self, piece: bytes) -> list[bytes]:
-        *lines, self._rest = (self._rest + piece).split(b"\n")
-        return [line for line in lines if line]
+        """Raises ValueError where a line is longer than any event may be."""
+        first, *more = piece.split(b"\n")
+        self._rest.append(first)
+        self._size += len(first)
+        if self._size > limits.EVENTS.most:
+            raise ValueError(limits.EVENTS.exceeded)
+        if not more:
+            return []
+        lines = [b"".join(self._rest), *more]
+        self._rest, self._size = [lines[-1]], len(lines[-1])
+        return [line for line in lines[:-1] if line]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from orbit_lsp.state.documents import Change
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import diagnostics, hints, lenses
 from orbit_remote.common import limits
+from orbit_remote.spec import comment_scanner
 from tests.hostile.hostile_texts import JIT, TEXTS, kernels, name_of, specs
 
 MOST_S = 0.3
@@ -129,6 +131,27 @@ def test_the_loop_stays_free(what: str) -> None:
 def test_the_loop_stays_free_for_all_others(what: str) -> None:
     taken = asyncio.run(opened_and_edited(name_of(what), TEXTS[what]()))
     assert max(taken) < MOST_S
+
+
+def test_lines_are_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in ("".join(ends) for ends in itertools.product(("a", "\r", "\n", ""), repeat=6)):
+        whole = comment_scanner.lines_of(text)
+        with monkeypatch.context() as patch:
+            patch.setattr(comment_scanner, "_AT_ONCE", 1)
+            assert comment_scanner.lines_of(text) == whole, ascii(text)
+
+
+def test_no_split_into_lines_keeps_the_interpreter() -> None:
+    text = TEXTS["a launch spec below 1,000,000 lines"]()
+
+    def split() -> None:
+        assert len(comment_scanner.lines_of(text)) > 1_000_000
+
+    with longest_hold() as taken:
+        thread = threading.Thread(target=split)
+        thread.start()
+        thread.join()
+    assert 0 < taken[0] < 0.05  # 0.12 of a whole text
 
 
 @pytest.mark.parametrize("what", ["a name of 5 MB"])

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from orbit_lsp.agents import message_lines
 from orbit_lsp.api import tensors
 from orbit_lsp.compilation import build_files
 from orbit_lsp.history.history_store import Store
@@ -28,7 +29,7 @@ from orbit_lsp.queue.request import Refused, Request
 from orbit_lsp.server.frames import Frames
 from orbit_lsp.state.documents import Change, Document, TooLongError
 from orbit_lsp.state.session import Session
-from orbit_remote.common import harness_files, limits
+from orbit_remote.common import codec, harness_files, limits
 from orbit_remote.process import process_groups
 from orbit_remote.toolchain import diagnostics, kept_files
 from tests.hostile.hostile_texts import JIT
@@ -127,6 +128,15 @@ def _message(size: int, folder: Path) -> bool:
     return frames.readline() != b"" and not complaints
 
 
+def _agent_message(size: int, folder: Path) -> bool:
+    message = b'{"jsonrpc":"2.0","id":7,"method":"ping","x":"' + b"x" * (size - 48) + b'"}\n'
+    lines = message_lines.MessageLines(BytesIO(message + b'{"id":8}\n'))
+    answered = codec.read_json(lines.readline())
+    assert lines.readline() == '{"id":8}\n'
+    assert answered["id"] == 7
+    return answered["method"] == "ping"
+
+
 def _tensor(size: int, folder: Path) -> bool:
     try:
         return tensors._size("uint8", [size], "x") == size  # pyright: ignore[reportPrivateUsage]
@@ -156,6 +166,7 @@ TRIED: dict[str, Callable[[int, Path], bool]] = {
     "JOB_FILES": _job_files,
     "BODY": _body,
     "MESSAGE": _message,
+    "AGENT_MESSAGE": _agent_message,
     "HISTORY_TEXT": _history_text,
     "TENSOR": _tensor,
 }

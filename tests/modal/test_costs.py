@@ -392,6 +392,20 @@ async def test_a_session_costs_its_start_its_runs_and_its_idle_time(clock: Clock
     assert await spent_and_due(costs) == (155, 0)
 
 
+@pytest.mark.parametrize("age", [10**400, float("inf"), 1e12, float("nan"), "x", -1e12], ids=["int", "inf", "float", "nan", "text", "negative"])  # fmt: skip
+async def test_a_container_that_lies_about_its_age_costs_what_one_can(
+    clock: Clock, costs: Costs, age: object
+) -> None:
+    """The ledger leaves rows out that begin before any clock: such a container would cost nothing."""
+    sessions = Sessions(300, lambda: None, costs)
+    sessions.begin("H100", "r1-x", {"container": "ta-1", "age_s": age})
+    clock.now += 9
+    sessions.end("r1-x")
+    spent, due = await spent_and_due(costs)
+    assert due == 300
+    assert 9 <= spent <= 86_409
+
+
 async def test_two_containers_of_one_gpu_both_count(clock: Clock, costs: Costs) -> None:
     sessions = Sessions(300, lambda: None, costs)
     for run in ("1", "2"):

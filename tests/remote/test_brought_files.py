@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import resource
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 
 from orbit_remote.common import brought_files, limits
 from orbit_remote.common.messages import Brought
+
+BOMB = bytes(100 << 20)
 
 
 def made(folder: Path, *names: str) -> Path:
@@ -121,6 +124,15 @@ def test_what_comes_from_elsewhere_is_checked(tmp_path: Path, file: Brought, why
     assert written == ()
     assert remark.endswith(f" is not written: {why}")
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("size", [-1, -(1 << 63), 0, 1])
+def test_a_file_that_unpacks_to_more_than_its_size_is_not_unpacked(tmp_path: Path, size: int) -> None:
+    file = brought("a", BOMB, size)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    written, (remark,) = brought_files.write(tmp_path, [file], ["a"])
+    assert (written, remark) == ((), "a is not written: it is not what its size says")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50 << 10  # KiB
 
 
 def test_a_link_in_the_place_of_a_file_is_replaced_and_not_followed(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -311,6 +312,16 @@ async def test_a_refusal_is_tried_again_after_a_day(bench: Faked, monkeypatch: p
     bench.ncu(log="==ERROR== LibraryNotLoaded\n")
     await bench.profile(saxpy(bench))
     monkeypatch.setattr(counter_permission, "_REFUSED_S", -1.0)
+    bench.ncu("memory_bound")
+    assert [profile.tier for profile in (await bench.profile(saxpy(bench))).profiles] == ["counters"]
+
+
+async def test_a_refusal_of_a_clock_that_was_set_wrong_is_tried_again(bench: Faked) -> None:
+    bench.ncu(log="==ERROR== LibraryNotLoaded\n")
+    real = time.time
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "time", lambda: real() + 1e9)
+        await bench.profile(saxpy(bench))
     bench.ncu("memory_bound")
     assert [profile.tier for profile in (await bench.profile(saxpy(bench))).profiles] == ["counters"]
 

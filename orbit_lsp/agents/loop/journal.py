@@ -17,6 +17,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
+from orbit_lsp.runners.modal.ledger import clock
 from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import content_hash
@@ -63,7 +64,7 @@ class Journal:
 
     def write(self, step: str, state: State, iteration: int = 0, data: dict[str, Any] | None = None) -> None:
         """Add a line; on the disk when this returns. Raises OSError."""
-        entry = Entry(step, state, iteration, time.time(), data or {})
+        entry = Entry(step, state, iteration, clock(), data or {})
         record = {"step": step, "state": state, "iteration": iteration, "at": entry.at, "data": entry.data}
         line = _line(record | {"check": _check(record)})
         descriptor = os.open(self.folder / FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -93,10 +94,10 @@ class Journal:
         total, began, last = 0.0, 0.0, 0.0
         for entry in self.entries:
             if entry.step == "session":
-                total += last - began
+                total += max(0.0, last - began)
                 began = entry.at
             last = entry.at if began else 0.0
-        return total + time.time() - began
+        return total + max(0.0, clock() - began)
 
     def beat(self, values: dict[str, Any]) -> None:
         """Say what goes on. Raises OSError."""
@@ -131,7 +132,7 @@ def _who(folder: Path) -> str:
     try:
         known = codec.read_json(regular_files.read(folder / HEARTBEAT, limits.STATE))
         return f" (process {int(known['pid'])}, last seen {max(0.0, time.time() - float(known['at'])):.0f} s ago)"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return ""
 
 

@@ -52,7 +52,7 @@ async def _mcp(options: argparse.Namespace) -> int:
     from orbit_lsp.agents import mcp_server
 
     async with pool_options.queue(options, "mcp", trusted=options.trust) as queue:
-        await mcp_server.server(queue, budget_usd=pool_options.budget(options)).run_stdio_async()
+        await mcp_server.over_stdio(queue, budget_usd=pool_options.budget(options))
     return 0
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from orbit_lsp.cli import terminal_text
 from orbit_lsp.cli.terminal_text import UsageError
 from orbit_lsp.queue import cluster, pool
 from orbit_lsp.queue.job_queue import JobQueue, engines
@@ -18,7 +18,6 @@ from orbit_lsp.queue.job_store import JobStore, StoreError
 from orbit_lsp.queue.pool import Slot
 from orbit_lsp.queue.request import Refused
 from orbit_lsp.queue.slot_engine import EngineOptions, SlotEngine
-from orbit_remote.common.plain_text import visible
 
 
 @asynccontextmanager
@@ -102,7 +101,7 @@ def seconds(text: str, option: str) -> float:
 
 
 def complain(text: str) -> None:
-    print(visible(f"orbit-lsp: warning: {text}"), file=sys.stderr)
+    terminal_text.warn(text)
 
 
 def _folders() -> tuple[str, ...]:

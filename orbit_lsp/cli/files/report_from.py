@@ -65,7 +65,7 @@ async def _main(options: argparse.Namespace) -> int:
     report, given = _source(options.source), _given(options.file)
     is_csv = report.suffix.lower() == ".csv"
     session = Session(setup=Setup(folders=_folders()), client=Client(name="orbit-lsp report"))
-    environment = Environment(session, _complain, lambda _: None)
+    environment = Environment(session, terminal_text.warn, lambda _: None)
     python = {"python": options.python} if options.python else {}
     environment.options = {"every_gpu": "off"} | python
     environment.configure(None)
@@ -115,10 +115,6 @@ def _folders() -> list[str]:
     with suppress(FileNotFoundError):
         return [str(Path.cwd())]
     return []
-
-
-def _complain(text: str) -> None:
-    print(visible(f"orbit-lsp: warning: {text}"), file=sys.stderr)
 
 
 # -- reading ----------------------------------------------------------------------------------------
@@ -269,14 +265,14 @@ async def _filed(
             file=sys.stderr,
         )
         return None
-    versions = HistoryTracker(session, environment.history_file, _complain, lambda _: None)
+    versions = HistoryTracker(session, environment.history_file, terminal_text.warn, lambda _: None)
     try:
         job = job_builder.make(session, frozen, "profile", finished.run)
         kept, remarks = _kept(
             session, environment, frozen.text, str(path), kernel.key, finished, report, is_csv=is_csv
         )
         for remark in remarks:
-            _complain(remark)
+            terminal_text.warn(remark)
         profile_filing.finished(session, frozen, job, set(), None, finished, kept)
         for target, profiled in session.results.profiles.items():
             digest = "" if changed else profiled.digest

@@ -8,6 +8,7 @@ import dataclasses
 import json
 import sys
 
+from orbit_lsp.cli import terminal_text
 from orbit_lsp.cli.machine.list_results import ModalApp, ModalStatus
 from orbit_lsp.runners.modal import account as modal_account
 from orbit_lsp.runners.modal import errors as modal_errors
@@ -16,6 +17,7 @@ from orbit_lsp.runners.modal.deploy import Account
 from orbit_lsp.runs import run_environment
 from orbit_lsp.state.session import Session
 from orbit_remote.common.messages import EXIT_CODES
+from orbit_remote.common.plain_text import in_a_line, visible
 
 
 def main(options: argparse.Namespace) -> int:
@@ -29,12 +31,12 @@ def main(options: argparse.Namespace) -> int:
 
 async def _main(options: argparse.Namespace) -> int:
     session = Session()
-    environment = run_environment.Environment(session, _complain, lambda _: None)
+    environment = run_environment.Environment(session, terminal_text.warn, lambda _: None)
     names = ("gpu", "python")
     given = {name: value for name in names if (value := getattr(options, name, None)) is not None}
     environment.options = given | {"trusted": True, "runner": "modal"}
     for complaint in environment.configure(None):
-        print(f"orbit-lsp: error: {complaint}", file=sys.stderr)
+        print(in_a_line(f"orbit-lsp: error: {complaint}"), file=sys.stderr)
         return EXIT_CODES["usage"]
     await environment.look_around()  # the image has the author's own versions
     account = environment.modal().pool.account
@@ -45,14 +47,10 @@ async def _main(options: argparse.Namespace) -> int:
         if options.json:
             failure = {"category": "infrastructure", "message": trouble.message, "remedy": trouble.remedy}
             print(json.dumps({"failure": failure}, ensure_ascii=False, indent=2))
-        print(f"✗ {trouble.message}\n  fix it: {trouble.remedy}", file=sys.stderr)
+        print(visible(f"✗ {trouble.message}\n  fix it: {trouble.remedy}"), file=sys.stderr)
         return EXIT_CODES["infrastructure"]
     finally:
         await environment.close()
-
-
-def _complain(text: str) -> None:
-    print(f"orbit-lsp: warning: {text}", file=sys.stderr)
 
 
 async def _obey(

@@ -8,25 +8,29 @@ from pathlib import Path
 
 from orbit_lsp.runs import trust
 from orbit_remote.common.messages import EXIT_CODES
+from orbit_remote.common.plain_text import in_a_line
 
 
 def main(options: argparse.Namespace) -> int:
     """Returns the exit code."""
     if options.list:
         for folder in trust.remembered():
-            print(folder)
+            print(in_a_line(folder))
         return 0
     folder = str(Path(options.folder).expanduser().absolute()) if options.folder else str(Path.cwd())
     if options.forget:
         if trust.forget(folder):
-            print(f"{folder} is no longer trusted")
+            print(in_a_line(f"{folder} is no longer trusted"))
             return 0
-        print(f"orbit-lsp: {folder} is not among the trusted folders; `--list` prints them", file=sys.stderr)
+        print(
+            in_a_line(f"orbit-lsp: {folder} is not among the trusted folders; `--list` prints them"),
+            file=sys.stderr,
+        )
         return EXIT_CODES["usage"]
     try:
         real = trust.remember(folder)
     except (FileNotFoundError, NotADirectoryError):
-        print(f"orbit-lsp: there is no folder {folder}", file=sys.stderr)
+        print(in_a_line(f"orbit-lsp: there is no folder {folder}"), file=sys.stderr)
         return EXIT_CODES["usage"]
-    print(f"{real} is trusted: restart the server of an open editor to apply this there")
+    print(in_a_line(f"{real} is trusted: restart the server of an open editor to apply this there"))
     return 0

@@ -198,10 +198,11 @@ class Call(Spawned):
             for piece in pieces:
                 try:
                     nonce, payload = verifier.open(piece)
+                    heard = lines[nonce].feed(payload)
                 except ValueError as error:
                     log.warning("%s: its further events are not believed: %s", self.key, error)
                     return
-                for line in lines[nonce].feed(payload):
+                for line in heard:
                     self._hear(line)
 
     def _hear(self, line: bytes) -> None:
@@ -218,7 +219,7 @@ class Call(Spawned):
                     self._finished = self._finished_of(record)
                 case _:
                     self.events.put_nowait(codec.decode_event(record | {"run": self.job.run}))
-        except (ValueError, AttributeError) as error:  # of another version
+        except (ValueError, AttributeError, ModalError) as error:  # of another version
             log.info("%s: an event was not understood: %s", self.key, error)
 
     def _read(self, answer: dict[str, Any]) -> c.Finished:

@@ -12,6 +12,7 @@ lives, whatever a clock says: the holder keeps a lock on a file of its own, whic
 from __future__ import annotations
 
 import logging
+import re
 import time
 import uuid
 from bisect import bisect_right
@@ -35,6 +36,7 @@ T = TypeVar("T")
 
 _FORMAT = 2
 _BUSY_S = 30.0
+_HOLDER = re.compile(r"[0-9a-f]{32}")
 _ROWS = 20_000
 _DAY_S = 86_400
 _TABLE = """
@@ -219,9 +221,11 @@ class Ledger:
             if holder != self._holder and self._dead(holder):
                 file.execute("delete from spans where holder = ? and waits", (holder,))
 
-    def _dead(self, holder: str) -> bool:
+    def _dead(self, holder: object) -> bool:
         import sqlite3
 
+        if not isinstance(holder, str) or not _HOLDER.fullmatch(holder):
+            return True  # no process of ours: somebody wrote into the file
         path = self._lock_file(holder)
         try:
             _locked(path, create=False).close()

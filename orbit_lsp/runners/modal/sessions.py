@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import modal
 
 _UNNAMED = "kept "
+_LIFE_S = 86_400.0
 
 
 @dataclass(slots=True)
@@ -193,8 +194,9 @@ def _name(gpu: str, answer: Mapping[str, Any]) -> str:
 
 
 def _seconds(answer: Mapping[str, Any], name: str) -> float:
+    """At most as long as Modal lets a container live: the ledger counts no time that cannot be."""
     value = answer.get(name)
-    return float(value) if isinstance(value, float | int) and value > 0 else 0.0
+    return float(min(value, _LIFE_S)) if isinstance(value, float | int) and value > 0 else 0.0
 
 
 def _cost(gpu: str, seconds: float, price: Price | None, idle_s: float | None) -> c.Cost:

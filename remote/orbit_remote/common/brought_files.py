@@ -137,6 +137,8 @@ def write(
 
 
 def _unpacked(file: Brought, room: int) -> bytes:
+    if file.size < 0:  # no limit, to zlib
+        raise ValueError("it is not what its size says")
     unpacking = zlib.decompressobj()
     content = unpacking.decompress(base64.b64decode(file.content, validate=True), min(room, file.size) + 1)
     if len(content) != file.size or not unpacking.eof:

@@ -8,8 +8,10 @@ import json
 import math
 import types
 import typing
+import zlib
 from typing import Any, Literal, TypeVar, Union
 
+from orbit_remote.common.limits import Limit
 from orbit_remote.common.messages import VERSION, Event, Request
 
 T = TypeVar("T")
@@ -32,6 +34,24 @@ def read_json(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def inflate(packed: object, limit: Limit) -> bytes:
+    """What zlib packed: some KB may unpack to more than the memory. Raises ValueError, with a sentence, where it is damaged or
+    unpacks to more than the limit.
+    """
+    if not isinstance(packed, bytes):
+        raise ValueError("a packed value is not one")  # noqa: TRY004 - of somebody's message
+    unpacking = zlib.decompressobj()
+    try:
+        content = unpacking.decompress(packed, limit.most + 1)
+    except zlib.error as error:
+        raise ValueError(f"it is damaged: {error}") from None
+    if len(content) > limit.most:
+        raise ValueError(limit.exceeded)
+    if not unpacking.eof:
+        raise ValueError("it is damaged: its end is missing")
+    return content
 
 
 def decode_request(line: str) -> Request:

@@ -275,8 +275,11 @@ MESSAGE: Final = Limit(
     32 << 20,
     "If it opens a file, orbit-lsp ignores that file. Otherwise the server ends. The log names the limit.",
 )
-
-
+AGENT_MESSAGE: Final = Limit(
+    "one message of an agent to `orbit-lsp mcp`",
+    16 << 20,
+    "The message is left out, and its answer is an error.",
+)
 VOLUME: Final = Limit("a build or compiled kernel that a container keeps", 64 << 20, "It is compiled again.")
 
 

@@ -14,6 +14,11 @@ def visible(text: str) -> str:
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
+def in_a_line(text: str) -> str:
+    """As `visible`, line ends too: a name of somebody's file does not begin a line of ours."""
+    return visible(text).replace("\n", "\N{REPLACEMENT CHARACTER}")
+
+
 def plain(text: str) -> str:
     """Colours taken out, and control characters with them."""
     return _CONTROL.sub("", _SEQUENCE.sub("", text.replace("\r\n", "\n")))

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import threading
 import time
-import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -141,7 +140,7 @@ class Container:
         try:
             asked = codec.build(Request, unpack(request))
             answer = self._answer(asked, blobs, post, alive)
-        except (ValueError, zlib.error) as error:
+        except ValueError as error:
             answer = {"broken": f"the request was not understood: {error}", "contract": c.VERSION}
         except (OSError, Gone) as error:
             answer = {"broken": f"the container could not do the job: {error}"}
@@ -166,7 +165,7 @@ class Container:
                 environment = _environment(scratch, self._caches)
                 place = Place(self._package, tree, self._user, environment, files, self._files)
                 answer, keep = Host(asked, place, post, get).serve(_identity())
-        except (ValueError, zlib.error) as error:
+        except ValueError as error:
             answer = {"ended": f"the request was not understood: {error}"}
         except OSError as error:
             answer = {"ended": f"the container could not start the kernel: {error}"}
@@ -178,7 +177,7 @@ class Container:
         if asked.contract != c.VERSION:
             return {"contract": c.VERSION}
         for digest, content in blobs.items():
-            self._files().put(digest, zlib.decompress(content))
+            self._files().put(digest, codec.inflate(content, limits.TRAVELLING))
         if missing := self._files().missing(asked.manifest):
             return {"missing": missing}
         tree = self._home / "trees" / asked.manifest.root

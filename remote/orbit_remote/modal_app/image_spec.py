@@ -74,4 +74,5 @@ def pack(message: dict[str, Any]) -> bytes:
 
 
 def unpack(message: bytes) -> dict[str, Any]:
-    return codec.read_json(zlib.decompress(message).decode("utf-8", "surrogatepass"))
+    """Raises ValueError."""
+    return codec.read_json(codec.inflate(message, limits.EVENTS).decode("utf-8", "surrogatepass"))

@@ -13,14 +13,13 @@ import subprocess
 import sys
 import threading
 import time
-import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from orbit_remote.common import brought_files, codec
+from orbit_remote.common import brought_files, codec, limits
 from orbit_remote.common import messages as c
 from orbit_remote.common.content_store import Store
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -203,14 +202,14 @@ class Host:
         try:
             if name == "content":
                 for digest, content in zip(parts[::2], parts[1::2], strict=True):
-                    self._place.store().put(digest.decode(), zlib.decompress(content))
+                    self._place.store().put(digest.decode(), codec.inflate(content, limits.TRAVELLING))
             elif name == "sync":
                 self._sync(codec.read_json(parts[0]))
             else:
                 brought, remarks = brought_files.collect(self._place.tree, [parts[0].decode()])
                 answer = {"files": [asdict(each) for each in brought], "remarks": remarks}
                 self._say("brought", json.dumps(answer).encode())
-        except (OSError, ValueError, zlib.error) as error:
+        except (OSError, ValueError) as error:
             why = (error.strerror if isinstance(error, OSError) else None) or str(error)
             self._say("failed", why.encode())
 

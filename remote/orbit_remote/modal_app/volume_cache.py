@@ -199,14 +199,14 @@ def _unpack(content: bytes) -> dict[str, bytes] | None:
     if not sound:
         return None
     try:
-        head, _, rest = zlib.decompress(body).partition(b"\n")
+        head, _, rest = codec.inflate(body, limits.BUILD).partition(b"\n")
         sizes: dict[str, int] = codec.read_json(head)
         files: dict[str, bytes] = {}
         for name, size in sizes.items():
             if name and not _NAME.fullmatch(name):
                 return None
             files[name], rest = rest[:size], rest[size:]
-    except (ValueError, zlib.error, AttributeError, TypeError):
+    except (ValueError, AttributeError, TypeError):
         return None
     return files
 

@@ -50,7 +50,7 @@ def known(folder: Path, device: Device, tool: Tool) -> Known:
         known = codec.build(
             Known, codec.read_json(regular_files.read(_file(folder, device, tool), limits.STATE))
         )
-        return known if known.permitted or time.time() - known.at < _REFUSED_S else Known()
+        return known if known.permitted or 0 <= time.time() - known.at < _REFUSED_S else Known()
     except (OSError, ValueError):
         return Known()
 

@@ -56,6 +56,7 @@ LONGEST_SPEC: Final = 1 << 16
 _FURTHEST_UP: Final = 2000
 
 _BREAK = re.compile(r"\r\n|\r|\n")
+_AT_ONCE = 1 << 16
 _ORBIT = {
     "cuda": re.compile(r"\s*//[/!]?\s*orbit:"),
     "triton": re.compile(r"\s*#+\s*orbit:"),
@@ -113,7 +114,15 @@ class Statement:
 
 
 def lines_of(text: str) -> list[str]:
-    return _BREAK.split(text)
+    """Without their ends."""
+    lines: list[str] = []
+    start = 0
+    while (
+        end := text.find("\n", start + _AT_ONCE)
+    ) >= 0:  # a whole text would keep the interpreter from other threads
+        lines += _BREAK.split(text[start : end - (text[end - 1] == "\r")])
+        start = end + 1
+    return lines + _BREAK.split(text[start:])
 
 
 def begins(line: str, language: Language) -> int | None:

@@ -126,9 +126,7 @@ class _Build:
         opaque = self.job.keep or any(_OPAQUE_FLAG.fullmatch(flag) for flag in self.flags)
         key = None if opaque else self._key()
         if key and (entry := await asyncio.to_thread(cache.load, key)):
-            with contextlib.suppress(
-                LookupError, TypeError, ValueError, zlib.error
-            ):  # none that this version wrote
+            with contextlib.suppress(LookupError, TypeError, ValueError):  # none that this version wrote
                 return await asyncio.to_thread(self._from_cache, entry)
         made = await self._compile(started)
         if made.failure or key is None:
@@ -381,7 +379,9 @@ class _Build:
             cached=True,
         )
         packed = entry.record.get("ptx", "")  # entries of older versions have none
-        return self._made(built, zlib.decompress(base64.b64decode(packed)).decode("utf-8") if packed else "")
+        return self._made(
+            built, codec.inflate(base64.b64decode(packed), limits.PTX).decode("utf-8") if packed else ""
+        )
 
 
 _OUT_OF_MEMORY = re.compile(
