@@ -1,7 +1,8 @@
-"""What the magics of a cell ask for: `%orbit …` about this kernel, `%%cuda` as a job of the queue."""
+"""What the magics of a cell ask for: `%orbit …` about this kernel, `%%cuda` and `%%orbit …` as a job of the queue."""
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import html
 import time
@@ -15,12 +16,13 @@ from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_queue import JobQueue
 from orbit_lsp.queue.job_store import StoreError
 from orbit_lsp.queue.pool import COMPILER
-from orbit_lsp.queue.request import Refused, Request
+from orbit_lsp.queue.request import Action, Refused, Request
 from orbit_remote.common import limits
 
 _WORDS = "%orbit status, %orbit gpu, %orbit cost, %orbit bring PATTERN and %orbit end"
 _CUDA = "%%cuda [--compile] [--kernel K]"
-_FILE = "cell.cu"
+_CELL = "%%orbit run, %%orbit profile, %%orbit check or %%orbit compile, each with [--kernel K]"
+_ACTIONS: dict[str, Action] = {"run": "run", "profile": "profile", "check": "check", "compile": "compile"}
 
 Jobs = Callable[[], AbstractAsyncContextManager[JobQueue]]
 
@@ -57,6 +59,8 @@ class CellCommands:
                 return {"text": await self._orbit(request["words"])}
             if request.get("do") == "cuda":
                 return await self._cuda(request["words"], request["text"])
+            if request.get("do") == "cell":
+                return await self._cell(request["words"], request["text"])
         except (Refused, StoreError, OSError) as error:
             return {"error": f"orbit: {error}"}
         return {"error": f"orbit: the cell is larger than {limits.SOURCE.size}"}
@@ -110,19 +114,24 @@ class CellCommands:
 
     async def _cuda(self, words: list[str], text: str) -> dict[str, Any]:
         """Raises Refused and StoreError."""
-        kernel, compiles, left = None, False, list(words)
-        while left:
-            word = left.pop(0)
-            if word == "--compile":
-                compiles = True
-            elif word == "--kernel" and left:
-                kernel = left.pop(0)
-            else:
-                raise Refused(f"{word!r:.40} is no option; write {_CUDA}")
+        compiles = "--compile" in words
+        kernel = _kernel([word for word in words if word != "--compile"], _CUDA)
+        return await self._job("compile" if compiles else "run", "cell.cu", kernel, text)
+
+    async def _cell(self, words: list[str], text: str) -> dict[str, Any]:
+        """A cell of CUDA or of Triton. Raises Refused and StoreError."""
+        action = _ACTIONS.get(words[0]) if words else None
+        if action is None:
+            raise Refused(f"write {_CELL}; without a cell, {_WORDS}")
+        name = "cell.py" if await asyncio.to_thread(_is_python, text) else "cell.cu"
+        return await self._job(action, name, _kernel(words[1:], _CELL), text)
+
+    async def _job(self, action: Action, name: str, kernel: str | None, text: str) -> dict[str, Any]:
+        """Raises Refused and StoreError."""
         request = Request(
-            action="compile" if compiles else "run",
-            name=_FILE,
-            text=f"\n{text}",  # lines count as in the cell, whose first is %%cuda
+            action=action,
+            name=name,
+            text=f"\n{text}",  # lines count as in the cell, whose first is the magic
             kernel=kernel,
             priority="high",
         )
@@ -137,5 +146,25 @@ class CellCommands:
         result = await asyncio.to_thread(result_text.result_of, queue.store, done)
         lines = result_text.lines(done, result)[1:]  # without the job's id
         if done.outcome == "ok":
-            return {"text": "\n".join(lines)}
+            return {"text": "\n".join([done.summary, *lines] if action == "profile" else lines)}
         return {"text": "\n".join(lines), "error": f"orbit: {done.summary}"}
+
+
+def _kernel(words: list[str], usage: str) -> str | None:
+    """The word behind `--kernel`. Raises Refused."""
+    kernel, left = None, list(words)
+    while left:
+        word = left.pop(0)
+        if word != "--kernel" or not left:
+            raise Refused(f"{word!r:.40} is no option; write {usage}")
+        kernel = left.pop(0)
+    return kernel
+
+
+def _is_python(text: str) -> bool:
+    """Whether a cell is Python and not CUDA. One with a mistake is CUDA if it has the word of a CUDA kernel."""
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return "__global__" not in text
+    return True

@@ -134,16 +134,25 @@ def by_counters(request: c.Job) -> None:
         if name not in profiled.NAMES:
             continue
         source = profiled.source_of(name)
-        if source.read_text() == request.text.replace("COMPILED ", "").replace("TWICE ", ""):
+        moved = len(request.text) - len(text := request.text.lstrip("\n"))
+        if source.read_text() == text.replace("COMPILED ", "").replace("TWICE ", ""):
             packed = base64.b64encode(zlib.compress((profiled.FOLDER / f"{name}.ncu-rep").read_bytes()))
             answer, sass = read_report(name)
             answer = replace(answer, run=request.run, report=packed.decode())
+            if moved:  # a notebook's cell, whose first line is its magic
+                answer = replace(answer, profiles=tuple(down(each, moved) for each in answer.profiles))
             if "COMPILED" in request.text:
                 answer = replace(answer, dumps=compiled(request, answer.profiles[0], sass))
             sys.stdout.write(c.encode(answer).replace(f"/src/{source.name}", request.path) + "\n")
             sys.stdout.flush()
             return
     finished(request.run, "ok")
+
+
+def down(profile: c.Profile, lines: int) -> c.Profile:
+    """The same of a text that begins so many lines lower."""
+    moved = tuple(replace(each, line=each.line + lines) for each in profile.lines)
+    return replace(profile, lines=moved)
 
 
 def sheet(text: str) -> list[str]:

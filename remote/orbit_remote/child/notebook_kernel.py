@@ -41,15 +41,20 @@ def _register(shell: Any) -> None:
         if answer.get("error"):
             raise UsageError(answer["error"])
 
-    def orbit(line: str) -> None:
-        """%orbit status|gpu|end: what this kernel is, which GPUs jobs run on, end the kernel and free its GPU memory."""
-        show(do="orbit", words=line.split())
+    def orbit(line: str, cell: str | None = None) -> None:
+        """%orbit status|gpu|cost|bring|end: about this kernel. %%orbit run|profile|check|compile [--kernel K]: a job of the
+        cell's kernels, by their launch specs.
+        """
+        if cell is None:
+            show(do="orbit", words=line.split())
+        else:
+            show(do="cell", words=line.split(), text=cell)
 
     def cuda(line: str, cell: str) -> None:
         """%%cuda [--compile] [--kernel K]: build the cell, run its kernels by their launch specs and time them."""
         show(do="cuda", words=line.split(), text=cell)
 
-    shell.register_magic_function(orbit, "line", "orbit")
+    shell.register_magic_function(orbit, "line_cell", "orbit")
     shell.register_magic_function(cuda, "cell", "cuda")
 
 
