@@ -6,6 +6,7 @@ The engine here is made up: it runs nothing, and each job ends when the test say
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_lsp.queue import pool, request
+from orbit_lsp.queue import gpu_check, pool, request
 from orbit_lsp.queue.job_queue import JobQueue
 from orbit_lsp.queue.job_store import Job, JobStore, Result, StoreError
 from orbit_lsp.queue.owners import Owner
@@ -35,6 +36,8 @@ class Stand:
         self.ended: list[str] = []
         self.most = 0
         self.gates: dict[str, asyncio.Event] = {}
+        self.checks: list[str] = []
+        """What checks of a GPU answer, one after the other: `50 µs, 1 GiB`, or how the check fails; `sound` when none is left."""
 
     def gate(self, name: str) -> asyncio.Event:
         return self.gates.setdefault(name, asyncio.Event())
@@ -56,6 +59,8 @@ class _Engine:
 
     async def perform(self, job: str, request: Request, stage: Stage) -> Result:
         shown, name = self._stage, request.name.removesuffix(".cu")
+        if request == gpu_check.KNOWN:
+            return _checked(job, shown.checks.pop(0) if shown.checks else "50 µs, 1 GiB")
         shown.begun.append(f"{self._slot.name} {name}")
         shown.beginning(name).set()
         stage("running", "")
@@ -64,11 +69,21 @@ class _Engine:
                 await shown.gate(name).wait()
             if "fault" in name:
                 raise RuntimeError("a fault of ours")
+            if "crash" in name:
+                return Result(c.failed(job, c.Failure("runtime error", "illegal address")))
         finally:
             shown.ended.append(name)
         return Result(c.ok(job))
 
     async def close(self) -> None: ...
+
+
+def _checked(job: str, text: str) -> Result:
+    if not (match := re.fullmatch(r"(\d+) µs, (\d+) GiB", text)):
+        return Result(c.failed(job, c.Failure("timed out", text)))
+    timing = c.Timing(100, 1000.0 * int(match[1]), "")
+    launches = c.Launches("copies", "copies", (1, 1, 1), (1, 1, 1), timing, 100)
+    return Result(c.ok(job, launches=(launches,), telemetry=c.Telemetry(1, memory_used=int(match[2]) << 30)))
 
 
 def asks(name: str, **more: object) -> Request:
@@ -77,10 +92,15 @@ def asks(name: str, **more: object) -> Request:
 
 @asynccontextmanager
 async def queue(
-    folder: Path, slots: str = "local:0", door: str = "test"
+    folder: Path,
+    slots: str = "local:0",
+    door: str = "test",
+    shown: Stand | None = None,
+    *,
+    guarded: bool = False,
 ) -> AsyncGenerator[tuple[JobQueue, Stand]]:
-    shown = Stand()
-    jobs = JobQueue(JobStore(folder / "jobs.sqlite"), pool.parse(slots), shown.engine, door)
+    shown = shown or Stand()
+    jobs = JobQueue(JobStore(folder / "jobs.sqlite"), pool.parse(slots), shown.engine, door, guarded=guarded)
     await jobs.start()
     try:
         yield jobs, shown
@@ -114,6 +134,49 @@ async def test_the_urgent_goes_first_then_the_older(tmp_path: Path) -> None:
         shown.gate("waits").set()
         await over(jobs, first, *rest)
     assert shown.begun == [f"local:0 {name}" for name in ("waits", "d", "e", "b", "c", "a")]
+
+
+@pytest.mark.parametrize(
+    ("after", "why"),
+    [
+        ("50 µs, 1 GiB", None),
+        ("52 µs, 1 GiB", None),
+        ("80 µs, 1 GiB", "a copy of 64 MiB takes 80.0 µs, and took 50.0 µs before a job failed there"),
+        ("50 µs, 9 GiB", "9.0 GiB of its memory are in use, and 1.0 GiB were before a job failed there"),
+        ("it never ends", "a copy of 64 MiB ends as timed out: it never ends"),
+    ],
+)
+async def test_a_gpu_that_a_job_left_in_another_state_takes_no_other(
+    tmp_path: Path, after: str, why: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_check, "AGAIN_S", 1e9)
+    shown = Stand()
+    shown.checks = ["50 µs, 1 GiB", "50 µs, 1 GiB", after]
+    async with queue(tmp_path, "local:0,local:1", shown=shown, guarded=True) as (jobs, _):
+        assert await over(jobs, await jobs.submit(asks("crash", gpu="local:0"))) == ["crash: runtime error"]
+        behind = await jobs.submit(asks("next", gpu="local:0"))
+        elsewhere = await jobs.submit(asks("free"))
+        ended = await over(jobs, behind, elsewhere)
+        assert ended == [f"next: {'infrastructure' if why else 'ok'}", "free: ok"]
+        assert [place["aside"] for place in jobs.places()] == [why, None]
+        if why:
+            known = await jobs.wait(behind.id)
+            assert known
+            assert known.summary == f"infrastructure: the GPU local:0 is set aside: {why}"
+
+
+async def test_a_gpu_takes_jobs_again_when_it_is_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_check, "AGAIN_S", 0.0)
+    shown = Stand()
+    shown.checks = ["50 µs, 1 GiB", *["50 µs, 9 GiB"] * 5]
+    async with queue(tmp_path, shown=shown, guarded=True) as (jobs, _):
+        assert await over(jobs, await jobs.submit(asks("crash"))) == ["crash: runtime error"]
+        async with asyncio.timeout(WAIT_S):
+            while shown.checks or jobs.places()[0]["aside"]:
+                await jobs.change().wait()
+        assert await over(jobs, await jobs.submit(asks("next"))) == ["next: ok"]
 
 
 async def test_a_pool_runs_a_job_in_each_place_and_a_job_may_ask_for_one(tmp_path: Path) -> None:

@@ -100,11 +100,14 @@ class JobAnswer:
 
 @dataclass(frozen=True)
 class Place:
-    """One GPU of the pool; `gpu` is empty where its name is not known yet, `job` where it is free."""
+    """One GPU of the pool; `gpu` is empty where its name is not known yet, `job` where it is free. `aside` is why it takes no
+    job; empty where it does.
+    """
 
     name: str
     gpu: str
     job: str
+    aside: str = ""
 
 
 @dataclass(frozen=True)
@@ -174,7 +177,7 @@ class _Tools:
 
     def pool(self) -> Pool:
         places = tuple(
-            Place(place["name"] or "", place["gpu"] or "", place["job"] or "")
+            Place(place["name"] or "", place["gpu"] or "", place["job"] or "", place["aside"] or "")
             for place in self.queue.places()
         )
         return Pool(places, self.queue.waiting(), self._budget)

@@ -129,6 +129,14 @@ def _observing(made: FastAPI, queue: JobQueue) -> None:
             f'orbit_place_busy{{place="{place["name"]}"}} {int(bool(place["job"]))}'
             for place in queue.places()
         ]
+        lines += [
+            "# HELP orbit_place_aside Whether a GPU takes no job, because it is not as it was before a job failed there.",
+            "# TYPE orbit_place_aside gauge",
+        ]
+        lines += [
+            f'orbit_place_aside{{place="{place["name"]}"}} {int(bool(place["aside"]))}'
+            for place in queue.places()
+        ]
         return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
 
 

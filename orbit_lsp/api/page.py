@@ -70,7 +70,9 @@ def overview(
         (
             _text(place["name"]),
             _text(place["gpu"] or "not known yet"),
-            _link(str(place["job"] or "")) or "free",
+            _text(f"set aside: {place['aside']}")
+            if place["aside"]
+            else _link(str(place["job"] or "")) or "free",
         )
         for place in places
     ]

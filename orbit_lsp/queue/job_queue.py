@@ -9,11 +9,13 @@ import asyncio
 import bisect
 import itertools
 import logging
+import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
 from typing import Protocol, cast
 
+from orbit_lsp.queue import gpu_check
 from orbit_lsp.queue import request as requests
 from orbit_lsp.queue.cluster import ClusterEngine
 from orbit_lsp.queue.job_store import RESUMED, Job, JobStore, Result, StoreError
@@ -73,13 +75,19 @@ class JobQueue:
         door: str,
         *,
         trusted: bool = False,
+        guarded: bool = False,
     ) -> None:
-        """`door` names the kind of process in every job's row; `trusted`: its requests are the user's own word."""
+        """`door` names the kind of process in every job's row; `trusted`: its requests are the user's own word. `guarded`: after
+        a job that failed, its GPU is checked before the next one, and set aside while it is not as it was.
+        """
         self.store = store
         self.slots = [*slots, Slot(COMPILER)]
         self.door = door
         self._make = engine
         self._trusted = trusted
+        self._guarded = guarded
+        self._aside: dict[str, str] = {}
+        """Slot -> why it takes no job."""
         self._owner: Owner | None = None
         self._waiting: list[_Waiting] = []
         self._running: dict[str, asyncio.Task[Result]] = {}
@@ -201,9 +209,14 @@ class JobQueue:
     # -- the pool -----------------------------------------------------------------------------
 
     def places(self) -> list[dict[str, str | None]]:
-        """Each place for a GPU, with the job that runs there; what is not known is None."""
+        """Each place for a GPU, with the job that runs there and why it takes none; what is not known or not so is None."""
         return [
-            {"name": slot.name, "gpu": slot.gpu or None, "job": self.at(slot.name)}
+            {
+                "name": slot.name,
+                "gpu": slot.gpu or None,
+                "job": self.at(slot.name),
+                "aside": self._aside.get(slot.name),
+            }
             for slot in self.slots
             if slot.name != COMPILER
         ]
@@ -216,6 +229,16 @@ class JobQueue:
         entry.expiry = loop.call_later(request.wait_limit_s, lambda: self._expire(entry))
         bisect.insort(self._waiting, entry)
         self._changed()
+        await self._give_up()
+
+    async def _give_up(self) -> None:
+        """End what waits for GPUs that are all set aside."""
+        for entry in [waiting for waiting in self._waiting if waiting.slots <= self._aside.keys()]:
+            self._drop(entry)
+            name = min(entry.slots)
+            text = f"the GPU {name} is set aside: {self._aside[name]}"
+            remedy = "look at the machine with nvidia-smi; the GPU is checked again every minute"
+            await self._end(entry.id, c.Failure("infrastructure", text, remedy, retryable=True))
 
     def _expire(self, entry: _Waiting) -> None:
         if entry in self._waiting:
@@ -245,12 +268,18 @@ class JobQueue:
                 engine = self._make(slot)
                 gpu = await cast("ClusteredEngine", engine).ready()
                 self.slots[self.slots.index(slot)] = slot = replace(slot, gpu=gpu or slot.gpu)
+            before: gpu_check.Figures | None = None
+            if self._guarded and slot.checked:
+                engine = engine or self._make(slot)
+                before = await _figures_before(engine, slot)
             while True:
                 entry = await self._next(slot)
                 self._at[slot.name] = entry.id
                 try:
                     engine = engine or self._make(slot)
-                    await self._carry(engine, slot, entry)
+                    finished = await self._carry(engine, slot, entry)
+                    if before and gpu_check.suspect(finished):
+                        await self._until_sound(slot, engine, before)
                 except Exception as error:
                     log.exception("job %s was not carried out", entry.id)
                     text = f"the job could not be run: {type(error).__name__}: {error}"
@@ -258,11 +287,25 @@ class JobQueue:
                         entry.id, c.Failure("infrastructure", text, "submit it again", retryable=True)
                     )
                 finally:
-                    del self._at[slot.name]
+                    self._at.pop(slot.name, None)
                     self._changed()
         finally:
             if engine:
                 await engine.close()
+
+    async def _until_sound(self, slot: Slot, engine: Engine, before: gpu_check.Figures) -> None:
+        """Check a place's GPU, again and again while it is not as it was: meanwhile the place takes no job."""
+        self._at.pop(slot.name, None)
+        while problem := gpu_check.problem(before, *await gpu_check.figures(_check(engine))):
+            if slot.name not in self._aside:
+                log.error("%s is set aside: %s", slot.name, problem)
+            self._aside[slot.name] = problem
+            self._changed()
+            await self._give_up()
+            await asyncio.sleep(gpu_check.AGAIN_S)
+        if self._aside.pop(slot.name, ""):
+            log.warning("%s is as it was, and takes jobs again", slot.name)
+            self._changed()
 
     async def _next(self, slot: Slot) -> _Waiting:
         while True:
@@ -271,7 +314,7 @@ class JobQueue:
                 return entry
             await self._tick.wait()
 
-    async def _carry(self, engine: Engine, slot: Slot, entry: _Waiting) -> None:
+    async def _carry(self, engine: Engine, slot: Slot, entry: _Waiting) -> c.Finished:
         store, phases = self.store, asyncio.Queue[tuple[c.State, str] | None]()
         await asyncio.to_thread(store.phase, entry.id, "starting", "", slot.name)
         request = await asyncio.to_thread(store.request, entry.id)
@@ -305,6 +348,7 @@ class JobQueue:
             text = str(sentence)
         await asyncio.to_thread(store.end, entry.id, result, text)
         self._changed()
+        return result.finished
 
     async def _end(self, job: str, failure: c.Failure) -> None:
         result = Result(c.failed(job, failure))
@@ -340,6 +384,23 @@ async def ended_elsewhere(store: JobStore, job: Job) -> Job:
         await asyncio.to_thread(store.sweep)
         job = await asyncio.to_thread(store.job, job.id) or job
     return job
+
+
+async def _figures_before(engine: Engine, slot: Slot) -> gpu_check.Figures | None:
+    """None where there is no GPU, or none that works: its jobs say so."""
+    try:
+        before, why = await gpu_check.figures(_check(engine))
+    except Exception:
+        log.exception("%s was not checked", slot.name)
+        return None
+    if why:
+        log.info("%s is not checked after jobs that fail: %s", slot.name, why)
+    return before
+
+
+def _check(engine: Engine) -> gpu_check.Perform:
+    name = f"check-{uuid.uuid4().hex[:12]}"  # its folder's name, which two processes must not share
+    return lambda request: engine.perform(name, request, lambda _state, _why: None)
 
 
 def engines(options: EngineOptions) -> Callable[[Slot], Engine]:

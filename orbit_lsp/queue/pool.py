@@ -33,6 +33,11 @@ class Slot:
         """Whether a node of a Ray cluster has its GPU."""
         return self.name.startswith("ray")
 
+    @property
+    def checked(self) -> bool:
+        """Whether it is one GPU that jobs share in turn: of this machine or of a cluster. A rented one is given back."""
+        return self.clustered or bool(re.fullmatch(r"local:\d+", self.name))
+
     def takes(self, request: Request) -> bool:
         if request.action == "compile":
             return self.name == COMPILER

@@ -79,7 +79,7 @@ async def test_a_job_from_hand_in_to_result(tmp_path: Path, recorded_python: str
         assert (await client.get("/stats")).json()["jobs"] == {"ok": 1}
         assert 'orbit_jobs{state="ok"} 1\n' in (await client.get("/metrics")).text
         assert (await client.get("/health")).json()["places"] == [
-            {"name": "local:0", "gpu": None, "job": None}
+            {"name": "local:0", "gpu": None, "job": None, "aside": None}
         ]
         assert (await client.post("/admin/cleanup-jobs?max_age_hours=0")).json() == {"removed": 1}
 

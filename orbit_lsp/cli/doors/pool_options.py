@@ -26,7 +26,10 @@ async def queue(options: argparse.Namespace, door: str, *, trusted: bool) -> Asy
     engine = EngineOptions(settings(options), _folders(), remedy(door), complain)
     try:
         slots = pool.parse(_counted(options.pool)) if options.pool else await _of_machine(engine)
-        jobs = JobQueue(_store(), slots, engines(engine), door, trusted=trusted)
+        # what strangers submit may leave a GPU in a state that changes the next one's numbers
+        jobs = JobQueue(
+            _store(), slots, engines(engine), door, trusted=trusted, guarded=door in ("api", "watch")
+        )
         await jobs.start()
     except Refused as why:
         raise UsageError(str(why)) from None

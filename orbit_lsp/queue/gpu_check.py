@@ -1,0 +1,65 @@
+"""Whether a GPU is as it was before a job failed on it: a known kernel's answer and time there, and the memory in use."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from orbit_lsp.queue.job_store import Result
+from orbit_lsp.queue.request import Request
+from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
+
+AGAIN_S = 60.0
+"""From one look at a GPU that is set aside to the next."""
+_SLOWER = 1.25
+"""Times the known kernel's time before; medians of one GPU differ by under 2 % (docs/dev/measurements.md)."""
+_MORE = 1 << 30
+"""Bytes in use beyond those before: a prepared Python with a CUDA context comes and goes, and has up to 0.8 GB."""
+KNOWN = Request(
+    name="gpu_check.cu",
+    text="""\
+// orbit: n = 16777216; x = randn(n); y = empty(n)
+// orbit: launch copies<<<(n + 255) / 256, 256>>>(y, x, n)
+// orbit: expect y == x
+__global__ void copies(float* y, const float* x, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = x[i];
+}
+""",
+)
+Perform = Callable[[Request], Awaitable[Result]]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The known kernel's median in nanoseconds, and the most memory in use meanwhile in bytes, None where NVML does not say."""
+
+    ns: float
+    used: int | None
+
+
+def suspect(finished: c.Finished) -> bool:
+    """Whether a job may have left its GPU in another state: it crashed, hung, or was called suspicious."""
+    cheated = bool(finished.judged and finished.judged.suspicious)
+    return cheated or finished.outcome in ("runtime error", "timed out", "infrastructure")
+
+
+async def figures(perform: Perform) -> tuple[Figures | None, str]:
+    """What the GPU does now; or None, and how its check ended."""
+    finished = (await perform(KNOWN)).finished
+    timing = finished.launches[0].timing if finished.launches else None
+    if finished.outcome != "ok" or timing is None:
+        why = finished.failure.message if finished.failure else "the kernel has no time"
+        return None, f"a copy of 64 MiB ends as {finished.outcome}: {why}"
+    return Figures(timing.median, finished.telemetry.memory_used if finished.telemetry else None), ""
+
+
+def problem(before: Figures, now: Figures | None, why: str) -> str:
+    """What is wrong with the GPU; empty where nothing is."""
+    if now is None:
+        return why
+    if now.ns > _SLOWER * before.ns:
+        return f"a copy of 64 MiB takes {now.ns / 1000:.1f} µs, and took {before.ns / 1000:.1f} µs before a job failed there"
+    if before.used is not None and now.used is not None and now.used > before.used + _MORE:
+        return f"{now.used / 2**30:.1f} GiB of its memory are in use, and {before.used / 2**30:.1f} GiB were before a job failed there"
+    return ""
