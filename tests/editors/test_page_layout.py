@@ -42,7 +42,12 @@ def jobs() -> list[Followed]:
 
 
 def pages() -> dict[str, str]:
-    places = [{"name": "local:0", "gpu": "NVIDIA H100 80GB HBM3", "job": f"{3:016x}"}]
+    aside = "a copy of 64 MiB takes 80.0 µs, and took 50.0 µs before a job failed there"
+    gpu = "NVIDIA H100 80GB HBM3"
+    places = [
+        {"name": "local:0", "gpu": gpu, "job": f"{3:016x}", "aside": None},
+        {"name": "local:1", "gpu": gpu, "job": None, "aside": aside},
+    ]
     known = jobs()
     lines = ["wrong answer: out is 1.0", "a line that goes on " * 40]
     return {
