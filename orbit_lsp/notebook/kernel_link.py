@@ -34,6 +34,8 @@ class KernelLink:
         """The header of the request that it is busy with; empty while it is idle."""
         self.settled = ""
         """The request that it was idle after."""
+        self.prepared = False
+        """A cell was prepared for, and the kernel has not been told of its end."""
         self.last_cell = ""
         """The cell that asked for its end."""
         self._answer = answer

@@ -187,6 +187,12 @@ class Relay:
         if kernel.last_cell and kernel.settled == kernel.last_cell:
             self._spawn(self._end(kernel, "this kernel was ended by %orbit end"))
 
+    async def _rest(self, kernel: KernelLink) -> None:
+        """Tell the kernel when its last cell is both answered and idle, in whichever order."""
+        if kernel.prepared and not kernel.busy and kernel.cell() is None:
+            kernel.prepared = False
+            await kernel.process.rest()
+
     async def _notice(self, cell: Message | None, text: str) -> None:
         """A line in the output of a cell."""
         if cell:
@@ -205,6 +211,7 @@ class Relay:
                 kernel.busy = message.parent if message.value().get("execution_state") == "busy" else {}
                 kernel.settled = kernel.settled if kernel.busy else message.parent_id
                 self._end_after_last_cell(kernel)
+                await self._rest(kernel)
             return
         message = self._wire.read(frames, check=False) if channel != "stdin" else None
         request = kernel.pending.pop(message.parent_id, None) if message else None
@@ -215,6 +222,7 @@ class Relay:
                 self.kernel, self._ends_after_cell = None, False
                 kernel.last_cell = request.id
                 self._end_after_last_cell(kernel)
+            await self._rest(kernel)
         await self._send(channel, frames)
 
     # -- the front end ------------------------------------------------------------------------
@@ -255,12 +263,15 @@ class Relay:
             if message.kind.endswith("_request"):
                 kernel.pending[message.id] = message
             if message.kind == "execute_request" and not message.value().get("silent"):
+                kernel.prepared = True
                 why = await kernel.process.prepare()
                 if message.id not in kernel.pending:  # it ended meanwhile, and the cell with it
                     continue
                 if why:
                     del kernel.pending[message.id]
-                    await self._refuse_with_queued(message, f"the cell was not run: {why}", "FilesNotSent")
+                    name = "Interrupted" if self._interrupted[0] == message.id else "FilesNotSent"
+                    await self._refuse_with_queued(message, f"the cell was not run: {why}", name)
+                    await self._rest(kernel)
                     continue
             await kernel.send("shell", frames)
 

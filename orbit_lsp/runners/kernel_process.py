@@ -19,6 +19,8 @@ from orbit_remote.process.process_groups import MARK, end_marked, exit_status
 from orbit_remote.process.records import Records, packed
 
 Record = tuple[str, list[bytes]]
+Lease = Literal["cell", "session", "never"]
+"""When a kernel on this machine has the GPU for itself."""
 Keep = Literal["nothing", "container", "session"]
 """What stays for the next kernel, where something is rented: the container for one of another process, or all for one
 of this."""
@@ -50,7 +52,13 @@ class Kernel(Protocol):
         ...
 
     async def prepare(self) -> str:
-        """Before a cell is sent: see to it that the kernel has the files that are here; why it cannot be run otherwise."""
+        """Before a cell is sent: see to it that the kernel has the files that are here, and the GPU for itself; why it cannot
+        be run otherwise.
+        """
+        ...
+
+    async def rest(self) -> None:
+        """No cell runs, and none waits."""
         ...
 
     async def end(self, keep: Keep = "nothing") -> Ended:
@@ -61,8 +69,10 @@ class Kernel(Protocol):
 class KernelProcess:
     """On this machine. `records` has to be read for anything to happen."""
 
-    def __init__(self, keeper: asyncio.subprocess.Process, mark: str, log: Any) -> None:
+    def __init__(self, keeper: asyncio.subprocess.Process, mark: str, log: Any, lease: Lease) -> None:
         self._keeper = keeper
+        self._lease: Lease = lease
+        self._ready: asyncio.Future[str] | None = None
         self._mark = mark
         self._log = log
         self._folder = ""
@@ -70,7 +80,7 @@ class KernelProcess:
         self.ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
 
     @classmethod
-    async def start(cls, python: str, key: str, scheme: str) -> KernelProcess:
+    async def start(cls, python: str, key: str, scheme: str, lease: Lease = "cell") -> KernelProcess:
         """Start an ipykernel of `python` whose messages are signed with `key`. Raises OSError where that Python cannot be
         started.
         """
@@ -89,8 +99,8 @@ class KernelProcess:
         except BaseException:
             log.close()
             raise
-        process = cls(keeper, mark, log)
-        await process.send("start", [start_record(key, scheme)])
+        process = cls(keeper, mark, log, lease)
+        await process.send("start", [start_record(key, scheme, lease)])
         return process
 
     async def records(self) -> AsyncGenerator[Record, None]:
@@ -100,6 +110,9 @@ class KernelProcess:
             for name, parts in records.feed(data):
                 if name == "event":
                     ended = self._heard(codec.read_json(parts[0]))
+                elif name == "ready":
+                    if self._ready and not self._ready.done():
+                        self._ready.set_result(parts[0].decode())
                 else:
                     yield name, parts
         await exit_status(self._keeper)
@@ -132,7 +145,16 @@ class KernelProcess:
                 await self._keeper.stdin.drain()
 
     async def prepare(self) -> str:
-        return ""
+        if self._lease == "never":
+            return ""
+        ready = self._ready = asyncio.get_running_loop().create_future()
+        await self.send("cell", [])
+        await asyncio.wait([ready, self.ended], return_when=asyncio.FIRST_COMPLETED)
+        return ready.result() if ready.done() else ""
+
+    async def rest(self) -> None:
+        if self._lease != "never":
+            await self.send("rest", [])
 
     async def end(self, keep: Keep = "nothing") -> Ended:
         del keep
@@ -141,8 +163,8 @@ class KernelProcess:
         return await asyncio.shield(self.ended)
 
 
-def start_record(key: str, scheme: str) -> bytes:
-    return json.dumps({"key": key, "signature_scheme": scheme}).encode()
+def start_record(key: str, scheme: str, lease: Lease = "never") -> bytes:
+    return json.dumps({"key": key, "signature_scheme": scheme, "lease": lease}).encode()
 
 
 def ended_of(event: dict[str, Any]) -> Ended:

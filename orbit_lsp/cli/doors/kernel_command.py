@@ -58,6 +58,8 @@ def _install(options: argparse.Namespace) -> int:
         more += ["--python", str(_program(options.python))]
     if options.idle_minutes:
         more += ["--idle-minutes", f"{_minutes(options.idle_minutes):g}"]
+    if options.lease:
+        more += ["--lease", options.lease]
     try:
         made = kernelspecs.install(options.name or "", more, gpu)
     except kernelspecs.Refused as error:
@@ -173,7 +175,8 @@ async def _relay(options: argparse.Namespace, connection: dict[str, Any]) -> Non
     async def start() -> KernelLink:
         if rented:
             return KernelLink(await rented.start(key, scheme), commands.answer, MOST)
-        return KernelLink(await KernelProcess.start(choice.python, key, scheme), commands.answer)
+        started = await KernelProcess.start(choice.python, key, scheme, options.lease or "cell")
+        return KernelLink(started, commands.answer)
 
     try:
         commands.relay = Relay(connection, start, idle_s=idle_s, at_once=rented is None)

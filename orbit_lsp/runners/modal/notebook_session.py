@@ -81,6 +81,9 @@ class RentedKernel:
     async def prepare(self) -> str:
         return await self._session.sync(self)
 
+    async def rest(self) -> None:
+        """A rented GPU is the kernel's alone."""
+
     async def end(self, keep: Keep = "nothing") -> Ended:
         await self._session.end_kernel(keep)
         return await asyncio.shield(self.ended)

@@ -1,7 +1,8 @@
 """Keeps one notebook kernel: starts it in this Python, passes its messages on, interrupts it, and ends it with all it started.
 
 Standard input and output are records (`process/records.py`). The first that comes is `start`; then Jupyter's messages come and go
-under the name of their channel, `interrupt` interrupts, and an `ask` of a cell's magic is answered by an `answer`. `event` says
+under the name of their channel, `interrupt` interrupts, `cell` is answered by `ready` once a cell may run, `rest` says that
+none does, and an `ask` of a cell's magic is answered by an `answer`. `event` says
 that the kernel has started, and how it has ended. The end of standard input ends the kernel.
 """
 
@@ -18,12 +19,14 @@ import sys
 import tempfile
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from orbit_remote import MAIN
 from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.process import process_groups
 from orbit_remote.process.records import Records, packed
+from orbit_remote.worker import cell_lease
+from orbit_remote.worker.cell_lease import CellLease
 
 _CHANNELS = {"shell": 1, "iopub": 2, "stdin": 3, "control": 4}
 _LONGEST = 70
@@ -72,6 +75,8 @@ class _Keeper:
         self._group: int | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._log = ""
+        self._lease: CellLease | None = None
+        self._beginning: asyncio.Task[None] | None = None
         self._sockets: dict[str, Any] = {}
         context: Any = zmq.asyncio.Context()
         identity = uuid.uuid4().hex.encode()  # the same on all channels: answers to input() find their way
@@ -98,6 +103,8 @@ class _Keeper:
             status = None
             if self._process:
                 status = await process_groups.finish(self._process)
+            if self._lease:
+                await self._lease.lend()
             server.close()
             for task in passing:
                 task.cancel()
@@ -128,6 +135,13 @@ class _Keeper:
                     await self._start(codec.read_json(parts[0]), magics)
                     assert self._process
                     ended = asyncio.ensure_future(process_groups.exit_status(self._process))
+                elif name == "cell":
+                    self._beginning = asyncio.create_task(self._begin_cell())
+                elif name == "rest" and self._lease:
+                    await self._lease.end()
+                elif name == "interrupt" and self._beginning and not self._beginning.done():
+                    if self._lease:
+                        self._lease.interrupt()
                 elif name == "interrupt" and self._process:
                     with contextlib.suppress(ProcessLookupError):
                         # what a cell waits for, as `!make`, is interrupted too
@@ -138,7 +152,22 @@ class _Keeper:
                 elif name in self._sockets:
                     await self._sockets[name].send_multipart(parts)
 
+    async def _begin_cell(self) -> None:
+        assert self._process
+        may = self._lease is None or await self._lease.begin(self._process.pid)
+        self._writer.write(
+            packed("ready", [b"" if may else b"it was interrupted while it waited for the GPU"])
+        )
+
     async def _start(self, signing: dict[str, Any], magics: str) -> None:
+        if (when := signing.pop("lease", "never")) != "never":
+            waits = "orbit: the cell waits for the GPU: "
+            notebook = cell_lease.of_notebook(Path.cwd())
+            self._lease = CellLease(
+                when,
+                notebook,
+                lambda other: self._writer.write(packed("notice", [f"{waits}{other}".encode()])),
+            )
         connection = self._folder / "connection.json"
         ports = {f"{channel}_port": port for channel, port in {**_CHANNELS, "hb": 5}.items()}
         connection.write_text(json.dumps({"transport": "ipc", "ip": f"{self._folder}/k", **signing, **ports}))
@@ -166,12 +195,17 @@ class _Keeper:
                 request = await reader.readline()
             except ValueError:  # longer than a source file may be
                 request = b"{}"
+            lent = self._lease if _is_job(request) else None
+            if lent:
+                await lent.lend()
             self._writer.write(packed("ask", [name.encode(), request]))
             gone = asyncio.ensure_future(
                 reader.read()
             )  # nothing more is sent: this is the end of the connection
             await asyncio.wait([answer, gone], return_when=asyncio.FIRST_COMPLETED)
             gone.cancel()
+            if lent and self._process:
+                lent.resume(self._process.pid)
             if answer.done():
                 writer.write(answer.result() + b"\n")
                 await writer.drain()
@@ -186,6 +220,14 @@ class _Keeper:
             lines = regular_files.text(self._log, limits.TOOL_OUTPUT).split("\n")
             return f"{next((line.strip() for line in reversed(lines) if line.strip()), ''):.300}"
         return ""
+
+
+def _is_job(request: bytes) -> bool:
+    """Whether a magic asks for something that may be measured, while its cell waits for it."""
+    with contextlib.suppress(ValueError, RecursionError):
+        asked: Any = codec.read_json(request)
+        return isinstance(asked, dict) and cast("dict[str, Any]", asked).get("do") in ("cuda", "cell")
+    return False
 
 
 def _event(**event: Any) -> bytes:
