@@ -149,6 +149,8 @@ class KernelProcess:
             return ""
         ready = self._ready = asyncio.get_running_loop().create_future()
         await self.send("cell", [])
+        if self.pid is None:  # it is being started, and has opened no GPU
+            return ""
         await asyncio.wait([ready, self.ended], return_when=asyncio.FIRST_COMPLETED)
         return ready.result() if ready.done() else ""
 
