@@ -6,6 +6,7 @@ somebody asks, never while an edit is taken in. `Watch` asks once typing has pau
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,7 +18,7 @@ from orbit_lsp.state.checked_specs import CheckedSpec, SpecBlock, SpecKey, SpecL
 from orbit_lsp.state.collector_pause import collector_pause
 from orbit_lsp.state.debounce import Debounce
 from orbit_lsp.state.kernel_ids import KernelId
-from orbit_lsp.state.session import Session
+from orbit_lsp.state.session import OpenFile, Session
 from orbit_remote.common.limits import AT_ONCE, KERNELS
 
 if TYPE_CHECKING:
@@ -254,20 +255,43 @@ def checked(session: Session, uri: str) -> bool:
 
 async def check_aside(session: Session, uri: str) -> None:
     """Read and check the specs of a file beside the event loop, in its present text."""
-    if not _speaks(session, uri):
+    file = session.files.get(uri)
+    if file is None or not _speaks(session, uri):
         return
+    # one thread a file: several would do the same, and each of them keeps the event loop waiting for the interpreter
+    while (under_way := file.specs_under_check) is not None:
+        await asyncio.wait([under_way])
+    file.specs_under_check = asyncio.create_task(
+        _check_file(session, uri, file), name=f"launch specs of {uri}"
+    )
+    await asyncio.shield(file.specs_under_check)
+
+
+async def _check_file(session: Session, uri: str, file: OpenFile) -> None:
+    try:
+        if session.files.get(uri) is file:
+            await _check_text(session, uri, file)
+    finally:
+        file.specs_under_check = None
+
+
+async def _check_text(session: Session, uri: str, file: OpenFile) -> None:
+    version, text = file.document.version, file.document.text
+
+    def present() -> bool:
+        return session.files.get(uri) is file and file.document.text is text
+
     if not _read(session, uri):
-        file = session.files[uri]
-        version, text, scan = file.document.version, file.document.text, file.scan
+        scan = file.scan
         read = await daemon_thread.call(lambda: spec_blocks.read_all(version, text, scan))
-        if session.files.get(uri) is not file or file.document.text is not text:
+        if not present():
             return  # edited meanwhile: whoever waits asks again
         file.spec_lines = read
     asked = _unknown(session, uri)
     if not asked:
         return
-    lines, version = lines_of(session, uri), session.files[uri].document.version
-    for request, known in await daemon_thread.call(lambda: _checked(lines, asked)):
+    lines = lines_of(session, uri)
+    for request, known in await daemon_thread.call(lambda: _checked(lines, asked, present)):
         _remember(session, uri, request, CheckedSpec(request.start, version, known))
 
 
@@ -307,10 +331,15 @@ class Watch:
         self._changed({uri})
 
 
-def _checked(lines: list[str], asked: list[Asked]) -> list[tuple[Asked, Checked]]:
+def _checked(
+    lines: list[str], asked: list[Asked], present: Callable[[], bool]
+) -> list[tuple[Asked, Checked]]:
+    """As many as are checked while the text is the present one."""
     from orbit_remote.spec import launch_spec
 
     with collector_pause():
         return [
-            (request, launch_spec.check_lines(lines, request.target, request.key.limits)) for request in asked
+            (request, launch_spec.check_lines(lines, request.target, request.key.limits))
+            for request in asked
+            if present()
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import time
@@ -50,6 +51,8 @@ class OpenFile:
     specs: dict[SpecKey, CheckedSpec] = field(default_factory=dict["SpecKey", "CheckedSpec"])
     """Its launch specs that have been checked; `spec_cache` alone reads and writes them."""
     spec_lines: SpecLines | None = None
+    specs_under_check: asyncio.Task[None] | None = None
+    """The check of its launch specs that a thread does beside the event loop."""
     _scanned: tuple[Tracker, str] | None = None
     _scanning: threading.Lock = field(default_factory=threading.Lock)
     """The one thing here that a thread uses beside the event loop is the tracker."""
