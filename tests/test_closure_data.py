@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from orbit_lsp.closure.workspace import workspace
+from orbit_remote.common import content_store
 from tests.closure_check import find, refusal, remarks, travels, write
 
 
@@ -164,3 +168,30 @@ def test_a_mounted_folder_that_is_too_large_is_refused_in_a_sentence(project: Pa
         "~ holds 1.95 KiB in 2 files and perhaps more, and the setting `modal.files_mib` allows 1 KiB; the largest are "
         "a.bin (1.95 KiB), run.py (0 B). Mount a smaller folder, or name files in .orbitignore."
     )
+
+
+def test_a_folder_that_has_not_changed_is_listed_and_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before each cell of a notebook: no file is opened, and none is asked for its status twice."""
+    monkeypatch.setattr(content_store, "_SETTLED_NS", -1)
+    write(tmp_path, {f"sub{number % 4}/{number}.txt": f"{number}" for number in range(200)})
+    first = workspace(str(tmp_path), 1 << 20).manifest.files
+    asked: list[str] = []
+    for name in ("stat", "lstat", "open"):
+        real = getattr(os, name)
+        monkeypatch.setattr(os, name, counted(real, asked))
+    assert workspace(str(tmp_path), 1 << 20).manifest.files == first
+    assert len(first) == 200
+    assert [path for path in asked if path.endswith(".txt")] == []
+    (tmp_path / "sub1" / "1.txt").write_text("changed")
+    changed = workspace(str(tmp_path), 1 << 20).manifest.files
+    assert {place for place in first if first[place] != changed[place]} == {"sub1/1.txt"}
+
+
+def counted(real: Callable[..., Any], asked: list[str]) -> Callable[..., Any]:
+    def call(path: Any, *arguments: Any, **options: Any) -> Any:
+        asked.append(str(path))
+        return real(path, *arguments, **options)
+
+    return call

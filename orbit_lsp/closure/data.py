@@ -91,10 +91,11 @@ class _Search:
             yield folder, rest
         matches = re.compile(translate("*" if anywhere else part)).match
         hidden = part.startswith(".")
-        for name, is_folder, is_link in self._entries(folder, part):
+        path = self._path(folder)
+        for name, is_folder, is_link, entry in self._entries(folder, part):
             if not matches(name) or (name.startswith(".") and not hidden):
                 continue
-            place = posixpath.join(folder, name)
+            place = f"{folder}/{name}" if folder else name
             wanted = not rest
             if is_folder:
                 if self.tree.ignores.excludes(place, folder=True):
@@ -119,25 +120,32 @@ class _Search:
                     self.ignored.append(place)
                 else:
                     self.matched += 1
-                    self.tree.take(Spot(place, self._path(place)), named=False)
+                    self.tree.take(Spot(place, os.path.join(path, name)), named=False, entry=entry)
 
     def _made_by_python(self, place: str) -> bool:
         return posixpath.basename(place) == "__pycache__" or os.path.isfile(
             os.path.join(self._path(place), "pyvenv.cfg")
         )
 
-    def _entries(self, folder: str, part: str) -> list[tuple[str, bool, bool]]:
-        """(name, is it a folder, is it a link) of a folder's entries, in order; without a wildcard only of one."""
+    def _entries(self, folder: str, part: str) -> list[tuple[str, bool, bool, os.DirEntry[str] | None]]:
+        """(name, is it a folder, is it a link, as it was listed) of a folder's entries, in order; without a wildcard only of
+        one.
+        """
         path = self._path(folder)
         try:
             if not re.search(r"[*?\[]", part):
                 joined = os.path.join(path, part)
                 listed = (
-                    [(part, os.path.isdir(joined), os.path.islink(joined))] if os.path.lexists(joined) else []
+                    [(part, os.path.isdir(joined), os.path.islink(joined), None)]
+                    if os.path.lexists(joined)
+                    else []
                 )
             else:
                 with os.scandir(path) as entries:
-                    listed = sorted((e.name, e.is_dir(), e.is_symlink()) for e in entries)
+                    listed = [
+                        (entry.name, entry.is_dir(), entry.is_symlink(), entry)
+                        for entry in sorted(entries, key=lambda entry: entry.name)
+                    ]
         except (OSError, ValueError):
             return []
         self.looked_at += len(listed)

@@ -31,39 +31,50 @@ class Ignores:
         self._specs: dict[str, list[GitIgnoreSpec]] = {}
         self._folders: dict[tuple[str, tuple[str, ...]], bool] = {}
         self._above = list(_repository_above(root))
+        self._deciding: dict[tuple[str, tuple[str, ...]], list[tuple[str, int, GitIgnoreSpec]]] = {}
 
     def excludes(self, place: str, *, folder: bool = False, names: tuple[str, ...] = BOTH) -> bool:
         """Whether the file (or folder) is excluded, itself or with a folder that holds it."""
-        holder = posixpath.dirname(place)
+        holder = place.rpartition("/")[0]
         if holder:
             if (holder, names) not in self._folders:
                 self._folders[holder, names] = self.excludes(holder, folder=True, names=names)
             if self._folders[holder, names]:
                 return True
-        return self._is_named(place, names, folder=folder)
+        return self._is_named(place, holder, names, folder=folder)
 
-    def _is_named(self, place: str, names: tuple[str, ...], *, folder: bool) -> bool:
-        parts = place.split("/")
-        ending = "/" if folder else ""
-        for i in range(len(parts) - 1, -1, -1):
-            holder = posixpath.join(self._root, *parts[:i])
-            if (ignored := self._decided_by(holder, "/".join(parts[i:]) + ending, names)) is not None:
-                return ignored
-        for holder in self._above:
-            rest = os.path.relpath(self._root, holder).replace(os.sep, "/")
-            if (ignored := self._decided_by(holder, f"{rest}/{place}{ending}", names)) is not None:
+    def _is_named(self, place: str, holder: str, names: tuple[str, ...], *, folder: bool) -> bool:
+        path = f"{place}/" if folder else place
+        for prefix, cut, spec in self._specs_for(holder, names):
+            if (ignored := spec.check_file(f"{prefix}{path[cut:]}").include) is not None:
                 return ignored
         return False
 
-    def _decided_by(self, holder: str, path: str, names: tuple[str, ...]) -> bool | None:
+    def _specs_for(self, holder: str, names: tuple[str, ...]) -> list[tuple[str, int, GitIgnoreSpec]]:
+        """What decides about the entries of a folder, in the order in which it is asked, each with how a place is written in
+        it: what comes before the place, and how many characters of the place are left out.
+        """
+        key = (holder, names)
+        if key not in self._deciding:
+            parts = holder.split("/") if holder else []
+            folders = ["/".join(parts[:i]) for i in range(len(parts), -1, -1)]
+            deciding = [
+                ("", len(folder) + 1 if folder else 0, spec)
+                for folder in folders
+                for spec in self._specs_in(posixpath.join(self._root, folder).rstrip("/"), names)
+            ]
+            for above in self._above:
+                rest = os.path.relpath(self._root, above).replace(os.sep, "/")
+                deciding += [(f"{rest}/", 0, spec) for spec in self._specs_in(above, names)]
+            self._deciding[key] = deciding
+        return self._deciding[key]
+
+    def _specs_in(self, folder: str, names: tuple[str, ...]) -> Iterator[GitIgnoreSpec]:
         for name in names:
-            key = f"{holder}/{name}"
+            key = f"{folder}/{name}"
             if key not in self._specs:
                 self._specs[key] = _specs(key)
-            for spec in self._specs[key]:
-                if (ignored := spec.check_file(path).include) is not None:
-                    return ignored
-        return None
+            yield from self._specs[key]
 
 
 def _specs(path: str) -> list[GitIgnoreSpec]:

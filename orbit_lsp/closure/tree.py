@@ -12,6 +12,7 @@ import posixpath
 import re
 import stat
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -60,7 +61,7 @@ class Tree:
         self._total = 0
         self._content = content
         self._real = [os.path.realpath(root)]
-        self._real_folders: dict[str, str] = {}
+        self._held_folders: dict[str, bool] = {}
         self._are: dict[str, bool] = {}
         self._spelling: dict[str, str] = {}
         self._passed: dict[str, None] = {}
@@ -90,6 +91,7 @@ class Tree:
             name = re.sub(r"[^\w.+-]", "_", Path(folder).name, flags=re.ASCII)[:50] or "root"
             self.mapped[folder] = f"{OUTSIDE}/{len(self.mapped)}-{name}"
             self._real.append(os.path.realpath(folder))
+            self._held_folders.clear()
         return Spot(self.mapped[folder], folder)
 
     def beside(self, folder: Spot, name: str) -> Spot | None:
@@ -140,15 +142,23 @@ class Tree:
 
     # -- files --------------------------------------------------------------------------------------
 
-    def take(self, spot: Spot, parse: Callable[[bytes], T] | None = None, *, named: bool = True) -> T | None:
-        """Let a file travel; what `parse` makes of its content, None where it is not sent or is here already.
+    def take(
+        self,
+        spot: Spot,
+        parse: Callable[[bytes], T] | None = None,
+        *,
+        named: bool = True,
+        entry: os.DirEntry[str] | None = None,
+    ) -> T | None:
+        """Let a file travel; what `parse` makes of its content, None where it is not sent or is here already. `entry` is the
+        file as its folder was listed just now, where it was: its status need not be asked for again.
 
         A link that leads outside is refused for a file that the code names, and left out otherwise.
         """
         place, path = spot
         if place in self.files:
             return None
-        if below(path, os.path.join(self.root, OUTSIDE)) is not None:
+        if place.startswith(OUTSIDE) and below(path, os.path.join(self.root, OUTSIDE)) is not None:
             self.remark(f"{shown(place)} is not sent: other files are sent under that name.")
             return None
         if why := unusable(place):
@@ -165,16 +175,16 @@ class Tree:
             ):
                 self.remark(f"{shown(place)} is needed, but .orbitignore excludes it, and it is not sent.")
                 return None
-            size = self._size_of(spot, named=named)
-            if size is None or not self._fits(place, size):
+            status = self._status_of(spot, entry, named=named)
+            if status is None or not self._fits(place, status.st_size):
                 return None
             try:
-                digest, size, content = _hashes.read(path, most=self._limit)
+                digest, size, content = _hashes.read(path, most=self._limit, status=status)
             except (OSError, ValueError) as error:
                 why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
                 self.remark(f"{shown(place)} cannot be read and is not sent: {why}.")
                 return None
-            self.contents.setdefault(digest, Path(path))
+            self.contents.setdefault(digest, _path(path))
         self._fits(place, size)
         self.files[place] = digest
         other = self._spelling.setdefault(place.lower(), place)
@@ -205,35 +215,36 @@ class Tree:
         _parsed[parse, digest] = asks
         return asks
 
-    def _size_of(self, spot: Spot, *, named: bool) -> int | None:
-        """The size of a regular file that really lies in the root or a mapped folder."""
+    def _status_of(self, spot: Spot, entry: os.DirEntry[str] | None, *, named: bool) -> os.stat_result | None:
+        """Of a regular file that really lies in the root or a mapped folder."""
         path = spot.path
         try:
-            status = os.lstat(path)
-            real = self._real_path(path, link=stat.S_ISLNK(status.st_mode))
+            # on Windows a listing has no inode
+            listed = entry if os.name != "nt" else None
+            status = listed.stat(follow_symlinks=False) if listed else os.lstat(path)
             if stat.S_ISLNK(status.st_mode):
+                inside = self.holds(path)
                 status = os.stat(path)
+            else:
+                inside = self._holds_folder(os.path.dirname(path))
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else str(error)
             self.remark(f"{shown(spot.place)} cannot be read and is not sent: {why}.")
             return None
-        if not any(below(real, inside) is not None for inside in self._real):
+        if not inside:
             (self.refuse if named else self.remark)(outside(spot.place, self.root))
             return None
-        return status.st_size if stat.S_ISREG(status.st_mode) else None
+        return status if stat.S_ISREG(status.st_mode) else None
 
     def holds(self, path: str) -> bool:
         """Whether what a path really leads to is in the root or a mapped folder."""
         real = os.path.realpath(path)
         return any(below(real, inside) is not None for inside in self._real)
 
-    def _real_path(self, path: str, *, link: bool) -> str:
-        if link:
-            return os.path.realpath(path)
-        folder, name = os.path.split(path)
-        if folder not in self._real_folders:
-            self._real_folders[folder] = os.path.realpath(folder)
-        return os.path.join(self._real_folders[folder], name)
+    def _holds_folder(self, folder: str) -> bool:
+        if folder not in self._held_folders:
+            self._held_folders[folder] = self.holds(folder)
+        return self._held_folders[folder]
 
     # -- bounds and words ---------------------------------------------------------------------------
 
@@ -287,6 +298,10 @@ class Tree:
             f"{shown(os.path.normpath(path))} is needed and lies outside of the workspace folder {shown(self.root)}: "
             "open a folder that holds both, or name its folder with -I and include it from there."
         )
+
+
+_path = lru_cache(_MOST_REMEMBERED)(Path)
+"""Half of the time of a folder that has not changed was this."""
 
 
 def _folders(place: str) -> Iterator[str]:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,6 +39,7 @@ _MOST_KNOWN = 20_000
 _CHUNK = 1 << 20
 
 
+@lru_cache(20_000)
 def unusable(name: str) -> str | None:
     """Why a path cannot be in a manifest, as the end of a sentence; None where it can."""
     try:
@@ -94,14 +96,22 @@ class Hashes:
         self._known: dict[str, tuple[tuple[int, ...], str]] = {}
         self._lock = threading.Lock()
 
-    def read(self, path: str, *, within: int | None = None, most: int | None = None) -> Known:
-        """What the file `path` holds; links are followed unless `within`, an open folder, is given.
+    def read(
+        self,
+        path: str,
+        *,
+        within: int | None = None,
+        most: int | None = None,
+        status: os.stat_result | None = None,
+    ) -> Known:
+        """What the file `path` holds; links are followed unless `within`, an open folder, is given. `status` is the file's, of
+        just now.
 
         With `within`, the last part of `path` is looked up in that folder. Raises OSError; also for
         what is no regular file, and for one that is larger than `most` bytes.
         """
         name = path if within is None else path.rpartition("/")[2]
-        status = os.stat(name, dir_fd=within, follow_symlinks=within is None)
+        status = status or os.stat(name, dir_fd=within, follow_symlinks=within is None)
         with self._lock:
             known = self._known.get(path)
         if known and known[0] == _stamp(status):
