@@ -230,7 +230,10 @@ class NotebookSession(Spawned):
             elif self.container:
                 self._costs.end(self.container, clock() + _EXIT_S)
             elif self._began is not None:
-                self._costs.end(wanted.key, self._began)
+                # its container may have begun without a word that came through
+                begun = self._spawning is not None
+                ends = min(clock(), self._began + _ORPHAN_S) + _EXIT_S if begun else self._began
+                self._costs.end(wanted.key, ends)
             if self._starting:
                 self._starting.cancel()
             if self._kernel:
