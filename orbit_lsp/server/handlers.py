@@ -411,6 +411,8 @@ def serve() -> int:
     logging.getLogger().handlers[0].addFilter(BriefLog())
     logging.getLogger("pygls").setLevel(logging.WARNING)  # at INFO it prints every message's body
     strange: list[str] = []
+    # a thread that scans or checks a large file has the interpreter for 5 ms at a time; a message crosses some ten times
+    sys.setswitchinterval(0.001)
     server.start_io(stdin=Frames(sys.stdin.buffer, strange.append))
     if strange:
         print(f"orbit-lsp: {strange[0]}", file=sys.stderr)
