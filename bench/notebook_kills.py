@@ -108,8 +108,7 @@ class Kills:
                 self._be_away(away)
             self.did[what] += 1
             with contextlib.suppress(OSError):
-                front_end.stdin.write("\n")
-                front_end.stdin.flush()
+                front_end.stdin.close()  # and it ends its session
             try:
                 front_end.wait(END_S)
             except subprocess.TimeoutExpired:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import nbformat
 import psutil
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.connect import write_connection_file
 from jupyter_client.manager import KernelManager
 
 from orbit_lsp.notebook.wire import OutputLimit, Wire
@@ -255,6 +257,19 @@ print(os.getpid(), child.pid)
         own.manager.shutdown_kernel()
     wait_until_ended(keeper.pid, *pids)
     assert not place.exists() or who == "the keeper"
+
+
+def test_a_front_end_that_ended_while_its_kernel_began(folder: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    connection = folder / "connection.json"
+    write_connection_file(str(connection), ip="127.0.0.1")
+    relay = subprocess.Popen(
+        [sys.executable, "-P", "-m", "orbit_lsp", "kernel", "run", "--connection-file", str(connection)],
+        env=os.environ | {"JPY_PARENT_PID": str(gone.pid)},
+        cwd=folder,
+    )
+    assert relay.wait(LIMIT_S) == 0
 
 
 def test_sessions_lists_a_kernel_and_ends_it(own: Kernel, folder: Path) -> None:

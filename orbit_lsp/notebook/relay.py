@@ -24,7 +24,7 @@ from orbit_lsp import __version__
 from orbit_lsp.notebook.kernel_link import KernelLink
 from orbit_lsp.notebook.registry import Registered
 from orbit_lsp.notebook.wire import Message, OutputLimit, Wire
-from orbit_lsp.runners.kernel_process import Keep
+from orbit_lsp.runners.kernel_process import Keep, front_end_ended
 from orbit_lsp.state import units
 
 log = logging.getLogger("orbit.notebook")
@@ -355,7 +355,7 @@ class Relay:
         """End when the front end has ended, and the ipykernel when it has been idle."""
         while True:
             await asyncio.sleep(_LOOK_S)
-            if os.getppid() != parent:
+            if os.getppid() != parent or front_end_ended():
                 self._over.set()
             idle = time.monotonic() - self._touched
             kernel = self.kernel

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 from orbit_remote import MAIN
 from orbit_remote.common import codec, limits
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.process.process_groups import MARK, end_marked, exit_status
+from orbit_remote.process.process_groups import MARK, alive, end_marked, exit_status
 from orbit_remote.process.records import Records, packed
 
 Record = tuple[str, list[bytes]]
@@ -163,6 +163,12 @@ class KernelProcess:
         if self._keeper.stdin:
             self._keeper.stdin.close()
         return await asyncio.shield(self.ended)
+
+
+def front_end_ended() -> bool:
+    """Whether the front end that started us has ended, perhaps before we looked who it is: jupyter_client names itself."""
+    named = os.environ.get("JPY_PARENT_PID", "")
+    return named.isdigit() and int(named) > 0 and not alive(int(named))
 
 
 def start_record(key: str, scheme: str, lease: Lease = "never") -> bytes:
