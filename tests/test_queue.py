@@ -141,8 +141,8 @@ async def test_the_urgent_goes_first_then_the_older(tmp_path: Path) -> None:
     [
         ("50 µs, 1 GiB", None),
         ("52 µs, 1 GiB", None),
-        ("80 µs, 1 GiB", "a copy of 64 MiB takes 80.0 µs, and took 50.0 µs before a job failed there"),
-        ("50 µs, 9 GiB", "9.0 GiB of its memory are in use, and 1.0 GiB were before a job failed there"),
+        ("80 µs, 1 GiB", "a copy of 64 MiB takes 80.0 µs, and took 50.0 µs when the server started"),
+        ("50 µs, 9 GiB", "9.0 GiB of its memory are in use, and 1.0 GiB were when the server started"),
         ("it never ends", "a copy of 64 MiB ends as timed out: it never ends"),
     ],
 )

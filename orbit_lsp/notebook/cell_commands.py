@@ -162,7 +162,7 @@ def _kernel(words: list[str], usage: str) -> str | None:
 
 
 def _is_python(text: str) -> bool:
-    """Whether a cell is Python and not CUDA. One with a mistake is CUDA if it has the word of a CUDA kernel."""
+    """Whether a cell is Python and not CUDA. One that does not parse is CUDA if it contains `__global__`."""
     try:
         ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

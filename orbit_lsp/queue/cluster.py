@@ -32,11 +32,17 @@ _CURRENT = "/tmp/ray/ray_current_cluster"  # noqa: S108 - Ray's own place; `_cur
 """Where `ray start` notes the address of this machine's cluster."""
 _CONNECT_S = 5.0
 _AGAIN_S = 10.0
-"""Until a place whose actor cannot work asks for another one."""
+"""Seconds before a place replaces an actor that cannot work."""
 _TRIES = 3
-"""Of a job that had not begun when its actor ended."""
+"""Attempts for a job whose actor ended before it began."""
 _KEPT = ("report", "profile")
 """The fields of a result that name files, which lie on the node and are brought here."""
+_UNBEGUN = c.Failure(
+    "infrastructure",
+    "its process in the cluster ended before the job began, three times",
+    "submit it again; `ray status` shows the cluster's nodes",
+    retryable=True,
+)
 Make = Callable[[Slot, EngineOptions], "NodeEngine"]
 
 
@@ -94,7 +100,7 @@ def _unreachable(address: str) -> str:
 
 
 def _current(note: Path) -> str:
-    """Raises OSError. Whoever writes this file could run code here: Ray sends pickles."""
+    """The address in Ray's note. Raises OSError. Whoever writes this file could run code here: Ray sends pickles."""
     for path in (note.parent, note):
         if path.lstat().st_uid not in (0, os.getuid()):
             raise PermissionError(f"{path} belongs to another user")
@@ -129,8 +135,8 @@ class Node:
         }
 
     async def perform(self, job: str, request: str, text: str) -> AsyncGenerator[tuple[str, Any]]:
-        """`begun`, then each `stage`, then `result`: its JSON, and the files that it names. `text` is the file's as the author
-        has it, where the request names a file of a folder that the cluster shares.
+        """`begun`, then each `stage`, then `result`: its JSON, and the files that it names. `text` is the author's text of the file
+        at the request's path; empty for a request without a path.
         """
         yield "begun", platform.node()
         wanted = codec.build(Request, codec.read_json(request), lenient=True)
@@ -164,9 +170,7 @@ class Node:
 
 
 class ClusterEngine:
-    """One place of the pool; the actor begins when it is first asked for. The same class for every kind of GPU that Ray
-    names by its accelerator types.
-    """
+    """One place of the pool. Its actor is made when it is first needed."""
 
     def __init__(self, slot: Slot, options: EngineOptions, make: Make = SlotEngine) -> None:
         self._slot, self._options, self._make = slot, options, make
@@ -197,7 +201,7 @@ class ClusterEngine:
         kind = self._slot.gpu
         chosen: dict[str, Any] = {"accelerator_type": kind} if kind else {}
         node = self._ray.remote(max_restarts=-1, max_task_retries=0, max_concurrency=8)(Node)
-        # what only speaks to this process stays here
+        # these fields cannot leave this process
         options = replace(self._options, complain=_silent, folders=())
         return node.options(num_gpus=1, num_cpus=0, **chosen).remote(options, self._make)
 
@@ -223,10 +227,10 @@ class ClusterEngine:
             except self._errors.RayError as error:
                 if node:
                     return Result(c.failed(job, _lost(node, _first_line(error))))
-        return Result(c.failed(job, _lost("", "its actors ended before the job began")))
+        return Result(c.failed(job, _UNBEGUN))
 
     async def _cancelled(self, job: str) -> None:
-        """Until the work has ended on the node."""
+        """Wait until the work has ended on the node."""
         with suppress(self._errors.RayError):  # it has ended with its node
             await self._actor.cancel.remote(job)
 
@@ -245,8 +249,8 @@ async def _value(reference: Any) -> tuple[str, Any]:
 
 
 def _own_place() -> Slot:
-    """The GPU that Ray gave to this process, as a place of this node. Ray also hides the others, which the worker does by
-    the numbers that NVML uses.
+    """The GPU that Ray gave to this process, as a place of this node: Ray's number is NVML's. Ray also hides the other GPUs, by
+    the variable that this removes; the worker hides them for each job.
     """
     number = int(import_module("ray").get_gpu_ids()[0])
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)
@@ -293,10 +297,9 @@ def _json(result: Result) -> str:
 
 
 def _lost(node: str, why: str) -> c.Failure:
-    where = f"on the node {node} " if node else ""
     return c.Failure(
         "infrastructure",
-        f"its process {where}of the cluster ended while it ran: {why}",
+        f"its process on the node {node} of the cluster ended while it ran: {why}",
         "submit it again: a job is measured at most once",
         retryable=True,
     )

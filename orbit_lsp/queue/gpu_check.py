@@ -1,4 +1,4 @@
-"""Whether a GPU is as it was before a job failed on it: a known kernel's answer and time there, and the memory in use."""
+"""Whether a GPU is as it was when the server started: a known kernel's answer and time there, and the memory in use."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 
 AGAIN_S = 60.0
-"""From one look at a GPU that is set aside to the next."""
+"""Seconds between two checks of a GPU that is set aside."""
 _SLOWER = 1.25
-"""Times the known kernel's time before; medians of one GPU differ by under 2 % (docs/dev/measurements.md)."""
+"""Factor over the known kernel's earlier time; medians of one GPU differ by under 2 % (docs/dev/measurements.md)."""
 _MORE = 1 << 30
 """Bytes in use beyond those before: a prepared Python with a CUDA context comes and goes, and has up to 0.8 GB."""
 KNOWN = Request(
@@ -39,13 +39,13 @@ class Figures:
 
 
 def suspect(finished: c.Finished) -> bool:
-    """Whether a job may have left its GPU in another state: it crashed, hung, or was called suspicious."""
+    """Whether a job may have left its GPU in another state: it crashed, hung, was called suspicious, or ended as infrastructure."""
     cheated = bool(finished.judged and finished.judged.suspicious)
     return cheated or finished.outcome in ("runtime error", "timed out", "infrastructure")
 
 
 async def figures(perform: Perform) -> tuple[Figures | None, str]:
-    """What the GPU does now; or None, and how its check ended."""
+    """The figures and an empty text; or None, and how the check failed."""
     finished = (await perform(KNOWN)).finished
     timing = finished.launches[0].timing if finished.launches else None
     if finished.outcome != "ok" or timing is None:
@@ -59,7 +59,7 @@ def problem(before: Figures, now: Figures | None, why: str) -> str:
     if now is None:
         return why
     if now.ns > _SLOWER * before.ns:
-        return f"a copy of 64 MiB takes {now.ns / 1000:.1f} µs, and took {before.ns / 1000:.1f} µs before a job failed there"
+        return f"a copy of 64 MiB takes {now.ns / 1000:.1f} µs, and took {before.ns / 1000:.1f} µs when the server started"
     if before.used is not None and now.used is not None and now.used > before.used + _MORE:
-        return f"{now.used / 2**30:.1f} GiB of its memory are in use, and {before.used / 2**30:.1f} GiB were before a job failed there"
+        return f"{now.used / 2**30:.1f} GiB of its memory are in use, and {before.used / 2**30:.1f} GiB were when the server started"
     return ""

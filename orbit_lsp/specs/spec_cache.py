@@ -258,7 +258,8 @@ async def check_aside(session: Session, uri: str) -> None:
     file = session.files.get(uri)
     if file is None or not _speaks(session, uri):
         return
-    # one thread a file: several would do the same, and each of them keeps the event loop waiting for the interpreter
+    # one thread at a time for a file: several would do the same work, and each holds the interpreter's lock against the event loop;
+    # of several that wait here, one begins and the rest wait for it
     while (under_way := file.specs_under_check) is not None:
         await asyncio.wait([under_way])
     file.specs_under_check = asyncio.create_task(
@@ -334,7 +335,7 @@ class Watch:
 def _checked(
     lines: list[str], asked: list[Asked], present: Callable[[], bool]
 ) -> list[tuple[Asked, Checked]]:
-    """As many as are checked while the text is the present one."""
+    """Stops when the text changes."""
     from orbit_remote.spec import launch_spec
 
     with collector_pause():

@@ -413,8 +413,8 @@ async def test_sass_follows_the_file(start, tmp_path: Path, monkeypatch: pytest.
     editor.edit(1, 17, 21, "+= 4")
     assert "scale, this line" not in (await editor.hover(1) or "")
     editor.save(text)
-    async with asyncio.timeout(LIMIT_S):  # no message follows when the file is written
-        while not [row for row in file.read_text().splitlines() if row.startswith("+ ") and "FADD" in row]:
-            await editor.hover(1)
+    async with asyncio.timeout(LIMIT_S):  # no message follows when the file is written, and its hover known
+        while "adds fp32" not in (await editor.hover(1) or ""):
+            pass
+    assert [line for line in file.read_text().splitlines() if line.startswith("+ ") and "FADD" in line]
     assert [line for line in file.read_text().splitlines() if line.startswith("- ") and "FMUL" in line]
-    assert "adds fp32" in await editor.hover(1)

@@ -42,7 +42,7 @@ def jobs() -> list[Followed]:
 
 
 def pages() -> dict[str, str]:
-    aside = "a copy of 64 MiB takes 80.0 µs, and took 50.0 µs before a job failed there"
+    aside = "a copy of 64 MiB takes 80.0 µs, and took 50.0 µs when the server started"
     gpu = "NVIDIA H100 80GB HBM3"
     places = [
         {"name": "local:0", "gpu": gpu, "job": f"{3:016x}", "aside": None},

@@ -53,7 +53,7 @@ def test_an_honest_kernel_gets_a_score_and_the_grade(judge: Judge) -> None:
     [
         (
             c.failed("1", c.Failure("wrong answer", "…"), judged=c.Judged("referee", "…", "work goes on after the end")),
-            ("infrastructure: other processes used the GPU while the candidate was judged, and its times are suspicious: "
+            ("infrastructure: other processes used the GPU while the candidate was judged, and the result is suspicious: "
             "work goes on after the end; submit it again when the GPU is free"),
         ),
         (c.failed("1", c.Failure("wrong answer", "y[3] is 0"), judged=c.Judged("referee", "…")), "wrong answer: y[3] is 0; "),

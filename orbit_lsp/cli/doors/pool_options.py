@@ -41,14 +41,12 @@ async def queue(options: argparse.Namespace, door: str, *, trusted: bool) -> Asy
 
 
 def _counted(places: str) -> str:
-    """`ray` and `ray:H100` alone mean as many places as the cluster has GPUs now. Joins the cluster. Raises Refused."""
+    """`ray` alone means as many places as the cluster has GPUs now. Joins the cluster. Raises Refused."""
     words = [word.strip() for word in places.split(",")]
     if not any(word.partition("*")[0].partition(":")[0] == "ray" for word in words):
         return places
     cluster.connect()
-    return ",".join(
-        f"{word}*{max(1, cluster.gpus())}" if re.fullmatch(r"ray(:[\w-]+)?", word) else word for word in words
-    )
+    return ",".join(f"ray*{max(1, cluster.gpus())}" if word == "ray" else word for word in words)
 
 
 def remedy(door: str) -> str:

@@ -87,7 +87,7 @@ LABELS = {
     "failed; click it for the reason.",
     "⚠": "The last run was not possible: no GPU, no compiler, an outage. Before a number, such as spills, it is a warning.",
     "±": "Half the distance between the 20 % and 80 % quantiles, relative to the median. It shows how much "
-    "launches differ. Not shown for fewer than 5 launches. Without a number: two versions differ by no more than noise.",
+    "launches differ. Not shown for fewer than 5 launches. `±` alone: two versions differ by no more than noise.",
     "n=": "The number of launches in the median.",
     "under": "The kernel is too short for CUPTI, which records launches, to measure its time. Give it more work.",
     "in program": "Launches that the program itself makes, with its inputs and its cache state. The median "

@@ -1,7 +1,7 @@
-"""`dataclass` for classes that every command defines and few use: a constructor is compiled when its class is first made
+"""`dataclass` for classes that every command defines and few use: a constructor is compiled when its class is first made.
 
 The standard library compiles up to six functions for each class, half a millisecond: a third of the processor time of a short
-command, which imports 120 of them. Here equality, hash and text are functions that all classes share, and `__init__` is compiled
+command, which imports 120 of them. Here equality, hash and text are closures that need no compiler, and `__init__` is compiled
 on its first call. Everything else is the standard library's own: `fields`, `replace`, `asdict`, slots, pattern matching.
 """
 
@@ -47,9 +47,8 @@ def _made(plain: type, *, frozen: bool, slots: bool, eq: bool, kw_only: bool) ->
     own = set(vars(plain))
     hashes = vars(plain).get("__hash__")
     if plain.__doc__ is None:
-        plain.__doc__ = (
-            plain.__name__
-        )  # else `dataclasses` makes one of the signature, which takes longer than all else
+        # else `dataclasses` makes one of the signature, which takes longer than all else
+        plain.__doc__ = plain.__name__
     standard: Any = dataclasses.dataclass
     made = standard(init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)(plain)
     fields = dataclasses.fields(made)

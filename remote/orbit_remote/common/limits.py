@@ -278,7 +278,7 @@ MESSAGE: Final = Limit(
 AGENT_MESSAGE: Final = Limit(
     "one message of an agent to `orbit-lsp mcp`",
     16 << 20,
-    "The message is left out, and its answer is an error.",
+    "The message is ignored, and answered with an error.",
 )
 VOLUME: Final = Limit("a build or compiled kernel that a container keeps", 64 << 20, "It is compiled again.")
 

@@ -81,7 +81,7 @@ def undecided(finished: c.Finished) -> c.Finished:
         return finished
     failure = c.Failure(
         "infrastructure",
-        f"other processes used the GPU while the candidate was judged, and its times are suspicious: {finished.judged.suspicious}",
+        f"other processes used the GPU while the candidate was judged, and the result is suspicious: {finished.judged.suspicious}",
         "submit it again when the GPU is free",
         retryable=True,
     )
