@@ -91,7 +91,7 @@ const desk = folder(vscode.scratch, 'desk', { ...authors.files, 'memory_bound.cu
 
 let window;
 
-/** A window of its own, whose server's words are written down. */
+/** A window of its own, whose server's words are written down: a minute a round, so only when it is asked for. */
 async function session() {
   machine({ 'orbit.serverPath': telling });
   window = await vscode.window(desk, join(desk, 'saxpy.cu'));
@@ -129,7 +129,6 @@ async function whole() {
   window = await vscode.window(two);
   await mishaps.folders({ window, say, places });
   await window.page.close();
-  await session();
 
   if (process.env.ORBIT_SEEN) {
     const about = {
