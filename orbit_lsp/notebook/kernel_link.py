@@ -35,7 +35,7 @@ class KernelLink:
         self.settled = ""
         """The request that it was idle after."""
         self.prepared = False
-        """A cell was prepared for, and the kernel has not been told of its end."""
+        """`prepare` was called, and `rest` not yet."""
         self.last_cell = ""
         """The cell that asked for its end."""
         self._answer = answer

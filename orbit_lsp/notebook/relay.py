@@ -188,7 +188,7 @@ class Relay:
             self._spawn(self._end(kernel, "this kernel was ended by %orbit end"))
 
     async def _rest(self, kernel: KernelLink) -> None:
-        """Tell the kernel when its last cell is both answered and idle, in whichever order."""
+        """Tell the kernel that its last cell has ended: once the cell is answered and the kernel idle, which come in either order."""
         if kernel.prepared and not kernel.busy and kernel.cell() is None:
             kernel.prepared = False
             await kernel.process.rest()

@@ -179,7 +179,7 @@ def kernel_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lease", choices=("cell", "session", "never"), metavar="WHEN",
         help="how long the kernel has this machine's GPU for itself, so that runs of an editor and cells do not measure each other: cell: from "
-        "when a cell opens a GPU until it ends; session: until the kernel ends; never; default: cell",
+        "when a cell opens a GPU until it ends; session: until the kernel ends; never: not at all; default: cell",
     )  # fmt: skip
     option(
         parser, "--budget", "needed with --on modal:GPU: the most that rented GPUs may cost in a calendar month, in dollars "
