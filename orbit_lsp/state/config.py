@@ -109,7 +109,7 @@ class Modal:
     data: tuple[str, ...] = setting(
         (),
         "Data files to send with a program, as patterns relative to the workspace folder "
-        "(`data/*.bin`). Includes and imports are always sent.",
+        "(`data/*.bin`). Includes and imports need no pattern.",
     )
     files_mib: int = setting(256, "Limit of the files sent with a run, in MiB.", ge=1, le=1 << 20)
     restricted: bool = setting(
@@ -165,7 +165,7 @@ class History:
 
     keep: bool = setting(
         True,
-        "Keep every run and profile of a kernel, with the file's text, in the user's state folder, so that "
+        "Keep a kernel's runs and profiles, with the file's text, in the user's state folder, so that "
         "results come back after a restart and versions can be compared.",
     )
     mib: int = setting(

@@ -109,7 +109,7 @@ LABELS = {
     "kept apart": "The run was restricted: on Modal, in a container of its own, without network. *Run …, kept apart* and "
     "`orbit.modal.restricted` do this, for code that is not yours.",
     "edited since": "The number belongs to an earlier version of the kernel, its headers, flags or settings. "
-    "Comments and white space do not count. If you undo the edit, the mark disappears.",
+    "Ordinary comments and white space do not count. Undo the edit and the mark disappears.",
     "uncoalesced": "Global accesses of this line move more 32-byte sectors than they would need if coalesced. `25% used`: a quarter would do.",
     "bank conflicts": "Threads of a warp use the same bank, so this line's shared-memory accesses need extra "
     "passes.",
@@ -211,11 +211,11 @@ COUNTERS = {
     "dram__bytes_write.sum": ("written to DRAM", "Bytes written to DRAM, without writes that are still in L2."),
     "dram__bytes.sum.per_second": ("DRAM bandwidth", "Bytes read and written per second."),
     "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio": (
-        "bytes used of a sector, loads", ("The average number of bytes that loads use of each 32-byte sector. Much fewer than 32 means "
+        "bytes used of a sector, loads", ("The average number of bytes that loads use of each 32-byte sector. Far fewer than 32 means "
         "that most loads are uncoalesced, or that many threads load the same address."),
     ),
     "smsp__sass_average_data_bytes_per_sector_mem_global_op_st.ratio": (
-        "bytes used of a sector, stores", ("The average number of bytes that stores use of each 32-byte sector. Much fewer than 32 means "
+        "bytes used of a sector, stores", ("The average number of bytes that stores use of each 32-byte sector. Far fewer than 32 means "
         "that most stores are uncoalesced."),
     ),
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum": (
@@ -279,7 +279,7 @@ STALLS = {
     "misc": "waits for another reason",
     "no instruction": "waits for its next instruction to be fetched",
     "no instructions": "waits for its next instruction to be fetched; Nsight Compute also calls this `no instruction`",
-    "not selected": "could issue, another warp was chosen",
+    "not selected": "could issue; another warp was chosen",
     "selected": "issued an instruction",
     "short scoreboard": "waits for data of shared memory or a special function",
     "sleeping": "sleeps, as the code asked it to",
