@@ -34,9 +34,9 @@ OUTCOMES = {
     "The errors are diagnostics at their lines.",
     "runtime error": "The program failed: a non-zero exit code, a signal (also SIGKILL), a CUDA error, a failed assertion, out of "
     "memory. `orbit-lsp check` finds the line of an illegal memory access.",
-    "wrong answer": "The kernel ran, but an output differs from an `expect` or `reference` of its launch spec. The diagnostic "
+    "wrong answer": "The kernel ran, but an output differs from its `expect` or `reference`, or is suspicious. The diagnostic "
     "on that line says where and by how much.",
-    "timed out": "The build or the run reached its limit. Raise `orbit.build_timeout_s` (option `--build-timeout`) for "
+    "timed out": "The build, run or wait reached its limit. Raise `orbit.build_timeout_s` (option `--build-timeout`) for "
     "builds, or `orbit.run_timeout_s` (option `--timeout`) for runs. `exec` then ends with exit code 124, as timeout(1) does.",
     "infrastructure": "The code is not at fault: no GPU, no compiler, a full disk, no network, a refusal by "
     "Modal, or a process of orbit-lsp itself that was killed. The message says what to do. `orbit-lsp doctor` shows what this "
