@@ -1,4 +1,4 @@
-"""The code action that asks for one block more per multiprocessor: a kernel and its registers in, title and edit out."""
+"""The code actions for more threads per multiprocessor: a kernel and its registers in, title and edit out."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from lsprotocol import types as lsp
 
-from orbit_lsp.views.compiler import launch_bounds
+from orbit_lsp.views.compiler import block_size, launch_bounds
 from tests.remote.nvcc_check import needs_nvcc
 from tests.test_views import PTXAS, SAXPY, Bench
 
@@ -22,18 +23,22 @@ TITLE = (
 def proposed(text: str, line: int = 0, **figures: object) -> tuple[str, str] | None:
     """(title, the text after the edit)."""
     bench = Bench(text).built(replace(PTXAS, **figures))
-    found = launch_bounds.actions(bench.session, bench.uri, line, versioned=False)
-    if not found:
+    return applied(text, launch_bounds.actions(bench.session, bench.uri, line, versioned=False))
+
+
+def applied(text: str, actions: list[lsp.CodeAction]) -> tuple[str, str] | None:
+    if not actions:
         return None
-    (action,) = found
+    (action,) = actions
     assert action.edit
     assert action.edit.changes
-    ((edit,),) = action.edit.changes.values()
+    (edits,) = action.edit.changes.values()
     lines = text.split("\n")
-    start, end = edit.range.start, edit.range.end
-    assert start.line == end.line
-    row = lines[start.line]
-    lines[start.line] = row[: start.character] + edit.new_text + row[end.character :]
+    for edit in sorted(edits, key=lambda edit: (edit.range.start.line, -edit.range.start.character)):
+        start, end = edit.range.start, edit.range.end
+        assert start.line == end.line
+        row = lines[start.line]
+        lines[start.line] = row[: start.character] + edit.new_text + row[end.character :]
     return action.title, "\n".join(lines)
 
 
@@ -108,3 +113,67 @@ def test_the_compiler_keeps_the_promise(tmp_path: Path) -> None:
     promised = re.search(r"at most (\d+) registers", title)
     assert promised
     assert registers(text, tmp_path) <= int(promised[1]) < before
+
+
+HOST = """\
+__global__ void scale(int n, float* y) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] *= 2;  // 1024 threads
+}
+int main() { scale<<<(n + 1023) / 1024, 1024>>>(n, y); }
+"""
+SMALLER = "Launch scale with 512 threads a block: occupancy 75% instead of 50%; 2 times as many blocks to start, and fewer threads to share data with"
+LARGER = "Launch scale with 64 threads a block: occupancy 100% instead of 50%; 2 times fewer blocks, so a small grid leaves more multiprocessors idle"
+FAILING = SMALLER.replace("75% instead of 50%", "25% instead of a launch that fails")
+
+
+@pytest.mark.parametrize(
+    ("replaced", "registers", "title", "expected"),
+    [
+        ({}, 40, SMALLER, {"1023": "511", "/ 1024, 1024": "/ 512, 512"}),
+        ({}, 100, FAILING, {"1023": "511", "/ 1024, 1024": "/ 512, 512"}),
+        (
+            {"int main": "constexpr int B = 1024;\nint main", "1023": "B - 1", "/ 1024, 1024": "/ B, B"},
+            40,
+            SMALLER,
+            {"B = 1024": "B = 512"},
+        ),
+        (
+            {
+                "__global__": "// orbit: n = 999; B = 1024\n// orbit: launch scale<<<cdiv(n, B), dim3(B)>>>(n, y)\n__global__",
+                "int main": "//",
+            },
+            40,
+            SMALLER,
+            {"B = 1024": "B = 512"},
+        ),
+        ({"1023": "31", "1024, 1024": "32, 32"}, 16, LARGER, {"31": "63", "/ 32, 32": "/ 64, 64"}),
+        ({}, 32, None, {}),
+        ({"(n + 1023) / 1024": "1"}, 40, None, {}),
+        ({"(n + 31) / 32": "n / 32"}, 16, None, {}),
+        ({"1023": "31", "1024, 1024": "32, 32", "(n + 31)": "n"}, 16, None, {}),
+        ({"*= 2": "*= y[1023 - threadIdx.x]"}, 40, None, {}),
+        ({"blockDim.x": "1024"}, 40, None, {}),
+        ({"1024, 1024": "1024, dim3(32, 32)"}, 40, None, {}),
+        ({"int main": "#define B 1024\nint main", "/ 1024, 1024": "/ B, B", "*= 2": "*= B"}, 40, None, {}),
+        ({"; }\n": "; scale<<<n, m>>>(n, y); }\n"}, 40, None, {}),
+    ],
+    ids=[
+        "numbers", "a launch that fails", "a constant", "a launch spec", "a larger size", "nothing to gain", "a grid of one",
+        "unchanged", "a grid that does not round up", "a kernel that knows the size", "a kernel without blockDim",
+        "two dimensions", "a macro that the kernel uses", "another launch of unknown size",
+    ],
+)  # fmt: skip
+def test_another_block_size(
+    replaced: dict[str, str], registers: int, title: str | None, expected: dict[str, str]
+) -> None:
+    text = HOST
+    for old, new in replaced.items():
+        text = text.replace(old, new)
+    symbol = "_Z5scaleiPf"
+    bench = Bench(text).built(replace(PTXAS, registers=registers, symbol=symbol, name="scale(int, float*)"))
+    line = next(number for number, row in enumerate(text.split("\n")) if "void scale" in row)
+    edited = applied(text, block_size.actions(bench.session, bench.uri, line, versioned=False))
+    for old, new in expected.items():
+        text = text.replace(old, new)
+    assert edited == (title and (title, text))

@@ -337,7 +337,7 @@ def completion(ls: OrbitServer, params: lsp.CompletionParams) -> list[lsp.Comple
 )
 def code_action(ls: OrbitServer, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
     from orbit_lsp.views import history_actions, kernel_actions, lenses
-    from orbit_lsp.views.compiler import clangd_file, launch_bounds, quick_fixes
+    from orbit_lsp.views.compiler import block_size, clangd_file, launch_bounds, quick_fixes
     from orbit_lsp.views.spec import spec_drafts, spec_place
 
     uri = params.text_document.uri
@@ -350,6 +350,7 @@ def code_action(ls: OrbitServer, params: lsp.CodeActionParams) -> list[lsp.CodeA
         *lenses.actions(ls.session, uri, first, last),
         *kernel_actions.actions(ls.session, uri, first, last),
         *launch_bounds.actions(ls.session, uri, first, versioned=ls.takes_versions),
+        *block_size.actions(ls.session, uri, begin, versioned=ls.takes_versions),
         *history_actions.actions(ls.session, uri, first, last),
         *spec_drafts.actions(ls.session, uri, first, last, versioned=ls.takes_versions),
     ]
