@@ -124,7 +124,7 @@ def own(folder: Path) -> Iterator[Kernel]:
         (["display({'text/plain': 'p', 'image/png': 'iVBO'}, raw=True)"], "[image/png, text/plain]\np"),
         (["!echo from a child"], "from a child"),
         (["with open('beside.py', 'w') as file: print('v = 7', file=file)", "import beside; beside.v"], "[text/plain]\n7"),
-        (["%orbit spend"], "UsageError: orbit: write %orbit status, %orbit gpu, %orbit cost, %orbit bring PATTERN and %orbit end"),
+        (["%orbit spend"], "UsageError: orbit: write %orbit status, %orbit gpu, %orbit cost, %orbit bring PATTERN, %orbit measure on|off and %orbit end"),
         (["%%cuda --fast\nint x;"], "UsageError: orbit: '--fast' is no option; write %%cuda [--compile] [--kernel K]"),
     ],
     ids=lambda value: value[-1].partition("\n")[0] if isinstance(value, list) else "",
@@ -182,6 +182,49 @@ def test_errors_of_a_cuda_cell_have_the_lines_of_the_cell(shared: Kernel) -> Non
     shown = shared.run("%%cuda --compile\n__global__ void fill(float* x) {\n  y = 1;\n}")
     assert 'cell.cu:3:3: error: identifier "y" is undefined' in shown
     assert "UsageError: orbit: compile error" in shown
+
+
+RECORDED = """
+import sys
+from array import array
+house = {name.rpartition('.')[2]: module for name, module in sys.modules.items() if name.startswith('orbit_remote.')}
+class Native:
+    def timestamp(self): return 0
+    def record(self, how): return True
+    def forget(self): pass
+    def recorded(self):
+        records, made = house['launch_records'], add.device_caches[0][0]['one']
+        launch = records.LaunchRecord(made.name, 0, 0, (4096, 1, 1), (128, 1, 1), registers=24, static_shared=0, dynamic_shared=0)
+        starts = array('q', range(0, 200_000, 10_000))
+        return house['injection'].Recorded((records.LaunchSeries(launch, starts, array('q', [at + 5000 for at in starts])),))
+house['child_main'].has_gpu = lambda: True
+house['recorder'].begin_native = lambda cache, folder: Native()
+house['measured_cells']._device = lambda: house['messages'].Device('NVIDIA H100', capability='9.0')
+"""
+"""Stands in for CUPTI: it has recorded 20 launches of 5 µs each time that it is asked, of what Triton compiled for `add`."""
+ADD = """
+import triton, triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+@triton.jit
+def add(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, mask=at < n) + 1, mask=at < n)
+types = {'x': '*fp32', 'y': '*fp32', 'n': 'i32', 'BLOCK': 'constexpr'}
+add.device_caches[0] = ({'one': triton.compile(ASTSource(add, types, {'BLOCK': 1024}), target=GPUTarget('cuda', 90, 32))},)
+print('launched')
+"""
+
+
+@pytest.mark.slow
+def test_the_triton_kernels_of_a_cell_are_measured(own: Kernel) -> None:
+    """Triton compiles the kernel of the cell; its launches are made up, since there is no GPU."""
+    assert own.run(RECORDED) == ""
+    assert own.run(ADD) == (
+        "launched\n[text/html, text/plain]\nmeasured on NVIDIA H100\n"
+        "  kernel  time                            configuration    occupancy  check\n"
+        "  add     5.00 µs ±0% (in program, n=19)  <<<4096, 128>>>  ≤100%      none: %%orbit run"
+    )
 
 
 def press_until_over(kernel: Kernel) -> Callable[[str], None]:

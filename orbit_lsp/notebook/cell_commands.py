@@ -17,11 +17,18 @@ from orbit_lsp.queue.job_queue import JobQueue
 from orbit_lsp.queue.job_store import StoreError
 from orbit_lsp.queue.pool import COMPILER
 from orbit_lsp.queue.request import Action, Refused, Request
-from orbit_remote.common import limits
+from orbit_lsp.state import units
+from orbit_lsp.views import kernel_status, labels, tables
+from orbit_lsp.views.tables import Table
+from orbit_remote.common import codec, limits
+from orbit_remote.common import messages as c
+from orbit_remote.common.plain_text import visible
 
-_WORDS = "%orbit status, %orbit gpu, %orbit cost, %orbit bring PATTERN and %orbit end"
+_WORDS = "%orbit status, %orbit gpu, %orbit cost, %orbit bring PATTERN, %orbit measure on|off and %orbit end"
 _CUDA = "%%cuda [--compile] [--kernel K]"
 _CELL = "%%orbit run, %%orbit profile, %%orbit check or %%orbit compile, each with [--kernel K]"
+_HEADER = ("kernel", "time", "configuration", "occupancy", "check")
+_MOST_ROWS = 20
 _ACTIONS: dict[str, Action] = {"run": "run", "profile": "profile", "check": "check", "compile": "compile"}
 
 Jobs = Callable[[], AbstractAsyncContextManager[JobQueue]]
@@ -61,6 +68,8 @@ class CellCommands:
                 return await self._cuda(request["words"], request["text"])
             if request.get("do") == "cell":
                 return await self._cell(request["words"], request["text"])
+            if request.get("do") == "measured":
+                return {"text": measured(codec.build(c.Finished, request["finished"]))}
         except (Refused, StoreError, OSError) as error:
             return {"error": f"orbit: {error}"}
         return {"error": f"orbit: the cell is larger than {limits.SOURCE.size}"}
@@ -148,6 +157,30 @@ class CellCommands:
         if done.outcome == "ok":
             return {"text": "\n".join([done.summary, *lines] if action == "profile" else lines)}
         return {"text": "\n".join(lines), "error": f"orbit: {done.summary}"}
+
+
+def measured(finished: c.Finished) -> str:
+    """The launches that a cell made, as a table: the configurations that took most of the time first."""
+    ordered = sorted(finished.launches, key=lambda each: -each.timing.median * each.count)
+    on = f" on {finished.device.name}" if finished.device else ""
+    rows = tuple(_row(each, finished) for each in ordered[:_MOST_ROWS])
+    lines = [tables.render([Table(f"measured{on}", _HEADER, rows)], markdown=False)]
+    if more := len(ordered) - _MOST_ROWS:
+        lines += [f"and {more} more"] if more > 0 else []
+    lines += [f"note: {remark}" for remark in finished.remarks]
+    return visible("\n".join(lines))
+
+
+def _row(launches: c.Launches, finished: c.Finished) -> tuple[str, ...]:
+    capability = finished.device.capability if finished.device else None
+    held = kernel_status.launch_occupancy(launches, capability, finished.resources) if capability else None
+    return (
+        launches.name,
+        f"{units.timing(launches.timing)} ({launches.timing.label})",
+        labels.configuration(launches),
+        f"≤{units.occupancy(held.fraction)}" if held else units.UNAVAILABLE,
+        "none: %%orbit run",
+    )
 
 
 def _kernel(words: list[str], usage: str) -> str | None:

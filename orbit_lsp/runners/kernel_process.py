@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from typing import Any, Literal, Protocol
 
+from orbit_lsp.state.user_folders import cache_folder
 from orbit_remote import MAIN
 from orbit_remote.common import codec, limits
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -100,7 +101,7 @@ class KernelProcess:
             log.close()
             raise
         process = cls(keeper, mark, log, lease)
-        await process.send("start", [start_record(key, scheme, lease)])
+        await process.send("start", [start_record(key, scheme, lease, str(cache_folder() / "cupti"))])
         return process
 
     async def records(self) -> AsyncGenerator[Record, None]:
@@ -171,8 +172,9 @@ def front_end_ended() -> bool:
     return named.isdigit() and int(named) > 0 and not alive(int(named))
 
 
-def start_record(key: str, scheme: str, lease: Lease = "never") -> bytes:
-    return json.dumps({"key": key, "signature_scheme": scheme, "lease": lease}).encode()
+def start_record(key: str, scheme: str, lease: Lease = "never", cache: str = "") -> bytes:
+    """`cache` is the folder of the launch recorder's builds; without one they last as long as the kernel."""
+    return json.dumps({"key": key, "signature_scheme": scheme, "lease": lease, "cache": cache}).encode()
 
 
 def ended_of(event: dict[str, Any]) -> Ended:

@@ -98,7 +98,7 @@ def test_launches_made_while_a_configuration_is_tried_are_autotunings(fails):
     configuration = triton.Config({})
     tuner = autotuner.Autotuner(kernel, ["x"], [configuration], [], None, None, do_bench=bench)
     tuner.nargs = {}
-    with python_job._autotuning(Clock()) as tuning:
+    with python_job.autotuning(Clock()) as tuning:
         for _ in range(2):
             try:
                 tuner._bench(config=configuration)

@@ -54,7 +54,7 @@ def warm_up() -> None:
 
 def begin_recording(cache: Path, launches: Path, device: int = 0) -> recorder.Recorder:
     """Recorder first, then the CUDA context: CUPTI wants to be there when CUDA starts."""
-    if not _has_gpu():
+    if not has_gpu():
         return recorder.Nothing()
     recording = recorder.begin(cache, launches)
     with contextlib.suppress(Exception):  # a broken GPU is reported by the user's code, not here
@@ -80,7 +80,7 @@ def open_context(device: int) -> Any:
     return torch
 
 
-def _has_gpu() -> bool:
+def has_gpu() -> bool:
     """Without asking CUDA, which a process that will fork must not start."""
     return any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/dxg"))
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from orbit_remote.child.measured_cells import MeasuredCells
 from orbit_remote.common import codec
 
 SOCKET = "ORBIT_NOTEBOOK"
@@ -34,18 +35,23 @@ def _register(shell: Any) -> None:
     from IPython.core.error import UsageError  # pyright: ignore  # noqa: PGH003
     from IPython.display import display  # pyright: ignore  # noqa: PGH003
 
+    def shown(answer: dict[str, Any]) -> None:
+        if text := answer.get("text"):
+            display({"text/plain": text, "text/html": answer.get("html", text)}, raw=True)
+
     def show(**request: Any) -> None:
         answer = ask(**request)
-        if answer.get("text"):
-            display({"text/plain": answer["text"], "text/html": answer["html"]}, raw=True)
+        shown(answer)
         if answer.get("error"):
             raise UsageError(answer["error"])
 
     def orbit(line: str, cell: str | None = None) -> None:
-        """%orbit status|gpu|cost|bring|end: about this kernel. %%orbit run|profile|check|compile [--kernel K]: a job of the
+        """%orbit status|gpu|cost|bring|measure|end: about this kernel. %%orbit run|profile|check|compile [--kernel K]: a job of the
         cell's kernels, by their launch specs.
         """
-        if cell is None:
+        if cell is None and line.split() in (["measure", "on"], ["measure", "off"]):
+            measured.on = line.split()[1] == "on"
+        elif cell is None:
             show(do="orbit", words=line.split())
         else:
             show(do="cell", words=line.split(), text=cell)
@@ -54,6 +60,8 @@ def _register(shell: Any) -> None:
         """%%cuda [--compile] [--kernel K]: build the cell, run its kernels by their launch specs and time them."""
         show(do="cuda", words=line.split(), text=cell)
 
+    measured = MeasuredCells(Path(os.environ[SOCKET]).parent, ask, shown)
+    measured.register(shell)
     shell.register_magic_function(orbit, "line_cell", "orbit")
     shell.register_magic_function(cuda, "cell", "cuda")
 

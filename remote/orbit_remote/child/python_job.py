@@ -108,7 +108,7 @@ def _run(job: Job, file: UserFile, recorder: Recorder) -> Finished:
     began = time.perf_counter()
     profiled = job.action == "profile"
     with (
-        _autotuning(recorder, profiled) as tuning,
+        autotuning(recorder, profiled) as tuning,
         profile_range.profiled() if profiled else contextlib.nullcontext(),
     ):
         exit_code, explained, certain = _execute(file, job.device, script=job.through == "exec")
@@ -121,12 +121,12 @@ def _run(job: Job, file: UserFile, recorder: Recorder) -> Finished:
     matched = triton_instances.match(kept, known)
     remarks = [*recorded.remarks, *measure.remarks([series for series, _ in matched.launches])]
     if tuned:
-        remarks.append(f"{_launches(tuned)} made while autotuning are not in the times")
+        remarks.append(f"{launches_text(tuned)} made while autotuning are not in the times")
     of_libraries: tuple[Launches, ...] = ()
     if _lists_every_kernel(job):
         of_libraries = _of_any_kernel(kept, {resources.symbol for resources in known})
     elif matched.not_triton:
-        remarks.append(f"{_launches(matched.not_triton)} of kernels that are not Triton's are not listed")
+        remarks.append(f"{launches_text(matched.not_triton)} of kernels that are not Triton's are not listed")
     fatal = next((error for error in recorded.errors if error.fatal), None)
     if explained is None and fatal is not None:
         explained = python_errors.cuda_failure(fatal)
@@ -141,7 +141,7 @@ def _run(job: Job, file: UserFile, recorder: Recorder) -> Finished:
     return _finished(
         job,
         explained,
-        launches=(*_grouped(matched.launches), *of_libraries),
+        launches=(*grouped(matched.launches), *of_libraries),
         resources=_distinct(known),
         exit_code=exit_code,
         run_s=seconds,
@@ -287,7 +287,7 @@ def _this_gpu(device: int) -> str | None:
     return f"sm_{''.join(map(str, cuda.get_device_capability(device)))}" if cuda is not None else None
 
 
-def _synchronise() -> None:
+def synchronise() -> None:
     """Errors and records of kernels that the program did not wait for belong to the run."""
     if (cuda := _cuda()) is not None:
         cuda.synchronize()
@@ -295,7 +295,7 @@ def _synchronise() -> None:
 
 def _late_error(path: str) -> Explained | None:
     try:
-        _synchronise()
+        synchronise()
     except Exception as error:  # noqa: BLE001
         return python_errors.explain(error, path)
     return None
@@ -305,7 +305,7 @@ def _late_error(path: str) -> Explained | None:
 
 
 @dataclass(slots=True)
-class _Tuning:
+class Tuning:
     """Spans of time in which Triton tried configurations."""
 
     spans: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
@@ -324,9 +324,9 @@ class _Tuning:
 
 
 @contextlib.contextmanager
-def _autotuning(recorder: Recorder, profiled: bool = False) -> Generator[_Tuning]:
+def autotuning(recorder: Recorder, profiled: bool = False) -> Generator[Tuning]:
     """Note when autotuning benchmarks: its hundreds of launches are not the program's, and not profiled."""
-    tuning = _Tuning()
+    tuning = Tuning()
     with contextlib.ExitStack() as undo:
         with contextlib.suppress(ImportError, AttributeError):
             tuner: Any = importlib.import_module("triton.runtime.autotuner").Autotuner
@@ -335,7 +335,7 @@ def _autotuning(recorder: Recorder, profiled: bool = False) -> Generator[_Tuning
             def bench(self: Any, *args: Any, **kwargs: Any) -> Any:
                 # launches made before must not run inside the span, nor these after it
                 with contextlib.suppress(Exception):
-                    _synchronise()
+                    synchronise()
                 begin = recorder.timestamp()
                 if profiled:
                     profile_range.stop()
@@ -343,7 +343,7 @@ def _autotuning(recorder: Recorder, profiled: bool = False) -> Generator[_Tuning
                     return original(self, *args, **kwargs)
                 finally:
                     with contextlib.suppress(Exception):
-                        _synchronise()
+                        synchronise()
                     if profiled:
                         profile_range.start()
                     tuning.spans.append((begin, recorder.timestamp()))
@@ -356,7 +356,7 @@ def _autotuning(recorder: Recorder, profiled: bool = False) -> Generator[_Tuning
 # -- results ----------------------------------------------------------------------------------------
 
 
-def _grouped(launches: Sequence[tuple[LaunchSeries, Resources]]) -> tuple[Launches, ...]:
+def grouped(launches: Sequence[tuple[LaunchSeries, Resources]]) -> tuple[Launches, ...]:
     """By instance first: Triton gives instances that differ in their constants one name."""
     by_instance: dict[str, tuple[Resources, list[LaunchSeries]]] = {}
     for series, resources in launches:
@@ -379,5 +379,5 @@ def _distinct(by_symbol: Iterable[Resources]) -> tuple[Resources, ...]:
     return tuple({repr(resources): resources for resources in by_symbol}.values())
 
 
-def _launches(n: int) -> str:
+def launches_text(n: int) -> str:
     return "1 launch" if n == 1 else f"{n} launches"

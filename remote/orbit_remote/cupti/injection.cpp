@@ -497,11 +497,15 @@ bool has_cupti() {
   return found;
 }
 
+void add_header(State& s) {
+  add(s, "{\"orbit\":1,\"pid\":%d,\"cupti\":%d}\n", static_cast<int>(getpid()), CUPTI_API_VERSION);
+}
+
 bool open_file(State& s, const char* directory) {
   const std::string path = std::string(directory) + "/" + std::to_string(getpid()) + ".jsonl";
   s.file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (s.file < 0) return false;
-  add(s, "{\"orbit\":1,\"pid\":%d,\"cupti\":%d}\n", static_cast<int>(getpid()), CUPTI_API_VERSION);
+  add_header(s);
   write_pending(s);
   return true;
 }
@@ -591,6 +595,26 @@ EXPORT int orbit_record(int wanted) {
 // Everything that has ended is in the file when it returns.
 EXPORT void orbit_flush() {
   if (active.load(std::memory_order_acquire)) flush(state(), true, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+}
+
+// Empties the file, so that as many launches can be recorded again: for a process that lives for hours.
+EXPORT void orbit_forget() {
+  if (!active.load(std::memory_order_acquire)) return;
+  State& s = state();
+  flush(s, true, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+  const std::lock_guard<std::mutex> hold(s.switching);
+  const std::lock_guard<std::mutex> write(s.writing);
+  if (ftruncate(s.file, 0) != 0) return;
+  s.names.clear();
+  s.records = s.beyond = 0;
+  s.errors = 0;
+  add_header(s);
+  if (s.overlaps != nullptr) {
+    s.pending += "[\"o\",";
+    add_text(s, s.overlaps);
+    s.pending += "]\n";
+  }
+  write_pending(s);
 }
 
 EXPORT void orbit_end(const char* why) {

@@ -41,7 +41,7 @@ class Native:
         library = ctypes.CDLL(str(injection.build(cache, cupti)))
         library.orbit_timestamp.restype = ctypes.c_ulonglong
         library.orbit_begin.argtypes = library.orbit_end.argtypes = [ctypes.c_char_p]
-        library.orbit_end.restype = library.orbit_flush.restype = None
+        library.orbit_end.restype = library.orbit_flush.restype = library.orbit_forget.restype = None
         if library.orbit_begin(os.fsencode(directory)) != 1:
             why = "; ".join(injection.read(directory).remarks)
             raise injection.Unavailable(why or f"{directory} cannot be written", "")
@@ -81,6 +81,10 @@ class Native:
         self.record("automatic")
         self.fresh()
         self._since = self.timestamp()
+
+    def forget(self) -> None:
+        """Drop what was recorded until now, and with it the count of launches that is limited."""
+        self._library.orbit_forget()
 
 
 class Kineto:
@@ -174,15 +178,21 @@ Recorder = Native | Kineto | Nothing
 def begin(cache: Path, directory: Path) -> Recorder:
     """Record from here on, with what this machine has. Best before the first CUDA call."""
     try:
-        recorder: Recorder = Native(cache, directory)
+        return begin_native(cache, directory)
     except (injection.Unavailable, OSError) as error:
         try:
             recorder = Kineto(str(error))
         except Exception as second:  # noqa: BLE001 - whatever torch raises, the run goes on
             return Nothing(f"launches were not recorded: {error}; torch.profiler: {second}")
     _yield_to_profilers(recorder)
-    if isinstance(recorder, Native):
-        _share_with_proton(recorder.cupti, directory)
+    return recorder
+
+
+def begin_native(cache: Path, directory: Path) -> Native:
+    """Our own library or nothing. Raises injection.Unavailable and OSError."""
+    recorder = Native(cache, directory)
+    _yield_to_profilers(recorder)
+    _share_with_proton(recorder.cupti, directory)
     return recorder
 
 

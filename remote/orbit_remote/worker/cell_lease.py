@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Literal
 
+from orbit_remote.common.messages import Device
 from orbit_remote.process import runtime_folder
 from orbit_remote.worker import probe
 from orbit_remote.worker.lease import Leases
@@ -34,6 +35,10 @@ class CellLease:
         self._held: AsyncExitStack | None = None
         self._taking: asyncio.Task[None] | None = None
         self._busy = False
+
+    @property
+    def holds(self) -> bool:
+        return self._held is not None
 
     async def begin(self, pid: int) -> bool:
         """Before a cell of the kernel `pid`: returns once the cell may run. False where `interrupt` ended the wait."""
@@ -100,11 +105,15 @@ class CellLease:
 
 def visible() -> Sequence[str]:
     """The leases of the GPUs that a process of this environment sees."""
+    return [device.uuid or f"gpu-{device.index}" for device in visible_devices()]
+
+
+def visible_devices() -> Sequence[Device]:
     devices = probe.all_devices()
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
     words = shown.split(",") if shown is not None else [str(device.index) for device in devices]
     return [
-        device.uuid or f"gpu-{device.index}"
+        device
         for device in devices
         if any(
             word.strip() == str(device.index)

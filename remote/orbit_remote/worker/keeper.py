@@ -18,6 +18,7 @@ import signal
 import sys
 import tempfile
 import uuid
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,14 +26,18 @@ from orbit_remote import MAIN
 from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.process import process_groups
 from orbit_remote.process.records import Records, packed
+from orbit_remote.recording.injection import UNKNOWN, Overhead
 from orbit_remote.worker import cell_lease
 from orbit_remote.worker.cell_lease import CellLease
+from orbit_remote.worker.overhead_store import OverheadStore
 
 _CHANNELS = {"shell": 1, "iopub": 2, "stdin": 3, "control": 4}
 _LONGEST = 70
 """Characters of a folder for sockets: the path of one has 107 bytes at most."""
 _MAGICS = "ORBIT_NOTEBOOK"
 """Names the socket on which magics are answered, as in orbit_remote's `notebook_kernel`."""
+_CACHE = "ORBIT_NOTEBOOK_CACHE"
+"""Names the folder of the launch recorder's builds, as in `measured_cells`."""
 
 
 def main(arguments: list[str]) -> int:
@@ -76,6 +81,7 @@ class _Keeper:
         self._process: asyncio.subprocess.Process | None = None
         self._log = ""
         self._lease: CellLease | None = None
+        self._cache = folder
         self._beginning: asyncio.Task[None] | None = None
         self._sockets: dict[str, Any] = {}
         context: Any = zmq.asyncio.Context()
@@ -160,6 +166,7 @@ class _Keeper:
         )
 
     async def _start(self, signing: dict[str, Any], magics: str) -> None:
+        self._cache = Path(signing.pop("cache", "") or self._folder)
         if (when := signing.pop("lease", "never")) != "never":
             waits = "orbit: the cell waits for the GPU: "
             notebook = cell_lease.of_notebook(Path.cwd())
@@ -175,8 +182,9 @@ class _Keeper:
         environment = {name: value for name, value in os.environ.items() if name != "JPY_PARENT_PID"}
         command = [sys.executable, "-P", str(MAIN), "cells", "-f", str(connection)]
         with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as log:
+            ours = {_MAGICS: magics, _CACHE: str(self._cache)}
             self._process = await process_groups.start(
-                command, env=environment | {_MAGICS: magics}, stdout=log.fileno(), stderr=log.fileno()
+                command, env=environment | ours, stdout=log.fileno(), stderr=log.fileno()
             )
         self._log = log.name
         self._writer.write(_event(event="started", pid=self._process.pid, folder=str(self._folder)))
@@ -195,10 +203,13 @@ class _Keeper:
                 request = await reader.readline()
             except ValueError:  # longer than a source file may be
                 request = b"{}"
-            lent = self._lease if _is_job(request) else None
+            if _asks_for(request, "overhead"):  # known here, and not to the relaying process
+                answer.set_result(json.dumps({"overhead": asdict(await self._overhead())}).encode())
+            lent = self._lease if _asks_for(request, "cuda", "cell") else None
             if lent:
                 await lent.lend()
-            self._writer.write(packed("ask", [name.encode(), request]))
+            if not answer.done():
+                self._writer.write(packed("ask", [name.encode(), request]))
             gone = asyncio.ensure_future(
                 reader.read()
             )  # nothing more is sent: this is the end of the connection
@@ -214,6 +225,14 @@ class _Keeper:
         del self._answers[name]
         writer.close()
 
+    async def _overhead(self) -> Overhead:
+        """What recording adds to a launch. It is measured where the cell that asks has the GPU for itself."""
+        store = OverheadStore(self._cache)
+        devices = await asyncio.to_thread(cell_lease.visible_devices)
+        if self._lease and not self._lease.holds:
+            return store.known(devices[0]) if devices else UNKNOWN
+        return await store.overhead(devices[0] if devices else None, dict(os.environ))
+
     def _last_line(self) -> str:
         """Of what the kernel printed beside the notebook."""
         with contextlib.suppress(OSError):
@@ -222,11 +241,11 @@ class _Keeper:
         return ""
 
 
-def _is_job(request: bytes) -> bool:
-    """Whether a magic asks for something that may be measured, while its cell waits for it."""
+def _asks_for(request: bytes, *what: str) -> bool:
+    """Whether a cell asks for one of these; `cuda` and `cell` may be measured while the cell waits for it."""
     with contextlib.suppress(ValueError, RecursionError):
         asked: Any = codec.read_json(request)
-        return isinstance(asked, dict) and cast("dict[str, Any]", asked).get("do") in ("cuda", "cell")
+        return isinstance(asked, dict) and cast("dict[str, Any]", asked).get("do") in what
     return False
 
 

@@ -30,13 +30,17 @@ class OverheadStore:
         """Of this GPU; the caller has it for itself. Unknown where it cannot be measured: asked once a process."""
         if device is None:
             return UNKNOWN
-        key = f"{device.uuid or device.name} {device.driver}"
+        key = _key(device)
         if key not in self._tried:
-            known = self._read().get(key, UNKNOWN)
+            known = self.known(device)
             self._tried[key] = known if known != UNKNOWN else await self._measure(device.index, env)
             if self._tried[key] not in (known, UNKNOWN):
                 self._keep(key, self._tried[key])
         return self._tried[key]
+
+    def known(self, device: c.Device) -> Overhead:
+        """What was measured before."""
+        return self._read().get(_key(device), UNKNOWN)
 
     async def _measure(self, device: int, env: dict[str, str]) -> Overhead:
         command = [
@@ -81,3 +85,7 @@ class OverheadStore:
             new = self._folder / f"overhead-{os.getpid()}.tmp"
             new.write_text(json.dumps(data, indent=1), encoding="utf-8")
             new.replace(self._folder / "overhead.json")
+
+
+def _key(device: c.Device) -> str:
+    return f"{device.uuid or device.name} {device.driver}"
