@@ -17,7 +17,6 @@ ROLES = {
     "devices": ("worker.probe", "list_devices"),
     "template": ("worker.zygote", "main"),
     "child": ("child.child_main", "child_main"),
-    "judge": ("judge.judge_main", "main"),
     "overhead": ("recording.overhead", "main"),
     "keeper": ("worker.keeper", "main"),
     "cells": ("child.notebook_kernel", "main"),

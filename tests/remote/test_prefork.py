@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import importlib.util
 import os
 import signal
+import socket
 import sys
 import textwrap
 from pathlib import Path
@@ -16,15 +16,18 @@ import pytest
 import pytest_asyncio
 
 from orbit_remote import PACKAGE
+from orbit_remote.child import child_main
 from orbit_remote.common import messages as c
+from orbit_remote.judge import judge_main
 from orbit_remote.process import process_groups, program
 from orbit_remote.worker import children, prefork
+from tests import cheats
 from tests.processes_check import ended, is_alive
 
+torch = pytest.importorskip("torch")
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="spares are forked on Linux only"),
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no torch here"),
 ]
 
 ENV = program.environment(os.environ)
@@ -85,6 +88,50 @@ async def test_a_job_runs_in_a_process_that_has_torch_already(pool):
     assert (status, out, err) == (0, "['torch', 'triton'] True typed ['--n']\n", "to stderr\n")
     assert result is not None
     assert result.outcome == "ok"
+
+
+async def test_a_judge_is_forked_from_the_template_too(pool, tmp_path):
+    await pool.prepare(ENV)
+    spare = pool.waiting
+    child = await pool.take(cheats.job_of(tmp_path, cheats.HONEST.text("cpu")), ENV)
+    assert psutil.Process(child.pid).ppid() == psutil.Process(spare).ppid()
+    status, result, _, _ = await finish(child)
+    assert status == 0
+    assert result is not None
+    if not torch.cuda.is_available():
+        assert result.outcome == "infrastructure"
+        assert "finds no GPU" in result.failure.message
+    assert pool.waiting == spare
+
+
+@pytest.mark.slow
+async def test_where_there_is_no_referee_the_job_is_an_authors(tmp_path, monkeypatch):
+    ours, theirs = socket.socketpair()
+    refused = OSError("no stream memory operations")
+    with ours, theirs:
+        ours.sendall(child_main.order(cheats.job_of(tmp_path, cheats.HONEST.text("cpu")), environment=ENV))
+        with monkeypatch.context() as patch:
+            patch.setattr(judge_main, "judge", lambda *_: (_ for _ in ()).throw(refused))
+            pid = os.fork()
+            if pid == 0:
+                os._exit(judge_main.serve(theirs, tmp_path))
+        theirs.close()
+        events = await asyncio.to_thread(lambda: list(ours.makefile()))
+        assert os.waitpid(pid, 0)[1] == 0  # noqa: ASYNC222 - it has closed its end
+    result = child_main.decode_event(events[-1])
+    assert isinstance(result, c.Finished)
+    assert result.judged is None
+
+
+async def test_the_next_spare_comes_when_a_job_measures_nothing_more(own_pool, quick):
+    child = await own_pool.take(job("import time\ndef main(): time.sleep(600)"), quick)
+    assert own_pool.waiting is None
+    own_pool.measured(child)
+    await asyncio.gather(*own_pool._renewing)
+    assert own_pool.waiting not in (None, child.pid)
+    child.kill()
+    assert await child.wait() == -signal.SIGKILL
+    await child.close()
 
 
 async def test_events_come_while_the_job_runs(pool):

@@ -145,7 +145,7 @@ def serve(connection: socket.socket, recording: recorder.Recorder) -> int:
     Between two launch specs the process stays: ending it takes 0.15 s and a new one 0.5 s (H100).
     """
     with connection.makefile("w", encoding="utf-8", errors="surrogatepass") as out:
-        while line := _line(connection):
+        while line := read_line(connection):
             done = work(read_order(line), out, recording)
             if not done.clean:
                 return done.status
@@ -165,7 +165,8 @@ def _tidy(recording: recorder.Recorder) -> None:
         recording.again()
 
 
-def _line(connection: socket.socket) -> bytes:
+def read_line(connection: socket.socket) -> bytes:
+    """Empty at the end."""
     line = bytearray()
     while not line.endswith(b"\n"):
         chunk = connection.recv(1 << 16)
@@ -229,7 +230,7 @@ def _writer(descriptor: int) -> TextIO:
 
 
 def judges(job: c.Job) -> bool:
-    """Whether it is carried out by the judge, which begins before CUDA does and so in no warm process."""
+    """Whether it is carried out by the judge, which begins before CUDA does and so in no spare."""
     return job.grade == "referee" and job.through == "contract" and job.action == "run"
 
 
@@ -241,12 +242,11 @@ def command(
     compiled: str = "",
     overhead: injection.Overhead = UNKNOWN,
 ) -> list[str]:
-    """What starts a process for one job, where none is kept ready: a judge where a contract is to be judged. `folder` gets its order, then its `events` and the
+    """What starts a process for one job, where none is kept ready. `folder` gets its order, then its `events` and the
     `launches` that it records; `cache` is the recorder's.
     """
     (folder / "order").write_bytes(order(job, image, compiled, overhead))
-    role = "judge" if judges(job) else "child"
-    return [sys.executable, "-P", str(MAIN), role, str(folder), str(cache)]
+    return [sys.executable, "-P", str(MAIN), "child", str(folder), str(cache)]
 
 
 def child_main(arguments: list[str]) -> int:

@@ -1,18 +1,19 @@
 """The judge's process: a job's KernelBench file against its reference, each side forked, locked and asked call by call.
 
-This process runs no code of either side. torch is imported before the fork, so that a side begins in milliseconds; CUDA
-begins after it in each process, because it does not survive a fork.
+This process runs no code of either side. It is forked from the worker's template, which has imported torch, so that it and
+its sides begin in milliseconds; CUDA begins later in each process, because it does not survive a fork.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import ctypes
 import mmap
 import os
 import signal
+import socket
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -21,8 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from orbit_remote import MAIN
-from orbit_remote.child import child_main, triton_instances
+from orbit_remote.child import child_main, surroundings, triton_instances
 from orbit_remote.child.spec.trial import Missing, load_torch
 from orbit_remote.common import harness_files, limits, measure, regular_files
 from orbit_remote.common import messages as c
@@ -35,36 +35,42 @@ _NEEDED = ("files", "no network")
 """Locks, by how their sentences begin, without which nothing is a referee's."""
 
 
-def main(arguments_: list[str]) -> int:
-    """As `child_main.command` has it: a folder with the order, which gets the events."""
-    parser = argparse.ArgumentParser(prog="orbit_remote judge")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("cache", type=Path)
-    options = parser.parse_args(arguments_)
-    order = child_main.read_order(regular_files.read(options.folder / "order", limits.EVENTS))
-    child_main.warm_up()
-    events: list[str] = []
+def serve(connection: socket.socket, cache: Path) -> int:
+    """The one job that comes over a connection, in a process that has imported torch and not begun CUDA; its exit status. No
+    side has the connection.
+    """
+    line = child_main.read_line(connection)
+    if not line:
+        return 0  # nobody wants it any more
+    order = child_main.read_order(line)
+    surroundings.become(order.environment or {})
+
+    def send(event: c.Event) -> None:
+        connection.sendall(f"{c.encode(event)}\n".encode("utf-8", "surrogatepass"))
+
     try:
-        finished = judge(order.job, lambda event: events.append(c.encode(event)), options.cache)
+        finished = judge(order.job, send, cache)
     except OSError as error:
-        # this machine cannot: the same job as an author's, whose answer has that grade
         print(
             f"orbit: no referee on this machine ({error}); measured in the author's way",
             file=sys.stderr,
             flush=True,
         )
-        (options.folder / "order").write_bytes(child_main.order(replace(order.job, grade="author")))
-        os.execv(
-            sys.executable,
-            [sys.executable, "-P", str(MAIN), "child", str(options.folder), str(options.cache)],
-        )
-    events.append(c.encode(finished))
-    # written when no side is left that could write there too
-    regular_files.replace(
-        options.folder / "events", "\n".join(events).encode("utf-8", "surrogatepass") + b"\n"
-    )
-    child_main.leave(0)
+        return _by_author(order.job, connection, cache)
+    send(finished)
     return 0
+
+
+def _by_author(job: c.Job, connection: socket.socket, cache: Path) -> int:
+    """The same job in a new process, whose answer has the author's grade: CUDA may have begun in this one."""
+    with tempfile.TemporaryDirectory(prefix="orbit-job-") as folder:
+        command = child_main.command(Path(folder), cache, replace(job, grade="author"))
+        status = subprocess.run(command, check=False).returncode
+        with contextlib.suppress(OSError):
+            connection.sendall(regular_files.read(Path(folder) / "events", limits.EVENTS))
+    if status < 0:
+        os.kill(os.getpid(), -status)
+    return status
 
 
 def judge(job: c.Job, send: Send, cache: Path, device: str = "cuda", most_s: float = BUDGET_S) -> c.Finished:

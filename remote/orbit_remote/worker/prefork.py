@@ -59,11 +59,11 @@ class Zygote:
         """Whether a job with this environment can have one of its children: the rest a job is given when it begins."""
         return handshake.loaded(env) == self._loaded
 
-    async def fork(self, ended: Callable[[Forked], None]) -> Forked:
+    async def fork(self, ended: Callable[[Forked], None], *, judge: bool = False) -> Forked:
         """Raises OSError where the template has died; the next one may live."""
         self._count += 1
         child = Forked(self._count, Path(tempfile.mkdtemp(prefix="orbit-launches-")))
-        order = json.dumps({"fork": child.number, "launches": str(child.launches)}).encode()
+        order = json.dumps({"fork": child.number, "launches": str(child.launches), "judge": judge}).encode()
         try:
             self._children[child.number] = child
             await child.open(lambda descriptors: socket.send_fds(self._control, [order], descriptors))
@@ -127,6 +127,7 @@ class PreforkPool:
         self._changing = asyncio.Lock()
         self._spare: Forked | None = None
         self._running = 0
+        self._measuring: set[Child] = set()
         self._idle: asyncio.TimerHandle | None = None
         self._renewing: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -156,13 +157,15 @@ class PreforkPool:
 
         Raises OSError where no process can be started.
         """
-        if not FORKS or child_main.judges(job):
+        if not FORKS:
             return await Fresh.start(job, self._cache, env, image, overhead)
         self._used()
         async with self._changing:
-            child, self._spare = await self._filled(env), None
+            child = await self._filled(env, judge=child_main.judges(job))
+            self._spare = None if child is self._spare else self._spare
             child.taken = True
             self._running += 1
+            self._measuring.add(child)
         try:
             await child.ready()
             await child.begin(child_main.order(job, image, overhead=overhead, environment=env))
@@ -170,6 +173,17 @@ class PreforkPool:
             child.kill()
             raise
         return child
+
+    def measured(self, child: Child) -> None:
+        """A child measures nothing more, and ends. Now comes a new spare, not before: opening its context would disturb the times."""
+        if child not in self._measuring:
+            return
+        self._measuring.discard(child)
+        if not self._measuring and not self._closed:
+            self._used()
+            task = asyncio.get_running_loop().create_task(self._renew())
+            self._renewing.add(task)
+            task.add_done_callback(self._renewing.discard)
 
     def give_back(self, child: Child) -> bool:
         """Have a child that stays as a spare again; False where it is not wanted, and is to be closed."""
@@ -180,6 +194,7 @@ class PreforkPool:
         child.taken = False
         child.served += 1
         self._running -= 1
+        self._measuring.discard(child)
         self._spare = child
         self._used()
         return True
@@ -205,8 +220,10 @@ class PreforkPool:
             for template in self._former:
                 await template.close()
 
-    async def _filled(self, env: Mapping[str, str]) -> Forked:
-        """The spare, forked where there is none, of a template with this environment; the caller holds `_changing`."""
+    async def _filled(self, env: Mapping[str, str], *, judge: bool = False) -> Forked:
+        """The spare, forked where there is none, of a template with this environment; or a judge, which is always forked. The
+        caller holds `_changing`.
+        """
         for last in (False, True):
             if self._closed:
                 raise OSError("the worker is ending")
@@ -214,6 +231,8 @@ class PreforkPool:
                 await self._leave_template()
                 self._template = await Zygote.start(self._cache, env)
             try:
+                if judge:
+                    return await self._template.fork(self._child_ended, judge=True)
                 self._spare = self._spare or await self._template.fork(self._child_ended)
             except OSError:  # it died in this moment: once more with a new one
                 if last:
@@ -231,17 +250,12 @@ class PreforkPool:
             await template.close()
 
     def _child_ended(self, child: Forked) -> None:
-        """A new spare when a job is over, not before: opening its context would disturb the times."""
         if not child.taken:
             self._spare = None if self._spare is child else self._spare
             shutil.rmtree(child.launches, ignore_errors=True)
             return
         self._running -= 1
-        if self._running == 0 and not self._closed:
-            self._used()
-            task = asyncio.get_running_loop().create_task(self._renew())
-            self._renewing.add(task)
-            task.add_done_callback(self._renewing.discard)
+        self.measured(child)
 
     async def _renew(self) -> None:
         with contextlib.suppress(OSError):  # the next job says what is wrong

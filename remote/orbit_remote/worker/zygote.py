@@ -3,10 +3,10 @@
 Importing takes seconds, a fork milliseconds; but CUDA does not survive a fork, so the template never
 touches it and each spare opens its own context. A spare is good for one job - user code may leave
 anything behind, and a CUDA error leaves a context that is lost - or for any number of launch specs of CUDA
-files, as long as they end well.
+files, as long as they end well. A judge is forked when its job comes, and opens no context before its sides are there.
 
 The template is told what to do by messages on its standard input, a sequenced socket:
-    {"fork": id, "launches": folder} with three descriptors: events, standard output, standard error
+    {"fork": id, "launches": folder, "judge": false} with three descriptors: events, standard output, standard error
 and answers {"forked": id, "pid": …} and {"ended": id, "status": …}. When the socket ends, the worker
 has gone, by whatever death: every group is killed and the template leaves.
 """
@@ -82,7 +82,7 @@ class Template:
         order = codec.read_json(message)
         pid = os.fork()
         if pid == 0:
-            self._be_spare(Path(order["launches"]), *descriptors)
+            self._be_spare(None if order["judge"] else Path(order["launches"]), *descriptors)
         with contextlib.suppress(OSError):  # here and in the child, whichever is first
             os.setpgid(pid, pid)
         for descriptor in descriptors:
@@ -107,8 +107,8 @@ class Template:
         with contextlib.suppress(OSError):  # the worker has gone; its end of the socket says so next
             self._control.send(json.dumps(message).encode())
 
-    def _be_spare(self, launches: Path, events: int, stdout: int, stderr: int) -> None:
-        """In the forked child; never returns."""
+    def _be_spare(self, launches: Path | None, events: int, stdout: int, stderr: int) -> None:
+        """In the forked child; never returns. A judge has no `launches`."""
         status = 1
         try:
             template = os.getppid()
@@ -130,12 +130,17 @@ class Template:
         finally:
             child_main.leave(status)
 
-    def _wait_for_job(self, launches: Path, events: int) -> int:
+    def _wait_for_job(self, launches: Path | None, events: int) -> int:
         connection = socket.socket(fileno=events)
         connection.set_inheritable(False)
         numpy: Any = sys.modules.get("numpy")
         if numpy is not None:
             numpy.random.seed()  # else every spare draws the same numbers
+        if launches is None:
+            from orbit_remote.judge import judge_main
+
+            connection.sendall(child_main.READY.encode())
+            return judge_main.serve(connection, self._cache)
         recording = child_main.begin_recording(self._cache, launches)
         connection.sendall(child_main.READY.encode())
         return child_main.serve(connection, recording)

@@ -111,6 +111,8 @@ async def _follow(job: c.Job, context: Context, child: Child) -> _Followed:
             async for event in child.events():
                 if isinstance(event, c.Finished):
                     finished = event
+                    if job.through == "contract":  # others may stay, or time what the program does as it ends
+                        context.spares.measured(child)
                 else:
                     context.send(event)
             stays = finished is not None and await child.stays()
