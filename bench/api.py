@@ -32,6 +32,9 @@ BATCH = 1_000
 
 
 class Never:
+    async def ready(self) -> str:
+        return ""
+
     async def perform(self, *_: Any) -> Any:
         await asyncio.Event().wait()
 

@@ -57,6 +57,9 @@ class _Engine:
     def __init__(self, stage: Stand, slot: Slot) -> None:
         self._stage, self._slot = stage, slot
 
+    async def ready(self) -> str:
+        return ""
+
     async def perform(self, job: str, request: Request, stage: Stage) -> Result:
         shown, name = self._stage, request.name.removesuffix(".cu")
         if request == gpu_check.KNOWN:

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
-from typing import Protocol, cast
+from typing import Protocol
 
 from orbit_lsp.queue import gpu_check
 from orbit_lsp.queue import request as requests
@@ -35,14 +35,12 @@ CANCELLED = c.Failure("cancelled", "cancelled")
 
 
 class Engine(Protocol):
+    async def ready(self) -> str:
+        """Returns when it can take jobs: the name of its GPU, empty where the place has it or none is known."""
+        ...
+
     async def perform(self, job: str, request: Request, stage: Stage) -> Result: ...
     async def close(self) -> None: ...
-
-
-class ClusteredEngine(Engine, Protocol):
-    async def ready(self) -> str:
-        """The name of its GPU, as soon as it has one."""
-        ...
 
 
 @dataclass(slots=True)
@@ -98,13 +96,15 @@ class JobQueue:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Begin to take jobs. Raises OSError and StoreError."""
+        """Begin to take jobs. Raises OSError, StoreError, and Refused for settings that no engine can have."""
+        engines = [self._make(slot) for slot in self.slots]
         self._owner = await asyncio.to_thread(Owner, self.store.owners)
         if self.door == RESUMED:
             for job in await asyncio.to_thread(self.store.adopt, self._owner.id, self.door):
                 await self._enqueue(job.id, await asyncio.to_thread(self.store.request, job.id))
         self._tasks = [
-            asyncio.create_task(self._serve(slot), name=f"slot {slot.name}") for slot in self.slots
+            asyncio.create_task(self._serve(slot, engine), name=f"slot {slot.name}")
+            for slot, engine in zip(self.slots, engines, strict=True)
         ]
         self._tasks.append(asyncio.create_task(self._look(), name="cancelled elsewhere"))
 
@@ -260,23 +260,16 @@ class JobQueue:
             entry.expiry.cancel()
         self._changed()
 
-    async def _serve(self, slot: Slot) -> None:
+    async def _serve(self, slot: Slot, engine: Engine) -> None:
         """Jobs one after the other in one place."""
-        engine: Engine | None = None
         try:
-            if slot.clustered:  # it takes a job when the cluster has a GPU for it
-                engine = self._make(slot)
-                gpu = await cast("ClusteredEngine", engine).ready()
-                self.slots[self.slots.index(slot)] = slot = replace(slot, gpu=gpu or slot.gpu)
-            before: gpu_check.Figures | None = None
-            if self._guarded and slot.checked:
-                engine = engine or self._make(slot)
-                before = await _figures_before(engine, slot)
+            if gpu := await engine.ready():
+                self.slots[self.slots.index(slot)] = slot = replace(slot, gpu=gpu)
+            before = await _figures_before(engine, slot) if self._guarded and slot.checked else None
             while True:
                 entry = await self._next(slot)
                 self._at[slot.name] = entry.id
                 try:
-                    engine = engine or self._make(slot)
                     finished = await self._carry(engine, slot, entry)
                     if before and gpu_check.suspect(finished):
                         await self._until_sound(slot, engine, before)
@@ -290,8 +283,7 @@ class JobQueue:
                     self._at.pop(slot.name, None)
                     self._changed()
         finally:
-            if engine:
-                await engine.close()
+            await engine.close()
 
     async def _until_sound(self, slot: Slot, engine: Engine, before: gpu_check.Figures) -> None:
         """Check a place's GPU, again and again while it is not as it was: meanwhile the place takes no job."""

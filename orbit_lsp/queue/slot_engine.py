@@ -93,6 +93,9 @@ class SlotEngine:
         self._base["python"] = self._environment.python()
         self._looked = False
 
+    async def ready(self) -> str:
+        return ""
+
     async def machine(self) -> c.Machine | None:
         await self._environment.look_around()
         self._looked = True
