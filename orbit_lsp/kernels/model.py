@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import field, replace
 from typing import Literal
 
+from orbit_remote.common.kernel_symbols import LANGUAGES
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.limits import KERNELS
 
 Language = Literal["cuda", "triton"]
 
 
-RUNNABLE = frozenset(("cuda", "triton", "gluon"))
+SPECIFIED = frozenset(("cuda", "triton", "gluon"))
+"""The kernel languages that have launch specs."""
+RUNNABLE = SPECIFIED | LANGUAGES
 """The kernel languages that get run lenses; kernels of other languages are recognized and get none."""
 
 
@@ -35,7 +38,7 @@ class Kernel:
     only other kernels can call; `callers` then names the kernels of this file that reach it, those that call it first.
     `generator` is the library's decorator that makes kernels of a function: it is launched through what that makes.
     `bounds` are the arguments of `__launch_bounds__` as written. `dsl` is the kernel language proper:
-    Python has several (triton, gluon, numba, …), of which only `RUNNABLE` can be run so far.
+    Python has several (triton, gluon, numba, …); `embedded` is CUDA C++ in a string of a Python file.
     """
 
     name: str

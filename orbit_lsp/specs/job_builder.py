@@ -14,6 +14,7 @@ from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Frozen, Session, path_of
 from orbit_remote.common import architectures, limits
 from orbit_remote.common import messages as c
+from orbit_remote.common.kernel_symbols import LANGUAGES
 
 
 def make(session: Session, frozen: Frozen, action: c.Action, run: str, plan: LaunchPlan = PROGRAM) -> c.Job:
@@ -48,6 +49,7 @@ def make(session: Session, frozen: Frozen, action: c.Action, run: str, plan: Lau
         definition=plan.definition,
         templates=_templates(session, frozen) if action == "compile" and not through else (),
         host_launches=host_launches(frozen.text, frozen.scan) if action == "compile" else (),
+        other_kernels=other_kernels(frozen.scan),
         batch=session.client.batch,
         grade=settings.grade,
     )
@@ -60,6 +62,15 @@ def _templates(session: Session, frozen: Frozen) -> tuple[c.Definition, ...]:
     kernels = [kernel for kernel in session.files[frozen.uri].scan.kernels if kernel.template]
     launch_plans = [launch_plan.of(session, frozen.uri, kernel) for kernel in kernels]
     return tuple(plan.definition for plan in launch_plans if plan.definition and not plan.refusal)
+
+
+def other_kernels(scan: Scan) -> tuple[c.OtherKernel, ...]:
+    """The kernels of a Python file whose launches are recognized by their names alone."""
+    return tuple(
+        c.OtherKernel(kernel.dsl, kernel.name, kernel.qualified, kernel.name_span.line + 1)
+        for kernel in scan.kernels
+        if kernel.dsl in LANGUAGES
+    )
 
 
 def host_launches(text: str, scan: Scan) -> tuple[c.HostLaunch, ...]:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from orbit_lsp.kernels.model import RUNNABLE, Kernel, Scan
+from orbit_lsp.kernels.model import SPECIFIED, Kernel, Scan
 from orbit_lsp.state.checked_specs import Above, BlockOf, SpecBlock, SpecLines
 from orbit_lsp.state.collector_pause import collector_pause
 from orbit_remote.common import messages as c
@@ -53,7 +53,7 @@ def read_all(version: int, text: str, scan: Scan) -> SpecLines:
 
 def block_of(text: SpecLines, scan: Scan, kernel: Kernel) -> BlockOf | None:
     """None for kernels of languages that have no launch specs."""
-    if kernel.dsl not in RUNNABLE:
+    if kernel.dsl not in SPECIFIED:
         return None
     known = text.blocks.get(id(kernel))
     if known is None or known.kernel is not kernel:

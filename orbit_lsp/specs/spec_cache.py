@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from orbit_lsp.kernels.model import RUNNABLE, Kernel
+from orbit_lsp.kernels.model import SPECIFIED, Kernel
 from orbit_lsp.specs import spec_blocks
 from orbit_lsp.state import daemon_thread
 from orbit_lsp.state.checked_specs import CheckedSpec, SpecBlock, SpecKey, SpecLines
@@ -151,7 +151,7 @@ def kernel_at(session: Session, uri: str, line: int) -> Kernel | None:
     below = [
         kernel
         for kernel in session.files[uri].scan.kernels
-        if kernel.whole.line > line and kernel.dsl in RUNNABLE
+        if kernel.whole.line > line and kernel.dsl in SPECIFIED
     ]
     nearest = min(below, key=lambda kernel: (kernel.whole.line, kernel.name_span.line), default=None)
     asked = _asked(session, uri, nearest) if nearest else None

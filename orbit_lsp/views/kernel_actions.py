@@ -6,7 +6,7 @@ import time
 
 from lsprotocol import types as lsp
 
-from orbit_lsp.kernels.model import RUNNABLE
+from orbit_lsp.kernels.model import RUNNABLE, SPECIFIED
 from orbit_lsp.profile import dump_files
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import kernel_commands, kernel_status
@@ -82,7 +82,7 @@ def commands(session: Session, uri: str, known: KernelStatus) -> list[lsp.Comman
             f"Show {dump_files.TITLES[level]} ({name})", "orbit.disassemble", target, kind=level
         )
         for level in made
-        if known.kernel.launchable
+        if known.kernel.launchable and known.kernel.dsl in SPECIFIED
     ]
     levels = {level: dump_files.TITLES[level] for level in dump_files.levels(known.profile)}
     if session.client.can_ask and len(levels) > 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lsprotocol import types as lsp
 
-from orbit_lsp.kernels.model import RUNNABLE
+from orbit_lsp.kernels.model import SPECIFIED
 from orbit_lsp.state import fitting
 from orbit_lsp.state.fitting import Part
 from orbit_lsp.state.kernel_ids import KernelId
@@ -81,7 +81,7 @@ def check_harness(session: Session, harness_status: HarnessStatus, now: float) -
 def check_memory(session: Session, uri: str, known: KernelStatus) -> lsp.Command | None:
     """*Check memory*, of a kernel that something launches and that does not run now."""
     started = known.plan.through == "spec" or session.files[uri].scan.entries
-    if not (started and known.kernel.launchable and known.kernel.dsl in RUNNABLE) or known.running:
+    if not (started and known.kernel.launchable and known.kernel.dsl in SPECIFIED) or known.running:
         return None
     return of_kernel(f"Check memory ({known.kernel.name})", "orbit.checkMemory", known.target)
 

@@ -10,7 +10,7 @@ import time
 
 from lsprotocol import types as lsp
 
-from orbit_lsp.kernels.model import RUNNABLE, Kernel
+from orbit_lsp.kernels.model import RUNNABLE, SPECIFIED, Kernel
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state import fitting
 from orbit_lsp.state.fitting import Part
@@ -194,7 +194,7 @@ def commands(session: Session, known: KernelStatus, callers: Callers, now: float
         why = f": {known.running.why}" if known.running.why else ""
         return [kernel_commands.of_kernel(f"⏳ {state} {seconds} s (cancel){why}", "orbit.cancel", target)]
     if not _is_started(session, known):
-        if kernel.generator:  # a launch spec cannot launch what its decorator makes
+        if kernel.generator or kernel.dsl not in SPECIFIED:  # no launch spec can launch it
             return []
         return [
             kernel_commands.of_kernel(

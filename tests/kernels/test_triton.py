@@ -112,6 +112,54 @@ def test_other_kernel_languages_are_told_apart(header: str, decorator: str, dsl:
     assert [kernel.dsl for kernel in kernels] == ([dsl] if dsl else [])
 
 
+def test_kernels_in_strings() -> None:
+    check(
+        """\
+        import cupy as cp
+        saxpy = cp.RawKernel(r'''
+        extern "C" __global__
+        void saxpy(float a, const float* x, float* y, int n) { y[0] = a * x[0]; }
+        ''', 'saxpy')
+        def build():
+            "builds `__global__ void not_me() {}`"
+            return cp.RawModule(code="__global__ void one_line(int* x) { *x = 1; }")
+        # __global__ void nor_me() {}
+        """,
+        """
+        4 saxpy embedded
+        8 one_line embedded
+        """,
+    )
+
+
+def test_a_function_that_makes_a_kernel_of_tilelang_is_none_itself() -> None:
+    check(
+        """\
+        import tilelang
+        import tilelang.language as T
+        @tilelang.jit
+        def matmul(n):
+            @T.prim_func
+            def main(a: T.Tensor((n,))): pass
+            return main
+        """,
+        "6 matmul.main tilelang",
+    )
+
+
+@pytest.mark.parametrize(
+    ("header", "kernel"),
+    [
+        ("from numba import cuda", "@cuda.jit\ndef k(x): pass\n"),
+        ("import cupy", "k = cupy.RawKernel('__global__ void k() {}', 'k')\n"),
+    ],
+)
+def test_a_script_is_a_way_to_run_kernels_that_have_no_launch_specs(header: str, kernel: str) -> None:
+    assert scan(f"{header}\n{kernel}k[1, 32](1)\n").entries == ("__main__",)
+    assert scan(f"{header}\n{kernel}").entries == ()
+    assert scan("import triton\n@triton.jit\ndef k(x): pass\nk[(1,)](1)\n").entries == ()
+
+
 def test_stacks_of_any_height() -> None:
     check(
         """\

@@ -116,6 +116,10 @@ class Outline:
     stars: tuple[str, ...]
     """Modules of `from m import *`."""
     main_guard: bool
+    calls: bool
+    """A statement outside functions is a call, as of a script."""
+    embedded: tuple[Assignment, ...]
+    """The kernels of CUDA C++ in its strings."""
     words: frozenset[str]
     says_maker: bool
     """A kernel maker's own name stands somewhere in the text."""

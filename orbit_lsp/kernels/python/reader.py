@@ -7,7 +7,7 @@ from dataclasses import field
 from hashlib import blake2b
 from itertools import accumulate
 
-from orbit_lsp.kernels.model import Kernel, Launch, Scan, Span
+from orbit_lsp.kernels.model import SPECIFIED, Kernel, Launch, Scan, Span
 from orbit_lsp.kernels.python.names import Names
 from orbit_lsp.kernels.python.outline import Assignment, Function, Outline
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -104,7 +104,7 @@ class Reader:
         for region, (old, new) in enumerate(zip(before, outlines, strict=True)):
             # what `k = jit(f)` makes a kernel of may stand in another region
             if old is not new or any(kernel.assigned for kernel in self._found[region]):
-                self._found[region] = tuple(self._find_in(region))
+                self._found[region] = tuple(_without_makers(list(self._find_in(region))))
         functions = [kernel for region in self._found for kernel in region]
         return sorted(functions, key=lambda kernel: (kernel.region, kernel.source.order))
 
@@ -123,6 +123,13 @@ class Reader:
                 kernel := self._assigned(region, assignment, dsl)
             ):
                 yield kernel
+
+        alone = not outline.functions and not outline.classes
+        for kernel in outline.embedded:
+            pieces = ((region, 0),) if alone else ()  # else it counts as host code
+            yield _Found(
+                region, kernel, "embedded", kernel.name, False, pieces, frozenset(), False, "", False
+            )
 
     def _assigned(self, region: int, assignment: Assignment, dsl: str) -> _Found | None:
         """The kernel of `k = jit(f)`; of `f = jit(f)` it is the `def`. None where that is one already."""
@@ -234,9 +241,11 @@ class Reader:
     def _entries(self, functions: Sequence[_Found]) -> tuple[str, ...]:
         kernels = {id(function.source) for function in functions}
         bare: dict[str, bool] = {}
+        # a script's kernels of other languages need no launch spec: it is run as it is
+        script = any(function.dsl not in SPECIFIED for function in functions)
         guarded = False
         for outline in self._outlines:
-            guarded |= outline.main_guard
+            guarded |= outline.main_guard or (script and outline.calls)
             for function in outline.functions:
                 if function.scope == 0 and not function.path and function.name in ENTRIES:
                     bare[function.name] = function.callable_bare and id(function) not in kernels
@@ -266,6 +275,18 @@ class Reader:
         if function.region and (whole.line, whole.column) == (0, 0):
             return (*self._outlines[function.region - 1].trailing, *own)
         return own
+
+
+def _without_makers(found: list[_Found]) -> Iterator[_Found]:
+    """TileLang's `jit` may stand on a function that makes and returns the kernel: that inside it is the one."""
+    for kernel in found:
+        inner = (other for other in found if other is not kernel and other.dsl == kernel.dsl == "tilelang")
+        if not any(_is_inside(other.source.whole, kernel.source.whole) for other in inner):
+            yield kernel
+
+
+def _is_inside(span: Span, around: Span) -> bool:
+    return around.line <= span.line and span.end_line <= around.end_line
 
 
 def _down(span: Span, rows: int) -> Span:

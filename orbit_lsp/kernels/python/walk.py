@@ -53,6 +53,8 @@ _COMPOUND = {  # the statements that hold statements -> (their arms are conditio
     "with_statement": (False, False),
     "ERROR": (False, False),
 }
+_GLOBAL = b"__global__"
+_QUOTES = re.compile(r"\A\w*(?:\"\"\"|'''|[\"'])|(?:\"\"\"|'''|[\"'])\Z")
 _MAIN = re.compile(rb"""__name__\s*==\s*["']__main__["']|["']__main__["']\s*==\s*__name__""")
 _LAUNCH = re.compile(rb"\]\s*\(")
 _ORBIT = re.compile(rb"#+\s*orbit:")
@@ -69,7 +71,7 @@ def unread(text: str) -> Outline:
     """Of a region behind a limit: nothing is known of it but when it changes."""
     piece = Piece(_digest([text]), _NOTHING, -1)
     return Outline(
-        (Scope("module", -1, ""),), (), (), (), (piece,), (), _NOTHING, (), (), False, _NOTHING, False, (), False,
+        (Scope("module", -1, ""),), (), (), (), (piece,), (), _NOTHING, (), (), False, False, (), _NOTHING, False, (), False,
         text, text.count("\n"), 0, left_out=MAKER_WORD.search(text.encode()) is not None,
     )  # fmt: skip
 
@@ -99,12 +101,14 @@ class _Walk:
         self.stars: list[str] = []
         self.exported: set[str] = set()
         self.main_guard = False
+        self.calls = False
         self.order = 0
 
     def finish(self) -> Outline:
         root = parser().parse(self.data).root_node
         trailing = self.visit_all(root.children, _At(0, (), 0, None, 0))
         launches = tuple(self.find_launches(root)) if _LAUNCH.search(self.data) else ()
+        embedded = tuple(self.find_embedded(root)) if _GLOBAL in self.data else ()
         parts = pieces(self.cut(), [begins for _, begins in self.marks()])
         made = [
             Piece(_digest(tokens), frozenset(filter(_WORD, set(tokens))), parent)
@@ -116,7 +120,7 @@ class _Walk:
         return Outline(
             tuple(self.scopes), tuple(self.functions), tuple(self.classes), tuple(self.assignments), tuple(made), launches,
             frozenset(self.exported) if self.exported else _NOTHING, tuple(self.imports), tuple(self.stars),
-            self.main_guard,
+            self.main_guard, self.calls, embedded,
             made[0].words.union(*(piece.words for piece in made[1:])) if len(made) > 1 else made[0].words,
             MAKER_WORD.search(self.data) is not None, trailing, root.has_error,
             self.source, self.source.count("\n"), max(self.order, 1),
@@ -175,6 +179,7 @@ class _Walk:
             if inner.type == "assignment":
                 self.assign(inner, at, comments)
             elif at.scope == 0 and inner.type in ("augmented_assignment", "call"):
+                self.calls |= inner.type == "call"
                 self.export(self.text(inner))
         elif kind in _FUNCTIONS:
             self.define(node, at, comments)
@@ -400,6 +405,43 @@ class _Walk:
                     if named_child.type != "comment"
                 ),
             )
+
+    # -- CUDA C++ in strings -------------------------------------------------------------------
+
+    def find_embedded(self, root: Node) -> Iterator[Assignment]:
+        """The kernels in string literals, each as if it were assigned to its name; none of a docstring's."""
+        from orbit_lsp.kernels.cuda import cuda_kernels
+
+        at = 0
+        while (at := self.data.find(_GLOBAL, at)) >= 0:
+            literal = root.descendant_for_byte_range(at, at + len(_GLOBAL))
+            at += len(_GLOBAL)
+            while literal is not None and literal.type != "string":
+                literal = literal.parent
+            if literal is None:
+                continue
+            at = max(at, literal.end_byte)
+            if literal.parent is not None and literal.parent.type == "expression_statement":
+                continue
+            row, column = self.position(literal.start_point, literal.start_byte)
+            # blanks for the quotes: columns stay what they are
+            content = _QUOTES.sub(lambda quotes: " " * len(quotes[0]), self.text(literal))
+            for kernel in cuda_kernels.scan(content).kernels:
+                self.order += 1
+                yield Assignment(
+                    kernel.name, None, 0, self.order, (), _moved(kernel.name_span, row, column),
+                    _moved(kernel.whole, row, column), (), says_maker=False, callees=_NOTHING,
+                )  # fmt: skip
+
+
+def _moved(span: Span, row: int, column: int) -> Span:
+    """From counting inside a string to counting in the region; its first line begins at `column`."""
+    return Span(
+        span.line + row,
+        span.column + (0 if span.line else column),
+        span.end_line + row,
+        span.end_column + (0 if span.end_line else column),
+    )
 
 
 def _digest(tokens: list[str]) -> bytes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from lsprotocol import types as lsp
 
 from orbit_lsp.kernels import Span
-from orbit_lsp.kernels.model import RUNNABLE
+from orbit_lsp.kernels.model import SPECIFIED
 from orbit_lsp.specs import spec_cache
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import positions
@@ -249,7 +249,7 @@ class _Asked:
                 rank=1 if kernel.name == own else 3,
             )
             for kernel in self.place.file.scan.kernels
-            if kernel.dsl in RUNNABLE and kernel.launchable and not (other and kernel.name == own)
+            if kernel.dsl in SPECIFIED and kernel.launchable and not (other and kernel.name == own)
         ]  # fmt: skip
 
     def functions_of_file(self) -> list[Offer]:

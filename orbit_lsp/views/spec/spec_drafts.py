@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from lsprotocol import types as lsp
 
 from orbit_lsp.kernels import Kernel
-from orbit_lsp.kernels.model import RUNNABLE
+from orbit_lsp.kernels.model import SPECIFIED
 from orbit_lsp.specs import spec_blocks, spec_cache
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import positions
@@ -51,7 +51,7 @@ def drafts(session: Session, uri: str, kernel: Kernel, *, versioned: bool = Fals
     Each is without fault as it stands, but for values that only the author knows. `versioned` says that the client takes `documentChanges`.
     """
     file = session.files.get(uri)
-    if file is None or kernel.dsl not in RUNNABLE or not kernel.launchable or kernel.generator:
+    if file is None or kernel.dsl not in SPECIFIED or not kernel.launchable or kernel.generator:
         return []
     if spec_cache.spec_of(session, uri, kernel):
         return []

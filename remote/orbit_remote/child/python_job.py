@@ -10,17 +10,27 @@ import tempfile
 import time
 import traceback
 import zlib
-from collections.abc import Callable, Container, Generator, Iterable, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 from orbit_remote.child import cute_dsl, profile_range, triton_compile, triton_instances
 from orbit_remote.child.user_module import ENTRIES, Entry, UserFile
-from orbit_remote.common import measure, python_errors, symbols
+from orbit_remote.common import kernel_symbols, measure, python_errors, symbols
 from orbit_remote.common.launch_records import LaunchSeries
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Event, Failure, Finished, Job, Launches, Resources, Stage, failed
+from orbit_remote.common.messages import (
+    Event,
+    Failure,
+    Finished,
+    Job,
+    Launches,
+    Place,
+    Resources,
+    Stage,
+    failed,
+)
 from orbit_remote.common.python_errors import Explained
 from orbit_remote.common.regular_files import file_hash
 from orbit_remote.recording.injection import Recorded
@@ -116,8 +126,9 @@ def _run(job: Job, file: UserFile, recorder: Recorder) -> Finished:
     recorder.end()
     recorded = recorder.recorded()
 
-    known = triton_instances.instances()
+    instances = triton_instances.instances()
     kept, tuned = tuning.without(recorded.series)
+    known = [*_renamed(instances, job), *_other_kernels(kept, instances, job)]
     matched = triton_instances.match(kept, known)
     remarks = [*recorded.remarks, *measure.remarks([series for series, _ in matched.launches])]
     if tuned:
@@ -126,7 +137,8 @@ def _run(job: Job, file: UserFile, recorder: Recorder) -> Finished:
     if _lists_every_kernel(job):
         of_libraries = _of_any_kernel(kept, {resources.symbol for resources in known})
     elif matched.not_triton:
-        remarks.append(f"{launches_text(matched.not_triton)} of kernels that are not Triton's are not listed")
+        whose = "neither Triton's nor this file's" if job.other_kernels else "not Triton's"
+        remarks.append(f"{launches_text(matched.not_triton)} of kernels that are {whose} are not listed")
     fatal = next((error for error in recorded.errors if error.fatal), None)
     if explained is None and fatal is not None:
         explained = python_errors.cuda_failure(fatal)
@@ -142,11 +154,32 @@ def _run(job: Job, file: UserFile, recorder: Recorder) -> Finished:
         job,
         explained,
         launches=(*grouped(matched.launches), *of_libraries),
-        resources=_distinct(known),
+        resources=_distinct(resources for resources in known if resources.architecture),
         exit_code=exit_code,
         run_s=seconds,
         remarks=tuple(dict.fromkeys(remarks)),
     )
+
+
+def _renamed(instances: Sequence[Resources], job: Job) -> list[Resources]:
+    """Helion makes Triton kernels, in files of its own: they belong to the author's kernel."""
+    return [
+        replace(instance, name=kernel.qualified, place=Place(job.path, kernel.line))
+        if (kernel := kernel_symbols.find(instance.symbol, job.other_kernels)) and kernel.language == "helion"
+        else instance
+        for instance in instances
+    ]
+
+
+def _other_kernels(
+    series: Sequence[LaunchSeries], instances: Sequence[Resources], job: Job
+) -> Iterator[Resources]:
+    """The kernels of other languages that were launched: what is known of them stands in the records of their launches."""
+    of_triton = {instance.symbol for instance in instances}
+    for symbol in dict.fromkeys(launches.launch.symbol for launches in series):
+        kernel = None if symbol in of_triton else kernel_symbols.find(symbol, job.other_kernels)
+        if kernel:
+            yield Resources(symbol, kernel.qualified, "", place=Place(job.path, kernel.line))
 
 
 def _lists_every_kernel(job: Job) -> bool:
@@ -164,6 +197,7 @@ def crashed(job: Job, status: int, recorded: Recorded) -> Finished:
 
     places = UserFile(job.path, job.text).kernels()
     known = {name: Resources(name, name, "", place=place) for name, place in places.items()}
+    known |= {resources.symbol: resources for resources in _other_kernels(recorded.series, (), job)}
     kept = [launches for launches in recorded.series if launches.launch.symbol in known]
     of_libraries = _of_any_kernel(recorded.series, known.keys()) if _lists_every_kernel(job) else ()
     fatal = next((error for error in recorded.errors if error.fatal), None)

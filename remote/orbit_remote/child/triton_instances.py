@@ -145,7 +145,10 @@ def match(series: Iterable[LaunchSeries], known: Sequence[Resources]) -> Matched
 
 
 def _fits(resources: Resources, record: LaunchRecord) -> bool:
-    if resources.threads != record.block[0] * record.block[1] * record.block[2]:
+    if (
+        resources.threads is not None
+        and resources.threads != record.block[0] * record.block[1] * record.block[2]
+    ):
         return False
     shared = (record.static_shared or 0) + (record.dynamic_shared or 0)
     if None not in (record.dynamic_shared, resources.dynamic_shared) and shared != resources.dynamic_shared:

@@ -85,6 +85,18 @@ class HostLaunch:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherKernel:
+    """A kernel of a Python file in a language other than Triton, at the line of its name (from 1). Nobody but its language
+    knows it while it runs: its launches are recognized by their names (`kernel_symbols`).
+    """
+
+    language: str
+    name: str
+    qualified: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """Compile a file for what the compiler says of it, or build it and run it, or build it so that a
     later run finds it built (CUDA alone), or run it under a tool: `profile` under Nsight Compute, which
@@ -110,7 +122,8 @@ class Job:
     own code, for the kernels that have no launch spec. `levels` are those of the compiler's output that a compilation sends
     back, as `Finished.dumps`. A `batch` waits for the GPU behind jobs that somebody has clicked. `grade` is the one
     asked for: a `referee` runs a contract's code in a process of its own (`orbit_remote.judge`). A compilation that is to
-    `keep` its own files - command line, log, intermediate code - sends them as `Finished.report`.
+    `keep` its own files - command line, log, intermediate code - sends them as `Finished.report`. `other_kernels` are
+    those of a Python file.
     """
 
     run: str
@@ -148,6 +161,7 @@ class Job:
     instance: Literal["first", "wrong"] = "first"
     traced: bool = False
     keep: bool = False
+    other_kernels: tuple[OtherKernel, ...] = ()
     version: int = VERSION
 
     @property

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any
 
 from orbit_remote import PACKAGE
+from orbit_remote.common import language_errors
 from orbit_remote.common.launch_records import OF_THE_MACHINE, CudaError
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Failure, Note, Place, Problem
@@ -41,6 +42,9 @@ _CUDA_WORDS = {
     "invalid argument": "CUDA_ERROR_INVALID_VALUE",
 }
 """What torch and triton write (`cudaGetErrorString`) and the error they mean."""
+
+_OF_CUDA = frozenset(("AcceleratorError", "CUDARuntimeError"))
+"""What torch and CuPy raise for errors of CUDA alone."""
 
 _NEEDED = ("torch", "triton")
 """Packages of the machine: a Python without them is the machine's fault."""
@@ -85,6 +89,8 @@ def explain(error: BaseException, path: str) -> Explained:
         return _missing(error.name, place, path)
     if isinstance(error, ImportError) and (remedy := _lacking(error, path)):
         return _at(f"{name}: {words}", "python", place, notes, remedy=remedy)
+    if language := language_errors.compiler(error):
+        return _refused(error, language, words, place, path)
     if name == "PTXASError":
         return _at(f"{words}", "ptxas", place, notes, category="compile error")
     if name in {"OutOfResources", "AutotunerError", "InterpreterError"}:
@@ -100,6 +106,20 @@ def explain(error: BaseException, path: str) -> Explained:
     if isinstance(error, KeyboardInterrupt):
         return _at("interrupted (KeyboardInterrupt)", "program", place, notes)
     return _at(f"{name}: {words}" if words else name, "program", place, notes)
+
+
+def _refused(error: BaseException, language: str, words: str, launched: Place | None, path: str) -> Explained:
+    """What a compiler of another kernel language said, at the lines that it names."""
+    notes = (Note("compiled for this launch", launched),) if launched else ()
+    if problems := language_errors.of_embedded(error, words, path):
+        first = problems[0]
+        explained = _at(first.message, first.tool, first.place, notes, category="compile error")
+        return replace(explained, problems=(*explained.problems, *problems[1:]))
+    whole = words
+    if language == "numba":  # below it are the lines of source, for a terminal
+        words = words.partition('\nFile "')[0].strip() or words
+    place = language_errors.named_line(whole, path) or launched
+    return _at(words, language, place, notes if place != launched else (), category="compile error")
 
 
 def _missing(module: str, place: Place | None, path: str) -> Explained:
@@ -148,12 +168,14 @@ def _words(error: BaseException) -> str:
 
 
 def cuda_error(error: BaseException) -> str | None:
-    """The CUDA error an exception of torch or triton reports, by the driver's name."""
+    """The CUDA error that an exception reports, by the driver's name."""
     words = _words(error)
     name = type(error).__name__
     if name == "OutOfMemoryError":
         return "CUDA_ERROR_OUT_OF_MEMORY"
-    if "CUDA error" not in words and "[CUDA]" not in words and name != "AcceleratorError":
+    if named := re.search(r"\bCUDA_ERROR_[A-Z_]+", words):
+        return named[0]
+    if "CUDA error" not in words and "[CUDA]" not in words and name not in _OF_CUDA:
         return None
     return next((code for phrase, code in _CUDA_WORDS.items() if phrase in words), "CUDA error")
 

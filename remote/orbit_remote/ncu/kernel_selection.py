@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from orbit_remote.common import kernel_symbols, symbols
 from orbit_remote.common import messages as c
-from orbit_remote.common import symbols
 
 
 def chosen(job: c.Job, resources: Sequence[c.Resources]) -> list[c.Resources]:
@@ -22,6 +22,15 @@ def chosen(job: c.Job, resources: Sequence[c.Resources]) -> list[c.Resources]:
     return [resources for resources in named if _is_at(job, resources.place)] or named
 
 
+def other_kernel(job: c.Job) -> c.OtherKernel | None:
+    """The requested kernel, if its language is none of those that the worker compiles itself."""
+    where = job.definition
+    if where is None:
+        return None
+    named = [kernel for kernel in job.other_kernels if kernel.qualified == where.qualified]
+    return next((kernel for kernel in named if kernel.line == where.name_line + 1), None)
+
+
 def _is_at(job: c.Job, place: c.Place | None) -> bool:
     where = job.definition
     if where is None or place is None or place.file != job.path:
@@ -31,8 +40,10 @@ def _is_at(job: c.Job, place: c.Place | None) -> bool:
 
 def pattern(job: c.Job) -> str:
     """Of mangled names, where the symbols are too many or not known before it runs: Triton's are the function's own,
-    C++'s hold it behind its length.
+    C++'s hold it behind its length; other languages have their own ways.
     """
+    if (other := other_kernel(job)) is not None:
+        return kernel_symbols.pattern(other)
     name = job.definition.name if job.definition else job.kernel
     if name is None:
         return ""
