@@ -49,6 +49,14 @@ def of(session: Session, uri: str, kernel: Kernel) -> LaunchPlan:
     checked = spec_cache.spec_of(session, uri, kernel, placed=False) if kernel.launchable else None
     if checked is None:
         return PROGRAM
+    plans = spec_cache.text_lines(session, uri).plans
+    known = plans.get(id(kernel))
+    if known is None or known[0] is not kernel or known[1] is not checked:
+        known = plans[id(kernel)] = kernel, checked, _of(session, uri, kernel, checked)
+    return known[2]
+
+
+def _of(session: Session, uri: str, kernel: Kernel, checked: Checked) -> LaunchPlan:
     spec = checked.spec
     refusal = spec_cache.refusal(checked) or ""
     block = spec_cache.block_of(session, uri, kernel)

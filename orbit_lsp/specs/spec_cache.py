@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from orbit_lsp.kernels.model import SPECIFIED, Kernel
 from orbit_lsp.specs import spec_blocks
 from orbit_lsp.state import daemon_thread
-from orbit_lsp.state.checked_specs import CheckedSpec, SpecBlock, SpecKey, SpecLines
+from orbit_lsp.state.checked_specs import Asked, CheckedSpec, SpecBlock, SpecKey, SpecLines
 from orbit_lsp.state.collector_pause import collector_pause
 from orbit_lsp.state.debounce import Debounce
 from orbit_lsp.state.kernel_ids import KernelId
@@ -22,7 +22,7 @@ from orbit_lsp.state.session import OpenFile, Session
 from orbit_remote.common.limits import AT_ONCE, KERNELS
 
 if TYPE_CHECKING:
-    from orbit_remote.spec.comment_scanner import Piece, Target
+    from orbit_remote.spec.comment_scanner import Piece
     from orbit_remote.spec.launch_spec import Checked
     from orbit_remote.spec.rules import Limits
     from orbit_remote.spec.syntax_tree import Fault
@@ -34,15 +34,6 @@ _AT_ONCE = 8
 """Specs that are checked while somebody waits; checking one takes a millisecond."""
 _MOST_FAULTS = 500
 """Of one file: an editor is sent all of them after every pause, and the rest comes once some are fixed."""
-
-
-class Asked(NamedTuple):
-    """One spec to check, apart from the session: a thread may do it."""
-
-    key: SpecKey
-    block: SpecBlock
-    target: Target
-    start: int
 
 
 def spec_of(session: Session, uri: str, kernel: Kernel, *, placed: bool = True) -> Checked | None:
@@ -174,11 +165,22 @@ def _all(session: Session, uri: str) -> list[Asked]:
 
 def _asked(session: Session, uri: str, kernel: Kernel) -> Asked | None:
     """None if there is no spec above the kernel."""
-    known = spec_blocks.block_of(text_lines(session, uri), session.files[uri].scan, kernel)
+    text, scan = text_lines(session, uri), session.files[uri].scan
+    known = spec_blocks.block_of(text, scan, kernel)
     if known is None or known.block is None:
         return None
+    # what a text of a thousand specs is asked thousands of times between two edits
+    figures = (
+        session.results.figures.get(KernelId(uri, kernel.qualified)) if kernel.language == "cuda" else None
+    )
+    architecture = session.setup.architecture() if kernel.language == "cuda" else ""
+    before = text.asked.get(id(kernel))
+    if before and before[0] is scan and before[1] is figures and before[2] == architecture:
+        return before[3]
     key = SpecKey(known.block.digest, limits(session, uri, kernel))
-    return Asked(key, known.block, known.target, known.target.start_line)
+    asked = Asked(key, known.block, known.target, known.target.start_line)
+    text.asked[id(kernel)] = scan, figures, architecture, asked
+    return asked
 
 
 def limits(session: Session, uri: str, kernel: Kernel) -> Limits | None:

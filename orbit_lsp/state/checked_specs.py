@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orbit_remote.common import limits
 from orbit_remote.common.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from orbit_lsp.kernels.model import Kernel, Scan
+    from orbit_lsp.state.results import Figures
     from orbit_remote.spec.comment_scanner import Piece, Target
     from orbit_remote.spec.launch_spec import Checked
     from orbit_remote.spec.rules import Limits
@@ -41,6 +42,15 @@ class CheckedSpec(NamedTuple):
     start_line: int
     version: int
     checked: Checked
+
+
+class Asked(NamedTuple):
+    """One spec to check, apart from the session: a thread may do it."""
+
+    key: SpecKey
+    block: SpecBlock
+    target: Target
+    start: int
 
 
 class Above(NamedTuple):
@@ -81,6 +91,14 @@ class SpecLines:
     """Of the kernels of one scan, by their `id`."""
     names: tuple[Scan, Mapping[int, set[str]]] | None = None
     """Of the kernels that begin on each line, in one scan."""
+    asked: dict[int, tuple[Scan, Figures | None, str, Asked]] = field(
+        default_factory=dict["int", "tuple[Scan, Figures | None, str, Asked]"]
+    )
+    """By the `id` of the kernel of a scan, with the figures and the architecture that it was made for."""
+    plans: dict[int, tuple[Kernel, Checked, Any]] = field(
+        default_factory=dict["int", "tuple[Kernel, Checked, Any]"]
+    )
+    """By the `id` of the kernel; `specs.launch_plan` alone reads and writes them."""
     drafts: dict[tuple[Target, Limits | None], list[tuple[str, str]]] = field(
         default_factory=dict["tuple[Target, Limits | None]", "list[tuple[str, str]]"]
     )

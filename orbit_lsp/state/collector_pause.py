@@ -12,8 +12,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
-MANY: Final = 100_000
-"""Containers; the collector looks at as many in some 30 ms."""
+MANY: Final = 20_000
+"""Containers; the collector looks at as many in some 5 ms."""
 
 
 class _Pauses:

@@ -74,8 +74,9 @@ class Setup:
 
     def own_gpu(self) -> c.Device | None:
         """The GPU of this machine that runs go to, None where it has none."""
-        devices = self.machine.devices if self.machine else ()
-        return next((device for device in devices if device.index == self.settings.device), None)
+        if self.machine is None or not self.machine.devices:
+            return None
+        return next((device for device in self.machine.devices if device.index == self.settings.device), None)
 
     def spelled(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Settings with the GPU as Modal's list spells it; of one that is not in it the figures alone are meant."""

@@ -68,11 +68,11 @@ def row(session: Session, uri: str, known: KernelStatus, callers: Callers, now: 
     rest = [command for part in wanted for command in by_part.get(part, [])] + [
         command for command in more if command
     ]
-    if not answers:
+    parts = _answer(session, known, answers)
+    if not parts:
         return rest
     columns = fitting.LENS - sum(len(command.title) + len(_JOIN) for command in rest)
     short = [_briefly(command) for command in rest]
-    parts = _answer(session, known, answers)
     text = fitting.fit(parts, columns)
     if text != fitting.fit(parts, fitting.LENS):  # the GPU's name gives way: what ran names it in its hover
         columns += sum(len(command.title) for command in rest) - sum(len(command.title) for command in short)

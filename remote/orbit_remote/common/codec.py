@@ -9,6 +9,7 @@ import math
 import types
 import typing
 import zlib
+from collections.abc import Callable
 from typing import Any, Literal, TypeVar, Union
 
 from orbit_remote.common.limits import Limit
@@ -85,55 +86,67 @@ def build(cls: type[T], data: Any, *, lenient: bool = False) -> T:
     """A dataclass of `messages` from decoded JSON. Raises ValueError where the data is not one; `lenient` passes over
     fields that it does not have, as of a file that another version has written.
     """
-    return _convert(cls, data, lenient)
+    return _converter(cls, lenient)(data)
 
 
 @functools.cache
-def _hints(cls: type[Any]) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
-
-
-def _convert(hint: Any, value: Any, lenient: bool) -> Any:
+def _converter(hint: Any, lenient: bool) -> Callable[[Any], Any]:
+    """Of one type, whose parts are looked at once: an event may hold thousands of values."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if hint is Any:
-        return value
-    if dataclasses.is_dataclass(hint) and isinstance(hint, type) and isinstance(value, dict):
-        fields = typing.cast("dict[str, Any]", value)
-        hints = _hints(hint)
-        try:
-            return hint(
-                **{
-                    name: _convert(hints[name], item, lenient)
-                    for name, item in fields.items()
-                    if name in hints or not lenient
-                }
-            )
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"not a {hint.__name__}: {error}") from None
-    if origin in (Union, types.UnionType):
-        if value is None and type(None) in arguments:
-            return None
-        if type(value) is float and not math.isfinite(value) and type(None) in arguments:
-            return None  # no number is unavailable
-        return _convert(next(a for a in arguments if a is not type(None)), value, lenient)
-    if origin is Literal and value in arguments:
-        return value
-    if origin is tuple and isinstance(value, list):
-        items = typing.cast("list[Any]", value)
-        if arguments == (int, ...) and _are_integers(items):
-            return tuple(items)
-        if arguments[-1] is Ellipsis:
-            return tuple(_convert(arguments[0], item, lenient) for item in items)
-        if len(items) == len(arguments):
-            return tuple(_convert(inner, item, lenient) for inner, item in zip(arguments, items, strict=True))
-    if origin is dict and isinstance(value, dict):
-        pairs = typing.cast("dict[Any, Any]", value)
-        return {
-            _convert(arguments[0], k, lenient): _convert(arguments[1], v, lenient) for k, v in pairs.items()
-        }
     if hint in (str, int, bool, float):
-        return _plain(hint, typing.cast("object", value))
-    raise ValueError(f"{value!r} is not {hint}")
+        return functools.partial(_plain, hint)
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return functools.partial(_object, hint, lenient)
+    if origin in (Union, types.UnionType):
+        inner = _converter(next(a for a in arguments if a is not type(None)), lenient)
+        return functools.partial(_optional, inner) if type(None) in arguments else inner
+
+    def convert(value: Any) -> Any:
+        if hint is Any or (origin is Literal and value in arguments):
+            return value
+        if origin is tuple and isinstance(value, list):
+            items = typing.cast("list[Any]", value)
+            if arguments == (int, ...) and _are_integers(items):
+                return tuple(items)
+            if arguments[-1] is Ellipsis:
+                return tuple(map(_converter(arguments[0], lenient), items))
+            if len(items) == len(arguments):
+                pairs = zip(arguments, items, strict=True)
+                return tuple(_converter(inner, lenient)(item) for inner, item in pairs)
+        if origin is dict and isinstance(value, dict):
+            key_of, value_of = (_converter(argument, lenient) for argument in arguments)
+            return {key_of(key): value_of(item) for key, item in typing.cast("dict[Any, Any]", value).items()}
+        raise ValueError(f"{value!r} is not {hint}")
+
+    return convert
+
+
+@functools.cache
+def _fields(cls: type[Any], lenient: bool) -> dict[str, Callable[[Any], Any]]:
+    return {name: _converter(hint, lenient) for name, hint in typing.get_type_hints(cls).items()}
+
+
+def _object(cls: type[Any], lenient: bool, value: object) -> object:
+    if not isinstance(value, dict):
+        raise ValueError(f"{value!r} is not {cls}")  # noqa: TRY004 - of somebody's message
+    fields = _fields(cls, lenient)
+    try:
+        return cls(
+            **{
+                name: fields[name](item)
+                for name, item in typing.cast("dict[str, Any]", value).items()
+                if not lenient or name in fields
+            }
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"not a {cls.__name__}: {error}") from None
+
+
+def _optional(inner: Callable[[Any], Any], value: object) -> object:
+    """None for no number too: it is unavailable."""
+    if value is None or (type(value) is float and not math.isfinite(value)):
+        return None
+    return inner(value)
 
 
 def _are_integers(items: list[Any]) -> bool:
