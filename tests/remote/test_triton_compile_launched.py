@@ -263,6 +263,20 @@ def test_what_provides_an_import_that_is_missing(
 
 
 @pytest.mark.parametrize(
+    ("file", "users"),
+    [
+        ("/home/me/kernels/scale.py", True),
+        ("/home/me/kernels/.venv/lib/python3.12/site-packages/torch/nn/modules/linear.py", False),
+        ("/usr/lib/python3/dist-packages/numpy/__init__.py", False),
+        (r"C:\me\.venv\Lib\site-packages\torch\__init__.py", False),
+        ("<string>", False),
+    ],
+)
+def test_what_is_installed_is_not_the_users_wherever_it_lies(file: str, users: bool) -> None:
+    assert python_errors.is_users(file, "/home/me/kernels/k.py") == users
+
+
+@pytest.mark.parametrize(
     ("statement", "words"),
     [
         ("tl.loud(x)", "triton.language has no `loud`"),

@@ -307,12 +307,17 @@ _FOREIGN = tuple(
 )
 
 
+# Packages may lie in a folder that only a .pth file names, such as that of another environment.
+_INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
+
+
 def is_users(file: str, path: str) -> bool:
     if file == path:
         return True
     if not file or file.startswith("<"):
         return False
-    return not _real(file).startswith(_FOREIGN)
+    real = _real(file)
+    return not real.startswith(_FOREIGN) and not _INSTALLED.search(real)
 
 
 def _real(file: str) -> str:
