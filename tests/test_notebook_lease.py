@@ -50,7 +50,7 @@ class Machine:
         self.folder = folder
         self.waits: list[str] = []
         script = folder / "keeper.py"
-        script.write_text(KEEPER.format(folder=str(folder / "gpu"), node=str(self.node), gpu=GPU))
+        script.write_text(KEEPER.format(folder=str(lease.EVERYBODYS), node=str(self.node), gpu=GPU))
         self.python = folder / "python"
         self.python.write_text(f'#!/bin/sh\nshift\nexec "{sys.executable}" -P "{script}" "$@"\n')
         self.python.chmod(0o755)
@@ -72,7 +72,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
     for name in ("JUPYTER_DATA_DIR", "XDG_STATE_HOME", "IPYTHONDIR", "XDG_RUNTIME_DIR"):
         (tmp_path / name).mkdir(mode=0o700)
         monkeypatch.setenv(name, str(tmp_path / name))
-    monkeypatch.setattr(lease, "EVERYBODYS", tmp_path / "gpu")
     made = Machine(tmp_path)
     yield made
     for each in made.made:
@@ -117,7 +116,7 @@ async def test_an_interrupt_ends_the_wait_and_keeps_the_variables(machine: Machi
 async def test_a_job_waits_for_the_cell_that_uses_the_gpu(machine: Machine, when: str) -> None:
     """In a `session` it waits for the kernel's end."""
     kernel = machine.kernel("--lease", when)
-    cell = kernel.send(OPENS.format(node=str(machine.node), folder=str(machine.folder / "gpu")))
+    cell = kernel.send(OPENS.format(node=str(machine.node), folder=str(lease.EVERYBODYS)))
     await asyncio.to_thread(kernel.client.get_stdin_msg, timeout=LIMIT_S)
     told: asyncio.Queue[str] = asyncio.Queue()
 
@@ -148,7 +147,7 @@ async def test_a_cell_that_opens_no_gpu_keeps_nobody_waiting(machine: Machine) -
 async def test_while_a_cell_waits_for_a_job_of_its_own_others_have_the_gpu(machine: Machine) -> None:
     """Else the cell would wait for the job and the job for the cell."""
     kernel = machine.kernel()
-    opens = OPENS.format(node=str(machine.node), folder=str(machine.folder / "gpu"))
+    opens = OPENS.format(node=str(machine.node), folder=str(lease.EVERYBODYS))
     asks = "try:\n    get_ipython().run_cell_magic('orbit', 'fly', 'x')\nexcept Exception as error: print(error)\ninput()"
     cell = kernel.send(f"{opens}{asks}")
     await asyncio.to_thread(kernel.client.get_stdin_msg, timeout=LIMIT_S)

@@ -424,19 +424,29 @@ def test_an_io_contract_that_cannot_be_run(change: dict[str, Any], said: str) ->
 # -- the command ------------------------------------------------------------------------------------
 
 
-async def test_the_real_command(tmp_path: Path, recorded_python: str) -> None:
-    words = ["api", "--port", "0", "--pool", "local:0", "--python", recorded_python]
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-P",
-        "-m",
-        "orbit_lsp",
-        *words,
-        cwd=tmp_path,
-        stderr=asyncio.subprocess.PIPE,
+async def begun(folder: Path, python: str) -> asyncio.subprocess.Process:
+    """The real command."""
+    words = ["api", "--port", "0", "--pool", "local:0", "--python", python]
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-m", "orbit_lsp", *words, cwd=folder, stderr=asyncio.subprocess.PIPE,
         # a shell's background job ignores Ctrl-C, and so would what it starts
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+async def test_ctrl_c_at_once(tmp_path: Path, recorded_python: str) -> None:
+    process = await begun(tmp_path, recorded_python)
+    assert process.stderr
+    async with asyncio.timeout(LIMIT_S):
+        await process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert (await process.stderr.read()).decode() == "orbit-lsp: cancelled\n"
+        assert await process.wait() == 130
+
+
+async def test_the_real_command(tmp_path: Path, recorded_python: str) -> None:
+    process = await begun(tmp_path, recorded_python)
     assert process.stderr
     async with asyncio.timeout(LIMIT_S):
         line = (await process.stderr.readline()).decode()

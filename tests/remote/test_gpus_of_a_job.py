@@ -25,10 +25,9 @@ JOB = c.Job("r", "run", "cuda", "two.cu", "")
 
 
 @pytest.fixture(autouse=True)
-def two_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     devices = tuple(c.Device("NVIDIA H200", index, uuid=f"GPU-{index}") for index in range(2))
     monkeypatch.setattr(probe, "all_devices", lambda: devices)
-    monkeypatch.setattr(lease, "EVERYBODYS", tmp_path / "gpu")
 
 
 @pytest.mark.parametrize(

@@ -40,10 +40,8 @@ asyncio.run(main())
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of this test alone: another test must not wait for it."""
-    monkeypatch.setattr(lease, "EVERYBODYS", tmp_path / "gpu")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    return tmp_path / "gpu"
+    return lease.EVERYBODYS
 
 
 def names(folder: Path) -> list[str]:

@@ -15,7 +15,7 @@ from orbit_remote.common.launch_records import OF_THE_MACHINE, CudaError
 from orbit_remote.process.program import Ended
 from orbit_remote.recording import run_outcome, telemetry
 from orbit_remote.recording.injection import Recorded
-from orbit_remote.worker import lease, probe
+from orbit_remote.worker import probe
 from orbit_remote.worker.actions import builds
 from orbit_remote.worker.context import Client, Context, Shared
 
@@ -96,7 +96,6 @@ def test_a_launch_spec_too() -> None:
 async def test_a_gpu_in_exclusive_mode_is_freed_for_a_process_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, exclusive: bool, in_spare: bool, freed: int
 ) -> None:
-    monkeypatch.setattr(lease, "EVERYBODYS", tmp_path / "gpu")
     monkeypatch.setattr(probe, "all_devices", lambda: (c.Device("H100", exclusive=exclusive),))
     shared, calls = Shared(tmp_path / "home"), list[int]()
 

@@ -136,7 +136,7 @@ async def _api(options: argparse.Namespace) -> int:
         connections.Connection.most = connections.most_connections()
         config = uvicorn.Config(
             app, options.host, options.port, access_log=False, log_level="warning", timeout_graceful_shutdown=5,
-            http=connections.Connection, ws="none",
+            http=connections.Connection, ws="none", lifespan="off",
         )  # fmt: skip
         try:
             socket = config.bind_socket()
@@ -150,5 +150,7 @@ async def _api(options: argparse.Namespace) -> int:
             _tell(f"listening on http://{host}:{socket.getsockname()[1]}; Ctrl-C ends")
             if secret and not own:
                 _tell(f"token, printed once: {secret}")
-            await uvicorn.Server(config).serve([socket])
+            # uvicorn would begin it in a task of its own, and print a traceback where Ctrl-C comes meanwhile
+            async with app.router.lifespan_context(app):
+                await uvicorn.Server(config).serve([socket])
     return 0
