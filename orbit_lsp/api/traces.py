@@ -30,9 +30,13 @@ ABOUT = "orbit_trace.json"
 """The file beside the job that says what its Trace is of."""
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _ENTRY = re.compile(r"((?:[A-Za-z_]\w*/)*[A-Za-z_]\w*)\.py::([A-Za-z_]\w*)")
+_NATIVE_ENTRY = re.compile(r"(\S{1,500}\.(?:cu|cpp|cc|cxx|c))::([A-Za-z_]\w*)")
+_PLACE = re.compile(r"(?:[\w-][\w.+-]*/)*[\w-][\w.+-]*")
+"""A path below the folder that the solution is built in."""
 _LOG = 4_000
 INVALID = "invalid reference: "
 """How a failure of the reference begins, here and in the judge's words."""
+_NOT_BUILT = "the solution does not compile: "
 
 
 class _Open(BaseModel):
@@ -87,11 +91,21 @@ class Source(_Open):
     content: str
 
 
+class Flags(_Open):
+    cflags: list[str] = Field(default_factory=list[str], max_length=100)
+    cuda_cflags: list[str] = Field(default_factory=list[str], max_length=100)
+    ld_flags: list[str] = Field(default_factory=list[str], max_length=100)
+
+
 class Build(_Open):
+    """`binding` is that of CUDA and C++: torch's extensions or TVM-FFI."""
+
     language: str = ""
     languages: list[str] = Field(default_factory=list[str])
     entry_point: str
     destination_passing_style: bool = True
+    binding: Literal["torch", "tvm-ffi"] | None = None
+    compile_options: Flags | None = None
 
 
 class Solution(_Open):
@@ -122,31 +136,42 @@ def requests(body: Evaluation) -> list[Request]:
         raise Refused(
             f"solution.definition is {solution.definition!r:.60}, and the definition's name is {definition.name!r:.60}"
         )
-    module, function = _entry(solution)
+    top = _entry(solution)
     for name in (*definition.inputs, *definition.outputs):
         if not _NAME.fullmatch(name):
             raise Refused(f"{name!r:.40} is not a valid name of an input or output")
     sources = {source.path: source.content for source in solution.sources}
     folders = {str(folder) for path in sources for folder in PurePosixPath(path).parents} - {"."}
     sources = {f"{folder}/__init__.py": "" for folder in sorted(folders)} | sources
-    return [_request(body, workload, module, function, sources) for workload in body.workloads]
+    return [_request(body, workload, top, sources) for workload in body.workloads]
 
 
-def _entry(solution: Solution) -> tuple[str, str]:
-    languages = {solution.spec.language.lower(), *map(str.lower, solution.spec.languages)} - {""}
-    match = _ENTRY.fullmatch(solution.spec.entry_point)
-    if match is None or f"{match[1]}.py" not in {source.path for source in solution.sources}:
-        used = f" ({', '.join(sorted(languages))})" if languages else ""
+def _entry(solution: Solution) -> str:
+    """Python that makes `_run`: imports it, or builds it from C++ and CUDA."""
+    spec, paths = solution.spec, {source.path for source in solution.sources}
+    if (match := _ENTRY.fullmatch(spec.entry_point)) and f"{match[1]}.py" in paths:
+        return f"from {match[1].replace('/', '.')} import {match[2]} as _run\n"
+    match = _NATIVE_ENTRY.fullmatch(spec.entry_point)
+    if match is None or match[1] not in paths:
         raise Refused(
-            f"solution.spec.entry_point is {solution.spec.entry_point!r:.80}{used}; it must be FILE.py::FUNCTION, and FILE.py one of the "
-            "sources. CUDA is built by that file, as with torch's load_inline"
+            f"solution.spec.entry_point is {spec.entry_point!r:.80}; it must be FILE::FUNCTION, and FILE one of the sources, a .py, .cu or "
+            "C++ file"
         )
-    return match[1].replace("/", "."), match[2]
+    if wrong := next((path for path in sorted(paths) if not _PLACE.fullmatch(path)), None):
+        raise Refused(f"the source's path {wrong!r:.80} is not one below the solution's folder")
+    texts = {source.path: source.content for source in solution.sources}
+    bound = spec.binding or ("tvm-ffi" if any("TVM_FFI" in text for text in texts.values()) else "torch")
+    flags = spec.compile_options or Flags.model_validate({})
+    return _NATIVE.format(
+        texts=texts,
+        flags=(flags.cflags, flags.cuda_cflags, flags.ld_flags),
+        bound=bound,
+        function=match[2],
+        failed=_NOT_BUILT,
+    )
 
 
-def _request(
-    body: Evaluation, workload: Workload, module: str, function: str, sources: Mapping[str, str]
-) -> Request:
+def _request(body: Evaluation, workload: Workload, top: str, sources: Mapping[str, str]) -> Request:
     definition, names = body.definition, list(body.definition.outputs)
     axes = _axes(definition, workload)
     inputs = [
@@ -164,12 +189,10 @@ def _request(
         "solution": body.solution.name,
         "workload": workload.model_dump(mode="json", exclude_unset=True),
     }
-    candidate = _SOURCES.format(files=sources, names=names) + _CANDIDATE.format(
-        module=module,
-        function=function,
-        outputs=", ".join(outputs),
-        passed=body.solution.spec.destination_passing_style,
+    called = _CANDIDATE.format(
+        outputs=", ".join(outputs), passed=body.solution.spec.destination_passing_style
     )
+    candidate = _SOURCES.format(files=sources, names=names) + top + called
     if len(candidate) > sizes.CONTRACT.most:
         raise Refused(f"the solution's sources are too large: {sizes.CONTRACT.exceeded}")
     reference = {"orbit_reference.py": definition.reference}
@@ -245,9 +268,37 @@ _MODEL = textwrap.dedent("""
             except Exception as error:
                 raise RuntimeError("invalid reference: " + type(error).__name__ + ": " + str(error)) from error
 """)
-_CANDIDATE = textwrap.dedent("""
-    from {module} import {function} as _run
+_NATIVE = textwrap.dedent("""
+    import hashlib
+    import os
+    from pathlib import Path
+    from torch.utils import cpp_extension
 
+    def _built(texts, flags, bound):
+        key = "orbit_" + hashlib.sha256(repr((texts, flags, bound)).encode()).hexdigest()[:16]
+        folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or cpp_extension.get_default_build_root(), key)
+        for place, text in texts.items():
+            path = folder / place
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not (path.is_file() and path.read_text() == text):  # a new time would build it again
+                path.write_text(text)
+        cuda = [str(folder / place) for place in texts if place.endswith(".cu")]
+        host = [str(folder / place) for place in texts if place.endswith((".cpp", ".cc", ".cxx", ".c"))]
+        shared = dict(extra_cflags=flags[0], extra_cuda_cflags=flags[1], extra_ldflags=flags[2], extra_include_paths=[str(folder)])
+        if bound == "torch":
+            return cpp_extension.load(key, cuda + host, build_directory=str(folder), with_cuda=bool(cuda), **shared)
+        import tvm_ffi
+        import tvm_ffi.cpp
+        return tvm_ffi.load_module(
+            tvm_ffi.cpp.build(key, cpp_files=host, cuda_files=cuda, build_directory=str(folder), **shared)
+        )
+
+    try:
+        _run = getattr(_built({texts!r}, {flags!r}, {bound!r}), {function!r})
+    except Exception as error:
+        raise RuntimeError({failed!r} + type(error).__name__ + ": " + str(error)) from None
+""")
+_CANDIDATE = textwrap.dedent("""
     def _device(arguments):
         return next((each.device for each in arguments if isinstance(each, torch.Tensor)), None)
 
@@ -370,6 +421,8 @@ def _status(finished: c.Finished, *, started: bool) -> Status | None:
         return "REWARD_HACK"
     if INVALID in message:
         return "INVALID_REFERENCE"
+    if _NOT_BUILT in message:
+        return "COMPILE_ERROR"
     if outcome == "wrong answer":
         return _wrong(finished)
     by_outcome: dict[str, Status] = {"timed out": "TIMEOUT", "compile error": "COMPILE_ERROR"}

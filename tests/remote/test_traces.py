@@ -126,6 +126,58 @@ def test_a_solution_and_its_status(carry_out: Any, tmp_path: Path, name: str) ->
     assert evaluation["environment"]["hardware"] is None  # not known here, and so null
 
 
+NATIVE = """
+#include <pybind11/pybind11.h>
+#include "parts.h"
+namespace py = pybind11;
+void run(py::object x, py::object ids, py::object scale, py::object y) {
+  y.attr("copy_")(x.attr("mul")(scale).attr("add")(ids.attr("float")().attr("unsqueeze")(1)) PLUS);
+}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("run", &run); }
+"""
+
+
+def native(text: str, **spec: Any) -> traces.Evaluation:
+    own = body().model_dump(exclude_unset=True)
+    spec = {"languages": ["cuda_cpp"], "entry_point": "src/main.cpp::run", "binding": "torch", **spec}
+    sources = [
+        {"path": "src/main.cpp", "content": text},
+        {"path": "src/parts.h", "content": "#define PLUS\n"},
+    ]
+    return traces.Evaluation.model_validate(
+        own | {"solution": own["solution"] | {"spec": spec, "sources": sources}}
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "status", "log"),
+    [(NATIVE, "PASSED", ""), (NATIVE.replace("py::object y", "py::objekt y"), "COMPILE_ERROR", "objekt")],
+    ids=["right", "not compiled"],
+)
+def test_a_solution_in_cpp(
+    carry_out: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, status: str, log: str
+) -> None:
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "built"))
+    evaluation = traced(carry_out, tmp_path, native(text, compile_options={"cflags": ["-O0"]}))["evaluation"]
+    assert evaluation["status"] == status, evaluation["log"]
+    assert log in evaluation["log"]
+
+
+def test_a_solution_in_cuda_is_built_where_it_runs() -> None:
+    kernel = [{"path": "k.cu", "content": "TVM_FFI_DLL_EXPORT_TYPED_FUNC(run, run_)"}]
+    asked = native("")
+    asked.solution.sources = [traces.Source.model_validate(source) for source in kernel]
+    asked.solution.spec.entry_point, asked.solution.spec.binding = "k.cu::run", None
+    [request] = traces.requests(asked)
+    compile(request.text, "candidate_new.py", "exec")
+    assert "'tvm-ffi'), 'run')" in request.text
+    asked.solution.sources[0].path = "../k.cu"
+    asked.solution.spec.entry_point = "../k.cu::run"
+    with pytest.raises(Refused, match="not one below"):
+        traces.requests(asked)
+
+
 def safetensors(key: str, dtype: str, shape: list[int], data: bytes) -> str:
     head = json.dumps(
         {"__metadata__": {"a": "b"}, key: {"dtype": dtype, "shape": shape, "data_offsets": [0, len(data)]}}
@@ -178,7 +230,7 @@ def test_the_status_of_an_outcome(finished: c.Finished, status: str | None) -> N
     ("change", "said"),
     [
         ({"solution": solution(RIGHT) | {"definition": "other"}}, "solution.definition is 'other'"),
-        ({"solution": solution(RIGHT) | {"spec": {"language": "cuda", "entry_point": "k.cu::run"}}}, "solution.spec.entry_point is 'k.cu::run' (cuda)"),
+        ({"solution": solution(RIGHT) | {"spec": {"language": "cuda", "entry_point": "k.cu::run"}}}, "solution.spec.entry_point is 'k.cu::run'; it must be"),
         ({"solution": solution("x" * (1 << 18))}, "the solution's sources are too large"),
         ({"workloads": [WORKLOAD | {"axes": {}}]}, "the axis M of workload 'w1' has no value"),
         ({"workloads": [WORKLOAD | {"inputs": {"x": {"type": "custom"}}}]}, "x is made by a function of the definition"),
