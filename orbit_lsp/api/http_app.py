@@ -59,7 +59,7 @@ def app(
     _observing(made, queue)
     _evaluating(made, queue)
     trace_routes.routes(made, queue)
-    page_routes.reading(made, queue)
+    page_routes.reading(made, queue, [problem.name for problem in problems])
     page_routes.submitting(made, queue)
     page_routes.signing_in(made, limits)
     if problems:

@@ -7,6 +7,7 @@ import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from html import escape
+from urllib.parse import quote
 
 from orbit_lsp.queue.job_queue import Followed
 from orbit_lsp.queue.job_store import Job
@@ -65,6 +66,7 @@ def overview(
     jobs: Sequence[Followed],
     form: Mapping[str, str],
     refusal: str = "",
+    leaderboards: Sequence[str] = (),
 ) -> str:
     rows = [
         (
@@ -81,7 +83,11 @@ def overview(
         if refusal
         else ""
     )
+    boards = " · ".join(
+        f'<a href="/page/leaderboards/{quote(name, safe="")}">{_text(name)}</a>' for name in leaderboards
+    )
     body = (
+        f"{f'<nav>Leaderboards: {boards}</nav>' if boards else ''}"
         f'<div id="live"><h2>GPUs</h2>{_table(("place", "GPU", "job"), rows)}'
         f"<h2>Jobs</h2><p>{_counted(waiting)}</p>"
         f"{_table(('job', 'state', 'what', 'place', 'submitted (UTC)', 'result'), [_row(each) for each in jobs])}</div>"
@@ -108,6 +114,24 @@ def job(followed: Followed, lines: Sequence[str], *, report: bool) -> str:
         f'<p>{" · ".join(links)}</p><pre tabindex="0"><code>{escape(chr(10).join(map(visible, lines)))}</code></pre></div>'
     )
     return _document(f"Job {known.id}", _what(known), body, live=not known.over)
+
+
+def ranking(name: str, lists: Mapping[str, Sequence[Mapping[str, object]]]) -> str:
+    """The submissions to a leaderboard by place, the fastest first, as `popcorn.ranking` has them."""
+    header = ("rank", "seconds", "job", "GPU", "grade", "runs", "submitted (UTC)")
+    parts = ['<nav><a href="/">All jobs</a></nav><div id="live">']
+    for place, entries in lists.items():
+        rows = [
+            (
+                _text(entry["rank"]), _text(f"{entry['submission_score']:.4g}"), _link(str(entry["job"])), _text(entry["gpu"]),
+                _text(entry["grade"]), _text(entry["runs"]), _text(entry["submission_time"]),
+            )
+            for entry in entries
+        ]  # fmt: skip
+        own = _table(header, rows) if rows else "<p>No submission has a time yet.</p>"
+        parts.append(f"<h2>{_text(place)}</h2>{own}")
+    lead = "A text that ran several times counts once, with its median. Grade author: code that sets out to deceive could."
+    return _document(f"Leaderboard {name}", lead, "".join(parts) + "</div>", live=True)
 
 
 def sign_in(wrong: bool = False) -> str:

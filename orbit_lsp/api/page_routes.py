@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -27,12 +27,12 @@ _PAUSE_S = 0.5
 _FIELDS = ("text", "name", "kernel", "action", "gpu", "grade")
 
 
-def reading(made: FastAPI, queue: JobQueue) -> None:
+def reading(made: FastAPI, queue: JobQueue, leaderboards: Sequence[str]) -> None:
     @made.get("/", include_in_schema=False)
     async def root(request: HttpRequest) -> Response:
         if "text/html" not in request.headers.get("accept", ""):
             return JSONResponse({"name": "orbit-lsp", "version": __version__, "routes": "/openapi.json"})
-        return await overview(queue, {})
+        return await overview(queue, {}, leaderboards=leaderboards)
 
     @made.get("/page/jobs/{job}", include_in_schema=False)
     async def job(job: str) -> Response:
@@ -94,10 +94,12 @@ def signing_in(made: FastAPI, limits: Limits) -> None:
         return answer
 
 
-async def overview(queue: JobQueue, form: dict[str, str], refusal: str = "") -> Response:
+async def overview(
+    queue: JobQueue, form: dict[str, str], refusal: str = "", leaderboards: Sequence[str] = ()
+) -> Response:
     known = await asyncio.to_thread(lambda: queue.store.jobs(door=queue.door, most=_JOBS))
     jobs = [Followed(job, queue.position(job.id)) for job in known]
-    text = page.overview(queue.places(), queue.waiting(), jobs, form, refusal)
+    text = page.overview(queue.places(), queue.waiting(), jobs, form, refusal, leaderboards)
     return HTMLResponse(text, 400 if refusal else 200, page.HEADERS)
 
 

@@ -5,8 +5,10 @@ A problem is a folder with a task.yml below the folder of `--problems`; its name
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import statistics
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +28,9 @@ _DIGITS = 13
 """Of a job's id, which is longer than the integers of these clients."""
 _EXITS = {"ok": 0, "wrong answer": 112, "timed out": 114}
 _MOST = 1_000
+ENTRY = "custom_kernel"
+RANKED = 2_000
+"""Submissions that a ranking reads at most, the newest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,7 @@ def request(problem: Problem, mode: str, gpu: str, text: str) -> Request:
         name="submission.py",
         text=text,
         files={**files, harness_files.TASK: _written(task, timed=mode != "test"), ABOUT: json.dumps(about)},
-        kernel="custom_kernel",
+        kernel=ENTRY,
         gpu=gpu,
         timeout_s=180.0,
     )
@@ -182,11 +187,7 @@ def _results(finished: c.Finished) -> dict[str, str]:
 
 def _timed(finished: c.Finished) -> list[tuple[c.Point, c.Timing]]:
     """The benchmarks of the submission, not of the reference."""
-    mine = [
-        point
-        for point in finished.points
-        if point.values.get("version") == "custom_kernel" and point.launches
-    ]
+    mine = [point for point in finished.points if point.values.get("version") == ENTRY and point.launches]
     return [(point, point.launches[0].timing) for point in mine]
 
 
@@ -210,6 +211,61 @@ def _arguments(point: c.Point) -> str:
 
 def _when(seconds: float | None) -> str | None:
     return time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(seconds)) if seconds else None
+
+
+# -- ranking ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Of a submission that counts. `text` is a hash: a text that is submitted twice is ranked once. `gpu` is NVML's name."""
+
+    job: Job
+    leaderboard: str
+    text: str
+    gpu: str
+    seconds: float
+    grade: str
+
+
+def score(job: Job, request: Request, result: Result | None) -> Score | None:
+    """None where it does not count: of another mode or kind, or without a time."""
+    if result is None or ABOUT not in request.files:
+        return None
+    known, finished = about(request), result.finished
+    seconds = _score(finished, known)
+    if seconds is None:
+        return None
+    text = hashlib.sha256(request.text.encode("utf-8", "replace")).hexdigest()
+    grade = result_text.graded(finished.judged)["grade"]
+    gpu = finished.device.name if finished.device else ""
+    return Score(job, known["leaderboard"], text, gpu, seconds, str(grade))
+
+
+def place_of(slot: str) -> str:
+    """The name under which clients ask for a place: `local:0`, `H100`."""
+    return slot.removeprefix("modal:").partition("#")[0]
+
+
+def ranking(scores: Sequence[Score], gpu: str) -> list[dict[str, Any]]:
+    """The texts of one leaderboard on one place, the fastest first. The score of a text that ran several times is its median: its
+    best would reward those who try again. Without users in this server, the user is null.
+    """
+    runs: dict[str, list[Score]] = {}
+    for known in scores:
+        if place_of(known.job.slot) == gpu:
+            runs.setdefault(known.text, []).append(known)
+    every = [(statistics.median(run.seconds for run in own), own) for own in runs.values()]
+    ranked = sorted(every, key=lambda text: (text[0], text[1][-1].job.submitted))
+    return [
+        {
+            "rank": 1 + sum(other < seconds for other, _ in ranked), "submission_id": number(own[-1].job.id),
+            "submission_name": own[-1].job.file, "submission_time": _when(own[-1].job.submitted), "submission_score": seconds,
+            "leaderboard_name": own[-1].leaderboard, "user_id": None, "user_name": None, "gpu_type": gpu, "gpu": own[-1].gpu,
+            "runs": len(own), "job": own[-1].job.id, "grade": own[-1].grade,
+        }
+        for seconds, own in ranked
+    ]  # fmt: skip
 
 
 def leaderboard(problem: Problem, gpus: Sequence[str]) -> dict[str, Any]:

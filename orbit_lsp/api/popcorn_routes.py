@@ -1,18 +1,18 @@
-"""popcorn's HTTP routes: leaderboards, submissions, and what became of them, as popcorn-cli asks for them"""
+"""popcorn's HTTP routes: leaderboards, submissions, what became of them and their ranking, as popcorn-cli asks for them"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import FastAPI
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi import FastAPI, Query
+from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.datastructures import UploadFile
 from starlette.requests import Request as HttpRequest
 
-from orbit_lsp.api import popcorn
+from orbit_lsp.api import page, popcorn
 from orbit_lsp.api.popcorn import Problem
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_queue import Followed, JobQueue
@@ -26,14 +26,26 @@ class _Routes:
     def __init__(self, queue: JobQueue, problems: Sequence[Problem]) -> None:
         self.queue = queue
         self.problems = {problem.name: problem for problem in problems}
+        self._scores: dict[str, popcorn.Score | None] = {}
+        """Job -> its score: what has ended changes no more."""
 
     def gpus(self) -> list[str]:
         """By the names that a submission may ask for: of a place of this machine, or of a kind of GPU that is rented."""
-        return list(
-            dict.fromkeys(
-                str(place["name"]).removeprefix("modal:").partition("#")[0] for place in self.queue.places()
-            )
-        )
+        return list(dict.fromkeys(popcorn.place_of(str(place["name"])) for place in self.queue.places()))
+
+    def scores(self, leaderboard: str) -> list[popcorn.Score]:
+        """The newest last. Blocks."""
+        store = self.queue.store
+        jobs = store.jobs(door=self.queue.door, most=popcorn.RANKED, ended_well=popcorn.ENTRY)
+        known = self._scores
+        self._scores = {
+            job.id: known[job.id]
+            if job.id in known
+            else popcorn.score(job, store.request(job.id), result_text.result_of(store, job))
+            for job in reversed(jobs)
+        }
+        every = self._scores.values()
+        return [score for score in every if score and score.leaderboard == leaderboard]
 
     def waiting(self, gpu: str) -> dict[str, Any]:
         return {
@@ -71,6 +83,7 @@ class _Routes:
 def routes(made: FastAPI, queue: JobQueue, problems: Sequence[Problem]) -> None:
     known = _Routes(queue, problems)
     _listing(made, known)
+    _ranking(made, known)
     _submitting(made, known)
     _following(made, known)
 
@@ -90,6 +103,34 @@ def _listing(made: FastAPI, known: _Routes) -> None:
     @made.get("/runner_queue/{gpu}", include_in_schema=False)
     async def runner_queue(gpu: str) -> JSONResponse:
         return JSONResponse(known.waiting(gpu))
+
+
+def _ranking(made: FastAPI, known: _Routes) -> None:
+    @made.get("/submissions/{leaderboard}/{gpu}", include_in_schema=False)
+    async def ranked(
+        leaderboard: str,
+        gpu: str,
+        limit: Annotated[int, Query(ge=1)] = popcorn.RANKED,
+        offset: Annotated[int, Query(ge=0)] = 0,
+    ) -> JSONResponse:
+        if (problem := known.problems.get(leaderboard.lower())) is None:
+            return _refusal(404, f"there is no leaderboard {leaderboard!r:.60}")
+        scores = await asyncio.to_thread(known.scores, problem.name)
+        return JSONResponse(popcorn.ranking(scores, gpu)[offset : offset + limit])
+
+    @made.get("/submission_count/{leaderboard}/{gpu}", include_in_schema=False)
+    async def counted(leaderboard: str, gpu: str) -> JSONResponse:
+        scores = await asyncio.to_thread(known.scores, leaderboard.lower())
+        return JSONResponse({"count": len(popcorn.ranking(scores, gpu))})
+
+    @made.get("/page/leaderboards/{leaderboard}", include_in_schema=False)
+    async def shown(leaderboard: str) -> HTMLResponse:
+        if (problem := known.problems.get(leaderboard.lower())) is None:
+            text = page.missing(f"There is no leaderboard {leaderboard:.60}.")
+            return HTMLResponse(text, 404, page.HEADERS)
+        scores = await asyncio.to_thread(known.scores, problem.name)
+        lists = {gpu: popcorn.ranking(scores, gpu) for gpu in known.gpus()}
+        return HTMLResponse(page.ranking(problem.name, lists), headers=page.HEADERS)
 
 
 def _submitting(made: FastAPI, known: _Routes) -> None:

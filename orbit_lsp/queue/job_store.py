@@ -257,14 +257,22 @@ class JobStore:
             rows = self._rows(file, "where id = ? or id like ? || '%' limit 2", (job, job))
         return rows[0] if len(rows) == 1 else None
 
-    def jobs(self, *, door: str | None = None, most: int = 100, under_way: bool = False) -> list[Job]:
-        """The newest first."""
+    def jobs(
+        self,
+        *,
+        door: str | None = None,
+        most: int = 100,
+        under_way: bool = False,
+        ended_well: str | None = None,
+    ) -> list[Job]:
+        """The newest first. `ended_well` names a kernel: its jobs that ended so."""
         self.sweep()
         with self._reading() as file:
             return self._rows(
                 file,
-                "where door = coalesce(?, door) and (outcome is null or not ?) order by number desc limit ?",
-                (door, under_way, most),
+                "where door = coalesce(?, door) and (outcome is null or not ?) and (? is null or kernel = ? and outcome = 'ok') "
+                "order by number desc limit ?",
+                (door, under_way, ended_well, ended_well, most),
             )
 
     def cancelling(self, owner: str) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -86,6 +87,50 @@ async def test_a_submission_that_is_polled_and_cancelled(tmp_path: Path, recorde
             await client.post("/v1/jobs", json={"name": "k.cu", "text": "__global__ void k() {}"})
         ).json()["id"]
         assert (await client.get(f"/user/submissions/{popcorn.number(plain)}")).status_code == 400
+
+
+async def test_the_ranking_of_a_leaderboard(tmp_path: Path, recorded_python: str) -> None:
+    async with server(tmp_path, recorded_python, PROBLEMS) as (client, queue):
+        for mode, text in [
+            ("leaderboard", SUBMISSION),
+            ("leaderboard", SUBMISSION),
+            ("leaderboard", SUBMISSION + "# 2\n"),
+            ("test", SUBMISSION + "# 3\n"),
+            ("leaderboard", SUBMISSION + "# BUG\n"),
+        ]:
+            answer = await client.post(f"/submission/popcorn_rms_norm/local:0/{mode}", files=upload(text))
+            last = popcorn.job_of(answer.json()["details"]["id"])
+        await queue.wait(last, LIMIT_S)
+        ranked = (await client.get("/submissions/popcorn_rms_norm/local:0")).json()
+        assert [(entry["rank"], entry["runs"], entry["grade"]) for entry in ranked] == [
+            (1, 2, "author"),
+            (1, 1, "author"),
+        ]
+        assert ranked[0]["submission_score"] > 0
+        assert ranked[0]["gpu"] == "NVIDIA H100 80GB HBM3"
+        assert (await client.get("/submissions/popcorn_rms_norm/local:0?limit=1&offset=1")).json() == ranked[
+            1:
+        ]
+        assert (await client.get("/submission_count/popcorn_rms_norm/local:0")).json() == {"count": 2}
+        assert (await client.get("/submissions/popcorn_rms_norm/B200")).json() == []
+        assert (await client.get("/submissions/other/local:0")).status_code == 404
+        html = {"Accept": "text/html"}
+        shown = (await client.get("/page/leaderboards/popcorn_rms_norm", headers=html)).text
+        assert ranked[0]["job"] in shown
+        assert '<a href="/page/leaderboards/popcorn_rms_norm">' in (await client.get("/", headers=html)).text
+        assert (await client.get("/page/leaderboards/other")).status_code == 404
+
+
+def test_a_text_is_ranked_by_the_median_of_its_runs() -> None:
+    def score(text: str, seconds: float, slot: str = "modal:H100#2") -> popcorn.Score:
+        job: Any = SimpleNamespace(id="a" * 16, slot=slot, file="submission.py", submitted=1.0)
+        return popcorn.Score(job, "b", text, "NVIDIA H100", seconds, "author")
+
+    lucky = [score("x", 3.0), score("x", 1.0), score("x", 4.0)]
+    every = [*lucky, score("y", 2.0), score("z", 0.5, "modal:L4#1")]
+    assert [
+        (entry["rank"], entry["submission_score"], entry["runs"]) for entry in popcorn.ranking(every, "H100")
+    ] == [(1, 2.0, 1), (2, 3.0, 3)]
 
 
 @pytest.mark.parametrize(
