@@ -166,6 +166,29 @@ def test_a_python_signature_ends_at_its_colon() -> None:
     assert place.line(bench.session.files[bench.uri].document, kernel, has_lens=True) == 3
 
 
+SCRIPT = """\
+import cupy
+k = cupy.RawKernel(r'''
+extern "C" __global__ void k(
+    float* x) {
+}''', 'k')
+"""
+
+
+def test_a_kernel_in_a_string_of_a_script_is_run_and_its_signature_ends_at_its_brace() -> None:
+    bench = Bench(SCRIPT + "k((1,), (32,), (x,))\n", "file:///src/k.py")
+    bench.session.setup.machine = LOCAL
+    assert row(bench) == "▶ Run on H100 80GB HBM3 | Profile"
+    bench.ran(replace(LAUNCHES, name="k", place=c.Place("/src/k.py", 3)), target="k")
+    ((_, kernel, _),) = bench.session.kernels(bench.uri)
+    assert place.line(bench.session.files[bench.uri].document, kernel, has_lens=True) == 3
+    assert "µs" in row(bench)
+    assert [action.title for action in lenses.actions(bench.session, bench.uri, 3, 3)] == [
+        "▶ Run on H100 80GB HBM3 (k)", "Profile (k)",
+    ]  # fmt: skip
+    assert row(Bench(SCRIPT, "file:///src/k.py")) == ""
+
+
 @pytest.mark.parametrize(
     ("columns", "expected"),
     [(80, "first, long · second, long · filler"), (30, "first, long · second, long"), (20, "first, long · second"), (15, "first · second"), (8, "first"), (4, "fir…")],

@@ -21,7 +21,7 @@ from orbit_lsp.state.session import uri_of
 from orbit_remote.common import messages as c
 from tests.gpu.test_run_gpu import Bench
 
-pytestmark = [pytest.mark.gpu, pytest.mark.slow]
+pytestmark = pytest.mark.gpu
 PROGRAMS = Path(__file__).parent / "programs" / "languages"
 FIRST = ("_saxpy", "_add", "_raw")
 PACKAGES = {

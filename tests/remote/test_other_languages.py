@@ -25,7 +25,7 @@ _NUMBA = "B92cw51cXTLSUwv1sDUaKthqaNgoKmjgOR3W3CwAkMXLaJtQYkOIgxJU0gCqOkEJoHkbtt
         ("warp", "saxpy", "saxpy_4a1f9f21_cuda_kernel_backward"),
         ("warp", "maker.fill", "maker__locals__fill_02d93c2e_cuda_kernel_forward"),
         ("cute", "saxpy", "kernel_cutlass_saxpy_tensorptrf32gmemo1281__0"),
-        ("cutile", "saxpy", "saxpy_K1_A1i32_A1i32_I32"),
+        ("cutile", "saxpy", "saxpy_Kt1_A1f32_1t1_A1f32_1t1_I1024"),
         ("helion", "add", "_helion_add"),
         ("tilelang", "adder.main", "main_kernel"),
         ("tilelang", "adder.main", "main_kernel_1"),
@@ -51,6 +51,16 @@ def test_of_two_names_that_fit_the_longer_one_counts() -> None:
     short, long = OtherKernel("cute", "k", "k", 1), OtherKernel("cute", "k_tail", "k_tail", 2)
     assert kernel_symbols.find("kernel_cutlass_k_tail_f32_0", [short, long]) == long
     assert kernel_symbols.find("kernel_cutlass_k_f32_0", [short, long]) == short
+
+
+def test_of_kernels_with_one_name_the_name_around_decides_or_nothing() -> None:
+    inner, outer = OtherKernel("numba", "fill", "make.fill", 1), OtherKernel("numba", "fill", "fill", 2)
+    assert kernel_symbols.find(f"_ZN1k4make12_3clocals_3e4fillB2v2{_NUMBA}", [inner, outer]) == inner
+    assert kernel_symbols.find(f"_ZN1k4fillB2v2{_NUMBA}", [inner, outer]) == outer
+    first, second = (OtherKernel("cute", "kernel", f"{name}.kernel", 1) for name in ("Gemm", "Sum"))
+    assert kernel_symbols.find("kernel_cutlass_kernel_k_pySum_object_at__tensor_0", [first, second]) == second
+    same = [OtherKernel("tilelang", "main", f"{name}.main", 1) for name in ("doubled", "copied")]
+    assert kernel_symbols.find("main_kernel", same) is None
 
 
 def test_kernels_of_libraries_belong_to_nobody() -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -108,6 +109,23 @@ def test_launches_made_while_a_configuration_is_tried_are_autotunings(fails):
     [kept], dropped = tuning.without(series([launch(500), launch(1500), launch(2500), launch(3500)]))
     assert (list(kept.starts), dropped) == ([1500, 3500], 2)
     assert autotuner.Autotuner._bench is original
+
+
+def test_what_another_language_launches_while_it_tunes_is_autotunings(monkeypatch):
+    class BoundKernel:
+        def autotune(self):
+            return "the best"
+
+    module = types.ModuleType("helion.runtime.kernel")
+    module.BoundKernel = BoundKernel
+    for name in ("helion", "helion.runtime", "helion.runtime.kernel"):
+        monkeypatch.setitem(sys.modules, name, module)
+    with python_job.autotuning(Clock(), languages=("helion",)) as tuning:
+        assert BoundKernel().autotune() == "the best"
+    assert tuning.spans == [(0, 1000)]
+    with python_job.autotuning(Clock()) as tuning:
+        BoundKernel().autotune()
+    assert not tuning.spans
 
 
 YIELDS = """

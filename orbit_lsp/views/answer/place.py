@@ -15,6 +15,7 @@ _LONGEST = 200
 """Lines of a signature; a longer one is not read to its end."""
 _BODY = 3
 """Lines of the body that may carry the answer where an editor draws no lens."""
+_CPP = ("cuda", "embedded")
 _COMMENT = (re.compile(r"\s*(#|$)"), re.compile(r"\s*(//|/\*|$)"))
 """An empty line or one that begins a comment, in Python and in CUDA."""
 _TOKEN = re.compile(r"""//|\#|/\*|\*/|"[^"\\]*+(?:\\.[^"\\]*+)*"?|'(?:\\.|[^'\\])'|[()\[\]{}:]""")
@@ -28,7 +29,7 @@ def line(document: Document, kernel: Kernel, *, has_lens: bool) -> int:
     best = _shortest(document, range(kernel.line, end + 1))
     above = [*range(kernel.line - 1, kernel.whole.line - 1, -1)]
     over = kernel.whole.line - 1
-    if over >= 0 and re.match(_COMMENT[kernel.language == "cuda"], positions.shown(document, over)):
+    if over >= 0 and re.match(_COMMENT[kernel.dsl in _CPP], positions.shown(document, over)):
         above.append(over)  # the line over the kernel, where it is empty or a comment
     below = range(end + 1, min(end + _BODY, kernel.whole.end_line - 1) + 1)
     around = (
@@ -49,7 +50,7 @@ def width(document: Document, number: int) -> int:
 
 def signature_end(document: Document, kernel: Kernel) -> int:
     """The line of the `{`, or in Python of the `:`, that ends the signature; the kernel's own line where there is none."""
-    first, cuda = kernel.name_span.line, kernel.language == "cuda"
+    first, cuda = kernel.name_span.line, kernel.dsl in _CPP
     depth, comment = 0, False
     for number in range(first, min(first + _LONGEST, kernel.whole.end_line + 1)):
         text = positions.shown(document, number)

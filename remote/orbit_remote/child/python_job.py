@@ -118,7 +118,7 @@ def _run(job: Job, file: UserFile, recorder: Recorder) -> Finished:
     began = time.perf_counter()
     profiled = job.action == "profile"
     with (
-        autotuning(recorder, profiled) as tuning,
+        autotuning(recorder, profiled, {kernel.language for kernel in job.other_kernels}) as tuning,
         profile_range.profiled() if profiled else contextlib.nullcontext(),
     ):
         exit_code, explained, certain = _execute(file, job.device, script=job.through == "exec")
@@ -136,6 +136,8 @@ def _run(job: Job, file: UserFile, recorder: Recorder) -> Finished:
     of_libraries: tuple[Launches, ...] = ()
     if _lists_every_kernel(job):
         of_libraries = _of_any_kernel(kept, {resources.symbol for resources in known})
+    elif unclear := _unclear(kept, job):
+        remarks.append(unclear)
     elif matched.not_triton:
         whose = "neither Triton's nor this file's" if job.other_kernels else "not Triton's"
         remarks.append(f"{launches_text(matched.not_triton)} of kernels that are {whose} are not listed")
@@ -180,6 +182,19 @@ def _other_kernels(
         kernel = None if symbol in of_triton else kernel_symbols.find(symbol, job.other_kernels)
         if kernel:
             yield Resources(symbol, kernel.qualified, "", place=Place(job.path, kernel.line))
+
+
+def _unclear(series: Sequence[LaunchSeries], job: Job) -> str:
+    """A remark on launches that are of one of several kernels with the same name."""
+    for launches in series:
+        fitting = kernel_symbols.candidates(launches.launch.symbol, job.other_kernels)
+        if len(fitting) > 1:
+            lines = " and ".join(str(kernel.line) for kernel in fitting)
+            return (
+                f"the kernels in lines {lines} have one name, {fitting[0].name}: which of them was launched is not known. "
+                "Give them names of their own"
+            )
+    return ""
 
 
 def _lists_every_kernel(job: Job) -> bool:
@@ -357,33 +372,50 @@ class Tuning:
         return [launches for launches in kept if launches.count], dropped
 
 
-@contextlib.contextmanager
-def autotuning(recorder: Recorder, profiled: bool = False) -> Generator[Tuning]:
-    """Note when autotuning benchmarks: its hundreds of launches are not the program's, and not profiled."""
-    tuning = Tuning()
-    with contextlib.ExitStack() as undo:
-        with contextlib.suppress(ImportError, AttributeError):
-            tuner: Any = importlib.import_module("triton.runtime.autotuner").Autotuner
-            original = tuner._bench  # noqa: SLF001
+_TUNERS = (
+    ("triton", "triton.runtime.autotuner", "Autotuner", "_bench"),
+    ("helion", "helion.runtime.kernel", "BoundKernel", "autotune"),
+    ("tilelang", "tilelang.autotuner.tuner", "AutoTuner", "run"),
+)
+"""What benchmarks configurations of each language: module, class, method."""
 
-            def bench(self: Any, *args: Any, **kwargs: Any) -> Any:
-                # launches made before must not run inside the span, nor these after it
+
+@contextlib.contextmanager
+def autotuning(
+    recorder: Recorder, profiled: bool = False, languages: Container[str] = ()
+) -> Generator[Tuning]:
+    """Note when autotuning benchmarks: its hundreds of launches are not the program's, and not profiled. `languages` are those
+    of the file's other kernels.
+    """
+    tuning = Tuning()
+
+    def noted(original: Callable[..., Any]) -> Callable[..., Any]:
+        def bench(*args: Any, **kwargs: Any) -> Any:
+            # launches made before must not run inside the span, nor these after it
+            with contextlib.suppress(Exception):
+                synchronise()
+            begin = recorder.timestamp()
+            if profiled:
+                profile_range.stop()
+            try:
+                return original(*args, **kwargs)
+            finally:
                 with contextlib.suppress(Exception):
                     synchronise()
-                begin = recorder.timestamp()
                 if profiled:
-                    profile_range.stop()
-                try:
-                    return original(self, *args, **kwargs)
-                finally:
-                    with contextlib.suppress(Exception):
-                        synchronise()
-                    if profiled:
-                        profile_range.start()
-                    tuning.spans.append((begin, recorder.timestamp()))
+                    profile_range.start()
+                tuning.spans.append((begin, recorder.timestamp()))
 
-            tuner._bench = bench  # noqa: SLF001
-            undo.callback(setattr, tuner, "_bench", original)
+        return bench
+
+    with contextlib.ExitStack() as undo:
+        for language, module, kind, method in _TUNERS:
+            if language == "triton" or language in languages:
+                with contextlib.suppress(ImportError, AttributeError):
+                    tuner: Any = getattr(importlib.import_module(module), kind)
+                    original = getattr(tuner, method)
+                    setattr(tuner, method, noted(original))
+                    undo.callback(setattr, tuner, method, original)
         yield tuning
 
 
