@@ -297,6 +297,18 @@ def test_a_crash_keeps_the_launches_of_the_files_kernels(status, outcome, messag
     assert (launches.name, launches.count, launches.place) == ("add", 2, c.Place("/k.py", 6))
 
 
+def test_a_crash_keeps_the_launches_of_kernels_of_other_languages_and_is_put_at_them():
+    symbol = "scale_02d93c2e_cuda_kernel_forward"
+    kernels = (c.OtherKernel("warp", "scale", "scale", 7),)
+    request = c.Job("1", "run", "triton", "/k.py", "import warp", other_kernels=kernels)
+    error = CudaError(5, "driver", "cuCtxSynchronize", 700, "CUDA_ERROR_ILLEGAL_ADDRESS", symbol, 9)
+    finished = python_job.crashed(request, -6, Recorded((*series([launched(symbol, 100)]),), errors=(error,)))
+    [launches] = finished.launches
+    assert (launches.name, launches.symbol, launches.place) == ("scale", symbol, c.Place("/k.py", 7))
+    assert finished.failure is not None
+    assert finished.failure.place == c.Place("/k.py", 7)
+
+
 def test_a_script_s_launches_are_of_any_kernel():
     request = c.Job("1", "run", "triton", "/k.py", ADD, through="exec")
     records = [

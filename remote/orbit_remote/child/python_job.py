@@ -149,9 +149,8 @@ def _run(job: Job, file: UserFile, recorder: Recorder) -> Finished:
     if explained is None and not certain and not known:
         explained = no_entry(file)
     if explained is not None:
-        explained = python_errors.at_kernel(
-            explained, {resources.symbol: resources.place for resources in known if resources.place}
-        )
+        places = {resources.symbol: resources.place for resources in known if resources.place}
+        explained = _at_kernel(explained, places, job)
     return _finished(
         job,
         explained,
@@ -182,6 +181,14 @@ def _other_kernels(
         kernel = None if symbol in of_triton else kernel_symbols.find(symbol, job.other_kernels)
         if kernel:
             yield Resources(symbol, kernel.qualified, "", place=Place(job.path, kernel.line))
+
+
+def _at_kernel(explained: Explained, places: dict[str, Place], job: Job) -> Explained:
+    """A failure that names a kernel, at the kernel; one of another language may have no record of its launch."""
+    symbol = explained.failure.symbol or ""
+    if kernel := kernel_symbols.find(symbol, job.other_kernels):
+        places = {symbol: Place(job.path, kernel.line)} | places
+    return python_errors.at_kernel(explained, places)
 
 
 def _unclear(series: Sequence[LaunchSeries], job: Job) -> str:
@@ -222,7 +229,7 @@ def crashed(job: Job, status: int, recorded: Recorded) -> Finished:
     elif status != 0:
         explained = Explained(Failure("runtime error", run_outcome.how_it_ended(status, "the program")), ())
     if explained is not None:
-        explained = python_errors.at_kernel(explained, places)
+        explained = _at_kernel(explained, places, job)
     remarks = [*recorded.remarks, *measure.remarks(kept)]
     if kept:
         remarks.append("the process ended before it reported its kernels' constants")
