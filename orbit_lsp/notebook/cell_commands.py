@@ -57,7 +57,9 @@ class CellCommands:
         """A cell that is interrupted cancels this."""
         answer = await self._answered(request)
         if text := answer.get("text"):
-            answer["html"] = f"<pre>{html.escape(text)}</pre>"
+            # JupyterLab would wrap a table's lines
+            style = "white-space: pre; overflow-x: auto"
+            answer["html"] = f'<pre style="{style}">{html.escape(text)}</pre>'
         return answer
 
     async def _answered(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -179,7 +181,7 @@ def _row(launches: c.Launches, finished: c.Finished) -> tuple[str, ...]:
         f"{units.timing(launches.timing)} ({launches.timing.label})",
         labels.configuration(launches),
         f"≤{units.occupancy(held.fraction)}" if held else units.UNAVAILABLE,
-        "none: %%orbit run",
+        "none",
     )
 
 
