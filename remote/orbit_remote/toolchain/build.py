@@ -270,9 +270,7 @@ class _Build:
                 f"{self.compiler.path} ended with status 0 and wrote no {self.output.name}",
                 "remove a flag that keeps nvcc from compiling, as --dryrun, or reinstall the CUDA toolkit",
             )
-        used = ptxas.resources(
-            output, modules, lambda p, n: context.named(replace(p, file=context.file(p.file)), n)
-        )
+        used = ptxas.resources(output, modules, lambda p, n: context.named(context.place(p.file, p.line), n))
         complete = failure is None or failure.category == "compile error"
         built = Built(self.job.run, problems, used, files, complete=complete)
         if failure:

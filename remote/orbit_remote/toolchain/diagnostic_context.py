@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 
@@ -16,6 +16,10 @@ from orbit_remote.toolchain.ptx import Ptx
 _TEMPORARY = re.compile(r"[\w.+-]\.(?:cudafe1|cpp\d|compute_\w+)\.\w+")
 """How the name of a file of the compiler's own ends. A pattern of the whole name takes cubic time."""
 _RUN = re.compile(r"\S+")
+_LINE_DIRECTIVE = re.compile(
+    r"^[ \t]*#[ \t]*(?:line\b[ \t]*|(?=\d))(?:(?P<line>\d{1,9})(?:[ \t]+\"(?P<file>[^\"\n]*)\")?)?",
+    re.MULTILINE,
+)
 
 
 @dataclass(slots=True)
@@ -36,6 +40,7 @@ class Context:
     folders: Mapping[str, str] = field(default_factory=dict[str, str])
     ptx: tuple[Ptx, ...] = ()
     _sources: dict[str, carets.Source | None] = field(default_factory=dict[str, "carets.Source | None"])
+    _renumbered: list[tuple[int, str, int]] | None = None
 
     def file(self, name: str) -> str:
         """The path to show for a name in the output."""
@@ -51,6 +56,43 @@ class Context:
         if self.scratch and path.startswith(self.scratch + os.sep):
             return self.main
         return self.aliases.get(path, path)
+
+    def place(self, name: str, line: int, echo: str = "") -> Place | None:
+        """Where a line that the compiler names really stands; None where nobody knows. `#line` in the main file renames
+        its lines: to those of a file that exists, or else to some of its own. `echo` chooses among several.
+        """
+        file = self.file(name)
+        parts = self._parts()
+        if len(parts) == 1 or (file != self.main and self.text(file) is not None):
+            return Place(file, line)
+        beyond = [first - 1 for first, _, _ in parts[1:]] + [1 << 30]
+        lines = [
+            at
+            for (first, named, number), end in zip(parts, beyond, strict=True)
+            if number and self.file(named) == file and first <= (at := first + line - number) < end
+        ]
+        if len(lines) > 1 and (source := self.text(self.main)):
+            words = [token.text for token in carets.tokenise(echo)]
+            alike = [
+                _alike(words, [token.text for token in carets.tokenise(source.line(at))]) for at in lines
+            ]
+            lines = [at for at, share in zip(lines, alike, strict=True) if share and share == max(alike)]
+        if len(lines) == 1:
+            return Place(self.main, lines[0])
+        return None if lines or file == self.main else Place(file, line)
+
+    def _parts(self) -> list[tuple[int, str, int]]:
+        """The parts of the main file between its `#line`: first line, and the file and number that it has there. Number 0
+        is not known.
+        """
+        if self._renumbered is None:
+            self._renumbered = [(1, self.main, 1)]
+            text = self.source(self.main) or ""
+            for match in _LINE_DIRECTIVE.finditer(text) if "#" in text else ():
+                after = text.count("\n", 0, match.start()) + 2
+                file = match["file"] or self._renumbered[-1][1]
+                self._renumbered.append((after, file, int(match["line"] or 0)))
+        return self._renumbered
 
     def words(self, text: str) -> str:
         """`text` with the names of staged and intermediate files replaced by the one the author knows."""
@@ -76,3 +118,10 @@ class Context:
             return place
         span = text.named(place.line, name)
         return Place(place.file, span.line, span.column, span.end_column) if span else place
+
+
+def _alike(words: Sequence[str], text: Sequence[str]) -> float:
+    """The share of tokens that two lines have in common, in order."""
+    from difflib import SequenceMatcher  # few files have `#line`
+
+    return SequenceMatcher(None, words, text, autojunk=False).ratio()

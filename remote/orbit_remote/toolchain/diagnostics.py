@@ -144,9 +144,10 @@ class _Reader:
     # -- the CUDA front end, and MSVC, whose form is the same ---------------------------------------
 
     def _edg(self, match: re.Match[str]) -> None:
-        file, line = self.context.file(match["file"]), int(match["line"])
         extra, echo, caret, after = self._body()
-        place = self._place(file, line, echo, caret)
+        line_only = self.context.place(match["file"], int(match["line"]), echo)
+        place = self._place(line_only, echo, caret)
+        file = place.file if place else self.context.main
         if caret is None:  # errors found after parsing have none
             for name in _NAMED.findall(match["message"]):
                 place = self.context.named(place, name) or place
@@ -196,12 +197,12 @@ class _Reader:
         words = [text.strip() for text in body[: caret - 1]]
         return words, body[caret - 1], body[caret].index("^"), [text.strip() for text in body[caret + 1 :]]
 
-    def _place(self, file: str, line: int, echo: str, caret: int | None) -> Place:
-        source = self.context.text(file)
-        if source is None or caret is None:
-            return Place(file, line)
-        span = source.locate(line, echo, caret)
-        return Place(file, span.line, span.column, span.end_column) if span else Place(file, line)
+    def _place(self, at: Place | None, echo: str, caret: int | None) -> Place | None:
+        source = self.context.text(at.file) if at else None
+        if at is None or source is None or caret is None:
+            return at
+        span = source.locate(at.line, echo, caret)
+        return Place(at.file, span.line, span.column, span.end_column) if span else at
 
     def _steps(self, lines: Iterable[str], file: str) -> list[Note]:
         """`detected during: instantiation of … at line N [of file]`, innermost first."""
@@ -212,7 +213,7 @@ class _Reader:
                 continue
             if step := _STEP.match(words):
                 named = step["quoted"] or step["file"]
-                place = Place(self.context.file(named) if named else file, int(step["line"]))
+                place = self.context.place(named or file, int(step["line"]))
                 if function := _INSTANCE.search(step["message"]):
                     place = self.context.named(place, function[1]) or place
                 steps.append(Note(f"detected during {step['message']}", place))
@@ -225,7 +226,7 @@ class _Reader:
         notes: list[Note] = []
         for match in _DECLARED.finditer(message):
             named = match["quoted"] or match["file"]
-            place = Place(self.context.file(named) if named else file, int(match["line"]))
+            place = self.context.place(named or file, int(match["line"]))
             names = _NAMED.findall(message[: match.start()])
             notes.append(Note("declared here", self.context.named(place, names[-1]) if names else place))
         return notes
@@ -251,7 +252,7 @@ class _Reader:
         self._add(match["kind"], match["message"], "host compiler", None)
 
     def _included(self, match: re.Match[str]) -> None:
-        place = Place(self.context.file(match["file"]), int(match["line"]))
+        place = self.context.place(match["file"], int(match["line"]))
         self.included.append(Note("in file included from here", place))
 
     def _skip_excerpt(self) -> None:
@@ -298,11 +299,9 @@ class _Reader:
             place, notes = ptx.at_line(line)
             if place:
                 notes = tuple(
-                    replace(n, place=replace(n.place, file=self.context.file(n.place.file)))
-                    for n in notes
-                    if n.place
+                    replace(n, place=self.context.place(n.place.file, n.place.line)) for n in notes if n.place
                 )
-                place = replace(place, file=self.context.file(place.file))
+                place = self.context.place(place.file, place.line)
                 return self.context.named(place, "asm") or place, notes
         return None, ()
 
@@ -311,7 +310,7 @@ class _Reader:
         for ptx in self.context.ptx:
             place = ptx.entries[symbol].place if symbol in ptx.entries else ptx.use_of(symbol)
             if place:
-                place = replace(place, file=self.context.file(place.file))
+                place = self.context.place(place.file, place.line)
                 return self.context.named(place, symbols.base_name(symbol))
         return None
 

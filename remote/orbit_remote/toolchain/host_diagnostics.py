@@ -40,11 +40,12 @@ def compiler_message(match: re.Match[str]) -> tuple[str, str | None]:
     return (match["message"][: option.start()], option[1]) if option else (match["message"], None)
 
 
-def compiler_place(match: re.Match[str], context: Context) -> Place:
-    file, line, column = context.file(match["file"]), int(match["line"]), match["column"]
-    source = context.text(file)
-    if source is None:
-        return Place(file, line)
+def compiler_place(match: re.Match[str], context: Context) -> Place | None:
+    place, column = context.place(match["file"], int(match["line"])), match["column"]
+    source = context.text(place.file) if place else None
+    if place is None or source is None:
+        return place
+    file, line = place.file, place.line
     text = source.line(line)
     if column and text.lstrip("\ufeff \t").startswith("#"):  # only the preprocessor speaks of directives
         at = carets.from_display(text, int(column))
@@ -64,7 +65,7 @@ def linker_problem(match: re.Match[str], context: Context, caller: str) -> Probl
     name = _UNDEFINED.search(match["message"])
     base = _bare(name[1]) if name else ""
     if match["line"] and match["file"]:
-        place = context.named(Place(context.file(match["file"]), int(match["line"])), base)
+        place = context.named(context.place(match["file"], int(match["line"])), base)
     else:
         place = _first_use(base, context, _bare(caller)) if base and base != "main" else None
     return Problem("error", context.words(match["message"]), "ld", place)
