@@ -31,6 +31,22 @@ def test_a_spec_says_types_constants_and_what_numbers_are_divisible_by(check_com
     )
 
 
+def test_a_compilation_does_nothing_that_takes_seconds(job):
+    """torch's own compiler is not imported, and Triton's hash of its files comes from the template, but for its first child."""
+    text = f"""
+import atexit, sys
+import triton
+import triton.language as tl
+from triton.runtime import cache
+print("hashed before:", cache.triton_key.cache_info().currsize)
+atexit.register(lambda: print("imported:", "torch._dynamo" in sys.modules))
+# orbit: n = 1 << 20; x = randn(n); y = empty_like(x)
+# orbit: launch copy[(triton.cdiv(n, 512),)](x, y, n, BLOCK=512){COPY}"""
+    first, second = job(text, action="compile"), job(text, action="compile")
+    assert first.finished.resources
+    assert second.stdout.split("\n")[:2] == ["hashed before: 1", "imported: False"]
+
+
 def test_views_that_begin_elsewhere_are_less_aligned(check_compiled):
     check_compiled(
         "# orbit: n = 1001; x = randn(n + 1); y = zeros(n)"

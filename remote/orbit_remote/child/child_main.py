@@ -52,6 +52,13 @@ def warm_up() -> None:
             importlib.import_module(name)
 
 
+def warm_up_further() -> None:
+    """What takes long and is the same in every process: Triton's hash of its own files, which names each compiled kernel."""
+    for name in ("triton.runtime.cache", "triton.compiler.compiler"):  # since 3.5, and before
+        with contextlib.suppress(Exception):
+            sys.modules[name].triton_key()
+
+
 def begin_recording(cache: Path, launches: Path, device: int = 0) -> recorder.Recorder:
     """Recorder first, then the CUDA context: CUPTI wants to be there when CUDA starts."""
     if not has_gpu():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from orbit_remote.child.spec import triton_backend
@@ -17,9 +17,10 @@ from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import HostLaunch
 from orbit_remote.spec import launch_spec
 from orbit_remote.spec.comment_scanner import Target, lines_of
+from orbit_remote.spec.dtypes import DType
 from orbit_remote.spec.interpreter import Scope, evaluate
-from orbit_remote.spec.syntax_tree import Launch
-from orbit_remote.spec.values import Tensor, Value, World
+from orbit_remote.spec.syntax_tree import Launch, Span
+from orbit_remote.spec.values import Tensor, Value, World, contiguous
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +40,21 @@ class Read:
 
 
 class _Meta(World):
-    def generator(self) -> None:
-        """Of random numbers `meta` makes none."""
-        return
+    def make(
+        self,
+        span: Span,
+        shape: Sequence[int],
+        dtype: DType,
+        run: Callable[[], Any],
+        terms: int = 1,
+        *,
+        unset: bool = False,
+    ) -> Tensor:
+        """Without `run`: `meta` has no values, and torch imports its compiler for a `randn` there, which takes seconds."""
+        del run
+        self.bound(span, shape, dtype)
+        data = self.torch.empty(tuple(shape), dtype=self.type(dtype), device="meta")
+        return Tensor(tuple(shape), dtype, contiguous(shape), data, terms, unset)
 
 
 def read(text: str, tree: ast.Module) -> Read:

@@ -12,6 +12,7 @@ import site
 import sys
 import sysconfig
 import traceback
+import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -413,7 +414,17 @@ def _jit_function(source: str | None) -> Any:
     callable_type = getattr(sys.modules.get("triton.runtime.jit"), "JITFunction", None)
     if source is None or callable_type is None:
         return None
-    return next((o for o in gc.get_objects() if isinstance(o, callable_type) and o.src == source), None)
+    function = _functions.get(source)  # the same error comes again with other types; a search takes 0.1 s
+    if function is None:
+        # by type: `isinstance` asks an object for its class, at which some of torch's warn or load
+        kept = (o for o in gc.get_objects() if issubclass(type(o), callable_type) and o.src == source)
+        if (function := next(kept, None)) is not None:
+            _functions[source] = function
+    return function
+
+
+_functions: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+"""JIT functions by their source."""
 
 
 def definition(function: Any) -> tuple[str, int, int]:

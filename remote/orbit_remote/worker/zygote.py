@@ -55,6 +55,7 @@ class Template:
         self._control = control
         self._cache = cache
         self._spares: dict[int, int] = {}  # pid -> id
+        self._is_warm = False
 
     def serve(self) -> None:
         """Until the worker's end of the socket is closed."""
@@ -68,8 +69,12 @@ class Template:
                     with contextlib.suppress(BlockingIOError):
                         os.read(woken, 1 << 10)
                     self._reap()
-                if self._control in ready and not self._obey():
-                    return
+                if self._control in ready:
+                    if not self._obey():
+                        return
+                    if not self._is_warm:  # the first spare did not wait for it
+                        self._is_warm = True
+                        child_main.warm_up_further()
         finally:
             for pid in self._spares:
                 process_groups.kill_group(pid)
