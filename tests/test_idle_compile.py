@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from orbit_lsp.runs.idle_compile import IdleCompile, pause_s
+from orbit_lsp.state.documents import Change
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session
@@ -25,6 +30,10 @@ class Runs:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.ended: Callable[[Any], object] = lambda _: None
+
+    def when_ended(self, listener: Callable[[Any], object]) -> None:
+        self.ended = listener
 
     def start(self, action: str, uri: str) -> Runs:
         self.asked.append(f"{action} {uri}")
@@ -67,3 +76,65 @@ async def test_a_newer_edit_ends_the_older_compile() -> None:
     idle.edited(uri)
     idle.close()
     assert runs.asked == [f"compile {uri}", "cancel r1"]
+
+
+TRITON = """\
+import triton
+import triton.language as tl
+
+@triton.jit
+def k(x, BLOCK: tl.constexpr = 8):
+    tl.store(x, BLOCK)
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "settings", "devices", "compiles"),
+    [
+        ("tl.store(x, BLOCK)", "tl.stor(x)", {"trusted": True}, (), True),
+        ("", "# a comment\n", {"trusted": True}, (), True),
+        ("tl.store(x, BLOCK)", "tl.stor(x)", {}, (), False),
+        ("tl.store(x, BLOCK)", "tl.stor(x)", {"trusted": True}, (c.Device("H100", 0, "9.0"),), False),
+        ("tl.store(x, BLOCK)", "tl.stor(x", {"trusted": True}, (), False),
+        ("= 8", "= print()", {"trusted": True}, (), False),
+        ("@triton.jit", "@print\n@triton.jit", {"trusted": True}, (), False),
+        ("@triton.jit", "", {"trusted": True}, (), False),
+        ("import triton\n", "import triton\nprint()\n", {"trusted": True}, (), False),
+    ],
+    ids=[
+        "a kernel's body", "a comment", "no trust", "a GPU", "not Python", "a default", "a decorator", "no kernel any more",
+        "the top level",
+    ],
+)  # fmt: skip
+async def test_typing_in_a_triton_file_runs_only_what_a_command_has_run(
+    old, new, settings, devices, compiles
+) -> None:
+    uri, runs = "file:///k.py", Runs()
+    machine = c.Machine("p", 1, "python", "3.11", packages={"triton": "3.6.0"}, devices=devices)
+    session = Session(setup=Setup(settings=settings_of_values(settings), machine=machine))
+    session.open(uri, 1, TRITON)
+    idle = IdleCompile(session, runs)  # type: ignore[arg-type]
+
+    def typed() -> None:
+        idle.edited(uri)
+        if uri in idle._pauses:
+            idle._paused(uri)
+
+    typed()
+    assert runs.asked == []
+    frozen = session.freeze(uri)
+    runs.ended(
+        SimpleNamespace(
+            frozen=frozen,
+            job=SimpleNamespace(language="triton"),
+            action="compile",
+            finished=c.Finished("r", "ok", build_s=0.2),
+        )
+    )
+    session.change(uri, 2, [Change(None, None, TRITON.replace(old, new, 1) if old else new + TRITON)])
+    typed()
+    assert runs.asked == ([f"compile {uri}"] if compiles else [])
+    idle.changed_on_disk("file:///helpers.py")
+    typed()
+    assert len(runs.asked) == (2 if compiles else 0)  # cancelled, and not begun again
+    idle.close()

@@ -1,15 +1,23 @@
-"""Errors while typing: a CUDA file is compiled once typing in it has paused, and a newer edit ends the older compile."""
+"""Errors while typing: a file is compiled once typing in it has paused, and a newer edit ends the older compile.
+
+Compiling a Triton file imports it. Typing runs only what a command of the author has run: a Triton file is compiled while
+nothing but the bodies of its kernels has changed since, which the import does not run.
+"""
 
 from __future__ import annotations
 
-from orbit_lsp.kernels import language_of
-from orbit_lsp.runs.scheduler import Scheduler
+import ast
+
+from orbit_lsp.kernels import Kernel, language_of
+from orbit_lsp.runs.scheduler import Run, Scheduler
 from orbit_lsp.state.debounce import Debounce
 from orbit_lsp.state.session import OpenFile, Session
 
 _SHORTEST_S, _LONGEST_S = 0.05, 0.5
 _SHARE = 4
 """The pause is this part of what the last compile of the file took."""
+_LONGEST_PYTHON = 300_000
+"""Characters of a Python file that is read on the event loop."""
 
 
 def pause_s(compile_s: float | None) -> float:
@@ -17,9 +25,25 @@ def pause_s(compile_s: float | None) -> float:
     return _LONGEST_S if compile_s is None else min(_LONGEST_S, max(_SHORTEST_S, compile_s / _SHARE))
 
 
+def imported(text: str, kernels: tuple[Kernel, ...]) -> str | None:
+    """What the import of a Triton file runs: everything but the bodies of its kernels. None for a text that is not Python."""
+    if len(text) > _LONGEST_PYTHON:
+        return None
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    names = {kernel.name for kernel in kernels if kernel.dsl == "triton"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name in names and node.decorator_list:
+            node.body = []
+    return ast.dump(tree)
+
+
 class IdleCompile:
     """The same compile as on save, of the text in the editor. Only where this machine has the compiler: a rented one
-    is not kept busy by typing.
+    is not kept busy by typing. Triton files only on a machine without a GPU: each compile takes a prepared process, which a
+    click on a GPU waits for.
     """
 
     def __init__(self, session: Session, runs: Scheduler) -> None:
@@ -28,12 +52,26 @@ class IdleCompile:
         self._pauses = Debounce(self._paused, "compile on idle")
         self._started: dict[str, str] = {}
         """The run that this began last, by file."""
+        self._imported: dict[str, str] = {}
+        """What the last import of a Triton file ran, by file."""
+        runs.when_ended(self._ended)
 
     def edited(self, uri: str) -> None:
         self.forget(uri)
         file = self._session.files.get(uri)
         if file is not None and self._compiles(uri, file):
             self._pauses.edited(uri, pause_s(file.compile_s))
+
+    def saved(self, uri: str) -> None:
+        """A CUDA file is compiled by its save."""
+        self.forget(uri)
+        if uri in self._imported:
+            self.edited(uri)
+
+    def changed_on_disk(self, uri: str) -> None:
+        """Other files may import this one, and so run something new."""
+        if uri.endswith(".py"):
+            self._imported = {file: known for file, known in self._imported.items() if file == uri}
 
     def forget(self, uri: str) -> None:
         """Also the compile that is under way: its answer would be of an older text."""
@@ -44,19 +82,40 @@ class IdleCompile:
     def close(self) -> None:
         self._pauses.close()
 
+    def _ended(self, run: Run) -> None:
+        """Every command imports the file, and by a command its author has asked for that."""
+        uri, file = run.frozen.uri, self._session.files.get(run.frozen.uri)
+        if file is None or run.job.language != "triton" or run.finished is None:
+            return
+        if run.finished.outcome in ("ok", "compile error", "wrong answer"):
+            if (known := imported(run.frozen.text, run.frozen.scan.kernels)) is not None:
+                self._imported[uri] = known
+            if run.action == "compile":
+                file.compile_s = run.finished.build_s
+        else:
+            self._imported.pop(uri, None)
+
     def _paused(self, uri: str) -> None:
         file = self._session.files.get(uri)
-        if file is not None and file.scanned and (run := self._runs.start("compile", uri)):
+        if file is None or not file.scanned:
+            return
+        known = self._imported.get(uri)
+        if known is not None and imported(file.document.text, file.scan.kernels) != known:
+            return
+        if run := self._runs.start("compile", uri):
             self._started[uri] = run.id
 
     def _compiles(self, uri: str, file: OpenFile) -> bool:
         setup = self._session.setup
         if not (setup.settings.compile_on_idle and setup.settings.compile_on_save):
             return False
-        if not (setup.machine and setup.machine.nvcc) or any(
-            target.uri == uri for target in self._session.live
-        ):
+        if setup.machine is None or any(target.uri == uri for target in self._session.live):
             return False  # Live builds what is typed by itself
+        if uri in self._imported:
+            triton = setup.machine.packages.get("triton")
+            return bool(setup.settings.trusted and triton and not setup.machine.devices)
+        if not setup.machine.nvcc:
+            return False
         if file.source is not None or not file.document.path.lower().endswith(".cu"):
             return False  # a header is compiled through a file that includes it as it is saved
         return language_of(file.document.path, file.document.text) == "cuda"

@@ -192,6 +192,7 @@ async def prepare(ls: OrbitServer, uri: str) -> None:
     if file := ls.session.files.get(uri):
         file.in_git = in_git
     ls.compile_quietly(uri)
+    _ = ls.idle_compile  # it follows what commands have run
     if warm == "triton" and (sentence := ls.environment.python_ignored()):
         ls.watcher.once(sentence, lsp.MessageType.Warning)
     if warm:
@@ -235,7 +236,7 @@ def _change(change: lsp.TextDocumentContentChangeEvent) -> Change:
 def did_save(ls: OrbitServer, params: lsp.DidSaveTextDocumentParams) -> None:
     uri = params.text_document.uri
     ls.spawn(changed_on_disk(ls, uri), "changed on disk")
-    ls.idle_compile.forget(uri)
+    ls.idle_compile.saved(uri)
     if not ls.live.saved(uri):
         ls.compile_quietly(uri)
 
@@ -276,6 +277,7 @@ async def changed_on_disk(ls: OrbitServer, uri: str) -> None:
     """Compile again what is open and was built from this file."""
     from orbit_lsp.state.session import path_of
 
+    ls.idle_compile.changed_on_disk(uri)
     for dependent in await ls.environment.changed_on_disk(path_of(uri)):
         if dependent != uri:
             ls.compile_quietly(dependent)

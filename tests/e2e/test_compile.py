@@ -335,8 +335,10 @@ async def test_flags_of_a_workspace_that_is_not_trusted(start) -> None:
     assert editor.diagnostics() == []  # and VALUE is known
 
 
-async def test_triton_is_compiled_on_command_only(start, tmp_path: Path) -> None:
-    editor: Editor = await start("vscode")
+async def test_triton_is_compiled_on_command_and_then_while_its_kernels_are_typed(
+    start, tmp_path: Path
+) -> None:
+    editor: Editor = await start("vscode", compile_on_idle=True, trusted=True)
     ran = tmp_path / "imported"
     editor.open(
         "k.py",
@@ -366,6 +368,17 @@ if True:
     assert ran.exists()
     assert (source, line, start_column, end_column) == ("triton", 8, 38, 45)
     assert "missing is not defined" in message
+    ran.unlink()
+    editor.edit(8, 38, 45, "N")
+    await editor.until(lambda: not editor.diagnostics() and ran.exists())
+    ran.unlink()
+    editor.edit(3, 0, 0, "print()\n")
+    editor.save((editor.folder / "k.py").read_text())
+    editor.edit(3, 0, 7, "")
+    editor.edit(9, 38, 39, "wrong")
+    ((*_, message),) = await editor.until(editor.diagnostics)
+    assert "wrong is not defined" in message
+    assert ran.exists()
 
 
 @pytest.mark.slow
