@@ -1,16 +1,18 @@
-"""From an edit to its diagnostic, beside clangd and beside nvcc alone; and from a click on *Debug* to the first breakpoint.
+"""From an edit to its diagnostic, beside clangd and beside nvcc alone; what a kernel needs on every GPU, beside ptxas alone; and
+from a click on *Debug* to the first breakpoint.
 
     python -P bench/edit_to_diagnostic.py [--times 7]
 
 One name is misspelt in a file of one kernel and in one of 20; then the edit is undone. orbit-lsp compiles with nvcc once typing has
 paused. `after the pause` is less that pause, and is compared with `nvcc -cubin` on the same text. clangd knows the flags
-that the guide's page about it gives. Medians with the quartiles.
+that the guide's page about it gives. A Triton file is compiled by a command once, then while it is typed. Medians with the quartiles.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import re
 import statistics
 import subprocess
@@ -20,6 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from orbit_lsp.runs import every_gpu
 from orbit_lsp.runs.idle_compile import pause_s
 from orbit_remote.toolchain import nvcc
 
@@ -46,6 +49,8 @@ __global__ void k{0}(const {1}* x, {1}* y, int n) {{
 LINE = "  if (i < n) y[i] = sum;"
 FILES = {
     "one kernel": KERNEL.format(0, "float") + "int main() { k0<<<1, 256>>>(nullptr, nullptr, 0); }\n",
+    "cub, cooperative_groups and mma.h": "#include <cub/cub.cuh>\n#include <cooperative_groups.h>\n#include <mma.h>\n"
+    + KERNEL.format(0, "float"),
     "20 kernels, fp16": "#include <cuda_fp16.h>\n" + "".join(KERNEL.format(at, "__half") for at in range(20)),
 }
 TRITON = """\
@@ -128,6 +133,60 @@ async def edits(
     return seconds
 
 
+async def triton_edits(folder: Path, times: int) -> list[float]:
+    """Seconds from each edit of a Triton kernel to the diagnostic of its own word, the pause included."""
+    path = folder / "typed.py"
+    path.write_text(TRITON)
+    client = await Client.start([*ORBIT, "serve"], folder, SETTINGS | {"trusted": True})
+    uri, version = path.as_uri(), 1
+    seconds: list[float] = []
+    try:
+        client.notify("initialized", {})
+        client.open(path, "python")
+        began = time.perf_counter()
+        await client.request(
+            "workspace/executeCommand", {"command": "orbit.compile", "arguments": [{"uri": uri}]}
+        )
+        await client.until(lambda heard: "kernel compiled" in str(heard.get("params")), began)
+        for at in range(times + 1):
+            for new in (f"wrong{at}", "at"):
+                version += 1
+                text = TRITON.replace("x_ptr + at", f"x_ptr + {new}", 1)
+                since = time.perf_counter()
+                document = {"uri": uri, "version": version}
+                client.notify(
+                    "textDocument/didChange", {"textDocument": document, "contentChanges": [{"text": text}]}
+                )
+                arrived, _ = await client.until(is_about(uri, "" if new == "at" else new), since)
+                seconds += [arrived - since] if at and new != "at" else []
+    finally:
+        await client.stop()
+    return seconds
+
+
+def resources(
+    compiler: str, folder: Path, text: str, times: int
+) -> tuple[list[float], list[float], list[float]]:
+    """Seconds of nvcc's front end, of ptxas alone, and of all architectures with one front end, as the hover's table has it."""
+    path = folder / "every.cu"
+    path.write_text(text)
+    ptx, ptxas = folder / "every.ptx", str(Path(compiler).with_name("ptxas"))
+    commands = (
+        [compiler, "-ptx", "-lineinfo", "-arch=compute_75", "-o", str(ptx), str(path)],
+        [ptxas, "-v", "-arch=sm_90", "-o", "/dev/null", str(ptx)],
+        [
+            compiler, "-fatbin", "-lineinfo", "-Xptxas", "-v", *every_gpu.passes(text)[0], "-o", str(folder / "every.fatbin"), str(path),
+        ],
+    )  # fmt: skip
+    seconds: tuple[list[float], ...] = ([], [], [])
+    for _ in range(times):
+        for command, each in zip(commands, seconds, strict=True):
+            began = time.perf_counter()
+            subprocess.run(command, capture_output=True, check=True, start_new_session=True)
+            each.append(time.perf_counter() - began)
+    return seconds[0], seconds[1], seconds[2]
+
+
 async def debugs(folder: Path, times: int) -> list[float]:
     """Seconds from the command to the breakpoint; the first click finds no warm process, and is left out."""
     path = folder / "k.py"
@@ -169,6 +228,7 @@ def main() -> None:
     times = parser.parse_args().times
     compiler = nvcc.find(None)
     assert isinstance(compiler, nvcc.Nvcc), compiler
+    print(f"load of the machine: {os.getloadavg()[0]:.1f}, processors: {os.cpu_count()}")
     with tempfile.TemporaryDirectory(prefix="orbit-") as name:
         folder = Path(name)
         (folder / ".clangd").write_text(
@@ -188,6 +248,18 @@ def main() -> None:
             show("  after the pause", after, f"  {over:.2f} x nvcc + 30 ms (target: 1.15)")
             if Path(CLANGD[0]).exists():
                 show("edit to diagnostic, clangd", asyncio.run(edits(CLANGD, folder, path, text, times)))
+        print("a Triton kernel, without a GPU")
+        show("edit to diagnostic, orbit-lsp", asyncio.run(triton_edits(folder, times)))
+        print("one kernel on seven architectures")
+        front, alone, every = resources(compiler.path, folder, FILES["one kernel"], times)
+        show("front end (nvcc -ptx)", front)
+        ptxas = show("ptxas alone, one architecture", alone)
+        after = [each - statistics.median(front) for each in every]
+        show(
+            "all, after the front end",
+            after,
+            f"  (target: 9 x ptxas + 100 ms = {(9 * ptxas + 0.1) * 1e3:.0f} ms)",
+        )
         print("click on Debug to the first breakpoint (target: 1500 ms)")
         show("launch spec, warm", asyncio.run(debugs(folder, times)))
 
