@@ -132,6 +132,38 @@ def test_an_error_with_assumed_constants_is_not_reported(check_compiled):
     )
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("«i_undefined»", "i_undefined is not defined"),
+        ("«tl.arrange»(0, TILE)", "triton.language has no `arrange`"),
+        ("«tl.arange(0, 100)»", "arange's range must be a power of 2"),
+        ("(«tl.arange(0, 16) + tl.arange(0, 32)»)", "Cannot make_shape_compatible"),
+        ("maybe", None),
+        ("tl.arange(0, TILE + 1)", None),
+    ],
+)
+def test_of_assumed_constants_an_error_is_reported_where_they_cannot_cause_it(job, wrong, message):
+    text = f"""
+        import triton
+        import triton.language as tl
+
+        @triton.jit
+        def k(x, TILE: tl.constexpr):
+            if TILE > 1 << 20:
+                maybe = 1
+            tl.store(x + {wrong}, 0)
+        """
+    text = textwrap.dedent(text)
+    problems = job(text.replace("«", "").replace("»", ""), action="compile").finished.problems
+    assert len(problems) == (message is not None)
+    for problem in problems:
+        line = next(number for number, row in enumerate(text.split("\n"), 1) if "«" in row)
+        start = text.split("\n")[line - 1].index("«") + 1
+        assert problem.message.startswith(message)
+        assert (problem.place.line, problem.place.column) == (line, start)
+
+
 def test_shared_memory_and_the_architecture_asked_for(job):
     text = """
         import triton

@@ -11,15 +11,17 @@ tell are assumed last. Whatever is assumed is marked, and an error is reported o
 from __future__ import annotations
 
 import ast
+import builtins
 import contextlib
 import importlib
 import io
 import re
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from orbit_remote.child import triton_instances
@@ -35,7 +37,7 @@ from orbit_remote.child.user_module import UserFile
 from orbit_remote.child.without_gpu import import_without_gpu, stand_in_for_the_gpu
 from orbit_remote.common import limits, python_errors, regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import HostLaunch, Level, Problem, Resources
+from orbit_remote.common.messages import HostLaunch, Level, Place, Problem, Resources
 from orbit_remote.common.python_errors import Explained
 from orbit_remote.process import tool_output
 from orbit_remote.toolchain import disassembly, dumps, ptxas
@@ -44,6 +46,10 @@ if TYPE_CHECKING:
     from orbit_remote.child import triton_spec_compile
 
 _MOST_CONFIGURATIONS = 4
+_CERTAIN = re.compile(
+    r"(?P<name>\w+) is not defined|triton\.language(?:\.(?:core|math|standard))? has no `\w+`"
+)
+"""Messages of Triton's front end about names."""
 _SPEC = "a launch spec above it does (`orbit-lsp draft` writes one)"
 
 
@@ -61,11 +67,15 @@ class Compiled:
 @dataclass(frozen=True, slots=True)
 class _Target:
     """What is compiled for: a compute capability as a number (90), the file at `path`, and the `levels` that are wanted of
-    each kernel, which are collected in `made`. `remarks` are about what could not be had.
+    each kernel, which are collected in `made`. `remarks` are about what could not be had. `bound` are the names that
+    anything in the file binds, `modules` those of modules, `lines` is its text.
     """
 
     capability: int
     path: str
+    bound: Container[str] = ()
+    modules: Container[str] = ()
+    lines: Sequence[str] = ()
     levels: Sequence[Level] = ()
     made: list[dumps.Made] = field(default_factory=list[dumps.Made])
     remarks: list[str] = field(default_factory=list[str])
@@ -92,7 +102,8 @@ def compile_file(
     except BaseException as error:  # noqa: BLE001 - user code: anything, SystemExit too
         return Compiled(explained=_unimported(python_errors.explain(error, file.path)))
     namespace = imported.module.__dict__
-    target = _Target(capability, file.path, levels)
+    modules = {name for name, value in namespace.items() if isinstance(value, ModuleType)}
+    target = _Target(capability, file.path, _bound(tree, namespace), modules, file.text.splitlines(), levels)
     remarks = list(imported.remarks)
     functions = _kernels(file, kernel)
     specified = _launch_specs(file, tree)
@@ -186,11 +197,50 @@ def _compile_kernel(
     return Compiled((), tuple(resources), tuple(remarks))
 
 
+def _bound(tree: ast.Module, namespace: Mapping[str, Any]) -> set[str]:
+    names = {*namespace, *dir(builtins)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            names.add(node.id)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, ast.alias):
+            names.add(node.asname or node.name.partition(".")[0])
+    return names
+
+
+def _is_certain(explained: Explained, target: _Target) -> bool:
+    """Whether every error is there whatever is assumed: about a name that nothing in the file binds (one that a branch binds
+    may be due to an assumed condition), one that Triton's language lacks, or an expression of constants alone.
+    """
+    return bool(explained.problems) and all(
+        ((match := _CERTAIN.fullmatch(problem.message)) and match["name"] not in target.bound)
+        or _is_constant(problem.place, target)
+        for problem in explained.problems
+    )
+
+
+def _is_constant(place: Place | None, target: _Target) -> bool:
+    """Whether an expression has no names but those of modules, as `tl.arange(0, 100)`."""
+    if place is None or place.file != target.path or place.column is None or place.end_column is None:
+        return False
+    text = target.lines[place.line - 1][place.column - 1 : place.end_column - 1]
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError):
+        return False
+    return all(node.id in target.modules for node in ast.walk(tree) if isinstance(node, ast.Name))
+
+
 def _as_completed(function: Any, known: Configuration, missing: Sequence[str], target: _Target) -> Compiled:
-    """Compile with the first assumed constants that compile. Errors are not reported: the assumptions may cause them."""
+    """Compile with the first assumed constants that compile. Only certain errors are reported: the assumptions may cause others."""
     name = function.fn.__name__
     for configuration in completed(function, known, missing):
         outcome = _compile(function, configuration, target)
+        if isinstance(outcome, Explained) and _is_certain(outcome, target):
+            return Compiled(outcome.problems)
         if isinstance(outcome, Resources):
             values = ", ".join(
                 f"{each} = {triton_instances.show(configuration.constants[each])}" for each in missing
@@ -310,6 +360,8 @@ def _compile(function: Any, configuration: Configuration, target: _Target) -> Re
             if (words := python_errors.static_assert(error)) is not None:
                 return f"with the constants and types assumed here a static_assert fails: {words}"
             failures.append(python_errors.explain(error, target.path))
+            if _is_certain(failures[-1], target):
+                return failures[-1]
             continue
         return _resources(function, compiled, signature, configuration, target)
     first = failures[0]
