@@ -1,4 +1,4 @@
-"""Folders with one trap each, looked at as an editor, `show`, `doctor` and an upload look at them: no program of the folder
+"""Folders with one trap each, looked at as an editor, `show`, `doctor`, `loop` and an upload look at them: no program of the folder
 starts, nothing is rented, no secret leaves, and every look ends.
 
 Where a trap can name a program it names one that sings (`canary`), and where it can name a file it names a secret beside the
@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from orbit_lsp.runners.modal.ledger import ledger_file
+from tests.cli_check import orbit
 from tests.closure_check import find
 from tests.hostile.canary import canary
 from tests.remote.nvcc_check import needs_nvcc
@@ -28,6 +29,8 @@ pytestmark = [
 
 SECRET = "hunter2_is_the_password"
 KERNEL = "__global__ void k(int* p) { *p = 1; }\n"
+SPEC = "// orbit: p = empty(1)\n// orbit: launch k<<<1, 1>>>(p)\n// orbit: expect p == 1\n"
+LOOP = ("loop", "loop.cu", "--mode", "dry-run", "--max-iterations", "1")
 LIMIT_S = 300
 Trap = Callable[[Path], object]
 
@@ -174,7 +177,11 @@ def test_a_folder_with_a_trap(folder: Path, monkeypatch: pytest.MonkeyPatch, nam
     before = (folder / "k.cu").read_text()
     monkeypatch.setenv("XDG_STATE_HOME", str(folder.parent / "state"))
     monkeypatch.setenv("SECRET", SECRET)
-    printed = ""
+    looped = before.replace(KERNEL, SPEC + KERNEL)
+    (folder / "loop.cu").write_text(looped)
+    code, *streams = orbit(folder, *LOOP)
+    assert code == (64 if "launch spec" in name else 0), streams
+    printed = "".join(streams)
     commands = [["show", "k.cu"], ["doctor", "k.cu"]]
     if name in QUICK or "repository" in name or "ignore" in name:  # what git looks at
         commands += [["history", "k.cu"], ["compare", "k.cu", "--with", "HEAD"]]
@@ -193,8 +200,29 @@ def test_a_folder_with_a_trap(folder: Path, monkeypatch: pytest.MonkeyPatch, nam
     assert SECRET not in printed
     assert SECRET.encode() not in b"".join(contents)
     assert (folder / "k.cu").read_text() == before
+    assert (folder / "loop.cu").read_text() == looped
     assert (folder.parent / "victim" / "secret.h").read_text() == f"int {SECRET} = 1;\n"
     assert not ledger_file().exists()  # nothing was rented
+
+
+@pytest.mark.parametrize(
+    ("trap", "message"),
+    [
+        (link(".orbit-loop", "../victim"), ".orbit-loop/loop.cu.dry-run leads elsewhere by a link"),
+        (link(".orbit-loop/loop.cu.dry-run", "../../victim"), "loop.cu.dry-run leads elsewhere by a link"),
+        (link(".orbit-loop/loop.cu.dry-run/best", "../../../victim"), "best is a link"),
+        (link(".orbit-loop/loop.cu.dry-run/journal.jsonl", "../../../victim/notes"), "journal.jsonl is a link"),
+    ],
+)  # fmt: skip
+def test_a_loop_writes_to_no_folder_but_its_own(folder: Path, trap: Trap, message: str) -> None:
+    notes = folder.parent / "victim" / "notes"
+    notes.write_text("a last line without an end")
+    before = sorted(notes.parent.iterdir())
+    (folder / "loop.cu").write_text(SPEC + KERNEL)
+    trap(folder)
+    code, _, printed = orbit(folder, *LOOP)
+    assert (code, message in printed) == (64, True), printed
+    assert (sorted(notes.parent.iterdir()), notes.read_text()) == (before, "a last line without an end")
 
 
 def test_the_canary_of_these_folders_sings(folder: Path) -> None:

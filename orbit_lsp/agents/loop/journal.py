@@ -47,6 +47,9 @@ class Journal:
         if fresh and folder.is_dir() and any(folder.iterdir()) and not (folder / FILE).is_file():
             raise JournalError(f"{folder} is not the folder of a loop, so --fresh-start does not empty it")
         folder.mkdir(parents=True, exist_ok=True)
+        for path in folder.iterdir():  # a loop writes to its own folder alone, whoever made the links in it
+            if path.is_symlink():
+                raise JournalError(f"{path} is a link, and the folder of a loop has none; remove it")
         self.folder = folder
         self._lock = _locked(folder)
         try:

@@ -134,10 +134,16 @@ def _words(options: argparse.Namespace) -> dict[Role, list[str]]:
 
 
 def _folder(options: argparse.Namespace, subject: Subject) -> Path:
+    """Raises UsageError where a folder that somebody else has made would lead out of itself."""
     if options.state:
         return Path(options.state).absolute()
     made_up = ".dry-run" if options.mode == "dry-run" else ""
-    return subject.path.parent / ".orbit-loop" / f"{subject.path.name}{made_up}"
+    folder = subject.path.parent / ".orbit-loop" / f"{subject.path.name}{made_up}"
+    if folder.resolve() != folder:
+        raise UsageError(
+            f"{folder} leads elsewhere by a link; remove the link, or choose a folder with --state"
+        )
+    return folder
 
 
 def _begun(journal: Journal, options: argparse.Namespace, subject: Subject) -> str:
