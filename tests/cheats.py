@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -320,6 +321,10 @@ def judge_in_a_fork(judge: Callable[[], c.Finished]) -> c.Finished:
     pid = os.fork()
     if pid == 0:
         try:
+            sys.stdout, sys.stderr = (
+                sys.__stdout__,
+                sys.__stderr__,
+            )  # pytest's own are files, which a side closes
             os.close(ours)
             with os.fdopen(theirs, "w", encoding="utf-8") as out:
                 out.write(c.encode(judge()))

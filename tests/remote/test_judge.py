@@ -70,6 +70,35 @@ def test_beside_other_programs_on_the_gpu_nobody_is_accused(finished: c.Finished
 
 
 @pytest.mark.parametrize(
+    ("inputs", "reference", "candidate", "answer"),
+    [
+        ("torch.randn(8, 4)", "x.sum()", "x.sum()", "ok"),
+        ("torch.randn(())", "x * 2", "x * 2", "ok"),
+        ("torch.randn(1, 4).expand(8, 4)", "(x[:1] * 2).expand(8, 4)", "x + x", "ok"),
+        ("torch.randn(8, 4)", "x.t() * 2", "(x * 2).t().contiguous()", "ok"),
+        ("torch.randn(8, 4).where(torch.rand(8, 4) > .5, float('nan'))", "x.nan_to_num(1.0)", "x.nan_to_num(1.0)", "ok"),
+        ("torch.randn(8, 4)", "torch.where(x > 1, float('inf'), x)", "torch.where(x > 1, float('inf'), x)", "ok"),
+        ("torch.randn(8, 4)", "torch.where(x > 1, float('inf'), x)", "x", "wrong answer: output"),
+        ("torch.randn(8, 4)", "x[:0] * 2", "x[:0] * 2", "invalid reference: the reference gives the same answer"),
+        ("torch.randn(0, 4)", "x * 2", "x * 2", "invalid reference: get_inputs gives the same arguments"),
+        ("torch.randn(8, 4)", "x * 1e-40", "x * 1e-40", "invalid reference: the reference gives the same answer"),
+        ("torch.randn(8, 4)", "1 / 0", "x", "invalid reference: ZeroDivisionError"),
+        ("torch.randn(8, 4)", "x", "exec('while True: print(1)') or x", "ModelNew did not end within"),
+    ],
+)  # fmt: skip
+def test_odd_tensors_and_bad_manners(
+    judge: Judge, inputs: str, reference: str, candidate: str, answer: str
+) -> None:
+    text = cheats.REFERENCE.replace("torch.relu(x * 2 + 1)", reference).replace(
+        "torch.randn(512, 1024)", inputs
+    )
+    new = f"import torch\nfrom torch import nn\nclass ModelNew(nn.Module):\n    def forward(self, x):\n        return {candidate}\n"
+    finished = judge(new, text, limit_s=5.0 if "while" in candidate else 120.0)
+    said = finished.failure.message if finished.failure else finished.outcome
+    assert answer in said
+
+
+@pytest.mark.parametrize(
     "cheat", [one for one in cheats.CHEATS if one.on == "both"], ids=lambda one: f"{one.number}: {one.name}"
 )
 def test_no_cheat_gets_a_better_score_than_its_work(judge: Judge, cheat: Cheat) -> None:

@@ -61,13 +61,13 @@ class HostMemory:
         return self._torch.frombuffer(mmap.mmap(descriptor, size), dtype=self._torch.uint8)
 
     def share(self, tensor: Any, at: int) -> tuple[Handle, int]:
-        """A contiguous tensor for the other process to read; `at` counts the tensors of one message."""
+        """A tensor without gaps for the other process to read, in the order of its bytes; `at` counts the tensors of one message."""
         size = tensor.numel() * tensor.element_size()
         descriptor = os.memfd_create("orbit-output")
         os.ftruncate(descriptor, max(1, size))
         if size:
             mapped = mmap.mmap(descriptor, size)
-            flat = tensor.detach().reshape(-1).view(self._torch.uint8)
+            flat = self._torch.as_strided(tensor.detach(), (tensor.numel(),), (1,)).view(self._torch.uint8)
             self._torch.frombuffer(mapped, dtype=self._torch.uint8).copy_(flat)
         return {"descriptor": at}, descriptor
 
