@@ -18,6 +18,7 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.connect import write_connection_file
 from jupyter_client.manager import KernelManager
+from jupyter_client.session import Session
 
 from orbit_lsp.notebook.wire import OutputLimit, Wire
 from tests.cli_check import orbit
@@ -259,6 +260,28 @@ def test_how_kernels_end_and_what_the_next_cell_says(shared: Kernel) -> None:
     shared.run("%orbit end")
     wait_until_ended(before)
     assert shared.run("1") == "[text/plain]\n1"
+
+
+def test_a_second_front_end_and_messages_of_none(shared: Kernel) -> None:
+    """Both get their own answers; what is signed with another key is not run, another protocol's version is."""
+    second = BlockingKernelClient(connection_file=shared.manager.connection_file)
+    second.load_connection_file()
+    second.start_channels()
+    second.wait_for_ready(timeout=LIMIT_S)
+    shared.run("both = 1")
+    cells = [shared.send("both += 1; print(both)"), second.execute("both += 1")]
+    assert shared.outputs(cells[0]) == "2"
+    answered: Any = second.get_shell_msg(timeout=LIMIT_S)
+    assert (answered["parent_header"]["msg_id"], answered["content"]["status"]) == (cells[1], "ok")
+    second.stop_channels()
+    socket: Any = shared.client.shell_channel.socket
+    forger = Session(key=b"another")
+    forger.send(socket, forger.msg("execute_request", {"code": "both = 0", "silent": False}))
+    session: Any = shared.client.session
+    newer = session.msg("execute_request", {"code": "print(both)", "silent": False})
+    newer["header"]["version"] = "9.9"
+    session.send(socket, newer)
+    assert shared.outputs(newer["header"]["msg_id"]) == "3"
 
 
 def test_restart_clears_the_variables(shared: Kernel) -> None:

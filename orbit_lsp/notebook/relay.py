@@ -22,8 +22,8 @@ import zmq.asyncio
 
 from orbit_lsp import __version__
 from orbit_lsp.notebook.kernel_link import KernelLink
-from orbit_lsp.notebook.registry import Registered
 from orbit_lsp.notebook.wire import Message, OutputLimit, Wire
+from orbit_lsp.queue.notebook_sessions import Registered
 from orbit_lsp.runners.kernel_process import Keep, front_end_ended
 from orbit_lsp.state import units
 

@@ -15,6 +15,7 @@ from typing import Any, cast
 from lsprotocol import types as lsp
 
 from orbit_lsp.profile import report_store
+from orbit_lsp.queue import notebook_sessions
 from orbit_lsp.runners.modal.spending import CannotAsk
 from orbit_lsp.runs.scheduler import Run
 from orbit_lsp.server import shown_files
@@ -44,6 +45,7 @@ class Request:
     """`with` on the wire."""
     show: str | None = None
     gpu: str | None = None
+    session: str | None = None
     gpus: tuple[str, ...] | None = None
     keep: bool = True
     empty: bool = False
@@ -53,7 +55,7 @@ class Request:
     def of(cls, arguments: Sequence[Any]) -> Request:
         first: Any = arguments[0] if arguments else None
         sent = cast("dict[str, Any]", first) if isinstance(first, dict) else {}
-        texts = ("uri", "kernel", "through", "detail", "what", "kind", "show", "gpu")
+        texts = ("uri", "kernel", "through", "detail", "what", "kind", "show", "gpu", "session")
         values = {name: sent[name] for name in texts if isinstance(sent.get(name), str)}
         against, gpus = sent.get("with"), sent.get("gpus")
         return cls(
@@ -377,8 +379,19 @@ def keep_warm(ls: OrbitServer, request: Request) -> None:
 
 @command("orbit.release")
 def release(ls: OrbitServer, request: Request) -> None:
-    """End the warm container of a GPU, {gpu}, or all of them, at once."""
+    """End the warm container of a GPU, {gpu}, or all of them, or a notebook kernel, {session}, at once."""
+    if request.session is not None:
+        ls.spawn(keep_or_release(ls, _end_notebook(request.session)), "end a notebook kernel")
+        return
     ls.spawn(keep_or_release(ls, ls.environment.release(request.gpu)), "release")
+
+
+async def _end_notebook(name: str) -> str:
+    for kernel in notebook_sessions.running():
+        if kernel.id == name:
+            ended = await asyncio.to_thread(notebook_sessions.end, kernel)
+            return f"orbit: the notebook kernel in {kernel.folder} {'ended' if ended else 'did not end'}"
+    return "orbit: this notebook kernel has ended already"
 
 
 async def keep_or_release(ls: OrbitServer, work: Coroutine[Any, Any, str]) -> None:

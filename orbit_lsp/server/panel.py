@@ -7,12 +7,15 @@ codicons. An item's `command` is for a click, its `actions` are further ones by 
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orbit_lsp.history.version_groups import grouped
+from orbit_lsp.queue import notebook_sessions
+from orbit_lsp.runners.modal.ledger import clock, rented_gpus
 from orbit_lsp.state import units
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import path_of
@@ -37,7 +40,8 @@ async def content(ls: OrbitServer) -> Json:
     return {
         "status": status(ls),
         "runs": [_run(ls, each) for each in reversed(ls.watcher.runs.all())],
-        "gpus": gpus(ls),
+        "gpus": gpus(ls)
+        + await asyncio.to_thread(_elsewhere, {each.container for each in ls.environment.sessions()}),
         "choices": choices(ls),
         "history": await _history(ls),
         "done": sorted(done(ls)),
@@ -136,6 +140,32 @@ def gpus(ls: OrbitServer) -> list[Json]:
                 "command": _command("orbit.chooseGpu", {"gpu": setup.settings.gpu}),
             }
         )
+    return items
+
+
+def _elsewhere(own: Collection[str]) -> list[Json]:
+    """This user's notebook kernels, and the GPUs that other programs of theirs have rented; `own` are this server's."""
+    now = clock()
+    items: list[Json] = []
+    for kernel in notebook_sessions.running():
+        state = "busy" if kernel.busy else f"idle for {max(0.0, now - kernel.last_cell) / 60:.0f} min"
+        items.append(
+            {
+                "label": f"Notebook in {Path(kernel.folder).name or kernel.folder}",
+                "description": f"{kernel.place} · {state} · since {max(0.0, now - kernel.began) / 60:.0f} min",
+                "tooltip": f"{kernel.folder}, process {kernel.pid}",
+                "icon": "notebook",
+                "actions": {"release": _command("orbit.release", {"session": kernel.id})},
+            }
+        )
+    for span in rented_gpus(now):
+        if span.id not in own:
+            usd = None if span.usd_per_s is None else (now - span.began) * span.usd_per_s
+            cost = [units.money(usd)] if usd is not None else []
+            text = " · ".join(
+                [f"rented for {max(0.0, now - span.began) / 60:.0f} min", *cost, "by another program"]
+            )
+            items.append({"label": f"{span.gpu} on Modal", "description": text, "icon": "flame"})
     return items
 
 

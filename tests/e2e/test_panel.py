@@ -4,8 +4,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import json
+import sys
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -16,6 +19,16 @@ from tests.e2e.test_dumps import content
 from tests.e2e.test_history import click, opened, state
 
 __all__ = ["state"]
+KERNEL = """
+import signal
+from pathlib import Path
+from orbit_lsp.queue.notebook_sessions import Registered
+from orbit_lsp.runners.modal.ledger import Ledger, Span, clock, ledger_file
+Ledger(ledger_file).put(Span("ta-1", "H100", clock() - 600, clock() + 600, 0.001, "rates"))
+kernel = Registered("H100 on Modal", Path.cwd())
+print(kernel._owner.id, flush=True)
+signal.pause()
+"""
 
 
 async def panel(editor: Editor) -> dict[str, Any]:
@@ -63,6 +76,33 @@ async def test_the_trees_have_the_run_the_gpu_and_the_history(start, recorded_py
     assert (
         next(item["label"] for item in after["choices"] if item["now"]) == "H100 80GB HBM3, of this machine"
     )
+
+
+async def test_a_notebook_kernel_and_a_gpu_of_another_program_are_listed_and_the_kernel_is_ended(
+    start, recorded_python, tmp_path: Path
+) -> None:
+    """The kernel's process is one that registers as a kernel does."""
+    editor = await opened(start, recorded_python)
+    folder = tmp_path / "work"
+    folder.mkdir()
+    command = [sys.executable, "-c", KERNEL]
+    kernel = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, cwd=folder)
+    assert kernel.stdout
+    name = (await kernel.stdout.readline()).decode().strip()
+    _, notebook, rented = (await panel(editor))["gpus"]
+    assert (notebook["label"], notebook["description"]) == (
+        "Notebook in work",
+        "H100 on Modal · idle for 0 min · since 0 min",
+    )
+    assert (rented["label"], rented["description"]) == (
+        "H100 on Modal",
+        "rented for 10 min · $0.60 · by another program",
+    )
+    assert notebook["actions"]["release"]["arguments"] == [{"session": name}]
+    await editor.command("orbit.release", {"session": name})
+    await editor.until(lambda: f"orbit: the notebook kernel in {folder} ended" in editor.messages())
+    assert [item["label"] for item in (await panel(editor))["gpus"]] == ["H100 80GB HBM3", "H100 on Modal"]
+    await kernel.wait()
 
 
 @pytest.mark.parametrize("kind", ["csv", "json", "md"])

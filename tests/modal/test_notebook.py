@@ -338,3 +338,31 @@ def test_a_budget_that_is_used_up_ends_the_kernel(
     shown = kernel.run("x")
     assert shown.startswith("KernelEnded: the month's budget of $50.00 is used up ($100.0")
     assert shown.endswith(f"so the rented GPU was ended; {AGAIN}")
+
+
+@pytest.mark.slow
+def test_a_cell_that_deletes_its_folder(
+    modal: Loopback, kernels: Callable[..., Rented], folder: Path
+) -> None:
+    (folder / "data.txt").write_text("here")
+    (folder / "aux.txt").write_text("a name that Windows does not have")
+    kernel = kernels()
+    kernel.first(
+        "import os, shutil; home = os.getcwd(); os.chdir('/'); shutil.rmtree(home, ignore_errors=True)"
+    )
+    (folder / "new.txt").write_text("new")
+    assert kernel.run("os.chdir(home); print(*sorted(os.listdir()))") == "new.txt"
+    kernel.manager.restart_kernel()
+    kernel.client.wait_for_ready(timeout=60)
+    assert kernel.first("import os; print(*sorted(os.listdir()))")[-1] == "aux.txt data.txt new.txt"
+
+
+@pytest.mark.slow
+def test_without_a_token_the_first_cell_says_so(
+    kernels: Callable[..., Rented], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET"):
+        monkeypatch.setenv(name, "")
+    shown = kernels().run("1")
+    assert "there is no Modal token on this machine" in shown
+    assert "modal token new" in shown

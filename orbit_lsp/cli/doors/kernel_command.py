@@ -146,9 +146,9 @@ async def _relay(options: argparse.Namespace, connection: dict[str, Any]) -> Non
     """Raises ZMQError and OSError."""
     from orbit_lsp.notebook.cell_commands import CellCommands
     from orbit_lsp.notebook.kernel_link import KernelLink
-    from orbit_lsp.notebook.registry import Registered
     from orbit_lsp.notebook.relay import Relay
     from orbit_lsp.notebook.rented import MOST, Rented
+    from orbit_lsp.queue.notebook_sessions import Registered
     from orbit_lsp.runners.kernel_process import KernelProcess
 
     gpu = _gpu(options.on)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from orbit_lsp.notebook.registry import Running
 from orbit_lsp.queue.job_store import Result
+from orbit_lsp.queue.notebook_sessions import Running
 from orbit_lsp.runners.modal.ledger import Month
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass

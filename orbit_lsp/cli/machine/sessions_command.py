@@ -9,16 +9,16 @@ from dataclasses import asdict
 
 from orbit_lsp.cli.machine.list_results import EndedSessions, RentedGpu, Sessions
 from orbit_lsp.cli.terminal_text import refused
-from orbit_lsp.notebook import registry
-from orbit_lsp.notebook.registry import Running
-from orbit_lsp.runners.modal.ledger import Ledger, Span, clock, ledger_file
+from orbit_lsp.queue import notebook_sessions
+from orbit_lsp.queue.notebook_sessions import Running
+from orbit_lsp.runners.modal.ledger import Span, clock, rented_gpus
 from orbit_lsp.state import units
 from orbit_remote.common import messages as c
 from orbit_remote.common.plain_text import visible
 
 
 def main(options: argparse.Namespace) -> int:
-    kernels = registry.running()
+    kernels = notebook_sessions.running()
     if options.what == "list":
         return _list(kernels, options)
     if not options.name:
@@ -30,7 +30,7 @@ def main(options: argparse.Namespace) -> int:
             "its kernel or its editor, and `orbit-lsp modal stop` ends them all"
         )
         return refused(text, as_json=options.json)
-    ended = [each for each in chosen if registry.end(each)]
+    ended = [each for each in chosen if notebook_sessions.end(each)]
     if options.json:
         print(json.dumps(asdict(EndedSessions(tuple(each.id for each in ended)))))
     else:
@@ -43,7 +43,7 @@ def main(options: argparse.Namespace) -> int:
 
 def _list(kernels: list[Running], options: argparse.Namespace) -> int:
     now = clock()
-    containers = [span for span in Ledger(ledger_file).rented(now) if span.gpu and "@" not in span.id]
+    containers = rented_gpus(now)
     if options.json:
         rented = tuple(RentedGpu(span.id, span.gpu, span.began, _usd(span, now)) for span in containers)
         print(json.dumps(asdict(Sessions(tuple(kernels), rented)), indent=2))

@@ -110,6 +110,11 @@ def clock() -> float:
     return _STARTED + _since_boot()
 
 
+def rented_gpus(now: float) -> list[Span]:
+    """The containers with a GPU that programs of this user have now."""
+    return [span for span in Ledger(ledger_file).rented(now) if span.gpu and "@" not in span.id]
+
+
 class Ledger:
     """Blocking; each call opens the file anew, so threads and other editors may use it at the same time."""
 
