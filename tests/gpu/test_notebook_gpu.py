@@ -74,6 +74,7 @@ def test_a_cell_that_launches_triton_kernels_shows_their_times(kernel: Kernel) -
     first, second = kernel.run(ADD), kernel.run("launch(50)")
     print(first, second, sep="\n")
     assert "in program, n=49" in first
+    assert "without exit" not in first
     assert re.search(r"≤\d+% +none", first)
     assert (
         "less the" in first or "n=50" in second

@@ -111,7 +111,7 @@ class MeasuredCells:
     def _measured(self, native: Native) -> Finished | None:
         """None where the cell launched no kernel of Triton's that its author wrote."""
         native.overhead = self._known_overhead()
-        recorded = native.recorded()
+        recorded = native.recorded().since(0)  # without remarks on how the process ended: it has not
         if not recorded.series:
             return None
         assert self._tuning
