@@ -20,7 +20,7 @@ from orbit_remote.common import codec, measure, python_errors
 from orbit_remote.common.messages import Device, Finished, Launches, Resources
 from orbit_remote.recording import injection, recorder
 from orbit_remote.recording.injection import UNKNOWN, Overhead
-from orbit_remote.recording.recorder import YIELDED, Native
+from orbit_remote.recording.recorder import Native
 
 CACHE = "ORBIT_NOTEBOOK_CACHE"
 """The variable that names the folder of the launch recorder's builds."""
@@ -58,7 +58,7 @@ class MeasuredCells:
             self._tried = True
             self._begin()
         if self._native and not self._native.record("automatic"):
-            self._stop(YIELDED)
+            self._stop("a cell started a profiler of its own")
 
     def after(self, result: Any) -> None:
         """Waits for the cell's kernels: their times belong to this cell."""
@@ -75,7 +75,7 @@ class MeasuredCells:
             self._stop("a kernel failed, and CUDA with it")
             return
         if not self._native.record("nothing"):
-            self._stop(YIELDED)
+            self._stop("a cell started a profiler of its own")
             return
         if finished := self._measured(self._native):
             self._show(self._ask(do="measured", finished=asdict(finished)))
