@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from orbit_lsp.profile import listing
+from orbit_lsp.views import diagnostics
 from orbit_remote.common import messages as c
 from tests.remote.python_children import ADD, at, compile_one
+from tests.test_views import Bench
 
 triton = pytest.importorskip("triton")
 
@@ -194,6 +196,31 @@ def test_pointers_that_index_are_found_by_trying(job):
     """
     resources = compile_one(job(text, action="compile"))
     assert resources.constants["index_ptr"] == "*i32 (assumed)"
+
+
+@pytest.mark.slow
+def test_what_a_kernel_costs_is_shown_on_its_name(job):
+    """By the figures of a real compilation: one warp for a product of 64 KiB, and stages that no GPU has room for."""
+    text = """
+import triton
+import triton.language as tl
+
+# orbit: a = randn(128, 512); b = randn(512, 128); c = empty(128, 128)
+# orbit: launch product[(1,)](a, b, c, 512, B=128, num_warps=1, num_stages=5)
+@triton.jit
+def product(a, b, c, n, B: tl.constexpr):
+    i, total = tl.arange(0, B), tl.zeros((B, B), tl.float32)
+    for k in range(0, n, 64):
+        j = k + tl.arange(0, 64)
+        total += tl.dot(tl.load(a + i[:, None] * n + j[None, :]), tl.load(b + j[:, None] * B + i[None, :]))
+    tl.store(c + i[:, None] * B + i[None, :], total)
+"""
+    bench = Bench(text, "file:///k.py").built(*job(text, action="compile").finished.resources)
+    shown = {each.code: each for each in diagnostics.diagnostics(bench.session, bench.uri)}
+    assert set(shown) == {"register-spills", "shared-memory"}
+    assert {each.range.start.line for each in shown.values()} == {7}
+    assert "255 registers, the most that a thread can have" in shown["register-spills"].message
+    assert "sm_90a has 227 KiB for one: the launch would fail" in shown["shared-memory"].message
 
 
 def test_a_helper_is_not_compiled_by_itself(job):
