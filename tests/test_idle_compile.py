@@ -134,7 +134,17 @@ async def test_typing_in_a_triton_file_runs_only_what_a_command_has_run(
     session.change(uri, 2, [Change(None, None, TRITON.replace(old, new, 1) if old else new + TRITON)])
     typed()
     assert runs.asked == ([f"compile {uri}"] if compiles else [])
+    runs.ended(
+        SimpleNamespace(
+            frozen=frozen,
+            job=SimpleNamespace(language="triton"),
+            action="compile",
+            finished=c.Finished("r", "cancelled"),
+        )
+    )
+    typed()
+    assert len(runs.asked) == (3 if compiles else 0)  # cancelled, and begun again
     idle.changed_on_disk("file:///helpers.py")
     typed()
-    assert len(runs.asked) == (2 if compiles else 0)  # cancelled, and not begun again
+    assert len(runs.asked) == (4 if compiles else 0)  # cancelled, and not begun again
     idle.close()

@@ -87,13 +87,14 @@ class IdleCompile:
         uri, file = run.frozen.uri, self._session.files.get(run.frozen.uri)
         if file is None or run.job.language != "triton" or run.finished is None:
             return
-        if run.finished.outcome in ("ok", "compile error", "wrong answer"):
-            if (known := imported(run.frozen.text, run.frozen.scan.kernels)) is not None:
-                self._imported[uri] = known
-            if run.action == "compile":
-                file.compile_s = run.finished.build_s
-        else:
-            self._imported.pop(uri, None)
+        if run.finished.outcome not in ("ok", "compile error", "wrong answer"):
+            return
+        if (known := imported(run.frozen.text, run.frozen.scan.kernels)) is not None:
+            self._imported[uri] = known
+        if run.action == "compile":
+            file.compile_s = run.finished.build_s
+        if file.document.text != run.frozen.text and uri not in self._pauses:
+            self.edited(uri)  # typed while the command ran
 
     def _paused(self, uri: str) -> None:
         file = self._session.files.get(uri)

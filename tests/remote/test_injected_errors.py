@@ -436,6 +436,17 @@ def products(x_ptr, BLOCK: tl.constexpr = 16):
 
 
 @triton.jit
+def in_a_branch(x_ptr, n, BLOCK: tl.constexpr = 16):
+    i = tl.arange(0, BLOCK)
+    if n == 3:
+        for k in range(n):
+            tl.store(x_ptr + i, k)
+        «tl.stoer»(x_ptr + i, 0)
+        return
+    tl.store(x_ptr + i, i)
+
+
+@triton.jit
 def statements(x_ptr, BLOCK: tl.constexpr = 16):
     i = tl.arange(0, BLOCK)
     tl.store(x_ptr + i, «[k for k in range(4)]»)
@@ -451,6 +462,7 @@ def statements(x_ptr, BLOCK: tl.constexpr = 16):
         "missing is not defined",
         "Expected dtype ['fp32', 'fp64'] but got int32",
         "input and other must have equal ranks >= 2",
+        "triton.language has no `stoer`",
         "only tuple comprehensions are supported",
     ),
 )

@@ -397,7 +397,7 @@ def _plain(message: str) -> str:
 
 def _compilation_place(error: Any) -> Place | None:
     function = _jit_function(error.src)
-    node = error.node
+    node = _named(error)
     if function is None or getattr(node, "lineno", None) is None:
         return None
     file, line, indent = definition(function)
@@ -407,6 +407,19 @@ def _compilation_place(error: Any) -> Place | None:
     one_line = node.end_lineno == node.lineno
     stop = indent + (points(text, node.end_col_offset) if one_line else len(text)) + 1
     return Place(file, line + node.lineno - 1, column, stop)
+
+
+def _named(error: Any) -> Any:
+    """The node that an error is about. What Triton does not find while it looks through an `if` for `return`, it reports at
+    the `if`.
+    """
+    missing = re.search(r"has no attribute '(\w+)'", str(getattr(error, "error_message", "")))
+    if missing is None or not isinstance(error.node, ast.If):
+        return error.node
+    named = [
+        node for node in ast.walk(error.node) if isinstance(node, ast.Attribute) and node.attr == missing[1]
+    ]
+    return min(named, key=lambda node: (node.lineno, node.col_offset), default=error.node)
 
 
 def _jit_function(source: str | None) -> Any:
