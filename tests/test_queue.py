@@ -6,16 +6,18 @@ The engine here is made up: it runs nothing, and each job ends when the test say
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from orbit_lsp.queue import gpu_check, pool, request
+from orbit_lsp.queue import gpu_check, job_store, pool, request
 from orbit_lsp.queue.job_queue import JobQueue
 from orbit_lsp.queue.job_store import Job, JobStore, Result, StoreError
 from orbit_lsp.queue.owners import Owner
@@ -235,6 +237,19 @@ async def test_waiting_has_a_limit_and_a_fault_of_ours_takes_no_place_away(tmp_p
         assert await over(jobs, *known) == ["waits: ok", "fault: infrastructure", "after: ok"]
 
 
+async def test_a_clock_that_is_set_back_changes_no_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = itertools.count(2e9, -3600)
+    async with queue(tmp_path) as (jobs, shown):
+        monkeypatch.setattr(job_store, "time", SimpleNamespace(time=lambda: next(now)))
+        known = [await jobs.submit(asks(name, wait_limit_s=60)) for name in ("waits", "second", "third")]
+        shown.gate("waits").set()
+        assert await over(jobs, *known) == ["waits: ok", "second: ok", "third: ok"]
+        assert [job.id for job in jobs.store.jobs()] == [job.id for job in reversed(known)]
+        assert shown.ended == ["waits", "second", "third"]
+
+
 async def test_a_key_names_one_job(tmp_path: Path) -> None:
     async with queue(tmp_path) as (jobs, shown):
         first = await jobs.submit(asks("once", key="k1"))
@@ -321,6 +336,7 @@ def test_the_pool_of_a_machine_is_all_of_its_gpus() -> None:
 KILLED = """
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from orbit_lsp.queue.job_store import JobStore
 from orbit_lsp.queue.owners import Owner
 from orbit_lsp.queue.request import Request

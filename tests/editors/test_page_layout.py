@@ -74,11 +74,17 @@ def test_a_page_is_never_wider_than_its_window(
 async def test_the_live_part_fetches_the_page_when_a_job_changes(tmp_path: Path) -> None:
     """What the browser asks for shows that its script ran, under the page's policy."""
 
-    def none(_: Any) -> Any:
-        raise OSError("no engine")
+    class Fails:
+        async def ready(self) -> str:
+            return ""
+
+        async def perform(self, *_: Any) -> Any:
+            raise OSError("no engine")
+
+        async def close(self) -> None: ...
 
     program = chromium()
-    queue = JobQueue(JobStore(tmp_path / "jobs.sqlite"), pool.parse("local:0"), none, "api")
+    queue = JobQueue(JobStore(tmp_path / "jobs.sqlite"), pool.parse("local:0"), lambda _: Fails(), "api")
     await queue.start()
     inner = http_app.app(queue, Limits(), ["127.0.0.1"])
     asked: Counter[str] = Counter()

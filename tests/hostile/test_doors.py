@@ -25,14 +25,21 @@ DEAD = "1-0123456789ab"
 """The name that a watcher which was killed may have had."""
 
 
+class Never:
+    """An engine that never takes a job."""
+
+    async def ready(self) -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    async def perform(self, *_: Any) -> Any: ...
+    async def close(self) -> None: ...
+
+
 @asynccontextmanager
 async def queue(folder: Path, door: str) -> AsyncGenerator[JobQueue]:
     """One whose jobs wait for ever: nothing here needs an engine."""
-
-    def none(_: Any) -> Any:
-        raise OSError("no engine")
-
-    made = JobQueue(JobStore(folder / "jobs.sqlite"), pool.parse("local:0"), none, door)
+    made = JobQueue(JobStore(folder / "jobs.sqlite"), pool.parse("local:0"), lambda _: Never(), door)
     await made.start()
     try:
         yield made
@@ -264,17 +271,11 @@ async def test_a_body_that_does_not_arrive_and_too_many_at_once(tmp_path: Path) 
         assert (answer.status_code, "did not arrive" in answer.json()["error"]) == (408, True)
 
 
-async def test_a_connection_without_a_request_is_closed_and_no_more_are_taken_than_there_is_room_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@asynccontextmanager
+async def served(app: Any) -> AsyncGenerator[tuple[str, int]]:
+    """Where it listens, behind our connections."""
     import uvicorn
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
-        await send({"type": "http.response.body", "body": b"ok"})
-
-    monkeypatch.setattr(connections.Connection, "most", 2)
-    monkeypatch.setattr(connections.Connection, "head_s", 0.0)
     config = uvicorn.Config(
         app, port=0, http=connections.Connection, ws="none", lifespan="off", log_level="critical"
     )
@@ -283,7 +284,45 @@ async def test_a_connection_without_a_request_is_closed_and_no_more_are_taken_th
         serving = asyncio.create_task(server.serve([socket]))
         while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0)
-        place = socket.getsockname()[:2]
+        yield socket.getsockname()[:2]
+        server.should_exit = True
+        await serving
+
+
+async def test_a_client_that_vanishes_takes_nothing_with_it(tmp_path: Path) -> None:
+    body = json.dumps({"kernel": {"source_code": JOB["text"], "kernel_type": "cuda"}}).encode()
+    head = b"POST /evaluate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    async with (
+        queue(tmp_path, "api") as jobs,
+        served(http_app.app(jobs, Limits(), ["127.0.0.1"])) as place,
+    ):
+        for sent, length in ((body, len(body)), (body[:20], len(body)), (b"", 1 << 40)):
+            change = jobs.change()
+            _, writer = await asyncio.open_connection(*place)
+            writer.write(head + f"Content-Length: {length}\r\n\r\n".encode() + sent)
+            await writer.drain()
+            if sent == body:
+                await change.wait()
+            writer.close()
+            await writer.wait_closed()
+        reader, writer = await asyncio.open_connection(*place)
+        writer.write(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        assert b'"waiting":1,' in await reader.read()
+        writer.close()
+        [job] = jobs.store.jobs()
+        assert (await jobs.cancel(job.id) or job).outcome == "cancelled"
+
+
+async def test_a_connection_without_a_request_is_closed_and_no_more_are_taken_than_there_is_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    monkeypatch.setattr(connections.Connection, "most", 2)
+    monkeypatch.setattr(connections.Connection, "head_s", 0.0)
+    async with served(app) as place:
         silent, writer = await asyncio.open_connection(*place)
         assert await silent.read() == b""  # closed by the server
         writer.close()
@@ -296,5 +335,3 @@ async def test_a_connection_without_a_request_is_closed_and_no_more_are_taken_th
         assert await one_too_many.read() == b""
         for _, writer in kept:
             writer.close()
-        server.should_exit = True
-        await serving
