@@ -13,9 +13,10 @@ from orbit_lsp.cli.doors.skills_command import FOLDER
 from tests.cli_check import orbit
 
 PAGES = sorted(FOLDER.glob("*/SKILL.md"))
+TRANSLATED = Path(__file__).parents[1] / "docs" / "dev" / "kernel-agents.md"
 LINES = [
     (page.parent.name, line)
-    for page in PAGES
+    for page in (*PAGES, TRANSLATED)
     for text in [page.read_text(encoding="utf-8")]
     for line in [
         *(line for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for line in block.splitlines()),
@@ -52,3 +53,16 @@ def test_they_are_installed_where_the_agent_looks(tmp_path: Path) -> None:
         64, "", "orbit-lsp: error: --to is missing: give the folder, as in --to .claude/skills\n",
     )  # fmt: skip
     assert "orbit-run: Build, run and time a CUDA or Triton kernel" in orbit(tmp_path, "skills", "list")[1]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    re.findall(
+        r"^\| `(popcorn-cli [^`]+)` \| `(orbit-lsp [^`]+)` \|$", TRANSLATED.read_text("utf-8"), re.MULTILINE
+    ),
+)
+def test_a_command_of_kernel_agents_has_its_own_here(tmp_path: Path, theirs: str, ours: str) -> None:
+    (tmp_path / "k.py").write_text("def custom_kernel(data):\n    return data\n")
+    code, out, _ = orbit(tmp_path, *shlex.split(ours)[1:], "--no-check", "--dry-run")
+    assert code == 0
+    assert sorted(out.replace(f"{tmp_path}/", "").split()) == sorted(theirs.split())
