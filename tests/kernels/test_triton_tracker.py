@@ -80,6 +80,8 @@ FRAGMENTS = [
     "k = triton.jit(raw)\n", "import triton\n", "from jax import jit as my\n", "else:\n    pass\n", "return ",
     "elif", "if x:\n    y\n", "main", "first", "helper", "global my\n", "__all__ = ['helper']\n", "first[(1,)](2)\n",
     "= ", "lambda f: ", 'f"{x}"', "try:\n    pass\nexcept E:\n    pass\n", "async ", "triton", "@", "and",
+    'K = r"""\n__global__ void inside(int* x) {\n}\n"""\n', "__global__ void bare() {}", "f('__global__ void line() {}')\n",
+    "import numba.cuda\n", "@numba.cuda.jit\n", "import tilelang\n@tilelang.jit\ndef make():\n    @tilelang.jit\n    def inner(): pass\n",
 ]  # fmt: skip
 
 
