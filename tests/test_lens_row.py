@@ -13,6 +13,7 @@ from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.results import Failed
 from orbit_lsp.views import hints, kernel_actions, lenses
 from orbit_lsp.views.answer import place
+from orbit_lsp.views.spec import spec_drafts
 from orbit_remote.common import messages as c
 from orbit_remote.common.measure import Regression
 from tests.editors.signatures import IN_VIEW, NAMES, SHEET
@@ -187,6 +188,9 @@ def test_a_kernel_in_a_string_of_a_script_is_run_and_its_signature_ends_at_its_b
         "▶ Run on H100 80GB HBM3 (k)", "Profile (k)",
     ]  # fmt: skip
     assert row(Bench(SCRIPT, "file:///src/k.py")) == ""
+    assert "only CUDA and Triton kernels have launch specs" in spec_drafts.none(
+        bench.session, bench.uri, kernel
+    )
 
 
 @pytest.mark.parametrize(

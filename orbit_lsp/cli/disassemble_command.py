@@ -18,6 +18,7 @@ from orbit_lsp.cli.history_command import file_or_revision
 from orbit_lsp.cli.terminal_text import UsageError
 from orbit_lsp.history import variants
 from orbit_lsp.history.history_tracker import HistoryTracker
+from orbit_lsp.kernels.model import SPECIFIED
 from orbit_lsp.profile import dump_files, listing, report_store
 from orbit_lsp.runs.scheduler import Scheduler
 from orbit_lsp.state.documents import split_lines
@@ -84,6 +85,11 @@ async def source(
     kernels = [target for target, kernel, _ in session.kernels(uri) if kernel.launchable]
     kernel = target or terminal_text.only_kernel(kernels)
     language = file.scan.language
+    known = session.find(kernel)
+    if known and known.dsl not in SPECIFIED:
+        raise UsageError(
+            f"{known.name} is compiled only while its program runs: profile it, then open its SASS"
+        )
     if language == "cuda" and options.level in ("ttir", "ttgir", "llir"):
         raise UsageError(f"{options.level} exists only for Triton kernels; a CUDA kernel has ptx and sass")
     if options.arch:

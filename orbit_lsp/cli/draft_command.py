@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from orbit_lsp.cli.json_results import Draft
 from orbit_lsp.cli.terminal_text import UsageError
+from orbit_lsp.kernels.model import SPECIFIED
 from orbit_lsp.specs import spec_cache
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session
@@ -22,7 +23,8 @@ def run(session: Session, uri: str, target: KernelId | None, *, as_json: bool) -
     for known, kernel, _ in session.kernels(uri):
         if target not in (None, known) or not kernel.launchable or spec_cache.spec_of(session, uri, kernel):
             continue
-        if drafts := [] if kernel.generator else spec_drafts.written(lines, kernel):
+        without = kernel.generator or kernel.dsl not in SPECIFIED
+        if drafts := [] if without else spec_drafts.written(lines, kernel):
             title, text = drafts[0]
             drafted.append(Draft(known.key, kernel.whole.line + 1, title, text))
         elif target:

@@ -154,12 +154,14 @@ def test_a_kernel_on_the_command_line(tmp_path: Path) -> None:
             "ttir exists only for Triton kernels; a CUDA kernel has ptx and sass",
         ),
         (["k.cu", "--arch", "sm_90!"], 64, "'sm_90!' is not an architecture, as in --arch sm_90"),
+        (["k.py"], 64, "add is compiled only while its program runs: profile it, then open its SASS"),
         (["two.cu"], 64, "which kernel? Add --kernel; this file has: saxpy, saxpz"),
     ],
 )
 def test_what_cannot_be_disassembled(tmp_path: Path, words: list[str], code: int, said: str) -> None:
     (tmp_path / "k.cu").write_text(SAXPY)
     (tmp_path / "two.cu").write_text(SAXPY + SAXPY.replace("saxpy", "saxpz"))
+    (tmp_path / "k.py").write_text("from numba import cuda\n@cuda.jit\ndef add(x): pass\n")
     (tmp_path / "junk.cubin").write_bytes(b"junk")
     result, _, errors = orbit(tmp_path, "disassemble", *words)
     assert (result, errors.split("\n")[0].removesuffix(" [compile error]")) == (

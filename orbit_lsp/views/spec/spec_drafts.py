@@ -73,6 +73,8 @@ def none(session: Session, uri: str, kernel: Kernel) -> str:
     """What to say where there is nothing to draft."""
     if spec_cache.spec_of(session, uri, kernel):
         return f"orbit: {kernel.name} has a launch spec: it stands above it"
+    if kernel.dsl not in SPECIFIED:
+        return f"orbit: {kernel.name} is run by its file's own program: only CUDA and Triton kernels have launch specs"
     mark = "//" if kernel.language == "cuda" else "#"
     launch = "<<<grid, block>>>" if kernel.language == "cuda" else "[grid]"
     return (
