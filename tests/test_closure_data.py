@@ -148,6 +148,7 @@ def test_a_mounted_folder_sends_no_link_out_of_it_and_waits_for_no_fifo(project:
     (project / "inside").symlink_to("in.txt")
     (project / "outside").symlink_to("/etc/passwd")
     (project / "broken").symlink_to("gone")
+    (project / "looped").symlink_to("looped")
     (project / "linked").symlink_to("folder")
     (project / "etc").symlink_to("/etc")
     os.mkfifo(project / "fifo")
@@ -158,6 +159,7 @@ def test_a_mounted_folder_sends_no_link_out_of_it_and_waits_for_no_fifo(project:
         "broken cannot be read and is not sent: No such file or directory.",
         "etc is a link to a folder and is not sent: put a copy in its place.",
         "linked is a link to a folder and is not sent: put a copy in its place.",
+        "looped cannot be read and is not sent: Too many levels of symbolic links.",
         "outside leads out of the workspace folder ~ and is not sent: put a copy in its place.",
     ]
 

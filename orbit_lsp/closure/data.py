@@ -143,7 +143,7 @@ class _Search:
             else:
                 with os.scandir(path) as entries:
                     listed = [
-                        (entry.name, entry.is_dir(), entry.is_symlink(), entry)
+                        (entry.name, _is_folder(entry), entry.is_symlink(), entry)
                         for entry in sorted(entries, key=lambda entry: entry.name)
                     ]
         except (OSError, ValueError):
@@ -153,3 +153,11 @@ class _Search:
 
     def _path(self, place: str) -> str:
         return os.path.join(self.tree.root, *place.split("/")) if place else self.tree.root
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """A link to itself is an OSError, and no folder."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
