@@ -1,7 +1,7 @@
 // The extension in a real VS Code (code-server and a headless Chromium), with the recorded H100 of tests/e2e as its GPU.
 //
 //   tests/editors/vscode/install PREFIX && tests/editors/vscode/check
-//   [ORBIT_SEEN=FOLDER] [ORBIT_SERVER=PROGRAM] node tests/editors/vscode/drive.mjs PREFIX PICTURES [session ROUNDS]
+//   [ORBIT_SEEN=FOLDER] [ORBIT_SERVER=PROGRAM] node tests/editors/vscode/drive.mjs PREFIX PICTURES [session ROUNDS | debug]
 //
 // Says each step with its time and keeps pictures. What was seen is written into ORBIT_SEEN: vscode.json for the table of
 // docs/guide/editors.md, vscode.seconds from code-server's start to the first lens. Ends with 1 at the first step that fails.
@@ -11,6 +11,7 @@ import { fileURLToPath } from 'node:url';
 import { work } from './author.mjs';
 import { addClangd, beside, clangdFile } from './beside.mjs';
 import { CodeServer, pathWithout } from './code_server.mjs';
+import * as debugging from './debug.mjs';
 import { committed, files, folder, harmed, settings } from './files.mjs';
 import * as mishaps from './mishaps.mjs';
 import * as authors from './session.mjs';
@@ -99,6 +100,14 @@ async function session() {
   await authors.session({ window, told, say, seen: process.env.ORBIT_SEEN, rounds: Number(rounds) });
 }
 
+async function debug() {
+  machine({ 'orbit.python': serverPython });
+  const bench = folder(vscode.scratch, 'bench', debugging.files);
+  window = await vscode.window(bench, join(bench, 'double.py'));
+  await window.trust();
+  await debugging.debug({ window, say, picture: () => window.picture(join(pictures, 'debug.png')) });
+}
+
 async function whole() {
   const started = Date.now();
   await vscode.start();
@@ -147,6 +156,9 @@ try {
   if (only === 'session') {
     await vscode.start();
     await session();
+  } else if (only === 'debug') {
+    await vscode.start();
+    await debug();
   } else await whole();
 } catch (error) {
   say(`FAILED: ${error.message.split('\n').slice(0, 4).join('\n')}`);
