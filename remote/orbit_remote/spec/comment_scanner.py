@@ -17,9 +17,9 @@ from orbit_remote.spec.syntax_tree import Fault, Language, Span
 
 WORDS: Final = {
     "launch": "one launch of a kernel of this file; several launches run in order",
-    "expect": "what an output must equal after one launch; computed from the inputs before that launch",
+    "expect": "what an output must equal after all launches of the spec ran once; computed from the inputs before them",
     "reference": "a Python function or another kernel whose results the outputs must equal",
-    "bytes": "the minimum number of bytes that the kernel has to read and write; gives GB/s",
+    "bytes": "the minimum number of bytes that the kernel has to read and write; gives the bandwidth in GB/s or TB/s",
     "flops": "the minimum number of floating-point operations that the kernel has to do; gives TFLOP/s",
     "sweep": "several values for a name, as in 'n = sweep(1024, 4096)'; the kernel runs with each",
     "case": "other values for names of the spec, as in 'case tail: n = 1000003'; results are checked, not timed",
