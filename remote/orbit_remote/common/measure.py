@@ -12,11 +12,14 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
 from operator import gt, mul
-from typing import Literal
+from typing import Final, Literal
 
 from orbit_remote.common.launch_records import CUPTI, LaunchRecord, LaunchSeries, merge
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Launches, Resources, Timing
+
+FLUSHED: Final = 3
+"""Times the size of L2 that is read to leave nothing else in it. Every clock uses the same: their times are compared."""
 
 MIN_FOR_SPREAD = 5
 """With fewer launches than this no quantile, and so no spread, is stated."""

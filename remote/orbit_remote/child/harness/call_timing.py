@@ -31,8 +31,6 @@ BUDGET_S: Final = 2 * (COLD_S + WARM_S)
 """What timing two versions may take, in seconds."""
 _WARM_UP: Final = 3
 _RECORDED: Final = 4
-_FLUSH: Final = 3
-"""Times the size of L2 that is read to have nothing else left in it, as `launch_timing` does."""
 _LEAD: Final = 1.5
 _LEAST_LEAD_NS: Final = 20_000
 _MOST_LEAD_NS: Final = 20_000_000
@@ -101,7 +99,7 @@ class CallBench:
         self._synchronize: Callable[[], None] = torch.cuda.synchronize
         self._sleep: Callable[[int], None] | None = getattr(torch.cuda, "_sleep", None)
         self._sum: Any = torch.sum
-        size = _FLUSH * int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
+        size = measure.FLUSHED * int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
         self._flush = torch.zeros(size // 4, dtype=torch.float32, device="cuda")
         self._sink = torch.zeros((), dtype=torch.float32, device="cuda")
 

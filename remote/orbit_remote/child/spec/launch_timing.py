@@ -32,8 +32,6 @@ MOST_LAUNCHES: Final = 2000
 COLD_S: Final = 1.0
 WARM_S: Final = 0.5
 """Caps of one point: launches, and seconds with a cold and with a warm L2."""
-_FLUSH: Final = 3
-"""Times the size of L2 that is read to have nothing else left in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,7 @@ class Bench:
         """Whether the clock was too low all the time, so that nothing could be dropped."""
         self.seen: dict[str, LaunchRecord] = {}
         """A record of each kernel: what it used as launched."""
-        size = _FLUSH * int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
+        size = measure.FLUSHED * int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
         self._flush = torch.zeros(size // 4, dtype=torch.float32, device="cuda")
         self._sink = torch.zeros((), dtype=torch.float32, device="cuda")
 
