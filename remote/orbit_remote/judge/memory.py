@@ -264,7 +264,9 @@ class CudaMemory:
         """Push out what is in L2 by reads, what was set aside in it too."""
         torch = self._torch
         if self._flushed is None:
-            size = measure.FLUSHED * int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
+            size = measure.FLUSHED * int(
+                torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
+            )
             self._flushed = torch.zeros(size // 4, dtype=torch.float32, device="cuda")
             self._sink = torch.zeros((), dtype=torch.float32, device="cuda")
         self._driver.cuCtxResetPersistingL2Cache()

@@ -99,7 +99,9 @@ class CallBench:
         self._synchronize: Callable[[], None] = torch.cuda.synchronize
         self._sleep: Callable[[int], None] | None = getattr(torch.cuda, "_sleep", None)
         self._sum: Any = torch.sum
-        size = measure.FLUSHED * int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
+        size = measure.FLUSHED * int(
+            torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
+        )
         self._flush = torch.zeros(size // 4, dtype=torch.float32, device="cuda")
         self._sink = torch.zeros((), dtype=torch.float32, device="cuda")
 

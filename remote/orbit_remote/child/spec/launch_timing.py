@@ -87,7 +87,9 @@ class Bench:
         """Whether the clock was too low all the time, so that nothing could be dropped."""
         self.seen: dict[str, LaunchRecord] = {}
         """A record of each kernel: what it used as launched."""
-        size = measure.FLUSHED * int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
+        size = measure.FLUSHED * int(
+            torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
+        )
         self._flush = torch.zeros(size // 4, dtype=torch.float32, device="cuda")
         self._sink = torch.zeros((), dtype=torch.float32, device="cuda")
 
