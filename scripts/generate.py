@@ -7,16 +7,20 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import json
 import re
 import sys
+import types
+import typing
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from orbit_lsp.cli import schema
 from orbit_lsp.server.handlers import server
 from orbit_lsp.state import config
 from orbit_lsp.views.explain import explanations
+from orbit_lsp.views.explain.explanations import Explanation
 from orbit_remote.common import limits
 from orbit_remote.common.messages import VERSION
 from orbit_remote.spec.functions.function_table import FUNCTIONS
@@ -112,13 +116,58 @@ GROUPS = {
 """The sections of VS Code's settings, in this order; a name that ends in a dot is a whole group."""
 
 
+TURNED_OFF = {
+    "launch-spec": ("error or warning", "change or delete the `orbit:` comment"),
+    "not launched": ("information", "the next run or memory check that launches the kernel"),
+    "register-spills": ("warning", "`orbit.costs.spills`"),
+    "local-memory": ("hint", "`orbit.costs.local_memory`"),
+    "shared-memory": ("warning", "`orbit.costs.shared_memory`"),
+    "block-size": ("warning", "`orbit.costs.block_size`"),
+    "occupancy-step": ("hint", "`orbit.costs.occupancy`"),
+}
+"""By the code of a diagnostic of ours: (its severity, what turns it off)."""
+
+DIAGNOSTICS = """\
+# Diagnostics
+
+Generated from the texts of `orbit-lsp explain`; do not edit.
+
+The `source` of a diagnostic names the program that reported it.
+
+| source | made by | goes away with |
+|---|---|---|
+| `nvcc`, `ptxas`, `nvlink`, `ld`, `host compiler` | the CUDA compiler, when you open or save a file, or pause typing; text and number are the compiler's | the next compile; the settings `orbit.compile_on_save` and `orbit.compile_on_idle` turn it off; a warning also goes with `-diag-suppress` in `orbit.nvcc_flags` |
+| `triton`, `python` | Triton's compiler or the import of the file, when you compile or run it; then, in a trusted folder on a machine without a GPU, also when you pause typing in its kernels | the next compile or run; `orbit.compile_on_idle` turns off the errors while typing |
+| `cuda`, `program` | the last run: a CUDA error, a failed assertion, an exception | the next run |
+| `orbit` | orbit-lsp itself. With a code: see below. Without a code: a run failed, or a file has too many kernels. In editors that cannot redraw inlay hints (Helix, Emacs), the texts of inlay hints are shown as diagnostics too | see below; the settings `orbit.hints` turn inlay hints off |
+
+Warnings about unused and deprecated code are tagged, so that an editor can fade or strike through that code. Template
+instantiations, include chains and overload candidates are attached as related information. Most editors show it as
+links.
+
+## Codes of orbit-lsp
+
+Five of these codes come from the compiler's figures: `register-spills`, `local-memory`, `shared-memory`, `block-size` and `occupancy-step`. The settings `orbit.costs` choose `off`, `hint` or `warning` for each of the five. After an edit they disappear until the file is compiled again.
+
+| code | severity | means | turned off by |
+|---|---|---|---|"""
+SCHEMA_TYPES: dict[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
+SCHEMA_LIMITS = {
+    "ge": "minimum",
+    "le": "maximum",
+    "gt": "exclusiveMinimum",
+    "min_length": "minItems",
+    "pattern": "pattern",
+}
+
+
 def files() -> dict[Path, str]:
     """Every generated file's content."""
     return {
         ROOT / "docs" / "guide" / "settings.md": config.markdown(),
-        ROOT / "docs" / "guide" / "diagnostics.md": explanations.diagnostics_markdown(),
+        ROOT / "docs" / "guide" / "diagnostics.md": diagnostics_page(),
         ROOT / "docs" / "guide" / "limits.md": limits_page(),
-        ROOT / "docs" / "guide" / "explain.md": explanations.markdown(),
+        ROOT / "docs" / "guide" / "explain.md": explained(),
         **{ROOT / "docs" / "schema" / f"{kind}-{VERSION}.json": schema.text(kind) for kind in schema.KINDS},
         PACKAGE: package(PACKAGE.read_text(encoding="utf-8")),
         EDITORS: supported(EDITORS.read_text(encoding="utf-8")),
@@ -126,6 +175,51 @@ def files() -> dict[Path, str]:
         LAUNCH_SPECS: listed(LAUNCH_SPECS.read_text(encoding="utf-8")),
         ARCHITECTURE: mapped(ARCHITECTURE.read_text(encoding="utf-8")),
     }
+
+
+def explained() -> str:
+    """docs/guide/explain.md: every text but those of settings, which have a page."""
+    lines = [
+        "# What each word means",
+        "",
+        "Generated from what `orbit-lsp explain WORD` prints. Settings have [a page of their own](settings.md).",
+    ]
+    heads = {
+        "outcome": ("Outcomes and exit codes", "outcome | exit code"),
+        "diagnostic": ("Diagnostics of orbit-lsp", "code"),
+        "label": ("On a kernel's line", "label"),
+        "term": ("Terms", "term"),
+        "bottleneck": ("Bottlenecks", "bottleneck"),
+        "loop": ("Loops: what became of a change", "word"),
+        "stall reason": ("Stall reasons", "reason"),
+        "launch spec": ("Words of launch specs", "word"),
+        "counter": ("Counters", "title | counter"),
+        "instruction": ("Instructions (SASS)", "instruction"),
+    }
+    for kind, (title, columns) in heads.items():
+        lines += ["", f"## {title}", "", f"| {columns} | means |", "|---" * (columns.count("|") + 2) + "|"]
+        lines += [_row(entry) for entry in explanations.entries() if entry.kind == kind]
+    return "\n".join([*lines, ""])
+
+
+def diagnostics_page() -> str:
+    """docs/guide/diagnostics.md: every diagnostic that orbit-lsp itself makes, and what turns it off."""
+    rows = [
+        f"| `{code}` | {TURNED_OFF[code][0]} | {text} | {TURNED_OFF[code][1]} |"
+        for code, text in explanations.DIAGNOSTICS.items()
+    ]
+    return "\n".join([DIAGNOSTICS, *rows, ""])
+
+
+def _row(entry: Explanation) -> str:
+    text = entry.text.replace("|", "\\|")
+    match entry.kind:
+        case "outcome":
+            return f"| {entry.names[0]} | {entry.names[2]} | {text} |"
+        case "counter":
+            return f"| {entry.names[1]} | `{entry.names[0]}` | {text} |"
+        case _:
+            return f"| `{entry.names[0]}` | {text} |"
 
 
 def limits_page() -> str:
@@ -294,12 +388,35 @@ def properties() -> dict[str, Any]:
     """The settings as VS Code's manifest has them."""
     described: dict[str, Any] = {}
     for name, hint, field in config.rows():
-        entry = config.json_schema(hint, field)
+        entry = json_schema(hint, field)
         entry["markdownDescription"] = entry.pop("description")
         if name in config.EXECUTABLES:  # a workspace's value needs trust; a machine's own is not synchronised
             entry["scope"] = "machine-overridable"
         described[f"orbit.{name}"] = entry
     return described
+
+
+def json_schema(hint: Any, field: dataclasses.Field[Any]) -> dict[str, Any]:
+    """A setting as JSON schema has it."""
+    limits = {SCHEMA_LIMITS[name]: value for name, value in field.metadata["limits"].items()}
+    pattern = limits.pop("pattern", None)
+    if pattern and field.name != "gpu":  # it takes the names of all GPUs there are
+        limits["pattern"] = f"^{pattern}$"
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is tuple:
+        of_items = {"pattern": limits.pop("pattern")} if "pattern" in limits else {}
+        shape = {"type": "array", "items": _schema_type(arguments[0]) | of_items}
+    elif origin is types.UnionType:
+        shape = {"type": [_schema_type(arguments[0])["type"], "null"]}
+    else:
+        shape = _schema_type(hint)
+    return shape | limits | {"default": field.default, "description": field.metadata["description"]}
+
+
+def _schema_type(hint: Any) -> dict[str, Any]:
+    if typing.get_origin(hint) is Literal:
+        return {"type": "string", "enum": list(typing.get_args(hint))}
+    return {"type": SCHEMA_TYPES[hint]}
 
 
 def main() -> None:

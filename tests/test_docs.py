@@ -15,7 +15,6 @@ import pytest
 from orbit_lsp import __version__
 from orbit_lsp.profile import bottleneck
 from orbit_lsp.state import units
-from orbit_lsp.views.explain import explanations
 from tests import recorded_profiles
 from tests.recordings import profiled as recordings
 
@@ -45,10 +44,6 @@ def test_the_vs_code_extension_has_the_servers_version_and_a_lockfile_of_it() ->
     lock = json.loads((folder / "package-lock.json").read_text())
     assert lock["packages"]["node_modules/vscode-languageclient"]["version"].startswith("9.")
     assert (folder / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
-
-
-def test_every_diagnostic_of_ours_says_what_turns_it_off() -> None:
-    assert explanations.TURNED_OFF.keys() == explanations.DIAGNOSTICS.keys()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

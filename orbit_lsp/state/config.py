@@ -27,20 +27,8 @@ EXECUTABLES = ("python", "nvcc")
 """Settings that name a program."""
 USERS_ALONE = ("trusted",)
 """Settings that no workspace sets, trusted or not."""
-_TYPES: dict[Any, tuple[str, str]] = {
-    bool: ("boolean", "true or false"),
-    int: ("integer", "a whole number"),
-    float: ("number", "a number"),
-    str: ("string", "text"),
-}
-"""A type's name in JSON schema, and in a message."""
-_LIMITS = {
-    "ge": "minimum",
-    "le": "maximum",
-    "gt": "exclusiveMinimum",
-    "min_length": "minItems",
-    "pattern": "pattern",
-}
+_TYPES: dict[Any, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+"""A type's name in a message."""
 
 
 def setting(default: Any, description: str, *, workspace: bool = False, **limits: Any) -> Any:
@@ -425,7 +413,7 @@ def _value(hint: Any, value: Any, limits: Mapping[str, Any]) -> Any:
     ):
         value = hint(value)
     if type(value) is not hint:
-        raise ValueError(f"{value!r:.60} is not {_TYPES[hint][1] if hint in _TYPES else 'an object'}")
+        raise ValueError(f"{value!r:.60} is not {_TYPES.get(hint, 'an object')}")
     if hint is str:
         _check_text(str(value), limits)
     else:
@@ -588,26 +576,3 @@ that tokens and sockets stay out:
 - `ORBIT_RECORD`, and on Windows those of the system
 
 """
-
-
-def json_schema(hint: Any, field: dataclasses.Field[Any]) -> dict[str, Any]:
-    """A setting as JSON schema has it."""
-    limits = {_LIMITS[name]: value for name, value in field.metadata["limits"].items()}
-    pattern = limits.pop("pattern", None)
-    if pattern and field.name != "gpu":  # it takes the names of all GPUs there are
-        limits["pattern"] = f"^{pattern}$"
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is tuple:
-        of_items = {"pattern": limits.pop("pattern")} if "pattern" in limits else {}
-        shape = {"type": "array", "items": _schema_type(arguments[0]) | of_items}
-    elif origin is types.UnionType:
-        shape = {"type": [_schema_type(arguments[0])["type"], "null"]}
-    else:
-        shape = _schema_type(hint)
-    return shape | limits | {"default": field.default, "description": field.metadata["description"]}
-
-
-def _schema_type(hint: Any) -> dict[str, Any]:
-    if typing.get_origin(hint) is Literal:
-        return {"type": "string", "enum": list(typing.get_args(hint))}
-    return {"type": _TYPES[hint][0]}

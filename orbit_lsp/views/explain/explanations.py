@@ -66,17 +66,6 @@ DIAGNOSTICS = {
 }
 """By the code that the diagnostic carries."""
 
-TURNED_OFF = {
-    "launch-spec": ("error or warning", "change or delete the `orbit:` comment"),
-    "not launched": ("information", "the next run or memory check that launches the kernel"),
-    "register-spills": ("warning", "`orbit.costs.spills`"),
-    "local-memory": ("hint", "`orbit.costs.local_memory`"),
-    "shared-memory": ("warning", "`orbit.costs.shared_memory`"),
-    "block-size": ("warning", "`orbit.costs.block_size`"),
-    "occupancy-step": ("hint", "`orbit.costs.occupancy`"),
-}
-"""By the code of a diagnostic of ours: (its severity, what turns it off)."""
-
 LABELS = {
     "⏱": "The time of the last run: the median of several launches.",
     "◔": "The last profile: one launch, counted by Nsight Compute.",
@@ -368,74 +357,3 @@ def suggestions(word: str) -> list[str]:
 
 def _plain(name: str) -> str:
     return " ".join(re.sub(r"[_-]", " ", name.casefold()).split())
-
-
-def markdown() -> str:
-    """docs/guide/explain.md: every text but those of settings, which have a page."""
-    lines = [
-        "# What each word means",
-        "",
-        "Generated from what `orbit-lsp explain WORD` prints. Settings have [a page of their own](settings.md).",
-    ]
-    heads = {
-        "outcome": ("Outcomes and exit codes", "outcome | exit code"),
-        "diagnostic": ("Diagnostics of orbit-lsp", "code"),
-        "label": ("On a kernel's line", "label"),
-        "term": ("Terms", "term"),
-        "bottleneck": ("Bottlenecks", "bottleneck"),
-        "loop": ("Loops: what became of a change", "word"),
-        "stall reason": ("Stall reasons", "reason"),
-        "launch spec": ("Words of launch specs", "word"),
-        "counter": ("Counters", "title | counter"),
-        "instruction": ("Instructions (SASS)", "instruction"),
-    }
-    for kind, (title, columns) in heads.items():
-        lines += ["", f"## {title}", "", f"| {columns} | means |", "|---" * (columns.count("|") + 2) + "|"]
-        lines += [_row(entry) for entry in entries() if entry.kind == kind]
-    return "\n".join([*lines, ""])
-
-
-def diagnostics_markdown() -> str:
-    """docs/guide/diagnostics.md: every diagnostic that orbit-lsp itself makes, and what turns it off."""
-    rows = [
-        f"| `{code}` | {TURNED_OFF[code][0]} | {text} | {TURNED_OFF[code][1]} |"
-        for code, text in DIAGNOSTICS.items()
-    ]
-    return "\n".join([_DIAGNOSTICS_PAGE, *rows, ""])
-
-
-_DIAGNOSTICS_PAGE = """\
-# Diagnostics
-
-Generated from the texts of `orbit-lsp explain`; do not edit.
-
-The `source` of a diagnostic names the program that reported it.
-
-| source | made by | goes away with |
-|---|---|---|
-| `nvcc`, `ptxas`, `nvlink`, `ld`, `host compiler` | the CUDA compiler, when you open or save a file, or pause typing; text and number are the compiler's | the next compile; the settings `orbit.compile_on_save` and `orbit.compile_on_idle` turn it off; a warning also goes with `-diag-suppress` in `orbit.nvcc_flags` |
-| `triton`, `python` | Triton's compiler or the import of the file, when you compile or run it; then, in a trusted folder on a machine without a GPU, also when you pause typing in its kernels | the next compile or run; `orbit.compile_on_idle` turns off the errors while typing |
-| `cuda`, `program` | the last run: a CUDA error, a failed assertion, an exception | the next run |
-| `orbit` | orbit-lsp itself. With a code: see below. Without a code: a run failed, or a file has too many kernels. In editors that cannot redraw inlay hints (Helix, Emacs), the texts of inlay hints are shown as diagnostics too | see below; the settings `orbit.hints` turn inlay hints off |
-
-Warnings about unused and deprecated code are tagged, so that an editor can fade or strike through that code. Template
-instantiations, include chains and overload candidates are attached as related information. Most editors show it as
-links.
-
-## Codes of orbit-lsp
-
-Five of these codes come from the compiler's figures: `register-spills`, `local-memory`, `shared-memory`, `block-size` and `occupancy-step`. The settings `orbit.costs` choose `off`, `hint` or `warning` for each of the five. After an edit they disappear until the file is compiled again.
-
-| code | severity | means | turned off by |
-|---|---|---|---|"""
-
-
-def _row(entry: Explanation) -> str:
-    text = entry.text.replace("|", "\\|")
-    match entry.kind:
-        case "outcome":
-            return f"| {entry.names[0]} | {entry.names[2]} | {text} |"
-        case "counter":
-            return f"| {entry.names[1]} | `{entry.names[0]}` | {text} |"
-        case _:
-            return f"| `{entry.names[0]}` | {text} |"
