@@ -54,20 +54,20 @@ async def ping(client: Client, uri: str, slowest: list[tuple[float, float]]) -> 
 
 def workers(private: Path) -> list[int]:
     """The processes that write down their ids beside their sockets, in the runtime folder of this program alone."""
-    found: list[int] = []
+    result: list[int] = []
     for file in private.glob("orbit-lsp/*.pid"):
         with contextlib.suppress(OSError, ValueError):
-            found.append(json.loads(file.read_text())["pid"])
-    return found
+            result.append(json.loads(file.read_text())["pid"])
+    return result
 
 
 def peak_mib(pid: int) -> float:
     """The most that a process has taken since it began. Compilers are left out: they have a limit of their own."""
     try:
-        found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+        result = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
     except OSError:
         return 0.0
-    return int(found[1]) / 1024 if found else 0.0
+    return int(result[1]) / 1024 if result else 0.0
 
 
 async def ready(client: Client) -> None:

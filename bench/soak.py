@@ -244,12 +244,12 @@ def variables(folder: Path) -> dict[str, str]:
 
 def ours(folder: Path) -> list[psutil.Process]:
     """Every process that was started by a client or a worker of this soak, by its environment."""
-    found: list[psutil.Process] = []
+    processes: list[psutil.Process] = []
     for process in psutil.process_iter(["cmdline"]):
         with contextlib.suppress(psutil.Error):
             if process.pid != os.getpid() and process.environ().get("XDG_RUNTIME_DIR") == str(folder / "run"):
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 async def alone(options: argparse.Namespace, folder: Path) -> dict[int, float]:
@@ -266,9 +266,9 @@ async def alone(options: argparse.Namespace, folder: Path) -> dict[int, float]:
 def overtaken(answers: list[dict[str, Any]]) -> int:
     """Jobs that began to wait clearly before another one, and had the GPU after it."""
     known = [
-        (one["waited"], one["had"])
-        for one in answers
-        if one["waited"] and one["had"] and one["waited"] < one["had"]
+        (answer["waited"], answer["had"])
+        for answer in answers
+        if answer["waited"] and answer["had"] and answer["waited"] < answer["had"]
     ]
     clearly = 0.1
     return sum(a[0] + clearly < b[0] and a[1] > b[1] for a in known for b in known)

@@ -312,7 +312,7 @@ CHEATS = (
 
 
 def ids(cheats: tuple[Cheat, ...]) -> list[str]:
-    return [f"{one.number}: {one.name}" for one in cheats]
+    return [f"{cheat.number}: {cheat.name}" for cheat in cheats]
 
 
 def judge_in_a_fork(judge: Callable[[], c.Finished]) -> c.Finished:

@@ -50,7 +50,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("absent.cu", "there is no file absent.cu"),
         ("k.txt", "k.txt is not a .cu, .cuh or .py file"),
@@ -59,8 +59,8 @@ def folder(tmp_path: Path) -> Path:
         ("\udcff.cu", "\\udcff.cu: the path is not valid UTF-8, which a job's path has to be"),
     ],
 )
-def test_a_file_that_cannot_be_used(folder: Path, name: str, said: str) -> None:
-    assert orbit(folder, "compile", name) == (64, "", f"orbit-lsp: error: {said}\n")
+def test_a_file_that_cannot_be_used(folder: Path, name: str, message: str) -> None:
+    assert orbit(folder, "compile", name) == (64, "", f"orbit-lsp: error: {message}\n")
 
 
 def test_an_argument_that_is_not_utf8(folder: Path) -> None:
@@ -91,7 +91,7 @@ def test_at_a_terminal_orbit_lsp_alone_prints_its_help(
 
 
 @pytest.mark.parametrize(
-    ("words", "redirection", "code", "said"),
+    ("words", "redirection", "code", "message"),
     [
         ("settings", ">/dev/full", 5, "orbit-lsp: error: No space left on device\n"),
         ("schema", "| true", 0, ""),
@@ -100,10 +100,12 @@ def test_at_a_terminal_orbit_lsp_alone_prints_its_help(
         ("serve", "<&-", 0, ""),
     ],
 )
-def test_streams_that_are_not_there(folder: Path, words: str, redirection: str, code: int, said: str) -> None:
+def test_streams_that_are_not_there(
+    folder: Path, words: str, redirection: str, code: int, message: str
+) -> None:
     (folder / "k.py").write_text("pass\n")
     result, _, err = in_shell(folder, words, redirection)
-    assert (result, err) == (code, said)
+    assert (result, err) == (code, message)
 
 
 def test_a_current_folder_that_is_gone(folder: Path) -> None:
@@ -209,17 +211,17 @@ TEMPLATE = "template <int N> __global__ void t(int* x) { *x = N; }\n"
 
 @needs_nvcc
 @pytest.mark.parametrize(
-    ("launches", "said"),
+    ("launches", "message"),
     [
         ("t<1><<<1, 1>>>(0); t<2><<<1, 1>>>(0);", "ok: 2 kernels compiled for sm_90a\n"),
         ("", "links the program\nno kernel was compiled\n"),
     ],
 )
-def test_a_compile_ends_with_what_was_compiled(folder: Path, launches: str, said: str) -> None:
+def test_a_compile_ends_with_what_was_compiled(folder: Path, launches: str, message: str) -> None:
     (folder / "k.cu").write_text(f"{TEMPLATE}int main() {{ {launches} }}\n")
     code, _, end = orbit(folder, "compile", "--gpu", "H100", "k.cu")
     assert code == 0
-    assert end.endswith(said)
+    assert end.endswith(message)
 
 
 @needs_nvcc
@@ -266,17 +268,17 @@ def test_json_has_the_problems_of_the_text_and_nothing_is_printed_twice(folder: 
         "#include <cstdio>\n__global__ void k(int* x) {\n  int unused;\n  x[0] = nowhere;\n  x[1] = elsewhere;\n}\n"
         "// orbit: x = nothing(3)\n// orbit: launch l<<<1, 1>>>(x)\n__global__ void l(int* x) {}\n"
     )
-    code, out, said = orbit(folder, "compile", "two.cu")
+    code, out, message = orbit(folder, "compile", "two.cu")
     shown = [
         line.partition(": ")[0].rpartition("/")[2]
         for line in out.splitlines()
         if " error: " in line or " warning: " in line
     ]
     assert (code, len(shown) >= 4) == (1, True)
-    assert said.splitlines()[-1] == "orbit-lsp: error: two.cu does not compile (2 errors) [compile error]"
+    assert message.splitlines()[-1] == "orbit-lsp: error: two.cu does not compile (2 errors) [compile error]"
     code, out, _ = orbit(folder, "compile", "two.cu", "--json")
-    places = [one["place"] for one in json.loads(out)["problems"]]
-    assert (code, [f"two.cu:{one['line']}:{one['column']}" for one in places]) == (1, shown)
+    places = [problem["place"] for problem in json.loads(out)["problems"]]
+    assert (code, [f"two.cu:{problem['line']}:{problem['column']}" for problem in places]) == (1, shown)
 
 
 @needs_nvcc
@@ -285,8 +287,8 @@ def test_json_has_the_problems_of_the_text_and_nothing_is_printed_twice(folder: 
     [("h100", "sm_90a"), ("sm_75", "sm_75"), ("NVIDIA GeForce RTX 4090", "sm_89"), ("a100-80gb", "sm_80")],
 )
 def test_a_gpu_may_be_named_as_its_owner_does(folder: Path, name: str, architecture: str) -> None:
-    code, out, said = orbit(folder, "compile", "k.cu", "--gpu", name)
-    assert (code, said.splitlines()[-1]) == (0, f"ok: 1 kernel compiled for {architecture}")
+    code, out, message = orbit(folder, "compile", "k.cu", "--gpu", name)
+    assert (code, message.splitlines()[-1]) == (0, f"ok: 1 kernel compiled for {architecture}")
     assert "hover" not in out
 
 

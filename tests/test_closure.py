@@ -456,15 +456,15 @@ def test_files_that_come_and_go(project: Path) -> None:
 # -- the other side: what travels is enough -----------------------------------------------------------
 
 
-def arrive(found: Closure, tmp_path: Path) -> Path:
+def arrive(closure: Closure, tmp_path: Path) -> Path:
     """The closure as a tree of its own, through a store, with the author's folders gone."""
     store, tree = Store(tmp_path / "store", LIMIT), tmp_path / "tree"
-    for digest in store.missing(found.manifest):
-        content = found.contents[digest]
+    for digest in store.missing(closure.manifest):
+        content = closure.contents[digest]
         store.put(digest, content if isinstance(content, bytes) else content.read_bytes())
-    store.materialise(found.manifest, tree)
-    shutil.rmtree(found.root)
-    for folder in found.mapped:
+    store.materialise(closure.manifest, tree)
+    shutil.rmtree(closure.root)
+    for folder in closure.mapped:
         shutil.rmtree(folder)
     return tree
 

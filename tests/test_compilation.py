@@ -399,7 +399,7 @@ def test_a_header_that_cmake_makes_has_one_remedy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("include", "files", "said"),
+    ("include", "files", "message"),
     [
         ("<cutlass/cutlass.h>", {".gitmodules": '[submodule "cutlass"]\n\tpath = 3rdparty/cutlass\n\turl = https://github.com/NVIDIA/cutlass.git\n'}, "it is in the submodule 3rdparty/cutlass, which is not checked out: git submodule update --init 3rdparty/cutlass"),
         ('"version.h"', {"src/version.h.in": ""}, 'the project\'s build makes it from src/version.h.in: configure the project (cmake -B build), or name its folder: nvcc_flags = ["-I<folder>"]'),
@@ -410,11 +410,11 @@ def test_a_header_that_cmake_makes_has_one_remedy(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_provides_a_header_that_is_nowhere(
-    tmp_path: Path, include: str, files: dict[str, str], said: str
+    tmp_path: Path, include: str, files: dict[str, str], message: str
 ) -> None:
     project(tmp_path, files | {"src/k.cu": f"#include {include}\n"})
     made = find(tmp_path, "src/k.cu", python="/py/bin/python")
-    assert made.missing == {include[1:-1]: said}
+    assert made.missing == {include[1:-1]: message}
 
 
 def test_nothing_outside_of_the_workspace_is_searched(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_nothing_that_a_repository_configures_is_run(repository: Repository, tmp
 
 
 @pytest.mark.parametrize(
-    ("name", "revision", "said"),
+    ("name", "revision", "message"),
     [
         ("k_cu", "nowhere", "git knows no revision nowhere of "),
         ("k_cu", "--output=x", "'--output=x' is not a git revision"),
@@ -119,11 +119,11 @@ def test_nothing_that_a_repository_configures_is_run(repository: Repository, tmp
     ],
 )
 def test_what_cannot_be_read_is_a_sentence(
-    repository: Repository, name: str, revision: str, said: str
+    repository: Repository, name: str, revision: str, message: str
 ) -> None:
     with pytest.raises(git.GitError) as error:
         git.revision(str(repository.path(name)), revision)
-    assert str(error.value).startswith(said)
+    assert str(error.value).startswith(message)
 
 
 def test_a_file_outside_any_repository(tmp_path: Path) -> None:

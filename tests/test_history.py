@@ -72,9 +72,9 @@ def test_a_file_has_one_history_whatever_path_led_to_it(store: Store, tmp_path: 
 
 
 def test_a_renamed_file_takes_its_runs_along_with_all_that_they_say_of_it(store: Store) -> None:
-    one = entry(1)
+    first = entry(1)
     store.keep(
-        replace(one, result=replace(one.result, files={"/src/saxpy.cu": "11", "/src/a.cuh": "00"})), TEXT
+        replace(first, result=replace(first.result, files={"/src/saxpy.cu": "11", "/src/a.cuh": "00"})), TEXT
     )
     store.keep(entry(2, path="/src/deep/scale.cu"), TEXT)
     store.keep(entry(3, path="/srcs/other.cu"), TEXT)

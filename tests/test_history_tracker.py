@@ -63,24 +63,29 @@ def test_a_regression_counts_the_versions_since_the_fastest() -> None:
     assert regression([]) is None
 
 
-def on_gpu(one: Entry, name: str) -> Entry:
-    device = one.result.finished.device
+def on_gpu(stored: Entry, name: str) -> Entry:
+    device = stored.result.finished.device
     assert device
     return replace(
-        one,
-        result=replace(one.result, finished=replace(one.result.finished, device=replace(device, name=name))),
+        stored,
+        result=replace(
+            stored.result, finished=replace(stored.result.finished, device=replace(device, name=name))
+        ),
     )
 
 
-def with_nvcc(one: Entry, version: str) -> Entry:
+def with_nvcc(stored: Entry, version: str) -> Entry:
     return replace(
-        one, result=replace(one.result, finished=replace(one.result.finished, toolchain={"nvcc": version}))
+        stored,
+        result=replace(stored.result, finished=replace(stored.result.finished, toolchain={"nvcc": version})),
     )
 
 
-def at_values(one: Entry, **values: str) -> Entry:
-    point = replace(one.result.finished.points[0], values=values)
-    return replace(one, result=replace(one.result, finished=replace(one.result.finished, points=(point,))))
+def at_values(stored: Entry, **values: str) -> Entry:
+    point = replace(stored.result.finished.points[0], values=values)
+    return replace(
+        stored, result=replace(stored.result, finished=replace(stored.result.finished, points=(point,)))
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,9 +122,9 @@ def test_what_was_run_otherwise_is_no_witness(elsewhere) -> None:
 
 
 def test_a_programs_kernel_in_several_configurations_has_no_one_time() -> None:
-    def program(one: Entry, *grids: int) -> Entry:
-        launches = tuple(replace(one.result.launches[0], grid=(grid, 1, 1)) for grid in grids)
-        return replace(one, result=replace(one.result, through="program", launches=launches))
+    def program(stored: Entry, *grids: int) -> Entry:
+        launches = tuple(replace(stored.result.launches[0], grid=(grid, 1, 1)) for grid in grids)
+        return replace(stored, result=replace(stored.result, through="program", launches=launches))
 
     fast, slow = timed(100, 120)
     assert regression([program(fast, 8), program(slow, 8)]) == (0.2, 1)

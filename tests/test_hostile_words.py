@@ -61,19 +61,19 @@ async def test_an_answer_that_is_none_ends_the_run(tmp_path: Path, line: str) ->
 
 
 @pytest.mark.parametrize(
-    ("path", "directory", "said"),
+    ("path", "directory", "message"),
     [
         ("/a\0b.cu", "/", r"the file name /a\x00b.cu"),
         ("/a\ud800.cu", "/", r"the file name /a\ud800.cu"),
         ("/a.py", "/b\0", r"the folder name /b\x00"),
     ],
 )
-async def test_a_path_that_no_file_has(path: str, directory: str, said: str) -> None:
+async def test_a_path_that_no_file_has(path: str, directory: str, message: str) -> None:
     job = c.Job("r", "compile", "cuda", path, "", directory=directory)
     (finished,) = [event async for event in LocalRunner(Options()).run(job)]
     assert isinstance(finished, c.Finished)
     assert finished.failure
-    assert finished.failure.message == f"{said} holds a NUL character or half a surrogate pair"
+    assert finished.failure.message == f"{message} holds a NUL character or half a surrogate pair"
 
 
 @pytest.mark.parametrize("path", ["/a\0/k.cu", "/a\ud800/k.cu"])

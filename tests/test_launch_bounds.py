@@ -107,9 +107,9 @@ def registers(text: str, folder: Path) -> int:
 @needs_nvcc
 def test_the_compiler_keeps_the_promise(tmp_path: Path) -> None:
     before = registers(HUNGRY, tmp_path)
-    found = proposed(HUNGRY, registers=before, symbol="_Z4polyPfPKfi", name="poly")
-    assert found
-    title, text = found
+    actions = proposed(HUNGRY, registers=before, symbol="_Z4polyPfPKfi", name="poly")
+    assert actions
+    title, text = actions
     promised = re.search(r"at most (\d+) registers", title)
     assert promised
     assert registers(text, tmp_path) <= int(promised[1]) < before

@@ -19,7 +19,7 @@ __global__ void k(float* x) {
 
 
 @pytest.mark.parametrize(
-    ("now", "found"),
+    ("now", "place"),
     [
         pytest.param(RAN, "0 1 2 3 4 5 6 7", id="the same"),
         pytest.param("// new\n" + RAN, "1 2 3 4 5 6 7 8", id="a line above"),
@@ -34,10 +34,10 @@ __global__ void k(float* x) {
         pytest.param("", "- - - - - - - -", id="all gone"),
     ],
 )  # fmt: skip
-def test_a_line_is_found_where_it_stands_now_or_not_at_all(now: str, found: str) -> None:
+def test_a_line_is_found_where_it_stands_now_or_not_at_all(now: str, place: str) -> None:
     ran = RAN.splitlines()
     where = places(ran, now.splitlines(), range(len(ran)))
-    assert " ".join(str(where.get(line, "-")) for line in range(len(ran))) == found
+    assert " ".join(str(where.get(line, "-")) for line in range(len(ran))) == place
 
 
 def test_a_line_that_the_text_never_had_is_nowhere() -> None:

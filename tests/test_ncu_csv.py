@@ -52,8 +52,8 @@ def test_the_page_details_has_what_its_labels_are_known_for() -> None:
         assert metric.value == pytest.approx(report.metrics[name].value, rel=5e-3, abs=5e-3), name
         if name != "launch__occupancy_limit_barriers":  # this ncu knew no unit of it
             assert metric.unit == report.metrics[name].unit
-    assert {(one.rule, one.scope) for one in profile.advice} <= {
-        (one.rule, one.scope) for one in report.advice
+    assert {(advice.rule, advice.scope) for advice in profile.advice} <= {
+        (advice.rule, advice.scope) for advice in report.advice
     }
 
 

@@ -416,9 +416,9 @@ def test_lenses_and_actions() -> None:
     ],
 )
 def test_what_to_try_first(name: str, first: str, count: int) -> None:
-    found = next_steps.steps(profile(name))
-    assert found[0].startswith(first)
-    assert len(found) == count
+    steps = next_steps.steps(profile(name))
+    assert steps[0].startswith(first)
+    assert len(steps) == count
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -427,14 +427,14 @@ def test_the_answer_of_a_hover_is_complete_within_ten_lines(name: str) -> None:
     (target,) = bench.session.results.profiles
     kernel = next(kernel for known, kernel, _ in bench.session.kernels(bench.uri) if known == target)
     for markdown in (True, False):
-        found = hover.hover(bench.session, bench.uri, kernel.name_span.line, markdown=markdown)
-        assert found
-        answer, *tables = found.contents.value.split("\n\n**" if markdown else "\n\n")
+        steps = hover.hover(bench.session, bench.uri, kernel.name_span.line, markdown=markdown)
+        assert steps
+        answer, *tables = steps.contents.value.split("\n\n**" if markdown else "\n\n")
         assert tables
         assert len(answer.split("\n")) <= 10
         assert "of peak" in answer or "latency" in answer or "small grid" in answer
         assert answer.split("\n")[-1].startswith("- →" if markdown else "  ")
-        counters = re.findall(r"`([^`\n]+)` \|$", found.contents.value, re.MULTILINE) if markdown else []
+        counters = re.findall(r"`([^`\n]+)` \|$", steps.contents.value, re.MULTILINE) if markdown else []
         assert max(map(len, counters), default=0) <= 40
 
 

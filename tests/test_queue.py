@@ -261,7 +261,7 @@ async def test_a_key_names_one_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said"),
+    ("wanted", "message"),
     [
         (
             asks("../k"),
@@ -288,10 +288,10 @@ async def test_a_key_names_one_job(tmp_path: Path) -> None:
         (asks("k", version=2), "the request has version 2, this orbit-lsp knows 1"),
     ],
 )
-def test_a_request_that_cannot_be_a_job(wanted: Request, said: str) -> None:
+def test_a_request_that_cannot_be_a_job(wanted: Request, message: str) -> None:
     with pytest.raises(Refused) as why:
         request.check(wanted, trusted=False)
-    assert str(why.value).startswith(said)
+    assert str(why.value).startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -406,13 +406,13 @@ def test_who_is_alive(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"no database at all, " * 400, "the record of jobs cannot be used: file is not a database"),
         (None, "was written by a newer orbit-lsp (format 9, this one knows 1)"),
     ],
 )
-def test_a_record_that_cannot_be_used(tmp_path: Path, content: bytes | None, said: str) -> None:
+def test_a_record_that_cannot_be_used(tmp_path: Path, content: bytes | None, message: str) -> None:
     path = tmp_path / "jobs.sqlite"
     if content:
         path.write_bytes(content)
@@ -423,4 +423,4 @@ def test_a_record_that_cannot_be_used(tmp_path: Path, content: bytes | None, sai
             file.execute("pragma user_version = 9")
     with pytest.raises(StoreError) as why:
         JobStore(path)
-    assert said in str(why.value)
+    assert message in str(why.value)

@@ -128,11 +128,11 @@ def test_the_job_of_a_click() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "gpu"),
+    ("spelled", "gpu"),
     [("H100", "H100"), ("a100-80gb", "A100-80GB"), ("RTX-PRO-6000", "RTX PRO 6000"), ("H100!:2", "H100:2"), ("B200:1", "B200")],
 )  # fmt: skip
-def test_the_gpu_of_a_spec_as_the_settings_spell_it(said: str, gpu: str) -> None:
-    spec = Spec(f"// orbit: gpu {said}\n" + SAXPY, runner="modal", gpu="T4")
+def test_the_gpu_of_a_spec_as_the_settings_spell_it(spelled: str, gpu: str) -> None:
+    spec = Spec(f"// orbit: gpu {spelled}\n" + SAXPY, runner="modal", gpu="T4")
     plan = job_builder.plan_of(spec.session, spec.key)
     assert job_builder.refusal(spec.session, plan) == ""
     assert job_builder.gpu_of(spec.session, plan) == gpu

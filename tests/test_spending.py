@@ -26,7 +26,7 @@ MODALS = Price(0.001, "Modal's rates")
 
 
 @pytest.mark.parametrize(
-    ("session", "said"),
+    ("session", "message"),
     [
         (
             Session("H100", NOW - 100, NOW + 200, 2, 3.14, price=MODALS),
@@ -47,15 +47,15 @@ MODALS = Price(0.001, "Modal's rates")
     ],
     ids=["warm", "at work", "kept", "no price"],
 )
-def test_a_session(session: Session, said: str) -> None:
-    assert spending.session_text(session, 300, NOW).endswith(said)
+def test_a_session(session: Session, message: str) -> None:
+    assert spending.session_text(session, 300, NOW).endswith(message)
 
 
 MONTH = Month("November 2026", 1034.4, 1.204, 0.34, 0.0, ("Modal's rates",), ())
 
 
 @pytest.mark.parametrize(
-    ("month", "budget", "said"),
+    ("month", "budget", "message"),
     [
         (
             MONTH,
@@ -84,20 +84,20 @@ MONTH = Month("November 2026", 1034.4, 1.204, 0.34, 0.0, ("Modal's rates",), ())
     ],
     ids=["due", "no price", "kept"],
 )
-def test_a_month(month: Month, budget: float | None, said: str) -> None:
-    assert spending.month_text(month, budget) == said
+def test_a_month(month: Month, budget: float | None, message: str) -> None:
+    assert spending.month_text(month, budget) == message
 
 
 @pytest.mark.parametrize(
-    ("cost", "said"),
+    ("cost", "message"),
     [
         (c.Cost("H100", 4.21, 0.0048, 0.34, "Modal's rates"), "4.2 s of H100, $0.0048 at Modal's rates"),
         (c.Cost("B300", 4.21), "4.2 s of B300"),
     ],
 )
-def test_a_run(cost: c.Cost, said: str) -> None:
+def test_a_run(cost: c.Cost, message: str) -> None:
     finished = c.Finished("r1", "timed out", c.Failure("timed out", "over 60 s"), cost=cost)
-    assert summary.one_line(finished, compiled_only=False) == f"timed out: over 60 s · {said}"
+    assert summary.one_line(finished, compiled_only=False) == f"timed out: over 60 s · {message}"
 
 
 # -- the budget -------------------------------------------------------------------------------------

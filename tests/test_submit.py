@@ -79,7 +79,7 @@ def test_what_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "text", "code", "said"),
+    ("words", "text", "code", "message"),
     [
         (["--mode", "test"], "x = 1\n", 64, "which leaderboard? Add --leaderboard, or a line `#!POPCORN leaderboard NAME` to the file"),
         (["--mode", "test", "--leaderboard", "a"], "x = 1\n", 64, "which GPU? Add --gpu, or a line `#!POPCORN gpu NAME` to the file"),
@@ -88,9 +88,9 @@ def test_what_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
         (["--mode", "leaderboard"], FILE, 64, "--mode leaderboard is a ranked submission; add --yes where nobody can be asked"),
     ],
 )  # fmt: skip
-def test_what_is_not_submitted(tmp_path: Path, words: list[str], text: str, code: int, said: str) -> None:
+def test_what_is_not_submitted(tmp_path: Path, words: list[str], text: str, code: int, message: str) -> None:
     result, _, errors = submit(tmp_path, *words, text=text, script="echo submitted")
-    assert (result, errors.splitlines()[-1]) == (code, f"orbit-lsp: error: {said}")
+    assert (result, errors.splitlines()[-1]) == (code, f"orbit-lsp: error: {message}")
     assert not (tmp_path / "state").exists()
 
 

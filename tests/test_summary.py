@@ -21,7 +21,7 @@ def launched(*names: str) -> c.Finished:
 
 
 @pytest.mark.parametrize(
-    ("finished", "said"),
+    ("finished", "message"),
     [
         (compiled("saxpy"), "1 kernel compiled for sm_90a"),
         (compiled("tiled<16>", "tiled<32>", "saxpy"), "3 kernels compiled for sm_90a"),
@@ -33,12 +33,12 @@ def launched(*names: str) -> c.Finished:
         ),
     ],
 )
-def test_a_compile(finished: c.Finished, said: str) -> None:
-    assert summary.one_line(finished, compiled_only=True) == said
+def test_a_compile(finished: c.Finished, message: str) -> None:
+    assert summary.one_line(finished, compiled_only=True) == message
 
 
 @pytest.mark.parametrize(
-    ("finished", "said"),
+    ("finished", "message"),
     [
         (launched("saxpy"), "saxpy 288 µs"),
         (launched(*"abcdef"), "a 288 µs, b 288 µs, c 288 µs, d 288 µs and 2 more"),
@@ -52,12 +52,12 @@ def test_a_compile(finished: c.Finished, said: str) -> None:
         (c.Finished("r1", "cancelled", c.Failure("cancelled", "cancelled")), "cancelled"),
     ],
 )
-def test_a_run(finished: c.Finished, said: str) -> None:
-    assert summary.one_line(finished, compiled_only=False) == said
+def test_a_run(finished: c.Finished, message: str) -> None:
+    assert summary.one_line(finished, compiled_only=False) == message
 
 
 @pytest.mark.parametrize(
-    ("names", "said"),
+    ("names", "message"),
     [
         (["void saxpy(int, float*)"], "288 µs"),
         (["saxpy<float>(float*)"], "saxpy<float> 288 µs"),
@@ -65,5 +65,5 @@ def test_a_run(finished: c.Finished, said: str) -> None:
         (["saxpy(int)", "saxpy(float)"], "saxpy(int) 288 µs, saxpy(float) 288 µs"),
     ],
 )
-def test_a_run_of_a_kernel_whose_name_is_shown_before(names: list[str], said: str) -> None:
-    assert summary.one_line(launched(*names), compiled_only=False, kernel="saxpy") == said
+def test_a_run_of_a_kernel_whose_name_is_shown_before(names: list[str], message: str) -> None:
+    assert summary.one_line(launched(*names), compiled_only=False, kernel="saxpy") == message

@@ -34,9 +34,9 @@ class Terminal(io.StringIO):
 
 def of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     """From here on: pytest's own capture takes standard error when a test begins."""
-    monkeypatch.setattr(sys, "stderr", found := Terminal())
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     monkeypatch.setattr(terminal_watcher.shutil, "get_terminal_size", lambda: os.terminal_size((40, 24)))
-    return found
+    return terminal
 
 
 @pytest.fixture

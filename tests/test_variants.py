@@ -187,7 +187,7 @@ async def test_a_spec_of_now_serves_a_triton_kernel_of_then(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "said"),
+    ("kind", "name", "message"),
     [
         ("kernel", "absent", "there is no kernel absent in k.cu; it has: k"),
         ("file", "nowhere.cu", "nowhere.cu cannot be read: No such file or directory"),
@@ -198,11 +198,11 @@ async def test_a_spec_of_now_serves_a_triton_kernel_of_then(tmp_path: Path) -> N
         ("revision", "HEAD~9", "git knows no revision HEAD~9 of "),
     ],
 )
-async def test_what_there_is_not(repository: Repository, kind: str, name: str, said: str) -> None:
+async def test_what_there_is_not(repository: Repository, kind: str, name: str, message: str) -> None:
     author = Author(repository, "src/k.cu", NOW)
     with pytest.raises(NoVariant) as error:
         await author.side(kind, name)
-    assert str(error.value).startswith(said)
+    assert str(error.value).startswith(message)
 
 
 def test_a_kernel_that_cannot_be_run_is_no_side(repository: Repository) -> None:
@@ -215,7 +215,7 @@ def test_a_kernel_that_cannot_be_run_is_no_side(repository: Repository) -> None:
 
 
 @pytest.mark.parametrize(
-    "one",
+    "candidate",
     [
         Candidate("last"),
         Candidate("version", "1a2b"),
@@ -223,23 +223,23 @@ def test_a_kernel_that_cannot_be_run_is_no_side(repository: Repository) -> None:
         Candidate("gpu", "H100:2"),
     ],
 )
-def test_a_choice_and_its_word(one: Candidate) -> None:
-    assert compare_candidates.other(one.word) == one
+def test_a_choice_and_its_word(candidate: Candidate) -> None:
+    assert compare_candidates.other(candidate.word) == candidate
 
 
 def test_files_beside_that_name_the_kernel_are_listed(tmp_path: Path) -> None:
     for name, text in {"k.cu": NOW, "b.cu": EDITED, "c.cu": "void knot();", "d.py": "k", "e.cu": "k"}.items():
         (tmp_path / name).write_text(text)
-    found = compare_candidates.files(str(tmp_path / "k.cu"), "ns::k<int>")
-    assert [(one.title, one.word) for one in found] == [
+    candidates = compare_candidates.files(str(tmp_path / "k.cu"), "ns::k<int>")
+    assert [(candidate.title, candidate.word) for candidate in candidates] == [
         (name, f"file:{tmp_path / name}") for name in ("b.cu", "e.cu")
     ]
 
 
 def test_commits_of_the_file_are_listed(repository: Repository) -> None:
-    (one,) = compare_candidates.revisions(str(repository.folder / "src" / "k.cu"))
-    assert one.title.startswith(f"{one.name} · ")
-    assert one.title.endswith(" ago · x")
+    (candidate,) = compare_candidates.revisions(str(repository.folder / "src" / "k.cu"))
+    assert candidate.title.startswith(f"{candidate.name} · ")
+    assert candidate.title.endswith(" ago · x")
     assert compare_candidates.revisions(str(repository.folder.parent / "k.cu")) == []
 
 

@@ -49,11 +49,11 @@ class Bench:
         self.uri = uri
         self.session.open(uri, 1, text)
 
-    def built(self, *said: c.Problem | c.Resources) -> Bench:
+    def built(self, *reported: c.Problem | c.Resources) -> Bench:
         frozen = self.session.freeze(self.uri)
         assert frozen
-        problems = tuple(item for item in said if isinstance(item, c.Problem))
-        resources = tuple(item for item in said if isinstance(item, c.Resources))
+        problems = tuple(item for item in reported if isinstance(item, c.Problem))
+        resources = tuple(item for item in reported if isinstance(item, c.Resources))
         job = job_builder.make(self.session, frozen, "compile", "r1")
         result_filing.built(self.session, frozen, job, c.Built("r1", problems, resources))
         return self
@@ -156,7 +156,7 @@ def test_a_measured_time_stands_before_the_static_figures() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said"),
+    ("wanted", "reported"),
     [
         ({}, ["⏱ 288 µs ±0.2% · n=19 · occ ≤75%"]),
         ({"static": False}, ["⏱ 288 µs ±0.2% · n=19 · occ ≤75%"]),
@@ -165,12 +165,12 @@ def test_a_measured_time_stands_before_the_static_figures() -> None:
     ],
 )  # fmt: skip
 def test_where_hints_cannot_be_refreshed_one_diagnostic_says_them_all(
-    wanted: dict[str, bool], said: list[str]
+    wanted: dict[str, bool], reported: list[str]
 ) -> None:
     bench = Bench(hints=wanted).built(PTXAS).ran(LAUNCHES)
     assert diagnostics.diagnostics(bench.session, URI) == []
     bench.session.client.mirror_hints = True
-    assert [diagnostic.message for diagnostic in diagnostics.diagnostics(bench.session, URI)] == said
+    assert [diagnostic.message for diagnostic in diagnostics.diagnostics(bench.session, URI)] == reported
 
 
 def test_edited_since_and_undone() -> None:

@@ -156,7 +156,7 @@ def test_a_word_that_is_not_known(word: str, nearest: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "out", "said"),
+    ("words", "code", "out", "message"),
     [
         (["rn", "k.cu"], 64, "", "orbit-lsp: error: unknown command 'rn'; did you mean run?\n  see `orbit-lsp --help`\n"),
         (
@@ -180,8 +180,8 @@ def test_a_word_that_is_not_known(word: str, nearest: str) -> None:
         (["explain", "drain"], 0, "drain (stall reason)\n  The warp waits at its end for its stores to finish.\n", ""),
     ],
 )  # fmt: skip
-def test_what_is_mistyped(tmp_path: Path, words: list[str], code: int, out: str, said: str) -> None:
-    assert orbit(tmp_path, *words) == (code, out, said)
+def test_what_is_mistyped(tmp_path: Path, words: list[str], code: int, out: str, message: str) -> None:
+    assert orbit(tmp_path, *words) == (code, out, message)
 
 
 def test_each_command_of_the_shell_and_of_an_editor_has_a_line_in_the_guide() -> None:

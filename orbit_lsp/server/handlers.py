@@ -260,8 +260,8 @@ def closed(ls: OrbitServer, uri: str) -> None:
 def did_rename_files(ls: OrbitServer, params: lsp.RenameFilesParams) -> None:
     from orbit_lsp.state.results import renamed
 
-    for one in params.files:
-        names = ls.versions.renamed(one.old_uri, one.new_uri)
+    for file in params.files:
+        names = ls.versions.renamed(file.old_uri, file.new_uri)
         ls.runs.renamed(names)
         ls.watcher.runs.renamed(names)
         ls.looked_at = renamed(ls.looked_at, names)

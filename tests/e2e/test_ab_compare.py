@@ -87,7 +87,7 @@ async def test_the_list_has_versions_commits_and_files(start, recorded_python) -
 
     await editor.command("orbit.compareWith", target(editor))
     await editor.until(lambda: asked)
-    last, head, *versions, commit, file = [one.title for one in asked[0].actions or []]
+    last, head, *versions, commit, file = [action.title for action in asked[0].actions or []]
     assert (last, head, file) == ("the version before", "HEAD", "beside.cu")
     numbers = [(version[:14], version[-9:]) for version in versions]
     assert numbers == [("version 2, of ", " · 268 µs"), ("version 1, of ", " · 268 µs")]

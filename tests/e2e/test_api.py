@@ -398,7 +398,7 @@ def test_an_io_contract_is_a_launch_spec_without_a_mistake(
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"launch": None}, "io.launch needs a grid"),
         ({"args": [tensor("x y")]}, "io.args: 'x y' is not a valid name of an argument"),
@@ -414,11 +414,11 @@ def test_an_io_contract_is_a_launch_spec_without_a_mistake(
         ({"args": [tensor("x", role="thief")]}, "io.args: the role of x is 'thief'"),
     ],
 )
-def test_an_io_contract_that_cannot_be_run(change: dict[str, Any], said: str) -> None:
+def test_an_io_contract_that_cannot_be_run(change: dict[str, Any], message: str) -> None:
     contract = io_contract.IOContract.model_validate(CONTRACT | change)
     with pytest.raises(Refused) as why:
         io_contract.with_spec("__global__ void k(float* x) {}\n", "cuda", "k", contract)
-    assert str(why.value).startswith(said)
+    assert str(why.value).startswith(message)
 
 
 # -- the command ------------------------------------------------------------------------------------

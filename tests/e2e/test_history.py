@@ -153,7 +153,7 @@ async def versions_of(editor: Editor, name: str) -> list[int]:
     """How many runs are kept of each file, once all is written."""
     await editor.close()
     state = Path(os.environ["XDG_STATE_HOME"]) / "orbit-lsp" / "history.sqlite"
-    return [len(Store(lambda: state).entries(str(editor.folder / one))) for one in ("saxpy.cu", name)]
+    return [len(Store(lambda: state).entries(str(editor.folder / file))) for file in ("saxpy.cu", name)]
 
 
 @pytest.mark.parametrize("said_first", [True, False], ids=["said, then opened", "opened, then said"])

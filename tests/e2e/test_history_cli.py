@@ -100,7 +100,7 @@ def test_a_revision_is_one_though_a_file_has_its_name(author: Author) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "expected"),
     [
         (("--with", "HEAD"), 5, "not a git repository"),
         ((), 5, "the history has no run of another version of saxpy to compare with"),
@@ -113,13 +113,13 @@ def test_a_revision_is_one_though_a_file_has_its_name(author: Author) -> None:
     ],
 )
 def test_what_cannot_be_compared(
-    author: Author, words: tuple[str, ...], code: int, said: str, monkeypatch
+    author: Author, words: tuple[str, ...], code: int, expected: str, monkeypatch
 ) -> None:
     monkeypatch.setenv("MODAL_CONFIG_PATH", str(author.folder / "absent"))
     (author.folder / "saxpy.cu").write_text(SAXPY)
     result, out, message = author.orbit("compare", "saxpy.cu", *words)
     assert (result, out) == (code, "")
-    assert said in message
+    assert expected in message
 
 
 def test_one_side_that_does_not_compile_is_a_sentence_and_valid_json(author: Author) -> None:

@@ -179,14 +179,14 @@ def test_what_the_queue_has_measured_is_not_measured_again(
 
 
 @pytest.mark.parametrize(
-    ("message", "outcome", "said"),
+    ("message", "outcome", "expected"),
     [
         ("now: does not compile", "failed", "does not compile [compile error]"),
         ("k.cu: does not compile", "infrastructure failure", "k.cu: does not compile [infrastructure]"),
     ],
 )
 async def test_where_the_best_version_fails_the_machine_is_at_fault(
-    message: str, outcome: str, said: str
+    message: str, outcome: str, expected: str
 ) -> None:
     """It has run before. The queue is a stand-in, because a recorded worker fails by the text alone."""
     ended = json.loads(json.dumps(asdict(Result(c.failed("j", c.Failure("compile error", message))))))
@@ -198,4 +198,4 @@ async def test_where_the_best_version_fails_the_machine_is_at_fault(
     meter = judge.QueueMeter(queue, Request(name="k.cu", text="", path="/k.cu"))  # type: ignore[arg-type]
     result = records.WorkerResult(1, "k.cu", True, True, "KEEP")
     row = judge.judged(1, result, await meter.compare("l/1", "then", "now"), None, changed=True)
-    assert (row.decision, row.outcome, row.reason) == ("REVERT", outcome, said)
+    assert (row.decision, row.outcome, row.reason) == ("REVERT", outcome, expected)

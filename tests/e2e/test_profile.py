@@ -38,9 +38,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "orbit-lsp" / "profiles"
 
 
-def kept(said: str) -> tuple[Path, bytes]:
+def kept(printed: str) -> tuple[Path, bytes]:
     """Where the report lies that a message names, and what is in it."""
-    path = Path(said.partition("ncu-ui ")[2])
+    path = Path(printed.partition("ncu-ui ")[2])
     return path.parent, path.read_bytes()
 
 
@@ -227,7 +227,7 @@ def test_the_json_is_what_the_schema_says(recorded_python, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "arguments", "said"),
+    ("text", "arguments", "printed"),
     [
         (SOURCE + "__global__ void k() {}\n", ["profile"], "which kernel? Add --kernel; this file has: saxpy, k"),
         ("int main() {}\n", ["profile"], "no kernel in this file can be launched"),
@@ -237,12 +237,12 @@ def test_the_json_is_what_the_schema_says(recorded_python, tmp_path: Path) -> No
         (SOURCE, ["report", "absent.cu"], "there is no file absent.cu, and no profile of it is kept"),
     ],
 )  # fmt: skip
-def test_what_is_not_asked_for_rightly(tmp_path: Path, text: str, arguments: list[str], said: str) -> None:
+def test_what_is_not_asked_for_rightly(tmp_path: Path, text: str, arguments: list[str], printed: str) -> None:
     (tmp_path / "k.cu").write_text(text)
     verb, *rest = arguments
     ran = orbit(tmp_path, verb, *(rest if "absent.cu" in rest else ["k.cu", *rest]))
     assert ran.returncode == 64
-    assert said in ran.stderr
+    assert printed in ran.stderr
 
 
 @pytest.mark.parametrize(("wanted", "opened"), [("never", []), ("profile", ["p"]), ("run", ["p", "r"])])

@@ -164,7 +164,7 @@ def test_a_program_is_run_as_the_spec_without_a_launch_says(tmp_path: Path, reco
 
 
 @pytest.mark.parametrize(
-    ("text", "words", "code", "said"),
+    ("text", "words", "code", "message"),
     [
         (SPEC.replace("x, y)", "z, y)"), (), 1, "orbit-lsp: error: line 3, in the launch spec: "),
         (SPEC, ("--sweep",), 64, "orbit-lsp: error: no launch spec of this file has a sweep, as in `n = sweep("),
@@ -172,12 +172,12 @@ def test_a_program_is_run_as_the_spec_without_a_launch_says(tmp_path: Path, reco
     ],
 )  # fmt: skip
 def test_what_is_not_run(
-    tmp_path: Path, recorded_python: str, text: str, words: tuple[str, ...], code: int, said: str
+    tmp_path: Path, recorded_python: str, text: str, words: tuple[str, ...], code: int, message: str
 ) -> None:
     (tmp_path / "saxpy.cu").write_text(text + KERNEL)
     result, out, err = orbit(tmp_path, recorded_python, "run", "saxpy.cu", *words)
     assert result == code
-    assert said in err
+    assert message in err
     assert ("saxpy.cu:3:" in out) is (code == 1)
 
 

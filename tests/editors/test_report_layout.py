@@ -23,8 +23,8 @@ _MEASURE = """
 <script>
 addEventListener('load', () => {
   const rect = (document, selector) => {
-    const found = document.querySelector(selector)?.getBoundingClientRect();
-    return found ? [found.left, found.top, found.right, found.bottom].map(Math.round) : null;
+    const boxes = document.querySelector(selector)?.getBoundingClientRect();
+    return boxes ? [boxes.left, boxes.top, boxes.right, boxes.bottom].map(Math.round) : null;
   };
   const seen = [...document.querySelectorAll('iframe')].map(({ title, contentDocument: page }) => [title, {
     wide: page.documentElement.scrollWidth,
@@ -92,10 +92,10 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]
 def test_a_report_is_at_most_three_screens_high_and_never_wider_than_one(
     name: str, width: int, layout: dict[str, dict[str, Any]]
 ) -> None:
-    found = layout[f"{name} {width}"]
-    assert found["high"] <= 3 * SCREEN
-    assert found["wide"] <= width
-    assert found["open"] == 0
+    boxes = layout[f"{name} {width}"]
+    assert boxes["high"] <= 3 * SCREEN
+    assert boxes["wide"] <= width
+    assert boxes["open"] == 0
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -103,9 +103,9 @@ def test_a_report_is_at_most_three_screens_high_and_never_wider_than_one(
 def test_verdict_source_and_roofline_are_on_the_first_screen(
     name: str, width: int, layout: dict[str, dict[str, Any]]
 ) -> None:
-    found = layout[f"{name} {width}"]
-    parts = {part: found[part] for part in ("answer", "source", "roofline") if found[part]}
+    boxes = layout[f"{name} {width}"]
+    parts = {part: boxes[part] for part in ("answer", "source", "roofline") if boxes[part]}
     assert {part: bottom for part, (_, _, _, bottom) in parts.items() if bottom > SCREEN} == {}
     assert "answer" in parts
     assert ("source" in parts) is (name not in ("without_lines", "memory_bound.basic"))
-    assert {"Speed of light and launch", "Where it comes from"} <= set(found["folded"])
+    assert {"Speed of light and launch", "Where it comes from"} <= set(boxes["folded"])

@@ -58,7 +58,7 @@ def told(finished: c.Finished) -> None:
         print(
             f"  n={known.rounds} flag {known.flag_ns} verified {known.verified_ns} ± {known.resolution_ns} recorded {known.recorded_ns} "
             f"host {known.host_included} own {known.own_share} streams {known.streams} kept {known.kept_bytes} error {known.error} "
-            f"{known.reference_error} {[(one.name[:30], one.library, one.count, one.ns) for one in known.kernels[:3]]}"
+            f"{known.reference_error} {[(kernel.name[:30], kernel.library, kernel.count, kernel.ns) for kernel in known.kernels[:3]]}"
         )
         print("  locks", known.locks, known.unlocked)
     for point in finished.points:
@@ -78,7 +78,7 @@ def honest_ns(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> float:
     return finished.launches[0].timing.median
 
 
-@pytest.mark.parametrize("cheat", cheats.CHEATS, ids=lambda one: f"{one.number}: {one.name}")
+@pytest.mark.parametrize("cheat", cheats.CHEATS, ids=lambda known: f"{known.number}: {known.name}")
 def test_no_cheat_gets_a_better_score_than_its_work(judge: Judge, honest_ns: float, cheat: Cheat) -> None:
     finished = judge(cheat.text("cuda"), cheat.reference)
     assert finished.outcome not in ("infrastructure", "timed out"), finished

@@ -336,7 +336,7 @@ def wrong(body: str, more: str = "") -> str:
 
 
 @pytest.mark.parametrize(
-    ("body", "outcome", "said"),
+    ("body", "outcome", "message"),
     [
         ("if (i < n && i != 77) y[i] = x[i] * 2;", "wrong answer", "y[77] is nan, expected"),
         ("if (i < n) y[i] = x[i] * 2.001f;", "wrong answer", "elements differ"),
@@ -354,11 +354,11 @@ def wrong(body: str, more: str = "") -> str:
         ),
     ],
 )
-def test_a_wrong_kernel_is_found(bench: Bench, body: str, outcome: str, said: str) -> None:
+def test_a_wrong_kernel_is_found(bench: Bench, body: str, outcome: str, message: str) -> None:
     finished = bench.run(wrong(body))
     assert finished.outcome == outcome
     assert finished.failure
-    assert any(said in problem.message for problem in finished.problems), told(finished)
+    assert any(message in problem.message for problem in finished.problems), told(finished)
     assert not finished.launches, "how long a wrong answer takes is not told"
 
 
@@ -374,7 +374,7 @@ def test_a_kernel_that_computes_only_once_is_found(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("launch", "said"),
+    ("launch", "message"),
     [
         (
             "<<<1, 256, 400000>>>",
@@ -383,7 +383,7 @@ def test_a_kernel_that_computes_only_once_is_found(bench: Bench) -> None:
         ("<<<1, 1024>>>", "A block of 1024 threads cannot be launched: its"),
     ],
 )
-def test_what_the_driver_would_refuse_is_explained(bench: Bench, launch: str, said: str) -> None:
+def test_what_the_driver_would_refuse_is_explained(bench: Bench, launch: str, message: str) -> None:
     finished = bench.run(f"""
         #ifndef MOST  // so that the text does not tell
         #define MOST 512
@@ -393,7 +393,7 @@ def test_what_the_driver_would_refuse_is_explained(bench: Bench, launch: str, sa
         __global__ void __launch_bounds__(MOST) k(float* x) {{ x[threadIdx.x] = 1; }}
         """)
     assert finished.outcome == "runtime error"
-    assert said in told(finished)
+    assert message in told(finished)
 
 
 def test_more_than_the_gpu_has_is_refused_with_both_sizes(bench: Bench) -> None:

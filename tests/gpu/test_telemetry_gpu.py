@@ -124,8 +124,8 @@ def test_another_program_on_the_gpu_is_named(tmp_path) -> None:
             while time.monotonic() - began < 3:
                 torch.zeros(1 << 20, device="cuda").sum().item()
     pids = {
-        one.pid
-        for one in telemetry._Nvml().module.nvmlDeviceGetComputeRunningProcesses(
+        process.pid
+        for process in telemetry._Nvml().module.nvmlDeviceGetComputeRunningProcesses(
             telemetry._Nvml().handle(uuid)
         )
     }

@@ -106,42 +106,44 @@ def orbit(folder: Path, *words: str) -> tuple[int, dict[str, Any]]:
 
 
 def launches(finished: dict[str, Any]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for one in finished["launches"]:
-        name = one["name"].partition("(")[0]
-        found[name] = found.get(name, 0) + one["count"]
-    return found
+    result: dict[str, int] = {}
+    for launch in finished["launches"]:
+        name = launch["name"].partition("(")[0]
+        result[name] = result.get(name, 0) + launch["count"]
+    return result
 
 
 def test_by_the_command_line_both_are_seen_where_two_are_asked_for(tmp_path: Path) -> None:
     (tmp_path / "halves.cu").write_text(HALVES)
-    code, found = orbit(tmp_path, "run", "halves.cu", "--runner", "local", "--gpu", "H100:2")
-    assert (code, found["stdout"]) == (0, "sum 3 of 2 GPUs\n")
-    assert launches(found) == {"fill": 22, "add": 2}
-    assert "launches on GPUs 0, 1, each grouped by itself" in found["remarks"]
-    assert not [one for one in found["remarks"] if "kept free" in one]
+    code, result = orbit(tmp_path, "run", "halves.cu", "--runner", "local", "--gpu", "H100:2")
+    assert (code, result["stdout"]) == (0, "sum 3 of 2 GPUs\n")
+    assert launches(result) == {"fill": 22, "add": 2}
+    assert "launches on GPUs 0, 1, each grouped by itself" in result["remarks"]
+    assert not [remark for remark in result["remarks"] if "kept free" in remark]
 
 
 def test_a_program_that_did_not_ask_for_both_is_a_remark(tmp_path: Path) -> None:
     (tmp_path / "halves.cu").write_text(HALVES)
-    code, found = orbit(tmp_path, "run", "halves.cu", "--runner", "local")
+    code, result = orbit(tmp_path, "run", "halves.cu", "--runner", "local")
     assert code == 0
     assert [
-        one for one in found["remarks"] if one.startswith("it ran kernels on 2 GPUs, of which 1 were kept")
+        remark
+        for remark in result["remarks"]
+        if remark.startswith("it ran kernels on 2 GPUs, of which 1 were kept")
     ]
 
 
 def test_one_gpu_alone_is_seen_where_its_number_is_given(tmp_path: Path) -> None:
     (tmp_path / "halves.cu").write_text(HALVES)
-    code, found = orbit(tmp_path, "run", "halves.cu", "--runner", "local", "--device", "1")
-    assert (code, found["exit_code"], found["stdout"]) == (2, 3, "needs two GPUs, sees 1\n")
+    code, result = orbit(tmp_path, "run", "halves.cu", "--runner", "local", "--device", "1")
+    assert (code, result["exit_code"], result["stdout"]) == (2, 3, "needs two GPUs, sees 1\n")
 
 
 def test_nccl_over_both_through_torch(tmp_path: Path) -> None:
     (tmp_path / "reduce.py").write_text(NCCL)
-    code, found = orbit(tmp_path, "run", "reduce.py", "--runner", "local", "--gpu", "H100:2")
-    assert (code, found["stdout"]) == (0, "reduced over 2\n"), found["failure"]
-    assert launches(found)["scale"] == 2
+    code, result = orbit(tmp_path, "run", "reduce.py", "--runner", "local", "--gpu", "H100:2")
+    assert (code, result["stdout"]) == (0, "reduced over 2\n"), result["failure"]
+    assert launches(result)["scale"] == 2
 
 
 async def test_by_the_queue_a_place_may_be_both_and_other_jobs_wait(tmp_path: Path) -> None:
@@ -151,7 +153,7 @@ async def test_by_the_queue_a_place_may_be_both_and_other_jobs_wait(tmp_path: Pa
     try:
         wanted = [Request(name="halves.cu", text=HALVES, gpu="local:0-1", timeout_s=120)]
         wanted += [Request(name="one.cu", text=ONE, gpu=f"local:{at % 2}", timeout_s=120) for at in range(6)]
-        known = [await jobs.submit(one) for one in wanted]
+        known = [await jobs.submit(request) for request in wanted]
         ended = await asyncio.gather(*(jobs.wait(job.id) for job in known))
         assert [job.outcome for job in ended if job] == ["ok"] * 7
         result = jobs.store.result(known[0].id)

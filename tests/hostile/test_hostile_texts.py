@@ -200,8 +200,8 @@ def test_an_edit_of_500_launch_specs_checks_none_again() -> None:
     assert asyncio.run(checked_again()) == (500, 0)
 
 
-@pytest.mark.parametrize(("beyond", "said"), [(0, 0), (1, 1)])
-def test_kernels_behind_the_limit_are_left_out_and_said_so(beyond: int, said: int) -> None:
+@pytest.mark.parametrize(("beyond", "reported"), [(0, 0), (1, 1)])
+def test_kernels_behind_the_limit_are_left_out_and_said_so(beyond: int, reported: int) -> None:
     server = new_server()
     uri = "file:///nowhere/here.cu"
     most = limits.KERNELS.most
@@ -211,7 +211,7 @@ def test_kernels_behind_the_limit_are_left_out_and_said_so(beyond: int, said: in
     sentence = f"Kernels from this one on are left out: {most:,} are shown of a file."
     assert [(diagnostic.message, diagnostic.range.start.line) for diagnostic in results] == [
         (sentence, most)
-    ] * said
+    ] * reported
 
 
 @pytest.mark.parametrize(

@@ -209,9 +209,9 @@ def test_kernels_behind_so_many_statements_are_left_out(fill: str, monkeypatch: 
     tracker, results = triton_kernels.TritonTracker(), [set[int | None]()] * 2
     for again in (False, True):  # the same text as in the beginning, after edits
         for fills in range(12):
-            found = tracker.scan(f"import triton\n{fill * fills}{JIT.format(0)}")
-            results[again] = results[again] | {fills} if found.kernels else results[again]
-            assert (found.unread is None) is bool(found.kernels)
+            scanned = tracker.scan(f"import triton\n{fill * fills}{JIT.format(0)}")
+            results[again] = results[again] | {fills} if scanned.kernels else results[again]
+            assert (scanned.unread is None) is bool(scanned.kernels)
     assert results == [set(range(9 // own + (own > 1)))] * 2
 
 

@@ -37,9 +37,9 @@ def fits(work: Callable[[], object]) -> bool:
     def peak(*, anew: bool = False) -> int:
         if anew:
             Path("/proc/self/clear_refs").write_text("5")
-        found = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
-        assert found
-        return int(found[1]) >> 10
+        high = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
+        assert high
+        return int(high[1]) >> 10
 
     def measured() -> None:
         before = peak(anew=True)

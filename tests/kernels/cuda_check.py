@@ -16,11 +16,11 @@ def text_at(source: str, span: Span) -> str:
     return "\n".join([lines[span.line][span.column :], *middle, lines[span.end_line][: span.end_column]])
 
 
-def described(source: str, found: Scan) -> list[str]:
+def described(source: str, scanned: Scan) -> list[str]:
     """One line a kernel: its line, qualified name, whether it is a template, its launch bounds."""
-    assert len(found.digests) == len(found.kernels)
+    assert len(scanned.digests) == len(scanned.kernels)
     lines: list[str] = []
-    for kernel in found.kernels:
+    for kernel in scanned.kernels:
         named = text_at(source, kernel.name_span)
         whole = text_at(source, kernel.whole)
         assert kernel.name_span.line < len(source.split("\n"))

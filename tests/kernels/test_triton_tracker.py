@@ -99,11 +99,11 @@ def followed(text: str) -> TritonTracker:
     return tracker
 
 
-def same(found: Scan, text: str) -> None:
+def same(scanned: Scan, text: str) -> None:
     fresh = scan(text)
     for field in ("kernels", "digests", "launches", "entries", "includes"):
-        assert getattr(found, field) == getattr(fresh, field), field
-    assert len(found.digests) == len(found.kernels)
+        assert getattr(scanned, field) == getattr(fresh, field), field
+    assert len(scanned.digests) == len(scanned.kernels)
 
 
 @st.composite

@@ -8,14 +8,14 @@ from orbit_lsp.kernels.model import Scan
 from orbit_lsp.kernels.python.triton_kernels import scan
 
 
-def described(found: Scan) -> list[str]:
+def described(scanned: Scan) -> list[str]:
     return [
         f"{kernel.line + 1} {kernel.qualified}"
         + ("" if kernel.dsl == "triton" else f" {kernel.dsl}")
         + ("" if kernel.launchable else " helper")
         + (f" of {kernel.generator}" if kernel.generator else "")
         + (f" of {', '.join(kernel.callers)}" if kernel.callers else "")
-        for kernel in found.kernels
+        for kernel in scanned.kernels
     ]
 
 

@@ -117,17 +117,17 @@ def test_the_month_outlives_a_command_and_a_run_says_what_it_cost(h100s: Loopbac
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "said"),
+    ("variable", "value", "message"),
     [
         ("MODAL_TOKEN_ID", "", "✗ there is no Modal token on this machine"),
         ("MODAL_TOKEN_SECRET", "as-wrong", "✗ Modal does not accept the token: "),
     ],
 )
 def test_what_is_wrong_with_the_token_is_one_sentence(
-    h100s: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, said: str
+    h100s: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, message: str
 ) -> None:
     monkeypatch.setenv(variable, value)
     done = orbit("modal", "status", cwd=tmp_path)
     assert done.returncode == 5
-    assert done.stderr.startswith(said)
+    assert done.stderr.startswith(message)
     assert "fix it: `modal token new` makes a token" in done.stderr

@@ -232,8 +232,8 @@ async def test_a_vanished_client_ends_the_work(h100s, author, monkeypatch: pytes
 # -- what goes wrong (faults.py has the rest) -------------------------------------------------------
 
 
-async def failure(one: Author, job: c.Job | None = None) -> c.Failure:
-    finished = await one.finished(job or one.job())
+async def failure(author: Author, job: c.Job | None = None) -> c.Failure:
+    finished = await author.finished(job or author.job())
     assert finished.outcome == "infrastructure"
     assert finished.failure is not None
     return finished.failure

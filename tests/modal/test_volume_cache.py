@@ -134,9 +134,9 @@ def test_several_write_and_read_at_once(tmp_path: Path) -> None:
     reader, seen = There(tmp_path, "r"), list[dict[str, bytes]]()
     together = threading.Barrier(len(writers) + 1)
 
-    def write(one: There) -> None:
+    def write(there: There) -> None:
         together.wait()
-        one.keep()
+        there.keep()
 
     threads = [threading.Thread(target=write, args=(writer,)) for writer in writers]
     for thread in threads:
@@ -163,8 +163,8 @@ def next_container(loopback: Loopback, cache: Path) -> None:
     loopback.do(lambda world: world.container_env.update({"ORBIT_CACHE": str(cache)}))
 
 
-async def is_cached(one: Author, job: c.Job) -> bool:
-    (built,) = [event for event in await one.events(job) if isinstance(event, c.Built)]
+async def is_cached(author: Author, job: c.Job) -> bool:
+    (built,) = [event for event in await author.events(job) if isinstance(event, c.Built)]
     assert built.resources
     return built.cached
 

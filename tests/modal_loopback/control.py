@@ -335,15 +335,15 @@ class Control:
 
 
 def _metadata(key: str, made: pb.Function, app: str) -> pb.FunctionHandleMetadata:
-    def method(name: str, found: pb.MethodDefinition) -> pb.FunctionHandleMetadata:
+    def method(name: str, definition: pb.MethodDefinition) -> pb.FunctionHandleMetadata:
         return pb.FunctionHandleMetadata(
-            function_name=found.function_name,
-            function_type=found.function_type,
+            function_name=definition.function_name,
+            function_type=definition.function_type,
             is_method=True,
             use_method_name=name,
-            function_schema=found.function_schema,
-            supported_input_formats=found.supported_input_formats,
-            supported_output_formats=found.supported_output_formats,
+            function_schema=definition.function_schema,
+            supported_input_formats=definition.supported_input_formats,
+            supported_output_formats=definition.supported_output_formats,
             app_id=app,
         )
 

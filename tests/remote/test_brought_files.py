@@ -89,9 +89,9 @@ def test_files_and_bytes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_what_was_brought_is_written(tmp_path: Path) -> None:
     folder = made(tmp_path / "there", "out/a", "out/deep/b")
-    found, _ = brought_files.collect(folder, ["out/**"])
+    files, _ = brought_files.collect(folder, ["out/**"])
     made(tmp_path / "here", "out/a").joinpath("out/a").write_text("older and longer")
-    written, remarks = brought_files.write(tmp_path / "here", found, ["out/**"])
+    written, remarks = brought_files.write(tmp_path / "here", files, ["out/**"])
     assert (written, remarks) == ((Brought("out/a", 5), Brought("out/deep/b", 10)), ())
     assert (tmp_path / "here" / "out" / "a").read_text() == "out/a"
     assert (tmp_path / "here" / "out" / "deep" / "b").read_text() == "out/deep/b"

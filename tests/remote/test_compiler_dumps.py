@@ -53,17 +53,17 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def compiled(folder: Path, number: int, code: bytes, **said: object) -> None:
+def compiled(folder: Path, number: int, code: bytes, **values: object) -> None:
     """An instance as a child leaves it."""
     known: dict[str, object] = {"symbol": "softmax", "name": "softmax", "architecture": "sm_90"}
-    known |= {"threads": 128, "registers": None} | said
+    known |= {"threads": 128, "registers": None} | values
     (folder / f"{number}-softmax.json").write_text(json.dumps(known))
     (folder / f"{number}-softmax.cubin").write_bytes(code)
     (folder / f"{number}-softmax.ttir").write_text(f"// instance {number}")
 
 
-def levels(found: Collected) -> list[tuple[str, int]]:
-    return [(dump.level, dump.instance) for dump in found.dumps]
+def levels(collected: Collected) -> list[tuple[str, int]]:
+    return [(dump.level, dump.instance) for dump in collected.dumps]
 
 
 def the_only_cubin(name: str) -> bytes:

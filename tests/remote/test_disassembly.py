@@ -139,7 +139,7 @@ def test_a_kernel_on_the_command_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (["no.cubin"], 64, "there is no file no.cubin"),
         (["junk.cubin"], 1, "junk.cubin holds no cubin that can be read"),
@@ -158,7 +158,7 @@ def test_a_kernel_on_the_command_line(tmp_path: Path) -> None:
         (["two.cu"], 64, "which kernel? Add --kernel; this file has: saxpy, saxpz"),
     ],
 )
-def test_what_cannot_be_disassembled(tmp_path: Path, words: list[str], code: int, said: str) -> None:
+def test_what_cannot_be_disassembled(tmp_path: Path, words: list[str], code: int, message: str) -> None:
     (tmp_path / "k.cu").write_text(SAXPY)
     (tmp_path / "two.cu").write_text(SAXPY + SAXPY.replace("saxpy", "saxpz"))
     (tmp_path / "k.py").write_text("from numba import cuda\n@cuda.jit\ndef add(x): pass\n")
@@ -166,5 +166,5 @@ def test_what_cannot_be_disassembled(tmp_path: Path, words: list[str], code: int
     result, _, errors = orbit(tmp_path, "disassemble", *words)
     assert (result, errors.split("\n")[0].removesuffix(" [compile error]")) == (
         code,
-        f"orbit-lsp: error: {said}",
+        f"orbit-lsp: error: {message}",
     )

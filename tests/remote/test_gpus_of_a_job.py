@@ -82,10 +82,10 @@ async def test_a_job_of_two_gpus_waits_for_both_and_holds_both(tmp_path: Path) -
     made = Context(shared, Client(events.put_nowait, os.environ), builds.build_ahead)
     async with leases.hold("GPU-1", "another job", batch=False, waits=print):
         waiting = asyncio.create_task(held(made))
-        said = await asyncio.wait_for(events.get(), processes_check.LIMIT_S)
+        event = await asyncio.wait_for(events.get(), processes_check.LIMIT_S)
     assert await waiting == ["GPU-0", "GPU-1"]
-    assert isinstance(said, c.Stage)
-    assert said.why == "waits for the GPU: another job"
+    assert isinstance(event, c.Stage)
+    assert event.why == "waits for the GPU: another job"
 
 
 async def held(made: Context) -> list[str]:

@@ -326,7 +326,7 @@ SUBMISSION = "from task import input_t, output_t\n\ndef custom_kernel(data: inpu
 
 @pytest.fixture
 def problem(tmp_path):
-    def write(reference: str = REFERENCE, task: str | None = TASK, **others: str) -> None:
+    def write(reference: str = REFERENCE, task: str | None = TASK, **files: str) -> None:
         (tmp_path / "task.py").write_text("input_t = output_t = object\n")
         (tmp_path / "reference.py").write_text(reference)
         if task is not None:

@@ -99,7 +99,9 @@ def test_odd_tensors_and_bad_manners(
 
 
 @pytest.mark.parametrize(
-    "cheat", [one for one in cheats.CHEATS if one.on == "both"], ids=lambda one: f"{one.number}: {one.name}"
+    "cheat",
+    [known for known in cheats.CHEATS if known.on == "both"],
+    ids=lambda known: f"{known.number}: {known.name}",
 )
 def test_no_cheat_gets_a_better_score_than_its_work(judge: Judge, cheat: Cheat) -> None:
     finished = judge(cheat.text("cpu"), cheat.reference)

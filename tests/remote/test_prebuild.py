@@ -44,9 +44,9 @@ async def _follow(expected: list[str], steps: tuple[str, ...]) -> None:
     assert messages == expected
 
 
-async def _run(ahead: Prebuild, job: Job, said: list[str]) -> None:
+async def _run(ahead: Prebuild, job: Job, message: list[str]) -> None:
     await ahead.join(job)
-    said.append(f"run {job.text}")
+    message.append(f"run {job.text}")
 
 
 def test_a_file_that_was_never_run_is_not_built():

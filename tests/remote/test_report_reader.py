@@ -63,7 +63,7 @@ def by_instruction(metric: Any) -> Iterator[tuple[int, int]]:
         yield metric.correlation_ids().as_uint64(at), metric.as_uint64(at)
 
 
-def source_line(found: c.Profile, line: c.Line) -> str:
+def source_line(profiled: c.Profile, line: c.Line) -> str:
     return (RECORDED / Path(line.file).name).read_text().splitlines()[line.line - 1].strip()
 
 

@@ -260,21 +260,21 @@ REFUSALS = {
 }
 
 
-@pytest.mark.parametrize("said", REFUSALS)
-async def test_a_refusal_is_a_sentence(desk: Desk, tmp_path: Path, said: str) -> None:
+@pytest.mark.parametrize("message", REFUSALS)
+async def test_a_refusal_is_a_sentence(desk: Desk, tmp_path: Path, message: str) -> None:
     """The words of compute-sanitizer itself; what it takes to have it say them cannot be had here."""
     tool = tmp_path / "tools" / "compute-sanitizer"
     tool.unlink()
     tool.write_text(
         f'#!/bin/sh\n"exec" "{sys.executable}" "$0" "$@"\nimport sys\nif \'--version\' in sys.argv: raise SystemExit(print(\'Version 2025.3.1.0\'))\n'
         f"log = sys.argv[sys.argv.index('--log-file') + 1]\n"
-        f"open(log, 'w').write('========= COMPUTE-SANITIZER\\n========= {said}\\n')\nraise SystemExit(1)\n"
+        f"open(log, 'w').write('========= COMPUTE-SANITIZER\\n========= {message}\\n')\nraise SystemExit(1)\n"
     )
     tool.chmod(0o755)
     finished = await desk.check("race_right.cu")
     assert finished.outcome == "infrastructure"
     assert finished.failure
-    assert REFUSALS[said] in finished.failure.message
+    assert REFUSALS[message] in finished.failure.message
 
 
 async def test_without_the_tool_the_author_is_told_how_to_get_it(

@@ -99,7 +99,7 @@ SPEC = """
 
 
 def run(
-    source: str, kernel: Kernel, *, tuned: bool = False, free: int = 1 << 30, **others: Kernel
+    source: str, kernel: Kernel, *, tuned: bool = False, free: int = 1 << 30, **kernels: Kernel
 ) -> tuple[c.Finished, list[c.Point], Acted]:
     text = dedent(source).lstrip("\n")
     result = cuda_kernels.scan(text).kernels[-1]
@@ -108,7 +108,7 @@ def run(
         result.name, result.qualified, result.whole.line, result.line, spot.line, spot.end_column
     )
     job = c.Job("r", "run", "cuda", "/src/k.cu", text, result.name, through="spec", definition=where)
-    acted = Acted({result.name: kernel, **others}, tuned)
+    acted = Acted({result.name: kernel, **kernels}, tuned)
     made = spec_job.Run(job, lambda _: None, spec_job.checked_spec(job), acted, Cpu(free))
 
     def timed(trial: Trial) -> tuple[c.Launches, ...]:
@@ -136,8 +136,8 @@ def told(finished: c.Finished, points: list[c.Point]) -> str:
     return "\n".join(lines)
 
 
-def check(source: str, kernel: Kernel, expected: str, **others: Kernel) -> None:
-    finished, points, _ = run(source, kernel, **others)
+def check(source: str, kernel: Kernel, expected: str, **kernels: Kernel) -> None:
+    finished, points, _ = run(source, kernel, **kernels)
     assert told(finished, points) == dedent(expected).strip("\n")
 
 
@@ -232,13 +232,13 @@ def test_launches_go_in_order_and_see_each_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reference", "said"),
+    ("reference", "message"),
     [
         ("reference other<<<1, 64>>>(x, y)", "ok\ntimed ✓✓ k"),
         ("reference y == other<<<1, 64>>>(x, y)", "ok\ntimed ✓✓ k"),
     ],
 )
-def test_another_kernel_may_say_what_is_right(reference: str, said: str) -> None:
+def test_another_kernel_may_say_what_is_right(reference: str, message: str) -> None:
     source = f"""
         __global__ void other(const float* x, float* y) {{}}
         // orbit: x = randn(64); y = empty(64)
@@ -246,7 +246,7 @@ def test_another_kernel_may_say_what_is_right(reference: str, said: str) -> None
         // orbit: {reference}
         __global__ void k(const float* x, float* y) {{}}
         """
-    check(source, lambda x, y: y.copy_(x * 2), said, other=lambda x, y: y.copy_(x + x))
+    check(source, lambda x, y: y.copy_(x * 2), message, other=lambda x, y: y.copy_(x + x))
     finished, _, _ = run(source, lambda x, y: y.copy_(x * 2), other=lambda x, y: y.copy_(x * 3))
     assert finished.outcome == "wrong answer"
 

@@ -103,7 +103,7 @@ NAN, INF = float("nan"), float("inf")
 
 
 @pytest.mark.parametrize(
-    ("actual", "expected", "said"),
+    ("actual", "expected", "message"),
     [
         ([1.0, 2.0], [1.0, 2.0], "equal, error 0"),
         ([1.0, 2.5], [1.0, 2.0], "1 of 2, [1] 2.5 not 2, error 0.5"),
@@ -118,8 +118,8 @@ NAN, INF = float("nan"), float("inf")
         ([], [], "equal"),
     ],
 )
-def test_exactly(actual: Any, expected: Any, said: str) -> None:
-    assert told(actual, expected, EXACT) == said
+def test_exactly(actual: Any, expected: Any, message: str) -> None:
+    assert told(actual, expected, EXACT) == message
 
 
 @pytest.mark.parametrize(

@@ -395,13 +395,13 @@ def test_the_series_has_both_ends_and_a_bounded_number_of_points(install) -> Non
     samples = counted(sampler)
     with sampler:
         samples.wait_for(300)
-    found = sampler.telemetry()
-    assert found
-    assert found.series
-    assert found.utilization == (97, 97, 97)
-    assert len(found.series.at_s) == len(found.series.power_w) == telemetry.MOST_POINTS
-    assert found.series.at_s[0] == 0
-    assert found.series.at_s[-1] == round((samples[-1].time_ns - samples[0].time_ns) / 1e9, 3)
+    sampled = sampler.telemetry()
+    assert sampled
+    assert sampled.series
+    assert sampled.utilization == (97, 97, 97)
+    assert len(sampled.series.at_s) == len(sampled.series.power_w) == telemetry.MOST_POINTS
+    assert sampled.series.at_s[0] == 0
+    assert sampled.series.at_s[-1] == round((samples[-1].time_ns - samples[0].time_ns) / 1e9, 3)
 
 
 def test_reasons_have_names_idle_is_none_and_new_ones_are_not_lost() -> None:
@@ -424,6 +424,8 @@ def test_every_question_exists_in_the_binding_that_is_installed() -> None:
     # `ask` answers None for a function that is not there, so a misspelt one would never be noticed
     pynvml = pytest.importorskip("pynvml")
     modules = (telemetry, gpu_neighbours)
-    asked = {name for one in modules for name in re.findall(r'"(nvml\w+)"', Path(one.__file__).read_text())}
+    asked = {
+        name for module in modules for name in re.findall(r'"(nvml\w+)"', Path(module.__file__).read_text())
+    }
     assert len(asked) > 10
     assert not [name for name in asked if not hasattr(pynvml, name)]

@@ -193,7 +193,7 @@ def test_an_input_of_a_safetensors_file(carry_out: Any, tmp_path: Path) -> None:
     )
     asked.tensors["d/ids.safetensors"] = safetensors("k", "I64", [3], struct.pack("<3q", 7, -1, 1 << 40))
     assert traced(carry_out, tmp_path, asked)["evaluation"]["status"] == "PASSED"
-    for content, said in (
+    for content, message in (
         (safetensors("k", "I64", [2], bytes(16)), "ids is int64 [3], and its file has int64 [2]"),
         (safetensors("k", "I64", [3], bytes(16)), "its header and its bytes do not agree"),
         (safetensors("other", "I64", [3], bytes(24)), "the data of ids has no tensor 'k'; it has: other"),
@@ -203,7 +203,7 @@ def test_an_input_of_a_safetensors_file(carry_out: Any, tmp_path: Path) -> None:
         asked.tensors["d/ids.safetensors"] = content
         with pytest.raises(Refused, match="ids") as why:
             traces.requests(asked)
-        assert said in str(why.value)
+        assert message in str(why.value)
 
 
 JUDGED = c.Judged("referee", "referee: it was", "its two clocks disagree", rounds=3)
@@ -227,7 +227,7 @@ def test_the_status_of_an_outcome(finished: c.Finished, status: str | None) -> N
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"solution": solution(RIGHT) | {"definition": "other"}}, "solution.definition is 'other'"),
         ({"solution": solution(RIGHT) | {"spec": {"language": "cuda", "entry_point": "k.cu::run"}}}, "solution.spec.entry_point is 'k.cu::run'; it must be"),
@@ -241,11 +241,11 @@ def test_the_status_of_an_outcome(finished: c.Finished, status: str | None) -> N
         ({"definition": DEFINITION | {"outputs": {"y": {"shape": ["M"], "dtype": "float2"}}}}, "y has the element type 'float2'"),
     ],
 )  # fmt: skip
-def test_what_is_refused(change: dict[str, Any], said: str) -> None:
+def test_what_is_refused(change: dict[str, Any], message: str) -> None:
     asked = {"definition": DEFINITION, "solution": solution(RIGHT), "workloads": [WORKLOAD]} | change
     with pytest.raises(Refused) as why:
         traces.requests(traces.Evaluation.model_validate(asked))
-    assert str(why.value).startswith(said)
+    assert str(why.value).startswith(message)
 
 
 def test_a_reference_states_its_tolerance_in_a_comment() -> None:

@@ -66,7 +66,7 @@ def test_figures_are_those_of_the_assembler_that_triton_chooses(
     text = ADD + assembler(tmp_path, says) + "def main(x):\n    add[(4,)](x, x, x, 9, BLOCK=128)\n"
     done = job(text, action="compile")
     assert compile_one(done).registers == registers
-    assert [one for one in done.finished.remarks if "not known" in one] == ([remark] if remark else [])
+    assert [text for text in done.finished.remarks if "not known" in text] == ([remark] if remark else [])
 
 
 def test_what_the_compiler_made_is_sent_back_where_it_is_asked_for(job):

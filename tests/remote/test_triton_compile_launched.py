@@ -274,8 +274,8 @@ def test_what_provides_an_import_that_is_missing(
     (tmp_path / "pyproject.toml").write_text("")
     (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / file).write_text("")
-    found = python_errors.explain(error, str(tmp_path / "tests" / "k.py"))
-    assert found.failure.remedy.startswith(remedy)
+    problem = python_errors.explain(error, str(tmp_path / "tests" / "k.py"))
+    assert problem.failure.remedy.startswith(remedy)
 
 
 @pytest.mark.parametrize(

@@ -41,9 +41,9 @@ def test_a_call_that_computes_nothing_goes_off_both_clocks() -> None:
     ],
 )  # fmt: skip
 def test_what_no_honest_kernel_does(seen: Seen, words: str) -> None:
-    found = verdict.suspicion(seen)
-    assert words in found
-    assert bool(words) == bool(found)
+    suspicion = verdict.suspicion(seen)
+    assert words in suspicion
+    assert bool(words) == bool(suspicion)
 
 
 @pytest.mark.parametrize(

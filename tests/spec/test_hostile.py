@@ -36,9 +36,9 @@ def source(lines: list[str], language: str) -> str:
     return text + CUDA if language == "cuda" else TRITON.replace("{spec}", text)
 
 
-def sound(found: launch_spec.Checked, text: str) -> None:
+def sound(known: launch_spec.Checked, text: str) -> None:
     lines = len(text.splitlines()) + 1
-    for fault in found.faults:
+    for fault in known.faults:
         assert fault.message
         assert fault.message[-1] in ".)…"
         assert len(fault.message) < 500

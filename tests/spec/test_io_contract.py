@@ -112,7 +112,7 @@ def test_every_initialiser_in_several_types(tmp_path: Path, language: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         ({"shape": [3], "data": packed(bytes(8))}, "the data of x has 8 bytes; [3] of float32 has 12"),
         ({"shape": [3], "data": packed(bytes(1 << 20))}, "the data of x has more bytes"),
@@ -125,17 +125,17 @@ def test_every_initialiser_in_several_types(tmp_path: Path, language: str) -> No
         ({"shape": [3], "dtype": "float2"}, "io.args: x has the element type 'float2'"),
     ],
 )  # fmt: skip
-def test_data_that_does_not_fit(spec: dict[str, Any], said: str) -> None:
+def test_data_that_does_not_fit(spec: dict[str, Any], message: str) -> None:
     args = [{"name": "x", "type": "tensor", "tensor_spec": spec}]
     contract = io_contract.IOContract.model_validate({"args": args, "launch": {"grid": {}, "block": {}}})
     with pytest.raises(Refused) as why:
         io_contract.with_spec("__global__ void k(float* x) {}\n", "cuda", "k", contract)
-    assert str(why.value).startswith(said)
+    assert str(why.value).startswith(message)
 
 
 def test_a_file_that_is_gone_or_of_another_size_is_a_fault_at_its_place(tmp_path: Path) -> None:
     (tmp_path / "x.tensor").write_text(base64.b64encode(zlib.compress(bytes(4))).decode())
-    for name, said in (
+    for name, message in (
         ("x.tensor", "x.tensor has 4 bytes; the tensor takes 12"),
         ("y.tensor", "y.tensor cannot be read"),
     ):
@@ -144,7 +144,7 @@ def test_a_file_that_is_gone_or_of_another_size_is_a_fault_at_its_place(tmp_path
         _, faults = launch_spec.compute(
             read.spec, read.signature, launch_spec.Point(), World("cuda", torch=torch, folder=str(tmp_path))
         )
-        assert said in faults[0].message
+        assert message in faults[0].message
         assert faults[0].span.line == 0
     read = checked(
         '// orbit: x = from_file("../x", 3)\n// orbit: launch k<<<1, 3>>>(x)\n__global__ void k(float* x) {}\n',

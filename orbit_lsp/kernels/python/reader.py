@@ -277,10 +277,10 @@ class Reader:
         return own
 
 
-def _without_makers(found: list[_Found]) -> Iterator[_Found]:
+def _without_makers(kernels: list[_Found]) -> Iterator[_Found]:
     """TileLang's `jit` may stand on a function that makes and returns the kernel: that inside it is the one."""
-    for kernel in found:
-        inner = (other for other in found if other is not kernel and other.dsl == kernel.dsl == "tilelang")
+    for kernel in kernels:
+        inner = (other for other in kernels if other is not kernel and other.dsl == kernel.dsl == "tilelang")
         if not any(_is_inside(other.source.whole, kernel.source.whole) for other in inner):
             yield kernel
 

@@ -214,8 +214,11 @@ def _failed(job: c.Job, error: Failed, result: Result, place: c.Place) -> c.Fini
 
 
 def _grade(result: Result) -> tuple[str, str]:
-    if any(not any(one.startswith(need) for one in result.held) for need in _NEEDED):
-        why = "; ".join(one for one in result.missing if one.startswith(_NEEDED)) or "it did not come to that"
+    if any(not any(text.startswith(need) for text in result.held) for need in _NEEDED):
+        why = (
+            "; ".join(text for text in result.missing if text.startswith(_NEEDED))
+            or "it did not come to that"
+        )
         return "author", f"author: the candidate's process could not be locked: {why}"
     return "referee", (
         "referee: the candidate ran in a locked process of its own; arguments, clock and comparison were outside it, and every "
@@ -235,9 +238,9 @@ def _judged(result: Result, **known: Any) -> c.Judged:
 
 
 def _finished(job: c.Job, result: Result, place: c.Place) -> c.Finished:
-    checks = tuple(replace(one.check, place=place) for one in result.checks)
+    checks = tuple(replace(checked.check, place=place) for checked in result.checks)
     point = c.Point({"version": "ModelNew"}, "", (), checks)
-    wrong = next((one for one in result.checks if not one.check.passed), None)
+    wrong = next((checked for checked in result.checks if not checked.check.passed), None)
     if wrong is not None:
         text = f"wrong answer: {wrong.words}"
         return c.failed(
@@ -304,7 +307,7 @@ def _scored(job: c.Job, result: Result, point: c.Point, known: c.Judged) -> c.Fi
     clock = f"the judge's clock, less the {empty / 1000:.2f} µs of a call that computes nothing"
     both: list[tuple[str, list[int]]] = []
     for name, samples in (("ModelNew", result.candidate), ("Model", result.reference)):
-        both.append((name, [max(1, round(one - empty)) for one in samples.flag]))
+        both.append((name, [max(1, round(taken - empty)) for taken in samples.flag]))
     launches = [
         c.Launches(
             name,

@@ -247,7 +247,7 @@ class Match:
         return call
 
     def _wrong(self) -> bool:
-        return any(not one.check.passed for one in self.result.checks)
+        return any(not checked.check.passed for checked in self.result.checks)
 
     def _arguments_of(self, seed: int) -> Given:
         answer, descriptors = self._ask(self._reference, {"do": "inputs", "seed": seed})
@@ -273,7 +273,7 @@ class Match:
         wanted = [
             (output.name, arguments.tensor_in(torch, output.leaf, output.copy)) for output in expected.outputs
         ]
-        if [one.name for one in call.outputs] != [name for name, _ in wanted]:
+        if [each.name for each in call.outputs] != [name for name, _ in wanted]:
             counts = [
                 f"{len(each)} tensors" if len(each) != 1 else "1 tensor" for each in (call.outputs, wanted)
             ]
@@ -345,8 +345,8 @@ class Match:
             outputs = self._read(party, answer, descriptors)
             sampled = [self._places(output) for output in outputs]
         taken = [
-            self._torch.index_select(one.data, 0, at).cpu() if one.leaf.size else None
-            for one, at in zip(outputs, sampled, strict=True)
+            self._torch.index_select(each.data, 0, at).cpu() if each.leaf.size else None
+            for each, at in zip(outputs, sampled, strict=True)
         ]
         self._memory.wait()
         verified_ns = time.perf_counter_ns() - began
@@ -367,14 +367,18 @@ class Match:
         null: bool,
     ) -> None:
         """Own copies of the outputs; then poison where they were, so that no call finds an earlier one's answer."""
-        for one, at, values in zip(outputs, sampled, taken, strict=True):
-            one.copy = one.data.clone()
-            if values is not None and not bool((one.copy[at].cpu() == values).all()) and not party.reference:
+        for output, at, values in zip(outputs, sampled, taken, strict=True):
+            output.copy = output.data.clone()
+            if (
+                values is not None
+                and not bool((output.copy[at].cpu() == values).all())
+                and not party.reference
+            ):
                 self.result.late = "its outputs changed after it had said that they were complete"
         self._memory.wait()
         if not null and not party.reference:
-            for one in outputs:
-                one.data.fill_(_POISON)
+            for output in outputs:
+                output.data.fill_(_POISON)
         self._memory.wait()
 
     def _until_done(self, party: Party, answered: bool) -> None:
@@ -447,7 +451,7 @@ class Match:
         self._compare(call, expected)
         if self._memory.gates:
             time.sleep(_LATE_S)
-            if not all(bool((one.data == _POISON).all()) for one in call.outputs):
+            if not all(bool((output.data == _POISON).all()) for output in call.outputs):
                 self.result.late = "it wrote to its outputs after the call had ended"
             self.result.bandwidth = self._bandwidth()
             self.result.late = self.result.late or verdict.busy(
@@ -457,7 +461,7 @@ class Match:
 
     def _precision(self, given: Given, call: Call, expected: Call) -> None:
         torch = self._torch
-        singles = [at for at, one in enumerate(expected.outputs) if one.leaf.dtype == "float32"]
+        singles = [at for at, output in enumerate(expected.outputs) if output.leaf.dtype == "float32"]
         if not singles or self._wrong():
             return
         message = {
@@ -468,14 +472,16 @@ class Match:
             answer, descriptors = self._ask(self._reference, message)
             exact = self._read(self._reference, answer, descriptors)
             pairs = [
-                [arguments.tensor_in(torch, one.leaf, one.copy if one.copy is not None else one.data) for one in each]
+                [arguments.tensor_in(torch, output.leaf, output.copy if output.copy is not None else output.data) for output in each]
                 for each in ([call.outputs[at] for at in singles], [expected.outputs[at] for at in singles], [exact[at] for at in singles])
             ]  # fmt: skip
         except (Failed, IndexError, arguments.Unfit):
             return  # a model that has no double precision
-        self.result.error = max(_distance(one, true) for one, true in zip(pairs[0], pairs[2], strict=True))
+        self.result.error = max(
+            _distance(output, true) for output, true in zip(pairs[0], pairs[2], strict=True)
+        )
         self.result.reference_error = max(
-            _distance(one, true) for one, true in zip(pairs[1], pairs[2], strict=True)
+            _distance(output, true) for output, true in zip(pairs[1], pairs[2], strict=True)
         )
 
     def _bandwidth(self) -> float | None:
@@ -540,7 +546,7 @@ class Match:
 
 
 def _samples(pairs: Sequence[tuple[int, int]]) -> verdict.Samples:
-    return verdict.Samples(tuple(one for one, _ in pairs), tuple(other for _, other in pairs))
+    return verdict.Samples(tuple(own for own, _ in pairs), tuple(theirs for _, theirs in pairs))
 
 
 def _starts(start: int, leaves: Sequence[Leaf]) -> list[int]:

@@ -215,7 +215,7 @@ class Side:
 
     def _given(self, message: Message) -> Any:
         """The arguments of a call, where the judge has put them."""
-        leaves = [arguments.claimed(one) for one in message["leaves"]]
+        leaves = [arguments.claimed(value) for value in message["leaves"]]
         starts = message["starts"]
         tensors = [
             arguments.tensor_in(self._torch, leaf, self._arena[start : start + leaf.room])
@@ -244,7 +244,7 @@ class Side:
                 self._memory.wait()
                 self._page[4 * memory.DONE : 4 * memory.DONE + 4] = number.to_bytes(4, "little")
         self._kept = output
-        answer, own = self._shared([arguments.dense(torch, one) for _, one in output])
+        answer, own = self._shared([arguments.dense(torch, value) for _, value in output])
         answer["names"] = [name for name, _ in output]
         if recording:
             answer["ran"] = self._recorded()
@@ -259,13 +259,13 @@ class Side:
 
     def _outputs(self, given: Any, message: Message) -> list[tuple[str, Any]]:
         if message.get("null"):  # what a call costs that computes nothing
-            return [(str(at), one) for at, one in enumerate(self._null)]
+            return [(str(at), value) for at, value in enumerate(self._null)]
         output = self._model(*given)
         leaves = list(tensor_data.leaves(self._torch, output, "output"))
         if not leaves:
             raise Refused(f"forward returns {described(output)}, which contains no tensor to compare with")
         if self._orders.role == "reference" and not self._null:
-            self._null = [one.clone() for _, one in leaves]
+            self._null = [value.clone() for _, value in leaves]
         return leaves
 
     def _wait_for_go(self, number: int) -> None:
@@ -286,7 +286,7 @@ class Side:
             output = list(tensor_data.leaves(torch, self._precise(*wide), "output"))
         self._memory.wait()
         self._kept = output
-        return self._shared([arguments.dense(torch, one) for _, one in output])
+        return self._shared([arguments.dense(torch, value) for _, value in output])
 
     def _shared(self, tensors: list[Any]) -> tuple[Message, tuple[int, ...]]:
         leaves: list[Message] = []
@@ -337,7 +337,7 @@ def _wide(torch: Any, value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.double() if value.is_floating_point() else value.clone()
     if isinstance(value, list | tuple):
-        return [_wide(torch, one) for one in value]  # pyright: ignore[reportUnknownVariableType]
+        return [_wide(torch, item) for item in value]  # pyright: ignore[reportUnknownVariableType]
     return value
 
 

@@ -58,12 +58,12 @@ class Samples:
     verified: tuple[int, ...] = ()
 
 
-def clocks(samples: Samples, empty: Samples, others: Samples, least_ns: float = RESOLUTION_NS) -> Clocks:
+def clocks(samples: Samples, empty: Samples, reference: Samples, least_ns: float = RESOLUTION_NS) -> Clocks:
     """`empty` are calls that compute nothing, `others` those of the reference, all in turn. Reading outputs takes longer after work than after none, so the gap between the clocks is
     compared with the reference's. The resolution is at least `least_ns`.
     """
     flag = statistics.median(samples.flag) - statistics.median(empty.flag)
-    own, theirs, none = map(_gaps, (samples, others, empty))
+    own, theirs, none = map(_gaps, (samples, reference, empty))
     allowed = max(statistics.median(theirs), statistics.median(none))
     noise = (_error(own) ** 2 + _error(theirs) ** 2) ** 0.5
     verified = flag + statistics.median(own) - allowed
@@ -74,13 +74,13 @@ def _gaps(samples: Samples) -> list[int]:
     return [verified - flag for flag, verified in zip(samples.flag, samples.verified, strict=True)]
 
 
-def busy(between: Sequence[int], others: Sequence[int]) -> str:
+def busy(between: Sequence[int], reference: Sequence[int]) -> str:
     """Why a side is suspicious whose GPU is busy between its calls; empty where it is not. `between` is what putting its
     arguments in place took, `others` the same for sides that wait; a GPU is shared by turns of milliseconds.
     """
-    if not between or not others:
+    if not between or not reference:
         return ""
-    own, usual = statistics.median(between), statistics.median(others)
+    own, usual = statistics.median(between), statistics.median(reference)
     if own <= _BUSY * usual + 100_000:
         return ""
     return f"the GPU is busy before its call begins: putting its arguments in place takes {_us(own)}, and {_us(usual)} for other sides"
@@ -123,7 +123,7 @@ def recorded(claims: Any) -> Recorded | None:
     except (KeyError, TypeError, ValueError):
         return None
     ran = [Ran(name, library_of(name), len(each), sum(each)) for name, each in kernels.items()]
-    ran.sort(key=lambda one: -one.ns)
+    ran.sort(key=lambda kernel: -kernel.ns)
     return Recorded(tuple(ran), last - (first or 0), len(streams))
 
 
