@@ -27,7 +27,6 @@ from orbit_remote.common.lazy_dataclass import dataclass
 
 FORMAT = 1
 _BUSY_S = 10.0
-_AT_ONCE = 500
 RESUMED = "api"
 """The door whose waiting jobs outlive it: the next one of its kind takes them."""
 _COLUMNS = (

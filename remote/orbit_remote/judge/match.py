@@ -34,7 +34,6 @@ _LEAST, _MOST = 12, 150
 _BUDGET: Final = 0.25
 """Share of the run's time limit for rounds, once there are enough of them; at most this long:"""
 BUDGET_S: Final = 6.0
-_PRECISE: Final = 0.005
 _GATE_S: Final = 2.0
 _SAMPLED: Final = 1024
 _LOOKS: Final = 512
