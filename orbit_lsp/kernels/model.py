@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import field, replace
 from typing import Literal
 
-from orbit_remote.common.kernel_symbols import LANGUAGES
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.limits import KERNELS
+from orbit_remote.common.symbols import LANGUAGES
 
 Language = Literal["cuda", "triton"]
 

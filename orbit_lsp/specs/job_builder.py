@@ -14,7 +14,7 @@ from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Frozen, Session, path_of
 from orbit_remote.common import architectures, limits
 from orbit_remote.common import messages as c
-from orbit_remote.common.kernel_symbols import LANGUAGES
+from orbit_remote.common.symbols import LANGUAGES
 
 
 def make(session: Session, frozen: Frozen, action: c.Action, run: str, plan: LaunchPlan = PROGRAM) -> c.Job:

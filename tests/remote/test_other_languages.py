@@ -9,7 +9,7 @@ import linecache
 
 import pytest
 
-from orbit_remote.common import kernel_symbols, python_errors
+from orbit_remote.common import python_errors, symbols
 from orbit_remote.common.messages import OtherKernel
 
 _NUMBA = "B92cw51cXTLSUwv1sDUaKthqaNgoKmjgOR3W3CwAkMXLaJtQYkOIgxJU0gCqOkEJoHkbttqdVhoqlspQGNFHSgJ5BnXagIAE5ArrayIfLi1E1A7mutable7alignedE"
@@ -43,32 +43,32 @@ def test_a_launch_belongs_to_the_kernel_that_its_name_was_made_of(
         OtherKernel(language, name, qualified, 2),
         OtherKernel(language, f"{name}_more", f"{name}_more", 3),
     ]
-    assert kernel_symbols.find(symbol, kernels) == kernels[1]
-    assert kernel_symbols.find(symbol, [kernels[0], kernels[2]]) is None
+    assert symbols.find(symbol, kernels) == kernels[1]
+    assert symbols.find(symbol, [kernels[0], kernels[2]]) is None
 
 
 def test_of_two_names_that_fit_the_longer_one_counts() -> None:
     short, long = OtherKernel("cute", "k", "k", 1), OtherKernel("cute", "k_tail", "k_tail", 2)
-    assert kernel_symbols.find("kernel_cutlass_k_tail_f32_0", [short, long]) == long
-    assert kernel_symbols.find("kernel_cutlass_k_f32_0", [short, long]) == short
+    assert symbols.find("kernel_cutlass_k_tail_f32_0", [short, long]) == long
+    assert symbols.find("kernel_cutlass_k_f32_0", [short, long]) == short
 
 
 def test_of_kernels_with_one_name_the_name_around_decides_or_nothing() -> None:
     inner, outer = OtherKernel("numba", "fill", "make.fill", 1), OtherKernel("numba", "fill", "fill", 2)
-    assert kernel_symbols.find(f"_ZN1k4make12_3clocals_3e4fillB2v2{_NUMBA}", [inner, outer]) == inner
-    assert kernel_symbols.find(f"_ZN1k4fillB2v2{_NUMBA}", [inner, outer]) == outer
+    assert symbols.find(f"_ZN1k4make12_3clocals_3e4fillB2v2{_NUMBA}", [inner, outer]) == inner
+    assert symbols.find(f"_ZN1k4fillB2v2{_NUMBA}", [inner, outer]) == outer
     first, second = (OtherKernel("cute", "kernel", f"{name}.kernel", 1) for name in ("Gemm", "Sum"))
-    assert kernel_symbols.find("kernel_cutlass_kernel_k_pySum_object_at__tensor_0", [first, second]) == second
+    assert symbols.find("kernel_cutlass_kernel_k_pySum_object_at__tensor_0", [first, second]) == second
     same = [OtherKernel("tilelang", "main", f"{name}.main", 1) for name in ("doubled", "copied")]
-    assert kernel_symbols.find("main_kernel", same) is None
+    assert symbols.find("main_kernel", same) is None
 
 
 def test_kernels_of_libraries_belong_to_nobody() -> None:
     symbol = (
         "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIfEESt5arrayIPcLm1EEEEviT0_T1_"
     )
-    kernels = [OtherKernel(language, "kernel", "kernel", 1) for language in kernel_symbols.LANGUAGES]
-    assert kernel_symbols.find(symbol, kernels) is None
+    kernels = [OtherKernel(language, "kernel", "kernel", 1) for language in symbols.LANGUAGES]
+    assert symbols.find(symbol, kernels) is None
 
 
 PATH = "/a/k.py"

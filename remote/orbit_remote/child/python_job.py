@@ -17,7 +17,7 @@ from typing import Any
 
 from orbit_remote.child import cute_dsl, profile_range, triton_compile, triton_instances
 from orbit_remote.child.user_module import ENTRIES, Entry, UserFile
-from orbit_remote.common import kernel_symbols, measure, python_errors, symbols
+from orbit_remote.common import measure, python_errors, symbols
 from orbit_remote.common.launch_records import LaunchSeries
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import (
@@ -166,7 +166,7 @@ def _renamed(instances: Sequence[Resources], job: Job) -> list[Resources]:
     """Helion makes Triton kernels, in files of its own: they belong to the author's kernel."""
     return [
         replace(instance, name=kernel.qualified, place=Place(job.path, kernel.line))
-        if (kernel := kernel_symbols.find(instance.symbol, job.other_kernels)) and kernel.language == "helion"
+        if (kernel := symbols.find(instance.symbol, job.other_kernels)) and kernel.language == "helion"
         else instance
         for instance in instances
     ]
@@ -178,7 +178,7 @@ def _other_kernels(
     """The kernels of other languages that were launched: what is known of them stands in the records of their launches."""
     of_triton = {instance.symbol for instance in instances}
     for symbol in dict.fromkeys(launches.launch.symbol for launches in series):
-        kernel = None if symbol in of_triton else kernel_symbols.find(symbol, job.other_kernels)
+        kernel = None if symbol in of_triton else symbols.find(symbol, job.other_kernels)
         if kernel:
             yield Resources(symbol, kernel.qualified, "", place=Place(job.path, kernel.line))
 
@@ -186,7 +186,7 @@ def _other_kernels(
 def _at_kernel(explained: Explained, places: dict[str, Place], job: Job) -> Explained:
     """A failure that names a kernel, at the kernel; one of another language may have no record of its launch."""
     symbol = explained.failure.symbol or ""
-    if kernel := kernel_symbols.find(symbol, job.other_kernels):
+    if kernel := symbols.find(symbol, job.other_kernels):
         places = {symbol: Place(job.path, kernel.line)} | places
     return python_errors.at_kernel(explained, places)
 
@@ -194,7 +194,7 @@ def _at_kernel(explained: Explained, places: dict[str, Place], job: Job) -> Expl
 def _unclear(series: Sequence[LaunchSeries], job: Job) -> str:
     """A remark on launches that are of one of several kernels with the same name."""
     for launches in series:
-        fitting = kernel_symbols.candidates(launches.launch.symbol, job.other_kernels)
+        fitting = symbols.candidates(launches.launch.symbol, job.other_kernels)
         if len(fitting) > 1:
             lines = " and ".join(str(kernel.line) for kernel in fitting)
             return (

@@ -87,7 +87,7 @@ class HostLaunch:
 @dataclass(frozen=True, slots=True)
 class OtherKernel:
     """A kernel of a Python file in a language other than Triton, at the line of its name (from 1). Nobody but its language
-    knows it while it runs: its launches are recognized by their names (`kernel_symbols`).
+    knows it while it runs: its launches are recognized by their names (`symbols`).
     """
 
     language: str

@@ -13,14 +13,15 @@ import sys
 import sysconfig
 import traceback
 import weakref
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from orbit_remote import PACKAGE
-from orbit_remote.common import language_errors
+from orbit_remote.common import limits, regular_files
 from orbit_remote.common.launch_records import OF_THE_MACHINE, CudaError
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Failure, Note, Place, Problem
@@ -90,7 +91,7 @@ def explain(error: BaseException, path: str) -> Explained:
         return _missing(error.name, place, path)
     if isinstance(error, ImportError) and (remedy := _lacking(error, path)):
         return _at(f"{name}: {words}", "python", place, notes, remedy=remedy)
-    if language := language_errors.compiler(error):
+    if language := _compiler(error):
         return _refused(error, language, words, place, path)
     if name == "PTXASError":
         return _at(f"{words}", "ptxas", place, notes, category="compile error")
@@ -112,14 +113,14 @@ def explain(error: BaseException, path: str) -> Explained:
 def _refused(error: BaseException, language: str, words: str, launched: Place | None, path: str) -> Explained:
     """What a compiler of another kernel language said, at the lines that it names."""
     notes = (Note("compiled for this launch", launched),) if launched else ()
-    if problems := language_errors.of_embedded(error, words, path):
+    if problems := _of_embedded(error, words, path):
         first = problems[0]
         explained = _at(first.message, first.tool, first.place, notes, category="compile error")
         return replace(explained, problems=(*explained.problems, *problems[1:]))
     whole = words
     if language == "numba":  # below it are the lines of source, for a terminal
         words = words.partition('\nFile "')[0].strip() or words
-    place = language_errors.named_line(whole, path) or launched
+    place = _named_line(whole, path) or launched
     return _at(words, language, place, notes if place != launched else (), category="compile error")
 
 
@@ -448,3 +449,87 @@ def definition(function: Any) -> tuple[str, int, int]:
         if match := re.match(r"(\s*)def\s", line):
             return code.co_filename, code.co_firstlineno + before, len(match[1])
     return code.co_filename, code.co_firstlineno, 0
+
+
+# -- compilers of Python's other kernel languages: each has its own way to name a line -----------------
+
+_COMPILERS = {
+    "numba.": "numba", "warp.": "warp", "helion.": "helion", "cuda.tile.": "cuTile", "cupy.": "CuPy", "tilelang.": "TileLang",
+}  # fmt: skip
+"""Modules that define errors of a compiler, by how their names begin."""
+_RUNNING = frozenset(
+    ("CUDARuntimeError", "CUDADriverError", "CudaAPIError", "CudaSupportError", "OutOfMemoryError")
+)
+_OF_NVCC = re.compile(
+    r"^(?P<file>\S[^\n(]*)\((?P<line>\d{1,7})\): (?:catastrophic |fatal )?(?P<severity>error|warning)[^:\n]*: (?P<words>[^\n]+)",
+    re.MULTILINE,
+)
+"""NVRTC's and nvcc's."""
+_MOST_PROBLEMS = 20
+_NEAR = 40
+"""Lines before and after an error that tell which of several equal lines it is at."""
+
+
+def _compiler(error: BaseException) -> str:
+    """The language whose compiler refused a kernel with this error; empty for any other error."""
+    kind = type(error)
+    if kind is RuntimeError and str(error).startswith("Error building extension"):
+        return "nvcc"  # of torch.utils.cpp_extension
+    name = next((name for module, name in _COMPILERS.items() if kind.__module__.startswith(module)), "")
+    return "" if kind.__name__ in _RUNNING else name
+
+
+def _named_line(words: str, path: str) -> Place | None:
+    """The first line of the author's file that an error's words name: `File "k.py", line 8`, `at /a/k.py:8`, `k.py (8)`."""
+    name = re.escape(Path(path).name)
+    named = re.search(rf"""(?<![\w.-]){name}["']?(?:, line |:| \()(\d{{1,7}})\b""", words)
+    return Place(path, int(named[1])) if named and int(named[1]) > 0 else None
+
+
+def _of_embedded(error: BaseException, words: str, path: str) -> list[Problem]:
+    """The errors of CUDA C++ that stands in strings of the author's file, at their lines there."""
+    problems: list[Problem] = []
+    for match in _OF_NVCC.finditer(words):
+        if match["severity"] == "error" and len(problems) < _MOST_PROBLEMS:
+            source = _source(error, match["file"])
+            line = _same_line(
+                source, int(match["line"]), [text.rstrip() for text in linecache.getlines(path)]
+            )
+            if line is not None:
+                problems.append(Problem("error", match["words"], "nvcc", Place(path, line)))
+    return list(dict.fromkeys(problems))
+
+
+def _source(error: BaseException, file: str) -> list[str]:
+    """What was compiled: CuPy's error has it, torch leaves it in a file."""
+    text = getattr(error, "source", None)
+    if not isinstance(text, str):
+        try:
+            text = regular_files.text(file.strip(), limits.SOURCE)
+        except (OSError, ValueError):
+            return []
+    return [line.rstrip() for line in text.split("\n")]
+
+
+def _same_line(source: Sequence[str], line: int, lines: Sequence[str]) -> int | None:
+    """The number in `lines` of a line of `source`; both count from 1. Where it stands more than once, most of the lines
+    of the source stand at the same distance.
+    """
+    if not 0 < line <= len(source) or not source[line - 1].strip():
+        return None
+    at = _positions(lines)
+    near = [
+        number
+        for number in range(max(line - _NEAR, 0), min(line + _NEAR, len(source)))
+        if source[number].strip()
+    ]
+    distances = Counter(there - here for here in near for there in at.get(source[here], ()))
+    best = max(at.get(source[line - 1], ()), key=lambda there: distances[there - (line - 1)], default=None)
+    return None if best is None else best + 1
+
+
+def _positions(lines: Sequence[str]) -> dict[str, list[int]]:
+    positions: dict[str, list[int]] = {}
+    for number, text in enumerate(lines):
+        positions.setdefault(text, []).append(number)
+    return positions

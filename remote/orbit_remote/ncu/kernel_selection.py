@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from orbit_remote.common import kernel_symbols, symbols
 from orbit_remote.common import messages as c
+from orbit_remote.common import symbols
 
 
 def chosen(job: c.Job, resources: Sequence[c.Resources]) -> list[c.Resources]:
@@ -43,7 +43,7 @@ def pattern(job: c.Job) -> str:
     C++'s hold it behind its length; other languages have their own ways.
     """
     if (other := other_kernel(job)) is not None:
-        return kernel_symbols.pattern(other)
+        return symbols.pattern(other)
     name = job.definition.name if job.definition else job.kernel
     if name is None:
         return ""

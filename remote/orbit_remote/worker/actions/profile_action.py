@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_remote.child import child_main
-from orbit_remote.common import kernel_symbols, limits, regular_files, symbols
+from orbit_remote.common import limits, regular_files, symbols
 from orbit_remote.common import messages as c
 from orbit_remote.ncu import compiler_dumps, counter_permission, kernel_selection, ncu_options
 from orbit_remote.ncu.counter_permission import Known
@@ -354,7 +354,7 @@ def _is_saved(job: c.Job) -> bool:
 
 def _named(profile: c.Profile, known: Mapping[str, c.Resources], job: c.Job) -> c.Profile:
     """Under the name and at the place by which the rest of the result knows the kernel."""
-    if other := kernel_symbols.find(profile.symbol, job.other_kernels):
+    if other := symbols.find(profile.symbol, job.other_kernels):
         return replace(profile, name=other.qualified, place=c.Place(job.path, other.line))
     resources = known.get(profile.symbol)
     if resources is None:
