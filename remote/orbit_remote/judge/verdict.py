@@ -59,8 +59,9 @@ class Samples:
 
 
 def clocks(samples: Samples, empty: Samples, reference: Samples, least_ns: float = RESOLUTION_NS) -> Clocks:
-    """`empty` are calls that compute nothing, `others` those of the reference, all in turn. Reading outputs takes longer after work than after none, so the gap between the clocks is
-    compared with the reference's. The resolution is at least `least_ns`.
+    """`empty` are calls that compute nothing, `reference` those of the reference, all in turn. Reading outputs takes longer
+    after work than after none, so the gap between the clocks is compared with the reference's. The resolution is at least
+    `least_ns`.
     """
     flag = statistics.median(samples.flag) - statistics.median(empty.flag)
     own, theirs, none = map(_gaps, (samples, reference, empty))
@@ -76,7 +77,7 @@ def _gaps(samples: Samples) -> list[int]:
 
 def busy(between: Sequence[int], reference: Sequence[int]) -> str:
     """Why a side is suspicious whose GPU is busy between its calls; empty where it is not. `between` is what putting its
-    arguments in place took, `others` the same for sides that wait; a GPU is shared by turns of milliseconds.
+    arguments in place took, `reference` the same for the reference, which waits; a GPU is shared by turns of milliseconds.
     """
     if not between or not reference:
         return ""
