@@ -210,7 +210,7 @@ LAUNCH = "launch saxpy<half, 256, true><<<n / 256, 256>>>(n, a, x, y)"
         ("z = x.to(torch.float1|6)", "triton", "float16: 2 bytes an element\nexpect allows rtol 0.001, atol 1e-05"),
         ("z = sweep(1, 2); |z", "cuda", "z: int32 1\nthis is the first of 2 values that are run"),
         ("|z = sweep(1, 2)", "triton", "z: int 1\nthis is the first of 2 values that are run"),
-        ("exp|ect y == x within 1e-3", "cuda", "expect: what an output must equal after all launches of the spec ran once; computed from the inputs before them"),
+        ("exp|ect y == x within 1e-3", "cuda", "expect: what an output must equal after the spec's launches have run once; computed from the original inputs"),
         ("expect y == x wit|hin 1e-3", "cuda", "within: the tolerance: |actual - expected| <= atol + rtol * |expected|, as in 'within rtol, atol'"),
         ("flag|s -O3", "cuda", "flags: compiler flags and libraries"),
         ("flags -O|3", "cuda", ""),

@@ -79,8 +79,8 @@ GROUPS = {
         Command(
             "compare", "run two versions, kernels or GPUs in turn: which is faster?",
             ("compare k.cu --with HEAD~1", "compare k.cu --kernel new --with-kernel old", "compare k.cu --with-gpu L4 --json"), command_options.compare_options,
-            "Run FILE and another version, kernel or GPU in turn, until FILE is shown to be faster or slower, or for at most "
-            "ten pairs: then the verdict is inconclusive. The exit code is 0 in all three cases. Use at most one of --with, "
+            "Run FILE and another version, kernel or GPU in turn, in at most ten pairs of runs. The verdict is inconclusive "
+            "unless FILE is shown to be faster or slower. The exit code is 0 in all three cases. Use at most one of --with, "
             "--with-kernel and --with-gpu.",
         ),
     ),
@@ -169,7 +169,7 @@ GROUPS = {
             ("api", "api --pool local:0,local:1 --port 9000", "api --host 0.0.0.0 --name gpu7.example.org"), door_options.api_options,
             "Accept jobs over HTTP, also from clients of KernelBench, FlashInfer-Bench and popcorn-cli. By default the server listens only on "
             "127.0.0.1 and needs no token: every user of this machine can submit code that runs as you. If you set ORBIT_API_TOKEN, "
-            "every request except GET /health needs the header `Authorization: Bearer TOKEN`. With another --host a token is always "
+            "requests of programs, except GET /health, need the header `Authorization: Bearer TOKEN`. With another --host a token is always "
             "needed; without the variable, the server makes one and prints it. Needs pip install 'orbit-lsp[serve]' in "
             "the environment of orbit-lsp.",
         ),

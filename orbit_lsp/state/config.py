@@ -301,7 +301,7 @@ class Settings:
     run_timeout_s: float = setting(60, "Limit of one run, in seconds.", gt=0)
     grade: Literal["author", "referee"] = setting(
         "author",
-        "How a `ModelNew` (KernelBench) is measured. `author`: inside its own process. `referee`: from another "
+        "How a `ModelNew` (KernelBench) is measured. `author`: in the process that runs it. `referee`: from another "
         "process, so that it cannot cheat; Linux only, and the reference must be in a separate file "
         "([grades](api.md#grades)).",
     )

@@ -156,7 +156,7 @@ def kernel_options(parser: argparse.ArgumentParser) -> None:
     option(
         parser,
         "--on",
-        "where the cells run: local, this machine (the default), or a GPU rented from Modal, as in modal:H100",
+        "where the cells run: local (this machine, the default) or a GPU rented from Modal, as in modal:H100",
         default="local",
         metavar="WHERE",
     )
@@ -178,7 +178,7 @@ def kernel_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--lease", choices=("cell", "session", "never"), metavar="WHEN",
-        help="how long the kernel has this machine's GPU for itself, so that runs of an editor and cells do not measure each other: cell: from "
+        help="how long the kernel has this machine's GPU for itself, so that runs of an editor and cells do not disturb each other: cell: from "
         "when a cell opens a GPU until it ends; session: until the kernel ends; never: not at all; default: cell",
     )  # fmt: skip
     option(

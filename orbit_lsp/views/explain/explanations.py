@@ -37,7 +37,7 @@ OUTCOMES = {
     "wrong answer": "The kernel ran, but an output differs from its `expect` or `reference`, or is suspicious. The diagnostic "
     "on that line says where and by how much.",
     "timed out": "The build, run or wait reached its limit. Raise `orbit.build_timeout_s` (option `--build-timeout`) for "
-    "builds, or `orbit.run_timeout_s` (option `--timeout`) for runs. `exec` then ends with exit code 124, as timeout(1) does.",
+    "builds, or `orbit.run_timeout_s` (option `--timeout`) for runs. An `exec` that timed out has the exit code 124, like timeout(1).",
     "infrastructure": "The code is not at fault: no GPU, no compiler, a full disk, no network, a refusal by "
     "Modal, or a process of orbit-lsp itself that was killed. The message says what to do. `orbit-lsp doctor` shows what this "
     "machine lacks.",
@@ -115,6 +115,11 @@ TERMS = {
     "lens": "A command that you click above a kernel. In editors without lenses the same commands are code "
     "actions.",
     "hint": "Text at the end of a kernel's line: registers, occupancy, and times after a run.",
+    "occupancy": "Resident warps of a multiprocessor, as a share of the most it can hold: `occ` on a kernel's line.",
+    "author": "The grade of a result whose code ran in the process that measured it, so that hostile code could falsify the result. "
+    "See `orbit.grade`.",
+    "referee": "The grade of a result whose code ran in a locked process of its own, and was measured and checked from outside. See "
+    "`orbit.grade`.",
     "launch spec": "A comment above a kernel that says how to run it and what it must compute: `// orbit: …`.",
     "draft": "A launch spec that orbit-lsp writes for a kernel; its guesses are marked.",
     "live": "A mode in which a kernel runs again at each save and, if `orbit.live.on` is `pause`, at each pause in typing. "
@@ -128,7 +133,7 @@ TERMS = {
 """Words of the guide and of messages."""
 
 LOOP = {
-    "KEEP": "`orbit-lsp loop` measured the change against the best version so far, in turn, and it is faster beyond noise. It is "
+    "KEEP": "`orbit-lsp loop` ran the change and the best version so far in turn; the change is faster beyond noise. It is "
     "the best version from now on.",
     "REVERT": "`orbit-lsp loop` puts the best version so far back into the kernel file. The change stays in the loop's folder.",
     "faster": "A comparison's verdict: the new version took less time in six of six pairs of runs, or in nine of ten, and in the median "

@@ -114,7 +114,7 @@ STATEMENTS: Final = Limit(
     "items",
 )
 DECLARATIONS: Final = Limit(
-    "the declarations of a CUDA file, where some short ones in a row count as one",
+    "the declarations of a CUDA file; some runs of short ones count as one",
     100_000,
     "Kernels after the limit are not found, and a message says so.",
     "items",
@@ -248,7 +248,7 @@ JOB_FILES: Final = Limit(
     "files beside the source of a job", 1_000, "The job is refused with a message.", "items"
 )
 BROUGHT: Final = Limit(
-    "the files together that `exec --bring` brings back",
+    "all files together that `exec --bring` brings back",
     64 << 20,
     "The files after the limit are not brought back, and a note says so.",
 )

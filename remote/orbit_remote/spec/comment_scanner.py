@@ -17,7 +17,7 @@ from orbit_remote.spec.syntax_tree import Fault, Language, Span
 
 WORDS: Final = {
     "launch": "one launch of a kernel of this file; several launches run in order",
-    "expect": "what an output must equal after all launches of the spec ran once; computed from the inputs before them",
+    "expect": "what an output must equal after the spec's launches have run once; computed from the original inputs",
     "reference": "a Python function or another kernel whose results the outputs must equal",
     "bytes": "the minimum number of bytes that the kernel has to read and write; gives the bandwidth in GB/s or TB/s",
     "flops": "the minimum number of floating-point operations that the kernel has to do; gives TFLOP/s",
