@@ -123,7 +123,7 @@ __global__ void scale(int n, float* y) {
 int main() { scale<<<(n + 1023) / 1024, 1024>>>(n, y); }
 """
 SMALLER = "Launch scale with 512 threads a block: occupancy 75% instead of 50%; 2 times as many blocks to start, and fewer threads to share data with"
-LARGER = "Launch scale with 64 threads a block: occupancy 100% instead of 50%; 2 times fewer blocks, so a small grid leaves more multiprocessors idle"
+LARGER = "Launch scale with 64 threads a block: occupancy 100% instead of 50%; 1/2 of the blocks, so a small grid leaves more multiprocessors idle"
 FAILING = SMALLER.replace("75% instead of 50%", "25% instead of a launch that fails")
 
 

@@ -130,7 +130,7 @@ def ranking(name: str, lists: Mapping[str, Sequence[Mapping[str, object]]]) -> s
         ]  # fmt: skip
         own = _table(header, rows) if rows else "<p>No submission has a time yet.</p>"
         parts.append(f"<h2>{_text(place)}</h2>{own}")
-    lead = "A text that ran several times counts once, with its median. Grade author: code that sets out to deceive could."
+    lead = "A text that ran several times counts once, with its median. Grade author: deceptive code may succeed."
     return _document(f"Leaderboard {name}", lead, "".join(parts) + "</div>", live=True)
 
 

@@ -30,7 +30,7 @@ _EXITS = {"ok": 0, "wrong answer": 112, "timed out": 114}
 _MOST = 1_000
 ENTRY = "custom_kernel"
 RANKED = 2_000
-"""Submissions that a ranking reads at most, the newest."""
+"""A ranking reads at most these newest submissions."""
 
 
 @dataclass(frozen=True, slots=True)

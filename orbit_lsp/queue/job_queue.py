@@ -36,7 +36,7 @@ CANCELLED = c.Failure("cancelled", "cancelled")
 
 class Engine(Protocol):
     async def ready(self) -> str:
-        """Returns when it can take jobs: the name of its GPU, empty where the place has it or none is known."""
+        """Once ready for jobs, returns its GPU's name, or empty where the place has it or none is known."""
         ...
 
     async def perform(self, job: str, request: Request, stage: Stage) -> Result: ...

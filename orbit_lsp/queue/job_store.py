@@ -264,7 +264,7 @@ class JobStore:
         under_way: bool = False,
         ended_well: str | None = None,
     ) -> list[Job]:
-        """The newest first. `ended_well` names a kernel: its jobs that ended so."""
+        """The newest first. `ended_well` names a kernel: only its jobs that ended well."""
         self.sweep()
         with self._reading() as file:
             return self._rows(

@@ -18,8 +18,8 @@ from orbit_remote.common.plain_text import in_a_line, visible
 
 _NOTES = 3
 GRADE_WHY = (
-    "author: the candidate's code shares the process that measures it, so code that sets out to deceive could; this is a help for "
-    "authors, not a referee"
+    "author: the candidate's code shares the process that measures it, so deceptive code may succeed; this is a help for authors, "
+    "not a referee"
 )
 
 

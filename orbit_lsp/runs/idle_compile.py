@@ -83,7 +83,7 @@ class IdleCompile:
         self._pauses.close()
 
     def _ended(self, run: Run) -> None:
-        """Every command imports the file, and by a command its author has asked for that."""
+        """Every command imports the file, which its author asked for."""
         uri, file = run.frozen.uri, self._session.files.get(run.frozen.uri)
         if file is None or run.job.language != "triton" or run.finished is None:
             return

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Final
 
 MANY: Final = 20_000
-"""Containers; the collector looks at as many in some 5 ms."""
+"""Containers that the collector visits in some 5 ms."""
 
 
 class _Pauses:

@@ -276,8 +276,8 @@ class Settings:
     compile_on_idle: bool = setting(
         True,
         "Compile a .cu file also when you stop typing. orbit-lsp waits 50 to 500 ms, longer if the last compile was slow. "
-        "Needs nvcc on this machine, and `compile_on_save`. Without a GPU, in a trusted workspace, also a Triton file, as long as only "
-        "the bodies of its kernels differ from what you last ran or compiled.",
+        "Needs nvcc on this machine, and `compile_on_save`. In a trusted workspace on a machine without a GPU, Triton files too, "
+        "while only the bodies of their kernels differ from what you last ran or compiled.",
         workspace=True,
     )
     every_gpu: Literal["idle", "hover", "off"] = setting(

@@ -49,7 +49,7 @@ class Journal:
         folder.mkdir(parents=True, exist_ok=True)
         for path in folder.iterdir():  # a loop writes to its own folder alone, whoever made the links in it
             if path.is_symlink():
-                raise JournalError(f"{path} is a link, and the folder of a loop has none; remove it")
+                raise JournalError(f"{path} is a link, which is not allowed in a loop's folder; remove it")
         self.folder = folder
         self._lock = _locked(folder)
         try:

@@ -278,7 +278,7 @@ class Reader:
 
 
 def _without_makers(kernels: list[_Found]) -> Iterator[_Found]:
-    """TileLang's `jit` may stand on a function that makes and returns the kernel: that inside it is the one."""
+    """TileLang's `jit` may stand on a function that makes and returns the kernel: the inner one counts."""
     for kernel in kernels:
         inner = (other for other in kernels if other is not kernel and other.dsl == kernel.dsl == "tilelang")
         if not any(_is_inside(other.source.whole, kernel.source.whole) for other in inner):

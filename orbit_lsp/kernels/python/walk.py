@@ -409,7 +409,7 @@ class _Walk:
     # -- CUDA C++ in strings -------------------------------------------------------------------
 
     def find_embedded(self, root: Node) -> Iterator[Assignment]:
-        """The kernels in string literals, each as if it were assigned to its name; none of a docstring's."""
+        """The kernels in string literals, each as if it were assigned to its name; docstrings excluded."""
         from orbit_lsp.kernels.cuda import cuda_kernels
 
         at = 0
@@ -435,7 +435,7 @@ class _Walk:
 
 
 def _moved(span: Span, row: int, column: int) -> Span:
-    """From counting inside a string to counting in the region; its first line begins at `column`."""
+    """Converts string positions to region positions; the string's first line begins at `column`."""
     return Span(
         span.line + row,
         span.column + (0 if span.line else column),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from orbit_remote.common import occupancy
 from orbit_remote.common.messages import Resources
 
 _GAIN = 1.25
-"""Resident warps over those of today, below which another size is not worth an edit."""
+"""Gain in resident warps below which another size is not worth an edit."""
 _SIZES = (64, 128, 256, 512, 1024)
 _LAUNCH = re.compile(r"\s*(?:<[^<>]*>\s*)?<<<(.*?)>>>")
 _BLOCK = re.compile(r"(?:dim3\s*[({]\s*)?(\w+?)[uU]?(?:\s*[)}])?")
@@ -78,10 +79,11 @@ def propose(resources: Resources, threads: int) -> tuple[int, occupancy.Occupanc
 def _title(kernel: Kernel, resources: Resources, threads: int, size: int, better: occupancy.Occupancy) -> str:
     now = _occupancy(resources, threads)
     today = "a launch that fails" if now is None or now.reason else units.occupancy(now.fraction)
+    common = math.gcd(threads, size)
     trades = (
         f"{units.amount(threads / size)} times as many blocks to start, and fewer threads to share data with"
         if size < threads
-        else f"{units.amount(size / threads)} times fewer blocks, so a small grid leaves more multiprocessors idle"
+        else f"{threads // common}/{size // common} of the blocks, so a small grid leaves more multiprocessors idle"
     )
     return (
         f"Launch {kernel.name} with {size} threads a block: occupancy {units.occupancy(better.fraction)} instead of "

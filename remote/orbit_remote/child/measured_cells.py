@@ -103,7 +103,7 @@ class MeasuredCells:
         self._native.end()
         self._native = None
         self._stack.close()
-        text = f"orbit: from here on the Triton kernels of cells are not measured, until the kernel is restarted: {why}"
+        text = f"orbit: Triton kernels are not measured until you restart the notebook's kernel: {why}"
         self._show({"text": text})
 
     # -- what was recorded --------------------------------------------------------------------

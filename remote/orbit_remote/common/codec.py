@@ -91,7 +91,7 @@ def build(cls: type[T], data: Any, *, lenient: bool = False) -> T:
 
 @functools.cache
 def _converter(hint: Any, lenient: bool) -> Callable[[Any], Any]:
-    """Of one type, whose parts are looked at once: an event may hold thousands of values."""
+    """Of one type, whose parts are inspected only once: an event may hold thousands of values."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint in (str, int, bool, float):
         return functools.partial(_plain, hint)
@@ -143,7 +143,7 @@ def _object(cls: type[Any], lenient: bool, value: object) -> object:
 
 
 def _optional(inner: Callable[[Any], Any], value: object) -> object:
-    """None for no number too: it is unavailable."""
+    """None also for a non-number: it is unavailable."""
     if value is None or (type(value) is float and not math.isfinite(value)):
         return None
     return inner(value)

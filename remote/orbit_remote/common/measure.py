@@ -19,7 +19,7 @@ from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Launches, Resources, Timing
 
 FLUSHED: Final = 3
-"""Times the size of L2 that is read to leave nothing else in it. Every clock uses the same: their times are compared."""
+"""Multiple of L2's size that is read to leave nothing else in it. Every clock uses the same: their times are compared."""
 
 MIN_FOR_SPREAD = 5
 """With fewer launches than this no quantile, and so no spread, is stated."""

@@ -512,8 +512,8 @@ def _source(error: BaseException, file: str) -> list[str]:
 
 
 def _same_line(source: Sequence[str], line: int, lines: Sequence[str]) -> int | None:
-    """The number in `lines` of a line of `source`; both count from 1. Where it stands more than once, most of the lines
-    of the source stand at the same distance.
+    """The number in `lines` of a line of `source`; both count from 1. If the line is repeated, the one
+    whose neighbours match best.
     """
     if not 0 < line <= len(source) or not source[line - 1].strip():
         return None

@@ -167,7 +167,7 @@ def find(symbol: str, kernels: Sequence[OtherKernel]) -> OtherKernel | None:
 
 
 def _length(kernel: OtherKernel) -> tuple[int, int]:
-    """Of the name; of the names around it where the language's mangling has them."""
+    """Length of the name, and of the names around it where the language's mangling has them."""
     around = len(kernel.qualified) if "{name}" not in _RULES[kernel.language] else 0
     return len(kernel.name), around
 

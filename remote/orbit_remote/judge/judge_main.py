@@ -62,7 +62,7 @@ def serve(connection: socket.socket, cache: Path) -> int:
 
 
 def _by_author(job: c.Job, connection: socket.socket, cache: Path) -> int:
-    """The same job in a new process, whose answer has the author's grade: CUDA may have begun in this one."""
+    """The same job in a new process, whose grade is `author`: CUDA may have begun in this one."""
     with tempfile.TemporaryDirectory(prefix="orbit-job-") as folder:
         command = child_main.command(Path(folder), cache, replace(job, grade="author"))
         status = subprocess.run(command, check=False).returncode

@@ -83,8 +83,8 @@ class Context:
         return None if lines or file == self.main else Place(file, line)
 
     def _parts(self) -> list[tuple[int, str, int]]:
-        """The parts of the main file between its `#line`: first line, and the file and number that it has there. Number 0
-        is not known.
+        """The parts of the main file between its `#line`: first line, and the file and number that it has there
+        (0: unknown).
         """
         if self._renumbered is None:
             self._renumbered = [(1, self.main, 1)]
