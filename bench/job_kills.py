@@ -29,9 +29,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "remote"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parent))
 
 import httpx2
 import psutil
+from soak import COMPILED, SPUN
 
 from orbit_lsp.queue.job_store import JobStore
 
@@ -40,21 +42,6 @@ KERNELS, RENEWED = 8, 400
 GONE_S = 30.0
 """How long everything has to end after the server was told to."""
 MARK = "ORBIT_JOB_KILLS"
-COMPILED = (
-    "__global__ void k(float* x) {{ __shared__ char s[{size}]; s[threadIdx.x] = x[0]; x[1] = s[0]; }}\n"
-)
-SPUN = """\
-// orbit: ns = {ns}; spun = empty(1)
-// orbit: launch spin<<<1, 1>>>(spun, ns)
-__global__ void spin(float* spun, int ns) {{
-  unsigned long long begin, now;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
-  do asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); while (now - begin < ns);
-  spun[0] = now - begin;
-}}
-"""
-
-
 RECORDED = """\
 // orbit: n = 1 << 20; x = randn(n); y = empty(n)
 // orbit: launch copies<<<(n + 255) / 256, 256>>>(y, x, n)
