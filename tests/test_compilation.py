@@ -66,6 +66,16 @@ def test_the_database_lies_in_any_usual_place(tmp_path: Path, place: str) -> Non
     )
 
 
+def test_a_link_to_itself_among_the_build_folders_hides_none_of_them(tmp_path: Path) -> None:
+    (tmp_path / "build-old").symlink_to("build-old")
+    place = "build/compile_commands.json"
+    check(
+        tmp_path,
+        {"src/k.cu": "", place: database(entry("ROOT/src/k.cu"))},
+        f"-DA -I include\nas {place} says",
+    )
+
+
 def test_a_database_in_a_binary_dir_of_cmakes_presets(tmp_path: Path) -> None:
     presets = {"configurePresets": [{"name": "fast", "binaryDir": "${sourceDir}/made/${presetName}"}]}
     files = {

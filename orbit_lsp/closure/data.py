@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from fnmatch import translate
 
 from orbit_lsp.closure.tree import OUTSIDE, Spot, Tree, outside, shown
+from orbit_remote.common import regular_files
 
 _NEVER = {".git", ".hg", ".svn", OUTSIDE}
 _MOST_LOOKED_AT = 200_000
@@ -143,7 +144,7 @@ class _Search:
             else:
                 with os.scandir(path) as entries:
                     listed = [
-                        (entry.name, _is_folder(entry), entry.is_symlink(), entry)
+                        (entry.name, regular_files.is_folder(entry), entry.is_symlink(), entry)
                         for entry in sorted(entries, key=lambda entry: entry.name)
                     ]
         except (OSError, ValueError):
@@ -153,11 +154,3 @@ class _Search:
 
     def _path(self, place: str) -> str:
         return os.path.join(self.tree.root, *place.split("/")) if place else self.tree.root
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """A link to itself is an OSError, and no folder."""
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False

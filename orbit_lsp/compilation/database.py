@@ -173,7 +173,7 @@ def _below(folder: Path) -> Iterator[str]:
                 names = [
                     entry.name
                     for entry in entries
-                    if (depth or _BUILD_FOLDERS.fullmatch(entry.name)) and entry.is_dir()
+                    if (depth or _BUILD_FOLDERS.fullmatch(entry.name)) and regular_files.is_folder(entry)
                 ]
         except OSError:
             continue

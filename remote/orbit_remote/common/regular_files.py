@@ -97,6 +97,14 @@ def file_hash(path: Name) -> str | None:
     return hasher.hexdigest()
 
 
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """A link to itself is an OSError, and no folder."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
 def replace(path: Path, content: bytes) -> None:
     """Write a file that readers find whole or as it was, readable by its owner alone; its folders are made. Nothing
     half-written stays.
