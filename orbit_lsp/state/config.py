@@ -235,7 +235,7 @@ class Settings:
     gpu: str = setting(
         "H100",
         "GPU to rent from Modal: "
-        f"{', '.join(GPUS)}. Files are compiled for it too, unless runs go to this machine's own GPU. On the command line it is `--gpu`; commands that run nothing, such as `compile`, then compile for it even if this machine has a GPU. `H100:2` requests two GPUs; on this machine, two of its own, whatever their type. Any other NVIDIA GPU or architecture (`RTX 4090`, `sm_89`) "
+        f"{', '.join(GPUS)}. Files are compiled for it too, unless runs go to this machine's own GPU. On the command line it is `--gpu`; with it, commands that run nothing, such as `compile`, compile for it even if this machine has a GPU. `H100:2` requests two GPUs; on this machine, two of its own, whatever their type. Any other NVIDIA GPU or architecture (`RTX 4090`, `sm_89`) "
         "is compiled for, but not rented.",
         pattern=_GPU,
     )

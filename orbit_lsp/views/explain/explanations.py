@@ -118,7 +118,7 @@ TERMS = {
     "occupancy": "Resident warps of a multiprocessor, as a share of the most it can hold: `occ` on a kernel's line.",
     "author": "The grade of a result whose code ran in the process that measured it, so that hostile code could falsify the result. "
     "See `orbit.grade`.",
-    "referee": "The grade of a result whose code ran in a locked process of its own, and was measured and checked from outside. See "
+    "referee": "The grade of a result measured and checked from outside its code's locked process, or of a `.cu` launch spec. See "
     "`orbit.grade`.",
     "launch spec": "A comment above a kernel that says how to run it and what it must compute: `// orbit: …`.",
     "draft": "A launch spec that orbit-lsp writes for a kernel; its guesses are marked.",
@@ -159,8 +159,8 @@ BOTTLENECKS = {
     "`balanced`: move fewer bytes, or reuse them from cache.",
     "balanced": "The higher of compute and memory is between 60 % and 80 % of its peak, and they are less than 10 points "
     "apart: do less of both.",
-    "latency": "Compute and memory are both under 60 % of their peaks, because warps wait. The kernel's line names the "
-    "main stall reason.",
+    "latency": "Compute and memory are both under 60 % of their peaks, because warps wait. The lens names the main "
+    "stall reason.",
     "small grid": "Compute and memory are both under 60 % of their peaks, and the grid has fewer blocks than the "
     "GPU can run at once.",
 }

@@ -114,7 +114,7 @@ STATEMENTS: Final = Limit(
     "items",
 )
 DECLARATIONS: Final = Limit(
-    "the declarations of a CUDA file; some runs of short ones count as one",
+    "the declarations of a CUDA file; some rows of short ones count as one",
     100_000,
     "Kernels after the limit are not found, and a message says so.",
     "items",
