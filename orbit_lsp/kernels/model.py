@@ -7,15 +7,16 @@ from typing import Literal
 
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.limits import KERNELS
-from orbit_remote.common.symbols import LANGUAGES
 
 Language = Literal["cuda", "triton"]
 
 
 SPECIFIED = frozenset(("cuda", "triton", "gluon"))
 """The kernel languages that have launch specs."""
-RUNNABLE = SPECIFIED | LANGUAGES
-"""The kernel languages that get run lenses; kernels of other languages are recognized and get none."""
+RUNNABLE = SPECIFIED | {"cupy", "embedded"}
+"""The kernel languages that get run lenses: those whose runs were seen on a GPU (docs/dev/languages.md). `orbit-lsp run` files
+the launches of all that `symbols.LANGUAGES` has.
+"""
 
 
 @dataclass(frozen=True, slots=True)
