@@ -37,21 +37,8 @@ from orbit_lsp.queue.job_store import JobStore, Result
 from orbit_lsp.queue.pool import Slot
 from orbit_lsp.queue.request import Request
 from orbit_lsp.queue.slot_engine import EngineOptions, SlotEngine, Stage
+from tests.cheats import KERNELS, MODEL
 
-MODEL = """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def forward(self, x):
-        return {expression}
-
-def get_inputs():
-    return [torch.randn({shape}{dtype})]
-
-def get_init_inputs():
-    return []
-"""
 NEW = "import torch\nfrom torch import nn\n{top}\nclass ModelNew(nn.Module):\n    def forward(self, x):\n        return {call}\n"
 TRITON = """
 import triton
@@ -84,14 +71,6 @@ torch::Tensor run(torch::Tensor x) {{
 run = load_inline("scaled_{factor}", "torch::Tensor run(torch::Tensor x);", SOURCE, functions=["run"]).run
 '''
 AFFINE = MODEL.format(expression="x * 2 + 1", shape="4096, 4096", dtype="")
-KERNELS = {
-    "relu, 64 MiB": ("torch.relu(x)", "4096, 4096", ""),
-    "relu, 512 MiB": ("torch.relu(x)", "8192, 16384", ""),
-    "product, 2048 halves": ("x @ x", "2048, 2048", ", dtype=torch.float16"),
-    "product, 4096 halves": ("x @ x", "4096, 4096", ", dtype=torch.float16"),
-    "softmax, 4096 x 8192": ("torch.softmax(x, 1)", "4096, 8192", ""),
-    "four kernels": ("torch.relu(x * 2 + 1).sum(1)", "4096, 4096", ""),
-}
 EMULATED = """
 import sys, importlib.util, torch
 def module(path):
@@ -262,7 +241,7 @@ def say(*lines: str) -> None:
 async def clients(
     known: Server, count: int, texts: Callable[[], str | None], **more: Any
 ) -> list[dict[str, Any]]:
-    """`count` clients, each of which hands in the next text when its last was answered, until there is none."""
+    """`count` clients, each of which hands in the next text when its last was answered."""
     answers: list[dict[str, Any]] = []
 
     async def client() -> None:
@@ -376,18 +355,24 @@ async def clocks(folder: Path) -> None:
                 say(f"{name}: click {click:.2f} µs, judge {judge:.2f} µs, {100 * (judge / click - 1):+.1f} %")
 
 
+async def process(code: str) -> asyncio.subprocess.Process:
+    """Python code in a process of its own, once it has printed its first line."""
+    started = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
+    assert started.stdout
+    await started.stdout.readline()
+    return started
+
+
 async def beside_contexts(folder: Path) -> None:
     """Whether opening CUDA contexts in other processes changes what is measured."""
     async with server(folder) as known:
         expression = KERNELS["relu, 64 MiB"][0]
         for name in ("alone", "beside contexts that are opened", "alone again"):
-            with contextlib.ExitStack() as ends:
+            async with contextlib.AsyncExitStack() as ends:
                 if "beside" in name:
-                    beside = subprocess.Popen([sys.executable, "-c", CONTEXTS], stdout=subprocess.PIPE)  # noqa: ASYNC220
-                    ends.callback(beside.wait)
+                    beside = await process(CONTEXTS)
+                    ends.push_async_callback(beside.wait)
                     ends.callback(beside.kill)
-                    assert beside.stdout
-                    await asyncio.to_thread(beside.stdout.readline)
                 times: list[str] = []
                 for label, shape in (("64 MiB", "4096, 4096"), ("64 KiB", "128, 128")):
                     reference = MODEL.format(expression=expression, shape=shape, dtype="")
@@ -428,9 +413,7 @@ async def quarantine(folder: Path) -> None:
                 else str(after)[:300]
             )
             say(f"{name}: {outcome}; the next job, {took:.1f} s later: {change}; {used()} MiB in use")
-        holder = subprocess.Popen([sys.executable, "-c", HOLDS], stdout=subprocess.PIPE)  # noqa: ASYNC220
-        assert holder.stdout
-        await asyncio.to_thread(holder.stdout.readline)
+        holder = await process(HOLDS)
         crash = await known.evaluate(AFFINE, NEW.format(top="", call=FAILING["a crash"]))
         refused = await known.evaluate(AFFINE, good)
         say(
@@ -438,7 +421,7 @@ async def quarantine(folder: Path) -> None:
         )
         say(f"    a job meanwhile: {refused.get('outcome')}: {refused.get('error')}")
         holder.kill()
-        holder.wait()
+        await holder.wait()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(30):
                 while known.jobs.places()[0]["aside"]:

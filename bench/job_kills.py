@@ -107,9 +107,8 @@ class Kills:
             python.chmod(0o755)
             command += ["--python", str(python)]
         self.server = subprocess.Popen(
-            command, cwd=self.folder, env=self.environment, stderr=(self.folder / "server.log").open("ab"),
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
-        )  # fmt: skip
+            command, cwd=self.folder, env=self.environment, stderr=(self.folder / "server.log").open("ab")
+        )
 
     def processes(self) -> list[psutil.Process]:
         """All that came of the server, orphans too."""
@@ -282,11 +281,9 @@ class Kills:
         return more + [f"{job.id} is {job.state}" for job in every if not job.over]
 
     async def left(self) -> list[str]:
-        until = time.monotonic() + GONE_S
-        while (known := await asyncio.to_thread(self.processes)) and time.monotonic() < until:  # noqa: ASYNC110
-            await asyncio.sleep(0.5)
+        await asyncio.to_thread(psutil.wait_procs, self.processes(), GONE_S)
         names: list[str] = []
-        for process in known:
+        for process in self.processes():
             with contextlib.suppress(psutil.Error):
                 names.append(f"{process.pid} {' '.join(process.cmdline())[:100]}")
                 process.kill()
@@ -314,6 +311,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--within", type=float, default=3600.0)
     options = parser.parse_args()
+    # a shell ignores it for what it starts in the background, and so would the server, which is ended by it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="orbit-kills-") as folder:
         kills = Kills(Path(folder), options)
         try:

@@ -310,6 +310,30 @@ CHEATS = (
 )  # fmt: skip
 """Numbers 1 to 23 of 24; number 24, the same kernel handed in many times, is no run but a fingerprint (`test_judge.py`)."""
 
+MODEL = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return {expression}
+
+def get_inputs():
+    return [torch.randn({shape}{dtype})]
+
+def get_init_inputs():
+    return []
+"""
+KERNELS = {
+    "relu, 64 MiB": ("torch.relu(x)", "4096, 4096", ""),
+    "relu, 512 MiB": ("torch.relu(x)", "8192, 16384", ""),
+    "matrix product, 2048 half": ("x @ x", "2048, 2048", ", dtype=torch.float16"),
+    "matrix product, 4096 half": ("x @ x", "4096, 4096", ", dtype=torch.float16"),
+    "softmax, 4096 x 8192": ("torch.softmax(x, 1)", "4096, 8192", ""),
+    "four kernels": ("torch.relu(x * 2 + 1).sum(1)", "4096, 4096", ""),
+}
+"""Honest models: their expression, the shape of their argument, and what follows it. MODEL is formatted with these."""
+
 
 def ids(cheats: tuple[Cheat, ...]) -> list[str]:
     return [f"{cheat.number}: {cheat.name}" for cheat in cheats]

@@ -16,8 +16,8 @@ from orbit_lsp.state.session import OpenFile, Session
 _SHORTEST_S, _LONGEST_S = 0.05, 0.5
 _SHARE = 4
 """The pause is this part of what the last compile of the file took."""
-_LONGEST_PYTHON = 300_000
-"""Characters of a Python file that is read on the event loop."""
+_LONGEST_PYTHON = 100_000
+"""Characters of a Python file that is compiled on idle: reading as many takes some 60 ms on the event loop."""
 
 
 def pause_s(compile_s: float | None) -> float:

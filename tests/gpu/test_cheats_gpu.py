@@ -87,34 +87,11 @@ def test_no_cheat_gets_a_better_score_than_its_work(judge: Judge, honest_ns: flo
 
 # -- the same kernel by the author's click ----------------------------------------------------------
 
-MODEL = """
-import torch
-from torch import nn
 
-class Model(nn.Module):
-    def forward(self, x):
-        return {expression}
-
-def get_inputs():
-    return [torch.randn({shape}{dtype})]
-
-def get_init_inputs():
-    return []
-"""
-KERNELS = {
-    "relu, 64 MiB": ("torch.relu(x)", "4096, 4096", ""),
-    "relu, 512 MiB": ("torch.relu(x)", "8192, 16384", ""),
-    "matrix product, 2048 half": ("x @ x", "2048, 2048", ", dtype=torch.float16"),
-    "matrix product, 4096 half": ("x @ x", "4096, 4096", ", dtype=torch.float16"),
-    "softmax, 4096 x 8192": ("torch.softmax(x, 1)", "4096, 8192", ""),
-    "four kernels": ("torch.relu(x * 2 + 1).sum(1)", "4096, 4096", ""),
-}
-
-
-@pytest.mark.parametrize("name", list(KERNELS))
+@pytest.mark.parametrize("name", list(cheats.KERNELS))
 def test_the_judge_and_a_click_agree(judge: Judge, tmp_path: Path, cache: Path, name: str) -> None:
-    expression, shape, dtype = KERNELS[name]
-    reference = MODEL.format(expression=expression, shape=shape, dtype=dtype)
+    expression, shape, dtype = cheats.KERNELS[name]
+    reference = cheats.MODEL.format(expression=expression, shape=shape, dtype=dtype)
     text = reference.replace("class Model(", "class ModelNew(").partition("def get_inputs")[0]
     judged = judge(text, reference, most_s=4.0)
     assert judged.outcome == "ok", judged

@@ -23,7 +23,7 @@ def chosen(job: c.Job, resources: Sequence[c.Resources]) -> list[c.Resources]:
 
 
 def other_kernel(job: c.Job) -> c.OtherKernel | None:
-    """The requested kernel, if its language is none of those that the worker compiles itself."""
+    """The requested kernel, if it is of a language that the worker does not compile itself."""
     where = job.definition
     if where is None:
         return None

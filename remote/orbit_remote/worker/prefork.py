@@ -221,7 +221,7 @@ class PreforkPool:
                 await template.close()
 
     async def _filled(self, env: Mapping[str, str], *, judge: bool = False) -> Forked:
-        """The spare, forked where there is none, of a template with this environment; or a judge, which is always forked. The
+        """The spare of a template with this environment, forked now if none was prepared; a judge is always forked now. The
         caller holds `_changing`.
         """
         for last in (False, True):
