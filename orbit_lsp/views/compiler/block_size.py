@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from typing import NamedTuple
 
 from lsprotocol import types as lsp
@@ -38,11 +39,14 @@ def actions(session: Session, uri: str, line: int, *, versioned: bool) -> list[l
     if file is None or file.scan.language != "cuda":
         return []
     offered: list[lsp.CodeAction] = []
+    by_name: defaultdict[str, set[int]] = defaultdict(set)
+    for launch in file.scan.launches:
+        by_name[launch.kernel.rpartition("::")[2]].add(launch.line)
     for known in kernel_status.of(session, uri):
         kernel = known.kernel
         if known.figures is None or known.figures_stale or not known.figures.resources:
             continue
-        launches = _launch_lines(session, uri, kernel)
+        launches = by_name[kernel.name] | _specified_lines(session, uri, kernel)
         if line not in launches and not kernel.whole.line <= line <= kernel.name_span.end_line:
             continue
         resources, _ = kernel_status.launched_instance(known)
@@ -98,15 +102,10 @@ def _occupancy(resources: Resources, threads: int) -> occupancy.Occupancy | None
     )  # fmt: skip
 
 
-def _launch_lines(session: Session, uri: str, kernel: Kernel) -> set[int]:
-    """Where the file launches the kernel: in host code and in its launch spec."""
-    lines = {
-        launch.line
-        for launch in session.files[uri].scan.launches
-        if launch.kernel.rpartition("::")[2] == kernel.name
-    }
+def _specified_lines(session: Session, uri: str, kernel: Kernel) -> set[int]:
+    """Where the kernel's launch spec launches it."""
     checked = spec_cache.spec_of(session, uri, kernel)
-    return lines | {
+    return {
         launch.span.line
         for launch in (checked.spec.launches if checked else ())
         if launch.kernel.name == kernel.name
