@@ -223,8 +223,8 @@ def test_the_triton_kernels_of_a_cell_are_measured(own: Kernel) -> None:
     assert own.run(RECORDED) == ""
     assert own.run(ADD) == (
         "launched\n[text/html, text/plain]\nmeasured on NVIDIA H100\n"
-        "  kernel  time                            configuration    occupancy  check\n"
-        "  add     5.00 µs ±0% (in program, n=19)  <<<4096, 128>>>  ≤100%      none"
+        "  kernel  time                            configuration    occupancy\n"
+        "  add     5.00 µs ±0% (in program, n=19)  <<<4096, 128>>>  ≤100%"
     )
 
 

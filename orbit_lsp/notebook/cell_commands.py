@@ -27,7 +27,7 @@ from orbit_remote.common.plain_text import visible
 _WORDS = "%orbit status, %orbit gpu, %orbit cost, %orbit bring PATTERN, %orbit measure on|off and %orbit end"
 _CUDA = "%%cuda [--compile] [--kernel K]"
 _CELL = "%%orbit run, %%orbit profile, %%orbit check or %%orbit compile, each with [--kernel K]"
-_HEADER = ("kernel", "time", "configuration", "occupancy", "check")
+_HEADER = ("kernel", "time", "configuration", "occupancy")
 _MOST_ROWS = 20
 _ACTIONS: dict[str, Action] = {"run": "run", "profile": "profile", "check": "check", "compile": "compile"}
 
@@ -181,7 +181,6 @@ def _row(launches: c.Launches, finished: c.Finished) -> tuple[str, ...]:
         f"{units.timing(launches.timing)} ({launches.timing.label})",
         labels.configuration(launches),
         f"≤{units.occupancy(held.fraction)}" if held else units.UNAVAILABLE,
-        "none",
     )
 
 
