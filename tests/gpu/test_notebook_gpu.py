@@ -70,17 +70,14 @@ def median_us(shown: str) -> float:
 
 
 def test_a_cell_that_launches_triton_kernels_shows_their_times(kernel: Kernel) -> None:
-    """768 MiB are moved: 240 µs at the 3.35 TB/s of an H100's data sheet."""
+    """768 MiB are moved: 240 µs at the 3.35 TB/s of an H100's data sheet, 168 µs at the 4.8 TB/s of an H200's."""
     first, second = kernel.run(ADD), kernel.run("launch(50)")
     print(first, second, sep="\n")
     assert "in program, n=49" in first
     assert "without exit" not in first
-    assert re.search(r"≤\d+% +none", first)
-    assert (
-        "less the" in first or "n=50" in second
-    )  # the overhead of recording is known from the first table on
+    assert re.search(r"≤\d+%$", first, re.MULTILINE)
     assert median_us(second) == pytest.approx(median_us(first), rel=0.05)
-    assert 200 < median_us(first) < 1500
+    assert 150 < median_us(first) < 1500
     assert "measured on" not in kernel.run("x.sum().item(); print('no kernel of Triton')")
     recorded = kernel.run(TIMED)
     kernel.run("%orbit measure off")
