@@ -162,7 +162,7 @@ def exec_options(parser: argparse.ArgumentParser) -> None:
         metavar="G",
     )
     option(
-        parser, "--mount", "folder that is copied, without hidden and ignored files; the program runs in the copy; default: the current folder",
+        parser, "--mount", "folder that is copied, without hidden files and those that .gitignore or .orbitignore excludes; the program runs in the copy; default: the current folder",
         metavar="DIR",
     )  # fmt: skip
     option(

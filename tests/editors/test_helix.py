@@ -218,7 +218,7 @@ def test_a_server_that_ends_is_said_and_started_again_by_hand(
     editor = helix(server='echo "no such module" >&2; exit 3')
     editor.open("saxpy.cu", SAXPY)
     editor.terminal.until_shown("Language server exited: orbit-lsp")
-    saw("ended", "message; `:lsp-restart`")
+    saw("ended", "message; `:lsp-restart` starts it again")
     editor.home.program("orbit-lsp", SERVER)
     editor.command("lsp-restart orbit-lsp")
     editor.actions("▶ Run on H100 80GB HBM3 (saxpy)")
