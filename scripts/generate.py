@@ -137,7 +137,7 @@ The `source` of a diagnostic names the program that reported it.
 | source | made by | goes away with |
 |---|---|---|
 | `nvcc`, `ptxas`, `nvlink`, `ld`, `host compiler` | the CUDA compiler, when you open or save a file, or pause typing; text and number are the compiler's | the next compile; the settings `orbit.compile_on_save` and `orbit.compile_on_idle` turn it off; `-diag-suppress` in `orbit.nvcc_flags` removes a warning too |
-| `triton`, `python` | Triton's compiler or the import of the file, when you compile or run it; then, in a trusted folder on a machine without a GPU, also when you pause typing in its kernels | the next compile or run; `orbit.compile_on_idle` turns off the errors while typing |
+| `triton`, `python` | Triton's compiler or the import of the file, when you compile or run it. After that, in a trusted folder on a machine without a GPU, also when you pause typing in a kernel | the next compile or run; `orbit.compile_on_idle` turns off the errors while typing |
 | `cuda`, `program` | the last run: a CUDA error, a failed assertion, an exception | the next run |
 | `orbit` | orbit-lsp itself. With a code: see below. Without a code: a run failed, or a file has too many kernels. In editors that cannot redraw inlay hints (Helix, Emacs), the texts of inlay hints are shown as diagnostics too | see below; the settings `orbit.hints` turn inlay hints off |
 
@@ -190,7 +190,7 @@ def explained() -> str:
         "label": ("On a kernel's line", "label"),
         "term": ("Terms", "term"),
         "bottleneck": ("Bottlenecks", "bottleneck"),
-        "loop": ("Loops: what became of a change", "word"),
+        "loop": ("What became of a change in `orbit-lsp loop`", "word"),
         "stall reason": ("Stall reasons", "reason"),
         "launch spec": ("Words of launch specs", "word"),
         "counter": ("Counters", "title | counter"),

@@ -129,12 +129,12 @@ GROUPS = {
     ),
     "Optimise again and again": (
         Command(
-            "loop", "let a worker change a kernel; measure each change, keep it or revert it",
+            "loop", "let an agent, a script or a person change a kernel; keep a change only if it is faster",
             ("loop k.cu --kernel saxpy", "loop k.cu --mode command --worker 'agent {prompt}' --max-iterations 10",
              "loop --kernel-path k.cu --target-metric-name time_us --target-metric-threshold 250 --mode dry-run"),
             door_options.loop_options,
             "Let a worker (a coding agent, a script or you) change a kernel again and again. The loop measures each change against the best "
-            "version so far, by running both alternately, and keeps it only if it is faster beyond noise. It changes no file but the kernel file and its own folder. To continue a loop that "
+            "version so far, by running both alternately, and keeps it only if it is faster beyond noise. A reviewer (a second agent, script or person) can revert it too. The loop changes no file but the kernel file and its own folder. To continue a loop that "
             "was stopped or killed, give the same command again. The exit code is 0 when the target or a limit is reached, and 5 after "
             "--infra-failure-limit infrastructure failures in a row or when the budget is used up. An infrastructure failure is a "
             "fault of the machine, or a missing or malformed answer of the worker or the reviewer.",
@@ -169,7 +169,7 @@ GROUPS = {
             ("api", "api --pool local:0,local:1 --port 9000", "api --host 0.0.0.0 --name gpu7.example.org"), door_options.api_options,
             "Accept jobs over HTTP, also from clients of KernelBench, FlashInfer-Bench and popcorn-cli. By default the server listens only on "
             "127.0.0.1 and needs no token: every user of this machine can submit code that runs as you. If you set ORBIT_API_TOKEN, "
-            "programs' requests, except GET /health, need the header `Authorization: Bearer TOKEN`. With another --host a token is always "
+            "a program must send it in the header `Authorization: Bearer TOKEN`, except for GET /health; a browser is asked for it. With another --host a token is always "
             "needed; without the variable, the server makes one and prints it. Needs pip install 'orbit-lsp[serve]' in "
             "the environment of orbit-lsp.",
         ),

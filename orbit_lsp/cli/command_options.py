@@ -88,7 +88,7 @@ def engine_options(
     option(parser, "--gpu", gpu, "ORBIT_GPU", metavar="G")
     option(
         parser, "--runner",
-        f"where kernels run: {RUNNERS}" if runs else "where kernels would run, which decides the default of --gpu; modal: H100, even if this machine has a GPU",
+        f"where kernels run: {RUNNERS}" if runs else "where kernels would run; with modal, the default of --gpu is H100 even if this machine has a GPU",
         "ORBIT_RUNNER", metavar="R", choices=("auto", "local", "modal"),
     )  # fmt: skip
     option(

@@ -107,8 +107,8 @@ class Modal:
     )
     keep_warm: bool = setting(
         False,
-        "Keep the container of the first run on each GPU until you release it; the command "
-        "`orbit.keepWarm` does so for one GPU. It is billed until then.",
+        "When a run first uses a type of GPU, keep its container until you release it. The command `orbit.keepWarm` "
+        "keeps one for the type that you name. A kept container is billed until you release it.",
     )
     budget_usd: float | None = setting(
         None,
@@ -235,7 +235,7 @@ class Settings:
     gpu: str = setting(
         "H100",
         "GPU to rent from Modal: "
-        f"{', '.join(GPUS)}. Files are compiled for it too, unless runs go to this machine's own GPU. On the command line it is `--gpu`; with it, commands that run nothing, such as `compile`, compile for it even if this machine has a GPU. `H100:2` requests two GPUs; on this machine, two of its own, whatever their type. Any other NVIDIA GPU or architecture (`RTX 4090`, `sm_89`) "
+        f"{', '.join(GPUS)}. Files are compiled for it too, unless runs go to this machine's own GPU. On the command line, the option is `--gpu`; commands that run nothing, such as `compile`, then compile for that GPU even if this machine has another. `H100:2` requests two GPUs; a run on this machine then gets two of its GPUs, whatever their type. Any other NVIDIA GPU or architecture (`RTX 4090`, `sm_89`) "
         "is compiled for, but not rented.",
         pattern=_GPU,
     )
@@ -276,8 +276,8 @@ class Settings:
     compile_on_idle: bool = setting(
         True,
         "Compile a .cu file also when you stop typing. orbit-lsp waits 50 to 500 ms, longer if the last compile was slow. "
-        "Needs nvcc on this machine, and `compile_on_save`. In a trusted workspace on a machine without a GPU, Triton files too, "
-        "while only the bodies of their kernels differ from what you last ran or compiled.",
+        "Needs nvcc on this machine, and `compile_on_save`. In a trusted workspace on a machine without a GPU, Triton files are "
+        "compiled too, as long as you edit only the bodies of their kernels after a run or compile.",
         workspace=True,
     )
     every_gpu: Literal["idle", "hover", "off"] = setting(
@@ -573,6 +573,7 @@ that tokens and sockets stay out:
 - the user and the terminal: `USER`, `LOGNAME`, `SHELL`, `LANG`, `LANGUAGE`, `TERM`, `TZ`
 - all that begin with `LC_`, `XDG_`, `CUDA_`, `NVIDIA_`, `NV_`, `CUDNN_`, `CUBLAS_`, `NCCL_`, `TRITON_`, `TORCH_`, `PYTORCH_`,
   `TORCHINDUCTOR_`, `OMP_`, `MKL_` or `OPENBLAS_`
-- `ORBIT_RECORD`, and on Windows those of the system
+- `ORBIT_RECORD` ([how launches are recorded](../dev/measuring.md#what-recording-does-to-a-kernel)), and on Windows the
+  variables of the system
 
 """

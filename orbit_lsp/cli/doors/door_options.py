@@ -163,7 +163,7 @@ def kernel_options(parser: argparse.ArgumentParser) -> None:
     option(
         parser,
         "--name",
-        "name in the kernel menus, after `Orbit:`; default: `this GPU`, or with --on as in `H100 on Modal`",
+        "name in the kernel menus, after `Orbit:`; default: `this GPU`, or `H100 on Modal` with --on modal:H100",
         metavar="NAME",
     )
     option(
@@ -178,8 +178,8 @@ def kernel_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--lease", choices=("cell", "session", "never"), metavar="WHEN",
-        help="how long the kernel has this machine's GPU for itself, so that runs of an editor and cells do not disturb each other: cell: from "
-        "when a cell opens a GPU until it ends; session: until the kernel ends; never: not at all; default: cell",
+        help="how long the kernel has this machine's GPU for itself, so that runs of an editor and cells do not disturb each other. cell: while a "
+        "cell runs, once the kernel has opened the GPU; session: from then until the kernel ends; never; default: cell",
     )  # fmt: skip
     option(
         parser, "--budget", "needed with --on modal:GPU: the most that rented GPUs may cost in a calendar month, in dollars "
@@ -200,14 +200,14 @@ def loop_options(parser: argparse.ArgumentParser) -> None:
         "command: start --worker and --reviewer; dry-run: simulate answers and times, leave the kernel as it is; default: manual",
     )  # fmt: skip
     option(
-        parser, "--worker", "with --mode command: the worker's command line, as in --worker 'agent --task {prompt}', started without a shell. Paths: "
-        "{prompt}: the task; {result}: the file to write; {kernel}: the kernel file; {folder}: the iteration's folder; {state}: the "
-        "loop's folder. {iteration}: its number", metavar="CMD",
+        parser, "--worker", "with --mode command: the worker's command line, as in --worker 'agent --task {prompt}', started without a shell. Placeholders: "
+        "the paths {prompt} (the task), {result} (the file to write), {kernel} (the kernel file), {folder} (the iteration's folder) and "
+        "{state} (the loop's folder), and {iteration} (the iteration's number)", metavar="CMD",
     )  # fmt: skip
     option(parser, "--reviewer", "the same for the reviewer; default: no review", metavar="CMD")
     option(parser, "--no-reviewer", "with --mode manual: no review", action="store_true")
     option(
-        parser, "--target-metric-name", "any name for the measured time that ends in _ns, _us or _ms, the unit of --target-metric-threshold; default: time_us",
+        parser, "--target-metric-name", "a name of your choice for the measured time; its ending (_ns, _us or _ms) is the unit of --target-metric-threshold; default: time_us",
         default="time_us", metavar="NAME",
     )  # fmt: skip
     option(parser, "--target-metric-threshold", "stop at a time of at most N", type=float, metavar="N")

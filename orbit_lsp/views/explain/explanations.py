@@ -30,14 +30,14 @@ Kind = Literal[
 
 OUTCOMES = {
     "ok": "The job did what it was asked to. A program that launched none of its kernels is ok too; the result says so.",
-    "compile error": "nvcc, ptxas, the linker or Triton rejected the code, or a launch spec has an error. "
-    "The errors are diagnostics at their lines.",
+    "compile error": "nvcc, ptxas, the linker or Triton rejected the code, or a launch spec (the comment that says how "
+    "to run a kernel) has an error. The errors are diagnostics at their lines.",
     "runtime error": "The program failed: a non-zero exit code, a signal (also SIGKILL), a CUDA error, a failed assertion, out of "
     "memory. `orbit-lsp check` finds the line of an illegal memory access.",
-    "wrong answer": "The kernel ran, but an output differs from its `expect` or `reference`, or is suspicious. The diagnostic "
-    "on that line says where and by how much.",
+    "wrong answer": "The kernel ran, but an output differs from its `expect` or `reference`. A diagnostic at the check says "
+    "where and by how much. With the grade `referee`, a result that shows signs of cheating is a wrong answer too.",
     "timed out": "The build, run or wait reached its limit. Raise `orbit.build_timeout_s` (option `--build-timeout`) for "
-    "builds, or `orbit.run_timeout_s` (option `--timeout`) for runs. An `exec` that timed out has the exit code 124, like timeout(1).",
+    "builds, or `orbit.run_timeout_s` (option `--timeout`) for runs. Only the command `orbit-lsp exec` exits with 124 instead, like timeout(1).",
     "infrastructure": "The code is not at fault: no GPU, no compiler, a full disk, no network, a refusal by "
     "Modal, or a process of orbit-lsp itself that was killed. The message says what to do. `orbit-lsp doctor` shows what this "
     "machine lacks.",
@@ -74,11 +74,12 @@ LABELS = {
     "✓": "Every check (`expect`, `reference`) held: once before timing, and once after it with new input data.",
     "✗": "The last run failed, or a check (`expect`, `reference`) did not hold. The lens shows the time of day when it "
     "failed; click it for the reason.",
-    "⚠": "The last run was not possible: no GPU, no compiler, an outage. Before a number, such as spills, it is a warning.",
+    "⚠": "Before a reason: the last run was not possible (no GPU, no compiler, an outage). Otherwise, as in "
+    "`⚠ spills 48 B`: a warning.",
     "±": "Half the distance between the 20 % and 80 % quantiles, relative to the median. It shows how much "
     "launches differ. Not shown for fewer than 5 launches. `±` alone: two versions differ by no more than noise.",
     "n=": "The number of launches in the median.",
-    "under": "The kernel is too short for CUPTI, which records launches, to measure its time. Give it more work.",
+    "under": "As in `under 3 µs`: the launches are too short for CUPTI, which records them, to measure. Give the kernel more work.",
     "in program": "Launches that the program itself makes, with its inputs and its cache state. The median "
     "leaves out the first launch, unless it is the only one.",
     "cold L2": "Before each launch, orbit-lsp reads three times as much data as L2 holds, so that none of the "
@@ -116,10 +117,10 @@ TERMS = {
     "actions.",
     "hint": "Text at the end of a kernel's line: registers, occupancy, and times after a run.",
     "occupancy": "Resident warps of a multiprocessor, as a share of the most it can hold: `occ` on a kernel's line.",
-    "author": "The grade of a result whose code ran in the process that measured it, so that hostile code could falsify the result. "
-    "See `orbit.grade`.",
-    "referee": "The grade of a result measured and checked from outside its code's locked process, or of a `.cu` launch spec. See "
-    "`orbit.grade`.",
+    "author": "The lower grade of a result's protection from code that cheats: the code ran in the process that measured it, and could "
+    "falsify the result. See `orbit.grade`.",
+    "referee": "The higher grade: the code ran in a sandboxed process of its own, and was measured and checked from outside. A `.cu` "
+    "kernel that runs by its launch spec has this grade without a sandbox. See `orbit.grade`.",
     "launch spec": "A comment above a kernel that says how to run it and what it must compute: `// orbit: …`.",
     "draft": "A launch spec that orbit-lsp writes for a kernel; its guesses are marked.",
     "live": "A mode in which a kernel runs again at each save and, if `orbit.live.on` is `pause`, at each pause in typing. "
@@ -135,17 +136,18 @@ TERMS = {
 LOOP = {
     "KEEP": "`orbit-lsp loop` ran the change and the best version so far in turn; the change is faster beyond noise. It is "
     "the best version from now on.",
-    "REVERT": "`orbit-lsp loop` puts the best version so far back into the kernel file. The change stays in the loop's folder.",
-    "faster": "A comparison's verdict: the new version took less time in six of six pairs of runs, or in nine of ten, and in the median "
-    "of the pairs at least 0.5 % less.",
-    "slower": "A comparison's verdict: the new version took more time in six of six pairs of runs, or in nine of ten, and in the median "
-    "of the pairs at least 0.5 % more.",
+    "REVERT": "The change is not kept: `orbit-lsp loop` puts the best version so far back into the kernel file. The change stays in the "
+    "loop's folder.",
+    "faster": "A comparison's verdict: the new version took less time in all six pairs of runs, or in nine of ten. In the median of the pairs, "
+    "the time is at least 0.5 % less.",
+    "slower": "A comparison's verdict: the new version took more time in all six pairs of runs, or in nine of ten. In the median of the pairs, "
+    "the time is at least 0.5 % more.",
     "unchanged": "The worker of a loop left the kernel file as it was, so nothing was measured.",
     "failed": "The change of a loop's worker does not compile, fails, gives a wrong answer or takes too long.",
     "withdrawn": "The worker of a loop decided REVERT itself, so nothing was measured.",
-    "vetoed": "The change of a loop is faster, but the reviewer requires a revert.",
-    "evidence error": "What a loop's worker wrote contradicts what the loop sees: a time that the loop's measurement does not "
-    "confirm, another file that was changed, a result of another iteration, a path outside the iteration's folder.",
+    "vetoed": "The change of a loop is faster, but the loop's reviewer (a second agent, script or person) requires a revert.",
+    "evidence error": "The worker of a loop changed more than the kernel, or its result is false: its time is not what the loop "
+    "measured, it belongs to another iteration, or it names a file outside the iteration's folder.",
     "infrastructure failure": "An iteration of a loop that shows nothing about the change: there was no GPU, or an answer of the worker or the "
     "reviewer is missing or does not match its schema (`orbit-lsp schema worker`, `orbit-lsp schema reviewer`). Three in a row "
     "end the loop.",

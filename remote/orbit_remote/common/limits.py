@@ -101,7 +101,7 @@ MEANINGS: Final = Limit(
 )
 # a parser takes 240 bytes for a character that is no Python
 STATEMENT: Final = Limit(
-    "a function, a class or another statement of a Python file, if it is in the first column",
+    "a top-level statement of a Python file, such as a function or a class",
     1 << 18,
     "Kernels in it are not found, and a message says so.",
     "characters",
@@ -114,7 +114,7 @@ STATEMENTS: Final = Limit(
     "items",
 )
 DECLARATIONS: Final = Limit(
-    "the declarations of a CUDA file; some rows of short ones count as one",
+    "the declarations of a CUDA file; several short ones in a row may count as one",
     100_000,
     "Kernels after the limit are not found, and a message says so.",
     "items",
@@ -262,11 +262,13 @@ JOB: Final = Limit(
     "a job's request or its result, unpacked", 256 << 20, "The job cannot be read, and a message says so."
 )
 BODY: Final = Limit(
-    "a request's body of the evaluation server", 16 << 20, "The answer is 413, and names the limit."
+    "the body of a request to `orbit-lsp api`", 16 << 20, "The answer is 413, and names the limit."
 )
-TENSOR: Final = Limit("a tensor in a request, unpacked", 256 << 20, "The request is refused with a message.")
+TENSOR: Final = Limit(
+    "a tensor in such a request, unpacked", 256 << 20, "The request is refused with a message."
+)
 BODIES: Final = Limit(
-    "the bodies of all requests that the evaluation server handles at the same time",
+    "the bodies of all requests that `orbit-lsp api` handles at the same time",
     128 << 20,
     "The answer is 503; try again after a second.",
 )

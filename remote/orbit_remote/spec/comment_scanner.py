@@ -41,7 +41,7 @@ PARTS: Final = {
     "cooperative": "all blocks run at once, and may wait for each other",
     "cluster": "how many blocks a cluster has, as in 'cluster(2, 1, 1)'",
     "dim3": "1 to 3 extents, x first",
-    "sizeof": "the size in bytes of a type, or of the type of a number",
+    "sizeof": "the size in bytes of a type or of a number, as in 'sizeof(float)'",
     "META": "the constexpr arguments of a Triton launch, as its grid uses them: META['BLOCK']",
 }
 """What else has a meaning of its own, each with the line that completion shows."""
