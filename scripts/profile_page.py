@@ -54,7 +54,7 @@ def rendered(words: list[str]) -> str:
                 "\n".join([*_hover(bench, kernel.name_span.line + 1).splitlines()[: int(most)], "  …"])
             )
         case ["verdicts"]:
-            return "\n".join(["", "| program | what is on its line |", "|---|---|", *verdicts(), "", ""])
+            return "\n".join(["", "| program | bottleneck in its lens |", "|---|---|", *verdicts(), "", ""])
         case ["sass", name, most]:
             return code("\n".join(recorded.sass(name).splitlines()[: int(most)]))
         case ["refused"]:

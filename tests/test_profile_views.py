@@ -233,7 +233,7 @@ strided, this line: 86% of its warp samples
   warp samples     11,067 of 12,924  [smsp__pcsamp_sample_count]
   long scoreboard  98%, 10,809 samples: waits for data of global, local, surface or texture memory  [smsp__pcsamp_warps_issue_stalled_long_scoreboard]
   wait             1.2%, 134 samples: waits the fixed time between two dependent instructions  [smsp__pcsamp_warps_issue_stalled_wait]
-  instructions     3,801,088 of warps  [inst_executed]
+  instructions     3,801,088, counted once for each warp  [inst_executed]
   global memory    4,718,592 sectors of 32 bytes, 1,048,576 would do  [memory_l2_theoretical_sectors_global]""")
     )
     assert said_at(bench, 7) == ""

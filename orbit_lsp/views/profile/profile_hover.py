@@ -98,7 +98,7 @@ def nsight_command(report: Path) -> str:
 
 def _launch(profile: Profile) -> str:
     shape = f"<<<{_dim(profile.grid)}, {_dim(profile.block)}>>>, " if profile.grid and profile.block else ""
-    return f"{shape}launch {profile.launch + 1} of its configuration, replayed for its counters"
+    return f"{shape}launch {profile.launch + 1} with this configuration, replayed to read all counters"
 
 
 def _dim(size: tuple[int, int, int]) -> str:
@@ -236,7 +236,7 @@ def line_rows(placed: Placed) -> list[Row]:
             )
         )
     if line.instructions is not None:
-        rows.append(_counted("inst_executed", f"{line.instructions:,} of warps"))
+        rows.append(_counted("inst_executed", f"{line.instructions:,}, counted once for each warp"))
     rows += _traffic(line)
     return rows
 
