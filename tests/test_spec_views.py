@@ -284,6 +284,19 @@ def test_a_comment_of_the_spec_counts_and_one_beside_it_does_not() -> None:
     assert spec.hint.startswith("⏱ 288 µs · edited since")
 
 
+def test_figures_of_a_build_for_another_kernels_run_are_not_old() -> None:
+    """Such a build is of the whole file."""
+    bench = Spec(SAXPY + "__global__ void other(float* x) {}\nint main() {}\n")
+    frozen = bench.session.freeze(bench.uri)
+    assert frozen
+    job = job_builder.make(
+        bench.session, frozen, "run", "r1", job_builder.plan_of(bench.session, bench.key)
+    )
+    figures = c.Resources("_Z5otherPf", "other(float*)", "sm_90", registers=12, static_shared=0)
+    result_filing.built(bench.session, frozen, job, c.Built("r1", resources=(figures,)))
+    assert bench.hint == "occ 100% from 64 threads · 12 regs"
+
+
 def test_a_programs_launches_do_not_replace_what_a_spec_has_measured() -> None:
     main = "int main() { saxpy<<<1, 256>>>(0, 0, 0, 0); }\n__global__ void other() {}\n"
     spec = Spec(SAXPY + main).answered(point())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 
 from orbit_lsp.kernels import Kernel
@@ -54,9 +55,9 @@ def of(session: Session, uri: str) -> list[KernelStatus]:
         def changed(figures: Figures | Result | Profiled, digest: str = digest) -> bool:
             return figures.digest != digest or session.disk.changed(path_of(uri), figures.files)
 
-        # a build for a run has its launch spec's flags, one for figures alone has not
+        # a build for a run has its launch spec's flags, and the figures of all kernels of the file
         figures_stale = figures is not None and (
-            changed(figures) or figures.inputs not in (inputs.compiled, inputs.of(target, "spec"))
+            changed(figures) or figures.inputs not in (inputs.compiled, *inputs.of_builds)
         )
         stale = result is not None and (
             changed(result) or result.inputs != inputs.of(result.asked or target, result.through)
@@ -97,6 +98,11 @@ class _Inputs:
         if plan is launch_plan.PROGRAM or (through == "program" and plan.through == "spec"):
             return self.compiled
         return self._key(plan)
+
+    @functools.cached_property
+    def of_builds(self) -> set[str]:
+        """Of the runs of all kernels of the file."""
+        return {self.of(target, "spec") for target in self.plans}
 
     def _key(self, plan: LaunchPlan) -> str:
         return staleness.job_key(job_builder.make(self._session, self._frozen, "run", "", plan))
