@@ -289,9 +289,7 @@ def test_figures_of_a_build_for_another_kernels_run_are_not_old() -> None:
     bench = Spec(SAXPY + "__global__ void other(float* x) {}\nint main() {}\n")
     frozen = bench.session.freeze(bench.uri)
     assert frozen
-    job = job_builder.make(
-        bench.session, frozen, "run", "r1", job_builder.plan_of(bench.session, bench.key)
-    )
+    job = job_builder.make(bench.session, frozen, "run", "r1", job_builder.plan_of(bench.session, bench.key))
     figures = c.Resources("_Z5otherPf", "other(float*)", "sm_90", registers=12, static_shared=0)
     result_filing.built(bench.session, frozen, job, c.Built("r1", resources=(figures,)))
     assert bench.hint == "occ 100% from 64 threads · 12 regs"

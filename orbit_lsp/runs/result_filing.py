@@ -66,8 +66,7 @@ def finished(
     What a tool slowed down is no result: of its runs the problems alone are filed here.
     """
     known = _Kernels(session, frozen)
-    changed: set[str] = set()
-    _keep_failure(session, known, frozen.uri, job, targets, event)
+    changed = {target.uri for target in _keep_failure(session, known, frozen.uri, job, targets, event)}
     if event.outcome != "cancelled":
         problems = list(event.problems)
         answered = job.action == "compile" and build is not None and bool(build.problems)
@@ -82,7 +81,7 @@ def finished(
         ]
         # a profile runs the same program as a run, so its problems replace those of the last run
         source = "run" if job.action == "profile" else job.action
-        changed = session.results.keep_problems(
+        changed |= session.results.keep_problems(
             f"{source} {frozen.uri}", _by_file(session, frozen, known, problems)
         )
     if job.action != "run":
@@ -103,8 +102,10 @@ def finished(
 
 def _keep_failure(
     session: Session, known: _Kernels, uri: str, job: c.Job, targets: set[KernelId], event: c.Finished
-) -> None:
-    """What failed last is kept for the kernels that were asked for. A compile that succeeds ends only what failed to compile."""
+) -> Iterable[KernelId]:
+    """What failed last is kept for the kernels that were asked for. A compile that succeeds ends only what failed to compile,
+    of any kernel of the file; returns those.
+    """
     failures = session.results.failures
     if job.action in ("compile", "build"):
         if event.outcome == "ok":
@@ -115,9 +116,10 @@ def _keep_failure(
             ]
             for target in compiled:
                 del failures[target]
-        return
+            return compiled
+        return ()
     if job.action not in ("run", "profile"):  # what a memory check finds is said as such
-        return
+        return ()
     digests = {target: digest for target, _, digest in known.of_main}
     for target in targets:
         if event.outcome in ("ok", "wrong answer"):
@@ -125,6 +127,7 @@ def _keep_failure(
         elif event.outcome != "cancelled":
             digest = digests.get(target, harness.digest(known.text))
             failures[target] = Failed(digest, time.time(), event.outcome, event.failure)
+    return ()
 
 
 def so_far(

@@ -449,7 +449,7 @@ class _OneJob:
             file.compiled = None
         if run.action == "debug":
             return finished, changed
-        if run.action != "compile" or finished.outcome not in ("ok", "cancelled"):
+        if run.action != "compile" or finished.outcome != "cancelled":
             changed |= result_filing.finished(
                 session, run.frozen, run.job, run.targets, run.built, finished, run.plan
             )

@@ -60,6 +60,21 @@ async def test_a_wrong_answer_stands_on_the_expect_line(start, recorded_python) 
     assert message not in editor.messages()
 
 
+async def test_an_error_elsewhere_in_the_file_is_no_longer_a_kernels_failure_once_it_is_mended(
+    start, recorded_python
+) -> None:
+    editor: Editor = await start("vscode", python=recorded_python)
+    editor.open("saxpy.cu", SPEC + KERNEL + "// BUG\n")
+    await named_gpu(editor)
+    await editor.click()
+    await editor.until(editor.ended)
+    titles = [title for _, title in await editor.titles()]
+    assert titles[0].startswith("✗ compile error · ")
+    editor.edit(7, 3, 6, "")
+    editor.save(SPEC + KERNEL + "// \n")
+    await editor.asked_until(editor.titles, lambda titles: titles == [(5, RUN)])
+
+
 async def test_a_spec_with_a_mistake_is_not_run(start, recorded_python) -> None:
     editor: Editor = await start("vscode", python=recorded_python)
     editor.open("saxpy.cu", SPEC.replace("(n, 2.0f, x, y)", "(n, 2.0f, z, y)") + KERNEL)
