@@ -134,6 +134,20 @@ async def test_the_next_spare_comes_when_a_job_measures_nothing_more(own_pool, q
     await child.close()
 
 
+async def test_in_a_batch_the_next_spares_wait_before_a_job_is_over(own_pool, quick):
+    child = await own_pool.take(job("import time\ndef main(): time.sleep(600)"), quick, ahead=True)
+    await asyncio.gather(*own_pool._renewing)
+    spares = list(own_pool._spares)
+    await asyncio.gather(*(spare.ready() for spare in spares))
+    assert len(spares) == 3
+    child.kill()
+    own_pool.let_go(child)
+    alone = await own_pool.take(job("import time\ndef main(): time.sleep(600)"), quick)
+    assert alone is spares[0]
+    assert [is_alive(spare.pid) for spare in spares] == [True, False, False]
+    await alone.close()
+
+
 async def test_events_come_while_the_job_runs(pool):
     child = await pool.take(job("import time\ndef main(): time.sleep(600)"), ENV)
     events = child.events()

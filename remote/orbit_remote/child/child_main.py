@@ -131,6 +131,9 @@ def work(order: Order, events: TextIO, recording: recorder.Recorder) -> Done:
     if order.compiled:
         triton_instances.keep_compiled(Path(order.compiled))
         finished = dataclasses.replace(finished, remarks=(*finished.remarks, *triton_instances.tuned()))
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()  # it may be killed as soon as it has answered
     send(finished)
     # of the launch spec of a CUDA file nothing stays behind: its code was device code, and went with its module
     clean = job.through == "spec" and job.language == "cuda" and finished.outcome in ("ok", "wrong answer")

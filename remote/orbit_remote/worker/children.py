@@ -119,10 +119,14 @@ class Forked:
                 return False
         except ConnectionError:
             return False
+        await self.printed()
+        return True
+
+    async def printed(self) -> None:
+        """Until everything that it has printed so far has been read."""
         while select.select(self._pipes, [], [], 0)[0]:  # noqa: ASYNC110 - the loop's own readers empty them
             await asyncio.sleep(0)
         await asyncio.sleep(0)  # and for those who wait for what was read last
-        return True
 
     def _more(self) -> bool:
         """Whether there is something in the socket that nobody has read."""
@@ -197,6 +201,9 @@ class Fresh:
 
     async def stays(self) -> bool:
         return False
+
+    async def printed(self) -> None:
+        """It has ended, and so have its streams."""
 
     def kill(self) -> None:
         if self._process.returncode is None:

@@ -1,4 +1,4 @@
-"""Warm processes for Python jobs: one is always ready, with torch, triton and a CUDA context of its own.
+"""Warm processes for Python jobs: one is always ready, with torch, triton and a CUDA context of its own; for batches, three.
 
 Where a process cannot be forked and handed descriptors (no Linux), each job gets a fresh one instead.
 """
@@ -29,6 +29,8 @@ from orbit_remote.worker.children import Child, Forked, Fresh
 FORKS = sys.platform == "linux"
 _LEAVE_S = 20.0
 """How long a template may take to kill its groups and what had left them, which nobody else would find."""
+_FOR_A_BATCH = 3
+"""Spares where job follows job: opening a context takes longer than a short job (docs/dev/worker.md)."""
 
 
 class Zygote:
@@ -125,17 +127,19 @@ class PreforkPool:
         self._template: Zygote | None = None
         self._former: list[Zygote] = []
         self._changing = asyncio.Lock()
-        self._spare: Forked | None = None
+        self._spares: list[Forked] = []
+        self._wanted = 1
         self._running = 0
         self._measuring: set[Child] = set()
         self._idle: asyncio.TimerHandle | None = None
         self._renewing: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
         self._closed = False
 
     @property
     def waiting(self) -> int | None:
-        """The process id of the spare that waits for a job."""
-        return self._spare.pid if self._spare and self._spare.alive else None
+        """The process id of the spare that is next to get a job."""
+        return next((spare.pid for spare in self._spares if spare.alive), None)
 
     async def prepare(self, env: Mapping[str, str]) -> None:
         """Have a spare ready for jobs with this environment; returns when it is."""
@@ -152,8 +156,11 @@ class PreforkPool:
         env: Mapping[str, str],
         image: Image | None = None,
         overhead: Overhead = UNKNOWN,
+        *,
+        ahead: bool = False,
     ) -> Child:
-        """A child that carries out `job`, which it has been given. Close it when it is done.
+        """A child that carries out `job`, which it has been given. Close it when it is done. `ahead`: the next spares may open
+        their contexts meanwhile, as another job is likely to follow.
 
         Raises OSError where no process can be started.
         """
@@ -161,8 +168,11 @@ class PreforkPool:
             return await Fresh.start(job, self._cache, env, image, overhead)
         self._used()
         async with self._changing:
+            self._wanted = _FOR_A_BATCH if ahead else 1
+            await self._end_surplus()
             child = await self._filled(env, judge=child_main.judges(job))
-            self._spare = None if child is self._spare else self._spare
+            if child in self._spares:
+                self._spares.remove(child)
             child.taken = True
             self._running += 1
             self._measuring.add(child)
@@ -172,40 +182,43 @@ class PreforkPool:
         except BaseException:
             child.kill()
             raise
+        if ahead:
+            self._renew_soon()
         return child
 
     def measured(self, child: Child) -> None:
-        """A child measures nothing more, and ends. Now comes a new spare, not before: opening its context would disturb the times."""
+        """A child measures nothing more, and ends: time for a new spare."""
         if child not in self._measuring:
             return
         self._measuring.discard(child)
-        if not self._measuring and not self._closed:
-            self._used()
-            task = asyncio.get_running_loop().create_task(self._renew())
-            self._renewing.add(task)
-            task.add_done_callback(self._renewing.discard)
+        if not self._measuring:
+            self._renew_soon()
 
     def give_back(self, child: Child) -> bool:
         """Have a child that stays as a spare again; False where it is not wanted, and is to be closed."""
         if not isinstance(child, Forked) or self._closed or child.template is not self._template:
             return False
-        if self._spare is not None or not child.alive:
+        if len(self._spares) >= self._wanted or not child.alive:
             return False
         child.taken = False
         child.served += 1
         self._running -= 1
         self._measuring.discard(child)
-        self._spare = child
+        self._spares.append(child)
         self._used()
         return True
 
+    def let_go(self, child: Child) -> None:
+        """Have a child ended and closed; nobody waits for it."""
+        task = asyncio.get_running_loop().create_task(child.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
     async def free(self) -> None:
-        """End the spare that waits, whose context keeps a GPU in exclusive mode from every other process."""
+        """End the spares that wait, whose contexts keep a GPU in exclusive mode from every other process."""
         async with self._changing:
-            spare = self._spare
             self._forget()
-            if spare:
-                await spare.wait()
+            await asyncio.gather(*self._closing)
 
     async def close(self) -> None:
         """End the spares, the templates and the jobs that run."""
@@ -219,6 +232,7 @@ class PreforkPool:
             await self._leave_template()
             for template in self._former:
                 await template.close()
+        await asyncio.gather(*self._closing, return_exceptions=True)
 
     async def _filled(self, env: Mapping[str, str], *, judge: bool = False) -> Forked:
         """The spare of a template with this environment, forked now if none was prepared; a judge is always forked now. The
@@ -233,13 +247,22 @@ class PreforkPool:
             try:
                 if judge:
                     return await self._template.fork(self._child_ended, judge=True)
-                self._spare = self._spare or await self._template.fork(self._child_ended)
+                if not self._spares:
+                    self._spares.append(await self._template.fork(self._child_ended))
             except OSError:  # it died in this moment: once more with a new one
                 if last:
                     raise
             else:
-                return self._spare
+                return self._spares[0]
         raise AssertionError
+
+    async def _end_surplus(self) -> None:
+        """End the spares of a batch that is over: what is left measures the GPU's memory, which they hold some of."""
+        surplus, self._spares = self._spares[self._wanted :], self._spares[: self._wanted]
+        for spare in surplus:
+            self.let_go(spare)
+        if surplus:
+            await asyncio.gather(*self._closing)
 
     async def _leave_template(self) -> None:
         template, self._template = self._template, None
@@ -251,17 +274,26 @@ class PreforkPool:
 
     def _child_ended(self, child: Forked) -> None:
         if not child.taken:
-            self._spare = None if self._spare is child else self._spare
+            if child in self._spares:
+                self._spares.remove(child)
             shutil.rmtree(child.launches, ignore_errors=True)
             return
         self._running -= 1
         self.measured(child)
 
+    def _renew_soon(self) -> None:
+        if self._closed:
+            return
+        self._used()
+        task = asyncio.get_running_loop().create_task(self._renew())
+        self._renewing.add(task)
+        task.add_done_callback(self._renewing.discard)
+
     async def _renew(self) -> None:
         with contextlib.suppress(OSError):  # the next job says what is wrong
             async with self._changing:
-                if self._template is not None and self._template.alive:
-                    await self._filled(self._template.env)
+                while self._template and self._template.alive and len(self._spares) < self._wanted:
+                    self._spares.append(await self._template.fork(self._child_ended))
 
     def _used(self) -> None:
         if self._idle is not None:
@@ -276,7 +308,6 @@ class PreforkPool:
         self._forget()
 
     def _forget(self) -> None:
-        spare, self._spare = self._spare, None
-        if spare:
-            spare.kill()
-            shutil.rmtree(spare.launches, ignore_errors=True)
+        spares, self._spares = self._spares, []
+        for spare in spares:
+            self.let_go(spare)

@@ -43,16 +43,15 @@ async def follow(
         overhead = UNKNOWN
         if device and job.through in ("program", "exec") and not job.traced:
             overhead = await context.overheads.overhead(device, context.environment())
-        child = await context.spares.take(job, context.environment(job), image, overhead)
+        ahead = device is not None and _another_follows(job, device)
+        child = await context.spares.take(job, context.environment(job), image, overhead, ahead=ahead)
         followed: _Followed | None = None
-        held.push_async_callback(
-            lambda: asyncio.shield(_leave(context, child, stays=bool(followed and followed.stays)))
-        )
+        held.push_async_callback(lambda: asyncio.shield(_leave(context, child, followed)))
         context.groups(job)(child.pid, True)
         if sampler:
             held.enter_context(sampler)
         since = time.time_ns()
-        followed = await _follow(job, context, child)
+        followed = await _follow(job, context, child, at_once=ahead and job.through == "contract")
         context.groups(job)(child.pid, False)
         finished, ended = followed.finished, followed.ended
         series = await asyncio.to_thread(child.fresh) if sampler else []
@@ -68,8 +67,16 @@ async def follow(
     return reported(job, context, finished, ended, device, watched)
 
 
-async def _leave(context: Context, child: Child, *, stays: bool) -> None:
-    if not (stays and context.spares.give_back(child)):
+def _another_follows(job: c.Job, device: c.Device) -> bool:
+    """Whether another job is likely to follow, in a process of its own, which may open its context beside this one."""
+    stays = job.through == "spec" and job.language == "cuda"
+    return job.batch and not (stays or child_main.judges(job) or device.exclusive)
+
+
+async def _leave(context: Context, child: Child, followed: _Followed | None) -> None:
+    if followed and followed.killed:
+        context.spares.let_go(child)
+    elif not (followed and followed.stays and context.spares.give_back(child)):
         await child.close()
 
 
@@ -91,19 +98,21 @@ def undecided(finished: c.Finished) -> c.Finished:
 
 @dataclass(frozen=True, slots=True)
 class _Followed:
-    """What the child said last, how it ended, and whether it waits for another job."""
+    """What the child said last, how it ended, whether it waits for another job, and whether it was killed once it had succeeded."""
 
     finished: c.Finished | None
     ended: Ended
     stays: bool = False
+    killed: bool = False
 
 
-async def _follow(job: c.Job, context: Context, child: Child) -> _Followed:
+async def _follow(job: c.Job, context: Context, child: Child, *, at_once: bool) -> _Followed:
+    """`at_once`: a child that has succeeded is killed, because the next job need not wait for it to give its memory back."""
     began = time.perf_counter()
     printed = Printed(child.stdout, child.stderr, context.output(job))
     finished: c.Finished | None = None
     status: int | None = None
-    stays = False
+    stays = killed = False
     try:
         # a debugger waits for its author, and ends with whoever asked for it
         limits = {"run": job.run_timeout_s, "debug": None}
@@ -115,18 +124,21 @@ async def _follow(job: c.Job, context: Context, child: Child) -> _Followed:
                         context.spares.measured(child)
                 else:
                     context.send(event)
-            stays = finished is not None and await child.stays()
-            status = 0 if stays else await child.wait()
+            killed = at_once and finished is not None and finished.outcome == "ok"
+            if killed:
+                await child.printed()
+            stays = finished is not None and not killed and await child.stays()
+            status = 0 if stays or killed else await child.wait()
     except TimeoutError:
         finished = None
     finally:
-        if stays:
+        if stays or killed:
             printed.stop()
-        else:
+        if not stays:
             child.kill()
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.shield(printed.read_out())
-    return _Followed(finished, printed.ended(status, time.perf_counter() - began), stays)
+    return _Followed(finished, printed.ended(status, time.perf_counter() - began), stays, killed)
 
 
 def _crashed(job: c.Job, ended: Ended, recorded: injection.Recorded | None) -> c.Finished:
