@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 from typing import Any
 
+import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from orbit_lsp.api.notebook_routes import Notebooks
 
 HEAD_S = 30.0
 """How long a connection may be open without a whole head of a request: at first, and after each answer."""
@@ -54,6 +58,18 @@ class Connection(H11Protocol):
         """The pipelined request of a client that is served again by now keeps its connection."""
         if not self.cycle or self.cycle.response_complete:
             self.transport.close()
+
+
+class Server(uvicorn.Server):
+    """Ends its notebook kernels first: who waits for one is told so, and the connection with it is over."""
+
+    def __init__(self, config: uvicorn.Config, notebooks: Notebooks) -> None:
+        super().__init__(config)
+        self._notebooks = notebooks
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._notebooks.close()
+        await super().shutdown(sockets)
 
 
 def most_connections() -> int:

@@ -19,9 +19,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
 
 from orbit_lsp import __version__
-from orbit_lsp.api import evaluation, job_routes, page_routes, popcorn_routes, trace_routes
+from orbit_lsp.api import evaluation, job_routes, notebook_routes, page_routes, popcorn_routes, trace_routes
 from orbit_lsp.api.guard import Guard, Limits
 from orbit_lsp.api.job_routes import unknown
+from orbit_lsp.api.notebook_routes import Notebooks
 from orbit_lsp.api.popcorn import Problem
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_queue import JobQueue
@@ -35,6 +36,7 @@ def app(
     hosts: list[str],
     agents: Starlette | None = None,
     problems: Sequence[Problem] = (),
+    notebooks: Notebooks | None = None,
 ) -> FastAPI:
     """`hosts` are the names under which the server may be addressed. The routes of `agents` are served too, behind the same
     guard; popcorn's are, where there are `problems`.
@@ -62,6 +64,8 @@ def app(
     page_routes.reading(made, queue, [problem.name for problem in problems])
     page_routes.submitting(made, queue)
     page_routes.signing_in(made, limits)
+    if notebooks:
+        notebook_routes.routes(made, notebooks)
     if problems:
         popcorn_routes.routes(made, queue, problems)
     if agents:

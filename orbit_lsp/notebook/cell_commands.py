@@ -12,6 +12,7 @@ from typing import Any
 
 from orbit_lsp.notebook.relay import Relay
 from orbit_lsp.notebook.rented import Rented
+from orbit_lsp.notebook.served import Served
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_queue import JobQueue
 from orbit_lsp.queue.job_store import StoreError
@@ -38,13 +39,13 @@ class CellCommands:
     """`jobs` opens the queue that `%%cuda` submits to: at the first, for it looks at the machine's GPUs."""
 
     def __init__(
-        self, jobs: Jobs, python: str, place: str = "this machine", rented: Rented | None = None
+        self, jobs: Jobs, python: str, place: str = "this machine", far: Rented | Served | None = None
     ) -> None:
-        """`rented` is what `place` is, where it is not this machine."""
+        """`far` is what `place` is, where it is not this machine."""
         self._jobs = jobs
         self._python = python
         self._place = place
-        self._rented = rented
+        self._far = far
         self._queue: JobQueue | None = None
         self._opening = asyncio.Lock()
         self._stack = AsyncExitStack()
@@ -84,17 +85,17 @@ class CellCommands:
         if words == ["status"]:
             return self._status(self.relay)
         if words == ["gpu"]:
+            if isinstance(self._far, Served):
+                return "\n".join(await self._far.places())
             queue = await self._opened()
             places = [f"{slot.name}  {slot.gpu or 'no GPU'}" for slot in queue.slots if slot.name != COMPILER]
             return "\n".join(places)
         if words == ["cost"]:
-            return (
-                await self._rented.cost() if self._rented else "cells run on this machine, and cost nothing"
-            )
+            return await self._far.cost() if self._far else "cells run on this machine, and cost nothing"
         if words[:1] == ["bring"] and len(words) == 2:
             return (
-                await self._rented.bring(words[1])
-                if self._rented
+                await self._far.bring(words[1])
+                if self._far
                 else "cells run on this machine, where their files are"
             )
         if words == ["end"]:
@@ -139,10 +140,14 @@ class CellCommands:
 
     async def _job(self, action: Action, name: str, kernel: str | None, text: str) -> dict[str, Any]:
         """Raises Refused and StoreError."""
+        text = f"\n{text}"  # lines count as in the cell, whose first is the magic
+        if isinstance(self._far, Served):
+            record = await self._far.job(action, name, kernel, text)
+            return _shown(action, record["outcome"], record["summary"], record["text"].splitlines()[1:])
         request = Request(
             action=action,
             name=name,
-            text=f"\n{text}",  # lines count as in the cell, whose first is the magic
+            text=text,
             kernel=kernel,
             priority="high",
         )
@@ -156,9 +161,13 @@ class CellCommands:
         assert done
         result = await asyncio.to_thread(result_text.result_of, queue.store, done)
         lines = result_text.lines(done, result)[1:]  # without the job's id
-        if done.outcome == "ok":
-            return {"text": "\n".join([done.summary, *lines] if action == "profile" else lines)}
-        return {"text": "\n".join(lines), "error": f"orbit: {done.summary}"}
+        return _shown(action, done.outcome, done.summary, lines)
+
+
+def _shown(action: Action, outcome: str | None, summary: str, lines: list[str]) -> dict[str, Any]:
+    if outcome == "ok":
+        return {"text": "\n".join([summary, *lines] if action == "profile" else lines)}
+    return {"text": "\n".join(lines), "error": f"orbit: {summary}"}
 
 
 def measured(finished: c.Finished) -> str:

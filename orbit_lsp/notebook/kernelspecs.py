@@ -29,8 +29,8 @@ class Installed:
     command: str
 
 
-def install(name: str, options: Sequence[str], gpu: str = "") -> Installed:
-    """Write the kernelspec of a kernel on this machine, or on a rented `gpu`, into the user's data folder of Jupyter;
+def install(name: str, options: Sequence[str], gpu: str = "", server: str = "") -> Installed:
+    """Write the kernelspec of a kernel on this machine, on a rented `gpu` or on the machine of a `server`, into the user's data folder of Jupyter;
     one of the same name is replaced. `options` are given to `orbit-lsp kernel run`. Raises Refused and OSError.
     """
     label = " ".join(name.split())
@@ -39,9 +39,10 @@ def install(name: str, options: Sequence[str], gpu: str = "") -> Installed:
         raise Refused(
             f"{name!r:.60} has no letter or digit that a kernel's name can have; give another --name"
         )
-    place = f"modal-{re.sub(r'[^a-z0-9]+', '-', gpu.lower())}" if gpu else "local"
+    far = f"modal-{gpu}" if gpu else f"api-{server}" if server else "local"
+    place = re.sub(r"[^a-z0-9]+", "-", far.lower()).strip("-")
     identifier = f"{_PREFIX}{slug or place}"
-    title = f"Orbit: {label or (f'{gpu} on Modal' if gpu else 'this GPU')}"
+    title = f"Orbit: {label or (f'{gpu} on Modal' if gpu else server or 'this GPU')}"
     spec = {
         "argv": [
             sys.executable, "-P", "-m", "orbit_lsp", "kernel", "run",
@@ -50,7 +51,7 @@ def install(name: str, options: Sequence[str], gpu: str = "") -> Installed:
         "display_name": title,
         "language": "python",
         "interrupt_mode": "message",
-        "metadata": {"debugger": True, _MARK: {"on": f"modal:{gpu}" if gpu else "local"}},
+        "metadata": {"debugger": True, _MARK: {"on": f"modal:{gpu}" if gpu else f"api:{server}" if server else "local"}},
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as made:
         (Path(made) / "kernel.json").write_text(json.dumps(spec, indent=1) + "\n")

@@ -7,14 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from orbit_lsp.runners.modal import spending
-from orbit_lsp.runners.modal.notebook_session import LONGEST_S, RESTART_S, NotebookSession, RentedKernel
+from orbit_lsp.runners.modal.far_session import FarKernel
+from orbit_lsp.runners.modal.notebook_session import LONGEST_S, RESTART_S, NotebookSession
 from orbit_lsp.runners.modal.pool import Pool
 from orbit_lsp.runs import run_environment
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session
-
-MOST = 64 << 20
-"""Bytes of a message to such a kernel."""
 
 
 class Rented:
@@ -37,7 +35,7 @@ class Rented:
         self._pool: Pool | None = None
         self._session: NotebookSession | None = None
 
-    async def start(self, key: str, scheme: str) -> RentedKernel:
+    async def start(self, key: str, scheme: str) -> FarKernel:
         """A kernel; its container may take minutes to be there, and cells wait for it."""
         if self._pool is None:
             await self._environment.look_around()  # the image has the author's own versions

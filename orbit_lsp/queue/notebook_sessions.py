@@ -47,6 +47,14 @@ class Registered:
         self._described: tuple[Any, ...] = ()
         self.describe(self._began, 0, busy=False)
 
+    @property
+    def id(self) -> str:
+        return self._owner.id
+
+    def move(self, folder: Path) -> None:
+        """Its folder is another one; the next `describe` says so."""
+        self._folder, self._described = str(folder), ()
+
     def describe(self, last_cell: float, cells: int, *, busy: bool) -> None:
         """Written where it has changed."""
         if self._described == (cells, busy):
@@ -69,6 +77,11 @@ def running() -> list[Running]:
         names = [path.name for path in _folder().iterdir()]
     kernels = [_read(name) for name in names if owners.is_owner(name) and owners.alive(_folder(), name)]
     return sorted((kernel for kernel in kernels if kernel), key=lambda kernel: kernel.began)
+
+
+def is_running(name: str) -> bool:
+    """Whether the process of this id still runs."""
+    return owners.alive(_folder(), name)
 
 
 def end(kernel: Running) -> bool:

@@ -121,7 +121,7 @@ async def _api(options: argparse.Namespace) -> int:
     import uvicorn
 
     from orbit_lsp.agents import mcp_server
-    from orbit_lsp.api import connections, guard, http_app, popcorn
+    from orbit_lsp.api import connections, guard, http_app, notebook_routes, popcorn
 
     own = os.environ.get("ORBIT_API_TOKEN", "").strip()
     secret = token(options.host, own)
@@ -130,8 +130,9 @@ async def _api(options: argparse.Namespace) -> int:
         raise UsageError(f"{options.problems} has no folder with a task.yml")
     async with pool_options.queue(options, "api", trusted=False) as queue:
         agents = mcp_server.over_http(queue, budget_usd=pool_options.budget(options))
+        notebooks = notebook_routes.Notebooks(queue.slots, options.python or "")
         app = http_app.app(
-            queue, guard.Limits(token=secret), hosts(options.host, options.names), agents, problems
+            queue, guard.Limits(token=secret), hosts(options.host, options.names), agents, problems, notebooks
         )
         connections.Connection.most = connections.most_connections()
         config = uvicorn.Config(
@@ -152,5 +153,5 @@ async def _api(options: argparse.Namespace) -> int:
                 _tell(f"token, printed once: {secret}")
             # uvicorn would begin it in a task of its own, and print a traceback where Ctrl-C comes meanwhile
             async with app.router.lifespan_context(app):
-                await uvicorn.Server(config).serve([socket])
+                await connections.Server(config, notebooks).serve([socket])
     return 0

@@ -148,22 +148,24 @@ def api_options(parser: argparse.ArgumentParser) -> None:
 
 def kernel_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "what", choices=("install", "list", "remove", "run"),
+        "what", choices=("install", "list", "remove", "run", "host"),
         help="install: add a kernel to the kernel menus of Jupyter and VS Code; list: list these kernels; remove: remove KERNEL; "
-        "run: used by Jupyter",
+        "run: used by Jupyter; host: used by orbit-lsp api",
     )  # fmt: skip
     parser.add_argument("kernel", nargs="?", metavar="KERNEL", help="the kernel to remove, as list prints it")
     option(
         parser,
         "--on",
-        "where the cells run: local (this machine, the default) or a GPU rented from Modal, as in modal:H100",
+        "where the cells run: local (this machine, the default), a GPU rented from Modal, as in modal:H100, or the machine of "
+        "an `orbit-lsp api`, as in api:http://gpu7:8421",
         default="local",
         metavar="WHERE",
     )
     option(
         parser,
         "--name",
-        "name in the kernel menus, after `Orbit:`; default: `this GPU`, or `H100 on Modal` with --on modal:H100",
+        "name in the kernel menus, after `Orbit:`; default: `this GPU`, `H100 on Modal` with --on modal:H100, `gpu7:8421` with "
+        "--on api:http://gpu7:8421",
         metavar="NAME",
     )
     option(
@@ -174,7 +176,7 @@ def kernel_options(parser: argparse.ArgumentParser) -> None:
     )
     option(
         parser, "--idle-minutes", "end the kernel after N minutes without a cell, to free its GPU memory; "
-        "default: 0 (never), on a rented GPU 15", metavar="N",
+        "default: 0 (never), on another machine 15", metavar="N",
     )  # fmt: skip
     parser.add_argument(
         "--lease", choices=("cell", "session", "never"), metavar="WHEN",

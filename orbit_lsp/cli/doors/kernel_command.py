@@ -9,10 +9,12 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from orbit_lsp.cli.doors import pool_options
 from orbit_lsp.cli.machine.list_results import NotebookKernel
@@ -21,8 +23,13 @@ from orbit_lsp.runs import python_choice, trust
 from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common import messages as c
 
-_RENTED_IDLE = "15"
-"""Minutes without a cell after which a rented GPU is given back, where nobody says another number."""
+if TYPE_CHECKING:
+    from orbit_lsp.runners.api_client import Server
+
+_FAR_IDLE = "15"
+"""Minutes without a cell after which a GPU elsewhere is given back, where nobody says another number."""
+_MOST = 64 << 20
+"""Bytes of a message to a kernel elsewhere."""
 
 
 def main(options: argparse.Namespace) -> int:
@@ -30,7 +37,9 @@ def main(options: argparse.Namespace) -> int:
     if os.name != "posix":
         return refused("notebook kernels run on Linux and macOS; on Windows use WSL", as_json=False)
     try:
-        return {"install": _install, "list": _list, "remove": _remove, "run": _run}[options.what](options)
+        return {"install": _install, "list": _list, "remove": _remove, "run": _run, "host": _host}[
+            options.what
+        ](options)
     except UsageError as error:
         return refused(str(error), as_json=options.json)
     except ModuleNotFoundError as error:
@@ -44,9 +53,16 @@ def main(options: argparse.Namespace) -> int:
 def _install(options: argparse.Namespace) -> int:
     """Raises UsageError."""
     from orbit_lsp.notebook import kernelspecs
+    from orbit_lsp.runners.api_client import label
 
-    gpu = _gpu(options.on)
+    gpu, server = _gpu(options.on), _server(options.on)
     more: list[str] = []
+    if server and options.python:
+        raise UsageError(
+            f"--python is of no use with --on {options.on}: the server's own Python runs the cells"
+        )
+    if server:
+        more += ["--on", options.on]
     if gpu:
         budget = pool_options.budget(options)
         if budget <= 0:
@@ -61,7 +77,7 @@ def _install(options: argparse.Namespace) -> int:
     if options.lease:
         more += ["--lease", options.lease]
     try:
-        made = kernelspecs.install(options.name or "", more, gpu)
+        made = kernelspecs.install(options.name or "", more, gpu, label(server.url) if server else "")
     except kernelspecs.Refused as error:
         raise UsageError(str(error)) from None
     if options.json:
@@ -147,11 +163,12 @@ async def _relay(options: argparse.Namespace, connection: dict[str, Any]) -> Non
     from orbit_lsp.notebook.cell_commands import CellCommands
     from orbit_lsp.notebook.kernel_link import KernelLink
     from orbit_lsp.notebook.relay import Relay
-    from orbit_lsp.notebook.rented import MOST, Rented
+    from orbit_lsp.notebook.rented import Rented
+    from orbit_lsp.notebook.served import Served
     from orbit_lsp.queue.notebook_sessions import Registered
     from orbit_lsp.runners.kernel_process import KernelProcess
 
-    gpu = _gpu(options.on)
+    gpu, server = _gpu(options.on), _server(options.on)
     folders = [str(Path.cwd())]
     choice = python_choice.choose(options.python or "", folders, trust.current(None, folders).covers)
     budget = pool_options.budget(options) if gpu else None
@@ -160,47 +177,93 @@ async def _relay(options: argparse.Namespace, connection: dict[str, Any]) -> Non
         pool=pool, python=choice.python, nvcc=None, build_timeout_s=None, budget=budget, trust=False
     )
     key, scheme = str(connection.get("key", "")), str(connection.get("signature_scheme", "hmac-sha256"))
-    place = f"{gpu} on Modal" if gpu else "this machine"
-    rented: Rented | None = None
+    place, python = "this machine", f"{choice.python} ({choice.why})"
+    far: Rented | Served | None = None
     if gpu:
-        rented = Rented(gpu, budget or 0.0, Path.cwd(), options.python, pool_options.complain)
+        far = Rented(gpu, budget or 0.0, Path.cwd(), options.python, pool_options.complain)
+        place, python = f"{gpu} on Modal", "the image's, with the torch and triton of yours"
+    elif server:
+        far = Served(server, Path.cwd(), options.lease or "cell")
+        place, python = server.url, "the server's"
     commands = CellCommands(
         lambda: pool_options.queue(engine, "kernel", trusted=True),
-        "the image's, with the torch and triton of yours" if gpu else f"{choice.python} ({choice.why})",
+        python,
         place,
-        rented,
+        far,
     )
-    idle_s = 60 * _minutes(options.idle_minutes or (_RENTED_IDLE if gpu else "0"))
+    idle_s = 60 * _minutes(options.idle_minutes or (_FAR_IDLE if far else "0"))
 
     async def start() -> KernelLink:
-        if rented:
-            return KernelLink(await rented.start(key, scheme), commands.answer, MOST)
+        if far:
+            return KernelLink(await far.start(key, scheme), commands.answer, _MOST)
         started = await KernelProcess.start(choice.python, key, scheme, options.lease or "cell")
         return KernelLink(started, commands.answer)
 
     try:
-        commands.relay = Relay(connection, start, idle_s=idle_s, at_once=rented is None)
+        commands.relay = Relay(connection, start, idle_s=idle_s, at_once=far is None)
         with contextlib.suppress(OSError):  # a state folder that cannot be written costs the list alone
             commands.relay.registered = Registered(place, Path.cwd())
         await commands.relay.run()
     finally:
         await commands.close()
-        if rented:
-            await rented.close(keep=commands.relay is not None and commands.relay.keep == "container")
+        if far:
+            await far.close(keep=commands.relay is not None and commands.relay.keep == "container")
         if commands.relay and commands.relay.registered:
             commands.relay.registered.close()
 
 
+def _host(options: argparse.Namespace) -> int:
+    """The process of one notebook's kernels on a server: `--on` is the place of its pool, `--name` the client's address."""
+    from orbit_lsp.queue.notebook_sessions import Registered, is_running
+    from orbit_lsp.runners import kernel_host
+    from orbit_lsp.state.user_folders import cache_folder
+
+    folders = [str(Path.cwd())]
+    choice = python_choice.choose(options.python or "", folders, trust.current(None, folders).covers)
+    homes = cache_folder() / "notebooks"
+    homes.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for left in homes.iterdir():  # of processes that were killed
+        if not is_running(left.name):
+            shutil.rmtree(left, ignore_errors=True)
+    cells = 0
+    registered = Registered(f"{options.on}, for {options.name}", homes)
+    home = homes / registered.id
+    registered.move(home)
+
+    def busy(runs: bool) -> None:
+        nonlocal cells
+        cells += runs
+        registered.describe(time.time(), cells, busy=runs)
+
+    try:
+        kernel_host.serve(home, choice.python, cache_folder() / "cupti", options.on, busy)
+    finally:
+        registered.close()
+    return 0
+
+
+def _server(on: str) -> Server | None:
+    """The evaluation server that runs the cells. Raises UsageError."""
+    from orbit_lsp.runners.api_client import Server
+
+    if not on.startswith("api:"):
+        return None
+    try:
+        return Server(on.removeprefix("api:"))
+    except ValueError as error:
+        raise UsageError(f"--on {on!r:.80}: {error}") from None
+
+
 def _gpu(on: str) -> str:
-    """The GPU to rent; empty for this machine. Raises UsageError."""
+    """The GPU to rent; empty where none is. Raises UsageError."""
     from orbit_lsp.state import config
 
-    if on == "local":
+    if on == "local" or on.startswith("api:"):
         return ""
     place, _, gpu = on.partition(":")
     if place != "modal" or not gpu or config.parse({"gpu": gpu})[1]:
         raise UsageError(
-            f"--on {on!r:.40} is no place: write local, or modal: and one of {', '.join(config.GPUS)}"
+            f"--on {on!r:.40} is no place: write local, api: and a server's address, as in api:http://gpu7:8421, or modal: and one of {', '.join(config.GPUS)}"
         )
     return gpu
 

@@ -30,10 +30,11 @@ def _batched(items: list[str], size: int) -> list[list[str]]:
 
 
 class NotebookFiles:
-    def __init__(self, folder: str, limit: int, say: Say) -> None:
-        """`limit` is bytes of all files, `say` sends a record to the container."""
+    def __init__(self, folder: str, limit: int, place: str, say: Say) -> None:
+        """`limit` is bytes of all files, `place` is as in `in the container`, `say` sends a record there."""
         self._folder = folder
         self._limit = limit
+        self._place = place
         self._say = say
         self._there: dict[str, str] | None = None
         """What the container has acknowledged, by path; None where nothing is known."""
@@ -94,14 +95,14 @@ class NotebookFiles:
                 await self._say("content", *parts)
             name, answer = await self._ask("sync", json.dumps(asked).encode())
             if name == "failed":
-                return f"the files could not be written in the container: {answer.decode()}"
+                return f"the files could not be written {self._place}: {answer.decode()}"
             value: Any = codec.read_json(answer)
             if name == "synced":
                 self._there = {place: digest for place, digest in files.items() if place not in value}
                 first = next(iter(value.items()), None)
-                return f"{first[0]} could not be written in the container: {first[1]}" if first else ""
+                return f"{first[0]} could not be written {self._place}: {first[1]}" if first else ""
             wanted = value
-        return "the container does not keep the files that it is sent"
+        return f"the files that are sent do not stay {self._place}"
 
     async def _ask(self, name: str, *parts: bytes) -> tuple[str, bytes]:
         self._answer = asyncio.get_running_loop().create_future()

@@ -10,30 +10,24 @@ import asyncio
 import logging
 import os
 import queue as stdlib_queue
-import secrets
 import time
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from orbit_lsp.runners.kernel_process import Ended, Keep, Record, ended_of, start_record
 from orbit_lsp.runners.modal import errors
 from orbit_lsp.runners.modal.costs import Costs, Wanted
 from orbit_lsp.runners.modal.deploy import within
 from orbit_lsp.runners.modal.errors import DEPLOY, ModalError, Trouble
+from orbit_lsp.runners.modal.far_session import EMPTY_S, FarSession
 from orbit_lsp.runners.modal.ledger import Span, clock
-from orbit_lsp.runners.modal.notebook_files import NotebookFiles
 from orbit_lsp.runners.modal.pool import Pool
 from orbit_lsp.runners.modal.spawned import SIGN_S, Spawned
 from orbit_lsp.state import units
-from orbit_remote.common import codec
 from orbit_remote.common import messages as c
 from orbit_remote.common.messages import content_hash
 from orbit_remote.modal_app.image_spec import pack
 from orbit_remote.modal_app.notebook_host import GONE_S, GREET_S
-from orbit_remote.modal_app.signed_stream import Inbox, Outbox
-from orbit_remote.process.records import Records, packed
 
 log = logging.getLogger("orbit.modal")
 
@@ -51,146 +45,29 @@ _POLL_S = 30.0
 _END_S = 15.0
 _EXIT_S = 3.0
 """What a container takes to end: it is billed."""
-_EMPTY_S = 300.0
-"""How long a container without a kernel waits for the next."""
 
 Rent = Callable[[Wanted], Awaitable[c.Failure | None]]
 
 
-class RentedKernel:
-    """One kernel there; its session may have others after it."""
-
-    def __init__(self, session: NotebookSession) -> None:
-        self.pid: int | None = None
-        self.ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
-        self.opened = asyncio.Event()
-        """Set once its keeper has been told to start it."""
-        self._session = session
-        self._arrived: asyncio.Queue[Record | Ended] = asyncio.Queue()
-        self._records = Records()
-        self._last: Ended | None = None
-
-    async def records(self) -> AsyncGenerator[Record, None]:
-        while not isinstance(record := await self._arrived.get(), Ended):
-            yield record
-        self.ended.set_result(record)
-
-    async def send(self, name: str, parts: Sequence[bytes]) -> None:
-        await self._session.pass_on(self, packed(name, parts))
-
-    async def prepare(self) -> str:
-        return await self._session.sync(self)
-
-    async def rest(self) -> None:
-        """A rented GPU is the kernel's alone."""
-
-    async def end(self, keep: Keep = "nothing") -> Ended:
-        await self._session.end_kernel(keep)
-        return await asyncio.shield(self.ended)
-
-    # -- for its session ----------------------------------------------------------------------
-
-    def hear(self, data: bytes) -> None:
-        for name, parts in self._records.feed(data):
-            if name != "event":
-                self._arrived.put_nowait((name, parts))
-                continue
-            event = codec.read_json(parts[0])
-            if event["event"] == "started":
-                self.pid = event["pid"]
-            else:
-                self._last = ended_of(event)
-
-    def notice(self, text: str) -> None:
-        """A line for the cell that waits."""
-        self._arrived.put_nowait(("notice", [text.encode()]))
-
-    def over(self, why: str = "") -> None:
-        self._arrived.put_nowait(Ended(None, why) if why or not self._last else self._last)
-
-
-class NotebookSession(Spawned):
-    """`why` is set once it is over: a sentence's beginning."""
+class NotebookSession(FarSession, Spawned):
+    lost = "its container was lost: Modal took it away, or it ran out of memory"
 
     def __init__(
         self, gpu: str, pool: Pool, folder: str, costs: Costs, rent: Rent, limit: float | None
     ) -> None:
         """`folder` is the notebook's; `rent` says why the budget does not allow it; `limit` is that of the month."""
-        super().__init__(f"notebook-{uuid.uuid4().hex}", gpu, pool)
+        Spawned.__init__(self, f"notebook-{uuid.uuid4().hex}", gpu, pool)
+        FarSession.__init__(self, folder, pool.options.closure_bytes, "in the container")
         self._root = content_hash(os.fsencode(folder))
-        self._files = NotebookFiles(folder, pool.options.closure_bytes, self._say)
         self._costs = costs
         self._rent = rent
         self._limit = limit
-        secret = secrets.token_hex(32)
-        self._secret = secret
-        self._out, self._in = Outbox(secret), Inbox(secret)
-        self._incoming = Records()
         self._line: Any = None
-        self._writing = asyncio.Lock()
-        self._greeted = asyncio.Event()
-        self._stopping: asyncio.Future[tuple[str, bool]] = asyncio.get_running_loop().create_future()
-        self._kernel: RentedKernel | None = None
-        self._alone_since = time.monotonic()
-        self._starting: asyncio.Task[None] | None = None
+        self._wanted = Wanted(self.key, gpu, _HORIZON_S + _ORPHAN_S)
         self._began: float | None = None
         self._since = 0.0
         self.container = ""
-        self.why = ""
         self.living = asyncio.create_task(self._live(), name=self.key)
-
-    # -- kernels ------------------------------------------------------------------------------
-
-    @property
-    def usable(self) -> bool:
-        return not self.living.done() and not self._stopping.done()
-
-    def start_kernel(self, key: str, scheme: str) -> RentedKernel:
-        """One at a time; messages that are sent to it wait for the container."""
-        kernel = self._kernel = RentedKernel(self)
-        self._files.forget()
-
-        async def start() -> None:
-            await self._greeted.wait()
-            await self._say("start")
-            await self._put(b"k", packed("start", [start_record(key, scheme)]))
-            kernel.opened.set()
-
-        self._starting = asyncio.create_task(start())
-        return kernel
-
-    async def pass_on(self, kernel: RentedKernel, data: bytes) -> None:
-        opened = asyncio.ensure_future(kernel.opened.wait())
-        await asyncio.wait([opened, kernel.ended], return_when=asyncio.FIRST_COMPLETED)
-        opened.cancel()
-        if kernel.opened.is_set() and kernel is self._kernel and not self.living.done():
-            await self._put(b"k", data)
-
-    async def sync(self, kernel: RentedKernel) -> str:
-        """Why a cell of this kernel cannot be run with the files as they are; empty where it can, or the kernel ended."""
-
-        async def work() -> str:
-            await kernel.opened.wait()
-            return await self._files.sync(kernel.notice)
-
-        return await self._unless_over(work(), kernel.ended)
-
-    async def bring(self, pattern: str) -> str:
-        return await self._unless_over(self._files.bring(pattern), self.living)
-
-    async def _unless_over(self, work: Coroutine[Any, Any, str], over: asyncio.Future[Any]) -> str:
-        doing = asyncio.ensure_future(work)
-        try:
-            await asyncio.wait([doing, over], return_when=asyncio.FIRST_COMPLETED)
-            return doing.result() if doing.done() else ""
-        finally:
-            doing.cancel()
-
-    async def end_kernel(self, keep: Keep) -> None:
-        if keep == "session" and self._greeted.is_set():
-            await self._say("stop")
-        else:
-            await self.finish("", keep=keep == "container")
 
     def _stage(self, state: c.State, why: str = "") -> None:
         if self._kernel and (text := why or ("" if state == "starting" else f"{self.gpu}: {state}")):
@@ -198,59 +75,32 @@ class NotebookSession(Spawned):
 
     # -- its life -----------------------------------------------------------------------------
 
-    async def finish(self, why: str, *, keep: bool = False) -> None:
-        """End it; with `keep` the container stays a little, for the next session."""
-        if not self._stopping.done():
-            self._stopping.set_result((why, keep))
-        await asyncio.wait([self.living])
+    def _trouble(self, error: Exception) -> str:
+        trouble = errors.trouble(error)
+        return f"{trouble.message} ({trouble.remedy})"
 
-    async def _live(self) -> None:
-        wanted = Wanted(self.key, self.gpu or "", _HORIZON_S + _ORPHAN_S)
-        doing = asyncio.create_task(self._work(wanted))
-        keep = False
-        try:
-            await asyncio.wait([doing, self._stopping], return_when=asyncio.FIRST_COMPLETED)
-            if doing.done():
-                self.why = doing.result()
-            else:
-                self.why, keep = self._stopping.result()
-                await self._say_end(keep, doing)
-        except Exception as error:  # noqa: BLE001 - of Modal's client, or ours: a user gets a sentence
-            log.warning("%s: %s: %s", self.key, type(error).__name__, error)
-            trouble = errors.trouble(error)
-            self.why = f"{trouble.message} ({trouble.remedy})"
-        finally:
-            if not doing.done():
-                doing.cancel()
-                await asyncio.gather(doing, return_exceptions=True)
-                await self.end()
-            self._costs.unreserve(wanted)
-            if self.container and keep:
-                self._write(clock() + RESTART_S)
-            elif self.container:
-                self._costs.end(self.container, clock() + _EXIT_S)
-            elif self._began is not None:
-                # its container may have begun without a word that came through
-                begun = self._spawning is not None
-                ends = min(clock(), self._began + _ORPHAN_S) + _EXIT_S if begun else self._began
-                self._costs.end(wanted.key, ends)
-            if self._starting:
-                self._starting.cancel()
-            if self._kernel:
-                self._kernel.over(self.why)
+    async def _abandon(self) -> None:
+        await self.end()
 
-    async def _say_end(self, keep: bool, doing: asyncio.Future[str]) -> None:
-        """Ask the other side to end, and wait for that."""
-        if not self._greeted.is_set():
-            return
-        with suppress(Exception):
-            await within(SIGN_S, self._say("end", b"keep" if keep else b"", self._in.stream))
-        if self.container:  # we may be killed meanwhile
+    def _ends(self, *, keep: bool) -> None:
+        if self.container:
             self._write(clock() + (RESTART_S if keep else _END_S))
-        await asyncio.wait([doing], timeout=_END_S)
 
-    async def _work(self, wanted: Wanted) -> str:
+    def _settle(self, *, keep: bool) -> None:
+        self._costs.unreserve(self._wanted)
+        if self.container and keep:
+            self._write(clock() + RESTART_S)
+        elif self.container:
+            self._costs.end(self.container, clock() + _EXIT_S)
+        elif self._began is not None:
+            # its container may have begun without a word that came through
+            begun = self._spawning is not None
+            ends = min(clock(), self._began + _ORPHAN_S) + _EXIT_S if begun else self._began
+            self._costs.end(self._wanted.key, ends)
+
+    async def _work(self) -> str:
         """Why it ended. Raises what Modal's client raises, and ModalError."""
+        wanted = self._wanted
         if refused := await self._rent(wanted):
             raise ModalError(Trouble("infrastructure", refused.message, refused.remedy))
         self._costs.learn(await self._pool.account.client())
@@ -305,8 +155,8 @@ class NotebookSession(Spawned):
                 self._write(clock() + _HORIZON_S)
                 if why := await self._over_budget():
                     return why
-            if self._kernel is None and begun - self._alone_since >= _EMPTY_S:
-                return f"no kernel was started for {_EMPTY_S / 60:g} minutes"
+            if self._kernel is None and begun - self._alone_since >= EMPTY_S:
+                return f"no kernel was started for {EMPTY_S / 60:g} minutes"
 
     async def _over_budget(self) -> str:
         month = await self._costs.month() if self._limit is not None else None
@@ -335,24 +185,14 @@ class NotebookSession(Spawned):
 
     # -- the line -----------------------------------------------------------------------------
 
-    async def _say(self, name: str, *parts: bytes) -> None:
-        await self._put(b"s", packed(name, parts))
+    # -- the line -----------------------------------------------------------------------------
 
-    async def _seen(self) -> None:
-        """Tell which piece is due here, and which comes next from here."""
-        numbers = [str(number).encode() for number in (self._in.due, self._out.number)]
-        piece = self._out.aside(packed("seen", numbers))
+    async def _carry(self, piece: bytes) -> None:
         await self._line.put.aio(piece, partition=f"{self.key}/in")
-
-    async def _put(self, stream: bytes, data: bytes) -> None:
-        """What is lost on the way is asked for again by the other side."""
-        async with self._writing:
-            for piece in self._out.pieces(stream, data):
-                await self._put_piece(piece)
 
     async def _put_piece(self, piece: bytes) -> None:
         try:
-            await self._line.put.aio(piece, partition=f"{self.key}/in")
+            await self._carry(piece)
         except Exception as error:
             if not errors.unreachable(error):
                 raise
@@ -372,54 +212,6 @@ class NotebookSession(Spawned):
             for piece in pieces:
                 if why := await self._take(piece):
                     return why
-
-    async def _take(self, piece: object) -> str:
-        try:
-            taken = self._in.take(piece)
-        except ValueError as error:
-            return await self._stranger(piece, str(error))
-        if taken is None:
-            if self._in.missing:
-                await self._put_piece(self._out.aside(packed("again", [str(self._in.due).encode()])))
-            return ""
-        stream, data = taken
-        if stream == b"k":
-            if self._kernel:
-                self._kernel.hear(data)
-            return ""
-        for name, parts in (Records() if stream == b"c" else self._incoming).feed(data):
-            if why := await self._hear(name, parts):
-                return why
-        return ""
-
-    async def _stranger(self, piece: object, why: str) -> str:
-        """A piece that is not signed is dropped; one of another container means that ours is lost."""
-        other = Inbox(self._secret)
-        try:
-            other.take(piece)
-        except ValueError:
-            log.warning("%s: a message was dropped: %s", self.key, why)
-            return ""
-        await self._say("end", b"", other.stream)
-        return "its container was lost: Modal took it away, or it ran out of memory"
-
-    async def _hear(self, name: str, parts: list[bytes]) -> str:
-        if name == "container":
-            self._greet(codec.read_json(parts[0]))
-            await self._say("greeting", self._in.stream)
-            self._greeted.set()
-        elif name == "again":
-            async with self._writing:
-                for each in self._out.again(int(parts[0])) or ():
-                    await self._put_piece(each)
-        elif name in ("brought", "missing", "synced", "failed"):
-            self._files.hear(name, parts)
-        elif name == "gap":
-            return "messages between the container and this machine were lost"
-        elif name == "kernel ended" and self._kernel:
-            self._kernel.over()
-            self._kernel, self._alone_since = None, time.monotonic()
-        return ""
 
     def _greet(self, greeting: dict[str, Any]) -> None:
         age = greeting.get("age_s")

@@ -267,6 +267,12 @@ BODY: Final = Limit(
 TENSOR: Final = Limit(
     "a tensor in such a request, unpacked", 256 << 20, "The request is refused with a message."
 )
+NOTEBOOKS: Final = Limit(
+    "notebook kernels that `orbit-lsp api` keeps at the same time",
+    16,
+    "The answer is 503, and a cell says so.",
+    "items",
+)
 BODIES: Final = Limit(
     "the bodies of all requests that `orbit-lsp api` handles at the same time",
     128 << 20,

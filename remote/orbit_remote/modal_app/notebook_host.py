@@ -53,7 +53,7 @@ class Asked:
 @dataclass(frozen=True, slots=True)
 class Place:
     """What a kernel has here: the package, its folder, its user (None: this process's own), its environment, the files of
-    its folder, and the store that their contents come to.
+    its folder, and the store that their contents come to; `python` runs the kernel.
     """
 
     package: Path
@@ -62,6 +62,11 @@ class Place:
     environment: Mapping[str, str]
     files: Mirror
     store: Callable[[], Store]
+    python: str = sys.executable
+    busy: Callable[[bool], object] = bool
+    """Told when a cell begins, and when none runs; the author's side says so where it takes turns at the GPU."""
+    unseen: int = 1 << 40
+    """Bytes that the author's side may have left unacknowledged before the kernel's output waits."""
 
 
 class Host:
@@ -102,7 +107,7 @@ class Host:
                                 return {"ended": ""}, ended
                     else:
                         self._pass_on(name, data)
-                while self._owed and self._out.unseen < _MOST_UNSEEN:
+                while self._owed and self._out.unseen < _MOST_UNSEEN and self._out.size < self._place.unseen:
                     self._owed -= 1
                     self._slots.release()
                 limit = GONE_S if self._greeted else GREET_S
@@ -172,6 +177,8 @@ class Host:
             self._start_kernel()
         elif name == "stop":
             self._end_kernel()
+        elif name == "busy":
+            self._place.busy(parts[0] == b"yes")
         elif name in ("content", "sync", "bring"):
             self._exchange(name, parts)
         elif name == "seen":
@@ -230,7 +237,7 @@ class Host:
 
     def _start_kernel(self) -> None:
         place = self._place
-        python = os.environ.get("ORBIT_NOTEBOOK_PYTHON") or sys.executable
+        python = os.environ.get("ORBIT_NOTEBOOK_PYTHON") or place.python
         self._keeper = subprocess.Popen(
             [python, "-P", str(place.package / "__main__.py"), "keeper"],
             stdin=subprocess.PIPE,

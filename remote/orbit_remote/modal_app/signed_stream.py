@@ -71,7 +71,8 @@ class Outbox:
         self._signer = Signer(secret)
         self._most = most
         self._kept: dict[int, bytes] = {}
-        self._size = 0
+        self.size = 0
+        """Bytes that are kept."""
         self._seen = 0
         self.number = 0
         """Of the next piece."""
@@ -91,11 +92,11 @@ class Outbox:
         for at in range(0, len(data), PIECE):
             piece = self._signer.sign(name + data[at : at + PIECE])
             self._kept[self.number] = piece
-            self._size += len(piece)
+            self.size += len(piece)
             self.number += 1
             made.append(piece)
-        while self._size > self._most:
-            self._size -= len(self._kept.pop(next(iter(self._kept))))
+        while self.size > self._most:
+            self.size -= len(self._kept.pop(next(iter(self._kept))))
         return made
 
     def aside(self, data: bytes) -> bytes:
@@ -106,7 +107,7 @@ class Outbox:
         """The other side has all before `number`."""
         self._seen = max(self._seen, number)
         for each in [each for each in self._kept if each < number]:
-            self._size -= len(self._kept.pop(each))
+            self.size -= len(self._kept.pop(each))
 
     def again(self, number: int) -> list[bytes] | None:
         """All from `number` on; None where they are no longer kept."""

@@ -166,7 +166,7 @@ class _Keeper:
         )
 
     async def _start(self, signing: dict[str, Any], magics: str) -> None:
-        self._cache = Path(signing.pop("cache", "") or self._folder)
+        self._cache = Path(signing.pop("cache", "") or os.environ.get(_CACHE) or self._folder)
         if (when := signing.pop("lease", "never")) != "never":
             waits = "orbit: the cell waits for the GPU: "
             notebook = cell_lease.of_notebook(Path.cwd())

@@ -1,0 +1,77 @@
+"""Where a notebook's kernels run when they run on an evaluation server's machine: one session after another, and its jobs."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from orbit_lsp.queue.request import Action, Refused
+from orbit_lsp.runners.api_client import Server, ServerError
+from orbit_lsp.runners.api_session import ApiSession
+from orbit_lsp.runners.kernel_process import Lease
+from orbit_lsp.runners.modal.far_session import FarKernel
+from orbit_lsp.state import config
+
+_WAIT_S = 25.0
+
+
+class Served:
+    """`server` is asked for nothing before `start`."""
+
+    def __init__(self, server: Server, folder: Path, lease: Lease) -> None:
+        self._server = server
+        self._folder = str(folder)
+        self._lease: Lease = lease
+        self._session: ApiSession | None = None
+
+    async def start(self, key: str, scheme: str) -> FarKernel:
+        """A kernel; cells wait for it."""
+        if self._session is None or not self._session.usable:
+            limit = config.Settings().modal.files_mib << 20
+            self._session = ApiSession(self._server, self._folder, limit, self._lease)
+        return self._session.start_kernel(key, scheme)
+
+    async def cost(self) -> str:
+        return f"cells run on {self._server.url}, and cost nothing here"
+
+    async def bring(self, pattern: str) -> str:
+        return await self._session.bring(pattern) if self._session and self._session.usable else ""
+
+    async def places(self) -> list[str]:
+        """Its GPUs, a line each. Raises Refused."""
+        health = await self._asked("GET", "/health")
+        return [f"{each['name']}  {each['gpu'] or 'GPU'}" for each in health["places"]]
+
+    async def job(self, action: Action, name: str, kernel: str | None, text: str) -> dict[str, Any]:
+        """A job of the server's queue: its record, with its result as `text`. Raises Refused. A cancellation cancels the job."""
+        asked = {"action": action, "name": name, "text": text, "kernel": kernel, "priority": "high"}
+        job = await self._asked("POST", "/v1/jobs", asked)
+        path = f"/v1/jobs/{job['id']}"
+        try:
+            while not job["outcome"]:
+                job = await self._asked("GET", f"{path}?wait_s={_WAIT_S:g}", wait_s=_WAIT_S)
+        except asyncio.CancelledError:
+            with suppress(Refused):
+                await self._asked("DELETE", path)
+            raise
+        connection = self._server.connect()
+        status, shown = await connection.request("GET", f"{path}/text")
+        connection.close()
+        return job | {"text": shown.decode(errors="replace") if status == 200 else ""}
+
+    async def _asked(self, method: str, path: str, value: Any = None, wait_s: float = 0.0) -> dict[str, Any]:
+        """Raises Refused."""
+        connection = self._server.connect()
+        try:
+            return await connection.json(method, path, value, wait_s=wait_s)
+        except ServerError as error:
+            raise Refused(str(error)) from None
+        finally:
+            connection.close()
+
+    async def close(self, *, keep: bool) -> None:
+        """`keep`: the kernel is restarted, by another process, and wants its files."""
+        if self._session:
+            await self._session.finish("", keep=keep)

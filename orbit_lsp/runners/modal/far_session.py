@@ -1,0 +1,313 @@
+"""The author's side of notebook kernels on another machine: signed pieces to and from the host that keeps them there.
+
+What carries the pieces is a subclass's: a queue of Modal's, or requests to an evaluation server. The other side is
+`modal_app/notebook_host.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import AsyncGenerator, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any
+
+from orbit_lsp.runners.kernel_process import Ended, Keep, Lease, Record, ended_of, start_record
+from orbit_lsp.runners.modal.deploy import within
+from orbit_lsp.runners.modal.notebook_files import NotebookFiles
+from orbit_lsp.runners.modal.spawned import SIGN_S
+from orbit_remote.common import codec
+from orbit_remote.modal_app.signed_stream import Inbox, Outbox
+from orbit_remote.process.records import Records, packed
+
+log = logging.getLogger("orbit.notebook")
+
+_END_S = 15.0
+EMPTY_S = 300.0
+"""How long a session without a kernel waits for the next."""
+
+
+class FarKernel:
+    """One kernel there; its session may have others after it."""
+
+    def __init__(self, session: FarSession, lease: Lease) -> None:
+        self.pid: int | None = None
+        self.ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+        self.opened = asyncio.Event()
+        """Set once its keeper has been told to start it."""
+        self._session = session
+        self._lease: Lease = lease
+        self._ready: asyncio.Future[str] | None = None
+        self._arrived: asyncio.Queue[Record | Ended] = asyncio.Queue()
+        self._records = Records()
+        self._last: Ended | None = None
+
+    async def records(self) -> AsyncGenerator[Record, None]:
+        while not isinstance(record := await self._arrived.get(), Ended):
+            yield record
+        self.ended.set_result(record)
+
+    async def send(self, name: str, parts: Sequence[bytes]) -> None:
+        await self._session.pass_on(self, packed(name, parts))
+
+    async def prepare(self) -> str:
+        if why := await self._session.sync(self):
+            return why
+        await self._session.tell(busy=True)
+        if self._lease == "never":
+            return ""
+        ready = self._ready = asyncio.get_running_loop().create_future()
+        await self.send("cell", [])
+        await asyncio.wait([ready, self.ended], return_when=asyncio.FIRST_COMPLETED)
+        return ready.result() if ready.done() else ""
+
+    async def rest(self) -> None:
+        if self._lease != "never":
+            await self.send("rest", [])
+        await self._session.tell(busy=False)
+
+    async def end(self, keep: Keep = "nothing") -> Ended:
+        await self._session.end_kernel(keep)
+        return await asyncio.shield(self.ended)
+
+    # -- for its session ----------------------------------------------------------------------
+
+    def hear(self, data: bytes) -> None:
+        for name, parts in self._records.feed(data):
+            if name == "event":
+                event = codec.read_json(parts[0])
+                if event["event"] == "started":
+                    self.pid = event["pid"]
+                else:
+                    self._last = ended_of(event)
+            elif name == "ready":
+                if self._ready and not self._ready.done():
+                    self._ready.set_result(parts[0].decode())
+            else:
+                self._arrived.put_nowait((name, parts))
+
+    def notice(self, text: str) -> None:
+        """A line for the cell that waits."""
+        self._arrived.put_nowait(("notice", [text.encode()]))
+
+    def over(self, why: str = "") -> None:
+        self._arrived.put_nowait(Ended(None, why) if why or not self._last else self._last)
+
+
+class FarSession:
+    """`why` is set once it is over: a sentence's beginning. `living` is the task of its life, which a subclass starts."""
+
+    living: asyncio.Task[None]
+
+    def __init__(self, folder: str, limit: int, place: str, lease: Lease = "never") -> None:
+        """`folder` is the notebook's, `limit` bytes of its files, `place` where they are written, as in `on the server`."""
+        self._files = NotebookFiles(folder, limit, place, self._say)
+        self._lease: Lease = lease
+        secret = secrets.token_hex(32)
+        self._secret = secret
+        self._out, self._in = Outbox(secret), Inbox(secret)
+        self._incoming = Records()
+        self._writing = asyncio.Lock()
+        self._greeted = asyncio.Event()
+        self._stopping: asyncio.Future[tuple[str, bool]] = asyncio.get_running_loop().create_future()
+        self._kernel: FarKernel | None = None
+        self._alone_since = time.monotonic()
+        self._starting: asyncio.Task[None] | None = None
+        self.why = ""
+
+    # -- what a subclass adds -------------------------------------------------------------------
+
+    async def _work(self) -> str:
+        """Open the line and follow it to its end: why it ended."""
+        raise NotImplementedError
+
+    async def _carry(self, piece: bytes) -> None:
+        """Raises what the line raises."""
+        raise NotImplementedError
+
+    async def _put_piece(self, piece: bytes) -> None:
+        """The same for a piece that the other side asks for again where it is lost."""
+        raise NotImplementedError
+
+    def _greet(self, greeting: dict[str, Any]) -> None:
+        """The other side is there, and says what it is."""
+        raise NotImplementedError
+
+    def _trouble(self, error: Exception) -> str:
+        raise NotImplementedError
+
+    async def _abandon(self) -> None:
+        """End what `_work` has left there: it was cancelled."""
+
+    def _settle(self, *, keep: bool) -> None:
+        """It is over; with `keep` what it had stays a little."""
+
+    def _ends(self, *, keep: bool) -> None:
+        """The other side has been asked to end."""
+
+    lost = "the machine of its kernel was lost"
+    """Why it is over where another host answers."""
+
+    # -- kernels ------------------------------------------------------------------------------
+
+    @property
+    def usable(self) -> bool:
+        return not self.living.done() and not self._stopping.done()
+
+    def start_kernel(self, key: str, scheme: str) -> FarKernel:
+        """One at a time; messages that are sent to it wait for the other side."""
+        kernel = self._kernel = FarKernel(self, self._lease)
+        self._files.forget()
+
+        async def start() -> None:
+            await self._greeted.wait()
+            await self._say("start")
+            await self._put(b"k", packed("start", [start_record(key, scheme, self._lease)]))
+            kernel.opened.set()
+
+        self._starting = asyncio.create_task(start())
+        return kernel
+
+    async def pass_on(self, kernel: FarKernel, data: bytes) -> None:
+        opened = asyncio.ensure_future(kernel.opened.wait())
+        await asyncio.wait([opened, kernel.ended], return_when=asyncio.FIRST_COMPLETED)
+        opened.cancel()
+        if kernel.opened.is_set() and kernel is self._kernel and not self.living.done():
+            await self._put(b"k", data)
+
+    async def sync(self, kernel: FarKernel) -> str:
+        """Why a cell of this kernel cannot be run with the files as they are; empty where it can, or the kernel ended."""
+
+        async def work() -> str:
+            await kernel.opened.wait()
+            return await self._files.sync(kernel.notice)
+
+        return await self._unless_over(work(), kernel.ended)
+
+    async def tell(self, *, busy: bool) -> None:
+        """Whether a cell runs or waits to; said where others of that machine ask for it."""
+
+    async def bring(self, pattern: str) -> str:
+        return await self._unless_over(self._files.bring(pattern), self.living)
+
+    async def _unless_over(self, work: Coroutine[Any, Any, str], over: asyncio.Future[Any]) -> str:
+        doing = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait([doing, over], return_when=asyncio.FIRST_COMPLETED)
+            return doing.result() if doing.done() else ""
+        finally:
+            doing.cancel()
+
+    async def end_kernel(self, keep: Keep) -> None:
+        if keep == "session" and self._greeted.is_set():
+            await self._say("stop")
+        else:
+            await self.finish("", keep=keep == "container")
+
+    # -- its life -----------------------------------------------------------------------------
+
+    async def finish(self, why: str, *, keep: bool = False) -> None:
+        """End it; with `keep` what it had stays a little, for the next session."""
+        if not self._stopping.done():
+            self._stopping.set_result((why, keep))
+        await asyncio.wait([self.living])
+
+    async def _live(self) -> None:
+        doing = asyncio.create_task(self._work())
+        keep = False
+        try:
+            await asyncio.wait([doing, self._stopping], return_when=asyncio.FIRST_COMPLETED)
+            if doing.done():
+                self.why = doing.result()
+            else:
+                self.why, keep = self._stopping.result()
+                await self._say_end(keep, doing)
+        except Exception as error:  # noqa: BLE001 - of the line, or ours: a user gets a sentence
+            log.warning("%s: %s", type(error).__name__, error)
+            self.why = self._trouble(error)
+        finally:
+            if not doing.done():
+                doing.cancel()
+                await asyncio.gather(doing, return_exceptions=True)
+                await self._abandon()
+            self._settle(keep=keep)
+            if self._starting:
+                self._starting.cancel()
+            if self._kernel:
+                self._kernel.over(self.why)
+
+    async def _say_end(self, keep: bool, doing: asyncio.Future[str]) -> None:
+        """Ask the other side to end, and wait for that."""
+        if not self._greeted.is_set():
+            return
+        with suppress(Exception):
+            await within(SIGN_S, self._say("end", b"keep" if keep else b"", self._in.stream))
+        self._ends(keep=keep)  # we may be killed meanwhile
+        await asyncio.wait([doing], timeout=_END_S)
+
+    # -- the line -----------------------------------------------------------------------------
+
+    async def _say(self, name: str, *parts: bytes) -> None:
+        await self._put(b"s", packed(name, parts))
+
+    async def _seen(self) -> None:
+        """Tell which piece is due here, and which comes next from here."""
+        numbers = [str(number).encode() for number in (self._in.due, self._out.number)]
+        await self._carry(self._out.aside(packed("seen", numbers)))
+
+    async def _put(self, stream: bytes, data: bytes) -> None:
+        """What is lost on the way is asked for again by the other side."""
+        async with self._writing:
+            for piece in self._out.pieces(stream, data):
+                await self._put_piece(piece)
+
+    async def _take(self, piece: object) -> str:
+        """Why it is over; empty while it is not."""
+        try:
+            taken = self._in.take(piece)
+        except ValueError as error:
+            return await self._stranger(piece, str(error))
+        if taken is None:
+            if self._in.missing:
+                await self._put_piece(self._out.aside(packed("again", [str(self._in.due).encode()])))
+            return ""
+        stream, data = taken
+        if stream == b"k":
+            if self._kernel:
+                self._kernel.hear(data)
+            return ""
+        for name, parts in (Records() if stream == b"c" else self._incoming).feed(data):
+            if why := await self._hear(name, parts):
+                return why
+        return ""
+
+    async def _stranger(self, piece: object, why: str) -> str:
+        """A piece that is not signed is dropped; one of another host means that ours is lost."""
+        other = Inbox(self._secret)
+        try:
+            other.take(piece)
+        except ValueError:
+            log.warning("a message was dropped: %s", why)
+            return ""
+        await self._say("end", b"", other.stream)
+        return self.lost
+
+    async def _hear(self, name: str, parts: list[bytes]) -> str:
+        if name == "container":
+            self._greet(codec.read_json(parts[0]))
+            await self._say("greeting", self._in.stream)
+            self._greeted.set()
+        elif name == "again":
+            async with self._writing:
+                for each in self._out.again(int(parts[0])) or ():
+                    await self._put_piece(each)
+        elif name in ("brought", "missing", "synced", "failed"):
+            self._files.hear(name, parts)
+        elif name == "gap":
+            return "messages between the kernel's machine and this one were lost"
+        elif name == "kernel ended" and self._kernel:
+            self._kernel.over()
+            self._kernel, self._alone_since = None, time.monotonic()
+        return ""
