@@ -18,7 +18,7 @@ class Server:
     """A server on pipes that has been initialized."""
 
     def __init__(self) -> None:
-        self._numbers = itertools.count()
+        self.numbers = itertools.count()
         self._process = subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.ask("initialize", {"capabilities": {}})
 
@@ -29,8 +29,12 @@ class Server:
 
     def ask(self, method: str, params: Any) -> Any:
         """The result of a request, or its error."""
-        number = next(self._numbers)
+        number = next(self.numbers)
         self.send(request(number, method, params))
+        return self.answer(number)
+
+    def answer(self, number: int) -> Any:
+        """Of a request that was sent before; what comes before it is passed over."""
         while (message := self._next()).get("id") != number or "method" in message:
             pass
         return message.get("error", message.get("result"))
@@ -92,6 +96,32 @@ def test_after_a_message_that_is_none_the_next_is_answered(server: Server, messa
     hover = {"textDocument": {"uri": "file:///k.cu"}, "position": {"line": 0, "character": 0}}
     server.send(message)
     assert server.ask("textDocument/hover", hover) is None
+
+
+def test_a_long_answer_is_of_one_text(server: Server) -> None:
+    """Its lenses are made and sent in steps, between which the text is edited."""
+    uri = "file:///nowhere/many.cu"
+    document, start = {"uri": uri, "version": 1}, {"line": 0, "character": 0}
+    text = "".join(f"__global__ void k{number}() {{}}\n" for number in range(600))
+    server.send(
+        notification(
+            "textDocument/didOpen", {"textDocument": document | {"languageId": "cuda-cpp", "text": text}}
+        )
+    )
+    ask = {"textDocument": {"uri": uri}}
+    edits = [{"range": {"start": start, "end": start}, "text": "\n"}]
+    first = next(server.numbers)
+    server.send(request(first, "textDocument/codeLens", ask))
+    for version in range(2, 7):
+        changed = {"textDocument": document | {"version": version}, "contentChanges": edits}
+        server.send(notification("textDocument/didChange", changed))
+    answer = server.answer(first)
+    lines = [lens["range"]["start"]["line"] for lens in answer]
+    assert lines == list(range(lines[0], lines[0] + 600))
+    names = [lens["command"]["arguments"][0]["kernel"] for lens in answer]
+    assert names == [f"k{number}" for number in range(600)]
+    server.send(notification("textDocument/didClose", ask))
+    assert server.ask("textDocument/codeLens", ask) == []
 
 
 def test_shutdown_and_exit_end_the_server_well() -> None:

@@ -5,9 +5,10 @@ pygls 2.1.1 reads no header but its own spelling, and waits for ever where a cli
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
-from io import BytesIO
+from concurrent.futures import Executor
 from typing import BinaryIO
 
 from orbit_remote.common.limits import MESSAGE
@@ -19,37 +20,24 @@ _PIECE = 1 << 16
 log = logging.getLogger("orbit.server")
 
 
-class Frames(BytesIO):
-    """What `LanguageServer.start_io` reads: each frame comes out in the spelling of the specification, and what is
-    no frame ends the input, with one sentence to `complain`.
-    """
+class Frames:
+    """The messages of a client. What is no frame ends the input, with one sentence to `complain`."""
 
     def __init__(self, stdin: BinaryIO, complain: Callable[[str], None]) -> None:
-        super().__init__()
         self._stdin = stdin
         self._complain = complain
-        self._header: list[bytes] = []
 
-    def readline(self, size: int | None = -1, /) -> bytes:
-        """A line of the next header; b"" at the end of the input."""
-        del size
-        if not self._header:
-            try:
-                length = self._length()
-            except ValueError as error:
-                self._complain(
-                    f"{error}; orbit-lsp speaks the Language Server Protocol here: an editor starts it and speaks first"
-                )
-                return b""
-            if not length:
-                return b""
-            self._header = [b"\r\n", b"Content-Length: %d\r\n" % length]
-        return self._header.pop()
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        """A body; b"" where the client left in the middle of it."""
-        body = self._stdin.read(size or 0)
-        return body if len(body) == size else b""
+    def body(self) -> bytes:
+        """Of the next message; b"" at the end of the input, or where the client left in the middle of it."""
+        try:
+            length = self._length()
+        except ValueError as error:
+            self._complain(
+                f"{error}; orbit-lsp speaks the Language Server Protocol here: an editor starts it and speaks first"
+            )
+            return b""
+        body = self._stdin.read(length)
+        return body if len(body) == length else b""
 
     def _length(self) -> int:
         """Of the next body that has one; 0 at the end of the input. Raises ValueError."""
@@ -93,3 +81,28 @@ def _number(value: bytes, before: int | None) -> int:
     if before not in (None, int(value)):
         raise ValueError("a message has two lengths")
     return int(value)
+
+
+class FrameReader:
+    """Reads for pygls' `run_async`, a message at a time. pygls' own reader has a thread read each line, so that a message
+    waits for three turns of the event loop, however long those are.
+    """
+
+    def __init__(self, frames: Frames, threads: Executor | None) -> None:
+        self._frames = frames
+        self._threads = threads
+        self._rest: list[bytes] = []
+
+    async def readline(self) -> bytes:
+        if not self._rest:
+            loop = asyncio.get_running_loop()
+            body = await loop.run_in_executor(self._threads, self._frames.body)
+            if not body:
+                return b""
+            self._rest = [body, b"\r\n", b"Content-Length: %d\r\n" % len(body)]
+        return self._rest.pop()
+
+    async def readexactly(self, n: int) -> bytes:
+        """`n` is the length that `readline` has named."""
+        del n
+        return self._rest.pop()

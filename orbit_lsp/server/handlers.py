@@ -12,7 +12,7 @@ import gc
 import importlib
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from lsprotocol import types as lsp
@@ -197,6 +197,7 @@ async def prepare(ls: OrbitServer, uri: str) -> None:
         ls.watcher.once(sentence, lsp.MessageType.Warning)
     if warm:
         await ls.environment.warm(warm)
+        await ls.settle(uri)  # it may have been edited meanwhile
     if warm == "cuda" and any(status.plan.through == "spec" for status in kernel_status.of(ls.session, uri)):
         await ls.environment.warm("triton")  # launch specs run in a Python child, of either language
 
@@ -288,10 +289,15 @@ async def changed_on_disk(ls: OrbitServer, uri: str) -> None:
 
 
 @server.feature(lsp.TEXT_DOCUMENT_CODE_LENS)
-def code_lens(ls: OrbitServer, params: lsp.CodeLensParams) -> list[lsp.CodeLens]:
+def code_lens(
+    ls: OrbitServer, params: lsp.CodeLensParams
+) -> list[lsp.CodeLens] | Awaitable[list[lsp.CodeLens]]:
     from orbit_lsp.views import lenses
 
-    return lenses.lenses(ls.session, params.text_document.uri)
+    uri = params.text_document.uri
+    if len(ls.session.kernels(uri)) <= lenses.AT_ONCE:
+        return lenses.lenses(ls.session, uri)
+    return ls.in_steps(uri, lambda: lenses.in_steps(ls.session, uri))
 
 
 @server.feature(lsp.TEXT_DOCUMENT_INLAY_HINT)
@@ -416,7 +422,7 @@ def serve() -> int:
     strange: list[str] = []
     # a thread that scans or checks a large file has the interpreter for 5 ms at a time; a message crosses some ten times
     sys.setswitchinterval(0.001)
-    server.start_io(stdin=Frames(sys.stdin.buffer, strange.append))
+    server.start_frames(Frames(sys.stdin.buffer, strange.append))
     if strange:
         print(f"orbit-lsp: {strange[0]}", file=sys.stderr)
     return 1 if strange else cast("OrbitProtocol", server.protocol).status

@@ -6,15 +6,21 @@ Each part is imported and made on first use, so that `initialize` is answered be
 from __future__ import annotations
 
 import asyncio
+import logging
+import sys
+import threading
+from collections.abc import Callable, Generator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
+from pygls.io_ import StdoutWriter, run_async
 from pygls.lsp.server import LanguageServer
 
 from orbit_lsp import __version__
 from orbit_lsp.kernels import HEADER_SUFFIXES
+from orbit_lsp.server.frames import FrameReader, Frames
 from orbit_lsp.server.protocol import OrbitProtocol
 
 if TYPE_CHECKING:
@@ -31,6 +37,10 @@ if TYPE_CHECKING:
     from orbit_lsp.state.kernel_ids import KernelId
     from orbit_lsp.state.session import Session
     from orbit_remote.common.messages import Level
+
+
+T = TypeVar("T")
+log = logging.getLogger("orbit.server")
 
 
 class OrbitServer(LanguageServer):
@@ -147,6 +157,23 @@ class OrbitServer(LanguageServer):
 
         return Watch(self.session, self.watcher.changed)
 
+    def start_frames(self, frames: Frames) -> None:
+        """Answer the messages of a client on standard output until it leaves."""
+        # as `start_io` of pygls 2.1.1, with a reader of our own
+        self._stop_event = threading.Event()
+        self.protocol.set_writer(StdoutWriter(sys.stdout.buffer))
+        reader = FrameReader(frames, self.thread_pool)
+        try:
+            asyncio.run(
+                run_async(self._stop_event, reader, self.protocol, error_handler=self.report_server_error)
+            )
+        except BrokenPipeError:
+            log.error("the client is gone")
+        except (KeyboardInterrupt, SystemExit):
+            pass
+        finally:
+            self.shutdown()
+
     def spawn(self, work: Any, name: str) -> asyncio.Task[None]:
         """A task of our own, kept until it ends."""
         task: asyncio.Task[None] = asyncio.create_task(work, name=name)
@@ -192,6 +219,19 @@ class OrbitServer(LanguageServer):
             await file.scan_aside()
             if uri in self.session.files and not spec_cache.checked(self.session, uri):
                 await spec_cache.check_aside(self.session, uri)
+
+    async def in_steps(self, uri: str, begin: Callable[[], Generator[None, None, list[T]]]) -> list[T]:
+        """What a view of a file yields at its end, with turns of the event loop between its steps; anew after an edit."""
+        while file := self.session.files.get(uri):
+            await self.settle(uri)
+            text, steps = file.document.text, begin()
+            try:
+                while self.session.files.get(uri) is file and file.document.text is text:
+                    next(steps)
+                    await asyncio.sleep(0)
+            except StopIteration as end:
+                return end.value
+        return []
 
     def compile_quietly(self, uri: str) -> None:
         """Compile a file that was opened or saved, where it can be and the settings say so."""

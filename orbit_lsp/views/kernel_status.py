@@ -57,7 +57,7 @@ def of(session: Session, uri: str) -> list[KernelStatus]:
 
         # a build for a run has its launch spec's flags, and the figures of all kernels of the file
         figures_stale = figures is not None and (
-            changed(figures) or figures.inputs not in (inputs.compiled, *inputs.of_builds)
+            changed(figures) or (figures.inputs != inputs.compiled and figures.inputs not in inputs.of_builds)
         )
         stale = result is not None and (
             changed(result) or result.inputs != inputs.of(result.asked or target, result.through)
@@ -87,6 +87,7 @@ class _Inputs:
     def __init__(self, session: Session, frozen: Frozen, known: dict[KernelId, LaunchPlan]) -> None:
         self._session = session
         self._frozen = frozen
+        self._keys: dict[object, str] = {}
         self.plans = known
         self.compiled = self._key(launch_plan.PROGRAM)
 
@@ -105,7 +106,12 @@ class _Inputs:
         return {self.of(target, "spec") for target in self.plans}
 
     def _key(self, plan: LaunchPlan) -> str:
-        return staleness.job_key(job_builder.make(self._session, self._frozen, "run", "", plan))
+        """Made once for all plans that differ in nothing that the key depends on: a job takes long of a file of many kernels."""
+        same = plan.through, plan.gpu, plan.flags, plan.arguments, plan.stdin
+        if same not in self._keys:
+            job = job_builder.make(self._session, self._frozen, "run", "", plan)
+            self._keys[same] = staleness.job_key(job)
+        return self._keys[same]
 
 
 def launchable(session: Session, uri: str) -> list[KernelId]:

@@ -7,6 +7,7 @@ resolved first, and VS Code resolves only a code action's edit.
 from __future__ import annotations
 
 import time
+from collections.abc import Generator
 
 from lsprotocol import types as lsp
 
@@ -22,20 +23,37 @@ from orbit_remote.common.measure import Regression
 
 _JOIN = " | "
 """What VS Code and Neovim draw between two lenses."""
+AT_ONCE = 100
+"""Kernels whose lenses are made in 3 ms; the event loop may do something else after that."""
 
 
 def lenses(session: Session, uri: str, now: float | None = None) -> list[lsp.CodeLens]:
     """`now` is on the monotonic clock."""
+    making = in_steps(session, uri, now)
+    while True:
+        try:
+            next(making)
+        except StopIteration as end:
+            return end.value
+
+
+def in_steps(
+    session: Session, uri: str, now: float | None = None
+) -> Generator[None, None, list[lsp.CodeLens]]:
+    """The same, with pauses. The text must not change before the end."""
     file = session.files.get(uri)
     if file is None:
         return []
     shown: list[lsp.CodeLens] = []
     now = time.monotonic() if now is None else now
     every = kernel_status.of(session, uri)
+    yield
     callers = _callers(every)
-    for known in every:
+    for number, known in enumerate(every, 1):
         where = positions.whole_line(session, file.document, known.kernel.line)
         shown += [lsp.CodeLens(where, command) for command in row(session, uri, known, callers, now)]
+        if number % AT_ONCE == 0:
+            yield
     shown += kernel_commands.harness_lenses(session, uri, now)
     if shown and (command := gpu_command(session)):
         shown.insert(0, lsp.CodeLens(positions.whole_line(session, file.document, 0), command))

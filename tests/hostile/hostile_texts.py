@@ -189,6 +189,14 @@ def py_specs_of_lines(count: int, lines: int) -> str:
     return TRITON + "".join("# orbit:a=1\n" * lines + JIT.format(i) for i in range(count))
 
 
+def py_comments(count: int, comment: str = "#") -> str:
+    return f"{TRITON}@triton.jit\ndef k0(x):\n" + f"    {comment}\n" * count + "    pass\n"
+
+
+def py_exec(count: int) -> str:
+    return ONE_JIT + "exec 'a' in " * count + "\n"
+
+
 def py_arrows(count: int) -> str:
     arrows = f"    #{')->' * 5_000}\n" * 16
     return TRITON + "".join(
@@ -339,6 +347,11 @@ TEXTS: dict[str, Callable[[], str]] = {
     "python: 300,000 lines of one launch spec": lambda: py_spec_lines(300_000),
     "python: 20 launch specs of 2,000 lines": lambda: py_specs_of_lines(20, 2_000),
     "python: 80,000 arrows in the header of a kernel": lambda: py_arrows(1),
+    "python: 40,000 comments in a kernel": lambda: py_comments(40_000),
+    "python: 2,000 comments in a short text": lambda: py_comments(2_000),
+    "python: 20,000 launch specs in a kernel": lambda: py_comments(20_000, "#orbit:"),
+    "python: 40,000 continuations in a kernel": lambda: py_comments(40_000, "\\"),
+    "python: a statement of 20,000 execs": lambda: py_exec(20_000),
     "python: 1,900 helpers of one kernel": lambda: py_helpers(1_900),
     "python: 200,000 lines": lambda: py_lines(200_000),
     "python: a kernel of 100,000 lines": lambda: py_body(100_000),

@@ -43,6 +43,8 @@ QUICK = (
     "python: 1,000 launch specs",
     "python: 300,000 lines of one launch spec",
     "python: 80,000 arrows in the header of a kernel",
+    "python: 40,000 comments in a kernel",
+    "python: 2,000 comments in a short text",
     "python: 1,900 helpers of one kernel",
     "python: 100,000 open brackets",
 )
@@ -154,7 +156,7 @@ def test_no_split_into_lines_keeps_the_interpreter() -> None:
     assert 0 < taken[0] < 0.05  # 0.12 of a whole text
 
 
-@pytest.mark.parametrize("what", ["a name of 5 MB"])
+@pytest.mark.parametrize("what", ["a name of 5 MB", "python: 20 launch specs of 2,000 lines"])
 def test_no_scan_keeps_the_interpreter(what: str) -> None:
     with longest_hold() as taken:
         asyncio.run(opened_and_edited(name_of(what), TEXTS[what]()))

@@ -124,8 +124,8 @@ def _body(size: int, folder: Path) -> bool:
 
 def _message(size: int, folder: Path) -> bool:
     complaints: list[str] = []
-    frames = Frames(BytesIO(b"Content-Length: %d\r\n\r\n" % size), complaints.append)
-    return frames.readline() != b"" and not complaints
+    frames = Frames(BytesIO(b"Content-Length: %d\r\n\r\n%b" % (size, b"x" * size)), complaints.append)
+    return frames.body() != b"" and not complaints
 
 
 def _agent_message(size: int, folder: Path) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from orbit_lsp.kernels.cuda.cuda_kernels import CudaTracker
+from orbit_lsp.kernels.python import slow_lines, triton_kernels
 from orbit_lsp.kernels.python.triton_kernels import TritonTracker
 from tests.hostile import hostile_texts
 
@@ -15,6 +16,8 @@ TEXTS: dict[str, tuple[type[CudaTracker] | type[TritonTracker], Callable[[int], 
     "assignments": (TritonTracker, hostile_texts.py_lines, 4_000),
     "one name assigned again and again": (TritonTracker, lambda n: hostile_texts.ONE_JIT + "k = f(k)\n" * n, 2_000),
     "an open triple quote": (TritonTracker, hostile_texts.py_open_string, 100_000),
+    "comments in a kernel": (TritonTracker, hostile_texts.py_comments, 2_000),
+    "continuations in a kernel": (TritonTracker, lambda n: hostile_texts.py_comments(n, "\\"), 2_000),
     "functions": (CudaTracker, hostile_texts.functions, 8_000),
     "lone returns": (CudaTracker, hostile_texts.returns, 8_000),
     "defines below a half-typed declaration": (CudaTracker, lambda n: "int a\n" + hostile_texts.defines(n), 1_000),
@@ -53,3 +56,38 @@ def test_a_line_without_meaning_takes_few_containers() -> None:
     tracker = TritonTracker()
     tracker.scan(text)
     assert len(gc.get_objects()) - before < MOST_CONTAINERS_A_LINE * lines
+
+
+COMMENTS = "    # a word\n    #é\n\n" * 30
+
+
+@pytest.mark.parametrize("spec", ["    # orbit: a = 1\n" * 300, ""])
+def test_many_comments_change_nothing_of_what_is_found(spec: str) -> None:
+    def text(inside: str) -> str:
+        return f"import triton\n\n\n# orbit: n = 1\n@triton.jit\ndef k(x):\n    y = 1\n{inside}    @triton.jit\n    def inner(é):\n        pass\n"
+
+    few, many = triton_kernels.scan(text(spec)), triton_kernels.scan(text(COMMENTS + spec))
+    by = COMMENTS.count("\n")
+    assert [(kernel.name, kernel.name_span.column) for kernel in many.kernels] == [("k", 4), ("inner", 8)]
+    assert many.kernels[1].line == few.kernels[1].line + by
+    assert many.digests == few.digests
+
+
+def test_each_of_many_lines_of_a_launch_spec_counts() -> None:
+    def digest(last: str) -> str:
+        lines = "# orbit: a = 1\n" * 300 + f"# orbit: {last}\n"
+        return triton_kernels.scan(
+            f"import triton\nx = 1\n{lines}@triton.jit\ndef k(x):\n    pass\n"
+        ).digests[0]
+
+    assert digest("b = 1") != digest("b = 2")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a", "# a\n" * 40, "# orbit: é\n" * 240, "\\\n" * 40 + "a", "'''\n" + "# a\n" * 40 + "'''", "x # a\n" * 40, "é # ü\n#ü\n" + "#ü\n" * 40],
+)  # fmt: skip
+def test_what_the_parser_is_given_is_as_long_line_by_line(text: str) -> None:
+    data, _ = slow_lines.blanked(text)
+    assert [len(line) for line in data.split(b"\n")] == [len(line) for line in text.encode().split(b"\n")]
+    assert (data == text.encode()) == (text[0] in "a'x")

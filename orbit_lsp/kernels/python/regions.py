@@ -16,7 +16,7 @@ from typing import NamedTuple
 from orbit_remote.common import limits
 
 # No possessive quantifier around a group: Python before 3.11.5 gets those wrong (gh-106052), and Debian 12 has 3.11.2.
-_MARK = re.compile(
+MARK = re.compile(
     r'''
     (?: [^"'\#()\[\]{}\n\\]++ | \n (?! \f* [^\s\#)\]}] ) )*            # what changes nothing
     (?: (?P<long> """ [^"\\]*+ (?: (?: \\. | "(?!"") ) [^"\\]*+ )* """
@@ -24,8 +24,8 @@ _MARK = re.compile(
       | (?P<endless> """ | \'\'\' )
       | " [^"\\\n]*+ (?: \\. [^"\\\n]*+ )* "
       | ' [^'\\\n]*+ (?: \\. [^'\\\n]*+ )* '
-      | \# [^\n]*+
-      | \\ \r?\n
+      | (?P<comment> \# [^\n]*+ )
+      | (?P<continued> \\ \r?\n )
       | (?P<open> [(\[{] )
       | (?P<close> [)\]}] )
       | (?P<line> \n )
@@ -119,7 +119,7 @@ def _boundaries_after(text: str, start: int, *, recover: bool) -> Generator[int,
     depth = 0
     decorating = _DECORATES.match(text, start) is not None
     decorators: int | None = None  # inside brackets: decorators that may belong to what follows
-    for mark in _MARK.finditer(text, start):
+    for mark in MARK.finditer(text, start):
         kind = mark.lastgroup
         if kind == "open":
             depth += 1

@@ -12,6 +12,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
 from orbit_lsp.kernels.model import Span
+from orbit_lsp.kernels.python import slow_lines
 from orbit_lsp.kernels.python.dsls import MAKER_WORD
 from orbit_lsp.kernels.python.expressions import (
     VALUES,
@@ -21,7 +22,6 @@ from orbit_lsp.kernels.python.expressions import (
     Written,
     expression_of,
     parameters_of,
-    parser,
 )
 from orbit_lsp.kernels.python.outline import (
     Assignment,
@@ -57,7 +57,6 @@ _GLOBAL = b"__global__"
 _QUOTES = re.compile(r"\A\w*(?:\"\"\"|'''|[\"'])|(?:\"\"\"|'''|[\"'])\Z")
 _MAIN = re.compile(rb"""__name__\s*==\s*["']__main__["']|["']__main__["']\s*==\s*__name__""")
 _LAUNCH = re.compile(rb"\]\s*\(")
-_ORBIT = re.compile(rb"#+\s*orbit:")
 _WORD = re.compile(r"\.?[^\W\d]").match
 _CALLEE = re.compile(r"(?<![\w.])([^\W\d]\w*)\s*\(")
 _STRING = re.compile(r"""["']([^"'\\\n]*)["']""")
@@ -91,6 +90,7 @@ class _Walk:
     def __init__(self, text: str) -> None:
         self.source = text
         self.data = text.encode()
+        self.readable, self.stands_for = slow_lines.blanked(text)
         self.scopes = [Scope("module", -1, "")]
         self.functions: list[Function] = []
         self.classes: list[Class] = []
@@ -105,7 +105,7 @@ class _Walk:
         self.order = 0
 
     def finish(self) -> Outline:
-        root = parser().parse(self.data).root_node
+        root = slow_lines.parsed(self.readable)
         trailing = self.visit_all(root.children, _At(0, (), 0, None, 0))
         launches = tuple(self.find_launches(root)) if _LAUNCH.search(self.data) else ()
         embedded = tuple(self.find_embedded(root)) if _GLOBAL in self.data else ()
@@ -166,11 +166,22 @@ class _Walk:
         """`comments` are the `# orbit:` lines directly above the first of `nodes`; returns those below the last."""
         for node in nodes:
             if node.type == "comment":
-                comments = (*comments, *_orbit_comment(self.data, node))
+                comments = (*comments, *self.orbit_comment(node))
             elif node.is_named:
                 self.visit(node, at, comments)
                 comments = ()
         return comments
+
+    def orbit_comment(self, node: Node) -> tuple[str, ...]:
+        """The text of an `# orbit:` comment that has its line to itself, and of those that it stands for; none for any other."""
+        written = self.text(node)
+        if not slow_lines.ORBIT.match(written):
+            return ()
+        line_start = self.data.rfind(b"\n", 0, node.start_byte) + 1
+        if self.data[line_start : node.start_byte].strip():
+            return ()
+        comments = written, *self.stands_for.get(node.start_byte, ())
+        return tuple(comment.lstrip("#").strip() for comment in comments)
 
     def visit(self, node: Node, at: _At, comments: tuple[str, ...]) -> None:
         kind = node.type
@@ -216,7 +227,7 @@ class _Walk:
         for child in node.children:
             kind = child.type
             if kind == "comment":
-                above = (*above, *_orbit_comment(self.data, child))
+                above = (*above, *self.orbit_comment(child))
             elif kind == "block":
                 if node.type == "match_statement":
                     yield from self.blocks(child)
@@ -332,7 +343,7 @@ class _Walk:
                 if child.type == "decorator":
                     decorators.append(next(iter(child.named_children), None))
                 elif child.type == "comment":
-                    comments = (*comments, *_orbit_comment(self.data, child))
+                    comments = (*comments, *self.orbit_comment(child))
             definition = node.child_by_field_name("definition")
         label = definition.child_by_field_name("name") if definition else None
         if definition is None or label is None:
@@ -457,13 +468,3 @@ def _own_names(body: Scope) -> set[str]:
         if any(f"{name}(" in binding.value.text for binding in bindings if isinstance(binding.value, Written))
     }
     return {*body.parameters, *body.bindings} - body.globals - called
-
-
-def _orbit_comment(data: bytes, node: Node) -> tuple[str, ...]:
-    """The text of an `# orbit:` comment that has its line to itself; none for any other."""
-    if not _ORBIT.match(data, node.start_byte, node.end_byte):
-        return ()
-    line_start = data.rfind(b"\n", 0, node.start_byte) + 1
-    if data[line_start : node.start_byte].strip():
-        return ()
-    return (data[node.start_byte : node.end_byte].decode(errors="replace").lstrip("#").strip(),)
