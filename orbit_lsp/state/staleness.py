@@ -28,7 +28,7 @@ def job_key(job: Job) -> str:
         *([str(job.gpus)] if job.gpus > 1 else []),
         *([job.grade] if job.grade != "author" else []),
     )  # fmt: skip
-    return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 @dataclass(slots=True)

@@ -7,8 +7,10 @@ folder.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import socket as sockets
 import subprocess
 import sys
 from collections.abc import Callable
@@ -62,6 +64,33 @@ def _free(path: Path) -> Path:
     return path
 
 
+def endless(name: str) -> Trap:
+    """A file of 10 GB that takes no room on the disk."""
+
+    def make(folder: Path) -> None:
+        with _free(folder / name).open("wb") as file:
+            file.truncate(10 << 30)
+
+    return make
+
+
+def socket(name: str) -> Trap:
+    def make(folder: Path) -> None:
+        with contextlib.chdir(folder), contextlib.closing(sockets.socket(sockets.AF_UNIX)) as made:
+            made.bind(name)
+
+    return make
+
+
+def repository(**files: Trap) -> Trap:
+    """A repository of git, and what stands in the place of one of its files."""
+    begun = (
+        text(".git/HEAD", "ref: refs/heads/main\n"),
+        text(".git/config", "[core]\nrepositoryformatversion = 0\n"),
+    )
+    return both(*begun, text(".git/refs/x", ""), text(".git/objects/x", ""), *files.values())
+
+
 def database(**entry: object) -> Trap:
     whole = {"directory": "@", "file": "k.cu", "arguments": ["nvcc", "k.cu"]} | entry
     return text("compile_commands.json", json.dumps([whole]))
@@ -100,7 +129,22 @@ TRAPS: dict[str, Trap] = {
     "a run behind the build": flags("-run", "-run-args", "x"),
     "an output over the source": flags("-o", "@/k.cu"),
     "a dependency file over the secret": flags("-MD", "-MF", "?"),
+    "a database that is a socket": socket("compile_commands.json"),
+    "a database of 10 GB": endless("compile_commands.json"),
+    "a database that is the log of the kernel": link("compile_commands.json", "/proc/kmsg"),
+    "a database that is standard input": link("compile_commands.json", "/dev/stdin"),
+    "a database of half characters": text("compile_commands.json", '[{"directory": "@", "file": "\\ud800.cu", "arguments": ["\\udfff", "\\u0000"]}, {"directory": "\\u0000", "file": "k.cu", "command": "\\ud800 \'"}]'),
+    "a database with half of a string": database(command="nvcc 'k.cu", arguments=None),
+    "a database with flags of half characters": flags("-DN=\ud800", "-I\u0000", "-I\ud800"),
+    "20,000 folders to include": both(flags(*(f"-Inowhere{number}" for number in range(20_000))), text("k.cu", "".join(f'#include "h{number}.cuh"\n' for number in range(2_000)) + KERNEL)),
+    "a folder to include that is the machine": flags("-I/", "-I/proc/self", "-I/dev/fd", "-isystem", "/sys"),
     # build files
+    "a folder of builds that is the machine": link("build", "/"),
+    "a CMake file that is a FIFO": fifo("CMakeLists.txt"),
+    "presets of brackets": text("CMakePresets.json", "[" * 300_000),
+    "a Makefile of 10 GB": endless("Makefile"),
+    "a setup.py that is a socket": socket("setup.py"),
+    "flags of clang of 10 GB": endless("compile_flags.txt"),
     "CMake that runs programs": text("CMakeLists.txt", "execute_process(COMMAND !)\nset(CMAKE_CUDA_COMPILER !)\nadd_executable(k k.cu)\ntarget_compile_options(k PRIVATE -ccbin !)\n"),
     "presets of CMake": text("CMakePresets.json", '{"version": 3, "configurePresets": [{"name": "x", "cacheVariables": {"CMAKE_CUDA_COMPILER": "!", "CMAKE_CUDA_HOST_COMPILER": "!"}}]}'),
     "a cache of CMake": text("build/CMakeCache.txt", "CMAKE_CUDA_COMPILER:FILEPATH=!\nCMAKE_CUDA_HOST_COMPILER:FILEPATH=!\nCMAKE_HOME_DIRECTORY:INTERNAL=@\n"),
@@ -125,6 +169,10 @@ TRAPS: dict[str, Trap] = {
     "an environment that is a FIFO": fifo(".venv/pyvenv.cfg"),
     "a project that is a FIFO": fifo("pyproject.toml"),
     "a project that is /dev/zero": link("pyproject.toml", "/dev/zero"),
+    "a project of brackets": text("pyproject.toml", "a = " + "[" * 200_000),
+    "a project of 10 GB": endless("pyproject.toml"),
+    "an environment that is /dev/zero": link("environment.yml", "/dev/zero"),
+    "a Python of pyenv that is a FIFO": fifo(".python-version"),
     "a module in the place of ours": both(*(text(f"{name}.py", "import os; os.system('!')\n") for name in ("orbit_lsp", "json", "sitecustomize", "lsprotocol", "modal", "zlib"))),
     # what an upload and git look at
     "a link to a secret": both(link("secret.h", "../victim/secret.h"), text("k.cu", f'#include "secret.h"\n{KERNEL}')),
@@ -139,6 +187,17 @@ TRAPS: dict[str, Trap] = {
         text(".git/config", '[core]\nrepositoryformatversion = 0\nfsmonitor = !\nhooksPath = @/traps\nsshCommand = !\n[diff]\nexternal = !\n[filter "x"]\nsmudge = !\nprocess = !\n[alias]\nshow = "!!"\n[include]\npath = ?\n'),
         text(".git/HEAD", "ref: refs/heads/main\n"), text(".gitattributes", "* filter=x diff=x\n"), lambda folder: (folder / ".git" / "refs").mkdir(), lambda folder: (folder / ".git" / "objects").mkdir(),
     ),
+    "rules to ignore of 10 GB": endless(".gitignore"),
+    "a repository whose HEAD is a FIFO": repository(head=fifo(".git/HEAD")),
+    "a repository whose configuration is a FIFO": repository(config=fifo(".git/config")),
+    "a repository whose configuration includes a FIFO": repository(fifo=fifo("pipe"), config=text(".git/config", "[include]\npath = @/pipe\n")),
+    "a repository whose references are /dev/zero": repository(refs=link(".git/packed-refs", "/dev/zero")),
+    "a repository whose index is a FIFO": repository(index=fifo(".git/index")),
+    "a repository whose objects are elsewhere": repository(alternates=text(".git/objects/info/alternates", "@/../victim\n/dev/zero\n")),
+    "a repository that shares a FIFO": repository(common=fifo(".git/commondir")),
+    "a header that is a socket": both(socket("s.cuh"), text("k.cu", f'#if 0\n#include "s.cuh"\n#endif\n{KERNEL}')),
+    "a header of 10 GB": both(endless("big.cuh"), text("k.cu", f'#if 0\n#include "big.cuh"\n#endif\n{KERNEL}')),
+    "a header that is this process": text("k.cu", f'#if 0\n#include "/proc/self/environ"\n#include "/proc/self/fd/0"\n#include "/proc/kmsg"\n#endif\n{KERNEL}'),
     "a header that is a FIFO": both(fifo("pipe.cuh"), text("k.cu", f'#if 0\n#include "pipe.cuh"\n#endif\n{KERNEL}')),
     "a header that is a device": both(link("zero.cuh", "/dev/zero"), text("k.cu", f'#if 0\n#include "zero.cuh"\n#endif\n{KERNEL}')),
     "lines of a FIFO": both(fifo("pipe.cuh"), text("k.cu", f'#line 7 "@/pipe.cuh"\n__device__ int unused;\n{KERNEL}')),
@@ -223,6 +282,18 @@ def test_a_loop_writes_to_no_folder_but_its_own(folder: Path, trap: Trap, messag
     code, _, printed = orbit(folder, *LOOP)
     assert (code, message in printed) == (64, True), printed
     assert (sorted(notes.parent.iterdir()), notes.read_text()) == (before, "a last line without an end")
+
+
+@pytest.mark.parametrize(
+    "content", [f"// ü\n{KERNEL}".encode("utf-16"), b"\xff\xfe\x00\xed\xa0\x80\n" + KERNEL.encode()]
+)
+@pytest.mark.parametrize("command", ["show", "compile", "history", "draft"])
+def test_a_source_that_is_no_text_is_looked_at_all_the_same(
+    folder: Path, command: str, content: bytes
+) -> None:
+    (folder / "k.cu").write_bytes(content)
+    code, out, error = orbit(folder, command, "k.cu")
+    assert (code in (0, 1, 64), "Traceback" in out + error) == (True, False), error
 
 
 def test_the_canary_of_these_folders_sings(folder: Path) -> None:

@@ -56,7 +56,8 @@ def of_run(result: Result) -> list[str]:
         of_spec = rates.of(shown, total, result.finished.device, result.elements)
         parts += list(rates.short(of_spec)[:1])
     if check := sweep_tables.verdict(points):
-        checks = [check for point in sweep_tables.telling(points) for check in point.checks]
+        every = (*sweep_tables.telling(points), *points)  # the point on the line may have no check
+        checks = [check for point in every for check in point.checks]
         wrong = next((check for check in checks if not check.passed), None)
         parts.append(f"✗ {wrong.what}: {check.removeprefix('✗ ')}" if wrong else f"✓ {checks[0].what}")
     if result.through == "program" and (main := kernel_status.main_launch(result.launches)):

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 
 NOT_TRUSTED = "this workspace is not trusted"
 """In every sentence about a flag that trust would permit."""
+_NO_WORD = re.compile("[\0\ud800-\udfff]")
+"""What a database may hold in JSON, and no argument of a program can."""
 _SHELL_ACTIVE = re.compile(r"[$`\\\n\r\x00]") if os.name == "posix" else re.compile(r'[%"\n\r\x00]')
 _SEARCH = r'(?![-@])[^,"]+(?:,(?![-@])[^,"]+)*'
 # canonical name -> (other spellings, may the value be glued to it, what its value must look like)
@@ -60,8 +62,12 @@ def allowed_flags(flags: Sequence[str], trusted: bool) -> tuple[tuple[str, ...],
     are taken. Flags that choose what nvcc produces are ours, trusted or not.
     """
     kept: list[str] = []
-    refused: list[str] = []
-    words = iter(flags)
+    refused = [
+        f"{flag!r} is left out: no program can be given such characters."
+        for flag in flags
+        if _NO_WORD.search(flag)
+    ]
+    words = iter([flag for flag in flags if not _NO_WORD.search(flag)])
     for flag in words:
         option, joined, _ = flag.partition("=")
         if option in PHASES or option in PHASE_VALUES:
