@@ -14,9 +14,11 @@ Start = Callable[..., Neovim]
 
 BIN = Path(sys.executable).parent
 CLANGD = """\
-vim.lsp.config('clangd', { cmd = { 'clangd' }, filetypes = { 'cuda', 'cpp' }, root_markers = { '.git' } })
+vim.lsp.config('clangd', { cmd = { 'clangd' }, filetypes = { 'cuda', 'cpp' }, root_markers = { '.git' },
+  on_init = function(client) client.server_capabilities.inlayHintProvider = nil end })
 vim.lsp.enable('clangd')
 """
+"""Without clangd's own hints: Neovim asks for them once, and a busy machine's clangd has none then."""
 PYTHON = """\
 local types = { cmd = { 'basedpyright-langserver', '--stdio' }, filetypes = { 'python' }, root_markers = { '.git' } }
 vim.lsp.config('basedpyright', types)
