@@ -15,6 +15,16 @@ from orbit_remote.common.plain_text import visible
 _HEAD = 4096
 _PIECE = 1 << 16
 _ID = re.compile(rb'"id"\s*:\s*("[\w-]{1,100}"|\d{1,15})')
+_PAIR = re.compile(
+    r"\\u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}|(\\u[dD][89a-fA-F][\da-fA-F]{2})|\\."
+)
+
+
+def _whole(line: str) -> str:
+    """With U+FFFD for halves of surrogate pairs, which are JSON; the package drops a message with one, and the agent waits."""
+    if "\\ud" not in line and "\\uD" not in line:
+        return line
+    return _PAIR.sub(lambda match: "\\ufffd" if match[1] else match[0], line)
 
 
 class MessageLines:
@@ -29,7 +39,7 @@ class MessageLines:
         """The next message, or an empty text at the end of the input."""
         line = self._stdin.readline(AGENT_MESSAGE.most + 1)
         if len(line) <= AGENT_MESSAGE.most:
-            return line.decode("utf-8", "replace")
+            return _whole(line.decode("utf-8", "replace"))
         head, tail = line[:_HEAD], line[-_HEAD:]
         del line
         while not tail.endswith(b"\n") and (piece := self._stdin.readline(_PIECE)):

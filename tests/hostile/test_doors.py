@@ -7,12 +7,14 @@ import json
 import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
+from orbit_lsp.agents import message_lines
 from orbit_lsp.agents.drop_folder import TAKEN, DropFolder
 from orbit_lsp.api import connections, http_app
 from orbit_lsp.api.guard import Limits
@@ -162,6 +164,25 @@ async def test_a_place_for_taken_files_that_others_could_use_is_refused(
             DropFolder(jobs, folder, tmp_path / "out", print)
     assert why in str(error.value)
     assert [path.name for path in (tmp_path / "victim").iterdir()] == ["thesis.txt"]
+
+
+# -- orbit-lsp mcp ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [
+        (r'{"a": "\ud800.cu"}', "\ufffd.cu"),
+        (r'{"a": "\uDFFF\ud83d"}', "\ufffd\ufffd"),
+        (r'{"a": "\ud83d\uDE00"}', "\U0001f600"),
+        (r'{"a": "\ud83d\ud83d\ude00\ude00"}', "\ufffd\U0001f600\ufffd"),
+        (r'{"a": "\\ud800"}', r"\ud800"),
+        (r'{"a": "\\\ud800\u0041"}', "\\\ufffdA"),
+    ],
+)
+def test_a_message_with_half_a_surrogate_pair_is_read(sent: str, read: str) -> None:
+    line = message_lines.MessageLines(BytesIO(sent.encode() + b"\n")).readline()
+    assert json.loads(line) == {"a": read}
 
 
 # -- orbit-lsp api ----------------------------------------------------------------------------------
