@@ -87,7 +87,11 @@ class SlotEngine:
         )
         self._environment = run_environment.Environment(self._session, options.complain, lambda _: None)
         self._environment.budget.remedy = options.remedy
-        self._base: dict[str, Any] = {**options.settings, **dict(slot.options)}
+        self._base: dict[str, Any] = {
+            "every_gpu": "off",  # nobody waits here for figures that come later
+            **options.settings,
+            **dict(slot.options),
+        }
         self._configure({})
         # chosen by the folders of the user, not by a job's own
         self._base["python"] = self._environment.python()

@@ -82,6 +82,7 @@ def test_a_profiled_cell_shows_its_verdict_and_its_lines(
 def test_cells_of_cuda(shared: Kernel, cell: str, shown: list[str]) -> None:
     text = shared.run(f"{cell}\n{SAXPY}")
     assert [each for each in shown if each not in text] == []
+    assert "hover again" not in text
 
 
 def test_without_a_gpu_a_cell_reports_it(kernel: Callable[..., Kernel]) -> None:

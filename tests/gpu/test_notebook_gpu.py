@@ -103,7 +103,7 @@ def test_a_profiler_of_the_cell_is_given_its_place(kernel: Kernel) -> None:
 def test_a_cuda_cell_is_checked_and_timed_beside_the_cells(kernel: Kernel) -> None:
     shown = kernel.run(f"%%cuda\n{SPEC}")
     print(shown)
-    assert "✓ y == x" in shown
+    assert "✓ expect y == x" in shown
     assert "cold L2" in shown
 
 
