@@ -1,4 +1,5 @@
-"""Figures of notebook kernels on this machine: cells, files, interrupts and a long output, here and through the offline Modal.
+"""Figures of notebook kernels on this machine: cells, files, interrupts and a long output, here, through the offline Modal and at an
+evaluation server.
 
     python -P bench/notebook.py [--cells 50]
 
@@ -26,6 +27,7 @@ import pytest
 
 from tests.modal_loopback.fixture import started
 from tests.test_notebook import Kernel
+from tests.test_notebook_served import TOKEN, Served, Server
 
 FILES = 2000
 LONG = 100_000_000
@@ -122,6 +124,17 @@ def main() -> int:
                     rented, options.cells, lambda number: changed.write_text(f"value = -{number}\n")
                 )
                 show(f"sync of {FILES:,} files, one changed", times, less)
+        patch.setenv("ORBIT_API_TOKEN", TOKEN)
+        server = Server(folder / "server")
+        with contextlib.closing(Served(work, server.url)) as served:
+            served.run("pass")
+            show(
+                f"cell and {FILES:,} files at a server, over the bare one",
+                cell_ms(served, options.cells),
+                base,
+            )
+            show("interrupt of a loop, at a server", interrupt_ms(served))
+        server.end()
     return 0
 
 

@@ -29,6 +29,10 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # asyncio does it only where the listening socket names its protocol; an answer is written in two parts, and the
+        # second would wait 40 ms for the client's acknowledgement of the first
+        if own := transport.get_extra_info("socket"):
+            own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if len(self.connections) > self.most:
             transport.abort()  # to answer would cost what there is too little of
             return
