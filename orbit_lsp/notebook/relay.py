@@ -255,7 +255,9 @@ class Relay:
                     await self._refuse(message, self._reason)
                 continue
             if (most := self.kernel.most) and sum(map(len, frames)) > most:
-                await self._refuse(message, f"a message to a rented GPU may have {units.size(most)} at most")
+                await self._refuse(
+                    message, f"a message to a kernel on another machine may have {units.size(most)} at most"
+                )
                 continue
             if message.kind == "execute_request":
                 self._last_cell = message
