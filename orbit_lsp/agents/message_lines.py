@@ -9,26 +9,19 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import BinaryIO
 
+import pydantic_core
+
 from orbit_remote.common.limits import AGENT_MESSAGE
 from orbit_remote.common.plain_text import visible
 
 _HEAD = 4096
 _PIECE = 1 << 16
+_UNREAD = "it is no JSON that can be read"
 _ID = re.compile(rb'"id"\s*:\s*("[\w-]{1,100}"|\d{1,15})')
-_PAIR = re.compile(
-    r"\\u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}|(\\u[dD][89a-fA-F][\da-fA-F]{2})|\\."
-)
-
-
-def _whole(line: str) -> str:
-    """With U+FFFD for halves of surrogate pairs, which are JSON; the package drops a message with one, and the agent waits."""
-    if "\\ud" not in line and "\\uD" not in line:
-        return line
-    return _PAIR.sub(lambda match: "\\ufffd" if match[1] else match[0], line)
 
 
 class MessageLines:
-    """What `mcp.server.stdio` iterates. In the place of a message that is too long comes one that no server knows, so that
+    """What `mcp.server.stdio` iterates. In the place of a message that is too long, or cannot be read, comes one that no server knows, so that
     the client has an error for an answer.
     """
 
@@ -39,17 +32,30 @@ class MessageLines:
         """The next message, or an empty text at the end of the input."""
         line = self._stdin.readline(AGENT_MESSAGE.most + 1)
         if len(line) <= AGENT_MESSAGE.most:
-            return _whole(line.decode("utf-8", "replace"))
+            return line.decode("utf-8", "replace") if not line or _is_json(line) else _left_out(_UNREAD, line)
         head, tail = line[:_HEAD], line[-_HEAD:]
         del line
         while not tail.endswith(b"\n") and (piece := self._stdin.readline(_PIECE)):
             tail = (tail + piece)[-_HEAD:]
-        print(
-            visible(f"orbit-lsp: warning: a message is left out: {AGENT_MESSAGE.exceeded}"), file=sys.stderr
-        )
-        match = _ID.search(head) or _ID.search(tail)
-        identity = match[1].decode() if match else "null"
-        return f'{{"jsonrpc":"2.0","id":{identity},"method":"a message is left out: {AGENT_MESSAGE.exceeded}"}}\n'
+        return _left_out(AGENT_MESSAGE.exceeded, head, tail)
+
+
+def _is_json(line: bytes) -> bool:
+    """Whether the package can read it: it leaves a message without an answer that has half a surrogate pair or 200 lists, each
+    within the other.
+    """
+    try:
+        pydantic_core.from_json(line.decode("utf-8", "replace"))
+    except ValueError:
+        return False
+    return True
+
+
+def _left_out(why: str, head: bytes, tail: bytes = b"") -> str:
+    print(visible(f"orbit-lsp: warning: a message is left out: {why}"), file=sys.stderr)
+    match = _ID.search(head) or _ID.search(tail)
+    identity = match[1].decode() if match else "null"
+    return f'{{"jsonrpc":"2.0","id":{identity},"method":"a message is left out: {why}"}}\n'
 
 
 @contextmanager

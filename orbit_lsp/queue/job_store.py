@@ -251,7 +251,7 @@ class JobStore:
     def job(self, job: str) -> Job | None:
         """By its id or the only beginning of one."""
         with self._reading() as file:
-            if len(job) < 4 or not job.isascii() or not job.isalnum():
+            if not 4 <= len(job) <= 64 or not job.isascii() or not job.isalnum():
                 return None
             rows = self._rows(file, "where id = ? or id like ? || '%' limit 2", (job, job))
         return rows[0] if len(rows) == 1 else None
