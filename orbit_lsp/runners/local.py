@@ -360,6 +360,26 @@ class LocalRunner:
             worker.jobs.pop(run, None)
         return event if isinstance(event, c.Machine) else None
 
+    async def typed(self, job: c.Job, *, start: bool) -> c.Built | None:
+        """What the device front end says of a CUDA file that is typed (`messages.Typing`); None where that is not known."""
+        if refusals.no_path(job):
+            return None
+        try:
+            worker = await self._ready()
+        except WorkerError:
+            return None
+        events = worker.expect(job.run)
+        worker.send(c.Typing(job.run, job, start))
+        event: c.Event | WorkerError | None = None
+        try:
+            while not isinstance(event, (c.Built, WorkerError)):
+                event = await events.get()
+        finally:
+            if event is None:
+                worker.send(c.Cancel(job.run))
+            worker.jobs.pop(job.run, None)
+        return event if isinstance(event, c.Built) and event.complete else None
+
     async def warm(self, language: str) -> None:
         with suppress(WorkerError):
             worker = await self._ready()

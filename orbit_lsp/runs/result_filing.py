@@ -30,7 +30,17 @@ def built(session: Session, frozen: Frozen, job: c.Job, event: c.Built) -> set[s
     changed = session.results.keep_problems(
         f"build {frozen.uri}", _by_file(session, frozen, known, event.problems)
     )
-    return changed | {frozen.uri}
+    return changed | session.results.keep_problems(f"typed {frozen.uri}", {}) | {frozen.uri}
+
+
+def typed(session: Session, frozen: Frozen, problems: tuple[c.Problem, ...]) -> set[str]:
+    """File what the front end says of a text that is typed, in place of what the last build's said of the file."""
+    uri, build = frozen.uri, (f"build {frozen.uri}", frozen.uri)
+    if known := session.results.problems.get(build):
+        others = tuple(problem for problem in known.items if problem.tool != "nvcc")
+        session.results.problems[build] = replace(known, items=others)
+    by_file = _by_file(session, frozen, _Kernels(session, frozen), problems)
+    return {uri} | session.results.keep_problems(f"typed {uri}", by_file)
 
 
 def figures(session: Session, frozen: Frozen, job: c.Job, event: c.Built) -> dict[KernelId, Figures]:

@@ -93,6 +93,7 @@ async def shutdown(ls: OrbitServer, params: None) -> None:
     ls.live.close()
     ls.every_gpu.close()
     ls.idle_compile.close()
+    ls.keystrokes.close()
     ls.specs.close()
     await ls.runs.close()
     await ls.versions.close()
@@ -192,7 +193,7 @@ async def prepare(ls: OrbitServer, uri: str) -> None:
     if file := ls.session.files.get(uri):
         file.in_git = in_git
     ls.compile_quietly(uri)
-    _ = ls.idle_compile  # it follows what commands have run
+    _ = ls.idle_compile, ls.keystrokes  # they follow what has been compiled
     if warm == "triton" and (sentence := ls.environment.python_ignored()):
         ls.watcher.once(sentence, lsp.MessageType.Warning)
     if warm:
@@ -218,6 +219,7 @@ def did_change(ls: OrbitServer, params: lsp.DidChangeTextDocumentParams) -> None
         ls.watcher.changed({uri})  # the editor has asked before, and was answered that there is nothing
     ls.live.edited(uri)
     ls.every_gpu.edited(uri)
+    ls.keystrokes.edited(uri)
     ls.idle_compile.edited(uri)
     ls.specs.edited(uri)
     if ls.session.client.mirror_hints:
@@ -252,6 +254,7 @@ def closed(ls: OrbitServer, uri: str) -> None:
     ls.live.closed(uri)
     ls.every_gpu.closed(uri)
     ls.idle_compile.forget(uri)
+    ls.keystrokes.closed(uri)
     ls.session.close(uri)
     ls.specs.forget(uri)
     ls.watcher.forget(uri)

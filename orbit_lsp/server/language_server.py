@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from orbit_lsp.history.history_tracker import HistoryTracker
     from orbit_lsp.runs.every_gpu import EveryGpu
     from orbit_lsp.runs.idle_compile import IdleCompile
+    from orbit_lsp.runs.keystrokes import Keystrokes
     from orbit_lsp.runs.live import Live
     from orbit_lsp.runs.multi_gpu import MultiGpu
     from orbit_lsp.runs.run_environment import Environment
@@ -144,6 +145,12 @@ class OrbitServer(LanguageServer):
         from orbit_lsp.runs.idle_compile import IdleCompile
 
         return IdleCompile(self.session, self.runs)
+
+    @cached_property
+    def keystrokes(self) -> Keystrokes:
+        from orbit_lsp.runs.keystrokes import Keystrokes
+
+        return Keystrokes(self.session, self.runs, self.environment.runner, self.watcher.changed)
 
     @cached_property
     def every_gpu(self) -> EveryGpu:

@@ -347,6 +347,15 @@ __global__ void too_much(float* x) {
 ]
 
 
+CUDA.append(
+    File(
+        "system_macro.cu",
+        "#include <cmath>\n\n__global__ void k(float* x) {\n    x[0] = 0.5f * «tanh_q»(M_PI * (x[1] + x[2]));\n}\n",
+        ('identifier "tanh_q" is undefined',),
+    )
+)
+
+
 @needs_nvcc
 @pytest.mark.parametrize("file", CUDA, ids=lambda file: file.name)
 async def test_nvcc(tmp_path, file):

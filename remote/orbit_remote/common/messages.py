@@ -191,7 +191,18 @@ class Warm:
     language: Literal["cuda", "triton"]
 
 
-Request = Job | Cancel | Probe | Warm
+@dataclass(frozen=True, slots=True)
+class Typing:
+    """What the device front end says of a CUDA file that is typed, quickly; answered by one `Built`, not `complete` where that
+    is not known. With `start` the front end is made to wait with the file's headers parsed, which takes seconds.
+    """
+
+    run: str
+    job: Job
+    start: bool = False
+
+
+Request = Job | Cancel | Probe | Warm | Typing
 
 
 @dataclass(frozen=True, slots=True)

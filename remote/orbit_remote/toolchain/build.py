@@ -29,7 +29,7 @@ from orbit_remote.toolchain.nvcc import Nvcc
 
 _CACHE_FORMAT = 1
 _MOST_PTX = 8 << 20  # characters of it that are kept with a build
-_STATE = (  # environment variables that change what nvcc and the host compiler do
+STATE = (  # environment variables that change what nvcc and the host compiler do
     "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH",
     "INCLUDE", "LIBRARY_PATH", "LIB", "PATH",
 )  # fmt: skip
@@ -88,7 +88,7 @@ async def build(
     except OSError as error:
         return Build(Built(job.run, complete=False), failure=_no_room(error), toolchain=compiler.toolchain)
     try:
-        own = _Build(job, compiler, architecture, work, scratch)
+        own = NvccCall(job, compiler, architecture, work, scratch)
         result = await own.result(cache, started)
     except OSError as error:
         result = Build(Built(job.run, complete=False), failure=_no_room(error))
@@ -98,10 +98,13 @@ async def build(
     return replace(result, built=built, toolchain=compiler.toolchain)
 
 
-class _Build:
+class NvccCall:
+    """How nvcc is called for a job: its command, folders and environment, and how its output is read."""
+
     def __init__(self, job: Job, compiler: Nvcc, architecture: str, work: Path, scratch: Path) -> None:
         self.job = job
         self.compiler = compiler
+        self.architecture = architecture
         self.work = work
         self.link = work / "beside"  # another name of the file's folder, where its own cannot be passed
         self.flags, self.remarks = allowed_flags(job.flags, trusted=True)
@@ -120,8 +123,12 @@ class _Build:
             f"{stem}.exe" if self.running else f"{stem}.fatbin" if self.many else f"{stem}.cubin"
         )
 
+    def of(self, job: Job) -> NvccCall:
+        """The same call for another text."""
+        return NvccCall(job, self.compiler, self.architecture, self.work, self.work)
+
     async def result(self, cache: Cache, started: Started) -> Build:
-        if failure := self._unsafe():
+        if failure := self.refusal():
             return Build(Built(self.job.run, complete=False), failure=failure)
         opaque = self.job.keep or any(_OPAQUE_FLAG.fullmatch(flag) for flag in self.flags)
         key = None if opaque else self._key()
@@ -140,7 +147,7 @@ class _Build:
             )
         return made
 
-    def _unsafe(self) -> Failure | None:
+    def refusal(self) -> Failure | None:
         for name in (self.path, self.directory, str(self.work), self.compiler.path):
             if is_shell_active(name) or '"' in name:  # nvcc escapes quotes in flags, not in names
                 return Failure(
@@ -155,15 +162,15 @@ class _Build:
     async def _compile(self, started: Started) -> Build:
         source, staged = await asyncio.to_thread(self._source)
         limit = self.job.build_timeout_s
-        command = self._command(source, staged)
+        command = self.command(source, staged=staged)
         try:
             status, out, err = await process_groups.communicate(
                 command,
                 timeout_s=limit,
                 cwd=Path(self.directory),
-                env=self._environment(),
+                env=self.environment(),
                 started=started,
-                memory=_compiler_memory(),
+                memory=compiler_memory(),
             )
         except TimeoutError:
             failure = Failure(
@@ -194,11 +201,15 @@ class _Build:
         name = Path(self.path).name
         copy = self.work / "edited" / (name if re.fullmatch(r"[\w.+-]+", name, re.ASCII) else "kernel.cu")
         copy.parent.mkdir()
-        shown = self.path.replace("\\", "\\\\").replace('"', '\\"')
-        copy.write_bytes(f'#line 1 "{shown}"\n{text}'.encode("utf-8", "replace"))
+        copy.write_bytes(f"{self.line_directive(1)}{text}".encode("utf-8", "replace"))
         return str(copy), True
 
-    def _command(self, source: str, staged: bool) -> list[str]:
+    def line_directive(self, line: int) -> str:
+        """What makes the text after it that of the author's file, from `line` on."""
+        shown = self.path.replace("\\", "\\\\").replace('"', '\\"')
+        return f'#line {line} "{shown}"\n'
+
+    def command(self, source: str, *, staged: bool) -> list[str]:
         command = [self.compiler.path]
         if self.running:
             command += [] if any(re.fullmatch(r"-O.*|--optimize.*|-G|-g", f) for f in self.flags) else ["-O3"]
@@ -227,7 +238,7 @@ class _Build:
                     return ["-Xcompiler", "-iquote", "-Xcompiler", folder]
         return ["-I", self.folder]  # MSVC has no -iquote; the price is that <name> looks here too
 
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
         """The temporary files of every tool lie where they are removed; messages come in English."""
         environment = {
             k: v for k, v in client_environment.current().items() if k not in ("LC_ALL", "LANGUAGE")
@@ -243,15 +254,7 @@ class _Build:
         output = plain_text.plain(output)
         texts = [regular_files.text(p, limits.PTX) for p in sorted(self.work.glob("*.ptx"))]
         modules = tuple(map(ptx.read, texts))
-        context = diagnostics.Context(
-            self.job.path,
-            self._text_of,
-            self.directory,
-            {self.path: self.job.path} | ({staged: self.job.path} if staged else {}),
-            str(self.work),
-            {f"{self.link}{os.sep}": f"{self.folder}{os.sep}"},
-            modules,
-        )
+        context = self.context(staged, modules)
         files = {self.job.path: content_hash(self.job.text.encode("utf-8", "replace"))} | self._headers(
             context
         )
@@ -276,6 +279,18 @@ class _Build:
         if failure:
             return Build(built, failure=failure, remarks=self.remarks)
         return self._made(built, texts[0] if len(texts) == 1 and len(texts[0]) <= _MOST_PTX else "")
+
+    def context(self, staged: str | None = None, modules: tuple[ptx.Ptx, ...] = ()) -> diagnostics.Context:
+        """What a reader of the compiler's output must know; `staged` is the copy that was compiled, if one was."""
+        return diagnostics.Context(
+            self.job.path,
+            self._text_of,
+            self.directory,
+            {self.path: self.job.path} | ({staged: self.job.path} if staged else {}),
+            str(self.work),
+            {f"{self.link}{os.sep}": f"{self.folder}{os.sep}"},
+            modules,
+        )
 
     def _no_space(self, status: int, output: str) -> Failure | None:
         """Where the compilers could not write, which is not what their last words are about."""
@@ -352,7 +367,7 @@ class _Build:
         parts: list[Any] = [
             _CACHE_FORMAT, "run" if self.running else "compile", self.job.path, self.directory, content_hash(self.job.text.encode("utf-8", "replace")),
             self.flags, self.target, self.compiler.path, self.compiler.version, self.compiler.host_compiler,
-            self.compiler.host_version, [client_environment.current().get(name) for name in _STATE],
+            self.compiler.host_version, [client_environment.current().get(name) for name in STATE],
         ]  # fmt: skip
         return content_hash(repr(parts).encode("utf-8", "surrogateescape"))
 
@@ -387,7 +402,7 @@ _OUT_OF_MEMORY = re.compile(
 )
 
 
-def _compiler_memory() -> int:
+def compiler_memory() -> int:
     """Bytes that each process of a compiler may have."""
     most = limits.COMPILER_MEMORY.most
     if hasattr(os, "sysconf"):
@@ -398,7 +413,7 @@ def _compiler_memory() -> int:
 def _out_of_memory(status: int, output: str, name: str) -> Failure | None:
     if status == 0 or not _OUT_OF_MEMORY.search(output):
         return None
-    size = f"{_compiler_memory() / (1 << 30):.3g} GiB"
+    size = f"{compiler_memory() / (1 << 30):.3g} GiB"
     text = f"compiling {name} needed more than {size} of memory, the limit for a compiler"
     return Failure("infrastructure", text, "include less, or split the file")
 

@@ -148,9 +148,9 @@ class _Reader:
         line_only = self.context.place(match["file"], int(match["line"]), echo)
         place = self._place(line_only, echo, caret)
         file = place.file if place else self.context.main
-        if caret is None:  # errors found after parsing have none
-            for name in _NAMED.findall(match["message"]):
-                place = self.context.named(place, name) or place
+        # errors found after parsing have no caret; of a line with a system header's macro only a part is quoted
+        for name in _NAMED.findall(match["message"]):
+            place = self.context.named(place, name) or place
         code = match["code"]
         if match["kind"] == "note" and self.problems:
             self._note(Note(match["message"], place))

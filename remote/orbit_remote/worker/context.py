@@ -25,6 +25,7 @@ from orbit_remote.worker.prebuild import Prebuild
 
 if TYPE_CHECKING:
     from orbit_remote.ncu.report_process import Reader
+    from orbit_remote.toolchain.front_end import FrontEnds
     from orbit_remote.worker.prefork import PreforkPool
 
 _MEMORY = Path("/dev/shm")  # noqa: S108 - not a guessable name: a folder of the user's own is made in it
@@ -61,6 +62,7 @@ class Shared:
         self.leases = Leases(home / "leases")
         self._spares: PreforkPool | None = None
         self._reports: Reader | None = None
+        self._front_ends: FrontEnds | None = None
 
     @property
     def spares(self) -> PreforkPool:
@@ -81,6 +83,15 @@ class Shared:
         return self._reports
 
     @property
+    def front_ends(self) -> FrontEnds:
+        """Made once a CUDA file has been compiled in an editor."""
+        if self._front_ends is None:
+            from orbit_remote.toolchain.front_end import FrontEnds
+
+            self._front_ends = FrontEnds(self.home / "front-end", self.intermediates)
+        return self._front_ends
+
+    @property
     def warm(self) -> bool:
         """Whether a prepared Python waits, which holds memory of the GPU."""
         return self._spares is not None and self._spares.waiting is not None
@@ -98,6 +109,8 @@ class Shared:
             await self._spares.free()
 
     async def close(self) -> None:
+        if self._front_ends is not None:
+            await self._front_ends.close()
         if self._reports is not None:
             await self._reports.close()
         if self._spares is not None:
@@ -141,6 +154,10 @@ class Context:
     @property
     def reports(self) -> Reader:
         return self._shared.reports
+
+    @property
+    def front_ends(self) -> FrontEnds:
+        return self._shared.front_ends
 
     @property
     def idle_s(self) -> float:

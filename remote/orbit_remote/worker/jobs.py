@@ -16,7 +16,7 @@ from typing import Any
 from orbit_remote.common import codec, occupancy
 from orbit_remote.common import messages as c
 from orbit_remote.recording import injection
-from orbit_remote.worker import probe
+from orbit_remote.worker import gpu, probe
 from orbit_remote.worker.actions import plain_action
 from orbit_remote.worker.calibration_store import CalibrationStore
 from orbit_remote.worker.context import Context
@@ -57,6 +57,8 @@ class Jobs:
                 self._begin(request.run, self._probe(request))
             case c.Warm():
                 self._begin(request.run, self._warm(request))
+            case c.Typing():
+                self._begin(request.run, self._check(request))
             case c.Job():
                 self._begin(request.run, self._perform(request))
 
@@ -79,6 +81,16 @@ class Jobs:
             await self._context.spares.prepare(self._context.environment())
         else:
             await asyncio.to_thread(_prepare_recorder, self._context.home)
+
+    async def _check(self, request: c.Typing) -> None:
+        job = request.job
+        built = c.Built(request.run, complete=False)
+        try:
+            architecture = job.architecture or gpu.architecture_of(None)
+            front_ends = self._context.front_ends
+            built = await front_ends.check(job, architecture, self._context.groups(job), start=request.start)
+        finally:  # cancelled too: somebody waits for the answer
+            self._context.send(replace(built, run=request.run))
 
     async def _perform(self, job: c.Job) -> None:
         """Exactly one Finished, whatever happens."""

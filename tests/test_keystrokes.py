@@ -1,0 +1,82 @@
+"""Errors at a keystroke: of files alone of which the front end has said what nvcc did."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from orbit_lsp.runs.keystrokes import Keystrokes
+from orbit_lsp.state.documents import Change
+from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.results import Problems
+from orbit_lsp.state.session import Session
+from orbit_remote.common import messages as c
+
+URI = "file:///k.cu"
+KERNEL = "__global__ void k(float* x) {}\n"
+HERE = c.Machine("p", 1, "python", "3.11", nvcc="/opt/cuda/bin/nvcc")
+OLD = c.Problem("error", "old", "nvcc", c.Place("/k.cu", 1, 5))
+NEW = c.Problem("error", "new", "nvcc", c.Place("/k.cu", 1, 7))
+SPILL = c.Problem("warning", "spills", "ptxas", c.Place("/k.cu", 1))
+
+
+class Runner:
+    """A worker whose front end says what it is told to, and nothing while `answers` is empty."""
+
+    def __init__(self, *answers: tuple[c.Problem, ...] | None) -> None:
+        self.answers = list(answers)
+
+    async def typed(self, job: c.Job, *, start: bool) -> c.Built | None:
+        if not self.answers:
+            await asyncio.Event().wait()
+        problems = self.answers.pop(0)
+        return None if problems is None else c.Built(job.run, problems)
+
+
+async def settle() -> None:
+    """Until all that is ready has been done, the pause after an edit included."""
+    for _ in range(3):
+        await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize(
+    ("answers", "settings", "shown"),
+    [
+        (((OLD,), (NEW,)), {}, ["new", "spills"]),
+        (((OLD,), ()), {}, ["spills"]),
+        (((OLD,), None), {}, ["old", "spills"]),
+        (((), (NEW,)), {}, ["old", "spills"]),
+        ((None, (NEW,)), {}, ["old", "spills"]),
+        (((OLD,),), {}, ["old", "spills"]),
+        (((OLD,), (NEW,)), {"compile_on_idle": False}, ["old", "spills"]),
+    ],
+    ids=[
+        "another error", "no error", "headers have changed", "nvcc said something else", "a file that is left to nvcc",
+        "no answer yet", "turned off",
+    ],
+)  # fmt: skip
+async def test_what_is_shown_at_a_keystroke(answers: Any, settings: Any, shown: Any) -> None:
+    from tests.settings_check import settings_of_values
+
+    session = Session(setup=Setup(settings=settings_of_values(settings), machine=HERE))
+    session.open(URI, 1, KERNEL)
+    ended: list[Callable[[Any], object]] = []
+    runs: Any = SimpleNamespace(when_ended=ended.append)
+    runner: Any = Runner(*answers)
+    keystrokes = Keystrokes(session, runs, lambda: runner, lambda _: None)
+    frozen = session.freeze(URI)
+    assert frozen
+    session.results.problems[f"build {URI}", URI] = Problems(1, (OLD, SPILL))
+    job = c.Job("r1", "compile", "cuda", "/k.cu", KERNEL)
+    ended[0](SimpleNamespace(frozen=frozen, job=job, action="compile", built=c.Built("r1", (OLD, SPILL))))
+    await settle()
+    session.change(URI, 2, [Change((0, 27), (0, 27), " ")])
+    keystrokes.edited(URI)
+    await settle()
+    problems = [each.message for kept in session.results.problems.values() for each in kept.items]
+    assert sorted(problems) == shown
+    keystrokes.close()
