@@ -58,8 +58,8 @@ class Server:
             )
         with suppress(ValueError, RecursionError):
             value: Any = codec.read_json(body)
-            if isinstance(value, dict) and (said := cast("dict[str, Any]", value).get("error")):
-                return f"the server {self.url}: {said!s:.500}"
+            if isinstance(value, dict) and (reason := cast("dict[str, Any]", value).get("error")):
+                return f"the server {self.url}: {reason!s:.500}"
         return f"the server {self.url} answered {status}"
 
 
