@@ -25,6 +25,7 @@ from orbit_remote.common.content_store import Store, unusable
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.modal_app.mirror import Mirror
 from orbit_remote.modal_app.notebook_host import Asked, Host, Place
+from orbit_remote.process.client_environment import NOTEBOOK_CACHE
 from orbit_remote.process.process_groups import exit_status
 from orbit_remote.process.records import Records, packed
 
@@ -187,7 +188,7 @@ def serve(home: Path, python: str, cache: Path, gpu: str, busy: Callable[[bool],
         threading.Thread(target=read, daemon=True).start()
         store = Store(home / "files", _STORE)
         environment = {name: value for name, value in os.environ.items() if name != "ORBIT_API_TOKEN"}
-        environment["ORBIT_NOTEBOOK_CACHE"] = str(cache)
+        environment[NOTEBOOK_CACHE] = str(cache)
         wait_s: float | None = None
         while True:
             asked = codec.build(_Opened, codec.read_json(opened.get(timeout=wait_s)))

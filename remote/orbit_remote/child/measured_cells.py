@@ -18,12 +18,11 @@ from typing import Any
 from orbit_remote.child import child_main, python_job, triton_instances
 from orbit_remote.common import codec, measure, python_errors
 from orbit_remote.common.messages import Device, Finished, Launches, Resources
+from orbit_remote.process.client_environment import NOTEBOOK_CACHE
 from orbit_remote.recording import injection, recorder
 from orbit_remote.recording.injection import UNKNOWN, Overhead
 from orbit_remote.recording.recorder import Native
 
-CACHE = "ORBIT_NOTEBOOK_CACHE"
-"""The variable that names the folder of the launch recorder's builds."""
 _LIMIT = 1_000_000
 """Launches that are recorded of one cell (cupti/injection.cpp)."""
 _INDUCTOR = "torchinductor"
@@ -90,7 +89,7 @@ class MeasuredCells:
             ImportError
         ):  # its CUPTI is the one to use, and the cell will import it anyway
             importlib.import_module("torch")
-        cache = Path(os.environ.get(CACHE) or self._folder)
+        cache = Path(os.environ.get(NOTEBOOK_CACHE) or self._folder)
         try:
             self._native = recorder.begin_native(cache, self._folder / "launches")
         except (injection.Unavailable, OSError) as error:

@@ -11,6 +11,8 @@ import shutil
 from collections.abc import Mapping
 from contextvars import ContextVar
 
+NOTEBOOK_CACHE = "ORBIT_NOTEBOOK_CACHE"
+"""The variable that names to a notebook's kernel the folder of the launch recorder's builds."""
 _variables: ContextVar[Mapping[str, str] | None] = ContextVar("client environment", default=None)
 
 

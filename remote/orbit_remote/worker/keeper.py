@@ -25,6 +25,7 @@ from typing import Any, cast
 from orbit_remote import MAIN
 from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.process import process_groups
+from orbit_remote.process.client_environment import NOTEBOOK_CACHE
 from orbit_remote.process.records import Records, packed
 from orbit_remote.recording.injection import UNKNOWN, Overhead
 from orbit_remote.worker import cell_lease
@@ -36,8 +37,6 @@ _LONGEST = 70
 """Characters of a folder for sockets: the path of one has 107 bytes at most."""
 _MAGICS = "ORBIT_NOTEBOOK"
 """Names the socket on which magics are answered, as in orbit_remote's `notebook_kernel`."""
-_CACHE = "ORBIT_NOTEBOOK_CACHE"
-"""Names the folder of the launch recorder's builds, as in `measured_cells`."""
 
 
 def main(arguments: list[str]) -> int:
@@ -166,7 +165,7 @@ class _Keeper:
         )
 
     async def _start(self, signing: dict[str, Any], magics: str) -> None:
-        self._cache = Path(signing.pop("cache", "") or os.environ.get(_CACHE) or self._folder)
+        self._cache = Path(signing.pop("cache", "") or os.environ.get(NOTEBOOK_CACHE) or self._folder)
         if (when := signing.pop("lease", "never")) != "never":
             waits = "orbit: the cell waits for the GPU: "
             notebook = cell_lease.of_notebook(Path.cwd())
@@ -182,7 +181,7 @@ class _Keeper:
         environment = {name: value for name, value in os.environ.items() if name != "JPY_PARENT_PID"}
         command = [sys.executable, "-P", str(MAIN), "cells", "-f", str(connection)]
         with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as log:
-            ours = {_MAGICS: magics, _CACHE: str(self._cache)}
+            ours = {_MAGICS: magics, NOTEBOOK_CACHE: str(self._cache)}
             self._process = await process_groups.start(
                 command, env=environment | ours, stdout=log.fileno(), stderr=log.fileno()
             )
