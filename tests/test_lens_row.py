@@ -215,6 +215,13 @@ def test_the_figures_are_of_the_instance_that_was_launched() -> None:
     assert hint(bench).endswith("24 regs · sm_90a")
 
 
+def test_each_of_a_lines_lenses_begins_a_column_later() -> None:
+    """Neovim sorts them by column, and equal ones in any order."""
+    shown = lenses.lenses(*((bench := profiled(local())).session, bench.uri))
+    starts = [(lens.range.start.line, lens.range.start.character) for lens in shown]
+    assert starts == [(0, 0), (0, 1), (0, 2)]
+
+
 def hint(bench: Bench) -> str:
     (inlay_hint,) = hints.hints(bench.session, bench.uri, 0, 99)
     return str(inlay_hint.label)

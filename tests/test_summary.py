@@ -31,6 +31,14 @@ def launched(*names: str) -> c.Finished:
             c.Finished("r1", "compile error", c.Failure("compile error", "k.cu does not compile (1 error)")),
             "compile error: k.cu does not compile (1 error)",
         ),
+        (
+            c.Finished(
+                "r1",
+                "compile error",
+                c.Failure("compile error", 'k.cu does not compile (2 errors): k.cu:3: expected a ";"'),
+            ),
+            'compile error: k.cu:3: expected a ";"',
+        ),
     ],
 )
 def test_a_compile(finished: c.Finished, message: str) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from orbit_lsp.history import counter_diff, variants
 from orbit_lsp.history.compare_candidates import Candidate
 from orbit_lsp.history.history_tracker import HistoryTracker
-from orbit_lsp.history.variants import NoVariant, Variant
+from orbit_lsp.history.variants import NoVariant, Unchanged, Variant
 from orbit_lsp.runners import Runner
 from orbit_lsp.runners.modal import spending
 from orbit_lsp.runs import result_filing
@@ -111,6 +111,9 @@ class _Comparison:
         try:
             with tempfile.TemporaryDirectory(prefix="orbit-compare-") as folder:
                 await self._compare(Path(folder))
+        except Unchanged as reason:
+            self._run.harmless = True
+            raise Failed(c.Failure("infrastructure", str(reason))) from None
         except NoVariant as reason:
             raise Failed(c.Failure("infrastructure", str(reason), "nothing was compared")) from None
 
@@ -170,7 +173,7 @@ class _Comparison:
         if finished.outcome != "ok":
             failure = finished.failure or c.Failure(finished.outcome, finished.outcome)
             errors = [each.message for each in (*problems, *finished.problems) if each.severity == "error"]
-            if errors and finished.outcome == "compile error":
+            if errors and finished.outcome == "compile error" and errors[0] not in failure.message:
                 failure = replace(failure, message=f"{failure.message}: {errors[0]}")
             raise Failed(replace(failure, message=f"{variant.name}: {failure.message}", place=None))
         return finished

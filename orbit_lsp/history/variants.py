@@ -37,6 +37,10 @@ class NoVariant(Exception):  # noqa: N818 - there is nothing to compare with, wh
     """There is nothing of that kind to compare with, or it cannot be run; the text is the sentence to say."""
 
 
+class Unchanged(NoVariant):
+    """It is the same, which is an answer."""
+
+
 @dataclass(frozen=True, slots=True)
 class Variant:
     """`session` knows nothing but the text that runs, under the name of the file. `remarks` are sentences that a reader
@@ -194,7 +198,7 @@ def _revision(session: Session, side: Variant, name: str, folder: Path) -> Varia
         made = replace(made, remarks=(*made.remarks, *revision.remarks))
         whole = _with_its_files(session, made, revision, path, folder) if revision.changed_sources else made
         if whole is made and made.digest == side.digest:
-            raise NoVariant(f"{target.key} is the same in {revision.title}: nothing has changed since")
+            raise Unchanged(f"{target.key} is the same in {revision.title}: nothing has changed since")
         return whole
     except git.GitError as error:
         raise NoVariant(str(error)) from None

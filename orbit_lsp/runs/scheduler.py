@@ -63,6 +63,8 @@ class Run:
     task: asyncio.Task[c.Finished] | None = None
     of_several: bool = False
     """It stands for several jobs, which no click joins or waits for."""
+    harmless: bool = False
+    """It came to no result, and nothing is wrong."""
     names: dict[str, str] = field(default_factory=dict[str, str])
     """New names of files that were renamed since it began: its events have the old ones."""
 

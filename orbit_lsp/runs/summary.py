@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -38,9 +39,16 @@ def _names(launches: Sequence[c.Launches | c.Profile], kernel: str) -> dict[str,
     return {name: f"{short[name] if counts[short[name]] == 1 else name} " for name in whole}
 
 
+def first_error(message: str) -> str:
+    """`k.cu:3: expected a ";"` of `k.cu does not compile (1 error): k.cu:3: expected a ";"`: what has little room begins with it.
+    Any other message as it is.
+    """
+    return re.sub(r"^\S.* does not compile \(\d+ errors?\): ", "", message)
+
+
 def _outcome(finished: c.Finished, kernel: str, *, compiled_only: bool) -> str:
     if finished.outcome != "ok":
-        message = finished.failure.message if finished.failure else ""
+        message = first_error(finished.failure.message) if finished.failure else ""
         return (
             f"{finished.outcome}: {message}" if message and message != finished.outcome else finished.outcome
         )

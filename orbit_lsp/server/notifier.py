@@ -107,7 +107,7 @@ class Notifier:
 
         def then() -> None:
             if message and not already:
-                self.message(message, lsp.MessageType.Error)
+                self.message(message, lsp.MessageType.Info if run.harmless else lsp.MessageType.Error)
             elif asked:
                 self.message(f"orbit: {run.title}: {text}")
 

@@ -21,7 +21,7 @@ def sentence(name: str, versus: AbResult) -> str:
     low, high = ab_verdict.low or ab_verdict.ratio, ab_verdict.high or ab_verdict.ratio
     if ab_verdict.verdict == "inconclusive":
         return (
-            f"{name} and {versus.against}: no measurable difference "
+            f"no measurable difference between {name} and {versus.against} "
             f"({_signed(low)} to {_signed(high)}, {pairs})"
         )
     less = ab_verdict.verdict == "faster"

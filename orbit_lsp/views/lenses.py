@@ -7,6 +7,7 @@ resolved first, and VS Code resolves only a code action's edit.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Generator
 
 from lsprotocol import types as lsp
@@ -57,6 +58,16 @@ def in_steps(
     shown += kernel_commands.harness_lenses(session, uri, now)
     if shown and (command := gpu_command(session)):
         shown.insert(0, lsp.CodeLens(positions.whole_line(session, file.document, 0), command))
+    return _in_order(shown)
+
+
+def _in_order(shown: list[lsp.CodeLens]) -> list[lsp.CodeLens]:
+    """Each of a line's lenses begins a column later: Neovim sorts them by column, and equal ones come in any order."""
+    counts: Counter[int] = Counter()
+    for lens in shown:
+        line = lens.range.start.line
+        lens.range = lsp.Range(lsp.Position(line, counts[line]), lens.range.end)
+        counts[line] += 1
     return shown
 
 

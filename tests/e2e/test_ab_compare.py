@@ -103,6 +103,7 @@ async def test_with_a_git_revision_whatever_the_text_says_now(start, recorded_py
     editor.edit(5, 65, 65, "/*FAST*/ int fast;")
     await editor.command("orbit.compareWith", target(editor, **{"with": "revision:main"}))
     await said(editor, f"saxpy is the same in main ({short}): nothing has changed since")
+    assert editor.client.messages[-1].type is lsp.MessageType.Info
 
 
 async def test_the_headers_of_a_revision_are_its_own(start, recorded_python, tmp_path: Path) -> None:
@@ -167,7 +168,7 @@ async def test_a_contract_is_compared_and_its_result_comes_back(start, recorded_
     )
     contract = {"uri": editor.uri, "kernel": "contract ModelNew", "with": "revision:HEAD"}
     await editor.command("orbit.compareWith", contract)
-    await said(editor, f"orbit: ModelNew and HEAD ({short}): no measurable difference")
+    await said(editor, f"orbit: no measurable difference between ModelNew and HEAD ({short})")
     hints = await editor.hints()
     await editor.close()
     editor = await model()

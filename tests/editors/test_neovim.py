@@ -193,6 +193,19 @@ def test_a_picker_a_status_line_a_list_of_problems_and_an_export(neovim: Start, 
     assert editor.lua(listed) == ['2: identifier "BUG" is undefined']
 
 
+def test_a_file_that_was_out_of_sight_shows_what_was_measured_meanwhile(neovim: Start) -> None:
+    editor = neovim()
+    editor.open("saxpy.cu", SAXPY)
+    editor.until_shown("▶ Run")
+    editor.lua("""
+      local client, uri = vim.lsp.get_clients()[1], vim.uri_from_bufnr(0)
+      vim.cmd('edit other.cu')
+      client:exec_cmd({ title = '', command = 'orbit.run', arguments = { { uri = uri, kernel = 'saxpy' } } })""")
+    editor.until_said(TIME)
+    editor.command("buffer saxpy.cu")
+    editor.until_shown("{ ⏱ 288 µs")
+
+
 def test_a_restarted_server_drafts_runs_and_reports(neovim: Start) -> None:
     editor = neovim(config=ANSWERS)
     editor.open("alone.cu", ALONE)

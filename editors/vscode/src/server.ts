@@ -9,6 +9,7 @@ import {
   CloseAction,
   CodeLensRequest,
   ErrorAction,
+  HoverRequest,
   LanguageClient,
   type LanguageClientOptions,
   type Middleware,
@@ -24,6 +25,8 @@ import type { Server } from './discovery';
 import type { Panel } from './panel';
 import { type Info, readInfo, runOf, type State } from './status';
 
+/** By suffix: other extensions give .cu and .cuh other languages. The server does nothing about a header until it has a kernel. */
+const FILES = [{ scheme: 'file', pattern: '**/*.{cu,cuh,h,hh,hpp,hxx,inl,inc,py}' }];
 const ENDING_MS = 3_000;
 const SILENCE_S = 30;
 /** uvx downloads the server first. */
@@ -76,6 +79,7 @@ export class ServerHandle {
   private again: NodeJS.Timeout | undefined;
   private calm: NodeJS.Timeout | undefined;
   private turn: Promise<void> = Promise.resolve();
+  private hovers: vscode.Disposable | undefined;
 
   constructor(
     private readonly channels: Channels,
@@ -114,6 +118,19 @@ export class ServerHandle {
       textDocument: { uri: client.code2ProtocolConverter.asUri(editor.document.uri) },
       range,
       context: { diagnostics: [] },
+    });
+  }
+
+  /** The provider that was registered last is shown first: clangd's hover alone fills the box. */
+  private hoverFirst(): void {
+    this.hovers?.dispose();
+    this.hovers = vscode.languages.registerHoverProvider(FILES, {
+      provideHover: async (document, position, token) => {
+        const client = this.current?.client;
+        if (!client?.isRunning()) return undefined;
+        const where = client.code2ProtocolConverter.asTextDocumentPositionParams(document, position);
+        return client.protocol2CodeConverter.asHover(await client.sendRequest(HoverRequest.type, where, token));
+      },
     });
   }
 
@@ -229,9 +246,7 @@ export class ServerHandle {
 
   private client(child: ChildProcess, diagnostics: Diagnostics): LanguageClient {
     const options: LanguageClientOptions = {
-      // by suffix: other extensions give .cu and .cuh other languages.
-      // The server does nothing about a header until it has a kernel.
-      documentSelector: [{ scheme: 'file', pattern: '**/*.{cu,cuh,h,hh,hpp,hxx,inl,inc,py}' }],
+      documentSelector: FILES,
       initializationOptions: {
         ...usersSettings(this.hooks.python()),
         trusted: vscode.workspace.isTrusted,
@@ -281,8 +296,10 @@ export class ServerHandle {
       executeCommand: (command, args: unknown[], next) =>
         this.hooks.command(command, args, (given) => Promise.resolve(next(command, given))),
       handleDiagnostics: (uri, all, next) => diagnostics.publish(uri, all, next),
+      provideHover: () => undefined, // `hoverFirst` does
       // lenses change whenever what `orbit.info` says does, and the server says when: no polling
       provideCodeLenses: (document, token, next) => {
+        this.hoverFirst(); // what else hovers has been registered by now
         const provider = client().getFeature(CodeLensRequest.method).getProvider(document);
         if (provider && !listening) {
           listening = true;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orbit_lsp.profile import bottleneck
+from orbit_lsp.runs import summary
 from orbit_lsp.state import fitting, units
 from orbit_lsp.state.results import Profiled, Result
 from orbit_lsp.state.session import Session
@@ -25,7 +26,7 @@ def lines(session: Session, uri: str, known: KernelStatus, now: float) -> Lines 
     profile = known.profile.main if known.profile else None
     texts: list[str] = []
     if known.failed and (failure := known.failed.failure):
-        texts += [failure.message]
+        texts += [summary.first_error(failure.message)]
     elif known.result:
         texts += of_run(known.result)
     verdict = bottleneck.verdict(profile) if profile else None

@@ -71,7 +71,9 @@ export async function beside({ window, machine, saw, say, pictures }) {
   await window.hover(SAXPY.kernel, SAXPY.name);
   await window.see('.monaco-hover:has-text("CUPTI")');
   await window.see('.monaco-hover:has-text("function saxpy")');
-  say('hovers of both, one after the other');
+  const first = await window.page.textContent('.monaco-hover .hover-contents >> nth=0');
+  if (!first.includes('288 µs')) throw new Error(`the first hover is ${first}`);
+  say("hovers of both, orbit's first");
   await window.picture(join(pictures, 'vscode-beside-hover.png'));
   await window.keyboard.press('Escape');
 

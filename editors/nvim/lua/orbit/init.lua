@@ -84,6 +84,21 @@ function M.draw_hints(fault, hints, context)
   end
 end
 
+---Neovim asks for the new hints of buffers that have a window, and for those of others not even when they get one.
+---@param client vim.lsp.Client
+---@param buf integer
+local function show_new_hints(client, buf)
+  vim.api.nvim_create_autocmd('BufWinEnter', {
+    buffer = buf,
+    callback = function()
+      if client:is_stopped() then
+        return true -- no longer told
+      end
+      vim.lsp.inlay_hint.on_refresh(nil, nil, { client_id = client.id, method = 'workspace/inlayHint/refresh' })
+    end,
+  })
+end
+
 ---@param client vim.lsp.Client
 ---@param buf integer
 function M.attach(client, buf)
@@ -91,6 +106,7 @@ function M.attach(client, buf)
   local options = M.options()
   if options.hints then
     vim.lsp.inlay_hint.enable(true, { bufnr = buf })
+    show_new_hints(client, buf)
   end
   if not options.lenses then
     return
