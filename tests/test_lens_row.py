@@ -6,12 +6,13 @@ import re
 from dataclasses import replace
 
 import pytest
+from lsprotocol import types as lsp
 
 from orbit_lsp.state import fitting
 from orbit_lsp.state.fitting import Part
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.results import Failed
-from orbit_lsp.views import hints, kernel_actions, lenses
+from orbit_lsp.views import hints, hover, kernel_actions, lenses
 from orbit_lsp.views.answer import place
 from orbit_lsp.views.spec import spec_drafts
 from orbit_remote.common import messages as c
@@ -225,6 +226,17 @@ def test_each_of_a_lines_lenses_begins_a_column_later() -> None:
 def hint(bench: Bench) -> str:
     (inlay_hint,) = hints.hints(bench.session, bench.uri, 0, 99)
     return str(inlay_hint.label)
+
+
+def test_a_kernel_of_which_nothing_is_known_but_its_failure_has_a_hover() -> None:
+    failure = c.Failure("compile error", 'saxpy.cu does not compile (1 error): saxpy.cu:2: expected a ";"')
+    bench = local().ran(outcome="compile error", failure=failure)
+    shown = hover.hover(bench.session, bench.uri, 0, markdown=False)
+    assert shown
+    assert isinstance(shown.contents, lsp.MarkupContent)
+    title, *lines = shown.contents.value.splitlines()
+    assert title.startswith("saxpy: ✗ compile error · ")
+    assert lines == ['  saxpy.cu:2: expected a ";"']
 
 
 def test_a_failure_of_the_compiler_ends_with_the_next_build_and_others_with_the_next_run() -> None:

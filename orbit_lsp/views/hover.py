@@ -30,7 +30,7 @@ def hover(
             at = time.time() if now is None else now
             sections = kernel_tables.content(session, uri, known, at)
             answer = summary_lines.lines(session, uri, known, at)
-            if not sections:
+            if answer is None and not sections:
                 return None
             first: list[Section] = [answer] if answer else []
             text = _rendered([*first, *sections], markdown=markdown)
