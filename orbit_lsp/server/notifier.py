@@ -95,6 +95,8 @@ class Notifier:
         text = summary.one_line(finished, compiled_only=run.action == "compile", kernel=kernel)
         if run.action == "debug" and finished.outcome == "ok":
             text = "the debugger has ended"
+        if run.action == "compile" and finished.outcome == "cancelled" and run.id not in self._asked:
+            text = ""  # a newer text is compiled; nobody cancelled
         message = self._message_of(run, finished)
         if run.action != "compile":
             self._written(self.runs.end(run, finished.outcome, text))

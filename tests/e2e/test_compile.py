@@ -301,6 +301,18 @@ async def test_the_compiler_is_killed_and_the_next_save_works(start, compiler: W
     await _hints(editor)
 
 
+async def test_a_compilation_that_a_newer_text_ends_says_nothing(start, compiler: WaitingCompiler) -> None:
+    editor: Editor = await start("vscode", nvcc=str(compiler.nvcc))
+    editor.open("k.cu", KERNEL)
+    await compiler.begun()
+    await editor.until(lambda: editor.client.progress_reports)
+    compiler.wait.unlink()
+    editor.edit(0, 52, 53, "3")
+    editor.save(KERNEL.replace("2", "3"))
+    await _hints(editor)
+    assert editor.ended(compilations=True)[0] is None
+
+
 @linux
 async def test_the_worker_is_killed_in_a_compile_and_nothing_is_left(
     start, compiler: WaitingCompiler
