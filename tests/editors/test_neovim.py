@@ -206,6 +206,33 @@ def test_a_file_that_was_out_of_sight_shows_what_was_measured_meanwhile(neovim: 
     editor.until_shown("{ ⏱ 288 µs")
 
 
+def test_another_servers_hints_for_a_shorter_text_are_drawn_without_ours_for_the_longer_one(
+    neovim: Start,
+) -> None:
+    editor = neovim()
+    editor.open("saxpy.cu", SAXPY)
+    editor.until_shown("▶ Run")
+    editor.command("Orbit run")
+    editor.until_shown("{ ⏱ 288 µs")
+    editor.lua("""
+      local answers = { request = function(method, _, answer)
+        if method == 'initialize' then answer(nil, { capabilities = {} }) end
+        return true, 1
+      end }
+      local function yes() return true end
+      local function no() end
+      local other = vim.lsp.start({ name = 'other', cmd = function()
+        return { request = answers.request, notify = yes, is_closing = no, terminate = no }
+      end })
+      vim.wait(5000, function() return vim.lsp.get_client_by_id(other).initialized end)
+      vim.api.nvim_buf_set_lines(0, 0, 1, false, { '//' })
+      local method, buf = 'textDocument/inlayHint', vim.api.nvim_get_current_buf()
+      local version = vim.lsp.util.buf_versions[buf]
+      vim.lsp.handlers[method](nil, {}, { method = method, bufnr = buf, client_id = other, version = version })
+      vim.cmd.redraw()""")
+    assert "out of range" not in editor.messages()
+
+
 def test_a_restarted_server_drafts_runs_and_reports(neovim: Start) -> None:
     editor = neovim(config=ANSWERS)
     editor.open("alone.cu", ALONE)

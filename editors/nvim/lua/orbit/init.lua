@@ -68,6 +68,21 @@ local function drop_old_hints(context)
   end
 end
 
+local guarded = false
+
+---Other servers' answers draw our old hints in the same way: those go until our answer is here.
+local function guard_others()
+  if guarded then
+    return
+  end
+  guarded = true
+  local draw = vim.lsp.handlers['textDocument/inlayHint']
+  vim.lsp.handlers['textDocument/inlayHint'] = function(fault, hints, context)
+    drop_old_hints(context)
+    return draw(fault, hints, context)
+  end
+end
+
 ---The handler of textDocument/inlayHint. Neovim (0.11 and 0.12) forgets what it has drawn when it asks: a redraw
 ---before the answer draws the old hints again, and the new ones stay undrawn until the text changes. So it is made
 ---to forget once the answer is here; that asks again, and ends with an answer that says nothing new.
@@ -106,6 +121,7 @@ function M.attach(client, buf)
   local options = M.options()
   if options.hints then
     vim.lsp.inlay_hint.enable(true, { bufnr = buf })
+    guard_others()
     show_new_hints(client, buf)
   end
   if not options.lenses then
