@@ -12,14 +12,19 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
+import httpx2
 import nbclient
 import nbformat
 import psutil
 import pytest
+from fastapi import FastAPI
 
+from orbit_lsp.api import notebook_routes
+from orbit_remote.common import limits
 from tests.cli_check import orbit
 from tests.processes_check import wait_until_ended
 from tests.remote.nvcc_check import needs_nvcc
@@ -336,6 +341,19 @@ def test_an_address_that_is_none_is_refused_when_the_kernel_is_installed(tmp_pat
     code, _, error = orbit(tmp_path, "kernel", "install", "--on", on)
     assert code == 64
     assert f"--on {on!r}" in error
+
+
+async def test_kernels_beyond_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "NOTEBOOKS", replace(limits.NOTEBOOKS, most=0))
+    made = FastAPI()
+    notebook_routes.routes(made, notebook_routes.Notebooks([]))
+    asked = {"root": "r", "name": "n", "secret": "s" * 64, "contract": 1}
+    async with httpx2.AsyncClient(
+        transport=httpx2.ASGITransport(app=made), base_url="http://127.0.0.1"
+    ) as client:
+        answer = await client.post("/v1/notebooks", json=asked)
+    assert answer.status_code == 503
+    assert answer.json()["error"] == "it keeps 0 notebook kernels, the limit; end one of them first"
 
 
 @pytest.mark.slow

@@ -179,6 +179,7 @@ ELSEWHERE = {
     "HISTORY_RUN": "tests/hostile/test_tools.py::test_a_row_that_cannot_be_read_is_left_out_once",
     "KEPT": "tests/hostile/test_limits_kept.py::test_a_bundle_has_the_files_before_its_limit",
     "JOB": "tests/hostile/test_left_behind.py::test_a_row_that_another_program_wrote_stops_no_command",
+    "NOTEBOOKS": "tests/test_notebook_served.py::test_kernels_beyond_the_limit_are_refused",
     "BODIES": "tests/hostile/test_doors.py::test_a_body_that_does_not_arrive_and_too_many_at_once",
 }
 
