@@ -37,8 +37,8 @@ def typed(session: Session, frozen: Frozen, problems: tuple[c.Problem, ...]) -> 
     """File what the front end says of a text that is typed, in place of what the last build's said of the file."""
     uri, build = frozen.uri, (f"build {frozen.uri}", frozen.uri)
     if known := session.results.problems.get(build):
-        others = tuple(problem for problem in known.items if problem.tool != "nvcc")
-        session.results.problems[build] = replace(known, items=others)
+        not_nvccs = tuple(problem for problem in known.items if problem.tool != "nvcc")
+        session.results.problems[build] = replace(known, items=not_nvccs)
     by_file = _by_file(session, frozen, _Kernels(session, frozen), problems)
     return {uri} | session.results.keep_problems(f"typed {uri}", by_file)
 

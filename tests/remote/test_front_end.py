@@ -147,8 +147,8 @@ async def test_what_is_typed_is_checked_with_the_headers_that_are_there(tmp_path
 
     async def said(text: str, *, start: bool = False) -> object:
         answer = await front_ends.check(_job(path, text), "sm_90a", ignore, start=start)
-        found = [(place and place.line, place and place.column, words) for place, words in _errors(answer)]
-        return found if answer.complete else None
+        errors = [(place and place.line, place and place.column, words) for place, words in _errors(answer)]
+        return errors if answer.complete else None
 
     try:
         assert await said(_TYPED) is None

@@ -200,8 +200,8 @@ class FrontEnd:
         self._ending: set[asyncio.Task[int]] = set()
         self._defined: frozenset[str] = frozenset()
         self._rest: _Rest | None = None
-        self._said = ""
-        """What cicc said of the head."""
+        self._of_head = ""
+        """cicc's messages about the head."""
         self._files: dict[str, tuple[int, int]] = {}
 
     async def start(self, shim: Path) -> None:
@@ -211,8 +211,8 @@ class FrontEnd:
             raise Unavailable
         edited.mkdir()
         source = edited / "kernel.cu"
-        _, _, said = await self._run([*call.command(str(source), staged=True), "--dryrun"])
-        plan = _plan(said.decode(errors="replace"))
+        _, _, commands = await self._run([*call.command(str(source), staged=True), "--dryrun"])
+        plan = _plan(commands.decode(errors="replace"))
         self._environment |= plan.variables
         self._preprocess = self._of_tail(plan, source)
         first = call.line_directive(1)
@@ -239,7 +239,7 @@ class FrontEnd:
         rest = await self._expanded(text)
         if rest is None or not self._is_fresh():
             return None
-        process, said = 0, bytearray()
+        process, output = 0, bytearray()
         try:
             async with asyncio.timeout(_CHECK_S):
                 reader, writer = await asyncio.open_unix_connection(self._socket)
@@ -248,8 +248,8 @@ class FrontEnd:
                     writer.write(rest)
                     writer.write_eof()
                     while chunk := await reader.read(1 << 16):
-                        said += chunk[: max(0, limits.OUTPUT.most - len(said))]
-                        if _READ in said and _ERROR.search(said):
+                        output += chunk[: max(0, limits.OUTPUT.most - len(output))]
+                        if _READ in output and _ERROR.search(output):
                             break  # with errors of its own, a source's templates are not worth the wait
                     else:
                         process = 0
@@ -261,10 +261,10 @@ class FrontEnd:
             if process:
                 with contextlib.suppress(OSError):
                     os.kill(process, signal.SIGKILL)
-        if not process and not _ENDED.search(said):
+        if not process and not _ENDED.search(output):
             return None
-        said = _ENDED.sub(b"", said).replace(_READ, b"")
-        return f"{self._said}\n{said.decode(errors='replace')}"
+        output = _ENDED.sub(b"", output).replace(_READ, b"")
+        return f"{self._of_head}\n{output.decode(errors='replace')}"
 
     async def close(self) -> None:
         if process := self._process:
@@ -358,8 +358,8 @@ class FrontEnd:
         assert process.stdout is not None
         with contextlib.suppress(asyncio.LimitOverrunError, asyncio.IncompleteReadError, TimeoutError):
             async with asyncio.timeout(_START_S):
-                said = await process.stdout.readuntil(b"\n<ready>\n")
-                self._said = said.removesuffix(b"\n<ready>\n").decode(errors="replace")
+                output = await process.stdout.readuntil(b"\n<ready>\n")
+                self._of_head = output.removesuffix(b"\n<ready>\n").decode(errors="replace")
                 return
         raise Unavailable
 
@@ -401,13 +401,13 @@ class FrontEnds:
             return unknown
         self._use(key)
         front_end = await asyncio.shield(task)
-        said = await front_end.messages(job.text) if front_end else None
-        if front_end is None or said is None:
+        messages = await front_end.messages(job.text) if front_end else None
+        if front_end is None or messages is None:
             if start and front_end:  # its headers have changed, or it has ended
                 self._end(key)
             return unknown
         context = front_end.call.of(job).context()
-        return Built(job.run, _certain(await asyncio.to_thread(diagnostics.parse, said, context)))
+        return Built(job.run, _certain(await asyncio.to_thread(diagnostics.parse, messages, context)))
 
     async def close(self) -> None:
         for key in list(self._waiting):
