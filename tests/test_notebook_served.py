@@ -63,8 +63,12 @@ class Server:
     def hosts(self) -> list[psutil.Process]:
         """The processes of its notebooks, and theirs."""
         made = psutil.Process(self.process.pid).children()
-        hosts = [each for each in made if "kernel" in each.cmdline()]
-        return [each for host in hosts for each in (host, *host.children(recursive=True))]
+        processes: list[psutil.Process] = []
+        for each in made:
+            with suppress(psutil.Error):  # it ends
+                if "kernel" in each.cmdline():
+                    processes += [each, *each.children(recursive=True)]
+        return processes
 
     def end(self, how: signal.Signals = signal.SIGINT) -> None:
         self.process.send_signal(how)
