@@ -150,7 +150,7 @@ class HistoryTracker:
                 )
             return known_kernels
 
-        self._later(work, lambda known_kernels: self._restored(uri, known_kernels))
+        self._later(work, lambda known_kernels: self._restored(uri, known_kernels), uri)
 
     def _restored(self, uri: str, known_kernels: dict[str, _Known]) -> None:
         if uri not in self._session.files:
@@ -274,6 +274,8 @@ class HistoryTracker:
         self._own -= added
         for uri in () if first else concerned:
             self.news += 1
+            if file := self._session.files.get(uri):
+                await file.scan_aside()
             self.restore(uri)
         return last
 
@@ -318,10 +320,15 @@ class HistoryTracker:
         finally:
             self._say()
 
-    def _later(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
+    def _later(self, work: Callable[[], T], then: Callable[[T], None], uri: str = "") -> None:
+        """`then` may ask for the kernels of the file `uri`: it is scanned beside the event loop, if it was edited meanwhile."""
+
         async def do() -> None:
             try:
-                then(await self._asked(work))
+                answer = await self._asked(work)
+                if file := self._session.files.get(uri):
+                    await file.scan_aside()
+                then(answer)
             except Exception:
                 log.exception("the history is not as it should be")
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from orbit_lsp import __version__
+from orbit_lsp import __version__, kernels
 from orbit_lsp.runners.modal import account as modal_account
 from orbit_lsp.runners.modal import spending
 from orbit_lsp.runners.modal.costs import Costs, Wanted
@@ -395,7 +395,7 @@ class Environment:
     async def find_compilation(self, uri: str) -> tuple[str, ...]:
         """Find out how a CUDA file is compiled; returns a sentence for each flag that is not used."""
         file = self._session.files.get(uri)
-        if file is None or file.scan.language != "cuda":
+        if file is None or kernels.language_of(file.document.path) == "triton":  # a scan may take long
             return ()
         from orbit_lsp.compilation import finder
 
