@@ -16,6 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -154,18 +155,19 @@ def serve(home: Path, python: str, cache: Path, gpu: str, busy: Callable[[bool],
     opens another one. `home` is a folder of its own, which it removes; `cache` has the launch recorder's builds; `busy` is
     told when a cell begins and when none runs.
     """
-    opened: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    pieces: queue.SimpleQueue[list[bytes]] = queue.SimpleQueue()
+    opened: queue.SimpleQueue[tuple[bytes, queue.SimpleQueue[list[bytes]]]] = queue.SimpleQueue()
     out = os.dup(1)
     os.dup2(2, 1)  # what anything prints must not be taken for a record
 
     def read() -> None:
         records = Records()
+        pieces: queue.SimpleQueue[list[bytes]] = queue.SimpleQueue()
         with suppress(OSError, ValueError):
             while data := os.read(0, 1 << 16):
                 for name, parts in records.feed(data):
                     if name == "open":
-                        opened.put(parts[0])
+                        pieces = queue.SimpleQueue()  # a thread of the last session may still wait at its own
+                        opened.put((parts[0], pieces))
                     else:
                         pieces.put(parts)
         os.kill(os.getpid(), signal.SIGTERM)
@@ -179,9 +181,6 @@ def serve(home: Path, python: str, cache: Path, gpu: str, busy: Callable[[bool],
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise _Ended
 
-    def get() -> list[bytes]:
-        return pieces.get(timeout=1.0)
-
     mirrors: dict[str, Mirror] = {}
     try:
         signal.signal(signal.SIGTERM, end)
@@ -191,7 +190,9 @@ def serve(home: Path, python: str, cache: Path, gpu: str, busy: Callable[[bool],
         environment[NOTEBOOK_CACHE] = str(cache)
         wait_s: float | None = None
         while True:
-            asked = codec.build(_Opened, codec.read_json(opened.get(timeout=wait_s)))
+            text, pieces = opened.get(timeout=wait_s)
+            asked = codec.build(_Opened, codec.read_json(text))
+            get = partial(pieces.get, timeout=1.0)
             name = "work" if "/" in asked.name or unusable(asked.name) else asked.name
             tree = home / "work" / name
             tree.mkdir(parents=True, exist_ok=True)
@@ -200,8 +201,6 @@ def serve(home: Path, python: str, cache: Path, gpu: str, busy: Callable[[bool],
             host = Host(Asked(asked.root, asked.secret), place, lambda piece: write("pieces", piece), get)
             answer, keep = host.serve({"gpu": gpu})
             busy(False)
-            while not pieces.empty():
-                pieces.get()
             write("over", str(answer["ended"]).encode(), b"keep" if keep else b"")
             if not keep:
                 return

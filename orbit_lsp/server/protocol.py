@@ -122,6 +122,15 @@ class OrbitProtocol(LanguageServerProtocol):
         if msg_id in self._request_futures:
             super()._handle_cancel_notification(msg_id)
 
+    @lsp_method(lsp.SHUTDOWN)
+    def lsp_shutdown(self, *args: Any) -> Generator[Any, Any, None]:
+        """As pygls 2.1.1, which fails where a request is still being answered: each that is cancelled leaves what it walks through."""
+        yield cast("Any", self.fm).features[lsp.SHUTDOWN], args, None
+        for number, answer in list(self._request_futures.items()):
+            if number != self.msg_id and not answer.done():
+                answer.cancel()
+        self._shutdown = True
+
     @lsp_method(lsp.EXIT)
     def lsp_exit(self, *args: Any) -> Generator[Any, Any, None]:
         self.status = 0 if self._shutdown else 1  # pygls 2.1.1 exits with it, and catches that
