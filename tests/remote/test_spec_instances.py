@@ -14,12 +14,12 @@ from orbit_remote.common.messages import Definition, Failure
 from orbit_remote.spec import launch_spec
 from orbit_remote.toolchain import nvcc, spec_instances
 from orbit_remote.toolchain.elf import Cubin
+from tests.remote.nvcc_check import built
 from tests.spec.spec_check import target
 
 
-def compiled(tmp_path: Path, source: str) -> tuple[bytes, str, list[str]]:
-    """The cubin of the last kernel's spec, what ptxas said, and the instances."""
-    source = dedent(source).lstrip("\n")
+def with_instances(source: str, path: str) -> tuple[str, list[str]]:
+    """The text that is compiled for the last kernel's spec, and the instances."""
     kernel = cuda_kernels.scan(source).kernels[-1]
     checked = launch_spec.check(source, target(kernel))
     assert not [fault for fault in checked.faults if fault.severity == "error"], checked.faults
@@ -28,7 +28,12 @@ def compiled(tmp_path: Path, source: str) -> tuple[bytes, str, list[str]]:
     where = Definition(
         kernel.name, kernel.qualified, kernel.whole.line, kernel.line, name.line, name.end_column
     )
-    text = spec_instances.source(source, "/src/k.cu", checked.spec.launches[0].span.line + 1, names, where)
+    return spec_instances.source(source, path, checked.spec.launches[0].span.line + 1, names, where), names
+
+
+def compiled(tmp_path: Path, source: str) -> tuple[bytes, str, list[str]]:
+    """The cubin of the last kernel's spec, what ptxas said, and the instances."""
+    text, names = with_instances(dedent(source).lstrip("\n"), "/src/k.cu")
     file = tmp_path / "k.cu"
     file.write_text(text)
     result = nvcc.find(None)
@@ -118,6 +123,19 @@ def test_where_a_kernel_may_stand(tmp_path: Path, before: str, after: str, expec
     if before == "static":
         source = source.replace("static\n", "").replace("__global__", "static __global__")
     check(tmp_path, source, expected)
+
+
+async def test_an_instance_that_cannot_be_is_told_at_the_launch(tmp_path: Path) -> None:
+    """And not at our lines behind the end of the file."""
+    text, _ = with_instances(
+        "// orbit: x = randn(256)\n"
+        "// orbit: launch k<float><<<1, 256>>>(x)\n"
+        "template <int T> __global__ void k(float* x) { x[threadIdx.x] = T; }\n",
+        str(tmp_path / "k.cu"),
+    )
+    result = await built(tmp_path, text)
+    assert {problem.place.line for problem in result.built.problems if problem.place} == {2}
+    assert 'cannot determine which instance of function template "k"' in result.built.problems[0].message
 
 
 def test_the_other_kernels_keep_their_registers(tmp_path: Path) -> None:

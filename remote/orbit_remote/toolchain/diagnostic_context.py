@@ -18,7 +18,7 @@ _TEMPORARY = re.compile(r"[\w.+-]\.(?:cudafe1|cpp\d|compute_\w+)\.\w+")
 _RUN = re.compile(r"\S+")
 _LINE_DIRECTIVE = re.compile(  # but for those of `spec_instances`: their lines are not the author's
     r"^[ \t]*#[ \t]*(?:line\b[ \t]*|(?=\d))(?:(?P<line>\d{1,9})(?:[ \t]+\"(?P<file>[^\"\n]*)\")?)?"
-    r"(?![^\n]*\nnamespace orbit_spec_)",
+    r"(?![^\n]*\nnamespace orbit_spec[_ ])",
     re.MULTILINE,
 )
 
