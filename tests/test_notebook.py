@@ -124,6 +124,9 @@ def own(folder: Path) -> Iterator[Kernel]:
         (["1 / 0"], "ZeroDivisionError: division by zero"),
         (["display({'text/plain': 'p', 'image/png': 'iVBO'}, raw=True)"], "[image/png, text/plain]\np"),
         (["!echo from a child"], "from a child"),
+        (["!test -t 1; exit 3", "_exit_code"], "[text/plain]\n3"),
+        (["!kill -9 $$", "_exit_code"], "[text/plain]\n-9"),
+        (["word = 'é'\n!printf {word}"], "é"),
         (["with open('beside.py', 'w') as file: print('v = 7', file=file)", "import beside; beside.v"], "[text/plain]\n7"),
         (["%orbit spend"], "UsageError: orbit: write %orbit status, %orbit gpu, %orbit cost, %orbit bring PATTERN, %orbit measure on|off and %orbit end"),
         (["%%cuda --fast\nint x;"], "UsageError: orbit: '--fast' is no option; write %%cuda [--compile] [--kernel K]"),
@@ -167,9 +170,24 @@ def test_an_interrupt_ends_a_loop_and_keeps_the_variables(shared: Kernel) -> Non
     assert shared.run("kept") == "[text/plain]\n5"
 
 
-def test_what_a_cell_prints_without_end_is_bounded(shared: Kernel) -> None:
+def test_an_interrupt_ends_a_command_that_is_deaf_to_it(shared: Kernel) -> None:
+    interrupt = shared.manager.interrupt_kernel
+    assert shared.run("!trap '' INT; echo on; cat", lambda _: interrupt()) == "on"
+    assert shared.run("print('alive')") == "alive"
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "print('x' * 100_000_000)",
+        pytest.param("!head -c 100000000 /dev/zero | tr '\\0' x", marks=pytest.mark.slow),
+        pytest.param("for i in range(100_000): print('x' * 999)", marks=pytest.mark.slow),
+    ],
+    ids=["print", "command", "lines"],
+)
+def test_what_a_cell_prints_without_end_is_bounded(shared: Kernel, cell: str) -> None:
     before = shared.relay().memory_info().rss
-    shown = shared.run("print('x' * 100_000_000)")
+    shown = shared.run(cell)
     assert len(shown) < 17 << 20
     assert shown.endswith(
         "orbit: this cell's output exceeds 16 MiB; what follows is not shown. Write it to a file instead."

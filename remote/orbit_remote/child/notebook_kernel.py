@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from orbit_remote.child import shell_commands
 from orbit_remote.child.measured_cells import MeasuredCells
 from orbit_remote.common import codec
 
@@ -17,8 +18,10 @@ SOCKET = "ORBIT_NOTEBOOK"
 
 
 def main(arguments: list[str]) -> int:
-    from ipykernel.kernelapp import IPKernelApp  # pyright: ignore  # noqa: PGH003 - of the user's Python
+    from ipykernel import zmqshell  # pyright: ignore  # noqa: PGH003 - of the user's Python
+    from ipykernel.kernelapp import IPKernelApp  # pyright: ignore  # noqa: PGH003
 
+    zmqshell.system = shell_commands.system  # what its `system_piped` calls, wherever it has taken it from
     app: Any = IPKernelApp.instance()
     app.initialize(arguments)
     if "" not in sys.path:  # IPython leaves it out under -P, which is for our own start
