@@ -68,7 +68,7 @@ def test_ignored_files_are_no_data_unless_orbitignore_brings_them_back(project: 
     assert closure.remarks == (
         (
             "data/a.bin and 1 more would match '**/*.bin' of the setting `data` but for .gitignore or .orbitignore; "
-            "`!data/a.bin` in .orbitignore lets it travel."
+            "`!data/a.bin` in .orbitignore sends it."
         ),
     )
     write(project, {".orbitignore": "!data/**/*.bin\ne.bin\n"})
@@ -82,7 +82,7 @@ def test_an_ignored_folder_is_not_looked_into(project: Path) -> None:
     assert remarks(project, "k.cu", "", data=("data/*.bin",)) == [
         (
             "data/ would match 'data/*.bin' of the setting `data` but for .gitignore or .orbitignore; "
-            "`!data/` in .orbitignore lets it travel."
+            "`!data/` in .orbitignore sends it."
         )
     ]
     write(project, {".orbitignore": "!data/\n"})

@@ -84,7 +84,10 @@ async def test_a_revision_has_its_own_headers_to_any_depth(repository: Repositor
     author = Author(repository, "src/k.cu", NOW)
     now, then = variants.now(author.session, author.target), await author.side("revision", "HEAD~1")
     assert (await shared_memory(now.job), await shared_memory(then.job)) == (128, 256)
-    assert "inner.cuh is as in HEAD~1 too: it runs in a folder without data files" in then.remarks
+    assert (
+        "inner.cuh is taken from HEAD~1 too, so that version runs in a folder without data files"
+        in then.remarks
+    )
     assert then.digest == now.digest  # of the kernel's tokens, which are the same
 
 
@@ -117,7 +120,10 @@ async def test_a_repository_opened_through_a_link_has_its_headers_of_then(reposi
     then = await author.side("revision", "HEAD~1")
     assert then.job.path == f"{author.folder}/src/k.cu"
     assert then.job.flags == (f"-I{author.folder}/common", f"-I{real.parent}/elsewhere")
-    assert "inner.cuh is as in HEAD~1 too: it runs in a folder without data files" in then.remarks
+    assert (
+        "inner.cuh is taken from HEAD~1 too, so that version runs in a folder without data files"
+        in then.remarks
+    )
 
 
 async def test_what_travels_to_a_rented_gpu_is_the_revisions(repository: Repository) -> None:
@@ -151,7 +157,10 @@ async def test_a_module_that_is_gone_is_there_in_its_revision(tmp_path: Path) ->
     then = await author.side("revision", "HEAD~1")
     assert (author.folder / "helper.py").read_text() == "SIZE = 1\n"
     assert then.job.path == str(author.folder / "k.py")
-    assert "helper.py is as in HEAD~1 too: it runs in a folder without data files" in then.remarks
+    assert (
+        "helper.py is taken from HEAD~1 too, so that version runs in a folder without data files"
+        in then.remarks
+    )
 
 
 async def test_a_spec_of_now_serves_a_revision_that_has_none_and_not_one_that_has_another(

@@ -163,6 +163,11 @@ def test_a_word_that_is_not_known(word: str, nearest: str) -> None:
             ["run", "--kernl=x", "k.cu"], 64, "",
             "orbit-lsp: error: unknown option '--kernl'; did you mean --kernel?\n  see `orbit-lsp run --help`\n",
         ),
+        (["run"], 64, "", "orbit-lsp: error: orbit-lsp run needs FILE\n  see `orbit-lsp run --help`\n"),
+        (
+            ["jobs"], 64, "",
+            "orbit-lsp: error: orbit-lsp jobs needs submit, list, show, cancel or prune\n  see `orbit-lsp jobs --help`\n",
+        ),
         (
             ["jobs", "run", "k.cu"], 64, "",
             "orbit-lsp: error: orbit-lsp jobs does not take 'run'; choose submit, list, show, cancel or prune\n  see `orbit-lsp jobs --help`\n",

@@ -16,7 +16,7 @@ from orbit_remote.common.plain_text import visible
 
 _HEAD = 4096
 _PIECE = 1 << 16
-_UNREAD = "it is no JSON that can be read"
+_UNREAD = "it cannot be read as JSON"
 _ID = re.compile(rb'"id"\s*:\s*("[\w-]{1,100}"|\d{1,15})')
 
 
@@ -52,10 +52,10 @@ def _is_json(line: bytes) -> bool:
 
 
 def _left_out(why: str, head: bytes, tail: bytes = b"") -> str:
-    print(visible(f"orbit-lsp: warning: a message is left out: {why}"), file=sys.stderr)
+    print(visible(f"orbit-lsp: warning: a message is ignored: {why}"), file=sys.stderr)
     match = _ID.search(head) or _ID.search(tail)
     identity = match[1].decode() if match else "null"
-    return f'{{"jsonrpc":"2.0","id":{identity},"method":"a message is left out: {why}"}}\n'
+    return f'{{"jsonrpc":"2.0","id":{identity},"method":"a message is ignored: {why}"}}\n'
 
 
 @contextmanager

@@ -101,7 +101,7 @@ class Guard:
                 f"this server is not called {host!r:.60}; --name adds a name under which it may be addressed",
             )
         if origin is not None and origin.rpartition("//")[2] != host:
-            return 403, f"requests of web pages are not taken; this one is of {origin!r:.60}"
+            return 403, f"requests from web pages are refused; this one is from {origin!r:.60}"
         query = scope.get("query_string", b"").lower()
         if b"token=" in query or b"api_key=" in query:
             return (
@@ -175,7 +175,7 @@ class _Body:
         if self.taken + size > self._limits.body:
             self.refusal = _too_large(self._limits)
         elif held + size > self._limits.bodies:
-            self.refusal = (503, "too much is being handed in at this moment; try again in a second")
+            self.refusal = (503, "too many request bodies are arriving at the moment; try again in a second")
         if self.refusal:
             raise _Refused
         self.taken += size

@@ -85,8 +85,8 @@ def _errors(made: FastAPI) -> None:
     async def answered(_: HttpRequest, error: HTTPException) -> JSONResponse:
         """The framework's own refusals in our form."""
         own = {
-            400: "the body is no JSON that can be read",
-            404: "there is no such route; GET /openapi.json has them",
+            400: "the body cannot be read as JSON",
+            404: "there is no such route; GET /openapi.json lists the routes",
         }
         return JSONResponse(
             {"error": own.get(error.status_code, error.detail)}, error.status_code, error.headers

@@ -18,7 +18,12 @@ USAGE = 64
 _CHOICE = re.compile(
     r"argument (?P<option>[\w-]+): invalid choice: (?P<word>.+) \(choose from (?P<known>.+)\)"
 )
-"""argparse's own sentence, which names positional arguments by our variables."""
+_MISSING = "the following arguments are required: "
+"""argparse's own sentences, which name positional arguments by our variables."""
+
+
+def _any_of(words: list[str]) -> str:
+    return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 class Parser(argparse.ArgumentParser):
@@ -29,7 +34,13 @@ class Parser(argparse.ArgumentParser):
         if choice := _CHOICE.fullmatch(message):
             words = choice["known"].replace("'", "").split(", ")
             of = choice["option"] if choice["option"].startswith("-") else self.prog
-            message = f"{of} does not take {choice['word']}; choose {', '.join(words[:-1])} or {words[-1]}"
+            message = f"{of} does not take {choice['word']}; choose {_any_of(words)}"
+        elif message.startswith(_MISSING):
+            choices = {
+                action.dest: _any_of(list(action.choices)) for action in self._actions if action.choices
+            }
+            names = message.removeprefix(_MISSING).split(", ")
+            message = f"{self.prog} needs {' and '.join(choices.get(name, name) for name in names)}"
         print(f"orbit-lsp: error: {message}\n  see `{self.prog} --help`", file=sys.stderr)
         raise SystemExit(USAGE)
 
@@ -79,7 +90,7 @@ GROUPS = {
         Command(
             "compare", "run two versions, kernels or GPUs in turn: which is faster?",
             ("compare k.cu --with HEAD~1", "compare k.cu --kernel new --with-kernel old", "compare k.cu --with-gpu L4 --json"), command_options.compare_options,
-            "Run FILE and another version, kernel or GPU in turn, in at most ten pairs of runs. The verdict is inconclusive "
+            "Run the kernel of FILE, and another version of it, another kernel or the same kernel on another GPU, in turn: at most ten pairs of runs. The verdict is inconclusive "
             "unless FILE is shown to be faster or slower. The exit code is 0 in all three cases. Use at most one of --with, "
             "--with-kernel and --with-gpu.",
         ),
@@ -120,7 +131,7 @@ GROUPS = {
             "submit", "test a file against its reference, and submit it to a GPU MODE leaderboard with popcorn-cli",
             ("submit submission.py --mode test", "submit submission.py --mode leaderboard --yes", "submit submission.py --mode benchmark --dry-run"),
             command_options.submit_options,
-            "Test a file with custom_kernel against its problem's reference.py, then submit it to a GPU MODE leaderboard with "
+            "Test a file that has custom_kernel against its problem's reference.py, then submit it to a GPU MODE leaderboard with "
             "popcorn-cli. If the test fails, nothing is submitted, and the exit code is that of the test. Before a ranked "
             "submission (--mode leaderboard) it asks you to confirm; without a terminal, it needs --yes. It keeps a record: the "
             "file, the git commit, the diff, the command and the output. The exit code is that of popcorn-cli, or 4 if "
@@ -161,7 +172,7 @@ GROUPS = {
         Command(
             "mcp", "serve coding agents: run, profile, check and compare as MCP tools",
             ("mcp", "mcp --pool local:0 --trust", "mcp --pool modal:H100 --budget 5"), door_options.mcp_options,
-            "Serve MCP on standard input and output. Your coding agent starts this command, by its configuration (command: "
+            "Serve MCP on standard input and output. Your coding agent starts this command, as its configuration says (command: "
             "orbit-lsp, args: mcp), and gets tools to run, profile, check and compare kernels. An agent cannot raise --budget. Needs pip install 'orbit-lsp[mcp]' in the environment of orbit-lsp.",
         ),
         Command(

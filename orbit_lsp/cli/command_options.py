@@ -57,7 +57,9 @@ def sessions_options(parser: argparse.ArgumentParser) -> None:
 
 
 def program_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("arguments", nargs="*", metavar="ARGS", help="after --: the program's own arguments")
+    parser.add_argument(
+        "arguments", nargs="*", default=[], metavar="ARGS", help="after --: the program's own arguments"
+    )
 
 
 RENTED = "GPU to rent, if kernels run on Modal; default: H100"
@@ -234,7 +236,7 @@ def report_options(parser: argparse.ArgumentParser) -> None:
         metavar="K",
     )  # fmt: skip
     option(
-        parser, "--python", "the Python that reads a .ncu-rep, by NVIDIA's package ncu-report", "ORBIT_PYTHON",
+        parser, "--python", "the Python that reads a .ncu-rep, with NVIDIA's package ncu-report", "ORBIT_PYTHON",
         metavar="PATH",
     )  # fmt: skip
     option(

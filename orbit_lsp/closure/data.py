@@ -66,7 +66,7 @@ class _Search:
             first = shown(min(self.ignored))
             tree.remark(
                 f"{first}{more} would match {shown(pattern)!r} of the setting `data` but for .gitignore or "
-                f".orbitignore; `!{first}` in .orbitignore lets it travel."
+                f".orbitignore; `!{first}` in .orbitignore sends it."
             )
         elif not self.matched and not tree.full:
             tree.remark(f"{named}, but no file matches it.")

@@ -24,10 +24,13 @@ def page(versus: AbResult, kernel: str, path: str) -> Page:
             " against ".join(dict.fromkeys(device for device in versus.devices if device))
             or units.UNAVAILABLE,
         ),
-        ("how", "whole runs in turn, the other side first, after one of each that is not counted"),
+        (
+            "how",
+            "whole runs of both sides in turn, the other side first; the first run of each side is not counted",
+        ),
         (
             "verdict",
-            "of the pairs of runs: launches of one run have its clocks, temperature and addresses in common",
+            "computed from the pairs of runs, not from launches: the launches of one run share its clocks, temperature and addresses",
         ),
     ]
     blocks.append(Facts("Where it comes from", about))

@@ -28,11 +28,11 @@ def page(entries: Sequence[Entry], kernel: str, path: str, subtitle: str) -> Pag
     rows = [
         ("file", path),
         ("from, to", f"{_date(entries[0])}, {_date(entries[-1])}"),
-        ("a version", "runs of the same tokens and headers, one after the other"),
+        ("a version", "consecutive runs in which the kernel and its headers did not change"),
         ("a line", "the median of a version's runs, its bar from the quickest to the slowest run"),
         (
             "change",
-            "to the version before in the same setup; a difference is shown by Compare with…, not by this",
+            "against the version before in the same setup; only Compare with… shows whether a difference is real",
         ),
     ]
     blocks.append(Facts("How to read it", rows))

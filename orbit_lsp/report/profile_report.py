@@ -26,7 +26,7 @@ from orbit_remote.common.messages import Profile
 _SECTIONS = {
     "click": "sections of a click",
     "full": "sections of a full profile",
-    "imported": "in a profile that orbit-lsp has read and not made",
+    "imported": "in a profile that another program made",
 }
 _WHAT = ("what", "value", "counter")
 

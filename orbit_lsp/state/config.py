@@ -551,7 +551,7 @@ _WHICH_PYTHON = """\
 
 Triton files and launch specs run in the first of these that exists, in the editor and on the command line:
 
-1. the setting `orbit.python`; if it is empty in VS Code, the environment selected in the Python extension;
+1. the setting `orbit.python`; if it is empty, in VS Code the environment selected in the Python extension;
 2. the folder that the variable `UV_PROJECT_ENVIRONMENT` names, or `.venv` or `venv`, in the workspace folder or in a folder
    above it in the same git repository;
 3. the active conda environment (`CONDA_PREFIX`, but not `base`), else the one that `environment.yml` names;

@@ -67,7 +67,9 @@ def job(request: c.Job, waiting: set[str]) -> None:
         return
     if NO_GPU:
         message = "there is no NVIDIA GPU in this machine to run it on"
-        remedy = "`orbit-lsp doctor` shows what is missing; static figures and compile errors need no GPU"
+        remedy = (
+            "`orbit-lsp doctor` shows what is missing; registers, occupancy and compiler errors need no GPU"
+        )
         say(c.failed(run, c.Failure("infrastructure", message, remedy)))
         return
     say(c.Stage(run, "profiling" if request.action == "profile" else "running", time.time()))

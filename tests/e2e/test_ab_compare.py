@@ -114,7 +114,7 @@ async def test_the_headers_of_a_revision_are_its_own(start, recorded_python, tmp
     await editor.command("orbit.compareWith", target(editor, **{"with": "revision:HEAD"}))
     await said(editor, SLOWER.format(f"HEAD ({short})"))
     hover = (await editor.hover(6, 18)).replace("\\", "")
-    assert "a.cuh is as in HEAD too: it runs in a folder without data files" in hover
+    assert "a.cuh is taken from HEAD too, so that version runs in a folder without data files" in hover
 
 
 def header(folder: Path) -> None:

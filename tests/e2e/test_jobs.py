@@ -59,7 +59,7 @@ def test_words_that_no_job_has(tmp_path: Path) -> None:
         (["submit", "k.cu", "--pool", "gpu"], "'gpu' is not a place of a pool; write local:0, modal:H100*4 or ray*8, with commas between"),
         (["submit", "k.cu", "--pool", "local:0", "--gpu", "B200"], "no place of this pool is 'B200'; it has local:0"),
         (["show"], "orbit-lsp jobs show needs the id of a job; `orbit-lsp jobs list` has them"),
-        (["cancel", "ffff"], "there is no job 'ffff', or several; `orbit-lsp jobs list` has their ids"),
+        (["cancel", "ffff"], "no job, or more than one, has an id that begins with 'ffff'; `orbit-lsp jobs list` lists the ids"),
         (["prune", "--older", "soon"], "--older is 'soon'; write a number and a unit, as in 7d, 12h, 30m or 0s"),
     ]:  # fmt: skip
         assert orbit(tmp_path, None, "jobs", *words) == (64, "", f"{error}{message}\n")

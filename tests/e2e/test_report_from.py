@@ -83,7 +83,7 @@ def test_the_table_and_the_page(folder: Path) -> None:
     ):
         assert text in done.stdout, text
     page = (folder / "page.html").read_text()
-    assert "in a profile that orbit-lsp has read and not made" in page
+    assert "in a profile that another program made" in page
     assert "NVIDIA H100 80GB HBM3" in page
 
 

@@ -117,7 +117,7 @@ def test_a_revision_is_built_with_its_own_header(tmp_path: Path) -> None:
     result = compared(tmp_path, "--with", "HEAD")
     assert result["verdict"] == "faster"
     assert 1 / 1.13 < result["ratio"] < 1 / 1.04
-    assert any("extra.cuh is as in HEAD too" in item for item in result["remarks"])
+    assert any("extra.cuh is taken from HEAD too" in item for item in result["remarks"])
 
 
 def test_the_history_tells_a_slower_version(tmp_path: Path) -> None:

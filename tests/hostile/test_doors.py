@@ -184,7 +184,7 @@ def test_a_message_that_the_package_cannot_read_is_answered(sent: str, left_out:
     text = f'{{"id": 7, "method": "ping", "params": {sent}}}\n'
     line = message_lines.MessageLines(BytesIO(text.encode())).readline()
     answered = json.loads(line)
-    assert (answered["id"], "left out" in answered["method"]) == (7, left_out)
+    assert (answered["id"], "is ignored" in answered["method"]) == (7, left_out)
 
 
 # -- orbit-lsp api ----------------------------------------------------------------------------------
@@ -210,9 +210,9 @@ async def client(folder: Path, **limits: Any) -> AsyncGenerator[tuple[httpx2.Asy
         ({"Host": ""}, 400, "this server is not called ''"),
         ({"Host": "[::1]:8421"}, 200, None),
         ({"Host": "GPU7:8421"}, 200, None),
-        ({"Origin": "http://evil.example"}, 403, "requests of web pages are not taken"),
-        ({"Origin": "null"}, 403, "requests of web pages are not taken"),
-        ({"Origin": "http://127.0.0.1:8888"}, 403, "requests of web pages are not taken"),
+        ({"Origin": "http://evil.example"}, 403, "requests from web pages are refused"),
+        ({"Origin": "null"}, 403, "requests from web pages are refused"),
+        ({"Origin": "http://127.0.0.1:8888"}, 403, "requests from web pages are refused"),
         ({"Origin": "http://127.0.0.1"}, 200, None),
         ({"Content-Length": "9" * 5_000}, 413, "the request's body is larger"),
         ({"Content-Length": "-1"}, 400, "Content-Length is '-1'"),
@@ -232,10 +232,10 @@ async def test_whose_requests_are_taken(
 @pytest.mark.parametrize(
     ("route", "body", "error"),
     [
-        ("/v1/jobs", "[" * 100_000, "the body is no JSON that can be read"),
-        ("/v1/jobs", '{"name":' * 100_000, "the body is no JSON that can be read"),
-        ("/v1/jobs", '{"name": "k.cu", "text": "x", "timeout_s": ' + "9" * 5_000 + "}", "the body is no JSON that can be read"),
-        ("/v1/jobs", b'{"name": "\xff"}', "the body is no JSON that can be read"),
+        ("/v1/jobs", "[" * 100_000, "the body cannot be read as JSON"),
+        ("/v1/jobs", '{"name":' * 100_000, "the body cannot be read as JSON"),
+        ("/v1/jobs", '{"name": "k.cu", "text": "x", "timeout_s": ' + "9" * 5_000 + "}", "the body cannot be read as JSON"),
+        ("/v1/jobs", b'{"name": "\xff"}', "the body cannot be read as JSON"),
         ("/v1/jobs", '{"name": "k.cu", "text": "x", "timeout_s": NaN}', "timeout_s is nan"),
         ("/v1/jobs", '{"name": "k.cu", "text": "x", "kernel": "\\ud800"}', "an argument or a name holds half a surrogate pair"),
         ("/v1/jobs", '{"name": "k.cu", "text": "x", "gpu": "\\ud800"}', "an argument or a name holds half a surrogate pair"),

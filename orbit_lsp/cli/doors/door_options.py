@@ -44,7 +44,9 @@ def jobs_options(parser: argparse.ArgumentParser) -> None:
         "print or cancel the jobs with these ids; prune: remove the records of jobs that ended longer ago "
         "than --older",
     )  # fmt: skip
-    parser.add_argument("names", nargs="*", metavar="FILE|ID", help="files to submit, or ids of jobs")
+    parser.add_argument(
+        "names", nargs="*", default=[], metavar="FILE|ID", help="files to submit, or ids of jobs"
+    )
     option(
         parser, "--action", "with submit: run, profile, check (memory) or compile; default: run",
         choices=("run", "profile", "check", "compile"), default="run", metavar="A",
@@ -70,7 +72,7 @@ def jobs_options(parser: argparse.ArgumentParser) -> None:
     option(
         parser,
         "--key",
-        "with submit of one file: a name for it; a second submit with the same key returns the first job",
+        "with submit of one file: a name for the job; a second submit with the same key returns the first job",
         metavar="KEY",
     )
     option(
@@ -176,12 +178,12 @@ def kernel_options(parser: argparse.ArgumentParser) -> None:
     )
     option(
         parser, "--idle-minutes", "end the kernel after N minutes without a cell, to free its GPU memory; "
-        "default: 0 (never), on another machine 15", metavar="N",
+        "default: 0 (never); on another machine 15", metavar="N",
     )  # fmt: skip
     parser.add_argument(
         "--lease", choices=("cell", "session", "never"), metavar="WHEN",
-        help="how long the kernel has this machine's GPU for itself, so that runs of an editor and cells do not disturb each other. cell: while a "
-        "cell runs, once the kernel has opened the GPU; session: from then until the kernel ends; never; default: cell",
+        help="when the kernel reserves this machine's GPU, so that runs of an editor and cells do not disturb each other. cell (the default): "
+        "while a cell runs; session: until the kernel ends; never. It reserves nothing before it has opened the GPU",
     )  # fmt: skip
     option(
         parser, "--budget", "needed with --on modal:GPU: the most that rented GPUs may cost in a calendar month, in dollars "

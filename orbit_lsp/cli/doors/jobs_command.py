@@ -73,7 +73,9 @@ def _look(options: argparse.Namespace, store: JobStore) -> int:
 def _job(store: JobStore, name: str) -> Job:
     """Raises UsageError."""
     if (job := store.job(name)) is None:
-        raise UsageError(f"there is no job {name!r:.40}, or several; `orbit-lsp jobs list` has their ids")
+        raise UsageError(
+            f"no job, or more than one, has an id that begins with {name!r:.40}; `orbit-lsp jobs list` lists the ids"
+        )
     return job
 
 

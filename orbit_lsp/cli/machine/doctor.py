@@ -220,7 +220,7 @@ def _missing(
         )
     if absent := _absent(machine, _TRITON):
         what = (
-            "Triton files (.py; CUDA files with a main do not need it)"
+            "Triton files (.py; a CUDA file with a main needs no torch)"
             if local
             else "compiler errors and registers of Triton files without a run"
         )

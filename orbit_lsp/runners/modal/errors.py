@@ -71,7 +71,9 @@ def trouble(error: BaseException) -> Trouble:
         case m.NotFoundError():
             return Trouble("version", f"the app is not on Modal: {message}", DEPLOY)
         case m.UnimplementedError() | m.ExecutionError() | m.DeserializationError():
-            return Trouble("version", f"Modal's client and its other side do not agree: {message}", DEPLOY)
+            return Trouble(
+                "version", f"Modal's client and Modal's service do not fit together: {message}", DEPLOY
+            )
         case m.ConflictError() | m.InternalError() | m.InternalFailure() | m.DataLossError():
             return Trouble(
                 "infrastructure", f"Modal failed: {message}", "run it again; see also status.modal.com",

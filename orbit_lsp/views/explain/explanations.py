@@ -79,7 +79,7 @@ LABELS = {
     "±": "Half the distance between the 20 % and 80 % quantiles, relative to the median. It shows how much "
     "launches differ. Not shown for fewer than 5 launches. `±` alone: two versions differ by no more than noise.",
     "n=": "The number of launches in the median.",
-    "under": "As in `under 3 µs`: the launches are too short for CUPTI, which records them, to measure. Give the kernel more work.",
+    "under": "As in `under 1 µs`: the launches are too short to be measured by CUPTI, which records them. Give the kernel more work.",
     "in program": "Launches that the program itself makes, with its inputs and its cache state. The median "
     "leaves out the first launch, unless it is the only one.",
     "cold L2": "Before each launch, orbit-lsp reads three times as much data as L2 holds, so that none of the "

@@ -161,7 +161,7 @@ TASK: Final = Limit("`task.yml` of a popcorn problem", 1 << 20, "The problem is 
 STATE: Final = Limit(
     "a small file that orbit-lsp keeps (trusted folders, measured GPU rates), and Modal's `.modal.toml`",
     1 << 20,
-    "The file is treated as absent. orbit-lsp never writes Modal's.",
+    "The file is treated as absent. orbit-lsp never writes `.modal.toml`.",
 )
 LOOP_JOURNAL: Final = Limit(
     "the journal of `orbit-lsp loop`", 64 << 20, "The loop is refused; `--fresh-start` begins anew."

@@ -34,7 +34,7 @@ def no_gpu(job: c.Job) -> c.Finished:
         message = f"{job.gpus} GPUs are asked for, from number {job.device} on, and this machine has {have}"
     else:
         message = f"this machine has no GPU number {job.device}"
-    remedy = "`orbit-lsp doctor` shows what is missing; static figures and compile errors need no GPU"
+    remedy = "`orbit-lsp doctor` shows what is missing; registers, occupancy and compiler errors need no GPU"
     return c.failed(job.run, c.Failure("infrastructure", message, remedy))
 
 
