@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from lsprotocol import types as lsp
 
-from orbit_lsp.views.compiler import block_size, launch_bounds
+from orbit_lsp.views.compiler import block_size, launch_bounds, num_warps
+from orbit_remote.common import messages as c
 from tests.remote.nvcc_check import needs_nvcc
 from tests.test_views import PTXAS, SAXPY, Bench
 
@@ -177,3 +178,86 @@ def test_another_block_size(
     for old, new in expected.items():
         text = text.replace(old, new)
     assert edited == (title and (title, text))
+
+
+TRITON = """\
+import triton
+import triton.language as tl
+
+# orbit: x = randn(4096); g = 1
+# orbit: launch square[(g,)](x, N=4096, num_warps=1)
+@triton.jit
+def square(x, N: tl.constexpr):
+    tl.store(x + tl.arange(0, N), 0)
+
+
+def main(x):
+    square[(1,)](x, N=4096, num_warps=1)
+"""
+FEWER = (
+    "Launch square with num_warps=8: occupancy 100% instead of 31.2% (28 registers a thread, not 86; compiled for sm_90a); "
+    "less work for each thread between loads, and reductions across more warps"
+)
+
+
+def of_warps(registers: dict[int, int], *, spilled: int = 0, shared: int = 0) -> list[c.Resources]:
+    """Instances of `square` by their `num_warps`, today's first; the others spill so many bytes."""
+    today = next(iter(registers))
+    return [
+        c.Resources(
+            "square", "square", "sm_90a", registers=held, static_shared=0, dynamic_shared=shared, spill_stores=0,
+            spill_loads=0 if warps == today else spilled, threads=32 * warps, place=c.Place("/src/k.py", 7),
+            constants={"N": "4096", "num_warps": str(warps), "x": "*fp32 (assumed)"},
+        )
+        for warps, held in registers.items()
+    ]  # fmt: skip
+
+
+HOST_LAUNCH = "    square[(1,)](x, N=4096, num_warps=1)"
+LESS = of_warps({1: 86, 8: 28})
+
+
+@pytest.mark.parametrize(
+    ("replaced", "instances", "title", "expected"),
+    [
+        ({}, of_warps({1: 86, 2: 54, 4: 38, 8: 28, 16: 22}), FEWER, {"warps=1": "warps=8"}),
+        ({}, of_warps({1: 86, 2: 54, 8: 28}, spilled=8), None, {}),
+        ({}, of_warps({1: 40, 2: 40}, shared=100_000), "Launch square with num_warps=2", {"warps=1": "warps=2"}),
+        ({}, of_warps({1: 86}), None, {}),
+        ({"warps=1": "warps=4"}, of_warps({4: 80, 8: 78, 16: 72}), None, {}),
+        ({"warps=1": "warps=16"}, of_warps({16: 72, 4: 40}), "Launch square with num_warps=4", {"warps=16": "warps=4"}),
+        ({", num_warps=1": ""}, of_warps({4: 168, 8: 80}), "Launch square", {"N=4096)": "N=4096, num_warps=8)"}),
+        ({", num_warps=1": ","}, of_warps({4: 168, 8: 80}), "Launch square", {"N=4096,)": "N=4096,num_warps=8)"}),
+        ({", num_warps=1": ""}, LESS, None, {}),
+        ({HOST_LAUNCH: "    square[(1,)](x, N=4096, num_warps=w)"}, LESS, None, {}),
+        ({HOST_LAUNCH: "    square[(1,)](x, **options)"}, LESS, None, {}),
+        ({HOST_LAUNCH: "    y = 'é'; square[(1,)](x, 1, num_warps=1)"}, LESS, "Launch square", {"warps=1": "warps=8"}),
+        ({"N), 0)": "N), num_warps)"}, LESS, None, {}),
+        ({"# orbit: launch": "# launch", HOST_LAUNCH: ""}, LESS, None, {}),
+        ({HOST_LAUNCH: "    square[(1,)](x"}, LESS, "Launch square", {"warps=1": "warps=8"}),
+    ],
+    ids=[
+        "the nearest of the best", "spills", "shared memory limits", "nothing to compare with", "nothing to gain", "fewer",
+        "no number, so 4", "a comma at the end", "compiled with another number", "a name", "unpacked keywords",
+        "beside other alphabets", "a kernel that knows the number", "no launch", "host code that is being typed",
+    ],
+)  # fmt: skip
+def test_another_number_of_warps(
+    replaced: dict[str, str], instances: list[c.Resources], title: str | None, expected: dict[str, str]
+) -> None:
+    text = TRITON
+    for old, new in replaced.items():
+        assert old in text
+        text = text.replace(old, new)
+    bench = Bench(text, "file:///src/k.py").built(instances[0])
+    [(target, figures)] = bench.session.results.figures.items()
+    bench.session.results.every_gpu[target] = replace(figures, resources=tuple(instances))
+    edited = applied(text, num_warps.actions(bench.session, bench.uri, 6, versioned=False))
+    for old, new in expected.items():
+        text = text.replace(old, new)
+    assert (edited is None) == (title is None)
+    if edited and title:
+        assert edited[0].startswith(title)
+        assert edited[1] == text
+        assert bench.typed(7, 4, 4, "x = x + 1; ")
+        assert not num_warps.actions(bench.session, bench.uri, 6, versioned=False)

@@ -1,4 +1,8 @@
-"""What each kernel of an open CUDA file needs on every GPU: compiled beside the loop once the machine is idle, or for a hover."""
+"""What each kernel of an open file needs on every GPU: compiled beside the loop once the machine is idle, or for a hover.
+
+A Triton file is imported by each compile. So it is compiled once after a compile of its own that succeeded, and only the
+text of that one.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,8 @@ from orbit_lsp.runs.scheduler import Run, Scheduler
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state import staleness
 from orbit_lsp.state.debounce import Debounce
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.results import Figures
 from orbit_lsp.state.session import Frozen, Session
 from orbit_remote.common import architectures
 from orbit_remote.common import messages as c
@@ -24,13 +30,18 @@ log = logging.getLogger("orbit.every_gpu")
 
 CAPABILITIES = ("75", "80", "86", "89", "90", "100", "120")
 """Compute capabilities without their dot, in the order of time."""
+WARPS = (1, 2, 4, 8, 16)
+"""Values of `num_warps` that Triton kernels are compiled with, besides their own."""
+_TRITON_DEFAULT = "sm_90"
+"""What Triton compiles for where neither a GPU nor a setting says for what."""
 _IDLE_S = 3.0
 """How long a file is left alone after its compile before the machine is used for this."""
 
 
 class EveryGpu:
-    """One front-end pass for an older virtual architecture, assembled for each real one: a preview, because code under
+    """CUDA: one front-end pass for an older virtual architecture, assembled for each real one: a preview, because code under
     `__CUDA_ARCH__` is that of the older one. Files that ask for it are compiled for each architecture by itself.
+    Triton: a job for each architecture; that of the file's own compile is made with other numbers of warps too.
     """
 
     def __init__(
@@ -49,6 +60,8 @@ class EveryGpu:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._asked: dict[str, tuple[str, str]] = {}
         """The text and the settings that were compiled last, by file."""
+        self._imported: dict[str, tuple[str, int]] = {}
+        """The text of the last compile of a Triton file, and how many changes on disk had been seen then."""
         runs.when_ended(self._ended)
 
     def edited(self, uri: str) -> None:
@@ -70,17 +83,22 @@ class EveryGpu:
         """Compile now, if that has not been done of this text; None where there is nothing to do."""
         frozen = self._session.freeze(uri)
         setup = self._session.setup
-        if frozen is None or frozen.scan.language != "cuda" or setup.settings.every_gpu == "off":
+        if frozen is None or setup.settings.every_gpu == "off":
+            return None
+        triton = frozen.scan.language == "triton"
+        if triton and self._imported.pop(uri, None) != (frozen.text, self._session.disk.changes):
             return None
         job = job_builder.make(self._session, frozen, "compile", "")
         asked = frozen.text, staleness.job_key(job)
         if not frozen.scan.kernels or self._asked.get(uri) == asked:
             return None
-        if not (setup.machine and setup.machine.nvcc):  # nothing is rented for a preview
+        machine = setup.machine  # nothing is rented for a preview
+        if not (machine and (machine.packages.get("triton") if triton else machine.nvcc)):
             return None
         self.edited(uri)
         self._asked[uri] = asked
-        task = asyncio.create_task(self._compile(frozen, job), name="every GPU")
+        work = self._compile_triton(frozen, job) if triton else self._compile(frozen, job)
+        task = asyncio.create_task(work, name="every GPU")
         self._tasks[uri] = task
         task.add_done_callback(lambda done: self._done(uri, done))
         return task
@@ -92,27 +110,23 @@ class EveryGpu:
             log.error("what kernels need on every GPU is not known", exc_info=error)
 
     def _ended(self, run: Run) -> None:
-        compiled = run.action == "compile" and run.finished is not None and run.finished.outcome == "ok"
-        if compiled and self._session.setup.settings.every_gpu == "idle":
-            self._idle.edited(run.frozen.uri, _IDLE_S)
+        if run.action != "compile" or run.finished is None or run.finished.outcome != "ok":
+            return
+        uri = run.frozen.uri
+        if run.job.language == "triton" and run.job.gpu is None:
+            self._imported[uri] = run.frozen.text, self._session.disk.changes
+            self._asked.pop(uri, None)
+        if self._session.setup.settings.every_gpu == "idle":
+            self._idle.edited(uri, _IDLE_S)
 
     def _when_idle(self, uri: str) -> None:
         if not self._runs.under_way() and not _is_busy():
             self.wanted(uri)
 
     async def _compile(self, frozen: Frozen, job: c.Job) -> None:
+        own = architectures.without_targets(job.flags)
         for flags in passes(frozen.text):
-            asked = replace(
-                job,
-                run=f"every-gpu-{next(self._ids)}",
-                flags=(*architectures.without_targets(job.flags), *flags),
-            )
-            built: c.Built | None = None
-            finished: c.Finished | None = None
-            async with aclosing(self._runner().run(asked)) as events:
-                async for event in events:
-                    built = event if isinstance(event, c.Built) else built
-                    finished = event if isinstance(event, c.Finished) else finished
+            built, finished = await self._built(replace(job, flags=(*own, *flags)))
             if built and finished and finished.outcome == "ok":
                 figures = result_filing.figures(self._session, frozen, job, built)
                 self._session.results.every_gpu.update(figures)
@@ -120,6 +134,44 @@ class EveryGpu:
                 return
             if finished is None or finished.outcome != "compile error":
                 return
+
+    async def _compile_triton(self, frozen: Frozen, job: c.Job) -> None:
+        known: dict[KernelId, Figures] = {}
+        not_compiled: dict[KernelId, dict[str, str]] = {}
+        own = (job.architecture or _TRITON_DEFAULT).removeprefix("sm_").rstrip("af")
+        for capability in dict.fromkeys((*CAPABILITIES, own)):
+            if self._runs.under_way():  # it may wait for the process that this takes
+                self._imported[frozen.uri] = frozen.text, self._session.disk.changes
+                self._asked.pop(frozen.uri, None)
+                return
+            warps = WARPS if capability == own else ()
+            asked = replace(job, architecture=f"sm_{capability}", warps=warps, gpu=None)
+            built, finished = await self._built(asked)
+            if built is None or finished is None or finished.outcome == "cancelled":
+                return
+            compiled = result_filing.figures(self._session, frozen, job, built)
+            for target, figures in compiled.items():
+                before = known.get(target)
+                resources = (*(before.resources if before else ()), *figures.resources)
+                known[target] = replace(figures, resources=resources)
+            why = result_filing.not_compiled(self._session, frozen, compiled, built, finished)
+            for target, reason in why.items():
+                not_compiled.setdefault(target, {})[f"sm_{capability}"] = reason
+        for target, reasons in not_compiled.items():
+            if target in known:
+                known[target] = replace(known[target], not_compiled=reasons)
+        self._session.results.every_gpu.update(known)
+        self._changed({frozen.uri})
+
+    async def _built(self, job: c.Job) -> tuple[c.Built | None, c.Finished | None]:
+        built: c.Built | None = None
+        finished: c.Finished | None = None
+        job = replace(job, run=f"every-gpu-{next(self._ids)}")
+        async with aclosing(self._runner().run(job)) as events:
+            async for event in events:
+                built = event if isinstance(event, c.Built) else built
+                finished = event if isinstance(event, c.Finished) else finished
+        return built, finished
 
 
 def passes(text: str) -> list[tuple[str, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,6 +60,26 @@ def _figures(known: _Kernels, job: c.Job, event: c.Built) -> dict[KernelId, Figu
         target: Figures(digests[target], tuple(items), key, event.files)
         for target, items in by_kernel.items()
     }
+
+
+def not_compiled(
+    session: Session, frozen: Frozen, compiled: Container[KernelId], built: c.Built, finished: c.Finished
+) -> dict[KernelId, str]:
+    """Why a compile has no figures of a kernel that is not in `compiled`, in a line, where it says why."""
+    errors = [problem for problem in built.problems if problem.severity == "error"]
+    find = kernel_of(session, frozen)
+    reasons: dict[KernelId, str] = {}
+    for target, kernel, _ in identify(frozen.uri, frozen.scan):
+        if target in compiled:
+            continue
+        prefix = f"{kernel.name} was not compiled: "
+        why = [error.message for error in errors if error.place and find(error.place, "") == target]
+        why += [text.removeprefix(prefix) for text in finished.remarks if text.startswith(prefix)]
+        why += [error.message for error in errors]  # of a helper that it calls
+        why += [finished.failure.message] if finished.failure else []
+        if why:
+            reasons[target] = why[0].splitlines()[0]
+    return reasons
 
 
 def finished(

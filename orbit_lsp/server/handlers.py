@@ -193,7 +193,7 @@ async def prepare(ls: OrbitServer, uri: str) -> None:
     if file := ls.session.files.get(uri):
         file.in_git = in_git
     ls.compile_quietly(uri)
-    _ = ls.idle_compile, ls.keystrokes  # they follow what has been compiled
+    _ = ls.idle_compile, ls.keystrokes, ls.every_gpu  # they follow what has been compiled
     if warm == "triton" and (sentence := ls.environment.python_ignored()):
         ls.watcher.once(sentence, lsp.MessageType.Warning)
     if warm:
@@ -348,7 +348,7 @@ def completion(ls: OrbitServer, params: lsp.CompletionParams) -> list[lsp.Comple
 )
 def code_action(ls: OrbitServer, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
     from orbit_lsp.views import history_actions, kernel_actions, lenses
-    from orbit_lsp.views.compiler import block_size, clangd_file, launch_bounds, quick_fixes
+    from orbit_lsp.views.compiler import block_size, clangd_file, launch_bounds, num_warps, quick_fixes
     from orbit_lsp.views.spec import spec_drafts, spec_place
 
     uri = params.text_document.uri
@@ -362,6 +362,7 @@ def code_action(ls: OrbitServer, params: lsp.CodeActionParams) -> list[lsp.CodeA
         *kernel_actions.actions(ls.session, uri, first, last),
         *launch_bounds.actions(ls.session, uri, first, versioned=ls.takes_versions),
         *block_size.actions(ls.session, uri, begin, versioned=ls.takes_versions),
+        *num_warps.actions(ls.session, uri, begin, versioned=ls.takes_versions),
         *history_actions.actions(ls.session, uri, first, last),
         *spec_drafts.actions(ls.session, uri, first, last, versioned=ls.takes_versions),
     ]

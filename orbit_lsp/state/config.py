@@ -282,8 +282,8 @@ class Settings:
     )
     every_gpu: Literal["idle", "hover", "off"] = setting(
         "idle",
-        "When an open .cu file is compiled for every GPU of the hover's table (T4 to B200). `idle`: after each compile, once the machine "
-        "is idle. `hover`: when a hover needs it. `off`: never.",
+        "When an open file is compiled for every GPU of the hover's table (T4 to B200). `idle`: after each compile, once the machine "
+        "is idle. `hover`: when a hover needs it. `off`: never. A Triton file: once after each compile, which only a command starts.",
         workspace=True,
     )
     kernel_macros: tuple[str, ...] = setting(

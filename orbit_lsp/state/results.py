@@ -53,13 +53,15 @@ class Figures:
     """What the compiler reported about a kernel's instances.
 
     `digest` is of the tokens they were compiled from, `inputs` of the job's settings and `files` maps
-    the other files that were read to their content hashes.
+    the other files that were read to their content hashes. `not_compiled` says why, by architecture, where the
+    figures are of several.
     """
 
     digest: str
     resources: tuple[Resources, ...]
     inputs: str
     files: dict[str, str]
+    not_compiled: dict[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True)

@@ -393,6 +393,56 @@ if True:
     assert ran.exists()
 
 
+async def test_a_triton_kernel_on_every_gpu_and_over_num_warps_after_a_compile_that_was_asked_for(
+    start,
+) -> None:
+    """With the types of its launch spec. Floats of e4m3 are there from compute capability 8.9 on."""
+    pytest.importorskip("triton")
+    editor: Editor = await start("vscode")
+    text = """\
+import triton
+import triton.language as tl
+
+# orbit: x = randn(36864); y = empty(36864)
+# orbit: launch square[(9,)](x, y, N=4096, num_warps=1)
+@triton.jit
+def square(x, y, N: tl.constexpr):
+    at = tl.program_id(0) * N + tl.arange(0, N)
+    value = tl.load(x + at)
+    tl.store(y + at, (value * value).to(tl.float8e4nv).to(tl.float32))
+"""
+    editor.open("k.py", text)
+    assert "every GPU" not in (await editor.hover(6) or "")
+    await editor.command("orbit.compile", {"uri": editor.uri})
+    await _hints(editor)
+    assert "soon after the command Compile" in await editor.hover(6)
+    shown = await editor.asked_until(lambda: editor.hover(6), lambda shown: "RTX PRO" in shown)
+    rows = [re.split(r" *\| *", line)[1:-1] for line in shown.splitlines() if line.startswith("| ")]
+    result = {row[0]: row[1:] for row in rows}
+    assert re.search(r"compiled by Triton for each with N 4096, .*x \\\*fp32, 16-byte aligned", shown)
+    assert result["A100"][:2] == ["sm\\_80", "does not compile"]
+    assert "fp8e4nv" in result["A100"][-1]
+    assert all(result[gpu][1].isdigit() for gpu in gpu_occupancy.GPUS if gpu not in ("T4", "A10", "A100"))
+    assert [name for name in result if name.removesuffix(" now").isdigit()] == [
+        "1 now",
+        "2",
+        "4",
+        "8",
+        "16",
+    ]
+    (action,) = [action for action in await editor.drafts(6) if "num_warps" in action.title]
+    assert action.title.startswith("Launch square with num_warps=")
+    assert "instead of 31.2% (28 registers" in action.title
+    assert action.edit
+    [document] = action.edit.document_changes or []
+    assert isinstance(document, lsp.TextDocumentEdit)
+    assert [
+        (edit.range.start.line, text.split("\n")[4][: edit.range.start.character]) for edit in document.edits
+    ] == [(4, "# orbit: launch square[(9,)](x, y, N=4096, num_warps=")]
+    editor.edit(9, 4, 4, "9 * ")
+    assert "on every GPU" not in await editor.hover(6)
+
+
 @pytest.mark.slow
 async def test_files_that_are_hardly_files(start) -> None:
     editor: Editor = await start("vscode")

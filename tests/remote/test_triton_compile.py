@@ -80,6 +80,30 @@ def test_what_the_compiler_made_is_sent_back_where_it_is_asked_for(job):
     assert done.finished.dumps[0].constants["BLOCK"] == "256"
 
 
+@pytest.mark.parametrize(
+    "launch",
+    [
+        "def main(x):\n    add[(4,)](x, x, x, 9, BLOCK=4096, num_warps=1)\n",
+        "def main():\n    x = torch.empty(9, device='cuda')\n    add[(4,)](x, x, x, 9, BLOCK=4096, num_warps=1)\n",
+    ],
+    ids=["types assumed", "types of a launch"],
+)
+def test_figures_with_other_numbers_of_warps_beside_those_of_the_launch(job, launch: str):
+    done = job(ADD + launch, action="compile", warps=(1, 8))
+    own, other = done.finished.resources
+    assert (own.threads, other.threads) == (32, 256)
+    assert (own.constants["num_warps"], other.constants["num_warps"]) == ("1", "8")
+    assert own.constants | {"num_warps": "8"} == other.constants
+    assert own.registers > other.registers
+
+
+def test_what_is_autotuned_is_compiled_with_no_other_number_of_warps(job):
+    text = ADD.replace(
+        "@triton.jit", "@triton.autotune([triton.Config({'BLOCK': 64})], key=['n'])\n@triton.jit"
+    )
+    assert compile_one(job(text, action="compile", warps=(1, 8))).threads == 128
+
+
 def test_constants_are_taken_from_autotune(job):
     configurations = "[triton.Config({'BLOCK': b}, num_warps=w) for b, w in ((128, 2), (1024, 8))]"
     text = ADD.replace("@triton.jit", f"@triton.autotune({configurations}, key=['n'])\n@triton.jit")

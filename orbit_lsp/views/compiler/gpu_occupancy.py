@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from orbit_lsp.state import units
+from orbit_lsp.state import fitting, units
+from orbit_lsp.state.results import Figures
 from orbit_lsp.state.session import Session, path_of
 from orbit_lsp.views import kernel_status
 from orbit_lsp.views.kernel_status import KernelStatus
@@ -13,38 +14,116 @@ from orbit_remote.common.messages import Resources
 GPUS = ("T4", "A10", "A100", "L4", "L40S", "H100", "H200", "B200", "RTX PRO 6000")
 _MOST_INSTANCES = 3
 _ROWS = 5
+_TYPES = 160
+"""Columns of the types and constants in a title; the table of the instance's own figures has all of them."""
 
 
 def sections(session: Session, uri: str, known: KernelStatus) -> list[Section]:
-    """Of a CUDA kernel whose figures are known; Triton's registers follow from types that only a launch knows."""
-    if known.kernel.language != "cuda" or known.figures is None or known.figures_stale:
+    """Of a kernel whose figures are known."""
+    if known.figures is None or known.figures_stale:
         return []
+    every = compiled(session, uri, known)
+    if known.kernel.language == "triton":
+        if every:
+            return _of_triton(session, uri, known, every)
+        machine = session.setup.machine
+        if session.setup.settings.every_gpu == "off" or not (machine and machine.packages.get("triton")):
+            return []
+        how = "soon after the command Compile: hover again"
+        return [(f"{known.kernel.qualified} on every GPU", [("compiled", how, "Triton")])]
     shown: list[Section] = []
-    every = session.results.every_gpu.get(known.target)
-    if every and every.digest == known.digest and every.inputs == known.figures.inputs:
-        if not session.disk.changed(path_of(uri), every.files):
-            names = list(dict.fromkeys(resource.name for resource in every.resources))
-            for name in names[:_MOST_INSTANCES]:
-                of_instance = [resource for resource in every.resources if resource.name == name]
-                shown.append(_table(session, uri, known, name, of_instance))
+    if every:
+        names = list(dict.fromkeys(resource.name for resource in every.resources))
+        for name in names[:_MOST_INSTANCES]:
+            of_instance = [resource for resource in every.resources if resource.name == name]
+            title = f"{name} on every GPU (preview: one front end for all)"
+            shown.append(_table(session, uri, known, title, of_instance, {}))
     elif session.setup.settings.every_gpu != "off" and session.setup.machine and session.setup.machine.nvcc:
         shown.append((f"{known.kernel.qualified} on every GPU", [("compiled", "soon: hover again", "nvcc")]))
     drawing = curve(session, uri, known, known.figures.resources[0]) if known.figures.resources else None
     return [*shown, drawing] if drawing else shown
 
 
-def _table(session: Session, uri: str, known: KernelStatus, name: str, every: list[Resources]) -> Table:
+def compiled(session: Session, uri: str, known: KernelStatus) -> Figures | None:
+    """The kernel's figures for every architecture; None where they are not of its present text."""
+    every = session.results.every_gpu.get(known.target)
+    if every is None or known.figures is None or known.figures_stale:
+        return None
+    if (every.digest, every.inputs) != (known.digest, known.figures.inputs):
+        return None
+    return None if session.disk.changed(path_of(uri), every.files) else every
+
+
+def _of_triton(session: Session, uri: str, known: KernelStatus, every: Figures) -> list[Section]:
+    """Each instance on every GPU and over `num_warps`, with the types and constants that it was compiled with."""
+    assert known.figures
+    shown: list[Section] = []
+    for resources in known.figures.resources[:_MOST_INSTANCES]:
+        same = [each for each in every.resources if each.constants == resources.constants]
+        types = ", ".join(f"{name} {value}" for name, value in resources.constants.items())
+        title = (
+            f"{resources.name} on every GPU, compiled by Triton for each with {fitting.cut(types, _TYPES)}"
+        )
+        shown.append(_table(session, uri, known, title, same, every.not_compiled))
+        by_warps = over_warps(every, resources)
+        if len(by_warps) > 1:
+            shown.append(
+                Table(
+                    f"{resources.name} over num_warps, compiled with each for {resources.architecture}",
+                    ("num_warps", "registers", "shared memory", "blocks per SM", "occupancy", "limited by"),
+                    tuple(
+                        (
+                            f"{number} now" if each.threads == resources.threads else str(number),
+                            *_row(session, uri, known, each),
+                        )
+                        for number, each in by_warps.items()
+                    ),
+                )
+            )
+    return shown
+
+
+def over_warps(every: Figures, resources: Resources) -> dict[int, Resources]:
+    """What one instance of a Triton kernel needs on its own architecture, by its `num_warps`, in rising order."""
+    architecture = resources.architecture.rstrip("af")
+
+    def constants(of: Resources) -> dict[str, str]:
+        return {name: value for name, value in of.constants.items() if name != "num_warps"}
+
+    same = {
+        each.threads // occupancy.WARP: each
+        for each in every.resources
+        if each.threads and each.architecture.rstrip("af") == architecture
+        if constants(each) == constants(resources)
+    }
+    return dict(sorted(same.items()))
+
+
+def _table(
+    session: Session,
+    uri: str,
+    known: KernelStatus,
+    title: str,
+    every: list[Resources],
+    reasons: dict[str, str],
+) -> Table:
     by_architecture = {resources.architecture.rstrip("af"): resources for resources in every}
     rows: list[tuple[str, ...]] = []
     for gpu in GPUS:
         architecture = (architectures.architecture_for(gpu) or "").rstrip("af")
         resources = by_architecture.get(architecture)
         if resources is None:
-            rows.append((gpu, architecture, "does not compile", "", "", "", ""))
+            why = reasons.get(architecture, "")
+            refused = (
+                why or known.kernel.language == "cuda"
+            )  # else with other constants, as a hook may choose them
+            rows.append(
+                (gpu, architecture, "does not compile" if refused else "not compiled", "", "", "", why)
+            )
         else:
             rows.append((gpu, architecture, *_row(session, uri, known, resources)))
     return Table(
-        f"{name} on every GPU (preview: one front end for all)",
+        title,
         ("GPU", "for", "registers", "shared memory", "blocks per SM", "occupancy", "limited by"),
         tuple(rows),
     )

@@ -59,7 +59,7 @@ DIAGNOSTICS = {
     "block-size": "A block of the launch has more threads than the GPU, the kernel's registers or `__launch_bounds__` allow, "
     "so the launch fails. Launch smaller blocks, or change the bounds.",
     "occupancy-step": "If each thread used one register less, or each block 1 KiB of shared memory less, one more block would "
-    "fit on each multiprocessor. Code actions on the signature set `__launch_bounds__` or the block size. More occupancy "
+    "fit on each multiprocessor. Code actions on the signature set `__launch_bounds__`, block size or `num_warps`. More occupancy "
     "is not always faster: measure it.",
     "not launched": "The program ran but did not launch this kernel, so nothing was measured or checked. "
     "Launch it, or write a launch spec above it.",

@@ -54,7 +54,12 @@ def run_file(job: Job, send: Send, recorder: Recorder | None = None) -> Finished
         send(Stage(job.run, "building", time.time()))
         began = time.perf_counter()
         compiled = triton_compile.compile_file(
-            file, job.architecture or _this_gpu(job.device), job.kernel, job.host_launches, job.levels
+            file,
+            job.architecture or _this_gpu(job.device),
+            job.kernel,
+            job.host_launches,
+            job.levels,
+            job.warps,
         )
         remarks = list(compiled.remarks)
         return _finished(

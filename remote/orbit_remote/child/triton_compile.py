@@ -32,6 +32,8 @@ from orbit_remote.child.triton_assumptions import (
     completed,
     configurations_of,
     described,
+    layers,
+    outermost,
 )
 from orbit_remote.child.user_module import UserFile
 from orbit_remote.child.without_gpu import import_without_gpu, stand_in_for_the_gpu
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from orbit_remote.child import triton_spec_compile
 
 _MOST_CONFIGURATIONS = 4
+_WARP = 32
 _CERTAIN = re.compile(
     r"(?P<name>\w+) is not defined|triton\.language(?:\.(?:core|math|standard))? has no `\w+`"
 )
@@ -68,7 +71,8 @@ class Compiled:
 class _Target:
     """What is compiled for: a compute capability as a number (90), the file at `path`, and the `levels` that are wanted of
     each kernel, which are collected in `made`. `remarks` are about what could not be had. `bound` are the names that
-    anything in the file binds, `modules` those of modules, `lines` is its text.
+    anything in the file binds, `modules` those of modules, `lines` is its text. `warps` takes the place of the `num_warps`
+    that a launch gives.
     """
 
     capability: int
@@ -77,8 +81,14 @@ class _Target:
     modules: Container[str] = ()
     lines: Sequence[str] = ()
     levels: Sequence[Level] = ()
+    warps: int | None = None
     made: list[dumps.Made] = field(default_factory=list[dumps.Made])
     remarks: list[str] = field(default_factory=list[str])
+
+    @property
+    def options(self) -> dict[str, int]:
+        """Those of Triton's compiler that go before a launch's own."""
+        return {} if self.warps is None else {"num_warps": self.warps}
 
 
 def compile_file(
@@ -87,8 +97,10 @@ def compile_file(
     kernel: str | None = None,
     launches: Sequence[HostLaunch] = (),
     levels: Sequence[Level] = (),
+    warps: Sequence[int] = (),
 ) -> Compiled:
-    """Import the file, in this process, and compile its kernels; `kernel` limits it to that one.
+    """Import the file, in this process, and compile its kernels; `kernel` limits it to that one. Those that are not
+    autotuned are compiled with each of `warps` as well, of which figures are kept alone.
 
     Importing runs what the file does at its top level. Without a GPU, a statement there that uses one is
     left out, and what needs the names that it gives is not compiled.
@@ -117,11 +129,20 @@ def compile_file(
             remark = f"{name} was not compiled: {lacking} needs a GPU"
             made = replace(made, problems=kept, remarks=(*made.remarks, remark))
         compiled.append(made)
+        if made.resources and not _is_tuned(each, namespace):
+            for number in {*warps} - {(resources.threads or 0) // _WARP for resources in made.resources}:
+                other = replace(target, levels=(), warps=number, remarks=[])
+                again = _compile_kernel(each, file, tree, namespace, other, specified, by_name.get(name))
+                compiled.append(Compiled(resources=again.resources))
     problems = dict.fromkeys(problem for each in compiled for problem in each.problems)
     resources = tuple(instance for each in compiled for instance in each.resources)
     remarks += [*(text for each in compiled for text in each.remarks), *target.remarks]
     # a kernel that a decorator wraps twice says the same twice
     return Compiled(tuple(problems), resources, tuple(dict.fromkeys(remarks)), made=tuple(target.made))
+
+
+def _is_tuned(function: Any, namespace: Mapping[str, Any]) -> bool:
+    return any(getattr(layer, "configs", ()) for layer in layers(outermost(function, namespace)))
 
 
 def _unimported(explained: Explained) -> Explained:
@@ -285,7 +306,7 @@ def _as_launched(
     for launch in launches:
         try:
             compiled, every = triton_spec_compile.compile_kernel(
-                function, launch, namespace, _MOST_CONFIGURATIONS
+                function, launch, namespace, _MOST_CONFIGURATIONS, target.options
             )
         except Exception as error:  # noqa: BLE001 - Triton raises all kinds, and the user's own hooks do
             explained = python_errors.explain(error, target.path)
@@ -355,7 +376,7 @@ def _compile(function: Any, configuration: Configuration, target: _Target) -> Re
     failures: list[Explained] = []
     for signature in assumed_signatures(function, configuration.constants):
         try:
-            compiled = _triton_compile(function, signature, configuration, target.capability)
+            compiled = _triton_compile(function, signature, configuration, target)
         except Exception as error:  # noqa: BLE001 - Triton raises all kinds
             if (words := python_errors.static_assert(error)) is not None:
                 return f"with the constants and types assumed here a static_assert fails: {words}"
@@ -371,7 +392,7 @@ def _compile(function: Any, configuration: Configuration, target: _Target) -> Re
 
 
 def _triton_compile(
-    function: Any, signature: dict[str, str], configuration: Configuration, capability: int
+    function: Any, signature: dict[str, str], configuration: Configuration, target: _Target
 ) -> Any:
     compiler: Any = importlib.import_module("triton.compiler")
     backend: Any = importlib.import_module("triton.backends.compiler")
@@ -386,7 +407,9 @@ def _triton_compile(
     }
     source = compiler.ASTSource(function, signature, constants, aligned)
     return compiler.compile(
-        source, target=backend.GPUTarget("cuda", capability, 32), options=dict(configuration.options)
+        source,
+        target=backend.GPUTarget("cuda", target.capability, _WARP),
+        options={**configuration.options, **target.options},
     )
 
 

@@ -123,8 +123,11 @@ def _values(checked: launch_spec.Checked) -> dict[str, Value]:
 # -- compiling --------------------------------------------------------------------------------------
 
 
-def compile_kernel(function: Any, specified: Specified, namespace: Mapping[str, Any], most: int) -> tuple[list[Any], int]:  # fmt: skip
-    """What Triton compiles for a launch: several where it is autotuned, `most` of as many as are said second.
+def compile_kernel(
+    function: Any, specified: Specified, namespace: Mapping[str, Any], most: int, options: Mapping[str, int]
+) -> tuple[list[Any], int]:
+    """What Triton compiles for a launch: several where it is autotuned, `most` of as many as are said second. `options` of
+    its compiler go before those that the launch gives.
 
     Raises what Triton and the user's own hooks raise, and SpecError.
     """
@@ -147,7 +150,7 @@ def compile_kernel(function: Any, specified: Specified, namespace: Mapping[str, 
         each.name: triton_backend.passed(evaluate(each.value, world, scope), memory, each.value.span)
         for each in specified.launch.keywords
     }
-    return _compiled(outermost(function, namespace), arguments, keywords, most)
+    return _compiled(outermost(function, namespace), arguments, {**keywords, **options}, most)
 
 
 def _compiled(kernel: Any, arguments: list[Any], keywords: dict[str, Any], most: int) -> tuple[list[Any], int]:  # fmt: skip

@@ -123,7 +123,7 @@ class Job:
     back, as `Finished.dumps`. A `batch` waits for the GPU behind jobs that somebody has clicked. `grade` is the one
     asked for: a `referee` runs a contract's code in a process of its own (`orbit_remote.judge`). A compilation that is to
     `keep` its own files - command line, log, intermediate code - sends them as `Finished.report`. `other_kernels` are
-    those of a Python file.
+    those of a Python file. A compilation of a Triton file makes its kernels with each of `warps` as `num_warps` too.
     """
 
     run: str
@@ -162,6 +162,7 @@ class Job:
     traced: bool = False
     keep: bool = False
     other_kernels: tuple[OtherKernel, ...] = ()
+    warps: tuple[int, ...] = ()
     version: int = VERSION
 
     @property
