@@ -259,7 +259,9 @@ def test_a_mistake_in_an_instance_is_told_at_its_line_and_one_that_cannot_be_mad
     assert (code, 't.cu:3:49: error: static assertion failed with "doubles only" [nvcc]' in out) == (1, True)
     (folder / "t.cu").write_text(spec.format("float") + "template <int T> __global__ void k(float* x) {}\n")
     code, out, _ = orbit(folder, "compile", "t.cu")
-    assert (code, "t.cu:2:18: error: " in out) == (1, True)
+    assert (code, out.startswith("t.cu:2:18: error: ")) == (1, True)
+    (folder / "elsewhere").mkdir()
+    assert orbit(folder / "elsewhere", "compile", "../t.cu")[1].startswith(f"{folder}/t.cu:2:18: error: ")
 
 
 @needs_nvcc

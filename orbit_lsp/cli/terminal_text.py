@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from orbit_lsp.runs import summary
 from orbit_lsp.specs import spec_cache
@@ -62,5 +63,11 @@ def problems(session: Session, uri: str) -> list[tuple[str, Problem]]:
 
 
 def problem_lines(session: Session, uri: str) -> list[str]:
-    """Every diagnostic as one line, `file:line:column: error: … [nvcc #20]`, its notes indented."""
-    return [line for path, problem in problems(session, uri) for line in summary.problem_lines(problem, path)]
+    """Every diagnostic as one line, `file:line:column: error: … [nvcc #20]`, its notes indented. As compilers do, a
+    file in or below the current folder is named relative to it.
+    """
+    here = f"{Path.cwd()}/"
+    lines = [
+        line for path, problem in problems(session, uri) for line in summary.problem_lines(problem, path)
+    ]
+    return [line.replace(here, "", 1) if line.lstrip().startswith(here) else line for line in lines]

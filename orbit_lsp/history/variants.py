@@ -125,7 +125,7 @@ def _side(
         if action == "run" and spec and spec != plan.lines:
             remarks += (f"{name} has another launch spec, so the times may be of other work",)
     elif not harness.holds(scratch, target):
-        raise NoVariant(f"{name} does not keep the contract that {harness.named(target)} is checked by")
+        raise NoVariant(f"{name} has no {harness.named(target)} that can be checked")
     plan = job_builder.plan_of(scratch, target)
     if action == "run" and (why := job_builder.refusal(scratch, plan)):
         raise NoVariant(f"{name} cannot be run: {why}")
