@@ -120,10 +120,19 @@ class Client:
                 return int(line.split()[1]) / 1024
         return float("nan")
 
+    @staticmethod
+    def body(method: str, params: Any) -> bytes:
+        """A notification that `send` takes later."""
+        body = json.dumps({"jsonrpc": "2.0", "method": method, "params": params}).encode()
+        return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+
+    def send(self, framed: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(framed)
+
     def _write(self, message: Json) -> None:
         body = json.dumps(message).encode()
-        assert self.process.stdin is not None
-        self.process.stdin.write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+        self.send(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
 
     async def _read(self) -> None:
         stdout = self.process.stdout

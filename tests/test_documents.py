@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orbit_lsp.state import documents
 from orbit_lsp.state.documents import Change, Document, from_client, split_lines, to_client
 
 ENCODINGS = ("utf-8", "utf-16", "utf-32")
@@ -47,6 +50,23 @@ def test_incremental_edits_give_the_clients_text(text: str, edits: list, encodin
         assert document.lines == split_lines(text)
 
 
+@given(TEXTS, st.integers(1, 4))
+def test_lines_are_the_same_in_pieces(text: str, size: int) -> None:
+    expected = re.split(r"(?<=\n)|(?<=\r)(?!\n)", text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(documents, "_AT_ONCE", size)
+        assert split_lines(text) == expected
+
+
+def test_lines_made_beside_an_edit_are_of_the_edited_text() -> None:
+    document = Document("file:///a.cu", "/a.cu", 1, "a\nb")
+    document.split()
+    assert document.is_split
+    document.apply(2, [Change(None, None, "c\nd\n")], "utf-16")
+    assert not document.is_split
+    assert document.lines == ["c\n", "d\n", ""]
+
+
 def test_lines_end_where_the_protocol_says() -> None:
     rare = "a\vb\fc\x1cd\x85e\u2028f"
     assert split_lines(f"{rare}\n{rare}\r\n{rare}\r") == [f"{rare}\n", f"{rare}\r\n", f"{rare}\r", ""]
@@ -59,12 +79,14 @@ def test_a_place_within_a_character_is_behind_it(encoding: str, units: int) -> N
     assert from_client("a😀b", units, encoding) == 2
 
 
-@given(TEXTS, st.integers(0, 40), st.sampled_from(ENCODINGS))
-def test_columns_there_and_back(text: str, column: int, encoding: str) -> None:
+@given(TEXTS, st.integers(0, 40), st.sampled_from(ENCODINGS), st.sampled_from((1, 3, 1 << 16)))
+def test_columns_there_and_back(text: str, column: int, encoding: str, size: int) -> None:
     line = split_lines(text)[0]
     body = line.rstrip("\r\n")
     column = min(column, len(body))
-    assert from_client(line, to_client(line, column, encoding), encoding) == column
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(documents, "_AT_ONCE", size)
+        assert from_client(line, to_client(line, column, encoding), encoding) == column
 
 
 @pytest.mark.parametrize(

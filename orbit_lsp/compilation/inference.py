@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import field
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,10 +29,11 @@ SECONDS = 2.0
 _INCLUDE = re.compile(
     rb"^[ \t]*#[ \t]*(?:include|include_next|import)[ \t]*(?:\"([^\"\r\n]+)\"|<([^>\r\n]+)>)", re.MULTILINE
 )
-_COMMENT = re.compile(rb"/\*.*?\*/", re.DOTALL)
 _CONCEPT = re.compile(rb"^[ \t]*(?:template[^;{}\n]*>[ \t]*)?concept[ \t]+\w+\s*=", re.MULTILINE)
-_OF_STANDARD = re.compile(rb"__cplusplus|__cpp_concepts|_STD_VER|CPP_?20|CPLUSPLUS|CXX20")
+_OF_STANDARD = (b"__cplusplus", b"__cpp_concepts", b"_STD_VER", b"CPP_20", b"CPP20", b"CPLUSPLUS", b"CXX20")
 """What a file that does without C++20 asks for it by."""
+_AT_ONCE = 1 << 16
+"""Bytes that a pattern is looked for in: a whole text would keep the interpreter from other threads."""
 _SHELL_OR_LIST = re.compile(r"[$`\\\n\r\",]" if os.name == "posix" else r"[%\"\n\r,]")
 """What no flag for an include folder can hold: nvcc splits at commas, and a shell reads the rest."""
 _AMBIGUOUS = 3
@@ -79,16 +81,36 @@ class Texts:
 
 
 def included(content: bytes) -> Included:
-    newest = b"concept" in content and _CONCEPT.search(content) and not _OF_STANDARD.search(content)
-    return Included(wanted(content), bool(newest))
+    newest = b"concept" in content and not any(word in content for word in _OF_STANDARD)
+    return Included(wanted(content), newest and any(map(_CONCEPT.search, _pieces(content))))
 
 
 def wanted(content: bytes) -> tuple[Wanted, ...]:
     """What a text includes, in each of its branches."""
     needed: dict[Wanted, None] = {}
-    for quoted, angle in _INCLUDE.findall(_COMMENT.sub(b"", content)):
-        needed[Wanted((quoted or angle).decode("utf-8", "replace").strip(), bool(quoted))] = None
+    if b"include" in content or b"import" in content:
+        for quoted, angle in chain.from_iterable(map(_INCLUDE.findall, _pieces(_without_comments(content)))):
+            needed[Wanted((quoted or angle).decode("utf-8", "replace").strip(), bool(quoted))] = None
     return tuple(needed)
+
+
+def _without_comments(content: bytes) -> bytes:
+    """The comments that have an end, of one line or of many, are left out; those behind `//` stay."""
+    code: list[bytes] = []
+    position = 0
+    while (begin := content.find(b"/*", position)) >= 0 and (end := content.find(b"*/", begin + 2)) >= 0:
+        code.append(content[position:begin])
+        position = end + 2
+    return b"".join([*code, content[position:]])
+
+
+def _pieces(content: bytes) -> Iterator[bytes]:
+    """Whole lines, as many as are looked at in one go; of a longer line its beginning."""
+    start = 0
+    while start < len(content):
+        end = content.rfind(b"\n", start, start + _AT_ONCE) + 1 or start + _AT_ONCE
+        yield content[start:end]
+        start = end if content[end - 1 : end] == b"\n" else content.find(b"\n", end) + 1 or len(content)
 
 
 def _hides(folder: str) -> bool:

@@ -26,7 +26,7 @@ from orbit_lsp.runners import refusals, shared_worker
 from orbit_lsp.runners.shared_worker import LINE_LIMIT, WorkerError
 from orbit_lsp.state.user_folders import cache_folder
 from orbit_remote import MAIN
-from orbit_remote.common import codec
+from orbit_remote.common import codec, limits
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.process.process_groups import MARK, alive, end_marked, exit_status, kill_group, new_mark
@@ -218,9 +218,11 @@ class _Worker:
                 log.warning("the worker cannot be shared: %s", error)
         return cls(await _Pipes.start(options, cache))
 
-    def send(self, request: c.Request) -> None:
+    def send(self, request: c.Request | bytes) -> None:
+        """A request, or one that has been `encoded`."""
+        line = request if isinstance(request, bytes) else _encoded(request)
         with suppress(ConnectionError, RuntimeError):  # gone: the reader says so
-            self._link.writer.write(c.encode(request).encode("utf-8", "surrogatepass") + b"\n")
+            self._link.writer.write(line)
 
     def expect(self, run: str) -> asyncio.Queue[c.Event | WorkerError]:
         events: asyncio.Queue[c.Event | WorkerError] = asyncio.Queue()
@@ -285,6 +287,11 @@ def _ended_soon(process: int) -> bool:
     return bool(select.select([process], [], [], _DEATH_S)[0])
 
 
+def _encoded(request: c.Request) -> bytes:
+    """A line, as the worker reads it."""
+    return c.encode(request).encode("utf-8", "surrogatepass") + b"\n"
+
+
 def _run_of(line: bytes) -> str | None:
     """Also of a line that is no JSON, as far as it says its run."""
     try:
@@ -324,13 +331,16 @@ class LocalRunner:
         if refused := refusals.no_path(job):
             yield c.failed(job.run, refused)
             return
+        line = (
+            await asyncio.to_thread(_encoded, job) if len(job.text) > limits.AT_ONCE.most else _encoded(job)
+        )
         try:
             worker = await self._ready()
         except WorkerError as error:
             yield _unreachable(job.run, error)
             return
         events = worker.expect(job.run)
-        worker.send(job)
+        worker.send(line)
         finished = False
         try:
             while not finished:

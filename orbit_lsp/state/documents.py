@@ -12,6 +12,7 @@ import re
 from bisect import bisect_left
 from dataclasses import field
 from itertools import islice
+from sys import maxsize
 from typing import Literal, NamedTuple
 
 from orbit_remote.common import limits
@@ -23,6 +24,8 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _ENDS_OF_PYTHON = "\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 """Where `splitlines`, which takes a quarter of the time, splits too."""
 _REMEMBERED_EDITS = 10_000
+_AT_ONCE = 1 << 16
+"""Characters that one call splits or encodes: a whole text would keep the interpreter from other threads."""
 
 
 class Change(NamedTuple):
@@ -46,11 +49,27 @@ class _LineEdit(NamedTuple):
 
 def split_lines(text: str) -> list[str]:
     """Lines with their ends; one more, empty, after a final line end, as the protocol counts."""
-    rare = any(character in text for character in _ENDS_OF_PYTHON)
-    lines = _LINE.findall(text) if rare else text.splitlines(keepends=True)
+    lines: list[str] = []
+    start = 0
+    while start < len(text):
+        end = _line_end(text, start + _AT_ONCE)
+        lines += _split(text[start:end])
+        start = end
     if not lines or lines[-1][-1] in "\r\n":
         lines.append("")
     return lines
+
+
+def _split(text: str) -> list[str]:
+    rare = any(character in text for character in _ENDS_OF_PYTHON)
+    return _LINE.findall(text) if rare else text.splitlines(keepends=True)
+
+
+def _line_end(text: str, position: int) -> int:
+    """Behind the first end of a line from `position` on."""
+    end = text.find("\n", position) + 1 or len(text)
+    alone = text.find("\r", position, end - 1)
+    return end if alone < 0 or text[alone + 1] == "\n" else alone + 1
 
 
 def check_length(text: str) -> None:
@@ -80,9 +99,15 @@ def from_client(line: str, units: int, encoding: Encoding) -> int:
     body = line.rstrip("\r\n")
     if encoding == "utf-32" or body.isascii():
         return min(units, len(body))
-    # no loop over its characters: a line may have millions
-    columns = range(min(units, len(body)))
-    return bisect_left(columns, units, key=lambda column: to_client(body, column, encoding))
+    # no loop over its characters, and each is encoded a few times at most: a line may have millions
+    last = min(units, len(body))
+    for start in range(0, last, _AT_ONCE):
+        piece = body[start : min(start + _AT_ONCE, last)]
+        if (whole := to_client(piece, len(piece), encoding)) >= units:
+            columns = range(len(piece))
+            return start + bisect_left(columns, units, key=lambda column: to_client(piece, column, encoding))
+        units -= whole
+    return last
 
 
 @dataclass(slots=True)
@@ -91,24 +116,42 @@ class Document:
     path: str
     version: int
     text: str
-    lines: list[str] = field(default_factory=list[str])
+    _lines: list[str] | None = None
+    _split: tuple[str, list[str]] | None = None  # a text and its lines, which a thread may write
     _edits: list[_LineEdit] = field(default_factory=list[_LineEdit])
     _forgotten: int = -1  # edits up to this version are no longer remembered
 
-    def __post_init__(self) -> None:
-        self.lines = split_lines(self.text)
+    @property
+    def lines(self) -> list[str]:
+        """With their ends. Of a long text a thread makes them (`split`), as its scan is made."""
+        if self._lines is None:
+            text, lines = self._split or ("", [])
+            self._lines = lines if text is self.text and lines else split_lines(self.text)
+            self._split = None
+        return self._lines
+
+    @property
+    def is_split(self) -> bool:
+        """Whether `lines` cost nothing."""
+        made = self._split
+        return self._lines is not None or (made is not None and made[0] is self.text)
+
+    def split(self) -> None:
+        """Make the lines, in any thread."""
+        text = self.text
+        if not self.is_split:
+            self._split = text, split_lines(text)
 
     def apply(self, version: int, changes: list[Change], encoding: Encoding) -> None:
         """Take the changes in order, each in the text that the one before it left. Raises TooLongError."""
         for change in changes:
             check_length(change.text)
             if change.start is None or change.end is None:
-                self._remember(_LineEdit(version, 0, len(self.lines), 0))
-                self.text = change.text
-                self.lines = split_lines(change.text)
+                self._remember(_LineEdit(version, 0, maxsize, 0))
+                self.text, self._lines = change.text, None
             else:
                 self._replace(version, change.start, change.end, change.text, encoding)
-            _check(len(self.text), len(self.lines))
+                _check(len(self.text), len(self.lines))
         self.version = version
 
     def line(self, number: int) -> str:

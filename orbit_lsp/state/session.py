@@ -68,11 +68,11 @@ class OpenFile:
 
     @property
     def scanned(self) -> bool:
-        """Whether `scan` costs next to nothing: the text is short, or has been scanned as it is."""
+        """Whether `scan` and the lines cost next to nothing: the text is short, or has been scanned and split as it is."""
         text = self.document.text
         known = self._scanned
         return len(text) <= limits.AT_ONCE.most or (
-            known is not None and known[0] is self.tracker and known[1] == text
+            self.document.is_split and known is not None and known[0] is self.tracker and known[1] == text
         )
 
     async def scan_aside(self) -> None:
@@ -82,6 +82,8 @@ class OpenFile:
 
     def _scan_long(self) -> None:
         with collector_pause():
+            with self._scanning:
+                self.document.split()
             _ = self.scan
 
 

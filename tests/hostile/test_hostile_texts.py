@@ -19,6 +19,9 @@ from typing import Any
 
 import pytest
 
+from orbit_lsp.compilation import inference
+from orbit_lsp.kernels.cuda import cuda_kernels, reading
+from orbit_lsp.kernels.python import walk
 from orbit_lsp.server.language_server import OrbitServer
 from orbit_lsp.state.documents import Change
 from orbit_lsp.state.session import Session
@@ -141,6 +144,48 @@ def test_lines_are_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(comment_scanner, "_AT_ONCE", 1)
             assert comment_scanner.lines_of(text) == whole, ascii(text)
+
+
+def test_kernels_are_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    macros = "".join(f"#define {name} __global__\n" for name in ("A", "AB", "ABC"))
+    text = macros + "A void k0() {}\nABC void k1() {}\nABCD void f() {}\n__global__ void k2() {}\nAB"
+    for size in range(1, 12):
+        monkeypatch.setattr(reading, "_AT_ONCE", size)
+        assert [kernel.name for kernel in cuda_kernels.scan(text).kernels] == ["k0", "k1", "k2"]
+
+
+def test_includes_are_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = b'/* #include "no.h"\n*/ #include "a.h"\n  # include <b.h>\n/**/#import "c.h"\n// #include "no.h"\nint a; /*/ "\n#include <d.h>'
+    whole = inference.included(text)
+    assert [name for name, _ in whole.wanted] == ["a.h", "b.h", "c.h", "d.h"]
+    for size in (20, 24, 30, 64):
+        monkeypatch.setattr(inference, "_AT_ONCE", size)
+        assert inference.included(text) == whole
+
+
+@pytest.mark.parametrize(
+    ("text", "left_out"), [(b"a jitter " * 9, False), (b"triton.jit " * 9, True), (b"a" * 70 + b" jit", True)]
+)
+def test_words_of_makers_are_the_same_in_pieces(
+    monkeypatch: pytest.MonkeyPatch, text: bytes, *, left_out: bool
+) -> None:
+    for size in range(1, 99):
+        monkeypatch.setattr(walk, "_AT_ONCE", size)
+        assert walk.unread(text.decode()).left_out is left_out
+
+
+def test_a_long_text_is_split_beside_the_event_loop() -> None:
+    async def opened() -> None:
+        uri = "file:///nowhere/here.cu"
+        server = new_server()
+        file = server.session.open(uri, 1, TEXTS["850,000 ifs"]()[:100_000])
+        assert file
+        assert not file.document.is_split
+        assert not server.is_settled(uri)
+        await server.settle(uri)
+        assert file.document.is_split
+
+    asyncio.run(opened())
 
 
 def test_no_split_into_lines_keeps_the_interpreter() -> None:

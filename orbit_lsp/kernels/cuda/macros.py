@@ -199,9 +199,14 @@ def possible_definitions(text: str) -> list[str]:
     """Everything that looks like a definition, also in comments and skipped branches: too many."""
     definitions: list[str] = []
     position = 0
-    while match := _ANY_DEFINE.search(text, position):
-        position = end_of(_DEFINE_PART, text, match.end())
-        definitions.append(text[match.start() : position])
+    while (
+        word := text.find("define", position)
+    ) >= 0:  # a pattern would keep the interpreter ten times as long
+        start = text.rfind("#", position, word)
+        position = word + len("define")
+        if start >= 0 and (match := _ANY_DEFINE.match(text, start)):
+            position = end_of(_DEFINE_PART, text, match.end())
+            definitions.append(text[start:position])
     return definitions
 
 

@@ -43,6 +43,7 @@ _LONGEST_DECLARATION = 1 << 16
 _MOST_SCOPES = 200
 _MOST_ITEMS = 8_192
 """A line with more brackets, strings and the like is generated data: the rest of it is only counted."""
+_AT_ONCE = 1 << 18
 _MOST_RESUMED = 16
 """How often braces may interrupt one declaration (`dim3{1}` in default arguments) before it is given up."""
 
@@ -59,6 +60,7 @@ class RegionReader:
         self.source = Source(text)
         self.environment = environment
         self.pattern = words_pattern(environment.names)
+        self.longest = max(map(len, environment.names))
         self.words = [-1]
 
     def read(self, start: int, scope: Scope, conditional: Conditional | None) -> Region:
@@ -199,9 +201,17 @@ class RegionReader:
         """Where the next name stands that can lead to `__global__`, in code or not."""
         words = self.words
         while words[-1] < position:
-            match = self.pattern.search(self.text, max(words[-1] + 1, self.start))
-            words.append(match.start() if match else len(self.text) + 1)
+            words.append(self._search(max(words[-1] + 1, self.start)))
         return words[bisect_left(words, position)]
+
+    def _search(self, position: int) -> int:
+        """The next name from `position` on, piece by piece: a whole text would keep the interpreter from other threads."""
+        for start in range(position, len(self.text), _AT_ONCE):
+            end = start + _AT_ONCE
+            match = self.pattern.search(self.text, start, end + self.longest + 1)
+            if match and match.start() < end:
+                return match.start()
+        return len(self.text) + 1
 
     def _push(self, at: int, *, interrupted: bool | None = None, type_name: str | None = None) -> None:
         if interrupted is None:

@@ -54,6 +54,8 @@ _COMPOUND = {  # the statements that hold statements -> (their arms are conditio
     "ERROR": (False, False),
 }
 _GLOBAL = b"__global__"
+_AT_ONCE = 1 << 16
+_LONGEST_WORD = 64
 _QUOTES = re.compile(r"\A\w*(?:\"\"\"|'''|[\"'])|(?:\"\"\"|'''|[\"'])\Z")
 _MAIN = re.compile(rb"""__name__\s*==\s*["']__main__["']|["']__main__["']\s*==\s*__name__""")
 _LAUNCH = re.compile(rb"\]\s*\(")
@@ -71,8 +73,19 @@ def unread(text: str) -> Outline:
     piece = Piece(_digest([text]), _NOTHING, -1)
     return Outline(
         (Scope("module", -1, ""),), (), (), (), (piece,), (), _NOTHING, (), (), False, False, (), _NOTHING, False, (), False,
-        text, text.count("\n"), 0, left_out=MAKER_WORD.search(text.encode()) is not None,
+        text, text.count("\n"), 0, left_out=_says_maker(text.encode()),
     )  # fmt: skip
+
+
+def _says_maker(data: bytes) -> bool:
+    """Looks piece by piece: a whole text would keep the interpreter from other threads."""
+    for start in range(0, len(data), _AT_ONCE):
+        end = start + _AT_ONCE
+        # a word may begin in this piece and go on; where the search ends, half a word would look whole
+        match = MAKER_WORD.search(data, start, end + _LONGEST_WORD)
+        if match and (match.end() < end + _LONGEST_WORD or MAKER_WORD.match(data, match.start())):
+            return True
+    return False
 
 
 class _At(NamedTuple):
