@@ -45,6 +45,13 @@ class Parser(argparse.ArgumentParser):
         raise SystemExit(USAGE)
 
 
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Help texts in which no line ends within an option such as `--with-gpu`."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """`options` adds the command's own options; `examples` are command lines without `orbit-lsp`."""
@@ -198,7 +205,7 @@ GROUPS = {
             "kernel", "add a Jupyter kernel, which also builds, runs and times %%cuda cells",
             ("kernel install", "kernel install --on modal:H100 --budget 20", "kernel remove orbit-local"), door_options.kernel_options,
             "Add a Jupyter kernel to the kernel menus of JupyterLab and VS Code. Its cells run in your own "
-            "Python, or on a GPU rented from Modal. A %%cuda cell is built, run and timed. Needs pip install 'orbit-lsp[notebook]' in the "
+            "Python, on a GPU rented from Modal, or on the machine of an `orbit-lsp api`. A %%cuda cell is built, run and timed. Needs pip install 'orbit-lsp[notebook]' in the "
             "environment of orbit-lsp, and ipykernel in the Python that runs the cells.",
         ),
         Command(
@@ -261,7 +268,7 @@ def parser(only: str | None = None) -> tuple[Parser, dict[str, argparse.Argument
     root = Parser(
         prog="orbit-lsp",
         usage="orbit-lsp COMMAND [OPTIONS]",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
         description="Run, measure and profile CUDA and Triton kernels, from an editor or from the command line.\n\n"
         + _overview(),
         epilog=_examples(("run k.cu", "compare k.cu --with HEAD~1", "explain long scoreboard"))
@@ -276,10 +283,12 @@ def parser(only: str | None = None) -> tuple[Parser, dict[str, argparse.Argument
         parsers[command.name] = commands.add_parser(
             command.name,
             description=textwrap.fill(
-                command.description or command.summary[0].upper() + command.summary[1:] + ".", 100
+                command.description or command.summary[0].upper() + command.summary[1:] + ".",
+                100,
+                break_on_hyphens=False,
             ),
             epilog=_examples(command.examples),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=Help,
         )
         command.options(parsers[command.name])
     return root, parsers

@@ -57,6 +57,11 @@ def _paragraph(explanation: explanations.Explanation) -> str:
         head
         + "\n"
         + textwrap.fill(
-            explanation.text, 100, initial_indent="  ", subsequent_indent="  ", break_long_words=False
+            explanation.text,
+            100,
+            initial_indent="  ",
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
         )
     )

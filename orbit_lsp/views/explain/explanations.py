@@ -37,7 +37,7 @@ OUTCOMES = {
     "wrong answer": "The kernel ran, but an output differs from its `expect` or `reference`. A diagnostic at the check says "
     "where and by how much. With the grade `referee`, a result that shows signs of cheating is a wrong answer too.",
     "timed out": "The build, run or wait reached its limit. Raise `orbit.build_timeout_s` (option `--build-timeout`) for "
-    "builds, or `orbit.run_timeout_s` (option `--timeout`) for runs. Only the command `orbit-lsp exec` exits with 124 instead, like timeout(1).",
+    "builds, `orbit.run_timeout_s` (option `--timeout`) for runs, or `--wait-limit` for the wait of a job. Only the command `orbit-lsp exec` exits with 124 instead, like timeout(1).",
     "infrastructure": "The code is not at fault: no GPU, no compiler, a full disk, no network, a refusal by "
     "Modal, or a process of orbit-lsp itself that was killed. The message says what to do. `orbit-lsp doctor` shows what this "
     "machine lacks.",

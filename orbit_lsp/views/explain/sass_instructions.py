@@ -134,7 +134,7 @@ ERRBAR waits until errors of memory operations are known
 MEMBAR makes earlier writes visible to other threads before later memory operations
 LEPC loads the address of this instruction
 PREEXIT lets a dependent kernel start before this one ends
-ACQBULK waits for the kernel before, in a dependent launch
+ACQBULK waits for the previous kernel, in a dependent launch
 CGAERRBAR waits until errors of the cluster are known
 ENDCOLLECTIVE ends a part of the code that lanes enter together
 BAR synchronises the threads of a block
