@@ -127,7 +127,7 @@ def test_what_cannot_be_read_is_a_sentence(
 
 
 def test_a_file_outside_any_repository(tmp_path: Path) -> None:
-    with pytest.raises(git.GitError, match="not a git repository"):
+    with pytest.raises(git.GitError, match="not in a git repository"):
         git.revision(str(tmp_path / "k.cu"), "HEAD")
 
 
@@ -188,5 +188,5 @@ def test_the_commits_that_changed_a_file_newest_first(repository: Repository) ->
 
 def test_the_commits_of_a_file_that_is_in_no_repository(tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text("")
-    with pytest.raises(git.GitError, match="not a git repository"):
+    with pytest.raises(git.GitError, match="not in a git repository"):
         git.log(str(tmp_path / "k.cu"), 5)

@@ -206,10 +206,8 @@ def _print_result(
         print(visible(f"// {head}"))
         if listing_made.instructions and all(each.line is None for each in listing_made.instructions):
             print("// no source lines: it was compiled without line information")
-        print(
-            visible(_changed(listing_made, of, sources) if before else _listed(listing_made, sources)),
-            end="\n\n",
-        )
+        text = _changed(listing_made, of, sources) if before else _listed(listing_made, sources)
+        print(visible(terminal_text.relative(text)), end="\n\n")
         if options.explain and listing_made.instructions:
             print("\n".join(_explained(listing_made.instructions)), end="\n\n")
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -63,11 +64,16 @@ def problems(session: Session, uri: str) -> list[tuple[str, Problem]]:
 
 
 def problem_lines(session: Session, uri: str) -> list[str]:
-    """Every diagnostic as one line, `file:line:column: error: … [nvcc #20]`, its notes indented. As compilers do, a
-    file in or below the current folder is named relative to it.
-    """
-    here = f"{Path.cwd()}/"
-    lines = [
-        line for path, problem in problems(session, uri) for line in summary.problem_lines(problem, path)
+    """Every diagnostic as one line, `file:line:column: error: … [nvcc #20]`, its notes indented."""
+    return [
+        relative(line)
+        for path, problem in problems(session, uri)
+        for line in summary.problem_lines(problem, path)
     ]
-    return [line.replace(here, "", 1) if line.lstrip().startswith(here) else line for line in lines]
+
+
+def relative(text: str) -> str:
+    """As compilers do, name a file in or below the current folder relative to it, where a line begins with it or has it
+    as a comment.
+    """
+    return re.sub(rf"^( *|// ){re.escape(str(Path.cwd()))}/", r"\1", text, flags=re.MULTILINE)

@@ -288,6 +288,8 @@ def _git(folder: str, *arguments: str, stdin: bytes = b"", limit: int = _LISTED_
     if process.returncode:
         first, *more = [line.strip() for line in text.split("\n")]
         first = first.removeprefix("fatal: ").removeprefix("error: ")
+        if first.startswith("not a git repository"):
+            raise GitError(f"{folder} is not in a git repository")
         if first.startswith("transport '"):  # it wanted to fetch, which no repository may make it do
             raise GitError("git does not have the content of that revision here (a partial clone?)")
         remedy = next((line for line in more if "safe.directory" in line), "")

@@ -102,7 +102,7 @@ def test_a_revision_is_one_though_a_file_has_its_name(author: Author) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "expected"),
     [
-        (("--with", "HEAD"), 5, "not a git repository"),
+        (("--with", "HEAD"), 5, "not in a git repository"),
         ((), 5, "the history has no run of another version of saxpy to compare with"),
         (
             ("--with", "last", "--with-kernel", "x"),
