@@ -236,14 +236,17 @@ print('launched')
 
 
 @pytest.mark.slow
-def test_the_triton_kernels_of_a_cell_are_measured(own: Kernel) -> None:
-    """Triton compiles the kernel of the cell; its launches are made up, since there is no GPU."""
+def test_the_triton_kernels_of_a_cell_are_measured(own: Kernel, folder: Path) -> None:
+    """Triton compiles the kernel of the cell; its launches are made up, since there is no GPU. No front end names the notebook."""
     assert own.run(RECORDED) == ""
     assert own.run(ADD) == (
         "launched\n[text/html, text/plain]\nmeasured on NVIDIA H100\n"
         "  kernel  time                            configuration    occupancy\n"
         "  add     5.00 µs ±0% (in program, n=19)  <<<4096, 128>>>  ≤100%"
     )
+    history = json.loads(orbit(folder, "history", "unnamed.ipynb", "--json")[1])["kernels"]
+    assert [(each["kernel"], len(each["runs"])) for each in history] == [("add", 1)]
+    assert orbit(folder, "history", "unnamed.ipynb", "--kernel", "add", "--text", "1")[1] == ADD.lstrip()
 
 
 def press_until_over(kernel: Kernel) -> Callable[[str], None]:

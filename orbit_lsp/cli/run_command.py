@@ -232,10 +232,20 @@ async def _history(options: argparse.Namespace) -> int:
     try:
         from orbit_lsp.cli import history_command
 
-        return await history_command.history(options, versions, _open(session, options.file))
+        return await history_command.history(options, versions, _with_history(session, options.file))
     finally:
         await versions.close()
         await environment.close()
+
+
+def _with_history(session: Session, name: str) -> str:
+    """The URI of a file, opened, or of a notebook. Raises UsageError."""
+    if not name.lower().endswith(".ipynb"):
+        return _open(session, name)
+    try:
+        return uri_of(str(Path(name).resolve()))
+    except (OSError, RuntimeError, ValueError):
+        raise UsageError(f"{name} is not the path of a file") from None
 
 
 def _limit(options: argparse.Namespace) -> float | None:

@@ -134,7 +134,7 @@ class HistoryTracker:
             return
         self._follow(uri)
         digests = self._digests(uri)
-        path, store = path_of(uri), self._store()
+        path, store = self._session.path(uri), self._store()
 
         def work() -> dict[str, _Known]:
             known_kernels: dict[str, _Known] = {}
@@ -219,11 +219,12 @@ class HistoryTracker:
         """A file without a history may have had another name: then it has that of a file which is gone, and of which it has
         a kernel to the letter. While that file is there, this one is a copy.
         """
-        path = path_of(uri)
+        path = self._session.path(uri)
         if path in self._followed or not self._keeps():
             return
-        self._followed.add(path)
         digests, store = self._digests(uri), self._store()
+        if digests or not self._session.is_cell(uri):
+            self._followed.add(path)
 
         def work() -> str | None:
             old = None if store.kernels(path) else store.moved_from(path, digests)
@@ -261,7 +262,7 @@ class HistoryTracker:
         """Show what others have kept since row `after`, unless this is the first look: what was there before is restored
         as files are opened. The number of the last row.
         """
-        open_files = {uri: path_of(uri) for uri in self._session.files}
+        open_files = {uri: self._session.path(uri) for uri in self._session.files}
 
         def work() -> tuple[int, set[int], list[str]]:
             last, added = store.since(after)

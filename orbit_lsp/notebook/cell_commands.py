@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import html
 import time
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from pathlib import Path
 from typing import Any
 
+from orbit_lsp.kernels import cells
+from orbit_lsp.notebook.cell_history import CellHistory
 from orbit_lsp.notebook.relay import Relay
 from orbit_lsp.notebook.rented import Rented
 from orbit_lsp.notebook.served import Served
@@ -39,9 +41,15 @@ class CellCommands:
     """`jobs` opens the queue that `%%cuda` submits to: at the first, for it looks at the machine's GPUs."""
 
     def __init__(
-        self, jobs: Jobs, python: str, place: str = "this machine", far: Rented | Served | None = None
+        self,
+        jobs: Jobs,
+        python: str,
+        folder: Path,
+        place: str = "this machine",
+        far: Rented | Served | None = None,
     ) -> None:
-        """`far` is what `place` is, where it is not this machine."""
+        """`folder` is the notebook's; `far` is what `place` is, where it is not this machine."""
+        self._history = CellHistory(folder)
         self._jobs = jobs
         self._python = python
         self._place = place
@@ -68,11 +76,14 @@ class CellCommands:
             if request.get("do") == "orbit":
                 return {"text": await self._orbit(request["words"])}
             if request.get("do") == "cuda":
-                return await self._cuda(request["words"], request["text"])
+                return await self._cuda(request["words"], request["text"], _told(request))
             if request.get("do") == "cell":
-                return await self._cell(request["words"], request["text"])
+                return await self._cell(request["words"], request["text"], _told(request))
             if request.get("do") == "measured":
-                return {"text": measured(codec.build(c.Finished, request["finished"]))}
+                finished = codec.build(c.Finished, request["finished"])
+                texts = {str(name): str(text) for name, text in request["texts"].items()}
+                await self._history.keep("run", finished, texts, _told(request))
+                return {"text": measured(finished)}
         except (Refused, StoreError, OSError) as error:
             return {"error": f"orbit: {error}"}
         return {"error": f"orbit: the cell is larger than {limits.SOURCE.size}"}
@@ -124,25 +135,30 @@ class CellCommands:
                 self._queue = await self._stack.enter_async_context(self._jobs())
             return self._queue
 
-    async def _cuda(self, words: list[str], text: str) -> dict[str, Any]:
+    async def _cuda(self, words: list[str], text: str, told: str) -> dict[str, Any]:
         """Raises Refused and StoreError."""
         compiles = "--compile" in words
         kernel = _kernel([word for word in words if word != "--compile"], _CUDA)
-        return await self._job("compile" if compiles else "run", "cell.cu", kernel, text)
+        return await self._job("compile" if compiles else "run", "cell.cu", kernel, f"%%cuda\n{text}", told)
 
-    async def _cell(self, words: list[str], text: str) -> dict[str, Any]:
+    async def _cell(self, words: list[str], text: str, told: str) -> dict[str, Any]:
         """A cell of CUDA or of Triton. Raises Refused and StoreError."""
         action = _ACTIONS.get(words[0]) if words else None
         if action is None:
             raise Refused(f"write {_CELL}; without a cell, {_WORDS}")
-        name = "cell.py" if await asyncio.to_thread(_is_python, text) else "cell.cu"
-        return await self._job(action, name, _kernel(words[1:], _CELL), text)
+        name = "cell.py" if await asyncio.to_thread(cells.is_python, text) else "cell.cu"
+        return await self._job(action, name, _kernel(words[1:], _CELL), f"%%orbit {action}\n{text}", told)
 
-    async def _job(self, action: Action, name: str, kernel: str | None, text: str) -> dict[str, Any]:
+    async def _job(
+        self, action: Action, name: str, kernel: str | None, cell: str, told: str
+    ) -> dict[str, Any]:
         """Raises Refused and StoreError."""
-        text = f"\n{text}"  # lines count as in the cell, whose first is the magic
+        text = cell[cell.index("\n") :]  # lines count as in the cell, whose first is the magic
         if isinstance(self._far, Served):
             record = await self._far.job(action, name, kernel, text)
+            with suppress(LookupError, TypeError, ValueError):  # a server of another version
+                finished = codec.build(c.Finished, record["result"]["finished"], lenient=True)
+                await self._keep(action, finished, name, cell, told)
             return _shown(action, record["outcome"], record["summary"], record["text"].splitlines()[1:])
         request = Request(
             action=action,
@@ -160,8 +176,19 @@ class CellCommands:
             raise
         assert done
         result = await asyncio.to_thread(result_text.result_of, queue.store, done)
+        if result:
+            await self._keep(action, result.finished, name, cell, told)
         lines = result_text.lines(done, result)[1:]  # without the job's id
         return _shown(action, done.outcome, done.summary, lines)
+
+    async def _keep(self, action: Action, finished: c.Finished, name: str, cell: str, told: str) -> None:
+        if action in ("run", "profile"):
+            await self._history.keep(action, finished, {name: cell}, told)
+
+
+def _told(request: dict[str, Any]) -> str:
+    """The notebook's path, as the front end has said it in a cell; empty where none has."""
+    return str(request.get("notebook") or "")[:4096]
 
 
 def _shown(action: Action, outcome: str | None, summary: str, lines: list[str]) -> dict[str, Any]:
@@ -202,12 +229,3 @@ def _kernel(words: list[str], usage: str) -> str | None:
             raise Refused(f"{word!r:.40} is no option; write {usage}")
         kernel = left.pop(0)
     return kernel
-
-
-def _is_python(text: str) -> bool:
-    """Whether a cell is Python and not CUDA. One that does not parse is CUDA if it contains `__global__`."""
-    try:
-        ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return "__global__" not in text
-    return True

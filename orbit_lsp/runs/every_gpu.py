@@ -83,7 +83,7 @@ class EveryGpu:
         """Compile now, if that has not been done of this text; None where there is nothing to do."""
         frozen = self._session.freeze(uri)
         setup = self._session.setup
-        if frozen is None or setup.settings.every_gpu == "off":
+        if frozen is None or self._session.is_cell(uri) or setup.settings.every_gpu == "off":
             return None
         triton = frozen.scan.language == "triton"
         if triton and self._imported.pop(uri, None) != (frozen.text, self._session.disk.changes):

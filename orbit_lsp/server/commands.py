@@ -23,7 +23,7 @@ from orbit_lsp.server.language_server import OrbitServer
 from orbit_lsp.state import harness
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import path_of
-from orbit_lsp.views import gpu_table
+from orbit_lsp.views import gpu_table, kernel_commands
 from orbit_lsp.views.profile import profile_hover
 from orbit_lsp.views.spec import spec_drafts
 from orbit_lsp.views.tables import render
@@ -72,6 +72,12 @@ COMMANDS: dict[str, Command] = {}
 """By name; each takes the server and the client's arguments."""
 
 
+RUN_BY_NOTEBOOK = (
+    "orbit: a kernel in a notebook's cell is run by its cell: run that with one of orbit-lsp's kernels, and the result is "
+    "shown here"
+)
+
+
 def command(name: str) -> Callable[[Callable[[OrbitServer, Request], Any]], Command]:
     """Register `function(server, request)`; what it returns is the answer."""
 
@@ -91,6 +97,9 @@ def kernel_command(name: str) -> Callable[[Callable[[OrbitServer, KernelId, Requ
     def register(function: Callable[[OrbitServer, KernelId, Request], Any]) -> Command:
         def answer(ls: OrbitServer, request: Request) -> Any:
             target = targeted(ls, request)
+            if target and name not in kernel_commands.OF_CELLS and ls.session.is_cell(target.uri):
+                ls.watcher.message(RUN_BY_NOTEBOOK, lsp.MessageType.Warning)
+                return None
             return function(ls, target, request) if target else None
 
         command(name)(answer)
@@ -289,6 +298,9 @@ def compile_file(ls: OrbitServer, request: Request) -> dict[str, str] | None:
     uri = request.uri or (ls.looked_at.uri if ls.looked_at else None)
     if uri is None or uri not in ls.session.files:
         ls.watcher.message(NO_FILE, lsp.MessageType.Warning)
+        return None
+    if ls.session.is_cell(uri):
+        ls.watcher.message(RUN_BY_NOTEBOOK, lsp.MessageType.Warning)
         return None
     return once_configured(ls, lambda: start_compile(ls, uri))
 

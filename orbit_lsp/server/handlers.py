@@ -12,7 +12,7 @@ import gc
 import importlib
 import logging
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from lsprotocol import types as lsp
@@ -161,6 +161,47 @@ def did_open(ls: OrbitServer, params: lsp.DidOpenTextDocumentParams) -> None:
             opened(ls, document.uri)
 
 
+@server.feature(lsp.NOTEBOOK_DOCUMENT_DID_OPEN)
+def notebook_did_open(ls: OrbitServer, params: lsp.DidOpenNotebookDocumentParams) -> None:
+    cells_opened(ls, params.notebook_document.uri, params.cell_text_documents)
+
+
+def cells_opened(ls: OrbitServer, notebook: str, cells: Sequence[lsp.TextDocumentItem]) -> None:
+    """Each is an open file whose kernels have the history of the notebook, whose URI is given. The notebook runs it: the lens
+    of a kernel has its last result, from whatever front end, and *Run* is the cell's own button.
+    """
+    from orbit_lsp.state.documents import TooLongError, check_length
+    from orbit_lsp.state.session import path_of
+
+    for cell in cells:
+        try:
+            check_length(cell.text)
+        except TooLongError as error:
+            leave_alone(ls, cell.uri, error)
+        else:
+            ls.session.open_cell(cell.uri, path_of(notebook), cell.version, cell.text)
+            opened(ls, cell.uri)
+
+
+@server.feature(lsp.NOTEBOOK_DOCUMENT_DID_CHANGE)
+def notebook_did_change(ls: OrbitServer, params: lsp.DidChangeNotebookDocumentParams) -> None:
+    cells = params.change.cells
+    if cells is None:
+        return
+    if structure := cells.structure:
+        for gone in structure.did_close or ():
+            closed(ls, gone.uri)
+        cells_opened(ls, params.notebook_document.uri, structure.did_open or ())
+    for edited in cells.text_content or ():
+        text_changed(ls, edited.document, edited.changes)
+
+
+@server.feature(lsp.NOTEBOOK_DOCUMENT_DID_CLOSE)
+def notebook_did_close(ls: OrbitServer, params: lsp.DidCloseNotebookDocumentParams) -> None:
+    for cell in params.cell_text_documents:
+        closed(ls, cell.uri)
+
+
 def leave_alone(ls: OrbitServer, uri: str, why: Exception) -> None:
     """A file that is too long is as if it were closed, whatever the client sends of it, until it is opened again."""
     from orbit_lsp.state.session import path_of
@@ -189,6 +230,8 @@ async def prepare(ls: OrbitServer, uri: str) -> None:
         return
     warm = file.scan.language if file.scan.kernels else None
     ls.versions.restore(uri)
+    if file.cell:  # its notebook runs it
+        return
     in_git = await asyncio.to_thread(compare_candidates.in_git, path_of(uri))
     if file := ls.session.files.get(uri):
         file.in_git = in_git
@@ -205,12 +248,21 @@ async def prepare(ls: OrbitServer, uri: str) -> None:
 
 @server.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)
 def did_change(ls: OrbitServer, params: lsp.DidChangeTextDocumentParams) -> None:
+    text_changed(ls, params.text_document, params.content_changes)
+
+
+def text_changed(
+    ls: OrbitServer,
+    document: lsp.VersionedTextDocumentIdentifier,
+    edits: Sequence[lsp.TextDocumentContentChangeEvent],
+) -> None:
+    """Of an open file, or of a cell."""
     from orbit_lsp.state.documents import TooLongError
 
-    changes = [_change(change) for change in params.content_changes]
-    uri = params.text_document.uri
+    changes = [_change(change) for change in edits]
+    uri = document.uri
     try:
-        new = ls.session.change(uri, params.text_document.version, changes)
+        new = ls.session.change(uri, document.version, changes)
     except TooLongError as error:
         leave_alone(ls, uri, error)
         return
@@ -347,7 +399,7 @@ def completion(ls: OrbitServer, params: lsp.CompletionParams) -> list[lsp.Comple
     lsp.CodeActionOptions(code_action_kinds=list(ACTION_KINDS)),
 )
 def code_action(ls: OrbitServer, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
-    from orbit_lsp.views import history_actions, kernel_actions, lenses
+    from orbit_lsp.views import history_actions, kernel_actions, kernel_commands, lenses
     from orbit_lsp.views.compiler import block_size, clangd_file, launch_bounds, num_warps, quick_fixes
     from orbit_lsp.views.spec import spec_drafts, spec_place
 
@@ -355,7 +407,7 @@ def code_action(ls: OrbitServer, params: lsp.CodeActionParams) -> list[lsp.CodeA
     look_at(ls, uri, params.range.start.line)
     begin, end = params.range.start.line, params.range.end.line
     first, last = begin, spec_place.kernel_line(ls.session, uri, end)
-    return [
+    offered = [
         *quick_fixes.actions(ls.session, uri, begin, end, versioned=ls.takes_versions),
         *(clangd_file.actions(ls.session, uri, begin) if ls.creates_files else ()),
         *lenses.actions(ls.session, uri, first, last),
@@ -366,6 +418,13 @@ def code_action(ls: OrbitServer, params: lsp.CodeActionParams) -> list[lsp.CodeA
         *history_actions.actions(ls.session, uri, first, last),
         *spec_drafts.actions(ls.session, uri, first, last, versioned=ls.takes_versions),
     ]
+    if ls.session.is_cell(uri):
+        return [
+            each
+            for each in offered
+            if each.command is None or each.command.command in kernel_commands.OF_CELLS
+        ]
+    return offered
 
 
 def look_at(ls: OrbitServer, uri: str, line: int) -> None:

@@ -92,7 +92,7 @@ async def choose(ls: OrbitServer, target: KernelId) -> None:
 async def candidates(ls: OrbitServer, target: KernelId) -> list[Candidate]:
     """Everything that a list offers: what a code action names, then versions, commits and files."""
     first = compare_candidates.choices(ls.session, target)
-    path = path_of(target.uri)
+    path = ls.session.path(target.uri)
     if harness.named(target):
         return first
     present = next((digest for known, _, digest in ls.session.kernels(target.uri) if known == target), None)
@@ -126,7 +126,7 @@ def history(ls: OrbitServer, target: KernelId, _: Request) -> None:
 async def show_history(ls: OrbitServer, target: KernelId) -> None:
     await ls.environment.configured.wait()
     name = harness.named(target) or target.key
-    path = path_of(target.uri)
+    path = ls.session.path(target.uri)
     entries = await ls.versions.entries(path, target.key)
     if not entries:
         text = f"orbit: the history has no run of {name}: run or profile it first"

@@ -47,7 +47,13 @@ log = logging.getLogger("orbit.server")
 class OrbitServer(LanguageServer):
     def __init__(self) -> None:
         # pygls' own arguments are not typed
-        cast("Any", super()).__init__("orbit-lsp", __version__, protocol_cls=OrbitProtocol)
+        cells = lsp.NotebookDocumentFilterWithCells([lsp.NotebookCellLanguage("python")], "jupyter-notebook")
+        cast("Any", super()).__init__(
+            "orbit-lsp",
+            __version__,
+            notebook_document_sync=lsp.NotebookDocumentSyncOptions([cells]),
+            protocol_cls=OrbitProtocol,
+        )
         self.asked: lsp.InitializeParams
         """What the client sent with `initialize`; nothing below is made before that."""
         self.looked_at: KernelId | None = None

@@ -58,7 +58,7 @@ async def _history(ls: OrbitServer) -> list[Json]:
             continue
         known = ls.history_items.get(uri)
         if known is None or known[0] != ended:
-            entries = await ls.versions.entries(path_of(uri), most=_RUNS)
+            entries = await ls.versions.entries(ls.session.path(uri), most=_RUNS)
             by_kernel = {name: [entry for entry in entries if entry.kernel == name] for name in kernels}
             items = [_kernel(kernels[name], kept) for name, kept in by_kernel.items() if kept]
             known = ls.history_items[uri] = (ended, items)

@@ -148,5 +148,17 @@ class OrbitProtocol(LanguageServerProtocol):
     def lsp_text_document__did_close(self, params: lsp.DidCloseTextDocumentParams) -> Any:
         yield from self._users(lsp.TEXT_DOCUMENT_DID_CLOSE, params)
 
+    @lsp_method(lsp.NOTEBOOK_DOCUMENT_DID_OPEN)
+    def lsp_notebook_document__did_open(self, params: lsp.DidOpenNotebookDocumentParams) -> Any:
+        yield from self._users(lsp.NOTEBOOK_DOCUMENT_DID_OPEN, params)
+
+    @lsp_method(lsp.NOTEBOOK_DOCUMENT_DID_CHANGE)
+    def lsp_notebook_document__did_change(self, params: lsp.DidChangeNotebookDocumentParams) -> Any:
+        yield from self._users(lsp.NOTEBOOK_DOCUMENT_DID_CHANGE, params)
+
+    @lsp_method(lsp.NOTEBOOK_DOCUMENT_DID_CLOSE)
+    def lsp_notebook_document__did_close(self, params: lsp.DidCloseNotebookDocumentParams) -> Any:
+        yield from self._users(lsp.NOTEBOOK_DOCUMENT_DID_CLOSE, params)
+
     def _users(self, method: str, params: object) -> Generator[Any, Any, None]:
         yield cast("Any", self.fm.features[method]), (params,), None

@@ -13,7 +13,6 @@ from lsprotocol import types as lsp
 
 from orbit_lsp.profile import report_folder
 from orbit_lsp.state.kernel_ids import KernelId
-from orbit_lsp.state.session import path_of
 
 if TYPE_CHECKING:
     from orbit_lsp.runs.scheduler import Run
@@ -39,7 +38,7 @@ async def result(ls: OrbitServer, target: KernelId, what: str | None = None) -> 
     from orbit_lsp.report import opening  # pages cost 10 ms of a start, and few sessions ask for one
 
     try:
-        past = await ls.versions.entries(path_of(target.uri), target.key)
+        past = await ls.versions.entries(ls.session.path(target.uri), target.key)
         path = opening.write(ls.session, target, ls.environment.report_folder(), what, past)
     except opening.NoReport as none:
         ls.watcher.message(str(none), lsp.MessageType.Warning)

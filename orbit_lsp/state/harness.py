@@ -29,7 +29,7 @@ class Entry:
 def of(session: Session, uri: str) -> Entry | None:
     """The contract of an open file as its text stands, which may be broken for a moment."""
     file = session.files.get(uri)
-    if file is None or file.scan.language != "triton":
+    if file is None or file.cell or file.scan.language != "triton":
         return None
     text = file.document.text
     if len(text) > limits.CONTRACT.most or ("ModelNew" not in text and "custom_kernel" not in text):

@@ -36,6 +36,8 @@ class OpenFile:
     tracker: Tracker
     source: tuple[str, str] | None = None
     """Of a header: path and text of the file that includes it, through which its kernels are compiled."""
+    cell: bool = False
+    """Whether it is a cell of the notebook at the document's path: the notebook's own kernel runs it."""
     in_git: bool = False
     """Whether it lies in a working tree of git."""
     compilation: Compilation = field(default_factory=Compilation)
@@ -155,6 +157,18 @@ class Session:
         """None for a file that is neither CUDA nor Python."""
         return self._open(Document(uri, path_of(uri), version, text))
 
+    def open_cell(self, uri: str, notebook: str, version: int, text: str) -> OpenFile:
+        """`notebook` is the path of the cell's notebook, which has the history of its kernels."""
+        file = self.files[uri] = OpenFile(
+            Document(uri, notebook, version, text), self._cell_tracker(notebook), cell=True
+        )
+        return file
+
+    def _cell_tracker(self, notebook: str) -> Tracker:
+        from orbit_lsp.kernels.cells import CellTracker
+
+        return CellTracker(self.macros(), header_reader(notebook))
+
     def _open(self, document: Document) -> OpenFile | None:
         uri, path = document.uri, document.path
         language = kernels.language_of(path, document.text)
@@ -206,6 +220,9 @@ class Session:
     def rescan(self) -> None:
         """After a setting that discovery depends on has changed."""
         for file in self.files.values():
+            if file.cell:
+                file.tracker = self._cell_tracker(file.document.path)
+                continue
             headers = header_reader(file.document.path, file.include_folders)
             language = kernels.language_of(file.document.path) or "cuda"
             file.tracker = kernels.tracker(language, macros=self.macros(), headers=headers)
@@ -220,6 +237,15 @@ class Session:
         text = file.document.text
         await daemon_thread.call(lambda: tracker.scan(text))  # headers are read here, and once
         file.include_folders, file.tracker = folders, tracker
+
+    def path(self, uri: str) -> str:
+        """Of a file, open or not; of a cell its notebook's."""
+        file = self.files.get(uri)
+        return file.document.path if file else path_of(uri)
+
+    def is_cell(self, uri: str) -> bool:
+        file = self.files.get(uri)
+        return file is not None and file.cell
 
     def uri_for(self, path: str) -> str:
         """The uri under which the client has the file open, else a plain one."""

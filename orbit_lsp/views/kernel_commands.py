@@ -15,6 +15,11 @@ from orbit_lsp.views.answer.outcome import EDITED
 from orbit_lsp.views.kernel_status import HarnessStatus, KernelStatus
 from orbit_remote.common.messages import DEBUGGING
 
+OF_CELLS = frozenset(
+    ("orbit.draft", "orbit.openReport", "orbit.showFailure", "orbit.history", "orbit.openIr")
+)
+"""What is done with a kernel in a notebook's cell; all else would run or build it, which its notebook does."""
+
 
 def of_kernel(title: str, command: str, target: KernelId, **more: str) -> lsp.Command:
     """A command about a kernel; `more` are further fields of its argument."""

@@ -59,13 +59,16 @@ def of(session: Session, uri: str) -> list[KernelStatus]:
         figures_stale = figures is not None and (
             changed(figures) or (figures.inputs != inputs.compiled and figures.inputs not in inputs.of_builds)
         )
+        cell = session.files[uri].cell  # what runs it has its own settings
         stale = result is not None and (
-            changed(result) or result.inputs != inputs.of(result.asked or target, result.through)
+            changed(result)
+            or (not cell and result.inputs != inputs.of(result.asked or target, result.through))
         )
         profile_stale = profile is not None and (
             changed(profile)
             or (
-                profile.detail != "imported"  # which is of another machine anyway
+                not cell
+                and profile.detail != "imported"  # which is of another machine anyway
                 and profile.inputs != inputs.of(profile.asked or target, profile.through)
             )
         )

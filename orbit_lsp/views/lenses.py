@@ -56,7 +56,7 @@ def in_steps(
         if number % AT_ONCE == 0:
             yield
     shown += kernel_commands.harness_lenses(session, uri, now)
-    if shown and (command := gpu_command(session)):
+    if shown and not file.cell and (command := gpu_command(session)):
         shown.insert(0, lsp.CodeLens(positions.whole_line(session, file.document, 0), command))
     return _in_order(shown)
 
@@ -85,6 +85,8 @@ def _callers(every: list[KernelStatus]) -> Callers:
 
 def row(session: Session, uri: str, known: KernelStatus, callers: Callers, now: float) -> list[lsp.Command]:
     """A kernel's lenses: its answer and its commands, in the order of the setting, within `fitting.LENS` columns."""
+    if session.is_cell(uri):
+        return _of_cell(session, known, callers, now)
     available = commands(session, known, callers, now)
     more = [*kernel_commands.debug(session, uri, known)[:1], kernel_commands.memory_lens(session, uri, known)]
     if known.target in session.live:
@@ -112,6 +114,16 @@ def row(session: Session, uri: str, known: KernelStatus, callers: Callers, now: 
     first = next((index for index, part in enumerate(wanted) if part in answers), 0)
     before = sum(len(by_part.get(part, [])) for part in wanted[:first])
     return [*rest[:before], answer, *rest[before:]]
+
+
+def _of_cell(session: Session, known: KernelStatus, callers: Callers, now: float) -> list[lsp.Command]:
+    """The answer alone, as the notebook runs its cells itself; a draft where a cell of CUDA could not be run."""
+    wanted = [part for part in session.setup.settings.lens.parts if part in ("outcome", "verdict")]
+    if text := fitting.fit(_answer(session, known, wanted), fitting.LENS):
+        return [kernel_commands.answer(known, text)]
+    if known.kernel.language != "cuda":
+        return []
+    return [each for each in commands(session, known, callers, now) if each.command == "orbit.draft"]
 
 
 def _answer(session: Session, known: KernelStatus, wanted: list[str]) -> list[Part]:

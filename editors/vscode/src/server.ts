@@ -26,7 +26,11 @@ import type { Panel } from './panel';
 import { type Info, readInfo, runOf, type State } from './status';
 
 /** By suffix: other extensions give .cu and .cuh other languages. The server does nothing about a header until it has a kernel. */
-const FILES = [{ scheme: 'file', pattern: '**/*.{cu,cuh,h,hh,hpp,hxx,inl,inc,py}' }];
+const FILES = [
+  { scheme: 'file', pattern: '**/*.{cu,cuh,h,hh,hpp,hxx,inl,inc,py}' },
+  { scheme: 'vscode-notebook-cell', language: 'python' },
+];
+const SCHEMES = new Set(FILES.map((each) => each.scheme));
 const ENDING_MS = 3_000;
 const SILENCE_S = 30;
 /** uvx downloads the server first. */
@@ -112,7 +116,7 @@ export class ServerHandle {
   /** Tells the server which line the cursor is on, for commands that name no kernel. */
   async lookAt(editor: vscode.TextEditor): Promise<void> {
     const client = this.current?.client;
-    if (!client?.isRunning() || editor.document.uri.scheme !== 'file') return;
+    if (!client?.isRunning() || !SCHEMES.has(editor.document.uri.scheme)) return;
     const range = client.code2ProtocolConverter.asRange(editor.selection);
     await client.sendRequest('textDocument/codeAction', {
       textDocument: { uri: client.code2ProtocolConverter.asUri(editor.document.uri) },

@@ -188,6 +188,7 @@ async def _relay(options: argparse.Namespace, connection: dict[str, Any]) -> Non
     commands = CellCommands(
         lambda: pool_options.queue(engine, "kernel", trusted=True),
         python,
+        Path.cwd(),
         place,
         far,
     )

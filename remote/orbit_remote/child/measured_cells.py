@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import linecache
 import os
 import sys
 from collections.abc import Callable
@@ -25,6 +26,8 @@ from orbit_remote.recording.recorder import Native
 
 _LIMIT = 1_000_000
 """Launches that are recorded of one cell (cupti/injection.cpp)."""
+_LONGEST = 1 << 20
+"""Characters of cells that are told of."""
 _INDUCTOR = "torchinductor"
 """In the paths of kernels that torch.compile wrote."""
 
@@ -77,7 +80,7 @@ class MeasuredCells:
             self._stop("a cell started a profiler of its own")
             return
         if finished := self._measured(self._native):
-            self._show(self._ask(do="measured", finished=asdict(finished)))
+            self._show(self._ask(do="measured", finished=asdict(finished), texts=_cells(finished)))
         self._native.forget()
 
     # -- recording ----------------------------------------------------------------------------
@@ -158,6 +161,14 @@ def _is_authors(resources: Resources) -> bool:
 
 def _short(launches: Launches) -> Launches:
     return replace(launches, timing=replace(launches.timing, samples=()))
+
+
+def _cells(finished: Finished) -> dict[str, str]:
+    """The texts of the cells that define the kernels, by the names that IPython gives them."""
+    files = {each.place.file for each in finished.launches if each.place}
+    known = {file: linecache.cache.get(file, ()) for file in files}
+    texts = {file: "".join(entry[2]) for file, entry in known.items() if len(entry) == 4 and entry[1] is None}
+    return texts if sum(map(len, texts.values())) <= _LONGEST else {}
 
 
 def _device() -> Device | None:

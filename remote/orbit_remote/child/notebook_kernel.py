@@ -42,8 +42,12 @@ def _register(shell: Any) -> None:
         if text := answer.get("text"):
             display({"text/plain": text, "text/html": answer.get("html", text)}, raw=True)
 
+    def asked(**request: Any) -> dict[str, Any]:
+        """The same with the notebook's path where VS Code has told it."""
+        return ask(notebook=str(shell.user_ns.get("__vsc_ipynb_file__") or ""), **request)
+
     def show(**request: Any) -> None:
-        answer = ask(**request)
+        answer = asked(**request)
         shown(answer)
         if answer.get("error"):
             raise UsageError(answer["error"])
@@ -63,7 +67,7 @@ def _register(shell: Any) -> None:
         """%%cuda [--compile] [--kernel K]: build the cell, run its kernels by their launch specs and time them."""
         show(do="cuda", words=line.split(), text=cell)
 
-    measured = MeasuredCells(Path(os.environ[SOCKET]).parent, ask, shown)
+    measured = MeasuredCells(Path(os.environ[SOCKET]).parent, asked, shown)
     measured.register(shell)
     shell.register_magic_function(orbit, "line_cell", "orbit")
     shell.register_magic_function(cuda, "cell", "cuda")
