@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from lsprotocol import types as lsp
@@ -121,8 +122,8 @@ class Notebook:
         """What the editor is asked from now on is about this cell."""
         self.editor.uri = self.cell(number)
 
-    def change(self, **cells: list[object] | lsp.NotebookDocumentCellChangeStructure) -> None:
-        change = lsp.NotebookDocumentChangeEvent(cells=lsp.NotebookDocumentCellChanges(**cells))  # type: ignore[arg-type]
+    def change(self, **cells: Any) -> None:
+        change = lsp.NotebookDocumentChangeEvent(cells=lsp.NotebookDocumentCellChanges(**cells))
         document = lsp.VersionedNotebookDocumentIdentifier(2, self.uri)
         self.editor.client.notebook_document_did_change(lsp.DidChangeNotebookDocumentParams(document, change))
 
@@ -160,13 +161,13 @@ def test_cells_are_in_the_history_of_their_notebook(kernel: Callable[..., Kernel
 
 
 async def test_a_cell_in_an_editor_shows_what_its_notebook_ran(
-    shared: Kernel, start: Callable[..., object], recorded_python: str, monkeypatch: pytest.MonkeyPatch
+    shared: Kernel, start: Callable[..., Any], recorded_python: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As soon as it has run: nothing is clicked in the editor."""
     path = Path(shared.run("import os; print(os.environ['JPY_SESSION_NAME'])"))
     monkeypatch.setenv("XDG_STATE_HOME", str(path.parent / "XDG_STATE_HOME"))
     shared.run(f"%%cuda\n{SAXPY}")
-    editor: Editor = await start("vscode", python=recorded_python)  # type: ignore[misc, assignment]
+    editor: Editor = await start("vscode", python=recorded_python)
     notebook = Notebook(editor, path, "x = 1", f"%%cuda\n{SAXPY}", "%%bash\n__global__ void no() {}")
     notebook.look_at(1)
     line = SAXPY.splitlines().index("__global__ void saxpy(int n, float a, const float* x, float* y) {") + 1
@@ -191,9 +192,9 @@ async def test_a_cell_in_an_editor_shows_what_its_notebook_ran(
 
 
 async def test_a_cell_of_cuda_without_a_launch_spec_offers_one(
-    start: Callable[..., object], recorded_python: str, tmp_path: Path
+    start: Callable[..., Any], recorded_python: str, tmp_path: Path
 ) -> None:
-    editor: Editor = await start("vscode", python=recorded_python)  # type: ignore[misc, assignment]
+    editor: Editor = await start("vscode", python=recorded_python)
     cell = "%%cuda\n__global__ void fill(int n, float* x) {\n  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i < n) x[i] = 1;\n}\n"
     notebook = Notebook(
         editor, tmp_path / "fill.ipynb", cell, cell.replace("__global__", "// orbit: lunch fill\n__global__")

@@ -21,7 +21,7 @@ def main(arguments: list[str]) -> int:
     from ipykernel import zmqshell  # pyright: ignore  # noqa: PGH003 - of the user's Python
     from ipykernel.kernelapp import IPKernelApp  # pyright: ignore  # noqa: PGH003
 
-    zmqshell.system = shell_commands.system  # what its `system_piped` calls, wherever it has taken it from
+    setattr(zmqshell, "system", shell_commands.system)  # noqa: B010 - what its `system_piped` calls, wherever it has taken it from
     app: Any = IPKernelApp.instance()
     app.initialize(arguments)
     if "" not in sys.path:  # IPython leaves it out under -P, which is for our own start
