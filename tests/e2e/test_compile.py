@@ -243,15 +243,15 @@ class WaitingCompiler:
         self.wait.touch()
         self._begun = folder / "begun"
         os.mkfifo(self._begun)
-        cicc = folder / "nvvm" / "cicc"
-        cicc.parent.mkdir()
-        cicc.write_text(
+        self.cicc = folder / "nvvm" / "cicc"
+        self.cicc.parent.mkdir()
+        self.cicc.write_text(
             f'#!/bin/sh\nif [ -e "{self.wait}" ]; then echo $$ > "{self._begun}"; exec sleep 100000; fi\n'
             f'exec "{root}/nvvm/bin/cicc" "$@"\n'
         )
-        cicc.chmod(0o755)
+        self.cicc.chmod(0o755)
         profile = (root / "bin" / "nvcc.profile").read_text()
-        places = {"TOP": root, "CICC_PATH": cicc.parent}
+        places = {"TOP": root, "CICC_PATH": self.cicc.parent}
         for name, place in places.items():
             profile, count = re.subn(rf"(?m)^{name}\s*=.*$", f"{name} = {place}", profile)
             assert count == 1, profile
