@@ -163,7 +163,7 @@ def test_work_on_another_stream_is_in_the_times():
     assert [round(timing.median) for timing in result.cold] == [90_000, 50_000]
     assert result.cold[0].clock == result.cold[1].clock == "records of all streams"
     assert result.comparison.verdict == "slower"
-    assert result.remarks == ("new uses more than one stream: times are of the records of all of them",)
+    assert result.remarks == ("new uses more than one stream: its times cover the kernels of all of them",)
 
 
 def test_a_call_that_leaves_the_gpu_idle_is_told():

@@ -98,7 +98,9 @@ def _compiled_by_itself(job: Job, file: UserFile) -> Finished:
     architecture = job.architecture
     if not architecture:
         architecture = cute_dsl.DEFAULT
-        remarks.append(f"compiled for {architecture}, because neither --arch nor a GPU says for what else")
+        remarks.append(
+            f"compiled for {architecture}, because neither --arch nor a GPU of this machine names another architecture"
+        )
     with tempfile.TemporaryDirectory(prefix="orbit-") as folder:
         with cute_dsl.keeping(Path(folder), architecture):
             _, explained, _ = _execute(file, job.device, script=True)

@@ -95,7 +95,8 @@ def _sections(text: str) -> Iterator[tuple[str, int, str, list[tuple[int, str]]]
         match = _KEY.match(line)
         if match is None:
             raise TaskError(
-                at, f"task.yml is read as keys at the start of a line; this is not one: {line[:60]}"
+                at,
+                f"a line of task.yml must begin with a key or belong to the key above it; this one does not: {line[:60]}",
             )
         number = at
         block: list[tuple[int, str]] = []
@@ -113,7 +114,7 @@ def _items(key: str, line: int, rest: str, block: list[tuple[int, str]]) -> Iter
     if rest and not rest.startswith("#"):
         if _Flow(rest, line).alone() == []:
             return
-        raise TaskError(line, f"'{key}' is read as a list with a dash before each entry")
+        raise TaskError(line, f"'{key}' must be a list with a dash before each entry")
     kept = [(number, text) for number, text in block if text.strip() and not text.lstrip().startswith("#")]
     at = 0
     while at < len(kept):
@@ -147,7 +148,7 @@ def _entry(key: str, body: list[tuple[int, str]]) -> dict[str, Value]:
         if name is None or len(text) - len(text.lstrip()) != indent:
             raise TaskError(
                 line,
-                f"an entry of '{key}' is read as `name: value` lines; this is not one: {text.strip()[:60]}",
+                f"an entry of '{key}' must be `name: value` lines; this line is not: {text.strip()[:60]}",
             )
         word = next(filter(None, name.groups()), "")
         if word in entry:
@@ -222,7 +223,7 @@ class _Flow:
             if head in ("", ",", "}", "]"):
                 return None
             raise self._wrong(
-                f"YAML's '{head}' is not read in a test: write a number, a word, a text or a list"
+                f"YAML's '{head}' is not supported in a test: write a number, a word, a text or a list"
             )
         self._at = match.end()
         return self._scalar(match[0].strip())

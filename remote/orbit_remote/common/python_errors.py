@@ -158,7 +158,7 @@ def _lacking(error: ImportError, path: str) -> str:
             return f"{top} is a package of this project: {sys.executable} -m pip install -e {folder} builds and installs it"
     if isinstance(error, ModuleNotFoundError) and top == module:
         return f"{sys.executable} -m pip install {top}, if that is the package's name, or set `orbit.python` to the Python that has it"
-    return f"the {top} of {sys.executable} is another version than this file is for"
+    return f"this file needs another version of {top} than {sys.executable} has"
 
 
 def _words(error: BaseException) -> str:

@@ -331,7 +331,9 @@ def _scored(job: c.Job, result: Result, point: c.Point, known: c.Judged) -> c.Fi
     theirs = c.Point({"version": "Model"}, "", (launches[1],))
     remarks: list[str] = []
     if not result.gated:
-        remarks.append("a side waits for the GPU within a call: times have the host's part in them")
+        remarks.append(
+            "the candidate or the reference waits for the GPU within a call, so the times include work of the host"
+        )
     if known.own_share == 0:
         libraries = ", ".join(dict.fromkeys(kernel.library for kernel in known.kernels))
         remarks.append(f"all of its GPU time is in kernels of libraries: {libraries}")

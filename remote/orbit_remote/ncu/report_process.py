@@ -153,5 +153,5 @@ def _answer(module: Any, why: str, request: Request) -> Answer:
     try:
         return read(module, request)
     except Exception as error:  # noqa: BLE001 - whatever it raises for a damaged file
-        what = f"the report could not be read, it is damaged or of a version that this reader does not know: {error}"
+        what = f"the report could not be read: it is damaged, or of a version that this reader does not know ({error})"
         return Answer(problem=what.rstrip(".: "))

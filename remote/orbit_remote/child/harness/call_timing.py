@@ -228,7 +228,7 @@ class CallBench:
                 continue
             if seen.elsewhere:
                 remarks.append(
-                    f"{side.name} uses more than one stream: times are of the records of all of them"
+                    f"{side.name} uses more than one stream: its times cover the kernels of all of them"
                 )
             elif not seen.records:
                 remarks.append(f"{side.name} launched no kernel")

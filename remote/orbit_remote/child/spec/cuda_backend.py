@@ -256,9 +256,7 @@ class Cuda:
         variables = [each for each in Cubin(self._content).variables() if _is_named(each.symbol, name)]
         if len(variables) != 1:
             many = "no" if not variables else "more than one"
-            raise SpecError(
-                assignment.name.span, f"The compiled code has {many} variable '{name}' that it uses."
-            )
+            raise SpecError(assignment.name.span, f"The compiled code uses {many} variable '{name}'.")
         status, address, size = self._driver.cuLibraryGetGlobal(
             self._driver.CUlibrary(int(self._code.handle)), variables[0].symbol.encode()
         )
