@@ -222,6 +222,14 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     ...TREES.map((name) => vscode.window.registerTreeDataProvider(`orbit.${name}`, trees[name])),
     ...buttons(['cancel', 'report', 'release', 'keep', 'compare', 'export']),
     vscode.window.onDidChangeActiveTextEditor(here),
+    // before the server has looked at the file under its new name
+    vscode.workspace.onDidRenameFiles(({ files }) => {
+      for (const { oldUri, newUri } of files) {
+        kernels.set(newUri.toString(), kernels.get(oldUri.toString()) === true);
+        kernels.delete(oldUri.toString());
+      }
+      here();
+    }),
     vscode.window.tabGroups.onDidChangeTabs(() => setTimeout(tick, OPENED_MS)),
     vscode.commands.registerCommand('orbit.openSettings', () => openSettings('@ext:orbit-lsp.orbit-lsp')),
     vscode.commands.registerCommand('orbit.showLog', () => log.show()),
