@@ -23,20 +23,32 @@ L2 = 50 << 20
 
 
 class Gpu:
-    """`now` is its clock in ns; a call of a version moves it by what its kernels take."""
+    """`now` is its clock in ns; a call of a version moves it by what its kernels take. `host` is the clock of a host
+    that takes `host_ns` for each thing that it asks for.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, host_ns: int = 0) -> None:
         self.now = 1_000_000
+        self.host = 0
+        self.host_ns = host_ns
         self.log: list[str] = []
         self.records: list[LaunchRecord] = []
         self.how = "concurrent"
 
     def kernel(self, name: str, ns: int, stream: int = 7, gap: int = 0, beside: bool = False) -> None:
+        self.ask()
         start = self.now + gap
         if self.how != "nothing":
             self.records.append(LaunchRecord(name, start, start + ns, (4, 1, 1), (128, 1, 1), stream=stream))
         if not beside:
             self.now = start + ns
+
+    def ask(self) -> None:
+        self.host += self.host_ns
+        self.now = max(self.now, self.host)
+
+    def synchronize(self) -> None:
+        self.host = max(self.host, self.now)
 
     @property
     def torch(self) -> SimpleNamespace:
@@ -49,8 +61,12 @@ class Gpu:
                 assert enable_timing
 
             def record(self) -> None:
+                gpu.ask()
                 gpu.now += EMPTY_NS
                 self.at = gpu.now
+
+            def query(self) -> bool:
+                return self.at <= gpu.host
 
             def elapsed_time(self, end: Event) -> float:
                 return (end.at - self.at) / 1e6
@@ -60,10 +76,11 @@ class Gpu:
             gpu.kernel("reduce", 40_000)
 
         def sleep(cycles: int) -> None:
+            gpu.ask()
             gpu.now += cycles // 2
 
         cuda = SimpleNamespace(
-            Event=Event, synchronize=lambda: None, _sleep=sleep, current_device=lambda: 0,
+            Event=Event, synchronize=gpu.synchronize, _sleep=sleep, current_device=lambda: 0,
             get_device_properties=lambda _: SimpleNamespace(L2_cache_size=L2),
         )  # fmt: skip
         return SimpleNamespace(
@@ -124,6 +141,13 @@ def test_a_call_is_timed_from_its_first_kernel_to_its_last_less_an_empty_pair():
     assert [len(seen.records) for seen in result.seen] == [1, 2]
     assert result.seen[1].busy_ns == 45_000
     assert result.remarks == ()
+
+
+def test_a_slow_host_is_neither_in_the_times_nor_in_what_is_taken_off():
+    gpu = Gpu(host_ns=200_000)
+    result = timed(gpu, version(gpu, "new", 30_000), version(gpu, "old", 20_000, 25_000))
+    assert [round(timing.median) for timing in (*result.cold, *result.warm)] == [30_000, 45_000] * 2
+    assert result.cold[0].clock == "CUDA events, less the 1.50 µs of an empty pair"
 
 
 def test_cold_rounds_take_turns_behind_a_flush_with_other_contents_each_time():

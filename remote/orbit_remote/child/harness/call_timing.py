@@ -4,7 +4,8 @@ A call of a model is many kernels, copies between them, and gaps. What its user 
 first to last, not the sum, so that is what stands here. It is taken by CUDA events around the call, without
 CUPTI: recording would add to each kernel and so favour the version with fewer of them. What a pair of events
 with nothing between them shows is taken off. Before each call the GPU is kept busy for longer than the host needs to
-launch the call's kernels: a gap that is only Python's would be the host's time.
+launch the call's kernels: a gap that is only Python's would be the host's time. Where the first event has passed before
+the last one was asked for, the host was too slow, and the GPU is kept busy for longer.
 
 Calls that use other streams than the current one are not enclosed by events on it. They are found by
 recording some calls first, and then both versions are timed by the records of all streams.
@@ -37,6 +38,9 @@ _MOST_LEAD_NS: Final = 20_000_000
 """How much longer than launching takes the GPU is kept busy beforehand. A call that waits for its own results
 cannot be launched ahead, and the limit keeps it from costing more than it must.
 """
+_LATE: Final = 0.2
+"""Share of a batch's calls that the host may launch too late: a median bears so many."""
+_TRIES: Final = 5
 _CYCLES_A_NS: Final = 2.0
 """More than the clock of any GPU that there is, in GHz: `torch.cuda._sleep` counts cycles."""
 _IDLE: Final = 0.75
@@ -73,6 +77,17 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
+class Pair:
+    """The events around a call. `late`: the GPU reached the first before the host had asked for the second, so it may
+    have waited for the host between them.
+    """
+
+    begin: Any
+    end: Any
+    late: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Timed:
     """For each side, in order; `comparison` is of the first against the second, None where there is one side."""
 
@@ -95,6 +110,7 @@ class CallBench:
             recorder.end()  # torch's own profiler would be in the times
         self._event: Any = torch.cuda.Event
         self._record_event: Callable[[Any], None] = torch.cuda.Event.record
+        self._passed: Callable[[Any], bool] = torch.cuda.Event.query
         self._elapsed: Callable[[Any, Any], float] = torch.cuda.Event.elapsed_time
         self._synchronize: Callable[[], None] = torch.cuda.synchronize
         self._sleep: Callable[[int], None] | None = getattr(torch.cuda, "_sleep", None)
@@ -182,17 +198,17 @@ class CallBench:
         """Push out what is in L2 by reads: what a write leaves there would be written back in the call's time."""
         self._sum(self._flush, dim=0, out=self._sink)
 
-    def by_events(self, call: Callable[[], Any], lead_ns: int) -> tuple[Any, Any]:
+    def by_events(self, call: Callable[[], Any], lead_ns: int) -> Pair:
+        begin, end = self._event(enable_timing=True), self._event(enable_timing=True)
         if self._sleep is not None:
             self._sleep(round(lead_ns * _CYCLES_A_NS))
-        begin, end = self._event(enable_timing=True), self._event(enable_timing=True)
         self._record_event(begin)
         call()
         self._record_event(end)
-        return begin, end
+        return Pair(begin, end, self._passed(begin))
 
-    def between_ns(self, pair: tuple[Any, Any]) -> float:
-        return self._elapsed(*pair) * 1e6
+    def between_ns(self, pair: Pair) -> float:
+        return self._elapsed(pair.begin, pair.end) * 1e6
 
     def by_records(self, call: Callable[[], Any]) -> int | None:
         """From the first start to the last end on any stream; None where something was not recorded."""
@@ -209,9 +225,13 @@ class CallBench:
 
     def empty_ns(self) -> float:
         """What two events with nothing between them show."""
-        pairs = [self.by_events(lambda: None, _LEAST_LEAD_NS) for _ in range(15)]
-        self._synchronize()
-        return median(self.between_ns(pair) for pair in pairs)
+        lead_ns = _LEAST_LEAD_NS
+        while True:
+            pairs = [self.by_events(lambda: None, lead_ns) for _ in range(15)]
+            self._synchronize()
+            if lead_ns >= _MOST_LEAD_NS or not _too_late(pairs):
+                return median(self.between_ns(pair) for pair in pairs)
+            lead_ns *= 2
 
     def wait(self) -> None:
         self._synchronize()
@@ -240,6 +260,10 @@ class CallBench:
         return remarks
 
 
+def _too_late(pairs: Sequence[Pair]) -> bool:
+    return sum(pair.late for pair in pairs) > _LATE * len(pairs)
+
+
 class _Rounds:
     """Rounds of calls, one of each side in turn."""
 
@@ -254,7 +278,7 @@ class _Rounds:
         self._buffers = buffers
         self._written = written
         self._elsewhere = elsewhere
-        self._leads = leads
+        self._leads = list(leads)
         self._turn = 0
         self._empty = 0.0 if elsewhere else bench.empty_ns()
 
@@ -266,9 +290,8 @@ class _Rounds:
         if self._elsewhere:
             self._bench.record(True)
         try:
+            first = self._first(label)
             began = time.perf_counter()
-            self._batch(label, 1, [[] for _ in samples])  # untimed: it sets the size of the first batch
-            first = time.perf_counter() - began
             size = max(1, min(FIRST_BATCH, int(cap_s / 2 / max(first, 1e-6))))
             while True:
                 self._batch(label, size, samples)
@@ -299,8 +322,18 @@ class _Rounds:
             if stop is not None
         ]
 
+    def _first(self, label: str) -> float:
+        """How long a round takes, in seconds, which sets the size of the first batch; leads are long enough then."""
+        for _ in range(_TRIES):
+            before, began = tuple(self._leads), time.perf_counter()
+            self._batch(label, 1, [[] for _ in self._sides])
+            if before == tuple(self._leads):
+                break
+        return time.perf_counter() - began
+
     def _batch(self, label: str, size: int, samples: list[list[int]]) -> None:
-        pairs: list[list[tuple[Any, Any]]] = [[] for _ in self._sides]
+        """Adds to the samples of each side; lengthens the lead of a side whose calls were launched too late."""
+        pairs: list[list[Pair]] = [[] for _ in self._sides]
         for _ in range(size):
             self._turn += 1
             for at, side in enumerate(self._sides):
@@ -320,6 +353,8 @@ class _Rounds:
         for at, batch in enumerate(pairs):
             lengths = (self._bench.between_ns(pair) - self._empty for pair in batch)
             samples[at] += [max(_LEAST_NS, round(length)) for length in lengths]
+            if _too_late(batch):
+                self._leads[at] = min(_MOST_LEAD_NS, 2 * self._leads[at])
 
     def _prepare(self, side: Side, label: str) -> None:
         inputs = self._sets[self._turn % len(self._sets)]
