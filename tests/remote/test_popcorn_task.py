@@ -99,7 +99,7 @@ def test_json_means_the_same_here():
         ("tests:\n  - size: 1\n     seed: 2\n", 3, "`name: value`"),
         ("tests:\n\t- {size: 1}\n", 2, "tab"),
         ("tests:\n  - {size: 1}\ntests:\n  - {size: 2}\n", 3, "'tests' twice"),
-        ("- a\n", 1, "keys at the start of a line"),
+        ("- a\n", 1, "must begin with a key"),
         ("tests:\n  - {m: " + "[" * 20 + "\n", 2, "nested too deep"),
         ("tests:\n  - {size: 1,\n     seed: @}\n", 3, "YAML's '@'"),
     ],
