@@ -265,7 +265,7 @@ def test_what_an_import_that_asks_the_gpu_would_have_given_is_unknown(job, tmp_p
     [
         ("src/fastops/__init__.py", ModuleNotFoundError("no", name="fastops"), "fastops is a package of this project: "),
         ("fastops.py", ImportError("no _C", name="fastops"), "fastops is a package of this project: "),
-        ("other.py", ModuleNotFoundError("no", name="json.fast"), "the json of "),
+        ("other.py", ModuleNotFoundError("no", name="json.fast"), "this file needs another version of json than "),
     ],
 )  # fmt: skip
 def test_what_provides_an_import_that_is_missing(
