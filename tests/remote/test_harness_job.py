@@ -402,7 +402,7 @@ def test_what_check_implementation_answers(carry_out, problem, answer, outcome, 
     [
         (REFERENCE, None, "there is none in ", None),
         (REFERENCE, "tests: []\n", "lists no test and no benchmark", 1),
-        (REFERENCE, "tests:\n  - {size: *n}\n", "YAML's '*' is not read", 2),
+        (REFERENCE, "tests:\n  - {size: *n}\n", "YAML's '*' is not supported", 2),
         (REFERENCE, "tests:\n  - {size: 3}\n", "the arguments of test 1 in task.yml: missing a required argument: 'seed'", None),
         (REFERENCE, "tests:\n  - {size: 3, seed: 1, n: 2}\n", "got an unexpected keyword argument 'n'", None),
         (REFERENCE, "lang: cu\n" + TASK, "only Python problems", 1),
