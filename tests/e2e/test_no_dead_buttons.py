@@ -101,6 +101,10 @@ class Author:
         await self.editor.command(name, self.target())
         await self.editor.until(lambda: len(self.editor.ended()) > count)
 
+    @property
+    def slow(self) -> bool:
+        return "SLOW" in (self.editor.folder / self.editor.uri.rpartition("/")[2]).read_text()
+
     def target(self) -> dict[str, str]:
         return {"uri": self.editor.uri, "kernel": "saxpy"}
 
@@ -133,7 +137,8 @@ class Author:
             return bool(shown()) or await self.lenses() != lenses
 
         await self.editor.asked_until(something, bool)
-        if name in ("orbit.release", "orbit.keepWarm"):
+        # `settle` cancels a program that would never end, and with it what was still to be said of a run on every GPU
+        if name in ("orbit.release", "orbit.keepWarm") or (name == "orbit.runOnAll" and self.slow):
             await self.editor.until(lambda: len(self.editor.messages()) > messages)
         await self.settle()
         return ", ".join(shown()) or "the lens"
@@ -142,7 +147,7 @@ class Author:
         """What a press started has ended, so that it is not taken for what the next one does."""
         reports = self.editor.client.progress_reports
         while bars := [token for token, steps in reports.items() if not ended(steps)]:
-            if "SLOW" in (self.editor.folder / self.editor.uri.rpartition("/")[2]).read_text():
+            if self.slow:
                 await self.editor.command("orbit.cancel", self.target())
             await self.editor.until(lambda bars=bars: all(ended(reports[token]) for token in bars))
         heard = -1
