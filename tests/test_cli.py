@@ -214,7 +214,7 @@ TEMPLATE = "template <int N> __global__ void t(int* x) { *x = N; }\n"
     ("launches", "message"),
     [
         ("t<1><<<1, 1>>>(0); t<2><<<1, 1>>>(0);", "ok: 2 kernels compiled for sm_90a\n"),
-        ("", "links the program\nno kernel was compiled\n"),
+        ("", "instantiates it or a launch spec launches it\nno kernel was compiled\n"),
     ],
 )
 def test_a_compile_ends_with_what_was_compiled(folder: Path, launches: str, message: str) -> None:

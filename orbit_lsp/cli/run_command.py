@@ -308,7 +308,7 @@ async def _file(
     for each in targets:
         finished, made = await _perform(runs, action, uri, each, full=getattr(options, "full", False))
         if action == "compile":
-            finished = _unlinked(_with_specs(finished, session, uri), session, uri)
+            finished = _with_limits(_with_specs(finished, session, uri), session, uri)
         code = code or c.EXIT_CODES[finished.outcome]
         if options.json:
             every = tuple(problem for _, problem in terminal_text.problems(session, uri))
@@ -331,13 +331,17 @@ async def _file(
     return code if options.command != "show" or options.run else 0
 
 
-def _unlinked(finished: c.Finished, session: Session, uri: str) -> c.Finished:
-    """Says of a file with a `main` that only its kernels were compiled."""
+def _with_limits(finished: c.Finished, session: Session, uri: str) -> c.Finished:
+    """Remarks on what a compile leaves out: a file with a `main` is not linked, a template needs its arguments."""
     scan = session.files[uri].scan
-    if scan.language != "cuda" or "main" not in scan.entries or finished.outcome != "ok":
+    if scan.language != "cuda" or finished.outcome != "ok":
         return finished
-    remark = "compile does not look for link errors; orbit-lsp run links the program"
-    return replace(finished, remarks=(*finished.remarks, remark))
+    remarks = finished.remarks
+    if "main" in scan.entries:
+        remarks += ("compile does not look for link errors; orbit-lsp run links the program",)
+    if not finished.resources and any(kernel.template for kernel in scan.kernels):
+        remarks += ("a template is compiled only if the file instantiates it or a launch spec launches it",)
+    return replace(finished, remarks=remarks)
 
 
 def _dump_folder(options: argparse.Namespace) -> Path | None:
