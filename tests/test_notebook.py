@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -42,7 +43,7 @@ class Kernel:
     """One kernel, and a front end for it."""
 
     def __init__(self, folder: Path, *options: str, name: str = "orbit-local") -> None:
-        orbit(folder, "kernel", "install", *options)
+        self.install(folder, options)
         self.manager = KernelManager(kernel_name=name)
         self.manager.start_kernel(
             cwd=str(folder), env=os.environ | {"XDG_CACHE_HOME": str(folder / ".cache")}
@@ -50,6 +51,9 @@ class Kernel:
         self.client: BlockingKernelClient = self.manager.client()
         self.client.start_channels()
         self.client.wait_for_ready(timeout=LIMIT_S)
+
+    def install(self, folder: Path, options: tuple[str, ...]) -> None:
+        orbit(folder, "kernel", "install", *options)
 
     def send(self, code: str) -> str:
         return self.client.execute(code, allow_stdin=True)
@@ -67,7 +71,7 @@ class Kernel:
                 meanwhile(content["text"])
             elif kind == "error":
                 lines.append(f"{content['ename']}: {content['evalue']}")
-            elif "data" in content:
+            elif kind in ("display_data", "execute_result"):
                 lines += [
                     f"[{', '.join(sorted(content['data']))}]",
                     *content["data"]["text/plain"].splitlines(),
@@ -124,6 +128,7 @@ def own(folder: Path) -> Iterator[Kernel]:
         (["1 / 0"], "ZeroDivisionError: division by zero"),
         (["display({'text/plain': 'p', 'image/png': 'iVBO'}, raw=True)"], "[image/png, text/plain]\np"),
         (["!echo from a child"], "from a child"),
+        (["%%time\ny = 6", "y"], "[text/plain]\n6"),
         (["!test -t 1; exit 3", "_exit_code"], "[text/plain]\n3"),
         (["!kill -9 $$", "_exit_code"], "[text/plain]\n-9"),
         (["word = 'é'\n!printf {word}"], "é"),
@@ -135,6 +140,17 @@ def own(folder: Path) -> Iterator[Kernel]:
 )  # fmt: skip
 def test_cells(shared: Kernel, cells: list[str], shown: str) -> None:
     assert [shared.run(cell) for cell in cells][-1] == shown
+
+
+def test_a_cell_is_timed_and_its_traceback_has_its_lines(shared: Kernel) -> None:
+    assert "Wall time: " in shared.run("%%time\nx = 1")
+    shared.send("def divide(by):\n    return 1 / by\ndivide(0)")
+    answer: Any = {}
+    while answer.get("msg_type") != "error":
+        answer = shared.client.get_iopub_msg(timeout=LIMIT_S)
+    traceback = re.sub("\x1b\\[[\\d;]*m", "", "\n".join(answer["content"]["traceback"]))
+    assert "----> 3 divide(0)" in traceback
+    assert "----> 2     return 1 / by" in traceback
 
 
 def test_status_names_the_place_and_the_python(shared: Kernel) -> None:

@@ -313,6 +313,35 @@ def test_nothing_is_left_of_a_relay_that_is_killed(shared: Server, served: Serve
         wait_until_ended(each.pid)
 
 
+@pytest.mark.slow
+def test_a_laptop_that_sleeps_longer_than_its_kernel_waits(
+    shared: Server, kernels: Callable[..., Served]
+) -> None:
+    """The server's side is over then, and the cell that runs says so."""
+    kernel = kernels(shared.url)
+    kernel.run("x = 1")
+
+    def sleep(_: str) -> None:
+        there, relay = shared.hosts(), kernel.relay()
+        relay.suspend()
+        for each in there:
+            wait_until_ended(each.pid)
+        relay.resume()
+
+    shown = kernel.run(ENDLESS, sleep)
+    assert shown.startswith("on\nKernelEnded: ")
+    assert shown.endswith(AGAIN)
+    assert kernel.run("'x' in globals()") == "[text/plain]\nFalse"
+
+
+@pytest.mark.slow
+def test_a_message_that_is_too_large_for_another_machine(served: Served) -> None:
+    served.run("x = 1")
+    shown = served.run("#" * (65 << 20))
+    assert shown == "MessageTooLarge: a message to a kernel on another machine may have 64 MiB at most"
+    assert served.run("x") == "[text/plain]\n1"
+
+
 @pytest.mark.parametrize(
     ("token", "said"),
     [

@@ -255,9 +255,8 @@ class Relay:
                     await self._refuse(message, self._reason)
                 continue
             if (most := self.kernel.most) and sum(map(len, frames)) > most:
-                await self._refuse(
-                    message, f"a message to a kernel on another machine may have {units.size(most)} at most"
-                )
+                why = f"a message to a kernel on another machine may have {units.size(most)} at most"
+                await self._refuse(message, why, name="MessageTooLarge")
                 continue
             if message.kind == "execute_request":
                 self._last_cell = message

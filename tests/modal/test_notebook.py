@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+import nbclient
+import nbformat
 import pytest
 
 from orbit_lsp.runners.modal.ledger import Ledger, Span, clock
 from tests.cli_check import orbit
 from tests.modal_loopback.loopback import Loopback
 from tests.processes_check import wait_until_ended
-from tests.test_notebook import HANGS, LIMIT_S, Kernel, press_until_over
+from tests.test_notebook import EXAMPLE, HANGS, LIMIT_S, Kernel, press_until_over
 
 OPTIONS = ("--on", "modal:H100", "--budget", "50")
 AGAIN = "its variables are gone, so run the notebook from its first cell"
@@ -355,6 +357,23 @@ def test_a_cell_that_deletes_its_folder(
     kernel.manager.restart_kernel()
     kernel.client.wait_for_ready(timeout=60)
     assert kernel.first("import os; print(*sorted(os.listdir()))")[-1] == "aux.txt data.txt new.txt"
+
+
+@pytest.mark.slow
+def test_the_example_runs_there(modal: Loopback, folder: Path) -> None:
+    """Without its cells that are jobs, as there is no GPU to run them."""
+    orbit(folder, "kernel", "install", *OPTIONS)
+    notebook = nbformat.read(EXAMPLE, as_version=4)
+    notebook.cells = [
+        cell for cell in notebook.cells if "%%cuda" not in cell.source and "%%orbit" not in cell.source
+    ]
+    nbclient.NotebookClient(
+        notebook,
+        kernel_name="orbit-modal-h100",
+        timeout=LIMIT_S,
+        resources={"metadata": {"path": str(folder)}},
+    ).execute()
+    modal.until(lambda world: world.containers and not world.alive())
 
 
 @pytest.mark.slow

@@ -18,11 +18,20 @@ SOCKET = "ORBIT_NOTEBOOK"
 
 
 def main(arguments: list[str]) -> int:
+    import zmq
     from ipykernel import zmqshell  # pyright: ignore  # noqa: PGH003 - of the user's Python
     from ipykernel.kernelapp import IPKernelApp  # pyright: ignore  # noqa: PGH003
 
     setattr(zmqshell, "system", shell_commands.system)  # noqa: B010 - what its `system_piped` calls, wherever it has taken it from
-    app: Any = IPKernelApp.instance()
+
+    class App(IPKernelApp):
+        def init_iopub(self, context: Any) -> None:
+            """A cell that prints faster than it is read waits; ZeroMQ would drop what it prints."""
+            context.setsockopt(zmq.XPUB_NODROP, 1)  # of the sockets that are made now
+            super().init_iopub(context)
+            del context.sockopts[zmq.XPUB_NODROP]
+
+    app: Any = App.instance()
     app.initialize(arguments)
     if "" not in sys.path:  # IPython leaves it out under -P, which is for our own start
         installed = (

@@ -88,7 +88,8 @@ class _Keeper:
         for channel, port in _CHANNELS.items():
             socket = context.socket(zmq.SUB if channel == "iopub" else zmq.DEALER)
             socket.linger = 0
-            socket.rcvhwm = socket.sndhwm = 0  # a message that is dropped is a cell that never ends
+            if channel != "iopub":  # a message that is dropped is a cell that never ends
+                socket.rcvhwm = socket.sndhwm = 0
             socket.reconnect_ivl = 10
             if channel == "iopub":
                 socket.subscribe(b"")
