@@ -144,10 +144,11 @@ def test_cells(shared: Kernel, cells: list[str], shown: str) -> None:
 
 def test_a_cell_is_timed_and_its_traceback_has_its_lines(shared: Kernel) -> None:
     assert "Wall time: " in shared.run("%%time\nx = 1")
-    shared.send("def divide(by):\n    return 1 / by\ndivide(0)")
+    cell = shared.client.execute("def divide(by):\n    return 1 / by\ndivide(0)", stop_on_error=False)
     answer: Any = {}
     while answer.get("msg_type") != "error":
         answer = shared.client.get_iopub_msg(timeout=LIMIT_S)
+    assert shared.outputs(cell) == ""
     traceback = re.sub("\x1b\\[[\\d;]*m", "", "\n".join(answer["content"]["traceback"]))
     assert "----> 3 divide(0)" in traceback
     assert "----> 2     return 1 / by" in traceback
