@@ -180,6 +180,7 @@ ELSEWHERE = {
     "KEPT": "tests/hostile/test_limits_kept.py::test_a_bundle_has_the_files_before_its_limit",
     "JOB": "tests/hostile/test_left_behind.py::test_a_row_that_another_program_wrote_stops_no_command",
     "NOTEBOOKS": "tests/test_notebook_served.py::test_kernels_beyond_the_limit_are_refused",
+    "FRONT_ENDS": "tests/remote/test_front_end.py::test_so_many_files_are_kept_parsed",
     "BODIES": "tests/hostile/test_doors.py::test_a_body_that_does_not_arrive_and_too_many_at_once",
 }
 

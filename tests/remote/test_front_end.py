@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from orbit_remote.common import limits
 from orbit_remote.common import messages as c
 from orbit_remote.toolchain import front_end
 from orbit_remote.toolchain.front_end import FrontEnds, divided
@@ -165,5 +166,23 @@ async def test_what_is_typed_is_checked_with_the_headers_that_are_there(tmp_path
         assert await said(_TYPED, start=True) is None  # and then they are read anew
         words = await said(_TYPED, start=True)
         assert re.search("wrong", str(words))
+    finally:
+        await front_ends.close()
+
+
+@needs_nvcc
+@linux
+async def test_so_many_files_are_kept_parsed(tmp_path) -> None:
+    text = "__global__ void k(float* x) { x[0] = wrong; }\n"
+    paths = [tmp_path / f"k{at}.cu" for at in range(limits.FRONT_ENDS.most + 1)]
+    for path in paths:
+        path.write_text(text)
+    jobs = [_job(path, text) for path in paths]
+    front_ends = FrontEnds(tmp_path / "cache", tmp_path / "work")
+    try:
+        for job in jobs:
+            assert (await front_ends.check(job, "sm_90a", ignore, start=True)).complete
+        waiting = [(await front_ends.check(job, "sm_90a", ignore, start=False)).complete for job in jobs]
+        assert waiting == [False, *[True] * limits.FRONT_ENDS.most]
     finally:
         await front_ends.close()

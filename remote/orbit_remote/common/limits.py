@@ -68,6 +68,12 @@ PREPROCESSED: Final = Limit(
     "preprocessor output, which lists the headers of a build", 512 << 20, "The build fails with a message."
 )
 PTX: Final = Limit("the PTX of a build", 512 << 20, "The build fails with a message.")
+FRONT_ENDS: Final = Limit(
+    "CUDA files whose headers stay parsed for errors at each keystroke (60 MiB of memory each, with cub 450), until 10 minutes after the last edit",
+    2,
+    "Errors in the files edited before come after a pause in typing, until their next compile.",
+    "items",
+)
 HASHED: Final = Limit(
     "a file that a build or a run has read",
     1 << 30,

@@ -37,8 +37,6 @@ _FLAGS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-static-libstdc++", "-static
 _START_S = 60.0
 _CHECK_S = 10.0
 _IDLE_S = 600.0
-_MOST = 2
-"""Files whose headers are kept parsed: those that were checked last. One takes 60 MiB, with CUTLASS some hundreds."""
 _MOST_COUNTED = 10_000
 _DIRECTIVE = re.compile(r"[ \t]*#[ \t]*(\w+)")
 _MOST_EDITED = 8
@@ -419,7 +417,7 @@ class FrontEnds:
         if timer := self._ends.pop(key, None):
             timer.cancel()
         self._ends[key] = asyncio.get_running_loop().call_later(_IDLE_S, self._end, key)
-        for old in list(self._waiting)[:-_MOST]:
+        for old in list(self._waiting)[: -limits.FRONT_ENDS.most]:
             self._end(old)
 
     def _end(self, key: _Key) -> None:
