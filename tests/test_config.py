@@ -29,6 +29,22 @@ from orbit_remote.process import program
             {"build_timeout_s": 0},
             "orbit setting `build_timeout_s`: 0 is not more than 0; its default is used",
         ),
+        (
+            {"device": 10**400},
+            "orbit setting `device`: it is no number that can be computed with; its default is used",
+        ),
+        (
+            {"device": float("inf")},
+            "orbit setting `device`: it is no number that can be computed with; its default is used",
+        ),
+        (
+            {"build_timeout_s": 10**400},
+            "orbit setting `build_timeout_s`: it is no number that can be computed with; ",
+        ),
+        (
+            {"build_timeout_s": float("nan")},
+            "orbit setting `build_timeout_s`: it is no number that can be computed with; ",
+        ),
         ({"python": 3}, "orbit setting `python`: 3 is not text; its default is used"),
         ({"arguments": "a"}, "orbit setting `arguments`: 'a' is not a list; its default is used"),
         (

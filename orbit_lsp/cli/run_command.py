@@ -318,7 +318,9 @@ async def _file(
             # a program is of all its kernels
             only = target or (each if each in _by_spec(session, uri) else None)
             _report(session, uri, only, finished, action, sweep=getattr(options, "sweep", False))
-        elif options.run and finished.failure:
+        elif finished.failure and (
+            options.run or finished.outcome != "compile error"
+        ):  # errors stand at their lines
             _line(
                 sys.stderr,
                 f"orbit-lsp: error: {finished.failure.message} [{finished.outcome}]",

@@ -97,6 +97,8 @@ class OrbitProtocol(LanguageServerProtocol):
         elif number is None:
             if self._began and not self._shutdown:
                 super().handle_message(message)
+        elif not isinstance(number, int | str):
+            self._refuse(None, "the id of a request is a number or a text")
         elif message.jsonrpc != self.VERSION:
             self._refuse(number, "only JSON-RPC 2.0 is supported")
         elif self._shutdown:

@@ -285,6 +285,9 @@ async def _check_text(session: Session, uri: str, file: OpenFile) -> None:
         return session.files.get(uri) is file and file.document.text is text
 
     if not _read(session, uri):
+        await file.scan_aside()  # it may have been edited since somebody asked
+        if not present():
+            return
         scan = file.scan
         read = await daemon_thread.call(lambda: spec_blocks.read_all(version, text, scan))
         if not present():

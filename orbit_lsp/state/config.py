@@ -15,6 +15,7 @@ import re
 import types
 import typing
 from collections.abc import Mapping
+from sys import float_info
 from typing import Any, Literal, TypeVar, cast
 
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -405,6 +406,10 @@ def _value(hint: Any, value: Any, limits: Mapping[str, Any]) -> Any:
         if value not in arguments:
             raise ValueError(f"{value!r:.60} is not one of {', '.join(arguments)}")
         return value
+    if isinstance(value, int | float) and not -float_info.max <= value <= float_info.max:
+        raise ValueError(
+            "it is no number that can be computed with"
+        )  # 1e999, or an integer beyond all floats
     if (
         isinstance(value, int | float)
         and not isinstance(value, bool)

@@ -202,7 +202,8 @@ class Document:
         if last + 1 < len(self.lines) and (head + text + tail).endswith("\r"):
             last += 1
             tail += self.lines[last]
-        fresh = split_lines(head + text + tail)
+        one_line = changed == (first, last + 1) and "\n" not in text and "\r" not in text
+        fresh = [head + text + tail] if one_line else split_lines(head + text + tail)
         if last + 1 < len(self.lines) and not fresh[-1]:
             fresh.pop()  # its line end is there: the next line is its own
         before = len(self.lines)

@@ -21,14 +21,15 @@ import pytest
 
 from orbit_lsp.compilation import inference
 from orbit_lsp.kernels.cuda import cuda_kernels, reading
-from orbit_lsp.kernels.python import walk
+from orbit_lsp.kernels.python import regions, walk
 from orbit_lsp.server.language_server import OrbitServer
+from orbit_lsp.specs import spec_cache
 from orbit_lsp.state.documents import Change
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import diagnostics, hints, lenses
 from orbit_remote.common import limits
 from orbit_remote.spec import comment_scanner
-from tests.hostile.hostile_texts import JIT, TEXTS, kernels, name_of, specs
+from tests.hostile.hostile_texts import JIT, TEXTS, kernels, lines_above_a_spec, name_of, specs
 
 MOST_S = 0.3
 QUICK = (
@@ -172,6 +173,39 @@ def test_words_of_makers_are_the_same_in_pieces(
     for size in range(1, 99):
         monkeypatch.setattr(walk, "_AT_ONCE", size)
         assert walk.unread(text.decode()).left_out is left_out
+
+
+def test_a_definition_in_a_broken_string_is_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = 'a = """\nword\n' * 9 + "\\\n  @triton.jit\ndef k(x):\n    pass\n" * 3
+    whole = regions.split(text)
+    for size in range(1, 60):
+        monkeypatch.setattr(regions, "_AT_ONCE", size)
+        assert regions.split(text) == whole
+
+
+def test_launch_specs_of_an_edited_text_are_read_beside_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: list[threading.Thread] = []
+    read = cuda_kernels.CudaTracker._read  # pyright: ignore[reportPrivateUsage]
+
+    def noted(tracker: cuda_kernels.CudaTracker, text: str) -> None:
+        threads.append(threading.current_thread())
+        read(tracker, text)
+
+    async def edited() -> None:
+        uri = "file:///nowhere/here.cu"
+        server = new_server()
+        server.session.open(uri, 1, lines_above_a_spec(100_000))
+        await server.settle(uri)
+        server.session.change(uri, 2, [Change((0, 0), (0, 0), " ")])
+        monkeypatch.setattr(cuda_kernels.CudaTracker, "_read", noted)
+        await spec_cache.check_aside(server.session, uri)
+        assert server.is_settled(uri)
+
+    asyncio.run(edited())
+    assert threads
+    assert threading.main_thread() not in threads
 
 
 def test_a_long_text_is_split_beside_the_event_loop() -> None:

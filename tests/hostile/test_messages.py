@@ -48,9 +48,10 @@ def served(*pieces: Any) -> tuple[str, str, int]:
         ([HELLO, packed(b'{"jsonrpc": "1.0", "id": 5, "method": "x", "params": {}}'), ASK], "0 ok, 5 -32600, 1 ok"),
         ([HELLO, ASK | {"params": {"position": {"line": float("nan"), "character": 0}}}, ASK | {"id": 7}], "0 ok, 1 -32602, 7 ok"),
         ([ASK, HELLO, HELLO | {"id": 3}], "1 -32002, 0 ok, 3 -32600"),
+        ([HELLO | {"id": []}, HELLO, ASK | {"id": {}}, ASK | {"id": 1.5}, ASK], "None -32600, 0 ok, None -32600, None -32600, 1 ok"),
         ([HELLO, SHUTDOWN, ASK, EXIT], "0 ok, 2 ok, 1 -32600"),
     ],
-    ids=["case", "LF", "empty", "no JSON", "batch", "JSON-RPC 1.0", "NaN", "not initialized", "after shutdown"],
+    ids=["case", "LF", "empty", "no JSON", "batch", "JSON-RPC 1.0", "NaN", "not initialized", "ids", "after shutdown"],
 )  # fmt: skip
 def test_it_answers(pieces: list[Any], answers: str) -> None:
     shown, log, status = served(*pieces)

@@ -19,6 +19,7 @@ from orbit_remote.common.messages import Failure
 from orbit_remote.common.plain_text import plain, visible
 from orbit_remote.process import tool_output
 from orbit_remote.toolchain import nvcc
+from tests.cli_check import orbit
 from tests.remote import nvcc_check
 from tests.test_history import TEXT, entry
 
@@ -60,6 +61,17 @@ async def test_an_nvcc_that_ends_well_and_writes_nothing_is_no_success(tmp_path:
     assert made.failure
     assert made.failure.category == "infrastructure"
     assert "nvcc ended with status 0 and wrote no k." in made.failure.message
+
+
+@nvcc_check.needs_nvcc
+def test_show_says_why_nothing_was_compiled(tmp_path: Path) -> None:
+    assert isinstance(nvcc_check.COMPILER, nvcc.Nvcc)
+    real = nvcc_check.COMPILER.path
+    lies = script(tmp_path / "nvcc", f'case "$1" in --version | --dryrun) exec {real} "$@" ;; esac')
+    (tmp_path / "k.cu").write_text("__global__ void k() {}\n")
+    code, out, error = orbit(tmp_path, "show", "--nvcc", str(lies), "k.cu")
+    assert (code, "__global__ void k() {}" in out) == (0, True)
+    assert "nvcc ended with status 0 and wrote no k.cubin [infrastructure]" in error
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 _ESCAPE = r"\\(?:\r\n|[\s\S])"
-_RAW_BODY = r'[^()\\\s"]{0,16})\((?:[^)]++|\)(?!(?P=delimiter)"))*+(?:\)(?P=delimiter)")?+'
+_RAW_BODY = r'[^()\\\s"]{0,16})\([^)]*+(?:\)(?!(?P=delimiter)")[^)]*+)*+(?:\)(?P=delimiter)")?+'
 _RAW_STRING = rf'"(?<=R")(?:(?<!\wR")|(?<=\b[LuU]R")|(?<=\bu8R"))(?P<delimiter>{_RAW_BODY}'
 _STRING = rf'"(?:[^"\\\n]++|{_ESCAPE})*+"?+'
 # the quote in 1'000 and in 0xAB'CD, but neither the one in u8'a' nor the one in case'a'

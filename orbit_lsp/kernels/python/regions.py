@@ -45,6 +45,10 @@ _ONLY_TOP = re.compile(  # never begins a line inside brackets
 _TOP = re.compile(rf"\n(?={_DECORATES.pattern}|{_ONLY_TOP.pattern})")
 
 
+_AT_ONCE = 1 << 16
+_FURTHEST = 1 << 12
+
+
 class Split(NamedTuple):
     """The texts of the regions, which together are the whole text: comments and blank lines included."""
 
@@ -144,7 +148,18 @@ def _boundaries_after(text: str, start: int, *, recover: bool) -> Generator[int,
             if not recover:
                 raise _EndlessStringError
             end = mark.end() if kind == "long" else len(text)
-            broken = _TOP.search(text, mark.start(kind), end)
+            broken = _top(text, mark.start(kind), end)
             if broken or kind == "endless":
-                return broken.end() if broken else None
+                return broken
+    return None
+
+
+def _top(text: str, start: int, end: int) -> int | None:
+    """The first line of a definition or import, piece by piece: a whole text would keep the interpreter from other threads."""
+    for first in range(start, end, _AT_ONCE):
+        behind = first + _AT_ONCE
+        # what stands before a definition in its line may lie behind this piece
+        broken = _TOP.search(text, first, min(behind + _FURTHEST, end))
+        if broken and broken.start() < behind:
+            return broken.end()
     return None
