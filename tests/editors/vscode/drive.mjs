@@ -1,7 +1,7 @@
 // The extension in a real VS Code (code-server and a headless Chromium), with the recorded H100 of tests/e2e as its GPU.
 //
 //   tests/editors/vscode/install PREFIX && tests/editors/vscode/check
-//   [ORBIT_SEEN=FOLDER] [ORBIT_SERVER=PROGRAM] node tests/editors/vscode/drive.mjs PREFIX PICTURES [session ROUNDS | debug]
+//   [ORBIT_SEEN=FOLDER] [ORBIT_SERVER=PROGRAM] node tests/editors/vscode/drive.mjs PREFIX PICTURES [session ROUNDS | debug | cells]
 //
 // Says each step with its time and keeps pictures. What was seen is written into ORBIT_SEEN: vscode.json for the table of
 // docs/guide/editors.md, vscode.seconds from code-server's start to the first lens. Ends with 1 at the first step that fails.
@@ -10,6 +10,7 @@ import { basename, dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { work } from './author.mjs';
 import { addClangd, beside, clangdFile } from './beside.mjs';
+import * as notebooks from './cells.mjs';
 import { CodeServer, pathWithout } from './code_server.mjs';
 import * as debugging from './debug.mjs';
 import { committed, files, folder, harmed, settings } from './files.mjs';
@@ -108,6 +109,15 @@ async function debug() {
   await debugging.debug({ window, say, picture: () => window.picture(join(pictures, 'debug.png')) });
 }
 
+async function cells() {
+  const bench = folder(vscode.scratch, 'notebooks', notebooks.files);
+  const notebook = join(bench, 'saxpy.ipynb');
+  window = await vscode.window(bench, join(bench, 'beside.py'));
+  await window.trust();
+  const picture = () => window.picture(join(pictures, 'cells.png'));
+  await notebooks.cells({ window, say, python: serverPython, env: vscode.env, notebook, picture });
+}
+
 async function whole() {
   const started = Date.now();
   await vscode.start();
@@ -159,6 +169,9 @@ try {
   } else if (only === 'debug') {
     await vscode.start();
     await debug();
+  } else if (only === 'cells') {
+    await vscode.start();
+    await cells();
   } else await whole();
 } catch (error) {
   say(`FAILED: ${error.message.split('\n').slice(0, 4).join('\n')}`);
