@@ -94,10 +94,10 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     for (const value of ['now', '']) for (const step of done) setContext(`orbit.done.${step}`, value);
   }
 
-  /** Whether buttons and keys have a kernel to be about. */
+  /** Whether buttons and keys have a kernel to be about; those of a notebook's cell are run by the cell's own. */
   function here(): void {
-    const file = vscode.window.activeTextEditor?.document.uri.toString();
-    setContext('orbit.kernels', file !== undefined && kernels.get(file) === true);
+    const uri = vscode.window.activeTextEditor?.document.uri;
+    setContext('orbit.kernels', uri?.scheme === 'file' && kernels.get(uri.toString()) === true);
   }
 
   async function sayGaveUp(sentence: string): Promise<void> {
