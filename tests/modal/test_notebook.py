@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import nbclient
 import nbformat
@@ -363,7 +364,7 @@ def test_a_cell_that_deletes_its_folder(
 def test_the_example_runs_there(modal: Loopback, folder: Path) -> None:
     """Without its cells that are jobs, as there is no GPU to run them."""
     orbit(folder, "kernel", "install", *OPTIONS)
-    notebook = nbformat.read(EXAMPLE, as_version=4)
+    notebook: Any = nbformat.read(EXAMPLE, as_version=4)
     notebook.cells = [
         cell for cell in notebook.cells if "%%cuda" not in cell.source and "%%orbit" not in cell.source
     ]

@@ -28,7 +28,8 @@ def main(arguments: list[str]) -> int:
         def init_iopub(self, context: Any) -> None:
             """A cell that prints faster than it is read waits; ZeroMQ would drop what it prints."""
             context.setsockopt(zmq.XPUB_NODROP, 1)  # of the sockets that are made now
-            super().init_iopub(context)
+            made: Any = super()
+            made.init_iopub(context)
             del context.sockopts[zmq.XPUB_NODROP]
 
     app: Any = App.instance()

@@ -15,8 +15,17 @@ __global__ void saxpy(int n, float a, const float* x, float* y) {
 export const files = {
   'beside.py': 'x = 1\n',
   'saxpy.ipynb': JSON.stringify({
-    cells: [CELL, 'x = 1'].map((source) => ({ cell_type: 'code', source, metadata: {}, outputs: [], execution_count: null })),
-    metadata: { kernelspec: { name: 'python3', display_name: 'Python 3', language: 'python' }, language_info: { name: 'python' } },
+    cells: [CELL, 'x = 1'].map((source) => ({
+      cell_type: 'code',
+      source,
+      metadata: {},
+      outputs: [],
+      execution_count: null,
+    })),
+    metadata: {
+      kernelspec: { name: 'python3', display_name: 'Python 3', language: 'python' },
+      language_info: { name: 'python' },
+    },
     nbformat: 4,
     nbformat_minor: 5,
   }),
