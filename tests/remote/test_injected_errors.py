@@ -369,6 +369,7 @@ async def test_nvcc(tmp_path, file):
 TRITON = File(
     "kernels.py",
     """\
+import random
 import triton
 import triton.language as tl
 
@@ -459,6 +460,44 @@ def in_a_branch(x_ptr, n, BLOCK: tl.constexpr = 16):
 def statements(x_ptr, BLOCK: tl.constexpr = 16):
     i = tl.arange(0, BLOCK)
     tl.store(x_ptr + i, «[k for k in range(4)]»)
+
+
+@triton.jit
+def calls_python(x_ptr, BLOCK: tl.constexpr = 16):
+    é = tl.arange(0, BLOCK); tl.store(x_ptr + é, «random.random»())
+
+
+@triton.jit
+def loads_twice(x_ptr, BLOCK: tl.constexpr = 16):
+    i = tl.arange(0, BLOCK); tl.store(x_ptr + i, «tl.load(tl.load(x_ptr + i))»)
+
+
+@triton.jit
+def operators(x_ptr, BLOCK: tl.constexpr = 16):
+    i = tl.arange(0, BLOCK); tl.store(x_ptr + i, «i @ i»)
+
+
+@triton.jit
+def comparisons(x_ptr, n, BLOCK: tl.constexpr = 16):
+    i = tl.arange(0, BLOCK); tl.store(x_ptr + i, i, mask=«0 < i < n»)
+
+
+@triton.jit
+def keywords(x_ptr, BLOCK: tl.constexpr = 16):
+    i = tl.arange(0, BLOCK); tl.store(x_ptr + i, «tl.load(x_ptr + i, maks=i < 3)»)
+
+
+@triton.jit
+def axes(x_ptr, BLOCK: tl.constexpr = 16):
+    i = tl.arange(0, BLOCK); tl.store(x_ptr, «tl.sum(tl.load(x_ptr + i), axis=1)»)
+
+
+@triton.jit
+def exceptions(x_ptr, BLOCK: tl.constexpr = 16):
+    i = tl.arange(0, BLOCK)
+    for k in range(3):
+        «break»
+    tl.store(x_ptr + i, i)
 """,
     (
         "BLOKC is not defined",
@@ -473,6 +512,13 @@ def statements(x_ptr, BLOCK: tl.constexpr = 16):
         "input and other must have equal ranks >= 2",
         "triton.language has no `stoer`",
         "only tuple comprehensions are supported",
+        "random.random cannot be used in a kernel: it is no function of Triton's, and has no @triton.jit",
+        "Unsupported ptr type <['16'], int32> in `tl.load`",
+        "Triton does not support the operator MatMult here",
+        "simultaneous multiple comparison is not supported",
+        "load() got an unexpected keyword argument 'maks'",
+        "invalid axis 1. Expected -1 <= axis < 1",
+        "unsupported AST node type: Break",
     ),
 )
 

@@ -50,9 +50,9 @@ if TYPE_CHECKING:
 _MOST_CONFIGURATIONS = 4
 _WARP = 32
 _CERTAIN = re.compile(
-    r"(?P<name>\w+) is not defined|triton\.language(?:\.(?:core|math|standard))? has no `\w+`"
+    r"(?P<name>\w+) is not defined|[\w.]+ cannot be used in a kernel: .*|triton\.language(?:\.(?:core|math|standard))? has no `\w+`"
 )
-"""Messages of Triton's front end about names."""
+"""Messages of Triton about names."""
 _SPEC = "a launch spec above it does (`orbit-lsp draft` writes one)"
 
 
@@ -386,9 +386,17 @@ def _compile(function: Any, configuration: Configuration, target: _Target) -> Re
             continue
         return _resources(function, compiled, signature, configuration, target)
     first = failures[0]
-    if all(failure.problems == first.problems for failure in failures):
+    if all(_but_types(failure) == _but_types(first) for failure in failures):
         return first
     return "it does not compile with the argument types assumed here"
+
+
+def _but_types(explained: Explained) -> tuple[tuple[Place | None, str], ...]:
+    """Its errors. A value is a pointer or none with whatever is assumed to be behind one."""
+    return tuple(
+        (problem.place, re.sub(r"(?<=Unsupported ptr type) .* (?=in )", " ", problem.message))
+        for problem in explained.problems
+    )
 
 
 def _triton_compile(
@@ -500,16 +508,16 @@ def _architecture(capability: int) -> str:
 def _kernels(file: UserFile, kernel: str | None) -> list[Any]:
     """The file's kernels; a helper (it returns a value, or a kernel calls it) has no launch of its own."""
     functions = [f for f in triton_instances.jit_functions() if f.fn.__code__.co_filename == file.path]
-    trees = {f: ast.parse(f.src) for f in functions}
+    trees = [(f, ast.parse(f.src)) for f in functions]  # a kernel that Triton refuses has no hash
     called = {
         node.func.id
-        for tree in trees.values()
+        for _, tree in trees
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
     launchable = [
         f
-        for f, tree in trees.items()
+        for f, tree in trees
         if f.fn.__name__ not in called
         and not any(isinstance(node, ast.Return) and node.value is not None for node in ast.walk(tree))
     ]

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import Any
 
 from orbit_remote import PACKAGE
@@ -87,6 +87,8 @@ def explain(error: BaseException, path: str) -> Explained:
         return explain(error.__cause__, path)
     words = plain(_words(error)).strip()
     place, notes = _frames(error, path)
+    if (named := _hashed(error)) is not None:
+        return _of_reference(named, words, place, path)
     if isinstance(error, ModuleNotFoundError) and error.name in _NEEDED:
         return _missing(error.name, place, path)
     if isinstance(error, ImportError) and (remedy := _lacking(error, path)):
@@ -351,6 +353,31 @@ def _compilation_errors(error: BaseException) -> list[Any]:
     return chain
 
 
+def _hashed(error: BaseException) -> SimpleNamespace | None:
+    """The kernel's text and the node that Triton refused while it hashed the kernel, which it does before it compiles."""
+    source, node, at = None, None, error.__traceback__
+    while at is not None:
+        owner = at.tb_frame.f_locals.get("self")
+        if type(owner).__name__ == "JITFunction":
+            source = owner.src if at.tb_frame.f_code.co_name == "cache_key" else source
+        if type(owner).__name__ == "DependenciesFinder":
+            node = at.tb_frame.f_locals.get("node", node)
+        at = at.tb_next
+    if source is None or getattr(node, "lineno", None) is None:
+        return None
+    return SimpleNamespace(src=source, node=node, error_message="")
+
+
+def _of_reference(named: SimpleNamespace, words: str, launched: Place | None, path: str) -> Explained:
+    if words.startswith("Unsupported function referenced"):
+        words = f"{ast.unparse(named.node)} cannot be used in a kernel: it is no function of Triton's, and has no @triton.jit"
+    place = _compilation_place(named)
+    if place is None or not is_users(place.file, path):
+        return _at(words, "triton", launched, (), category="compile error")
+    notes = (Note("compiled for this launch", launched),) if launched else ()
+    return _at(words, "triton", place, notes, category="compile error")
+
+
 def static_assert(error: BaseException) -> str | None:
     """The words of a `tl.static_assert` that failed, if that is what the error is."""
     kinds = (
@@ -383,11 +410,16 @@ _NO_ATTRIBUTE = re.compile(
     r"\A(?P<kind>module|'[\w.]+' object|type object) ?'?(?P<of>[\w.]*)'? has no attribute '(?P<name>\w+)'\Z"
 )
 
+_OPERATOR = re.compile(r"\A'(?P<kind>[A-Z]\w*)' object has no attribute '__name__'\Z")
+"""Triton fails as it names a node of the syntax tree that it has no operator for."""
+
 
 def _plain(message: str) -> str:
     """Triton's front end says `repr` of an exception where Python's own rules refuse: the words are enough."""
     if raised := _RAISED.match(message):
         message = str(ast.literal_eval(raised["words"]))
+    if operator := _OPERATOR.match(message):
+        return f"Triton does not support the operator {operator['kind']} here"
     if of := _NO_ATTRIBUTE.match(message):
         owner = (
             of["of"] if of["kind"] == "module" else f"a value of type {of['kind'].split()[0].strip(chr(39))}"
