@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cli_check import orbit
 from tests.test_notebook import Kernel, press_until_over
 
 pytestmark = [
@@ -126,3 +129,11 @@ def test_the_second_press_ends_a_kernel_that_never_ends(kernel: Kernel, waits: s
     assert "the second ended its kernel" in shown
     assert took < 6
     assert kernel.run("import torch; torch.ones(3, device='cuda').sum().item()") == "[text/plain]\n3.0"
+
+
+def test_what_cells_measured_is_in_the_history(kernel: Kernel) -> None:
+    folder = Path(kernel.run("import os; print(os.getcwd())"))
+    kernel.run(ADD)
+    kernel.run(f"%%cuda\n{SPEC}")
+    listed = json.loads(orbit(folder, "history", "unnamed.ipynb", "--json")[1])["kernels"]
+    assert {each["kernel"] for each in listed} >= {"add", "copy"}
