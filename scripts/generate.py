@@ -136,9 +136,11 @@ The `source` of a diagnostic names the program that reported it.
 
 | source | made by | goes away with |
 |---|---|---|
-| `nvcc`, `ptxas`, `nvlink`, `ld`, `host compiler` | the CUDA compiler, when you open or save a file, or pause typing; text and number are the compiler's | the next compile; the settings `orbit.compile_on_save` and `orbit.compile_on_idle` turn it off; `-diag-suppress` in `orbit.nvcc_flags` removes a warning too |
+| `nvcc`, `ptxas`, `nvlink`, `ld`, `host compiler` | the CUDA compiler, when you open or save a file, or pause typing, and on Linux at each keystroke; text and number are the compiler's | the next compile; the settings `orbit.compile_on_save` and `orbit.compile_on_idle` turn it off; `-diag-suppress` in `orbit.nvcc_flags` removes a warning too |
 | `triton`, `python` | Triton's compiler or the import of the file, when you compile or run it. After that, in a trusted folder on a machine without a GPU, also when you pause typing in a kernel | the next compile or run; `orbit.compile_on_idle` turns off the errors while typing |
+| `numba`, `warp`, `helion`, `cuTile`, `CuPy`, `TileLang` | the compiler of that language, when you run the file | the next run |
 | `cuda`, `program` | the last run: a CUDA error, a failed assertion, an exception | the next run |
+| `memcheck`, `racecheck`, `initcheck`, `synccheck` | the last *Check memory*: compute-sanitizer | the next memory check |
 | `orbit` | orbit-lsp itself. With a code: see below. Without a code: a run failed, or a file has too many kernels. In editors that cannot redraw inlay hints (Helix, Emacs), the texts of inlay hints are shown as diagnostics too | see below; the settings `orbit.hints` turn inlay hints off |
 
 Warnings about unused and deprecated code are tagged, so that an editor can fade or strike through that code. Template
