@@ -199,17 +199,18 @@ class Document:
         if first and self.lines[first - 1].endswith("\r"):  # a \n may now complete it
             first -= 1
             head = self.lines[first] + head
-        if last + 1 < len(self.lines) and (head + text + tail).endswith("\r"):
+        if last + 1 < len(self.lines) and (tail or text or head).endswith("\r"):
             last += 1
             tail += self.lines[last]
         one_line = changed == (first, last + 1) and "\n" not in text and "\r" not in text
-        fresh = [head + text + tail] if one_line else split_lines(head + text + tail)
+        made = "".join((head, text, tail))  # `+` would copy a line of megabytes twice
+        fresh = [made] if one_line else split_lines(made)
         if last + 1 < len(self.lines) and not fresh[-1]:
             fresh.pop()  # its line end is there: the next line is its own
         before = len(self.lines)
         self.lines[first : last + 1] = fresh
         self._remember(_LineEdit(version, changed[0], changed[1], changed[1] + len(self.lines) - before))
-        self.text = self.text[:begin] + text + self.text[finish:]
+        self.text = "".join((self.text[:begin], text, self.text[finish:]))
 
     def _remember(self, edit: _LineEdit) -> None:
         self._edits.append(edit)

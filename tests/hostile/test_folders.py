@@ -206,6 +206,17 @@ TRAPS: dict[str, Trap] = {
     "a launch spec that computes without end": text("k.cu", f"// orbit: n = 9 ** 9 ** 9 ** 9; p = zeros((1 << 62, 1 << 62))\n// orbit: launch k<<<n, n>>>(p)\n{KERNEL}"),
     "a problem whose task is a FIFO": both(fifo("task.yml"), text("reference.py", "x = 1\n")),
     "a problem whose task grows": text("task.yml", "a: &a [x,x]\n" + "".join(f"{b}: &{b} [*{a},*{a},*{a},*{a}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True))),
+    # what a second afternoon of attacks tried
+    "a database of 100,000 flags": lambda folder: (folder / "compile_commands.json").write_text(json.dumps([{"directory": str(folder), "file": "k.cu", "arguments": ["nvcc", f"-DN={number}", "k.cu"]} for number in range(100_000)])),
+    "a database of long names": lambda folder: (folder / "compile_commands.json").write_text(json.dumps([{"directory": "../" * 200_000, "file": "k.cu", "arguments": ["nvcc", "k.cu"]}, {"directory": str(folder), "file": "./" * 100_000 + "k.cu", "arguments": ["nvcc", "-I" + "a/" * 100_000, "k.cu"]}])),
+    "a file of arguments that includes itself": both(text("a.rsp", "@@/a.rsp\n"), flags("@@/a.rsp", "--options-file=@/a.rsp")),
+    "an environment that leads to itself": link(".venv/bin", "../.venv/bin"),
+    "an environment that is the machine": link(".venv", "/"),
+    "presets that include themselves": text("CMakePresets.json", '{"version": 6, "include": ["CMakePresets.json", "/dev/zero", "?"], "configurePresets": [{"name": "a", "inherits": "a", "binaryDir": "${sourceDir}/../../../../dev/$env{HOME}"}]}'),
+    "folders in the place of files": lambda folder: [(folder / name).mkdir() for name in ("compile_commands.json", "pyproject.toml", ".gitignore", "CMakeLists.txt", ".python-version", "environment.yml", "setup.py", "task.yml")],
+    "a repository that is this process": link(".git", "/proc/self"),
+    "a repository with names that are a FIFO": repository(mailmap=fifo(".mailmap"), attributes=fifo(".git/info/attributes"), shallow=fifo(".git/shallow")),
+    "includes of terminals": text("k.cu", f'#if 0\n#include "/dev/stdin"\n#include "/dev/tty"\n#include "{"a/" * 2_500}b.h"\n#endif\n{KERNEL}'),
     "a thousand links to nothing": lambda folder: [(folder / f"l{number}.cuh").symlink_to(f"l{number + 1}.cuh") for number in range(1_000)],
     "folders without end": lambda folder: (folder / "/".join("d" * 400)).mkdir(parents=True),
 }  # fmt: skip
