@@ -203,7 +203,7 @@ class Document:
             last += 1
             tail += self.lines[last]
         one_line = changed == (first, last + 1) and "\n" not in text and "\r" not in text
-        made = "".join((head, text, tail))  # `+` would copy a line of megabytes twice
+        made = f"{head}{text}{tail}"  # `+` would copy a line of megabytes twice
         fresh = [made] if one_line else split_lines(made)
         if last + 1 < len(self.lines) and not fresh[-1]:
             fresh.pop()  # its line end is there: the next line is its own
