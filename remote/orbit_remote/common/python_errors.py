@@ -355,9 +355,11 @@ def _compilation_errors(error: BaseException) -> list[Any]:
 
 def _hashed(error: BaseException) -> SimpleNamespace | None:
     """The kernel's text and the node that Triton refused while it hashed the kernel, which it does before it compiles."""
-    source, node, at = None, None, error.__traceback__
+    source: str | None = None
+    node: Any = None
+    at = error.__traceback__
     while at is not None:
-        owner = at.tb_frame.f_locals.get("self")
+        owner: Any = at.tb_frame.f_locals.get("self")
         if type(owner).__name__ == "JITFunction":
             source = owner.src if at.tb_frame.f_code.co_name == "cache_key" else source
         if type(owner).__name__ == "DependenciesFinder":
