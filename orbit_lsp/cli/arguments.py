@@ -187,7 +187,7 @@ GROUPS = {
             ("api", "api --pool local:0,local:1 --port 9000", "api --host 0.0.0.0 --name gpu7.example.org"), door_options.api_options,
             "Accept jobs over HTTP, also from clients of KernelBench, FlashInfer-Bench and popcorn-cli. By default the server listens only on "
             "127.0.0.1 and needs no token: every user of this machine can submit code that runs as you. If you set ORBIT_API_TOKEN, "
-            "a program must send it in the header `Authorization: Bearer TOKEN`, except for GET /health; a browser is asked for it. With another --host a token is always "
+            "a program must send it in the header `Authorization: Bearer TOKEN`, except for GET /health; a browser asks its user for it. With another --host a token is always "
             "needed; without the variable, the server makes one and prints it. Needs pip install 'orbit-lsp[serve]' in "
             "the environment of orbit-lsp.",
         ),

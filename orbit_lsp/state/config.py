@@ -236,7 +236,7 @@ class Settings:
     gpu: str = setting(
         "H100",
         "GPU to rent from Modal: "
-        f"{', '.join(GPUS)}. Files are compiled for it too, unless runs go to this machine's own GPU. On the command line, the option is `--gpu`; commands that run nothing, such as `compile`, then compile for that GPU even if this machine has another. `H100:2` requests two GPUs; a run on this machine then gets two of its GPUs, whatever their type. Any other NVIDIA GPU or architecture (`RTX 4090`, `sm_89`) "
+        f"{', '.join(GPUS)}. Files are compiled for it too, unless runs go to this machine's own GPU. On the command line, the option is `--gpu`; commands that run nothing, such as `compile`, compile for the GPU of `--gpu` even if this machine has another. `H100:2` requests two GPUs; a run on this machine then gets two of its GPUs, whatever their type. Any other NVIDIA GPU or architecture (`RTX 4090`, `sm_89`) "
         "is compiled for, but not rented.",
         pattern=_GPU,
     )
@@ -277,14 +277,15 @@ class Settings:
     compile_on_idle: bool = setting(
         True,
         "Compile a .cu file also when you stop typing. orbit-lsp waits 50 to 500 ms, longer if the last compile was slow. "
-        "Needs nvcc on this machine, and `compile_on_save`. In a trusted workspace on a machine without a GPU, Triton files are "
-        "compiled too, as long as you edit only the bodies of their kernels after a run or compile.",
+        "Needs nvcc on this machine, and `compile_on_save`. In a trusted workspace on a machine without a GPU, a Triton "
+        "file is compiled too after its first run or compile, while you edit only the bodies of its kernels.",
         workspace=True,
     )
     every_gpu: Literal["idle", "hover", "off"] = setting(
         "idle",
         "When an open file is compiled for every GPU of the hover's table (T4 to B200). `idle`: after each compile, once the machine "
-        "is idle. `hover`: when a hover needs it. `off`: never. A Triton file: once after each compile, which only a command starts.",
+        "is idle. `hover`: when a hover needs it. `off`: never. A Triton file: once after each "
+        "compile of its own; opening or saving it starts none.",
         workspace=True,
     )
     kernel_macros: tuple[str, ...] = setting(

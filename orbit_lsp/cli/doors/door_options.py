@@ -183,7 +183,7 @@ def kernel_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lease", choices=("cell", "session", "never"), metavar="WHEN",
         help="when the kernel reserves this machine's GPU, so that runs of an editor and cells do not disturb each other. cell (the default): "
-        "while a cell runs; session: until the kernel ends; never. It reserves nothing before it has opened the GPU",
+        "while a cell runs; session: until the kernel ends; never. A kernel that has not opened the GPU yet reserves nothing",
     )  # fmt: skip
     option(
         parser, "--budget", "needed with --on modal:GPU: the most that rented GPUs may cost in a calendar month, in dollars "

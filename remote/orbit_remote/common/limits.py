@@ -71,7 +71,7 @@ PTX: Final = Limit("the PTX of a build", 512 << 20, "The build fails with a mess
 FRONT_ENDS: Final = Limit(
     "CUDA files whose headers stay parsed for errors at each keystroke (60 MiB of memory each, with cub 450), until 10 minutes after the last edit",
     2,
-    "Errors in the files edited before come after a pause in typing, until their next compile.",
+    "In a file that was edited before these, errors come after a pause in typing, until its next compile.",
     "items",
 )
 HASHED: Final = Limit(
@@ -178,7 +178,7 @@ LOOP_ANSWER: Final = Limit(
     "The iteration is an infrastructure failure.",
 )
 BUILD: Final = Limit(
-    "a compiled program, alone or in the build cache", 1 << 30, "It is not kept for the next time."
+    "a compiled program, or an entry of the build cache", 1 << 30, "It is not kept for the next time."
 )
 CUBIN: Final = Limit(
     "compiled code that is disassembled", 20 << 20, "The file is not read, and the message names the limit."
@@ -271,7 +271,7 @@ BODY: Final = Limit(
     "the body of a request to `orbit-lsp api`", 16 << 20, "The answer is 413, and names the limit."
 )
 TENSOR: Final = Limit(
-    "a tensor in such a request, unpacked", 256 << 20, "The request is refused with a message."
+    "a tensor in a request to `orbit-lsp api`, unpacked", 256 << 20, "The request is refused with a message."
 )
 NOTEBOOKS: Final = Limit(
     "notebook kernels that `orbit-lsp api` keeps at the same time",
