@@ -177,15 +177,19 @@ class OrbitServer(LanguageServer):
         self.protocol.set_writer(StdoutWriter(sys.stdout.buffer))
         reader = FrameReader(frames, self.thread_pool)
         try:
-            asyncio.run(
-                run_async(self._stop_event, reader, self.protocol, error_handler=self.report_server_error)
-            )
+            asyncio.run(self._answer(reader, self._stop_event))
         except BrokenPipeError:
             log.error("the client is gone")
         except (KeyboardInterrupt, SystemExit):
             pass
         finally:
             self.shutdown()
+
+    async def _answer(self, reader: FrameReader, stop: threading.Event) -> None:
+        try:
+            await run_async(stop, reader, self.protocol, error_handler=self.report_server_error)
+        finally:
+            await end_tasks()
 
     def spawn(self, work: Any, name: str) -> asyncio.Task[None]:
         """A task of our own, kept until it ends."""
@@ -305,3 +309,18 @@ def _ours(capabilities: lsp.ClientCapabilities) -> dict[str, Any]:
         cast("dict[str, Any]", experimental).get("orbit") if isinstance(experimental, dict) else None
     )
     return cast("dict[str, Any]", options) if isinstance(options, dict) else {}
+
+
+async def end_tasks() -> None:
+    """Cancel what is still under way. `asyncio.run` cancels everything at once. If a process is being started, that includes the task that
+    connects its pipes, which the cancelled start then waits for without end (CPython 3.11).
+    """
+    tasks = [
+        task
+        for task in asyncio.all_tasks() - {asyncio.current_task()}
+        if "_connect_pipes" not in getattr(task.get_coro(), "__qualname__", "")
+    ]
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)

@@ -8,8 +8,10 @@ import functools
 import inspect
 import json
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -130,6 +132,10 @@ class Editor:
                 await self.client.shutdown_session()
                 await self.client.stop()
         except TimeoutError:
+            os.kill(self.client._server.pid, signal.SIGUSR1)  # its threads' stacks: fork_server.become
+            with suppress(TimeoutError):
+                async with asyncio.timeout(5):
+                    await self.client._server.wait()
             raise AssertionError(f"the server did not end {LIMIT_S} s after it was asked to") from None
         finally:
             if self.client._server.returncode is None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import faulthandler
 import functools
 import gc
 import importlib
@@ -124,6 +125,7 @@ def become(request: dict[str, Any], streams: list[int]) -> NoReturn:
             module, _, constant = name.rpartition(".")
             assert hasattr(sys.modules[module], constant), name
             setattr(sys.modules[module], constant, value)
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
         sys.argv = ["orbit-lsp", *request["words"]]
         code = obey()
     except BaseException:  # noqa: BLE001 - a process ends here, whatever it raised

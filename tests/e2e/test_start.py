@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from orbit_lsp.server import language_server
 from tests.e2e.conftest import SERVER, Editor
 from tests.e2e.forks import LIMIT_S, command
 from tests.e2e.test_run import MEASURED, SOURCE, named_gpu
@@ -90,3 +91,15 @@ async def test_an_editor_and_a_command_share_one_worker(start, shared_workers: P
     await editor.close()
     ended = await asyncio.to_thread(command, editor.folder, "stop")
     assert ended.stdout.endswith(f"stopped 1 worker: process {worker['pid']}\n")
+
+
+@pytest.mark.parametrize("turns", range(1, 9))
+async def test_a_process_that_is_being_started_does_not_keep_a_server_that_ends(turns: int) -> None:
+    """Each number of turns of the event loop is another place at which the start is given up."""
+    words = [sys.executable, "-c", "input()"]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), asyncio.subprocess.PIPE)
+    starting = asyncio.create_task(asyncio.create_subprocess_exec(*words, **pipes))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await language_server.end_tasks()
+    assert starting.done()

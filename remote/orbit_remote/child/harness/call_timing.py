@@ -324,12 +324,14 @@ class _Rounds:
 
     def _first(self, label: str) -> float:
         """How long a round takes, in seconds, which sets the size of the first batch; leads are long enough then."""
+        took = 0.0
         for _ in range(_TRIES):
             before, began = tuple(self._leads), time.perf_counter()
             self._batch(label, 1, [[] for _ in self._sides])
+            took = time.perf_counter() - began
             if before == tuple(self._leads):
                 break
-        return time.perf_counter() - began
+        return took
 
     def _batch(self, label: str, size: int, samples: list[list[int]]) -> None:
         """Adds to the samples of each side; lengthens the lead of a side whose calls were launched too late."""
