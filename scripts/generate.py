@@ -67,7 +67,7 @@ TITLES = {
     "orbit.export": "Export the Runs of the Kernel at the Cursor",
     "orbit.draft": "Draft a Launch Spec for the Kernel at the Cursor",
     "orbit.cancel": "Cancel What Runs",
-    "orbit.runRestricted": "Run the Kernel at the Cursor, Kept Apart: the Code Is Not Mine",
+    "orbit.runRestricted": "Run the Kernel at the Cursor, Restricted: the Code Is Not Mine",
     "orbit.compile": "Compile the File at the Cursor",
     "orbit.runOnAll": "Run the Kernel at the Cursor on All GPUs of the Settings",
     "orbit.chooseGpu": "Choose the GPU",

@@ -269,7 +269,7 @@ def _restricted(session: Session, command: lsp.Command, known: KernelStatus) -> 
     ):
         return None
     gpu = job_builder.gpu_of(session, known.plan)
-    title = f"▶ Run on {gpu}, kept apart: the code is not mine"
+    title = f"▶ Run on {gpu}, restricted: the code is not mine"
     return lsp.Command(title, "orbit.runRestricted", arguments=command.arguments)
 
 

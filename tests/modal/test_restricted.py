@@ -9,7 +9,7 @@ from tests.e2e.test_run import SOURCE
 from tests.modal.conftest import click_run
 from tests.modal_loopback.loopback import Loopback
 
-APART = "▶ Run on H100, kept apart: the code is not mine"
+APART = "▶ Run on H100, restricted: the code is not mine"
 
 
 @pytest.mark.parametrize("runner", ["modal", "auto"])

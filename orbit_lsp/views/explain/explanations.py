@@ -96,7 +96,7 @@ LABELS = {
     "arithmetic units).",
     "L2-resident": "The rate exceeds the peak of DRAM, because all data of the launch fits in L2.",
     "memory checked": "compute-sanitizer found no memory fault in the last check.",
-    "kept apart": "The run was restricted: on Modal, in a container of its own, without network. *Run …, kept apart* and "
+    "restricted": "The run had a container of its own on Modal, without network. *Run …, restricted* and "
     "`orbit.modal.restricted` do this, for code that is not yours.",
     "edited since": "The number belongs to an earlier version of the kernel, its headers, flags or settings. "
     "Ordinary comments and white space do not count. Undo the edit and the mark disappears.",
