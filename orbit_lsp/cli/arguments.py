@@ -204,8 +204,8 @@ GROUPS = {
         Command(
             "kernel", "add a Jupyter kernel, which also builds, runs and times %%cuda cells",
             ("kernel install", "kernel install --on modal:H100 --budget 20", "kernel remove orbit-local"), door_options.kernel_options,
-            "Add a Jupyter kernel to the kernel menus of JupyterLab and VS Code. Its cells run in your own "
-            "Python, on a GPU rented from Modal, or on the machine of an `orbit-lsp api`. A %%cuda cell is built, run and timed. Needs pip install 'orbit-lsp[notebook]' in the "
+            "Add a Jupyter kernel to the kernel menus of JupyterLab and VS Code. Its cells run on this machine "
+            "in your own Python, on a GPU rented from Modal, or on the machine of an `orbit-lsp api`. A %%cuda cell is built, run and timed. Needs pip install 'orbit-lsp[notebook]' in the "
             "environment of orbit-lsp, and ipykernel in the Python that runs the cells.",
         ),
         Command(

@@ -277,15 +277,15 @@ class Settings:
     compile_on_idle: bool = setting(
         True,
         "Compile a .cu file also when you stop typing. orbit-lsp waits 50 to 500 ms, longer if the last compile was slow. "
-        "Needs nvcc on this machine, and `compile_on_save`. In a trusted workspace on a machine without a GPU, a Triton "
-        "file is compiled too after its first run or compile, while you edit only the bodies of its kernels.",
+        "Needs nvcc on this machine, and `compile_on_save`. A Triton file that was run or compiled before is compiled "
+        "too, as long as you edit only the bodies of its kernels; this needs a trusted workspace and a machine without a GPU.",
         workspace=True,
     )
     every_gpu: Literal["idle", "hover", "off"] = setting(
         "idle",
         "When an open file is compiled for every GPU of the hover's table (T4 to B200). `idle`: after each compile, once the machine "
-        "is idle. `hover`: when a hover needs it. `off`: never. A Triton file: once after each "
-        "compile of its own; opening or saving it starts none.",
+        "is idle. `hover`: when a hover needs it. `off`: never. A Triton file: at most once "
+        "after each compile for the chosen GPU; opening or saving the file starts no compile.",
         workspace=True,
     )
     kernel_macros: tuple[str, ...] = setting(

@@ -71,7 +71,7 @@ PTX: Final = Limit("the PTX of a build", 512 << 20, "The build fails with a mess
 FRONT_ENDS: Final = Limit(
     "CUDA files whose headers stay parsed for errors at each keystroke (60 MiB of memory each, with cub 450), until 10 minutes after the last edit",
     2,
-    "In a file that was edited before these, errors come after a pause in typing, until its next compile.",
+    "The file that was edited least recently loses its headers: until its next compile, its errors come after a pause in typing.",
     "items",
 )
 HASHED: Final = Limit(
