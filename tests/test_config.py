@@ -31,19 +31,19 @@ from orbit_remote.process import program
         ),
         (
             {"device": 10**400},
-            "orbit setting `device`: it is no number that can be computed with; its default is used",
+            "orbit setting `device`: it is not finite, or too large; its default is used",
         ),
         (
             {"device": float("inf")},
-            "orbit setting `device`: it is no number that can be computed with; its default is used",
+            "orbit setting `device`: it is not finite, or too large; its default is used",
         ),
         (
             {"build_timeout_s": 10**400},
-            "orbit setting `build_timeout_s`: it is no number that can be computed with; ",
+            "orbit setting `build_timeout_s`: it is not finite, or too large; ",
         ),
         (
             {"build_timeout_s": float("nan")},
-            "orbit setting `build_timeout_s`: it is no number that can be computed with; ",
+            "orbit setting `build_timeout_s`: it is not finite, or too large; ",
         ),
         ({"python": 3}, "orbit setting `python`: 3 is not text; its default is used"),
         ({"arguments": "a"}, "orbit setting `arguments`: 'a' is not a list; its default is used"),

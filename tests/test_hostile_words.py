@@ -101,6 +101,6 @@ def test_a_reader_that_leaves_while_the_program_prints(monkeypatch: pytest.Monke
 
 def test_a_cache_without_bound() -> None:
     environment = Environment(Session(), print, lambda uris: None)
-    environment.options = {"cache_gib": float("inf")}
+    environment.options = {"cache_gib": 1e300}
     assert environment.configure(None) == ()
     assert cast("LocalRunner", environment.runner()).options.cache_bytes == 1 << 50

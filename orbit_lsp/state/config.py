@@ -408,9 +408,7 @@ def _value(hint: Any, value: Any, limits: Mapping[str, Any]) -> Any:
             raise ValueError(f"{value!r:.60} is not one of {', '.join(arguments)}")
         return value
     if isinstance(value, int | float) and not -float_info.max <= value <= float_info.max:
-        raise ValueError(
-            "it is no number that can be computed with"
-        )  # 1e999, or an integer beyond all floats
+        raise ValueError("it is not finite, or too large")  # 1e999, or an integer beyond all floats
     if (
         isinstance(value, int | float)
         and not isinstance(value, bool)
