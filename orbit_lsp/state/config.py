@@ -284,8 +284,8 @@ class Settings:
     every_gpu: Literal["idle", "hover", "off"] = setting(
         "idle",
         "When an open file is compiled for every GPU of the hover's table (T4 to B200). `idle`: after each compile, once the machine "
-        "is idle. `hover`: when a hover needs it. `off`: never. A Triton file: at most once "
-        "after each compile for the chosen GPU; opening or saving the file starts no compile.",
+        "is idle. `hover`: when a hover needs it. `off`: never. A Triton file must first "
+        "be compiled for the chosen GPU each time; opening or saving it starts no compile.",
         workspace=True,
     )
     kernel_macros: tuple[str, ...] = setting(
