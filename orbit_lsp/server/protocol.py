@@ -16,6 +16,16 @@ _AT_ONCE = 200
 """Lenses and the like that become text in 3 ms."""
 
 
+def _by_the_server(method: str) -> Any:
+    """A method that the server's own handler carries out, without what pygls does for it before."""
+
+    @lsp_method(method)
+    def handle(self: OrbitProtocol, params: Any) -> Generator[Any, Any, None]:
+        yield cast("Any", self.fm.features[method]), (params,), None
+
+    return handle
+
+
 class OrbitProtocol(LanguageServerProtocol):
     """Documents are the session's own (see `documents`), so pygls keeps none."""
 
@@ -138,29 +148,9 @@ class OrbitProtocol(LanguageServerProtocol):
         self.status = 0 if self._shutdown else 1  # pygls 2.1.1 exits with it, and catches that
         yield from cast("Any", super()).lsp_exit(*args)
 
-    @lsp_method(lsp.TEXT_DOCUMENT_DID_OPEN)
-    def lsp_text_document__did_open(self, params: lsp.DidOpenTextDocumentParams) -> Any:
-        yield from self._users(lsp.TEXT_DOCUMENT_DID_OPEN, params)
-
-    @lsp_method(lsp.TEXT_DOCUMENT_DID_CHANGE)
-    def lsp_text_document__did_change(self, params: lsp.DidChangeTextDocumentParams) -> Any:
-        yield from self._users(lsp.TEXT_DOCUMENT_DID_CHANGE, params)
-
-    @lsp_method(lsp.TEXT_DOCUMENT_DID_CLOSE)
-    def lsp_text_document__did_close(self, params: lsp.DidCloseTextDocumentParams) -> Any:
-        yield from self._users(lsp.TEXT_DOCUMENT_DID_CLOSE, params)
-
-    @lsp_method(lsp.NOTEBOOK_DOCUMENT_DID_OPEN)
-    def lsp_notebook_document__did_open(self, params: lsp.DidOpenNotebookDocumentParams) -> Any:
-        yield from self._users(lsp.NOTEBOOK_DOCUMENT_DID_OPEN, params)
-
-    @lsp_method(lsp.NOTEBOOK_DOCUMENT_DID_CHANGE)
-    def lsp_notebook_document__did_change(self, params: lsp.DidChangeNotebookDocumentParams) -> Any:
-        yield from self._users(lsp.NOTEBOOK_DOCUMENT_DID_CHANGE, params)
-
-    @lsp_method(lsp.NOTEBOOK_DOCUMENT_DID_CLOSE)
-    def lsp_notebook_document__did_close(self, params: lsp.DidCloseNotebookDocumentParams) -> Any:
-        yield from self._users(lsp.NOTEBOOK_DOCUMENT_DID_CLOSE, params)
-
-    def _users(self, method: str, params: object) -> Generator[Any, Any, None]:
-        yield cast("Any", self.fm.features[method]), (params,), None
+    lsp_text_document__did_open = _by_the_server(lsp.TEXT_DOCUMENT_DID_OPEN)
+    lsp_text_document__did_change = _by_the_server(lsp.TEXT_DOCUMENT_DID_CHANGE)
+    lsp_text_document__did_close = _by_the_server(lsp.TEXT_DOCUMENT_DID_CLOSE)
+    lsp_notebook_document__did_open = _by_the_server(lsp.NOTEBOOK_DOCUMENT_DID_OPEN)
+    lsp_notebook_document__did_change = _by_the_server(lsp.NOTEBOOK_DOCUMENT_DID_CHANGE)
+    lsp_notebook_document__did_close = _by_the_server(lsp.NOTEBOOK_DOCUMENT_DID_CLOSE)

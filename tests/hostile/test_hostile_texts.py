@@ -20,7 +20,8 @@ from typing import Any
 import pytest
 
 from orbit_lsp.compilation import inference
-from orbit_lsp.kernels.cuda import cuda_kernels, reading
+from orbit_lsp.kernels import piecewise
+from orbit_lsp.kernels.cuda import cuda_kernels
 from orbit_lsp.kernels.python import regions, walk
 from orbit_lsp.server.language_server import OrbitServer
 from orbit_lsp.specs import spec_cache
@@ -151,7 +152,7 @@ def test_kernels_are_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None
     macros = "".join(f"#define {name} __global__\n" for name in ("A", "AB", "ABC"))
     text = macros + "A void k0() {}\nABC void k1() {}\nABCD void f() {}\n__global__ void k2() {}\nAB"
     for size in range(1, 12):
-        monkeypatch.setattr(reading, "_AT_ONCE", size)
+        monkeypatch.setattr(piecewise, "AT_ONCE", size)
         assert [kernel.name for kernel in cuda_kernels.scan(text).kernels] == ["k0", "k1", "k2"]
 
 
@@ -171,7 +172,7 @@ def test_words_of_makers_are_the_same_in_pieces(
     monkeypatch: pytest.MonkeyPatch, text: bytes, *, left_out: bool
 ) -> None:
     for size in range(1, 99):
-        monkeypatch.setattr(walk, "_AT_ONCE", size)
+        monkeypatch.setattr(piecewise, "AT_ONCE", size)
         assert walk.unread(text.decode()).left_out is left_out
 
 
@@ -179,7 +180,7 @@ def test_a_definition_in_a_broken_string_is_the_same_in_pieces(monkeypatch: pyte
     text = 'a = """\nword\n' * 9 + "\\\n  @triton.jit\ndef k(x):\n    pass\n" * 3
     whole = regions.split(text)
     for size in range(1, 60):
-        monkeypatch.setattr(regions, "_AT_ONCE", size)
+        monkeypatch.setattr(piecewise, "AT_ONCE", size)
         assert regions.split(text) == whole
 
 

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
+from orbit_lsp.kernels import piecewise
 from orbit_lsp.kernels.cuda import declarator
 from orbit_lsp.kernels.cuda.launch_sites import add_constant
 from orbit_lsp.kernels.cuda.lexer import (
@@ -43,7 +44,6 @@ _LONGEST_DECLARATION = 1 << 16
 _MOST_SCOPES = 200
 _MOST_ITEMS = 8_192
 """A line with more brackets, strings and the like is generated data: the rest of it is only counted."""
-_AT_ONCE = 1 << 18
 _MOST_RESUMED = 16
 """How often braces may interrupt one declaration (`dim3{1}` in default arguments) before it is given up."""
 
@@ -205,13 +205,9 @@ class RegionReader:
         return words[bisect_left(words, position)]
 
     def _search(self, position: int) -> int:
-        """The next name from `position` on, piece by piece: a whole text would keep the interpreter from other threads."""
-        for start in range(position, len(self.text), _AT_ONCE):
-            end = start + _AT_ONCE
-            match = self.pattern.search(self.text, start, end + self.longest + 1)
-            if match and match.start() < end:
-                return match.start()
-        return len(self.text) + 1
+        """Where the next name from `position` on stands."""
+        match = piecewise.search(self.pattern, self.text, position, len(self.text), self.longest + 1)
+        return match.start() if match else len(self.text) + 1
 
     def _push(self, at: int, *, interrupted: bool | None = None, type_name: str | None = None) -> None:
         if interrupted is None:

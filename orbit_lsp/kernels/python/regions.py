@@ -13,6 +13,7 @@ from collections.abc import Generator, Iterator
 from itertools import chain, islice, pairwise
 from typing import NamedTuple
 
+from orbit_lsp.kernels import piecewise
 from orbit_remote.common import limits
 
 # No possessive quantifier around a group: Python before 3.11.5 gets those wrong (gh-106052), and Debian 12 has 3.11.2.
@@ -43,10 +44,8 @@ _ONLY_TOP = re.compile(  # never begins a line inside brackets
     rf"{_MARGIN}(?:(?:async[ \t]+def|def|class|import)[ \t]+[^\W\d]\w*[ \t]*[(:,.\[\r\n]|from[ \t]+[\w.]+[ \t]+import\b)"
 )
 _TOP = re.compile(rf"\n(?={_DECORATES.pattern}|{_ONLY_TOP.pattern})")
-
-
-_AT_ONCE = 1 << 16
 _FURTHEST = 1 << 12
+"""Characters that a statement in the first column may have before it."""
 
 
 class Split(NamedTuple):
@@ -148,18 +147,7 @@ def _boundaries_after(text: str, start: int, *, recover: bool) -> Generator[int,
             if not recover:
                 raise _EndlessStringError
             end = mark.end() if kind == "long" else len(text)
-            broken = _top(text, mark.start(kind), end)
+            broken = piecewise.search(_TOP, text, mark.start(kind), end, _FURTHEST)
             if broken or kind == "endless":
-                return broken
-    return None
-
-
-def _top(text: str, start: int, end: int) -> int | None:
-    """The first line of a definition or import, piece by piece: a whole text would keep the interpreter from other threads."""
-    for first in range(start, end, _AT_ONCE):
-        behind = first + _AT_ONCE
-        # what stands before a definition in its line may lie behind this piece
-        broken = _TOP.search(text, first, min(behind + _FURTHEST, end))
-        if broken and broken.start() < behind:
-            return broken.end()
+                return broken.end() if broken else None
     return None

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
+from orbit_lsp.kernels import piecewise
 from orbit_lsp.kernels.model import Span
 from orbit_lsp.kernels.python import slow_lines
 from orbit_lsp.kernels.python.dsls import MAKER_WORD
@@ -54,7 +55,6 @@ _COMPOUND = {  # the statements that hold statements -> (their arms are conditio
     "ERROR": (False, False),
 }
 _GLOBAL = b"__global__"
-_AT_ONCE = 1 << 16
 _LONGEST_WORD = 64
 _QUOTES = re.compile(r"\A\w*(?:\"\"\"|'''|[\"'])|(?:\"\"\"|'''|[\"'])\Z")
 _MAIN = re.compile(rb"""__name__\s*==\s*["']__main__["']|["']__main__["']\s*==\s*__name__""")
@@ -78,14 +78,7 @@ def unread(text: str) -> Outline:
 
 
 def _says_maker(data: bytes) -> bool:
-    """Looks piece by piece: a whole text would keep the interpreter from other threads."""
-    for start in range(0, len(data), _AT_ONCE):
-        end = start + _AT_ONCE
-        # a word may begin in this piece and go on; where the search ends, half a word would look whole
-        match = MAKER_WORD.search(data, start, end + _LONGEST_WORD)
-        if match and (match.end() < end + _LONGEST_WORD or MAKER_WORD.match(data, match.start())):
-            return True
-    return False
+    return piecewise.search(MAKER_WORD, data, 0, len(data), _LONGEST_WORD) is not None
 
 
 class _At(NamedTuple):
