@@ -115,6 +115,14 @@ def test_a_current_folder_that_is_gone(folder: Path) -> None:
     assert in_shell(folder, f"show '{folder}/k.py'", before=before) == (0, "1 pass\n", "")
 
 
+@needs_nvcc
+def test_an_error_where_the_current_folder_is_gone(folder: Path) -> None:
+    (folder / "t.cu").write_text("int x = wrong;\n")
+    (folder / "gone").mkdir()
+    code, out, _ = in_shell(folder, f"compile '{folder}/t.cu'", before="cd gone && rmdir ../gone &&")
+    assert (code, out) == (1, f'{folder}/t.cu:1:9: error: identifier "wrong" is undefined [nvcc]\n')
+
+
 def test_no_worker_is_no_text_in_place_of_json(folder: Path) -> None:
     code, out, message = orbit(folder, "doctor", "--json", "--python", "./absent")
     assert (code, out) == (5, "")

@@ -117,7 +117,7 @@ async def test_what_is_no_file_or_leads_elsewhere_stays_here(sides: Sides) -> No
     "name", ["aux.txt", "a:b.txt", "dot.", "é ☃.txt", 'quote".txt', "back\\slash.txt", "new\nline.txt"]
 )
 async def test_names_that_other_systems_do_not_have(sides: Sides, name: str) -> None:
-    """Each is there, or the cell is told which file is not."""
+    """Each file is there, or the cell names the file that is not."""
     (sides.here / name).write_text("content")
     (sides.here / "a.py").write_text("a")
     why = await sides.sync()

@@ -76,4 +76,8 @@ def relative(text: str) -> str:
     """As compilers do, name a file in or below the current folder relative to it, where a line begins with it or has it
     as a comment.
     """
-    return re.sub(rf"^( *|// ){re.escape(str(Path.cwd()))}/", r"\1", text, flags=re.MULTILINE)
+    try:
+        here = Path.cwd()
+    except OSError:  # it has been removed
+        return text
+    return re.sub(rf"^( *|// ){re.escape(str(here))}/", r"\1", text, flags=re.MULTILINE)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from orbit_lsp.kernels.cuda.cuda_kernels import CudaTracker
-from orbit_lsp.kernels.model import Kernel, Language, Scan
+from orbit_lsp.kernels.model import Kernel, Language, Scan, Span
 from orbit_lsp.kernels.python.triton_kernels import TritonTracker
 
 _MAGIC = re.compile(r"%%(\w*)[^\r\n]*")
@@ -46,9 +46,8 @@ def is_python(text: str) -> bool:
     return True
 
 
-def readable(text: str) -> str:
-    """What a parser can read of a cell, character for character; empty where it is of another language."""
-    kind = language(text)
+def readable(text: str, kind: Language | None) -> str:
+    """What a parser of its language, `kind`, can read of a cell, character for character; empty where there is none."""
     if kind is None:
         return ""
     if magic := _MAGIC.match(text):
@@ -82,8 +81,9 @@ class CellTracker:
         return self._scanned[1]
 
     def _scan(self, text: str) -> Scan:
-        cell = readable(text)
-        if language(text) == "cuda":
+        kind = language(text)
+        cell = readable(text, kind)
+        if kind == "cuda":
             return self._cuda.scan(cell)
         return _up(self._python.scan(_imports(cell) + cell))
 
@@ -100,9 +100,9 @@ def _up(scan: Scan) -> Scan:
 
 
 def _kernel_up(kernel: Kernel) -> Kernel:
-    spans = (
-        replace(each, line=each.line - 1, end_line=each.end_line - 1)
-        for each in (kernel.name_span, kernel.whole)
-    )
-    name, whole = spans
+    name, whole = _span_up(kernel.name_span), _span_up(kernel.whole)
     return replace(kernel, line=kernel.line - 1, name_span=name, whole=whole)
+
+
+def _span_up(span: Span) -> Span:
+    return replace(span, line=span.line - 1, end_line=span.end_line - 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections import defaultdict
@@ -18,6 +19,8 @@ from orbit_lsp.state.session import Session, uri_of
 from orbit_lsp.state.user_folders import state_folder
 from orbit_remote.common import messages as c
 
+log = logging.getLogger("orbit.history")
+
 UNNAMED = "unnamed.ipynb"
 """The notebook in a kernel's folder whose front end does not say which it is, as `jupyter console`."""
 
@@ -30,9 +33,8 @@ def notebook_path(folder: Path, told: str = "") -> str:
     if not name.lower().endswith(".ipynb") or "\0" in name:
         name = UNNAMED
     path = folder / name
-    return str(
-        path if path.exists() else folder / path.name
-    )  # Jupyter's may be below the folder that it serves
+    # the name that Jupyter's server gives may begin at the folder that it serves
+    return str(path if path.exists() else folder / path.name)
 
 
 class CellHistory:
@@ -42,8 +44,8 @@ class CellHistory:
         self._store = Store(lambda: state_folder() / "history.sqlite")
 
     async def keep(self, action: Action, finished: c.Finished, texts: dict[str, str], told: str) -> None:
-        """`texts` are the cells whose kernels ran, by the names that places in `finished` have for them. What cannot be kept is lost
-        without a word, as there is no place for one.
+        """`texts` are the cells whose kernels ran, by the names that places in `finished` have for them. What cannot be kept is
+        a warning in the log of the kernel's process.
         """
         path = notebook_path(self._folder, told)
 
@@ -51,6 +53,8 @@ class CellHistory:
             for name, text in texts.items():
                 for entry in entries(path, action, renamed(finished, {name: path}), text):
                     self._store.keep(entry, text)
+            for complaint in self._store.complaints():
+                log.warning("%s", complaint)
 
         await asyncio.to_thread(work)
 

@@ -219,7 +219,7 @@ class _Worker:
         return cls(await _Pipes.start(options, cache))
 
     def send(self, request: c.Request | bytes) -> None:
-        """A request, or one that has been `encoded`."""
+        """`request` may be a line that `_encoded` has made."""
         line = request if isinstance(request, bytes) else _encoded(request)
         with suppress(ConnectionError, RuntimeError):  # gone: the reader says so
             self._link.writer.write(line)

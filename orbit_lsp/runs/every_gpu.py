@@ -86,7 +86,7 @@ class EveryGpu:
         if frozen is None or self._session.is_cell(uri) or setup.settings.every_gpu == "off":
             return None
         triton = frozen.scan.language == "triton"
-        if triton and self._imported.pop(uri, None) != (frozen.text, self._session.disk.changes):
+        if triton and self._imported.get(uri) != (frozen.text, self._session.disk.changes):
             return None
         job = job_builder.make(self._session, frozen, "compile", "")
         asked = frozen.text, staleness.job_key(job)
@@ -96,6 +96,7 @@ class EveryGpu:
         if not (machine and (machine.packages.get("triton") if triton else machine.nvcc)):
             return None
         self.edited(uri)
+        self._imported.pop(uri, None)
         self._asked[uri] = asked
         work = self._compile_triton(frozen, job) if triton else self._compile(frozen, job)
         task = asyncio.create_task(work, name="every GPU")

@@ -137,7 +137,7 @@ class Author:
             return bool(shown()) or await self.lenses() != lenses
 
         await self.editor.asked_until(something, bool)
-        # `settle` cancels a program that would never end, and with it what was still to be said of a run on every GPU
+        # `settle` cancels a program that would never end; a run on every GPU may not have given its message by then
         if name in ("orbit.release", "orbit.keepWarm") or (name == "orbit.runOnAll" and self.slow):
             await self.editor.until(lambda: len(self.editor.messages()) > messages)
         await self.settle()

@@ -114,9 +114,8 @@ def _table(
         resources = by_architecture.get(architecture)
         if resources is None:
             why = reasons.get(architecture, "")
-            refused = (
-                why or known.kernel.language == "cuda"
-            )  # else with other constants, as a hook may choose them
+            # Triton without a reason: compiled, but with other constants, as a hook of the file may choose them
+            refused = why or known.kernel.language == "cuda"
             rows.append(
                 (gpu, architecture, "does not compile" if refused else "not compiled", "", "", "", why)
             )

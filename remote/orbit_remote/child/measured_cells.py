@@ -27,7 +27,7 @@ from orbit_remote.recording.recorder import Native
 _LIMIT = 1_000_000
 """Launches that are recorded of one cell (cupti/injection.cpp)."""
 _LONGEST = 1 << 20
-"""Characters of cells that are told of."""
+"""Characters of cells that are sent for the history."""
 _INDUCTOR = "torchinductor"
 """In the paths of kernels that torch.compile wrote."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import socket
@@ -18,13 +19,14 @@ SOCKET = "ORBIT_NOTEBOOK"
 
 
 def main(arguments: list[str]) -> int:
-    import zmq
-    from ipykernel import zmqshell  # pyright: ignore  # noqa: PGH003 - of the user's Python
-    from ipykernel.kernelapp import IPKernelApp  # pyright: ignore  # noqa: PGH003
+    # of the user's Python
+    zmq: Any = importlib.import_module("zmq")
+    zmqshell: Any = importlib.import_module("ipykernel.zmqshell")
+    kernel_app: Any = importlib.import_module("ipykernel.kernelapp").IPKernelApp
 
-    setattr(zmqshell, "system", shell_commands.system)  # noqa: B010 - what its `system_piped` calls, wherever it has taken it from
+    zmqshell.system = shell_commands.system  # the name under which ipykernel calls it for `!command`
 
-    class App(IPKernelApp):
+    class App(kernel_app):
         def init_iopub(self, context: Any) -> None:
             """A cell that prints faster than it is read waits; ZeroMQ would drop what it prints."""
             context.setsockopt(zmq.XPUB_NODROP, 1)  # of the sockets that are made now

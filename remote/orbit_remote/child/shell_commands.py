@@ -47,7 +47,7 @@ def _passed(terminal: int, decode: Callable[[bytes], str]) -> bool:
     """Whether more may come."""
     try:
         data = os.read(terminal, _PIECE)
-    except OSError:  # nobody has the other end any more
+    except OSError:  # no process has the other end any more
         return False
     sys.stdout.write(decode(data))
     return bool(data)
