@@ -285,7 +285,7 @@ class Settings:
         "idle",
         "When an open file is compiled for every GPU of the hover's table (T4 to B200). `idle`: after each compile, once the machine "
         "is idle. `hover`: when a hover needs it. `off`: never. A Triton file must first "
-        "be compiled for the chosen GPU each time; opening or saving it starts no compile.",
+        "be compiled for the chosen GPU, again after edits; opening or saving it starts no compile.",
         workspace=True,
     )
     kernel_macros: tuple[str, ...] = setting(
