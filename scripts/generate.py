@@ -117,7 +117,7 @@ GROUPS = {
 
 
 TURNED_OFF = {
-    "launch-spec": ("error or warning", "change or delete the `orbit:` comment"),
+    "launch-spec": ("error or warning", "an edit of the `orbit:` comment"),
     "not launched": ("information", "the next run or memory check that launches the kernel"),
     "register-spills": ("warning", "`orbit.costs.spills`"),
     "local-memory": ("hint", "`orbit.costs.local_memory`"),
@@ -136,7 +136,7 @@ The `source` of a diagnostic names the program that reported it.
 
 | source | made by | goes away with |
 |---|---|---|
-| `nvcc`, `ptxas`, `nvlink`, `ld`, `host compiler` | the CUDA compiler, when you open or save a file, or pause typing, and on Linux at each keystroke; text and number are the compiler's | the next compile; the settings `orbit.compile_on_save` and `orbit.compile_on_idle` turn it off; `-diag-suppress` in `orbit.nvcc_flags` removes a warning too |
+| `nvcc`, `ptxas`, `nvlink`, `ld`, `host compiler` | the CUDA compiler, when you open or save a file, or pause typing (on Linux, errors in device code also at each keystroke); text and number are the compiler's | the next compile; the settings `orbit.compile_on_save` and `orbit.compile_on_idle` turn it off; `-diag-suppress` in `orbit.nvcc_flags` removes a warning too |
 | `triton`, `python` | Triton's compiler or the import of the file, when you compile or run it. After that, in a trusted folder on a machine without a GPU, also when you pause typing in a kernel | the next compile or run; `orbit.compile_on_idle` turns off the errors while typing |
 | `numba`, `warp`, `helion`, `cuTile`, `CuPy`, `TileLang` | the compiler of that language, when you run the file | the next run |
 | `cuda`, `program` | the last run: a CUDA error, a failed assertion, an exception | the next run |
@@ -189,7 +189,7 @@ def explained() -> str:
     heads = {
         "outcome": ("Outcomes and exit codes", "outcome | exit code"),
         "diagnostic": ("Diagnostics of orbit-lsp", "code"),
-        "label": ("On a kernel's line", "label"),
+        "label": ("On lines of code", "label"),
         "term": ("Terms", "term"),
         "bottleneck": ("Bottlenecks", "bottleneck"),
         "loop": ("What became of a change in `orbit-lsp loop`", "word"),

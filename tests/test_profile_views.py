@@ -229,7 +229,7 @@ def test_the_hover_of_a_line() -> None:
     assert (
         unwrapped(said_at(bench, 4))
         == unwrapped("""\
-strided, this line: 86% of its warp samples
+strided, this line: 86% of the warp samples
   warp samples     11,067 of 12,924  [smsp__pcsamp_sample_count]
   long scoreboard  98%, 10,809 samples: waits for data of global, local, surface or texture memory  [smsp__pcsamp_warps_issue_stalled_long_scoreboard]
   wait             1.2%, 134 samples: waits the fixed time between two dependent instructions  [smsp__pcsamp_warps_issue_stalled_wait]

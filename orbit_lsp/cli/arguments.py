@@ -64,7 +64,7 @@ class Command:
 
 
 GROUPS = {
-    "Measure a kernel (needs a GPU: this machine's, or one rented from the cloud service Modal)": (
+    "Measure a kernel (on a GPU: this machine's, or one rented from the cloud service Modal)": (
         Command(
             "run", "build a file, run it, time its kernels and check their results",
             ("run k.cu", "run k.cu --kernel saxpy --sweep", "run bench.py --on H100,L4 -- --size 4096"), command_options.run_options,
@@ -98,7 +98,7 @@ GROUPS = {
             "compare", "run two versions, kernels or GPUs in turn: which is faster?",
             ("compare k.cu --with HEAD~1", "compare k.cu --kernel new --with-kernel old", "compare k.cu --with-gpu L4 --json"), command_options.compare_options,
             "Run the kernel of FILE, and another version of it, another kernel or the same kernel on another GPU, in turn: at most ten pairs of runs. The verdict is inconclusive "
-            "unless FILE is shown to be faster or slower. The exit code is 0 in all three cases. Use at most one of --with, "
+            "unless FILE is shown to be faster or slower. The exit code is 0 for each verdict. Use at most one of --with, "
             "--with-kernel and --with-gpu.",
         ),
     ),
@@ -128,7 +128,7 @@ GROUPS = {
             "debug-compile", "collect all that a compilation made, to debug it or to report it",
             ("debug-compile gemm.cu --arch sm_90a", "debug-compile k.cu --flag=-Icutlass/include --zip", "debug-compile add.py --output bundle"),
             command_options.debug_compile_options,
-            "Compile a CUDA, CUTLASS, Triton or CuTe DSL file, and print its errors at your own lines. Write a folder with the errors "
+            "Compile a CUDA, CUTLASS, Triton or CuTe DSL file, and list errors at the lines of your code. Write a folder with the errors "
             "and their stacks, command line, log, intermediate code, PTX, machine code, SASS and versions. A Triton file is "
             "imported; a CuTe DSL file is run, because its kernels are compiled only then.",
         ),
@@ -185,7 +185,7 @@ GROUPS = {
         Command(
             "api", "accept jobs over HTTP, for teams and graders",
             ("api", "api --pool local:0,local:1 --port 9000", "api --host 0.0.0.0 --name gpu7.example.org"), door_options.api_options,
-            "Accept jobs over HTTP, also from clients of KernelBench, FlashInfer-Bench and popcorn-cli. By default the server listens only on "
+            "Accept jobs over HTTP, also from KernelBench, FlashInfer-Bench and popcorn-cli. By default the server listens only on "
             "127.0.0.1 and needs no token: every user of this machine can submit code that runs as you. If you set ORBIT_API_TOKEN, "
             "a program must send it in the header `Authorization: Bearer TOKEN`, except for GET /health; a browser asks its user for it. With another --host a token is always "
             "needed; without the variable, the server makes one and prints it. Needs pip install 'orbit-lsp[serve]' in "
@@ -212,7 +212,7 @@ GROUPS = {
             "sessions", "list running notebook kernels and rented GPUs, or end a kernel",
             ("sessions list", "sessions end all", "sessions list --json"), command_options.sessions_options,
             "List the notebook kernels that run and the GPUs that are rented, with what they cost so far, or end kernels. A rented "
-            "GPU is released when its kernel or its editor ends.",
+            "GPU is released when its kernel or its editor ends, even if it was kept warm.",
         ),
     ),
     "Set up and help": (

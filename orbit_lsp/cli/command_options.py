@@ -65,8 +65,8 @@ def program_arguments(parser: argparse.ArgumentParser) -> None:
 RENTED = "GPU to rent, if kernels run on Modal; default: H100"
 COMPILED_FOR = "GPU to compile for; default: this machine's, else H100"
 RUNNERS = (
-    "local (this machine's GPU), modal (a rented GPU) or auto; default: auto, which is modal if this machine has no GPU but "
-    "a token for Modal, else local"
+    "local (this machine's GPU), modal (a rented GPU) or auto; default: auto, which is modal if this machine has a token for "
+    "Modal and no GPU, else local"
 )
 NO_RUN = "no effect: this command times no kernel and rents nothing"
 BUILD_LIMIT = "time limit of a build, or of the import of a Triton file, in seconds; default: 120"

@@ -109,7 +109,7 @@ class Modal:
     keep_warm: bool = setting(
         False,
         "When a run first uses a type of GPU, keep its container until you release it. The command `orbit.keepWarm` "
-        "keeps one for the type that you name. A kept container is billed until you release it.",
+        "keeps one for the type that you name. A kept container is billed until you release it or close the editor.",
     )
     budget_usd: float | None = setting(
         None,
@@ -236,7 +236,7 @@ class Settings:
     gpu: str = setting(
         "H100",
         "GPU to rent from Modal: "
-        f"{', '.join(GPUS)}. Files are compiled for it too, unless runs go to this machine's own GPU. On the command line, the option is `--gpu`; commands that run nothing, such as `compile`, compile for the GPU of `--gpu` even if this machine has another. `H100:2` requests two GPUs; a run on this machine then gets two of its GPUs, whatever their type. Any other NVIDIA GPU or architecture (`RTX 4090`, `sm_89`) "
+        f"{', '.join(GPUS)}. Files are compiled for it too, unless runs go to this machine's own GPU. On the command line, the option is `--gpu`; commands that run no kernel, such as `compile`, compile for the GPU of `--gpu` even if this machine has another. `H100:2` requests two GPUs; a run on this machine then gets two of its GPUs, whatever their type. Any other NVIDIA GPU or architecture (`RTX 4090`, `sm_89`) "
         "is compiled for, but not rented.",
         pattern=_GPU,
     )
@@ -278,14 +278,14 @@ class Settings:
         True,
         "Compile a .cu file also when you stop typing. orbit-lsp waits 50 to 500 ms, longer if the last compile was slow. "
         "Needs nvcc on this machine, and `compile_on_save`. A Triton file that was run or compiled before is compiled "
-        "too, as long as you edit only the bodies of its kernels; this needs a trusted workspace and a machine without a GPU.",
+        "too, as long as you edit only the bodies of its kernels; this happens only in a trusted workspace, on a machine without a GPU.",
         workspace=True,
     )
     every_gpu: Literal["idle", "hover", "off"] = setting(
         "idle",
         "When an open file is compiled for every GPU of the hover's table (T4 to B200). `idle`: after each compile, once the machine "
-        "is idle. `hover`: when a hover needs it. `off`: never. A Triton file must first "
-        "be compiled for the chosen GPU, again after edits; opening or saving it starts no compile.",
+        "is idle. `hover`: when a hover needs it. `off`: never. A Triton file "
+        "must first be compiled for the chosen GPU, and once more after an edit; opening or saving it does not compile it.",
         workspace=True,
     )
     kernel_macros: tuple[str, ...] = setting(
@@ -544,7 +544,7 @@ Code, and from LSP's `workspace/configuration` in other editors; the command lin
 and nest the names: `{"modal": {"idle_s": 60}}` is `orbit.modal.idle_s`.
 
 If you do not trust the workspace, orbit-lsp uses only its settings marked *yes* in the last column. One message names those that
-it ignores. To trust a workspace, use VS Code's workspace trust, your own setting `orbit.trusted`, or `orbit-lsp trust DIR`;
+it ignores. To trust it, use VS Code's workspace trust; elsewhere, your own setting `orbit.trusted` or `orbit-lsp trust DIR`;
 `orbit-lsp trust --forget DIR` takes trust back. On the command line, `--trust` makes one command trust the current folder.
 On the command line, trust covers the Python that the folder contains or names, and the compilers and compiler flags that its
 build files name.

@@ -113,7 +113,7 @@ LABELS = {
 """Signs and words on a kernel's line."""
 
 TERMS = {
-    "lens": "A command that you click above a kernel. In editors without lenses the same commands are code "
+    "lens": "Text or a command above a kernel; a click runs the command. In editors without lenses the same commands are code "
     "actions.",
     "hint": "Text at the end of a kernel's line: registers, occupancy, and times after a run.",
     "occupancy": "Resident warps of a multiprocessor, as a share of the most it can hold: `occ` on a kernel's line.",

@@ -205,7 +205,7 @@ def of_line(session: Session, uri: str, line: int) -> list[Section]:
 def _title(placed: Placed) -> str:
     part = profile_lines.share(placed.of, placed.profile)
     sentence = (
-        f": {units.percent(part)} of its warp samples" if part is not None and placed.of.samples else ""
+        f": {units.percent(part)} of the warp samples" if part is not None and placed.of.samples else ""
     )
     return f"{placed.target.key}, this line{sentence}" + (
         ", the kernel was edited since" if placed.stale else ""

@@ -69,9 +69,9 @@ PREPROCESSED: Final = Limit(
 )
 PTX: Final = Limit("the PTX of a build", 512 << 20, "The build fails with a message.")
 FRONT_ENDS: Final = Limit(
-    "CUDA files whose headers stay parsed for errors at each keystroke (60 MiB of memory each, with cub 450), until 10 minutes after the last edit",
+    "CUDA files whose parsed headers are kept, to show errors at each keystroke (60 MiB of memory each, with cub 450), until 10 minutes after the last edit",
     2,
-    "The file that was edited least recently loses its headers: until its next compile, its errors come after a pause in typing.",
+    "The file that was edited least recently is dropped: until its next compile, its errors come after a pause in typing.",
     "items",
 )
 HASHED: Final = Limit(
