@@ -176,7 +176,7 @@ def test_a_new_setting_is_refused_to_a_workspace_by_default() -> None:
     allowed = {name for name, _, field in config.rows() if field.metadata["workspace"]}
     assert allowed == {
         "nvcc_flags", "compile_commands", "kernel_macros", "compile_on_save", "compile_on_idle", "doubled_errors", "hints.static", "hints.measured",
-        "hints.profile", "lens.parts", "profile.line_percent", "profile.excess_percent", "check_memory.lens", "costs.spills", "every_gpu",
+        "hints.profile", "hints.instructions", "lens.parts", "profile.line_percent", "profile.excess_percent", "check_memory.lens", "costs.spills", "every_gpu",
         "costs.local_memory", "costs.shared_memory", "costs.block_size", "costs.occupancy", "report.open",
     }  # fmt: skip
 

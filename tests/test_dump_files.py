@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from orbit_lsp.profile import dump_files
+from orbit_lsp.runs import listings
+from orbit_lsp.runs.scheduler import Run
+from orbit_lsp.specs import job_builder
+from orbit_lsp.state.documents import Change
 from orbit_lsp.state.results import Profiled
 from orbit_lsp.views import hover, kernel_actions
 from orbit_remote.common import messages as c
-from tests.recorded_profiles import Profiling, finished, profile
+from orbit_remote.toolchain import dumps
+from tests.recorded_profiles import Profiling, answer, finished, profile
 
 
 def dump(name: str, level: c.Level = "ptx", symbol: str = "", instance: int = 0, **constants: str) -> c.Dump:
@@ -76,6 +82,33 @@ def test_in_the_hover_and_among_the_actions() -> None:
     bench, _ = profiled(dump("softmax", "sass"))
     bench.session.client.can_ask = True
     assert titles(bench) == ["Open SASS (softmax)"]
+
+
+def test_a_listing_has_what_a_profile_measured_on_each_line(tmp_path: Path) -> None:
+    """After an edit, on the lines that still stand, and marked."""
+    bench = Profiling("memory_bound")
+    bench.file(finished("memory_bound"), "saxpy")
+    (target,) = bench.session.results.profiles
+    bench.session.results.listings[target, "sass"] = None
+    made = dumps.packed(
+        [dumps.Made("saxpy", "saxpy", {}, {"sass": answer("memory_bound").sass[0].encode()})], []
+    )
+
+    def listed() -> list[str]:
+        frozen = bench.session.freeze(bench.uri)
+        assert frozen
+        job = job_builder.make(bench.session, frozen, "compile", "r2")
+        run = Run("r2", "compile", frozen, job, finished=c.Finished("r2", "ok", dumps=made))
+        assert listings.file(bench.session, run, tmp_path)
+        shown = bench.session.results.listings[target, "sass"]
+        assert shown
+        lines = shown.path.read_text().splitlines()
+        return [line.partition("memory_bound.cu:")[2] for line in lines if "◂ 9" in line or "◂ 1" in line]
+
+    body = "y[i] = a * x[i] + y[i];"
+    assert listed() == ["6    if (i < n)    ◂ 1.2% · wait", f"7    {body}    ◂ 92% · long scoreboard"]
+    bench.session.change(bench.uri, 2, [Change((5, 13), (5, 14), "n - 1")])
+    assert listed() == [f"7    {body}    ◂ 92% · long scoreboard · edited since"]
 
 
 def titles(bench: Profiling) -> list[str]:

@@ -47,9 +47,14 @@ def test_what_differs_is_marked_and_where_a_jump_leads_is_not() -> None:
     changes = listing.compare(before, now)
     assert [change.mark for change in changes] == [" ", "-", "+", " ", " "]
     assert listing.counts(before, now) == [("FFMA", 0, 1), ("FMUL", 1, 0)]
-    assert listing.text(listing.near(changes, 0), {"/src/k.cu": ["", "", " y[i] = a;\n"]}, marked=True) == (
+    assert listing.text(
+        listing.near(changes, 0),
+        {"/src/k.cu": ["", "", " y[i] = a;\n"]},
+        marked=True,
+        measured={("/src/k.cu", 3): "◂ 74%"},
+    ) == (
         "-       /*0010*/  B0-----:R-:W-:-:S05  FMUL R1, R0, R0\n"
-        "// /src/k.cu:3, in half.h:9    y[i] = a;\n"
+        "// /src/k.cu:3, in half.h:9    y[i] = a;    ◂ 74%\n"
         "+       /*0010*/  B0-----:R-:W-:-:S05  FFMA R1, R0, R0, R2"
     )
 

@@ -14,7 +14,7 @@ from collections import Counter
 from typing import Literal
 
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Profile
+from orbit_remote.common.messages import Line, Profile
 
 SATURATED = 80.0
 """Per cent of a peak from which a unit is at its end (`no_bound_threshold`)."""
@@ -197,6 +197,12 @@ def main_stall(stalls: dict[str, int]) -> tuple[str, int] | None:
     waiting = {name: samples for name, samples in stalls.items() if name not in _NO_STALL and samples > 0}
     first = max(waiting, key=lambda name: waiting[name], default=None)
     return (_spelled(first), waiting[first]) if first else None
+
+
+def share(line: Line, profile: Profile) -> float | None:
+    """Of all warp samples of the kernel, those without a line too; None where none were taken."""
+    whole = profile.samples or sum(line.samples for line in profile.lines)
+    return line.samples / whole if whole else None
 
 
 def _spelled(reason: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -93,9 +93,15 @@ def counts(before: Sequence[Instruction], now: Sequence[Instruction]) -> list[tu
     return sorted(changed, key=lambda row: (-abs(row[1] - row[2]), row[0]))
 
 
-def text(changes: Sequence[Change], sources: dict[str, Sequence[str]], *, marked: bool) -> str:
+def text(
+    changes: Sequence[Change],
+    sources: Mapping[str, Sequence[str]],
+    *,
+    marked: bool,
+    measured: Mapping[tuple[str, int], str] | None = None,
+) -> str:
     """A listing for people: above instructions their source line with its text, as far as `sources`, cut into lines by
-    path, has it. `marked` puts the mark of each change at the margin.
+    path, has it, and with what was `measured` of it, by file and line. `marked` puts the mark of each change at the margin.
     """
     lines: list[str] = []
     shown: tuple[str, int | None, str] = ("", None, "")
@@ -106,10 +112,9 @@ def text(changes: Sequence[Change], sources: dict[str, Sequence[str]], *, marked
             shown = place
             own = sources.get(instruction.file, ())
             quoted = own[instruction.line - 1].strip() if 0 < instruction.line <= len(own) else ""
-            lines.append(
-                f"// {instruction.file}:{instruction.line}{instruction.inner}"
-                + (f"    {quoted}" if quoted else "")
-            )
+            stalls = (measured or {}).get((instruction.file, instruction.line), "")
+            head = f"// {instruction.file}:{instruction.line}{instruction.inner}"
+            lines.append("    ".join(part for part in (head, quoted, stalls) if part))
         control = f"{instruction.control}  " if instruction.control else ""
         margin = f"{change.mark}       " if marked else "        "
         lines.append(f"{margin}/*{instruction.offset:04x}*/  {control}{instruction.text}".rstrip())
@@ -132,3 +137,9 @@ def of_line(instructions: Sequence[Instruction], path: str, line: int) -> list[I
         for instruction in instructions
         if instruction.line == line and Path(instruction.file) == Path(path)
     ]
+
+
+def line_of(shown: str, path: str, line: int) -> int | None:
+    """Where, from 0, a listing for people comes to what line `line`, from 1, of the file at `path` became first."""
+    head = re.compile(rf"// {re.escape(path)}:{line}\b(?!:)")
+    return next((at for at, text in enumerate(shown.splitlines()) if head.match(text)), None)

@@ -65,7 +65,7 @@ def _around(lines: Collection[Line], text: tuple[str, ...], around: int) -> set[
 
 def _excerpt(profile: Profile, lines: list[Line], text: tuple[str, ...]) -> set[int]:
     """The hottest lines, then what stands beside them, as long as the rows suffice."""
-    hot = [sampled for sampled in lines if (profile_lines.share(sampled, profile) or 0) >= _LEAST]
+    hot = [sampled for sampled in lines if (bottleneck.share(sampled, profile) or 0) >= _LEAST]
     hot.sort(key=lambda sampled: -sampled.samples)
     shown: set[int] = set()
     for around in (0, 1):
@@ -93,7 +93,7 @@ def _weighed(
         if weighed and weighed[-1] and weighed[-1].number + 1 < number:
             weighed.append(None)
         line = counted.get(number)
-        share = profile_lines.share(line, profile) if line else None
+        share = bottleneck.share(line, profile) if line else None
         note = _note(profile, line) if line else ""
         weighed.append(Weighed(number, text[number - 1].rstrip("\r\n").expandtabs(4), share or None, note))
     return weighed
@@ -118,5 +118,5 @@ def _note(profile: Profile, line: Line) -> str:
 
 
 def _percent(line: Line, profile: Profile) -> str:
-    share = profile_lines.share(line, profile)
+    share = bottleneck.share(line, profile)
     return units.percent(share) if share and line.samples else ""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orbit_lsp.profile import dump_files, listing, report_folder, report_store
+from orbit_lsp.profile import bottleneck, dump_files, listing, report_folder, report_store
 from orbit_lsp.runs import result_filing
 from orbit_lsp.runs.scheduler import Run
+from orbit_lsp.state import line_map, units
 from orbit_lsp.state.documents import split_lines
-from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.kernel_ids import KernelId, identify
 from orbit_lsp.state.results import Listing
 from orbit_lsp.state.session import Session, path_of
 from orbit_remote.common import messages as c
@@ -40,7 +41,8 @@ def file(session: Session, run: Run, folder: Path) -> set[tuple[KernelId, c.Leve
             (dump.symbol, dump.instance): report_store.unpack(dump.text).decode("utf-8", "replace")
             for dump in dumps
         }
-        text = _text(key[0], dumps, texts, before.texts if before else {}, lines)
+        measured = _measured(session, run, key[0], lines)
+        text = _text(key[0], dumps, texts, before.texts if before else {}, lines, measured)
         path = folder / _name(*key)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         report_folder.write(path, text.encode("utf-8", "replace")).chmod(_READ_ONLY)
@@ -63,6 +65,7 @@ def _text(
     texts: Mapping[tuple[str, int], str],
     before: Mapping[tuple[str, int], str],
     lines: tuple[str, ...],
+    measured: Mapping[tuple[str, int], str],
 ) -> str:
     parts: list[str] = []
     path = path_of(target.uri)
@@ -79,5 +82,28 @@ def _text(
         else:
             changes = listing.compare(old, now)
             head += f"\n// {len(old)} -> {len(now)} instructions since the last time; + is new, - is gone"
-        parts.append(f"{head}\n{listing.text(changes, {path: lines}, marked=old is not None)}\n")
+        shown = listing.text(changes, {path: lines}, marked=old is not None, measured=measured)
+        parts.append(f"{head}\n{shown}\n")
     return "\n".join(parts)
+
+
+def _measured(
+    session: Session, run: Run, target: KernelId, lines: Sequence[str]
+) -> dict[tuple[str, int], str]:
+    """`◂ 74% · long scoreboard` of the lines that a profile has sampled, by file and line of the text that was compiled."""
+    profiled, path = session.results.profiles.get(target), path_of(target.uri)
+    profile = profiled.main if profiled else None
+    if profiled is None or profile is None:
+        return {}
+    digests = {each: digest for each, _, digest in identify(run.frozen.uri, run.frozen.scan)}
+    mark = () if digests.get(target) == profiled.digest else ("edited since",)
+    sampled = [line for line in profile.lines if line.file == path and line.samples]
+    now = line_map.places(profiled.texts.get(path, ()), lines, [line.line - 1 for line in sampled])
+    measured: dict[tuple[str, int], str] = {}
+    for line in sampled:
+        share, place = bottleneck.share(line, profile), now.get(line.line - 1)
+        if share is not None and place is not None:
+            stall = bottleneck.main_stall(line.stalls)
+            parts = (units.percent(share), *(stall[:1] if stall else ()), *mark)
+            measured[path, place + 1] = "◂ " + " · ".join(parts)
+    return measured

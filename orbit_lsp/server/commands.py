@@ -47,6 +47,7 @@ class Request:
     gpu: str | None = None
     session: str | None = None
     gpus: tuple[str, ...] | None = None
+    line: int | None = None
     keep: bool = True
     empty: bool = False
     """There is no argument at all: Helix sends none."""
@@ -57,11 +58,12 @@ class Request:
         sent = cast("dict[str, Any]", first) if isinstance(first, dict) else {}
         texts = ("uri", "kernel", "through", "detail", "what", "kind", "show", "gpu", "session")
         values = {name: sent[name] for name in texts if isinstance(sent.get(name), str)}
-        against, gpus = sent.get("with"), sent.get("gpus")
+        against, gpus, line = sent.get("with"), sent.get("gpus"), sent.get("line")
         return cls(
             **values,
             against=against if isinstance(against, str) else None,
             gpus=tuple(map(str, cast("list[Any]", gpus))) if isinstance(gpus, list) else None,
+            line=line if isinstance(line, int) else None,
             keep=sent.get("keep") is not False,
             empty=not arguments,
         )

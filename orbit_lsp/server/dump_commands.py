@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lsprotocol import types as lsp
 
-from orbit_lsp.profile import dump_files, report_store
+from orbit_lsp.profile import dump_files, listing, report_store
 from orbit_lsp.runners.modal.spending import CannotAsk
 from orbit_lsp.runs import listings
 from orbit_lsp.runs.scheduler import Run
@@ -32,8 +32,9 @@ def open_ir(ls: OrbitServer, target: KernelId, request: Request) -> None:
 
 @kernel_command("orbit.disassemble")
 def disassemble(ls: OrbitServer, target: KernelId, request: Request) -> dict[str, str] | None:
-    """Compile a kernel's file, {uri, kernel, kind}, and open what the compiler made, without a run: `kind` is `ttir`, `ttgir`,
-    `llir`, `ptx` or `sass`, the default. A CUDA file's is made again at each save.
+    """Compile a kernel's file, {uri, kernel, kind, line}, and open what the compiler made, without a run: `kind` is `ttir`, `ttgir`,
+    `llir`, `ptx` or `sass`, the default. SASS is opened at what line `line`, from 0, became. A CUDA file's is made again at
+    each save.
     """
     levels: dict[str | None, Level] = {level: level for level in dump_files.TITLES}
     level = levels.get(request.kind, "sass")
@@ -41,7 +42,7 @@ def disassemble(ls: OrbitServer, target: KernelId, request: Request) -> dict[str
     if not ls.follows_listings:
         ls.follows_listings = True
         ls.runs.when_ended(lambda run: ls.spawn(compiled(ls, run), "listings") if run.job.levels else None)
-    ls.to_show.add(key)
+    ls.to_show[key] = request.line
     ls.session.results.listings.setdefault(key, None)
 
     def start() -> Run | None:
@@ -63,13 +64,14 @@ async def compiled(ls: OrbitServer, run: Run) -> None:
             text = f"orbit: what the compiler made cannot be written: {error.strerror or error}"
             ls.watcher.message(text, lsp.MessageType.Warning)
             return
+        ls.watcher.changed({uri})  # its lines have how many instructions they became
     for target, level in sorted(key for key in ls.to_show if key[0].uri == uri):
-        listing = ls.session.results.listings.get((target, level))
+        shown = ls.session.results.listings.get((target, level))
         if level not in run.job.levels:
             continue
-        ls.to_show.discard((target, level))
-        if (target, level) in made and listing:
-            await _show(ls, target, level, listing.path)
+        line = ls.to_show.pop((target, level))
+        if (target, level) in made and shown:
+            await _show(ls, target, level, shown.path, line)
         else:
             ls.session.results.listings.pop((target, level), None)
             why = (
@@ -136,8 +138,12 @@ async def _open(ls: OrbitServer, target: KernelId, profiled: Profiled, dump: Dum
     await _show(ls, target, dump.level, path)
 
 
-async def _show(ls: OrbitServer, target: KernelId, level: Level, path: Path) -> None:
-    await shown_files.text(ls, path, f"the {dump_files.TITLES[level]} of {target.key}")
+async def _show(ls: OrbitServer, target: KernelId, level: Level, path: Path, line: int | None = None) -> None:
+    at = None
+    if line is not None and level == "sass":
+        text = await asyncio.to_thread(path.read_text, "utf-8", "replace")
+        at = listing.line_of(text, path_of(target.uri), line + 1)
+    await shown_files.text(ls, path, f"the {dump_files.TITLES[level]} of {target.key}", at)
 
 
 def _kept(folder: Path, target: KernelId, profiled: Profiled) -> Path | None:

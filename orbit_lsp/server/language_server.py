@@ -58,7 +58,7 @@ class OrbitServer(LanguageServer):
         """What the client sent with `initialize`; nothing below is made before that."""
         self.looked_at: KernelId | None = None
         """The kernel under the cursor, for commands that an editor sends without arguments."""
-        self.to_show: set[tuple[KernelId, Level]] = set()
+        self.to_show: dict[tuple[KernelId, Level], int | None] = {}
         """Compiler output that is opened once it is made."""
         self.follows_listings = False
         self.tasks: set[asyncio.Task[None]] = set()

@@ -55,9 +55,9 @@ def wanted(ls: OrbitServer, run: Run) -> None:
             ls.spawn(result(ls, target, run.action), "report")
 
 
-async def text(ls: OrbitServer, path: Path, what: str) -> None:
-    """A text in the editor; `what` names it where no file can be opened."""
-    if not await _shown(ls, path, external=False):
+async def text(ls: OrbitServer, path: Path, what: str, line: int | None = None) -> None:
+    """A text in the editor, at `line` from 0; `what` names it where no file can be opened."""
+    if not await _shown(ls, path, external=False, line=line):
         ls.watcher.message(f"orbit: {what} is {path}")
 
 
@@ -72,12 +72,18 @@ async def written(ls: OrbitServer, name: str, suffix: str, content: str, what: s
     await text(ls, path, what)
 
 
-async def _shown(ls: OrbitServer, path: Path, *, external: bool) -> bool:
+async def _shown(ls: OrbitServer, path: Path, *, external: bool, line: int | None = None) -> bool:
     """Whether the editor says that it has opened the file."""
     window = ls.client_capabilities.window
     if not (window and window.show_document and window.show_document.support):
         return False
-    params = lsp.ShowDocumentParams(path.as_uri(), external=external, take_focus=None if external else True)
+    place = None if line is None else lsp.Position(line, 0)
+    params = lsp.ShowDocumentParams(
+        path.as_uri(),
+        external=external,
+        take_focus=None if external else True,
+        selection=lsp.Range(place, place) if place else None,
+    )
     return (await ls.window_show_document_async(params)).success
 
 

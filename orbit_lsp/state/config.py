@@ -54,6 +54,9 @@ class Hints:
     profile: bool = setting(
         True, "Show what the last profile found, on the kernel's line and on its hot lines.", workspace=True
     )
+    instructions: bool = setting(
+        False, "After *Show SASS*, show at each line's end how many instructions it became.", workspace=True
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

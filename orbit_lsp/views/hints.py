@@ -1,4 +1,4 @@
-"""Inlay hints: on a kernel's line the last measured time and the compiler's figures, on hot lines their stalls."""
+"""Inlay hints: on a kernel's line the last measured time and the compiler's figures, on hot lines their stalls, and how many instructions lines became."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from orbit_lsp.state.documents import Document
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import harness_view, kernel_status, labels, positions
 from orbit_lsp.views.answer import place
+from orbit_lsp.views.explain import listing_hover
 from orbit_lsp.views.profile import profile_lines
 
 
@@ -24,7 +25,7 @@ def hints(session: Session, uri: str, first: int, last: int) -> list[lsp.InlayHi
         line = place.line(file.document, known.kernel, has_lens=session.client.draws_lenses)
         if first <= line <= last and (text := labels.hint(session, uri, known)):
             inlay_hints.append(_at(session, file.document, line, text))
-    for line, label in profile_lines.labels(session, uri):
+    for line, label in (*profile_lines.labels(session, uri), *listing_hover.counts(session, uri)):
         if first <= line <= last:
             inlay_hints.append(_at(session, file.document, line, label))
     line, text = harness_view.label(session, uri)

@@ -21,7 +21,7 @@ def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeA
         if whole.line <= last and first <= whole.end_line and known.kernel.dsl in RUNNABLE:
             offered += [
                 lsp.CodeAction(command.title, kind=lsp.CodeActionKind.Empty, command=command)
-                for command in commands(session, uri, known)
+                for command in commands(session, uri, known, first)
             ]
     checked = kernel_status.harness_status(session, uri)
     if checked and first <= checked.entry.span.line <= last:
@@ -37,7 +37,7 @@ def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeA
     return offered
 
 
-def commands(session: Session, uri: str, known: KernelStatus) -> list[lsp.Command]:
+def commands(session: Session, uri: str, known: KernelStatus, line: int) -> list[lsp.Command]:
     name, target = known.kernel.name, known.target
     by_spec = known.plan.through == "spec"
     entries = session.files[uri].scan.entries
@@ -79,7 +79,7 @@ def commands(session: Session, uri: str, known: KernelStatus) -> list[lsp.Comman
     made = ("ttgir", "ptx", "sass") if known.kernel.dsl == "triton" else ("ptx", "sass")
     offered += [
         kernel_commands.of_kernel(
-            f"Show {dump_files.TITLES[level]} ({name})", "orbit.disassemble", target, kind=level
+            f"Show {dump_files.TITLES[level]} ({name})", "orbit.disassemble", target, kind=level, line=line
         )
         for level in made
         if known.kernel.launchable and known.kernel.dsl in SPECIFIED

@@ -21,7 +21,7 @@ OF_CELLS = frozenset(
 """What is done with a kernel in a notebook's cell; all else would run or build it, which its notebook does."""
 
 
-def of_kernel(title: str, command: str, target: KernelId, **more: str) -> lsp.Command:
+def of_kernel(title: str, command: str, target: KernelId, **more: str | int) -> lsp.Command:
     """A command about a kernel; `more` are further fields of its argument."""
     return lsp.Command(title, command, arguments=[{"uri": target.uri, "kernel": target.key, **more}])
 

@@ -467,22 +467,27 @@ async def _hints(editor: Editor) -> list[tuple[int, str]]:
 
 @pytest.mark.skipif(isinstance(disassembly.find(), c.Failure), reason="there is no nvdisasm")
 async def test_sass_follows_the_file(start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Opened; its instructions in the hover of their line; made again, and marked, at a save."""
+    """Opened at the line of the cursor; its instructions in the hover of their line, and how many behind it; made again, and
+    marked, at a save.
+    """
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    editor: Editor = await start("vscode")
+    editor: Editor = await start("vscode", hints={"instructions": True})
     text = "__global__ void scale(float* x) {\n  x[threadIdx.x] *= 3;\n}\n"
     editor.open("k.cu", text)
-    (action,) = [action for action in await editor.actions(0) if action.title == "Show SASS (scale)"]
+    (action,) = [action for action in await editor.actions(1) if action.title == "Show SASS (scale)"]
     await editor.command("orbit.disassemble", *(action.arguments or []))
     folder = tmp_path / "cache" / "orbit-lsp" / "listings"
     (file,) = await editor.until(lambda: list(folder.glob("k-scale-*.sass")))
     (shown,) = await editor.until(lambda: editor.client.shown_documents)
     assert shown.uri == file.as_uri()
     assert not file.stat().st_mode & 0o222
-    assert "k.cu:2    x[threadIdx.x] *= 3;\n" in file.read_text()
+    assert shown.selection
+    assert file.read_text().split("\n")[shown.selection.start.line].endswith("k.cu:2    x[threadIdx.x] *= 3;")
     hover = await editor.hover(1)
     assert "scale, this line: " in hover
     assert "multiplies fp32" in hover
+    labels = await editor.asked_until(editor.hints, lambda hints: any(line == 1 for line, _ in hints))
+    assert all(f"scale, this line: {label}" in hover for line, label in labels if line == 1)
 
     text = text.replace("*= 3", "+= 4")
     editor.edit(1, 17, 21, "+= 4")

@@ -1,6 +1,10 @@
-"""The instructions that a line of a file was compiled to, where its kernel's SASS is being looked at."""
+"""The instructions that a line of a file was compiled to, where its kernel's SASS is being looked at: in a hover, and how many."""
 
 from __future__ import annotations
+
+from collections import Counter, defaultdict
+from functools import lru_cache
+from pathlib import Path
 
 from orbit_lsp.profile import listing
 from orbit_lsp.state import line_map
@@ -34,3 +38,37 @@ def of_line(session: Session, uri: str, line: int) -> list[Section]:
             count = "1 instruction" if len(every) == 1 else f"{len(every)} instructions"
             sections.append((f"{target.key}, this line: {count}", rows))
     return sections
+
+
+def counts(session: Session, uri: str) -> list[tuple[int, str]]:
+    """(line from 0, `12 instructions`) of the present text, as far as the author wants them; with the least and the most where
+    a line was compiled several times.
+    """
+    file = session.files.get(uri)
+    if file is None or not session.setup.settings.hints.instructions:
+        return []
+    by_line: defaultdict[int, list[int]] = defaultdict(list)
+    for (target, level), made in session.results.listings.items():
+        if made is None or target.uri != uri or level != "sass":
+            continue
+        for text in made.texts.values():
+            of_text = _counted(text, path_of(uri))
+            now = line_map.places(made.lines, file.document.lines, of_text)
+            for line, place in now.items():
+                by_line[place].append(of_text[line])
+    labels: list[tuple[int, str]] = []
+    for line, many in sorted(by_line.items()):
+        least, most = min(many), max(many)
+        number = str(most) if least == most else f"{least} to {most}"
+        labels.append((line, f"{number} {'instruction' if most == 1 else 'instructions'}"))
+    return labels
+
+
+@lru_cache(maxsize=16)
+def _counted(text: str, path: str) -> Counter[int]:
+    """How many instructions of a listing are of each line of the file at `path`, from 0."""
+    return Counter(
+        each.line - 1
+        for each in listing.read(text)
+        if each.line is not None and Path(each.file) == Path(path)
+    )

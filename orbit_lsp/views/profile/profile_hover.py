@@ -203,7 +203,7 @@ def of_line(session: Session, uri: str, line: int) -> list[Section]:
 
 
 def _title(placed: Placed) -> str:
-    part = profile_lines.share(placed.of, placed.profile)
+    part = bottleneck.share(placed.of, placed.profile)
     sentence = (
         f": {units.percent(part)} of the warp samples" if part is not None and placed.of.samples else ""
     )

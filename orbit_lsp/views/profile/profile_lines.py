@@ -98,7 +98,7 @@ def labels(session: Session, uri: str) -> list[tuple[int, str]]:
 def label(placed_line: Placed, line_percent: float, excess_percent: float, mark: str = "") -> str:
     """`◂ 74% · long scoreboard · ⚠ uncoalesced: 25% used`; empty where nothing of it matters. `mark` stands at the end."""
     parts: list[Part] = []
-    part = share(placed_line.of, placed_line.profile)
+    part = bottleneck.share(placed_line.of, placed_line.profile)
     if part is not None and placed_line.of.samples and 100 * part >= line_percent:
         parts += Part.of(0, units.percent(part))
         if stall := bottleneck.main_stall(placed_line.of.stalls):
@@ -108,12 +108,6 @@ def label(placed_line: Placed, line_percent: float, excess_percent: float, mark:
     if not parts:
         return ""
     return f"{MARK} {fitting.fit(parts + Part.of(1, mark), fitting.HINT - len(MARK) - 1)}"
-
-
-def share(line: Line, profile: Profile) -> float | None:
-    """Of all warp samples of the kernel, those without a line too; None where none were taken."""
-    whole = profile.samples or sum(line.samples for line in profile.lines)
-    return line.samples / whole if whole else None
 
 
 def warnings(line: Line, profile: Profile, excess_percent: float) -> list[str]:
