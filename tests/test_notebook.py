@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -266,6 +267,13 @@ def test_the_triton_kernels_of_a_cell_are_measured(own: Kernel, folder: Path) ->
     assert orbit(folder, "history", "unnamed.ipynb", "--kernel", "add", "--text", "1")[1] == ADD.lstrip()
 
 
+def until_listed(folder: Path, words: str) -> None:
+    """`orbit-lsp sessions list` shows the words."""
+    until = time.monotonic() + LIMIT_S
+    while words not in (listed := orbit(folder, "sessions", "list")[1]):
+        assert time.monotonic() < until, f"{words!r} is not in {listed!r}"
+
+
 def press_until_over(kernel: Kernel) -> Callable[[str], None]:
     """Interrupt, once a second, until the cell is over: as a person does who waits."""
 
@@ -377,11 +385,13 @@ def test_a_front_end_that_ended_while_its_kernel_began(folder: Path) -> None:
 
 
 def test_sessions_lists_a_kernel_and_ends_it(own: Kernel, folder: Path) -> None:
+    until_listed(folder, "  ready, 0 cells, ")
     own.run("x = 1")
+    until_listed(folder, "  idle for 0 min, 1 cell, ")
     pid = own.relay().pid
     listed = valid("sessions", orbit(folder, "sessions", "list", "--json")[1])["kernels"]
     (known,) = [each for each in listed if each["id"].startswith(f"{pid}-")]
-    assert (known["place"], known["folder"]) == ("this machine", str(folder))
+    assert (known["place"], known["folder"], known["state"]) == ("this machine", str(folder), "idle")
     assert known["id"] in orbit(folder, "sessions", "list")[1]
     assert orbit(folder, "sessions", "end", known["id"]) == (0, f"ended {known['id']}\n", "")
     wait_until_ended(pid)

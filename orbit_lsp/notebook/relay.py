@@ -23,7 +23,7 @@ import zmq.asyncio
 from orbit_lsp import __version__
 from orbit_lsp.notebook.kernel_link import KernelLink
 from orbit_lsp.notebook.wire import Message, OutputLimit, Wire
-from orbit_lsp.queue.notebook_sessions import Registered
+from orbit_lsp.queue.notebook_sessions import Registered, State
 from orbit_lsp.runners.kernel_process import Keep, front_end_ended
 from orbit_lsp.state import units
 
@@ -85,6 +85,8 @@ class Relay:
             socket.bind(f"{connection.get('transport', 'tcp')}://{address}")
             self._front[channel] = socket
         self.kernel: KernelLink | None = None
+        self._begun = False
+        """There has been an ipykernel."""
         self.began = time.monotonic()
         self.cells = 0
         self._live: dict[asyncio.Task[None], KernelLink] = {}
@@ -147,6 +149,9 @@ class Relay:
     # -- the ipykernel ------------------------------------------------------------------------
 
     async def _begin(self) -> None:
+        self._begun = True
+        if not self._at_once:  # it may take minutes until the ipykernel has a status of its own
+            await self._status("starting", {})
         try:
             self.kernel = await self._start()
         except OSError as error:
@@ -361,8 +366,7 @@ class Relay:
             idle = time.monotonic() - self._touched
             kernel = self.kernel
             if self.registered:
-                busy = kernel is not None and kernel.cell() is not None
-                self.registered.describe(time.time() - idle, self.cells, busy=busy)
+                self.registered.describe(time.time() - idle, self.cells, self._state())
             if not self.idle_s or not kernel or kernel.pending:
                 continue
             if (
@@ -378,6 +382,15 @@ class Relay:
             if idle >= self.idle_s:
                 why = f"this kernel was ended after {self.idle_s / 60:g} minutes without a cell"
                 await self._end(kernel, why)
+
+    def _state(self) -> State:
+        if self.kernel is None:
+            return "ended" if self._begun else "not started"
+        if not self.kernel.ready.is_set():
+            return self.kernel.process.stage
+        if self.kernel.cell():
+            return "busy"
+        return "idle" if self.cells else "ready"
 
     # -- answers without an ipykernel -----------------------------------------------------------
 

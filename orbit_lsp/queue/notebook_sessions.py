@@ -9,7 +9,7 @@ import signal
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from orbit_lsp.queue import owners
 from orbit_lsp.queue.owners import Owner
@@ -20,10 +20,14 @@ from orbit_remote.common.lazy_dataclass import dataclass
 _END_S = 20.0
 _LOOK_S = 0.05
 
+State = Literal["not started", "queued", "starting", "ready", "busy", "idle", "ended"]
+
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """`place` is where cells run, `folder` the notebook's; times are on the wall clock."""
+    """`place` is where cells run, `folder` the notebook's; times are on the wall clock. `state`: `not started` until a cell asks
+    for it, `queued` while it waits for a GPU, `ready` until its first cell, `ended` while its front end is still there.
+    """
 
     id: str
     place: str
@@ -32,10 +36,17 @@ class Running:
     last_cell: float
     cells: int
     busy: bool
+    state: State
 
     @property
     def pid(self) -> int:
         return int(self.id.partition("-")[0])
+
+    def state_text(self, now: float) -> str:
+        """With the time since its last cell where it is idle."""
+        return (
+            f"idle for {max(0.0, now - self.last_cell) / 60:.0f} min" if self.state == "idle" else self.state
+        )
 
 
 class Registered:
@@ -45,7 +56,7 @@ class Registered:
         self._owner = Owner(_folder())
         self._place, self._folder, self._began = place, str(folder), time.time()
         self._described: tuple[Any, ...] = ()
-        self.describe(self._began, 0, busy=False)
+        self.describe(self._began, 0, "starting")
 
     @property
     def id(self) -> str:
@@ -55,12 +66,13 @@ class Registered:
         """Its folder is another one; the next `describe` says so."""
         self._folder, self._described = str(folder), ()
 
-    def describe(self, last_cell: float, cells: int, *, busy: bool) -> None:
+    def describe(self, last_cell: float, cells: int, state: State) -> None:
         """Written where it has changed."""
-        if self._described == (cells, busy):
+        if self._described == (cells, state):
             return
-        self._described = (cells, busy)
-        about = Running(self._owner.id, self._place, self._folder, self._began, last_cell, cells, busy)
+        self._described = (cells, state)
+        busy = state == "busy"
+        about = Running(self._owner.id, self._place, self._folder, self._began, last_cell, cells, busy, state)
         with contextlib.suppress(OSError):
             regular_files.replace(_about(self._owner.id), json.dumps(asdict(about)).encode())
 

@@ -27,6 +27,10 @@ Keep = Literal["nothing", "container", "session"]
 of this."""
 
 
+Stage = Literal["queued", "starting"]
+"""What is waited for before its first message: a GPU, or the kernel itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
     """`status` is the exit code, or minus the signal. It is None for a kernel without an exit code: `failure` is why, and may
@@ -43,6 +47,9 @@ class Kernel(Protocol):
 
     pid: int | None
     ended: asyncio.Future[Ended]
+
+    @property
+    def stage(self) -> Stage: ...
 
     def records(self) -> AsyncGenerator[Record, None]:
         """All that the keeper sends, until the kernel and all processes that it started have ended; then `ended` is set."""
@@ -69,6 +76,8 @@ class Kernel(Protocol):
 
 class KernelProcess:
     """On this machine. `records` has to be read for anything to happen."""
+
+    stage: Stage = "starting"
 
     def __init__(self, keeper: asyncio.subprocess.Process, mark: str, log: Any, lease: Lease) -> None:
         self._keeper = keeper

@@ -146,18 +146,16 @@ def gpus(ls: OrbitServer) -> list[Json]:
 def _elsewhere(own: Collection[str]) -> list[Json]:
     """This user's notebook kernels, and the GPUs that other programs of theirs have rented; `own` are this server's."""
     now = clock()
-    items: list[Json] = []
-    for kernel in notebook_sessions.running():
-        state = "busy" if kernel.busy else f"idle for {max(0.0, now - kernel.last_cell) / 60:.0f} min"
-        items.append(
-            {
-                "label": f"Notebook in {Path(kernel.folder).name or kernel.folder}",
-                "description": f"{kernel.place} · {state} · since {max(0.0, now - kernel.began) / 60:.0f} min",
-                "tooltip": f"{kernel.folder}, process {kernel.pid}",
-                "icon": "notebook",
-                "actions": {"release": _command("orbit.release", {"session": kernel.id})},
-            }
-        )
+    items: list[Json] = [
+        {
+            "label": f"Notebook in {Path(kernel.folder).name or kernel.folder}",
+            "description": f"{kernel.place} · {kernel.state_text(now)} · since {max(0.0, now - kernel.began) / 60:.0f} min",
+            "tooltip": f"{kernel.folder}, process {kernel.pid}",
+            "icon": "notebook",
+            "actions": {"release": _command("orbit.release", {"session": kernel.id})},
+        }
+        for kernel in notebook_sessions.running()
+    ]
     for span in rented_gpus(now):
         if span.id not in own:
             usd = None if span.usd_per_s is None else (now - span.began) * span.usd_per_s

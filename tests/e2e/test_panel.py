@@ -92,7 +92,7 @@ async def test_a_notebook_kernel_and_a_gpu_of_another_program_are_listed_and_the
     _, notebook, rented = (await panel(editor))["gpus"]
     assert (notebook["label"], notebook["description"]) == (
         "Notebook in work",
-        "H100 on Modal · idle for 0 min · since 0 min",
+        "H100 on Modal · starting · since 0 min",
     )
     assert (rented["label"], rented["description"]) == (
         "H100 on Modal",

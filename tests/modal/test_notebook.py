@@ -20,7 +20,7 @@ from orbit_lsp.runners.modal.ledger import Ledger, Span, clock
 from tests.cli_check import orbit
 from tests.modal_loopback.loopback import Loopback
 from tests.processes_check import wait_until_ended
-from tests.test_notebook import EXAMPLE, HANGS, LIMIT_S, Kernel, press_until_over
+from tests.test_notebook import EXAMPLE, HANGS, LIMIT_S, Kernel, press_until_over, until_listed
 
 OPTIONS = ("--on", "modal:H100", "--budget", "50")
 AGAIN = "its variables are gone, so run the notebook from its first cell"
@@ -95,6 +95,7 @@ def test_cells_keep_their_state_in_one_container(
 ) -> None:
     kernel = kernels()
     assert containers(modal) == 0  # nothing is rented before a cell asks
+    until_listed(folder, "  not started, ")
     assert kernel.first("x = 20; print('é')") == [THERE, "é"]
     assert kernel.run("x + 1") == "[text/plain]\n21"
     assert kernel.run("1 / 0") == "ZeroDivisionError: division by zero"
@@ -294,7 +295,7 @@ def test_a_cell_cannot_lead_files_out_of_their_folder(
     "when", [pytest.param("while it waits for a GPU", marks=pytest.mark.slow), "while a cell runs"]
 )
 def test_nothing_is_left_of_a_relay_that_is_killed(
-    modal: Loopback, kernels: Callable[..., Rented], when: str
+    modal: Loopback, kernels: Callable[..., Rented], folder: Path, when: str
 ) -> None:
     if when == "while it waits for a GPU":
         modal.limit_capacity(0)
@@ -302,9 +303,13 @@ def test_nothing_is_left_of_a_relay_that_is_killed(
     cell = kernel.send("print('on')\nwhile True: pass")
     if when == "while it waits for a GPU":
         modal.until(lambda world: any(function.pending for function in world.functions.values()))
+        until_listed(folder, "  queued, ")
+        while kernel.client.get_iopub_msg(timeout=60)["content"].get("execution_state") != "starting":
+            pass
     else:
         while kernel.client.get_iopub_msg(timeout=60)["content"].get("name") != "stdout":
             pass
+        until_listed(folder, "  busy, ")
     assert cell
     relay = kernel.relay().pid
     os.kill(relay, signal.SIGKILL)
@@ -314,10 +319,13 @@ def test_nothing_is_left_of_a_relay_that_is_killed(
 
 
 @pytest.mark.slow
-def test_an_idle_kernel_gives_its_gpu_back(modal: Loopback, kernels: Callable[..., Rented]) -> None:
+def test_an_idle_kernel_gives_its_gpu_back(
+    modal: Loopback, kernels: Callable[..., Rented], folder: Path
+) -> None:
     kernel = kernels("--idle-minutes", "0.02")
     kernel.run("x = 1")
     modal.until(lambda world: world.containers and not world.alive())
+    until_listed(folder, "  ended, ")
     assert kernel.run("x") == f"KernelEnded: this kernel was ended after 0.02 minutes without a cell; {AGAIN}"
 
 

@@ -234,7 +234,7 @@ def _host(options: argparse.Namespace) -> int:
     def busy(runs: bool) -> None:
         nonlocal cells
         cells += runs
-        registered.describe(time.time(), cells, busy=runs)
+        registered.describe(time.time(), cells, "busy" if runs else "idle")
 
     try:
         kernel_host.serve(home, choice.python, cache_folder() / "cupti", options.on, busy)

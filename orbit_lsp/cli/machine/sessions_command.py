@@ -55,9 +55,8 @@ def _list(kernels: list[Running], options: argparse.Namespace) -> int:
 
 
 def _kernel_line(kernel: Running, now: float) -> str:
-    state = "busy" if kernel.busy else f"idle for {_minutes(now - kernel.last_cell)}"
     cells = f"{kernel.cells} cell{'s' * (kernel.cells != 1)}"
-    return f"{kernel.id}  {kernel.place}  {state}, {cells}, since {_minutes(now - kernel.began)}  {kernel.folder}"
+    return f"{kernel.id}  {kernel.place}  {kernel.state_text(now)}, {cells}, since {_minutes(now - kernel.began)}  {kernel.folder}"
 
 
 def _container_line(span: Span, now: float) -> str:

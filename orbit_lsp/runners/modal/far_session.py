@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
-from orbit_lsp.runners.kernel_process import Ended, Keep, Lease, Record, ended_of, start_record
+from orbit_lsp.runners.kernel_process import Ended, Keep, Lease, Record, Stage, ended_of, start_record
 from orbit_lsp.runners.modal.deploy import within
 from orbit_lsp.runners.modal.notebook_files import NotebookFiles
 from orbit_lsp.runners.modal.spawned import SIGN_S
@@ -43,6 +43,10 @@ class FarKernel:
         self._arrived: asyncio.Queue[Record | Ended] = asyncio.Queue()
         self._records = Records()
         self._last: Ended | None = None
+
+    @property
+    def stage(self) -> Stage:
+        return self._session.stage
 
     async def records(self) -> AsyncGenerator[Record, None]:
         while not isinstance(record := await self._arrived.get(), Ended):
@@ -115,6 +119,7 @@ class FarSession:
         self._kernel: FarKernel | None = None
         self._alone_since = time.monotonic()
         self._starting: asyncio.Task[None] | None = None
+        self.stage: Stage = "starting"
         self.why = ""
 
     # -- what a subclass adds -------------------------------------------------------------------

@@ -70,6 +70,7 @@ class NotebookSession(FarSession, Spawned):
         self.living = asyncio.create_task(self._live(), name=self.key)
 
     def _stage(self, state: c.State, why: str = "") -> None:
+        self.stage = "queued" if state == "queued" else "starting"
         if self._kernel and (text := why or ("" if state == "starting" else f"{self.gpu}: {state}")):
             self._kernel.notice(f"orbit: {text}")
 
@@ -215,6 +216,7 @@ class NotebookSession(FarSession, Spawned):
 
     def _greet(self, greeting: dict[str, Any]) -> None:
         age = greeting.get("age_s")
+        self.stage = "starting"
         self._since = clock() - (float(age) if isinstance(age, float | int) and age > 0 else 0.0)
         self.container = str(greeting.get("container") or f"a container with {self.gpu}")
         self._write(clock() + _HORIZON_S)
