@@ -46,7 +46,7 @@ LIMITS = """# Limits
 
 Generated from `remote/orbit_remote/common/limits.py`; do not edit.
 
-orbit-lsp limits everything that it reads from a folder, a compiler or a program, so that no file can fill the memory or stop
+orbit-lsp limits everything that it reads from a folder, a compiler or a program, so that no file can fill the memory or hang
 the server. These limits cannot be changed. Only regular files are read. A FIFO, a socket or a device is refused at once, even
 if a link leads to it.
 """

@@ -35,7 +35,7 @@ OUTCOMES = {
     "runtime error": "The program failed: a non-zero exit code, a signal (also SIGKILL), a CUDA error, a failed assertion, out of "
     "memory. `orbit-lsp check` finds the line of an illegal memory access.",
     "wrong answer": "The kernel ran, but an output differs from its `expect` or `reference`. A diagnostic at the check says "
-    "where and by how much. With the grade `referee`, a result that shows signs of cheating is a wrong answer too.",
+    "where and by how much. With the grade `referee` (below, under *Terms*), signs of cheating make a wrong answer too.",
     "timed out": "The build, run or wait reached its limit. Raise `orbit.build_timeout_s` (option `--build-timeout`) for "
     "builds, `orbit.run_timeout_s` (option `--timeout`) for runs, or `--wait-limit` for the wait of a job. Only the command `orbit-lsp exec` exits with 124 instead, like timeout(1).",
     "infrastructure": "The code is not at fault: no GPU, no compiler, a full disk, no network, a refusal by "
@@ -54,7 +54,7 @@ DIAGNOSTICS = {
     "`__launch_bounds__`), or keep fewer values alive.",
     "local-memory": "A per-thread array or variable is not in registers, because its index is known only at run "
     "time or its address is taken. Unroll the loop that indexes it, or put it into shared memory.",
-    "shared-memory": "A block needs more shared memory than the GPU that the file is compiled for gives to one block, so the "
+    "shared-memory": "A block needs more shared memory than the chosen GPU gives to one block, so the "
     "launch fails. Use smaller tiles or fewer stages.",
     "block-size": "A block of the launch has more threads than the GPU, the kernel's registers or `__launch_bounds__` allow, "
     "so the launch fails. Launch smaller blocks, or change the bounds.",

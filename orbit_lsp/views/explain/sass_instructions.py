@@ -6,7 +6,7 @@ The tables name what each mnemonic is for; what its modifiers (`.E`, `.64`, `.GE
 from __future__ import annotations
 
 CONTROL_CODE = (
-    "the scheduling bits before an instruction, in the notation of maxas: `B--2---` waits for scoreboard 2, `R1` "
+    "the scheduling bits before an instruction, as CuAssembler writes them: `B--2---` waits for scoreboard 2, `R1` "
     "releases scoreboard 1 when the operands are read, `W0` releases scoreboard 0 when the result is written, `Y` lets the warp yield, "
     "`S02` stalls it for 2 cycles"
 )

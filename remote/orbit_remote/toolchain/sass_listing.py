@@ -1,7 +1,7 @@
 """Machine code as text, from a report's instructions or from a disassembler's, beside the lines of its source.
 
 Each instruction has its offset in the kernel. Above it stands, where that changes, the line that it is of, and those that
-were inlined there. Where the code itself is at hand, its control code stands before it, in the notation of maxas:
+were inlined there. Where the code itself is at hand, its control code stands before it, as CuAssembler writes it:
 `B--2---:R1:W0:-:S02` waits for scoreboard 2, sets scoreboard 1 when its operands are read and 0 when its result is
 written, and stalls 2 cycles; `Y` says that the warp may yield. The layout of these bits is not NVIDIA's word: it was
 published by Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking" (2018), section 2.1.
