@@ -98,7 +98,7 @@ GROUPS = {
             "compare", "run two versions, kernels or GPUs in turn: which is faster?",
             ("compare k.cu --with HEAD~1", "compare k.cu --kernel new --with-kernel old", "compare k.cu --with-gpu L4 --json"), command_options.compare_options,
             "Run the kernel of FILE in turn with another version of it, with another kernel, or with itself on another GPU: at most ten pairs of runs. The verdict is inconclusive "
-            "unless FILE is shown to be faster or slower. The exit code is 0 for each verdict. Use at most one of --with, "
+            "unless a difference is shown. The exit code is 0 for each verdict. Use at most one of --with, "
             "--with-kernel and --with-gpu.",
         ),
     ),

@@ -260,12 +260,12 @@ def compare_options(parser: argparse.ArgumentParser) -> None:
     file_argument(parser)
     option(parser, "--kernel", "the kernel; needed if the file has several", metavar="K")
     option(
-        parser, "--with", "what to compare FILE with: a git revision (HEAD~1), another file, or last: the newest version in the "
+        parser, "--with", "what to compare FILE with: a git revision (HEAD~1), another file, or `last`, the newest version in the "
         "history that differs from FILE; default: last",
         metavar="WHAT", dest="against",
     )  # fmt: skip
     option(parser, "--with-kernel", "compare with another kernel of FILE", metavar="K")
-    option(parser, "--with-gpu", "compare with the same kernel on this GPU, rented from Modal", metavar="G")
+    option(parser, "--with-gpu", "compare with the same kernel on a GPU of type G, rented from Modal", metavar="G")
     engine_options(parser)
     program_arguments(parser)
 

@@ -37,7 +37,7 @@ OUTCOMES = {
     "wrong answer": "The kernel ran, but an output differs from its `expect` or `reference`. A diagnostic at the check says "
     "where and by how much. With the grade `referee` (below, under *Terms*), signs of cheating make a wrong answer too.",
     "timed out": "The build, run or wait reached its limit. Raise `orbit.build_timeout_s` (option `--build-timeout`) for "
-    "builds, `orbit.run_timeout_s` (option `--timeout`) for runs, or `--wait-limit` for the wait of a job. Only the command `orbit-lsp exec` exits with 124 instead, like timeout(1).",
+    "builds, `orbit.run_timeout_s` (option `--timeout`) for runs, or `--wait-limit` for a job's wait for a GPU. Only the command `orbit-lsp exec` exits with 124 instead, like timeout(1).",
     "infrastructure": "The code is not at fault: no GPU, no compiler, a full disk, no network, a refusal by "
     "Modal, or a process of orbit-lsp itself that was killed. The message says what to do. `orbit-lsp doctor` shows what this "
     "machine lacks.",
@@ -265,7 +265,7 @@ STALLS = {
     "branch resolving": "waits for the target of a branch",
     "dispatch stall": "was ready, but the dispatcher held it back",
     "drain": "waits at its end for its stores to finish",
-    "gmma": "waits at WARPGROUP.ARRIVES, before a matrix operation of its warp group",
+    "gmma": "waits before a matrix operation of its warp group",
     "imc miss": "waits for a constant that was not in the cache",
     "lg throttle": "waits for room in the queue of global and local memory",
     "long scoreboard": "waits for data of global, local, surface or texture memory",

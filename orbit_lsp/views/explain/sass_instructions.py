@@ -55,8 +55,8 @@ IABS takes the absolute value of an integer
 IADD adds integers
 IADD3 adds three integers
 IADD32I adds an integer and a constant
-IDP multiplies 8- or 16-bit integers pairwise and sums them up
-IDP4A multiplies four 8-bit integers pairwise and sums them up
+IDP sums the products of pairs of 8- or 16-bit integers
+IDP4A sums the products of four pairs of 8-bit integers
 IMAD multiplies and adds integers; `IMAD.MOV` copies a register on the multiply pipe
 IMMA multiplies matrices of integers on the tensor cores
 IMNMX takes the minimum or maximum of integers
@@ -78,7 +78,7 @@ VIADD adds integers
 VIADDMNMX adds integers, and takes the minimum or maximum with another
 VIMNMX takes the minimum or maximum of integers
 VIMNMX3 takes the minimum or maximum of three integers
-VHMNMX takes the minimum or maximum of three packed fp16
+VHMNMX takes the minimum or maximum of three packed fp16 pairs
 F2F converts between floating-point types
 F2FP converts fp32 to packed narrower types
 F2I converts floating point to integer
