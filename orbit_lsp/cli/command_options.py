@@ -265,7 +265,12 @@ def compare_options(parser: argparse.ArgumentParser) -> None:
         metavar="WHAT", dest="against",
     )  # fmt: skip
     option(parser, "--with-kernel", "compare with another kernel of FILE", metavar="K")
-    option(parser, "--with-gpu", "compare with the same kernel on a GPU of type G, rented from Modal", metavar="G")
+    option(
+        parser,
+        "--with-gpu",
+        "compare with the same kernel on a GPU of type G, rented from Modal",
+        metavar="G",
+    )
     engine_options(parser)
     program_arguments(parser)
 
