@@ -69,7 +69,7 @@ PREPROCESSED: Final = Limit(
 )
 PTX: Final = Limit("the PTX of a build", 512 << 20, "The build fails with a message.")
 FRONT_ENDS: Final = Limit(
-    "CUDA files whose parsed headers another process keeps for 10 minutes after an edit, for errors at each keystroke (60 MiB of memory each; 450 MiB with cub)",
+    "CUDA files whose parsed headers stay in memory for 10 minutes after an edit, for errors at each keystroke (60 MiB of memory each; 450 MiB with cub)",
     2,
     "The file that was edited least recently is dropped: until its next compile, its errors come after a pause in typing.",
     "items",
