@@ -92,7 +92,7 @@ LABELS = {
     "that orbit-lsp assumed; the hover lists them. A launch spec gives the real ones.",
     "spills": "Values that do not fit in registers, so the kernel keeps them in local memory. See "
     "`register-spills`.",
-    "% of peak": "Share of the GPU's peak, which is computed from its clock and its widths (memory bus, "
+    "% of peak": "Share of a peak of the GPU: in a profile NVIDIA's, else from its clock and its widths (memory bus, "
     "arithmetic units).",
     "L2-resident": "The rate exceeds the peak of DRAM, because all data of the launch fits in L2.",
     "memory checked": "compute-sanitizer found no memory fault in the last check.",

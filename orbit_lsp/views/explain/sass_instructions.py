@@ -171,7 +171,7 @@ SETLMEMBASE sets the base of local memory
 SETMAXREG changes how many registers the warp has
 USETMAXREG changes how many registers the warp has
 VOTE asks whether a predicate holds in the lanes of the warp
-VOTEU asks whether a predicate holds in the lanes, into a uniform register
+VOTEU writes to a uniform register whether a predicate holds in the lanes
 PMTRIG triggers a performance monitor
 R2B copies a register into a barrier
 R2UR copies a register into a uniform register

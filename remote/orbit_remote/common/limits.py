@@ -71,7 +71,7 @@ PTX: Final = Limit("the PTX of a build", 512 << 20, "The build fails with a mess
 FRONT_ENDS: Final = Limit(
     "CUDA files whose parsed headers stay in memory for 10 minutes after an edit, for errors at each keystroke (60 MiB of memory each; 450 MiB with cub)",
     2,
-    "The file that was edited least recently is dropped: until its next compile, its errors come after a pause in typing.",
+    "The file that was edited least recently is dropped: until its headers are parsed again, its errors come after a pause in typing.",
     "items",
 )
 HASHED: Final = Limit(

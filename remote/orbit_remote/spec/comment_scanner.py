@@ -31,7 +31,7 @@ WORDS: Final = {
     "iterations": "the maximum number of timed launches; 2000 unless given",
     "warmup": "the number of untimed launches before the timed ones; 0 unless given",
     "timeout": "seconds that a run may take",
-    "symbol": "the value of a __constant__ or __device__ variable",
+    "symbol": "the value of a `__constant__` or `__device__` variable",
 }
 """The words that direct, each with the line that completion shows."""
 
