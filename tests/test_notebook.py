@@ -121,24 +121,28 @@ def own(folder: Path) -> Iterator[Kernel]:
     kernel.close()
 
 
+CELLS: list[tuple[list[str], str]] = [
+    (["x = 20", "x + 1"], "[text/plain]\n21"),
+    (["print('a'); print('b')"], "a\nb"),
+    (["1 / 0"], "ZeroDivisionError: division by zero"),
+    (["display({'text/plain': 'p', 'image/png': 'iVBO'}, raw=True)"], "[image/png, text/plain]\np"),
+    (["!echo from a child"], "from a child"),
+    (["%%time\ny = 6", "y"], "[text/plain]\n6"),
+    (["!test -t 1; exit 3", "_exit_code"], "[text/plain]\n3"),
+    (["!kill -9 $$", "_exit_code"], "[text/plain]\n-9"),
+    (["word = 'é'\n!printf {word}"], "é"),
+    (["with open('beside.py', 'w') as file: print('v = 7', file=file)", "import beside; beside.v"], "[text/plain]\n7"),
+    (["%orbit spend"], "UsageError: orbit: write %orbit status, %orbit gpu, %orbit cost, %orbit bring PATTERN, %orbit measure on|off and %orbit end"),
+    (["%%cuda --fast\nint x;"], "UsageError: orbit: '--fast' is no option; write %%cuda [--compile] [--kernel K]"),
+]  # fmt: skip
+"""What the last of some cells shows."""
+
+
 @pytest.mark.parametrize(
     ("cells", "shown"),
-    [
-        (["x = 20", "x + 1"], "[text/plain]\n21"),
-        (["print('a'); print('b')"], "a\nb"),
-        (["1 / 0"], "ZeroDivisionError: division by zero"),
-        (["display({'text/plain': 'p', 'image/png': 'iVBO'}, raw=True)"], "[image/png, text/plain]\np"),
-        (["!echo from a child"], "from a child"),
-        (["%%time\ny = 6", "y"], "[text/plain]\n6"),
-        (["!test -t 1; exit 3", "_exit_code"], "[text/plain]\n3"),
-        (["!kill -9 $$", "_exit_code"], "[text/plain]\n-9"),
-        (["word = 'é'\n!printf {word}"], "é"),
-        (["with open('beside.py', 'w') as file: print('v = 7', file=file)", "import beside; beside.v"], "[text/plain]\n7"),
-        (["%orbit spend"], "UsageError: orbit: write %orbit status, %orbit gpu, %orbit cost, %orbit bring PATTERN, %orbit measure on|off and %orbit end"),
-        (["%%cuda --fast\nint x;"], "UsageError: orbit: '--fast' is no option; write %%cuda [--compile] [--kernel K]"),
-    ],
+    CELLS,
     ids=lambda value: value[-1].partition("\n")[0] if isinstance(value, list) else "",
-)  # fmt: skip
+)
 def test_cells(shared: Kernel, cells: list[str], shown: str) -> None:
     assert [shared.run(cell) for cell in cells][-1] == shown
 
@@ -172,10 +176,14 @@ def test_input_is_asked_of_the_front_end(shared: Kernel) -> None:
 
 @pytest.mark.slow
 def test_completion_and_inspection(shared: Kernel) -> None:
-    shared.run("longvariable = 1")
-    completed: Any = shared.client.complete("longvar", reply=True, timeout=LIMIT_S)
+    check_completion(shared)
+
+
+def check_completion(kernel: Kernel) -> None:
+    kernel.run("longvariable = 1")
+    completed: Any = kernel.client.complete("longvar", reply=True, timeout=LIMIT_S)
     assert completed["content"]["matches"] == ["longvariable"]
-    inspected: Any = shared.client.inspect("longvariable", reply=True, timeout=LIMIT_S)
+    inspected: Any = kernel.client.inspect("longvariable", reply=True, timeout=LIMIT_S)
     assert "int" in inspected["content"]["data"]["text/plain"]
 
 

@@ -163,7 +163,10 @@ print(c.comm_id)
 
 @pytest.mark.parametrize("size", [1000, pytest.param(500_000_000, marks=pytest.mark.slow)])
 def test_a_widgets_message_comes_and_goes_with_its_bytes(start: Callable[..., Changed], size: int) -> None:
-    kernel = start()
+    check_widget(start(), size)
+
+
+def check_widget(kernel: Kernel, size: int) -> None:
     comm = kernel.run(COMM)
     session: Any = kernel.client.session
     message = session.msg("comm_msg", {"comm_id": comm, "data": {"size": size}})

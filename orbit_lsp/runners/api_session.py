@@ -27,8 +27,6 @@ _BATCH = 4 << 20
 """Bytes of one request."""
 _WAITING = 64
 """Pieces that wait for a request."""
-_REPORT = 4 << 20
-"""Bytes after which what has come is reported at once: the other side keeps what is not, and waits beyond its limit."""
 
 
 class ApiSession(FarSession):
@@ -120,7 +118,6 @@ class ApiSession(FarSession):
             await asyncio.sleep(_AGAIN_S)
 
     async def _listen(self) -> str:
-        unreported = 0
         while True:
             try:
                 status, body = await self._hearing.request(
@@ -141,10 +138,6 @@ class ApiSession(FarSession):
                 for piece in parts:
                     if why := await self._take(piece):
                         return why
-            unreported += len(body)
-            if unreported >= _REPORT:
-                unreported = 0
-                await self._seen()
 
     async def _renewed(self) -> str:
         """Give signs of life; why it cannot go on."""

@@ -34,8 +34,6 @@ RESTART_S = 60.0
 """How long the process stays for a kernel that is started again, with the files that cells wrote."""
 _STORE = 8 << 30
 """Bytes of the files of a notebook's author."""
-_UNSEEN = 16 << 20
-"""Bytes that the author's side has not acknowledged; what comes meanwhile waits in its pipe."""
 _MOST_KEPT = 64 << 20
 """Bytes that the author's side has not fetched, at the server: it asks for more than it takes."""
 _ANSWER = 4 << 20
@@ -197,7 +195,7 @@ def serve(home: Path, python: str, cache: Path, gpu: str, busy: Callable[[bool],
             tree = home / "work" / name
             tree.mkdir(parents=True, exist_ok=True)
             files = mirrors.setdefault(name, Mirror(tree))
-            place = Place(MAIN.parent, tree, None, environment, files, lambda: store, python, busy, _UNSEEN)
+            place = Place(MAIN.parent, tree, None, environment, files, lambda: store, python, busy)
             host = Host(Asked(asked.root, asked.secret), place, lambda piece: write("pieces", piece), get)
             answer, keep = host.serve({"gpu": gpu})
             busy(False)

@@ -15,12 +15,25 @@ from typing import Any
 import nbclient
 import nbformat
 import pytest
+from grpclib.const import Status
+from grpclib.exceptions import StreamTerminatedError
 
+from orbit_lsp.runners.modal import errors
 from orbit_lsp.runners.modal.ledger import Ledger, Span, clock
 from tests.cli_check import orbit
 from tests.modal_loopback.loopback import Loopback
 from tests.processes_check import wait_until_ended
-from tests.test_notebook import EXAMPLE, HANGS, LIMIT_S, Kernel, press_until_over, until_listed
+from tests.test_notebook import (
+    CELLS,
+    EXAMPLE,
+    HANGS,
+    LIMIT_S,
+    Kernel,
+    check_completion,
+    press_until_over,
+    until_listed,
+)
+from tests.test_notebook_mishaps import check_widget
 
 OPTIONS = ("--on", "modal:H100", "--budget", "50")
 AGAIN = "its variables are gone, so run the notebook from its first cell"
@@ -128,6 +141,20 @@ def test_cells_keep_their_state_in_one_container(
 
 
 @pytest.mark.slow
+def test_cells_show_there_what_they_show_here(kernels: Callable[..., Rented]) -> None:
+    kernel = kernels()
+    kernel.run("pass")
+    for cells, shown in CELLS:
+        assert [kernel.run(cell) for cell in cells][-1] == shown, cells
+    assert "Wall time: " in kernel.run("%%time\nx = 1")
+    check_completion(kernel)
+    check_widget(kernel, 1000)
+    shown = kernel.run("print('x' * 100_000_000)")
+    assert shown.endswith("what follows is not shown. Write it to a file instead.")
+    assert kernel.run("x") == "[text/plain]\n1"
+
+
+@pytest.mark.slow
 def test_how_kernels_end_there_and_what_the_next_cell_says(
     modal: Loopback, kernels: Callable[..., Rented]
 ) -> None:
@@ -181,6 +208,57 @@ def test_a_lost_connection_is_taken_up_again(modal: Loopback, kernels: Callable[
 
 
 @pytest.mark.slow
+def test_much_output_that_is_on_the_way_when_the_connection_is_lost_is_not(
+    modal: Loopback, kernels: Callable[..., Rented]
+) -> None:
+    kernel = kernels()
+    kernel.run("x = 1")
+    texts: list[str] = []
+
+    def cut(text: str) -> None:
+        texts.append(text)
+        if len(texts) in (3, 20):
+            modal.refuse_connections()
+            modal.accept_connections()
+
+    shown = kernel.run("for i in range(40): print(f'{i:0400000}', flush=True)", cut)
+    assert [line.lstrip("0") or "0" for line in shown.split()] == [str(i) for i in range(40)]
+    assert kernel.run("x") == "[text/plain]\n1"
+
+
+def test_a_connection_that_is_cut_is_one_that_can_be_taken_up_again() -> None:
+    assert errors.unreachable(StreamTerminatedError("Connection lost"))
+
+
+@pytest.mark.slow
+def test_a_message_that_modal_does_not_take(
+    modal: Loopback, kernels: Callable[..., Rented], folder: Path
+) -> None:
+    """The container's is sent again; the author's ends the kernel, as a cell that was not sent never ends."""
+    kernel = kernels()
+    kernel.run("import os; x = 1")
+    gate = folder.parent / "gate"
+
+    def fail(text: str) -> None:
+        if text == "0\n":
+            modal.fail("QueuePut", Status.DATA_LOSS, times=2)
+            gate.touch()
+
+    shown = kernel.run(
+        f"print(0, flush=True)\nwhile not os.path.exists({str(gate)!r}): pass\nfor i in range(1, 40): print(i, flush=True)",
+        fail,
+    )
+    assert shown.split() == [str(i) for i in range(40)]
+    modal.fail("QueuePut", Status.DATA_LOSS, "a disk", times=None)
+    assert (
+        kernel.run("x")
+        == f"KernelEnded: Modal failed: a disk (run it again; see also status.modal.com); {AGAIN}"
+    )
+    modal.do(lambda world: world.faults.clear())
+    assert kernel.first("'x' in globals()") == [THERE, "[text/plain]", "False"]
+
+
+@pytest.mark.slow
 def test_who_is_away_too_long_finds_the_kernel_ended(modal: Loopback, kernels: Callable[..., Rented]) -> None:
     kernel = kernels()
     kernel.run("x = 1")
@@ -191,6 +269,24 @@ def test_who_is_away_too_long_finds_the_kernel_ended(modal: Loopback, kernels: C
     )
     modal.until(lambda world: not world.alive())
     modal.accept_connections()
+
+
+@pytest.mark.slow
+def test_a_laptop_that_sleeps_longer_than_its_container_waits(
+    modal: Loopback, kernels: Callable[..., Rented]
+) -> None:
+    kernel = kernels()
+    kernel.run("x = 1")
+
+    def sleep(_: str) -> None:
+        relay = kernel.relay()
+        relay.suspend()
+        modal.until(lambda world: not world.alive())
+        relay.resume()
+
+    gone = f"the author's side has given no sign for {GONE_S} s"
+    assert kernel.run(ENDLESS, sleep) == f"on\nKernelEnded: {gone}; {AGAIN}"
+    assert kernel.first("'x' in globals()") == [THERE, "[text/plain]", "False"]
 
 
 @pytest.mark.slow

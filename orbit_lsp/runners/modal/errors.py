@@ -38,6 +38,7 @@ def trouble(error: BaseException) -> Trouble:
     if isinstance(error, ModalError):
         return error.trouble
     try:
+        from grpclib.exceptions import StreamTerminatedError
         from modal import exception as m
     except ImportError:
         return Trouble(
@@ -59,7 +60,7 @@ def trouble(error: BaseException) -> Trouble:
                 "Modal ended the run at the function's time limit",
                 "raise the settings `orbit.build_timeout_s` and `orbit.run_timeout_s`",
             )
-        case m.ConnectionError() | m.ServiceError() | m.ClientClosed() | OSError():
+        case m.ConnectionError() | m.ServiceError() | m.ClientClosed() | OSError() | StreamTerminatedError():
             return Trouble(
                 "transport", f"Modal cannot be reached: {message}", "check the network connection", again=True
             )

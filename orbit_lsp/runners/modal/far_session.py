@@ -25,6 +25,8 @@ from orbit_remote.process.records import Records, packed
 log = logging.getLogger("orbit.notebook")
 
 _END_S = 15.0
+_REPORT = 4 << 20
+"""Bytes after which what has come is reported at once: the other side keeps what is not, and waits beyond its limit."""
 EMPTY_S = 300.0
 """How long a session without a kernel waits for the next."""
 
@@ -114,6 +116,7 @@ class FarSession:
         self._out, self._in = Outbox(secret), Inbox(secret)
         self._incoming = Records()
         self._writing = asyncio.Lock()
+        self._unreported = 0
         self._greeted = asyncio.Event()
         self._stopping: asyncio.Future[tuple[str, bool]] = asyncio.get_running_loop().create_future()
         self._kernel: FarKernel | None = None
@@ -144,7 +147,7 @@ class FarSession:
         raise NotImplementedError
 
     async def _abandon(self) -> None:
-        """End what `_work` has left there: it was cancelled."""
+        """End what `_work` has left there: it failed, or was cancelled."""
 
     def _settle(self, *, keep: bool) -> None:
         """It is over; with `keep` what it had stays a little."""
@@ -232,6 +235,7 @@ class FarSession:
         except Exception as error:  # noqa: BLE001 - of the line, or ours: a user gets a sentence
             log.warning("%s: %s", type(error).__name__, error)
             self.why = self._trouble(error)
+            await self._abandon()
         finally:
             if not doing.done():
                 doing.cancel()
@@ -279,6 +283,11 @@ class FarSession:
                 await self._put_piece(self._out.aside(packed("again", [str(self._in.due).encode()])))
             return ""
         stream, data = taken
+        self._unreported += len(data)
+        if self._unreported >= _REPORT:
+            self._unreported = 0
+            with suppress(Exception):  # else the next sign of life does it
+                await within(SIGN_S, self._seen())
         if stream == b"k":
             if self._kernel:
                 self._kernel.hear(data)

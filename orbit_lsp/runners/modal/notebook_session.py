@@ -63,6 +63,8 @@ class NotebookSession(FarSession, Spawned):
         self._rent = rent
         self._limit = limit
         self._line: Any = None
+        self._failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """Why Modal takes no more messages."""
         self._wanted = Wanted(self.key, gpu, _HORIZON_S + _ORPHAN_S)
         self._began: float | None = None
         self._since = 0.0
@@ -120,7 +122,7 @@ class NotebookSession(FarSession, Spawned):
 
     async def _follow(self) -> str:
         returned = asyncio.ensure_future(self._returned())
-        watching = [asyncio.ensure_future(each) for each in (self._listen(), self._renewed())]
+        watching = [asyncio.ensure_future(each) for each in (self._listen(), self._renewed(), self._failed)]
         try:
             await asyncio.wait([returned, *watching], return_when=asyncio.FIRST_COMPLETED)
             for each in watching:
@@ -186,18 +188,16 @@ class NotebookSession(FarSession, Spawned):
 
     # -- the line -----------------------------------------------------------------------------
 
-    # -- the line -----------------------------------------------------------------------------
-
     async def _carry(self, piece: bytes) -> None:
         await self._line.put.aio(piece, partition=f"{self.key}/in")
 
     async def _put_piece(self, piece: bytes) -> None:
         try:
             await self._carry(piece)
-        except Exception as error:
-            if not errors.unreachable(error):
-                raise
+        except Exception as error:  # noqa: BLE001 - of Modal's client: a user gets a sentence
             log.warning("%s: a message was not sent: %s", self.key, error)
+            if not errors.unreachable(error) and not self._failed.done():
+                self._failed.set_result(self._trouble(error))
 
     async def _listen(self) -> str:
         """Until it cannot go on: why."""

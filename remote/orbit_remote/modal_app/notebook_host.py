@@ -38,6 +38,8 @@ GREET_S = min(15.0, GONE_S)
 _END_S = 10.0
 _MOST_UNSEEN = 2000
 """Pieces on the queue that the other side has not acknowledged; one of Modal's holds 5,000. What comes meanwhile waits in its pipe."""
+_UNSEEN = 16 << 20
+"""Bytes that it has not: fewer than the outbox keeps, so that what is lost on the way can always be sent again."""
 _CHUNKS = 64
 
 
@@ -65,8 +67,6 @@ class Place:
     python: str = sys.executable
     busy: Callable[[bool], object] = bool
     """Told when a cell begins, and when none runs; the author's side says so where it takes turns at the GPU."""
-    unseen: int = 1 << 40
-    """Bytes that the author's side may have left unacknowledged before the kernel's output waits."""
 
 
 class Host:
@@ -107,7 +107,7 @@ class Host:
                                 return {"ended": ""}, ended
                     else:
                         self._pass_on(name, data)
-                while self._owed and self._out.unseen < _MOST_UNSEEN and self._out.size < self._place.unseen:
+                while self._owed and self._out.unseen < _MOST_UNSEEN and self._out.size < _UNSEEN:
                     self._owed -= 1
                     self._slots.release()
                 limit = GONE_S if self._greeted else GREET_S
