@@ -362,7 +362,7 @@ def head(bench: Bench) -> str:
         f"{name} {version}" for name, version in (tools | machine["packages"]).items() if version
     )
     return (
-        "# Measurements\n\nWritten by `scripts/gpu_check`; every figure is of that one run.\n\n"
+        "# Measurements\n\nBy one run of `scripts/gpu_check`, except the last section.\n\n"
         f"- date: {dt.datetime.now(dt.UTC).date()}\n- GPU: {device['name']}, driver {device['driver']}\n"
         f"- Python {machine['python_version']}, {versions}\n"
     )

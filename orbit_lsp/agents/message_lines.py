@@ -1,4 +1,4 @@
-"""The messages of an agent on standard input, a line each: bounded, as its own package reads them without a bound"""
+"""An agent's messages on standard input, a line each: bounded here, because the MCP package sets no bound"""
 
 from __future__ import annotations
 

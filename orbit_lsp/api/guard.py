@@ -1,4 +1,4 @@
-"""What every request passes before it is read: host name, web pages, token, rate, and the size and pace of its body."""
+"""Checks of every request before it is read: host name, origin, token, rate, and the size and pace of its body."""
 
 from __future__ import annotations
 

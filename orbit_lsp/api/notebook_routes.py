@@ -1,4 +1,4 @@
-"""Notebook kernels on the server's machine: a process for each, whose signed pieces are fetched and handed in by requests"""
+"""Notebook kernels on the server's machine: a process for each; requests fetch and hand in its signed messages"""
 
 from __future__ import annotations
 

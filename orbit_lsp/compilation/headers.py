@@ -1,4 +1,4 @@
-"""The headers of a workspace, by name: where an `#include` that no include folder answers may be meant"""
+"""The headers of a workspace, by name: which of them an `#include` may mean that no include folder answers"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a notebook's kernels run when they run on an evaluation server's machine: one session after another, and its jobs."""
+"""A notebook's kernels on an evaluation server's machine: one kernel process after another, and their jobs."""
 
 from __future__ import annotations
 

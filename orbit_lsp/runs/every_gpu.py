@@ -1,4 +1,4 @@
-"""What each kernel of an open file needs on every GPU: compiled beside the loop once the machine is idle, or for a hover.
+"""What each kernel of an open file needs on every GPU: compiled once the machine is idle, or for a hover.
 
 A Triton file is imported by each compile. So it is compiled once after a compile of its own that succeeded, and only the
 text of that one.

@@ -1,4 +1,4 @@
-"""A server's log that no client can fill a disk with, by messages that are none."""
+"""A server's log that no client can fill a disk with, by invalid messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way a kernel is run: by the launch spec above it, or by its file's program as that spec configures it."""
+"""The way a kernel is run: by the launch spec above it, by its file's program, or by a harness."""
 
 from __future__ import annotations
 

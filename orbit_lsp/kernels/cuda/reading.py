@@ -1,4 +1,4 @@
-"""One reading of a CUDA file: where braces, declarations and branches end, and so regions (see `cuda`)."""
+"""One reading of a CUDA file: where braces, declarations and branches end, and so its regions."""
 
 from __future__ import annotations
 

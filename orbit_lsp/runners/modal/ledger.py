@@ -1,4 +1,4 @@
-"""Rented GPUs and when, over restarts and editors: one SQLite file in the user's state folder.
+"""Which GPUs were rented when, over restarts and editors: one SQLite file in the user's state folder.
 
 A row is the time of one container as one holder (an orbit-lsp process) knows it: from when it began to when it is
 due to end. It is written when a run begins and ends, so an editor that is killed leaves the idle time in it that

@@ -1,4 +1,4 @@
-"""The files beside a notebook, kept the same in its container: what is there is known by what it has acknowledged."""
+"""The files beside a notebook, kept the same in its container, which acknowledges what it has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A code action that launches a Triton kernel with another `num_warps`, where it was compiled with it and more of its warps then fit a multiprocessor."""
+"""A code action that launches a Triton kernel with another `num_warps`, if a compilation with that number showed that more warps fit a multiprocessor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The instructions that a line of a file was compiled to, where its kernel's SASS is being looked at: in a hover, and how many."""
+"""The instructions that a line was compiled to, in a hover, and their number: where its kernel's SASS is being looked at."""
 
 from __future__ import annotations
 

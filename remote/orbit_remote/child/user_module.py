@@ -1,4 +1,4 @@
-"""The user's Python file as a module: from the text in the editor, under its real path, and its way in.
+"""The user's Python file as a module: from the text in the editor, under its real path, and its entry.
 
 What the file sees is what it would see as a script or an import: `__file__`, the first entry of the
 path, the arguments. Its source is put where Python and Triton look sources up (linecache), because the

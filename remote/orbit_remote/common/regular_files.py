@@ -1,4 +1,4 @@
-"""Somebody's files: the one way to read them in both packages, and to write one that is found whole.
+"""Somebody's files: the one way to read them in both packages, and to write one atomically.
 
 What a workspace, a header, a `#line` or a cache names may be a FIFO, a device, a folder, a link to any of
 these, or larger than the memory. Here only a regular file is opened, nothing waits for a writer, and a

@@ -1,4 +1,4 @@
-"""What this process can no longer do once it is locked, by the kernel's own means: Landlock, seccomp and limits. Linux.
+"""What this process can no longer do once it is locked, by Linux's own means: Landlock, seccomp and limits. Linux.
 
 Landlock holds for threads that begin after it, so it is set before CUDA starts any; the filter of system calls is
 given to all threads at once, after CUDA has made its sockets. A lock that this kernel lacks is named, not assumed.

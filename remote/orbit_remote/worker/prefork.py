@@ -1,4 +1,4 @@
-"""Warm processes for Python jobs: one is always ready, with torch, triton and a CUDA context of its own; for batches, three.
+"""Warm processes for Python jobs: one is ready, with torch, triton and a CUDA context of its own; for batches, three.
 
 Where a process cannot be forked and handed descriptors (no Linux), each job gets a fresh one instead.
 """
