@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from lsprotocol import types as lsp
 
+from orbit_lsp.runs import summary
 from orbit_lsp.state import fitting
 from orbit_lsp.state.fitting import Part
 from orbit_lsp.state.kernel_ids import KernelId
@@ -18,6 +19,7 @@ from orbit_lsp.views.spec import spec_drafts
 from orbit_remote.common import messages as c
 from orbit_remote.common.measure import Regression
 from tests.editors.signatures import IN_VIEW, NAMES, SHEET
+from tests.test_spec_views import Spec, point
 from tests.test_views import H100, LAUNCHES, PTXAS, SAXPY, URI, Bench
 
 LOCAL = c.Machine("p", c.VERSION, "python", "3.12", devices=(H100,))
@@ -97,6 +99,26 @@ def test_the_row(bench: Bench, expected: str) -> None:
     assert len(expected) <= fitting.LENS
 
 
+def test_a_failure_gives_way_to_the_result_of_the_text_as_it_is() -> None:
+    bench = local().ran(LAUNCHES).typed(1, 9, 10, "1")
+    bench.ran(outcome="runtime error", failure=c.Failure("runtime error", "CUDA_ERROR_ILLEGAL_ADDRESS: …"))
+    assert row(bench).startswith("✗ illegal address · 14:05:07 | ")
+    assert row(bench.typed(1, 9, 10, "0")).startswith("⏱ 288 µs ±0.2% | ")
+    assert row(bench.typed(1, 9, 10, "1")).startswith("✗ illegal address · 14:05:07 | ")
+
+
+def test_a_failure_keeps_its_mark_where_there_is_little_room() -> None:
+    bench = debuggable(numpy="2.2.6", debugpy="1.8.22")
+    bench.session.results.failures[KernelId(bench.uri, "ones_kernel")] = Failed("", 0.0, "compile error")
+    assert row(bench) == "✗ compile error · edited since | ▶ Run | Profile | Debug"
+
+
+def test_a_message_ends_in_one_full_stop() -> None:
+    assert summary.explained(c.Failure("compile error", "'f' is no function.", "nothing was run")) == (
+        "'f' is no function. nothing was run"
+    )
+
+
 def test_without_a_gpu_and_without_an_account_no_gpu_is_named() -> None:
     bench = Bench()
     bench.session.setup.machine = replace(LOCAL, devices=())
@@ -133,6 +155,12 @@ def test_no_hint_is_longer_than_forty_columns_and_without_lenses_each_begins_in_
             assert inlay_hint.position.character + 1 + len(str(inlay_hint.label)) <= 80
             assert "288 µs" in str(inlay_hint.label)
             assert "memory 79%" in str(inlay_hint.label)
+
+
+def test_without_lenses_the_hint_of_a_checked_run_has_its_verdict() -> None:
+    bench = profiled(Spec().answered(point()))
+    bench.session.client.draws_lenses = False
+    assert hint(bench) == "✓ 288 µs ±0.2% · 2.80 TB/s · memory 79%"
 
 
 LONG = "__global__ void saxpy(const float* __restrict__ input, float* __restrict__ output, int n)"

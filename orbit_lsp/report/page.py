@@ -76,6 +76,8 @@ class Answer:
     steps: Sequence[str] = ()
 
 
+_SHORT = 24
+"""Characters of a cell that is not wrapped."""
 _NUMBER = re.compile(r"[≤±<+-]?\d[\d.,e+-]*%?(?: \S+)?")
 
 Block = Facts | Rows | Source | Plot | Picture | Annotated
@@ -118,8 +120,8 @@ details[open] { padding-bottom: 1rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .9rem .3rem 0; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top; }
 thead th { color: var(--quiet); font-weight: 600; }
-.number { text-align: right; white-space: nowrap; }
-td.counter { color: var(--quiet); font-size: .8rem; overflow-wrap: anywhere; } td:first-child { min-width: 8rem; }
+.number { text-align: right; white-space: nowrap; } .short { white-space: nowrap; } td.long { min-width: 12rem; }
+td.counter { color: var(--quiet); font-size: .8rem; overflow-wrap: anywhere; } td:first-child:not(.number) { min-width: 8rem; }
 .facts th { color: var(--quiet); font-weight: 400; vertical-align: top; }
 .facts th { white-space: nowrap; } .facts td { overflow-wrap: anywhere; }
 pre { background: var(--soft); border: 1px solid var(--line); border-radius: 6px; padding: .8rem 1rem; overflow-x: auto;
@@ -182,7 +184,13 @@ def _inner(block: Block) -> str:
             return f'<div class="wide"><table class="facts"><tbody>{rows}</tbody></table></div>'
         case Rows():
             numeric = [_numeric([row[at] for row in block.rows]) for at in range(len(block.header))]
-            classes = [_class(name, number) for name, number in zip(block.header, numeric, strict=True)]
+            longest = [
+                max((len(row[at]) for row in block.rows), default=0) for at in range(len(block.header))
+            ]
+            classes = [
+                _class(name, number, length)
+                for name, number, length in zip(block.header, numeric, longest, strict=True)
+            ]
             head = "".join(
                 f'<th scope="col"{kind}>{escape(cell)}</th>'
                 for cell, kind in zip(block.header, classes, strict=True)
@@ -239,6 +247,10 @@ def _numeric(cells: Sequence[str]) -> bool:
     return bool(filled) and sum(bool(_NUMBER.fullmatch(cell)) for cell in filled) * 2 > len(filled)
 
 
-def _class(name: str, number: bool) -> str:
-    """Names of counters are long and looked up, not read."""
-    return ' class="number"' if number else ' class="counter"' if name == "counter" else ""
+def _class(name: str, number: bool, length: int) -> str:
+    """`length` is that of the longest cell. Names of counters are long and looked up, not read; in a narrow window, the
+    width goes to what is short first.
+    """
+    if number or name == "counter":
+        return ' class="number"' if number else ' class="counter"'
+    return ' class="short"' if length <= _SHORT else ' class="long"'

@@ -27,6 +27,11 @@ def cost(spent: c.Cost) -> str:
     return text if spent.usd is None else f"{text}, {units.money(spent.usd)} at {spent.rates}"
 
 
+def explained(failure: c.Failure) -> str:
+    """What failed, and what to do."""
+    return f"{failure.message.rstrip('.')}. {failure.remedy}" if failure.remedy else failure.message
+
+
 def _names(launches: Sequence[c.Launches | c.Profile], kernel: str) -> dict[str, str]:
     """`saxpy ` of `saxpy(int, float)`, and nothing of the only kernel if it is the one that is known. Overloads keep their
     parameters.

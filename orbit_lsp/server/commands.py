@@ -17,6 +17,7 @@ from lsprotocol import types as lsp
 from orbit_lsp.profile import report_store
 from orbit_lsp.queue import notebook_sessions
 from orbit_lsp.runners.modal.spending import CannotAsk
+from orbit_lsp.runs import summary
 from orbit_lsp.runs.scheduler import Run
 from orbit_lsp.server import shown_files
 from orbit_lsp.server.language_server import OrbitServer
@@ -245,7 +246,7 @@ def show_failure(ls: OrbitServer, target: KernelId, _: Request) -> None:
         ls.watcher.message(f"orbit: the last run of {target.key} did not fail")
         return
     failure = known.failure
-    text = f"{failure.message}. {failure.remedy}".rstrip(". ") if failure else known.outcome
+    text = summary.explained(failure) if failure else known.outcome
     ls.watcher.message(f"orbit: {target.key}: {text}", lsp.MessageType.Warning)
 
 
@@ -336,7 +337,7 @@ async def tell_comparison(ls: OrbitServer, task: asyncio.Task[Any] | None, targe
         await asyncio.wait([task])
     if comparison := ls.session.results.multi_gpu.get(target):
         table = gpu_table.table(comparison, target.key, time.time(), stale=False)
-        ls.watcher.log(render([table], markdown=False), lsp.MessageType.Info)
+        ls.watcher.table(render([table], markdown=False))
 
 
 @command("orbit.chooseGpu")

@@ -65,7 +65,7 @@ async def tell(ls: OrbitServer, run: Run, target: KernelId) -> None:
     name = harness.named(target) or target.key
     ls.watcher.message(f"orbit: {ab_table.sentence(name, versus)}")
     tables = ab_table.tables(name, versus, time.time(), stale=False)
-    ls.watcher.log(render(tables, markdown=False), lsp.MessageType.Info)
+    ls.watcher.table(render(tables, markdown=False), titled=False)
 
 
 async def choose(ls: OrbitServer, target: KernelId) -> None:

@@ -132,8 +132,7 @@ class Notifier:
         unasked = run.live and outcome != "infrastructure"
         if failure is None or outcome == "cancelled" or shown or unasked:
             return ""
-        text = failure.message
-        return f"{text}. {failure.remedy}" if failure.remedy else text
+        return summary.explained(failure)
 
     # -- views --------------------------------------------------------------------------------
 
@@ -194,6 +193,13 @@ class Notifier:
             log.warning("the client did not put a question: %s", error)
             raise spending.CannotAsk from None
         return answer.title if answer else None
+
+    def table(self, text: str, *, titled: bool = True) -> None:
+        """To the client's log of runs, or to its log where it has none. Not `titled`: a message is the first line."""
+        if self._session.client.takes_output:
+            self._written((text if titled else text.partition("\n")[2]) + "\n")
+        else:
+            self.log(text, lsp.MessageType.Info)
 
     def log(self, text: str, kind: lsp.MessageType = lsp.MessageType.Log) -> None:
         self._server.window_log_message(lsp.LogMessageParams(kind, text))

@@ -8,6 +8,7 @@ codicons. An item's `command` is for a click, its `actions` are further ones by 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from orbit_lsp.server.run_log import LoggedRun
 
 _ICONS = {"ok": "pass", "cancelled": "circle-slash", "timed out": "watch", "infrastructure": "warning"}
+_SCOPES = re.compile(r"(?:\w+::)+")
+"""Namespaces: a side bar shows a time behind a short name alone."""
 _RUNS = 500
 """Of a file's history, which are read for the tree."""
 _VERSIONS = 12
@@ -98,7 +101,7 @@ def _run(ls: OrbitServer, run: LoggedRun) -> Json:
         actions["report"] = _command("orbit.openReport", arguments)
     leads = run.uri in ls.session.files or Path(path_of(run.uri)).exists()
     return {
-        "label": run.title,
+        "label": _SCOPES.sub("", run.title),
         "description": text,
         "tooltip": run.text()[-2000:],
         "icon": icon,
@@ -215,9 +218,9 @@ def _kernel(target: KernelId, entries: list[Entry]) -> Json:
             }
         )
     return {
-        "label": target.key,
+        "label": _SCOPES.sub("", target.key),
         "description": f"{last}{bars(times)} {target.uri.rpartition('/')[2]}",
-        "tooltip": f"{len(grouped(entries))} versions, {len(entries)} runs; click for the plot",
+        "tooltip": f"{target.key}: {len(grouped(entries))} versions, {len(entries)} runs; click for the plot",
         "icon": "graph-line",
         "command": _command("orbit.history", _named(target)),
         "actions": {

@@ -72,12 +72,15 @@ def of(session: Session, uri: str) -> list[KernelStatus]:
                 and profile.inputs != inputs.of(profile.asked or target, profile.through)
             )
         )
+        failed = session.results.failures.get(target)
+        if failed and failed.digest != digest and result and not stale:
+            failed = None  # of another text; this one has a result, as after an undo
         running = session.running.get(target)
         plan = inputs.plans[target]
         kernel_statuses.append(
             KernelStatus(
                 target, kernel, figures, figures_stale, result, stale, running, plan, digest, profile,
-                profile_stale, session.results.failures.get(target),
+                profile_stale, failed,
                 session.results.so_far.get(target, ("", ()))[1],
             )
         )  # fmt: skip

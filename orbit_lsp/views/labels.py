@@ -97,7 +97,10 @@ def _by_spec(result: Result, *, lens: bool) -> list[Part]:
         reached_rates = rates.of(
             shown, sweep_tables.rated_ns(result.launches), finished.device, result.elements
         )
-        parts += Part.of(2, *rates.short(reached_rates))
+        forms = rates.short(reached_rates)
+        if forms and not lens:  # beside the verdict there is no room for the share
+            forms += (forms[-1].partition(" (")[0],)
+        parts += Part.of(2, *forms)
     return parts
 
 

@@ -81,6 +81,16 @@ def test_unknown_words_and_names() -> None:
     )
 
 
+def test_a_function_as_torch_has_it() -> None:
+    check(
+        saxpy("launch saxpy<<<1, 1>>>(n, a, x, y)", "expect y == torch.softmax(x, -1)"),
+        """
+        // orbit: expect y == torch.softmax(x, -1)
+                              ^^^^^ 'torch.softmax' is written 'softmax' in launch specs.
+        """,
+    )
+
+
 def test_a_malformed_value_is_not_told_again_where_it_is_used() -> None:
     check(
         "// orbit: n = 1 <<; x = randn(n); y = randn(n)\n// orbit: launch saxpy<<<n / 256, 256>>>(n, 1.0f, x, y)\n"

@@ -35,7 +35,7 @@ def parts(profiled: Profiled, *, time: bool, verdict: bool = True) -> list[Part]
 
 def _counted(profile: Profile, *, verdict: bool) -> list[Part]:
     counted = bottleneck.verdict(profile)
-    parts = Part.of(2, counted.text, counted.text.removesuffix(" of peak")) if counted and verdict else []
+    parts = Part.of(1, counted.text, counted.text.removesuffix(" of peak")) if counted and verdict else []
     if held := occupancy(profile):
         parts += Part.of(4, f"occ {held}", f"occ {held.partition(' of ')[0]}")
     if (registers := bottleneck.value(profile, REGISTERS)) is not None:

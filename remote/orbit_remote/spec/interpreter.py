@@ -42,6 +42,8 @@ CONSTANTS: dict[str, dict[str, float | bool | None]] = {
     },
     "triton": _BOTH | {"True": True, "False": False, "None": None},
 }  # fmt: skip
+_MODULES = ("torch", "np", "numpy", "math")
+"""Where an author knows the functions of launch specs from."""
 
 
 class Untuned(Exception):  # noqa: N818
@@ -270,6 +272,16 @@ class _Interpreter:
         if node.name == "sweep":
             raise SpecError(node.name_span, "A sweep is the whole value of a name, as in 'n = sweep(a, b)'.")
         function = function_table.function(node.name, self.world.language)
+        module = node.receiver
+        if (
+            function
+            and isinstance(module, Name)
+            and module.name in _MODULES
+            and module.name not in self.scope.values
+        ):
+            raise SpecError(
+                module.span, f"'{module.name}.{node.name}' is written '{node.name}' in launch specs."
+            )
         dtype = None if function or node.receiver else dtypes.named(node.name, self.world.language)
         if dtype and len(node.arguments) == 1 and not node.keywords:
             return self._cast(Cast(node.span, Name(node.name_span, node.name), node.arguments[0]))

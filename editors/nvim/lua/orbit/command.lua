@@ -76,6 +76,7 @@ M.subcommands = {
     words = function(words) return words[1] and { what = words[1] } end,
     complete = function() return { 'nsight', 'profile', 'run' } end,
   },
+  why = { says = 'Show why its last run failed', command = 'orbit.showFailure', about = 'kernel' },
   ir = {
     says = 'Open the compiler output of its last profile',
     command = 'orbit.openIr', about = 'kernel',
@@ -182,8 +183,8 @@ end
 
 ---What the picker of |:Orbit| offers, most wanted first.
 local ORDER = {
-  'run', 'profile', 'report', 'output', 'problems', 'compare', 'history', 'draft', 'live', 'memory', 'debug', 'disassemble',
-  'ir', 'export', 'check', 'cancel', 'gpu', 'runOnAll', 'sessions', 'release', 'keep', 'apart', 'compile', 'info', 'log',
+  'run', 'profile', 'report', 'output', 'why', 'problems', 'compare', 'history', 'draft', 'live', 'memory', 'debug',
+  'disassemble', 'ir', 'export', 'check', 'cancel', 'gpu', 'runOnAll', 'sessions', 'release', 'keep', 'apart', 'compile', 'info', 'log',
   'restart',
 }
 
