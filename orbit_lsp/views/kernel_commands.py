@@ -54,7 +54,7 @@ def harness_lenses(session: Session, uri: str, now: float) -> list[lsp.CodeLens]
 def _harness_answer(session: Session, harness_status: HarnessStatus) -> lsp.Command | None:
     target = harness_status.entry.target
     if failed := session.results.failures.get(target):
-        return of_kernel(outcome.failed(failed)[0], "orbit.showFailure", target)
+        return of_kernel(fitting.fit(outcome.failed(failed), fitting.LENS), "orbit.showFailure", target)
     if harness_status.result is None:
         return None
     parts = Part.of(0, *harness_view.forms(harness_status.result)) + Part.of(

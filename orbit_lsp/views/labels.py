@@ -32,7 +32,7 @@ def hint(session: Session, uri: str, known: KernelStatus) -> str:
         return fitting.fit([*outcome.timed("⏱", running.timing), *Part.of(1, count)], fitting.HINT)
     profile = known.profile if wanted.profile and not (known.profile_stale and known.result) else None
     if wanted.measured and (known.result or (known.failed and not lens)):
-        parts += _measured(known, lens=lens)
+        parts += _measured(known, lens=lens, verdict=bool(profile) and not lens)
         if profile:
             parts += profile_hints.parts(profile, time=False, verdict=not lens) if profile.main else []
     elif profile:
@@ -49,8 +49,8 @@ def hint(session: Session, uri: str, known: KernelStatus) -> str:
     return fitting.fit(parts, fitting.HINT)
 
 
-def _measured(known: KernelStatus, *, lens: bool) -> list[Part]:
-    """The last run's time, rates and configurations."""
+def _measured(known: KernelStatus, *, lens: bool, verdict: bool) -> list[Part]:
+    """The last run's time, rates and configurations. `verdict`: that of a profile needs room beside them."""
     if known.failed and not lens:
         return outcome.parts(known)
     result = known.result
@@ -60,7 +60,7 @@ def _measured(known: KernelStatus, *, lens: bool) -> list[Part]:
     after = Part.of(1, f"then {ended}" if ended not in ("ok", "wrong answer") else "")
     change_text = Part.of(1, change(result.difference) if result.difference else "")
     if result.through == "spec":
-        return _by_spec(result, lens=lens) + change_text + stale + after
+        return _by_spec(result, lens=lens, verdict=verdict) + change_text + stale + after
     main = kernel_status.main_launch(result.launches)
     if main is None:
         return Part.of(0, "⏱ the program did not launch it", "⏱ not launched") + stale
@@ -76,7 +76,7 @@ def _measured(known: KernelStatus, *, lens: bool) -> list[Part]:
     return parts + after
 
 
-def _by_spec(result: Result, *, lens: bool) -> list[Part]:
+def _by_spec(result: Result, *, lens: bool, verdict: bool) -> list[Part]:
     """`⏱ 288 µs ±0.2% · 2.80 TB/s (83%)`, of the first set of values."""
     finished = result.finished
     timing = sweep_tables.total(result.launches)
@@ -98,7 +98,7 @@ def _by_spec(result: Result, *, lens: bool) -> list[Part]:
             shown, sweep_tables.rated_ns(result.launches), finished.device, result.elements
         )
         forms = rates.short(reached_rates)
-        if forms and not lens:  # beside the verdict there is no room for the share
+        if forms and verdict:
             forms += (forms[-1].partition(" (")[0],)
         parts += Part.of(2, *forms)
     return parts

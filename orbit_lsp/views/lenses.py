@@ -183,11 +183,12 @@ def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeA
 
 
 def _first(session: Session, title: str, command: lsp.Command) -> lsp.CodeAction:
-    """*Run*, or *Draft* of a kernel that nothing runs, stands before what another server offers for the line: clangd's
-    *Expand macro* rewrites the source. Helix goes by the kind; where lenses are drawn, a quick fix may be applied by itself.
+    """*Run*, else *Draft* or *Cancel*, stands before what another server offers for the line: clangd's *Expand macro*
+    rewrites the source. Helix goes by the kind; where lenses are drawn, a quick fix may be applied by itself.
     """
     is_run = command.command == "orbit.run"
-    quick = (is_run or command.command == "orbit.draft") and not session.client.draws_lenses
+    leads = is_run or command.command in ("orbit.draft", "orbit.cancel")
+    quick = leads and not session.client.draws_lenses
     kind = lsp.CodeActionKind.QuickFix if quick else lsp.CodeActionKind.Empty
     return lsp.CodeAction(title, kind=kind, command=command, is_preferred=is_run or None)
 

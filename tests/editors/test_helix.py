@@ -215,6 +215,14 @@ def test_run_comes_before_what_clangd_offers(helix: Callable[..., Helix]) -> Non
     editor.terminal.keys("2", "g", "g")
     shown = editor.actions("Expand macro", "✎ Draft")
     assert shown.index("✎ Draft") < shown.index("Expand macro")
+    editor.terminal.keys("Escape")
+    editor.terminal.until_gone("Expand macro")
+    editor.open("slow.cu", macro + SAXPY + "// SLOW\n")
+    editor.terminal.keys("2", "g", "g")
+    editor.actions("Expand macro", "▶ Run on H100 80GB HBM3 (saxpy)")
+    editor.terminal.keys("Enter")
+    shown = editor.actions("Expand macro", "(cancel)")
+    assert shown.index("(cancel)") < shown.index("Expand macro")
 
 
 def test_a_server_that_ends_is_said_and_started_again_by_hand(

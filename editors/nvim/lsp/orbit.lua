@@ -4,7 +4,7 @@ local config = {
   filetypes = { 'cuda', 'python', 'c', 'cpp' },
   root_markers = { 'compile_commands.json', 'pyproject.toml', '.git' },
   root_dir = function(buf, start)
-    if require('orbit.headers').is_ours(buf) then
+    if require('orbit.headers').is_ours(buf) and not require('orbit.server').has_begun(buf) then
       start(vim.fs.root(buf, vim.lsp.config.orbit.root_markers or {}))
     end
   end,

@@ -24,7 +24,7 @@ def parts(known: KernelStatus) -> list[Part]:
     """Of the last run: what failed, else the check and the time; empty where nothing has run."""
     if known.failed:
         stale = known.failed.digest != known.digest
-        return Part.of(0, *failed(known.failed)) + Part.of(1, EDITED if stale else "")
+        return failed(known.failed) + Part.of(1, EDITED if stale else "")
     if known.result:
         return of_run(known.result) + Part.of(1, EDITED if known.stale else "")
     if known.profile and known.profile.main:
@@ -61,11 +61,11 @@ def verdict(known: KernelStatus) -> list[Part]:
     return Part.of(2, counted.text, counted.text.removesuffix(" of peak")) if counted else []
 
 
-def failed(what: Failed) -> tuple[str, str]:
-    """`✗ illegal address · 14:05:07`, and shorter: the time of day stays true on a screen that is not drawn again."""
+def failed(what: Failed) -> list[Part]:
+    """`✗ illegal address · 14:05:07`: the time of day stays true on a screen that is not drawn again."""
     clock = time.strftime("%H:%M:%S", time.localtime(what.at))
-    text = f"{'⚠' if what.outcome == 'infrastructure' else '✗'} {reason(what)}"
-    return f"{text} · {clock}", text
+    mark = "⚠" if what.outcome == "infrastructure" else "✗"
+    return Part.of(0, f"{mark} {reason(what)}") + Part.of(2, clock)
 
 
 def reason(what: Failed) -> str:

@@ -11,6 +11,7 @@ M.well = 60000
 local began = {} ---@type table<integer, number> client -> milliseconds
 local failures = {} ---@type table<string, integer> root -> in a row
 local wanted = {} ---@type table<integer, true> clients that are to start again at once
+local begun = {} ---@type table<integer, true> buffers
 local said = {} ---@type table<string, true>
 
 local function say(text, level)
@@ -60,6 +61,35 @@ function M.say_if_old(client)
       vim.log.levels.WARN
     )
   end
+end
+
+---Before the servers that |vim.lsp.enable()| starts: Neovim joins hovers in the order in which servers were started.
+---@param buf integer
+function M.start_first(buf)
+  local command = M.command()
+  local config = vim.lsp.is_enabled('orbit') and vim.lsp.config.orbit
+  if
+    not config
+    or type(config.root_dir) ~= 'function'
+    or vim.bo[buf].buftype ~= ''
+    or not vim.list_contains(config.filetypes or {}, vim.bo[buf].filetype)
+    or (command and vim.fn.executable(command[1]) == 0)
+  then
+    return
+  end
+  config.root_dir(buf, function(root)
+    vim.lsp.start(vim.tbl_extend('force', config, { root_dir = root }), { bufnr = buf, reuse_client = config.reuse_client })
+    begun[buf] = true
+  end)
+  vim.schedule(function()
+    begun[buf] = nil
+  end)
+end
+
+---Whether it was started for the buffer in this turn of the loop, and may have ended again.
+---@param buf integer
+function M.has_begun(buf)
+  return begun[buf] == true
 end
 
 local function start(config, buffers)
