@@ -493,6 +493,28 @@ def axes(x_ptr, BLOCK: tl.constexpr = 16):
 
 
 @triton.jit
+def functions(x_ptr, BLOCK: tl.constexpr = 16):
+    i = tl.arange(0, BLOCK)
+    «def within(v):»
+        return v
+    tl.store(x_ptr + i, i)
+
+
+@triton.jit
+def lists(x_ptr, BLOCK: tl.constexpr = 16):
+    i = tl.arange(0, BLOCK)
+    «for k in [1, 2]:»
+        i += k
+    tl.store(x_ptr + i, i)
+
+
+@triton.jit
+def calls(x_ptr, BLOCK: tl.constexpr = 16):
+    i = tl.arange(0, BLOCK)
+    tl.store(x_ptr + i, «i(3)»)
+
+
+@triton.jit
 def exceptions(x_ptr, BLOCK: tl.constexpr = 16):
     i = tl.arange(0, BLOCK)
     for k in range(3):
@@ -518,6 +540,9 @@ def exceptions(x_ptr, BLOCK: tl.constexpr = 16):
         "simultaneous multiple comparison is not supported",
         "load() got an unexpected keyword argument 'maks'",
         "invalid axis 1. Expected -1 <= axis < 1",
+        "nested function definition is not supported.",
+        "Only `range` and `static_range` iterators are currently supp",
+        "a value of type tensor cannot be called",
         "unsupported AST node type: Break",
     ),
 )

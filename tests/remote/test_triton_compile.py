@@ -165,8 +165,17 @@ def test_an_error_with_assumed_constants_is_not_reported(check_compiled):
         ("«tl.arrange»(0, TILE)", "triton.language has no `arrange`"),
         ("«tl.arange(0, 100)»", "arange's range must be a power of 2"),
         ("(«tl.arange(0, 16) + tl.arange(0, 32)»)", "Cannot make_shape_compatible"),
+        ("(«lambda v: v»)", "unsupported AST node type: Lambda"),
+        ("«tl.arange(0, TILE, step=2)»", "arange() got an unexpected keyword argument 'step'"),
+        ("«turns(3)»", "a value of type tensor cannot be called"),
+        ("(«lane + tl.arange(0, 32)»)", "Cannot make_shape_compatible"),
+        ("«tl.static_assert(1 == 2, 'never')»", "never"),
         ("maybe", None),
         ("tl.arange(0, TILE + 1)", None),
+        ("(0 if TILE > 64 else (lambda v: v))", None),
+        ("(0 if TILE > 64 else tl.static_assert(1 == 2, 'never'))", None),
+        ("tl.static_assert(TILE > 64, 'never')", None),
+        ("(lane + tl.arange(0, TILE))", None),
     ],
 )
 def test_of_assumed_constants_an_error_is_reported_where_they_cannot_cause_it(job, wrong, message):
@@ -178,6 +187,7 @@ def test_of_assumed_constants_an_error_is_reported_where_they_cannot_cause_it(jo
         def k(x, TILE: tl.constexpr):
             if TILE > 1 << 20:
                 maybe = 1
+            lane, turns = tl.arange(0, 16), 3
             tl.store(x + {wrong}, 0)
         """
     text = textwrap.dedent(text)

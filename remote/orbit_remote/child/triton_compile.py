@@ -11,17 +11,15 @@ tell are assumed last. Whatever is assumed is marked, and an error is reported o
 from __future__ import annotations
 
 import ast
-import builtins
 import contextlib
 import importlib
 import io
 import re
 import subprocess
 import tempfile
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from orbit_remote.child import triton_instances
@@ -35,6 +33,7 @@ from orbit_remote.child.triton_assumptions import (
     layers,
     outermost,
 )
+from orbit_remote.child.triton_certainty import Certainty
 from orbit_remote.child.user_module import UserFile
 from orbit_remote.child.without_gpu import import_without_gpu, stand_in_for_the_gpu
 from orbit_remote.common import limits, python_errors, regular_files
@@ -49,10 +48,6 @@ if TYPE_CHECKING:
 
 _MOST_CONFIGURATIONS = 4
 _WARP = 32
-_CERTAIN = re.compile(
-    r"(?P<name>\w+) is not defined|[\w.]+ cannot be used in a kernel: .*|triton\.language(?:\.(?:core|math|standard))? has no `\w+`"
-)
-"""Messages of Triton about names."""
 _SPEC = "a launch spec above it does (`orbit-lsp draft` writes one)"
 
 
@@ -70,16 +65,13 @@ class Compiled:
 @dataclass(frozen=True, slots=True)
 class _Target:
     """What is compiled for: a compute capability as a number (90), the file at `path`, and the `levels` that are wanted of
-    each kernel, which are collected in `made`. `remarks` are about what could not be had. `bound` are the names that
-    anything in the file binds, `modules` those of modules, `lines` is its text. `warps` takes the place of the `num_warps`
-    that a launch gives.
+    each kernel, which are collected in `made`. `remarks` are about what could not be had. `warps` takes the place of the
+    `num_warps` that a launch gives.
     """
 
     capability: int
     path: str
-    bound: Container[str] = ()
-    modules: Container[str] = ()
-    lines: Sequence[str] = ()
+    certainty: Certainty
     levels: Sequence[Level] = ()
     warps: int | None = None
     made: list[dumps.Made] = field(default_factory=list[dumps.Made])
@@ -114,10 +106,9 @@ def compile_file(
     except BaseException as error:  # noqa: BLE001 - user code: anything, SystemExit too
         return Compiled(explained=_unimported(python_errors.explain(error, file.path)))
     namespace = imported.module.__dict__
-    modules = {name for name, value in namespace.items() if isinstance(value, ModuleType)}
-    target = _Target(capability, file.path, _bound(tree, namespace), modules, file.text.splitlines(), levels)
+    target = _Target(capability, file.path, Certainty(file.text, file.path, tree, namespace), levels)
     remarks = list(imported.remarks)
-    functions = _kernels(file, kernel)
+    functions = _kernels(file, tree, kernel)
     specified = _launch_specs(file, tree)
     by_name = {launch.kernel: launch for launch in launches}
     compiled: list[Compiled] = []
@@ -218,49 +209,12 @@ def _compile_kernel(
     return Compiled((), tuple(resources), tuple(remarks))
 
 
-def _bound(tree: ast.Module, namespace: Mapping[str, Any]) -> set[str]:
-    names = {*namespace, *dir(builtins)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            names.add(node.id)
-        elif isinstance(node, ast.arg):
-            names.add(node.arg)
-        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            names.add(node.name)
-        elif isinstance(node, ast.alias):
-            names.add(node.asname or node.name.partition(".")[0])
-    return names
-
-
-def _is_certain(explained: Explained, target: _Target) -> bool:
-    """Whether every error is there whatever is assumed: about a name that nothing in the file binds (one that a branch binds
-    may be due to an assumed condition), one that Triton's language lacks, or an expression of constants alone.
-    """
-    return bool(explained.problems) and all(
-        ((match := _CERTAIN.fullmatch(problem.message)) and match["name"] not in target.bound)
-        or _is_constant(problem.place, target)
-        for problem in explained.problems
-    )
-
-
-def _is_constant(place: Place | None, target: _Target) -> bool:
-    """Whether an expression has no names but those of modules, as `tl.arange(0, 100)`."""
-    if place is None or place.file != target.path or place.column is None or place.end_column is None:
-        return False
-    text = target.lines[place.line - 1][place.column - 1 : place.end_column - 1]
-    try:
-        tree = ast.parse(text.strip(), mode="eval")
-    except (SyntaxError, ValueError):
-        return False
-    return all(node.id in target.modules for node in ast.walk(tree) if isinstance(node, ast.Name))
-
-
 def _as_completed(function: Any, known: Configuration, missing: Sequence[str], target: _Target) -> Compiled:
     """Compile with the first assumed constants that compile. Only certain errors are reported: the assumptions may cause others."""
     name = function.fn.__name__
     for configuration in completed(function, known, missing):
         outcome = _compile(function, configuration, target)
-        if isinstance(outcome, Explained) and _is_certain(outcome, target):
+        if isinstance(outcome, Explained) and target.certainty.of(outcome):
             return Compiled(outcome.problems)
         if isinstance(outcome, Resources):
             values = ", ".join(
@@ -378,11 +332,11 @@ def _compile(function: Any, configuration: Configuration, target: _Target) -> Re
         try:
             compiled = _triton_compile(function, signature, configuration, target)
         except Exception as error:  # noqa: BLE001 - Triton raises all kinds
+            failures.append(python_errors.explain(error, target.path))
+            if target.certainty.of(failures[-1]):
+                return failures[-1]
             if (words := python_errors.static_assert(error)) is not None:
                 return f"with the constants and types assumed here a static_assert fails: {words}"
-            failures.append(python_errors.explain(error, target.path))
-            if _is_certain(failures[-1], target):
-                return failures[-1]
             continue
         return _resources(function, compiled, signature, configuration, target)
     first = failures[0]
@@ -505,7 +459,7 @@ def _architecture(capability: int) -> str:
     return f"sm_{capability}a" if capability >= 90 else f"sm_{capability}"
 
 
-def _kernels(file: UserFile, kernel: str | None) -> list[Any]:
+def _kernels(file: UserFile, whole: ast.Module, kernel: str | None) -> list[Any]:
     """The file's kernels; a helper (it returns a value, or a kernel calls it) has no launch of its own."""
     functions = [f for f in triton_instances.jit_functions() if f.fn.__code__.co_filename == file.path]
     trees = [(f, ast.parse(f.src)) for f in functions]  # a kernel that Triton refuses has no hash
@@ -515,10 +469,27 @@ def _kernels(file: UserFile, kernel: str | None) -> list[Any]:
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
+    launched = {
+        node.func.value.id
+        for node in ast.walk(whole)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Subscript)
+        and isinstance(node.func.value, ast.Name)
+    }
     launchable = [
         f
         for f, tree in trees
-        if f.fn.__name__ not in called
-        and not any(isinstance(node, ast.Return) and node.value is not None for node in ast.walk(tree))
+        if f.fn.__name__ in launched or (f.fn.__name__ not in called and not _returns_a_value(tree.body[0]))
     ]
     return [f for f in launchable if f.fn.__name__ == kernel] or launchable
+
+
+def _returns_a_value(function: ast.AST) -> bool:
+    for node in ast.iter_child_nodes(function):
+        if isinstance(node, ast.Return) and node.value is not None:
+            return True
+        if not isinstance(node, ast.FunctionDef) and _returns_a_value(
+            node
+        ):  # of a function within, which Triton refuses
+            return True
+    return False

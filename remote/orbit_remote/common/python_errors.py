@@ -414,6 +414,10 @@ _NO_ATTRIBUTE = re.compile(
 
 _OPERATOR = re.compile(r"\A'(?P<kind>[A-Z]\w*)' object has no attribute '__name__'\Z")
 """Triton fails as it names a node of the syntax tree that it has no operator for."""
+_LOOPED = re.compile(r"\A'[A-Z]\w*' object has no attribute 'func'\Z")
+"""It takes what a loop iterates over for a call."""
+_CALLED = re.compile(r"\Aunhashable type: '(?P<kind>\w+)'\Z")
+"""Triton looks a function up before it calls it."""
 
 
 def _plain(message: str) -> str:
@@ -422,6 +426,12 @@ def _plain(message: str) -> str:
         message = str(ast.literal_eval(raised["words"]))
     if operator := _OPERATOR.match(message):
         return f"Triton does not support the operator {operator['kind']} here"
+    if _LOOPED.match(message):
+        return "Only `range` and `static_range` iterators are currently supported"
+    if message == "StopIteration()":  # Triton reads its arguments before it says so
+        return "nested function definition is not supported."
+    if called := _CALLED.match(message):
+        return f"a value of type {called['kind']} cannot be called"
     if of := _NO_ATTRIBUTE.match(message):
         owner = (
             of["of"] if of["kind"] == "module" else f"a value of type {of['kind'].split()[0].strip(chr(39))}"
@@ -446,8 +456,15 @@ def _compilation_place(error: Any) -> Place | None:
 
 def _named(error: Any) -> Any:
     """The node that an error is about. What Triton does not find while it looks through an `if` for `return`, it reports at
-    the `if`.
+    the `if`, and a function within a kernel at its arguments.
     """
+    if isinstance(error.node, ast.arg):
+        place = error.node.lineno, error.node.col_offset
+        for node in ast.walk(ast.parse(error.src)):
+            if isinstance(node, ast.FunctionDef) and any(
+                (a.lineno, a.col_offset) == place for a in node.args.args
+            ):
+                return node
     missing = re.search(r"has no attribute '(\w+)'", str(getattr(error, "error_message", "")))
     if missing is None or not isinstance(error.node, ast.If):
         return error.node

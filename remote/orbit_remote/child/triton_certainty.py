@@ -1,0 +1,151 @@
+"""Whether an error of Triton's is in the text, whatever types and constants were assumed for a kernel.
+
+It is where it is about a name that nothing binds or that Triton's language lacks, about what Triton never takes (a lambda, an
+unknown keyword), or about an expression that depends on no argument. In a branch an assumed constant may have led to
+it, so that only names count there, and expressions without any.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+from orbit_remote.common.messages import Place, Problem
+from orbit_remote.common.python_errors import Explained
+
+_OF_NAMES = re.compile(
+    r"(?P<name>\w+) is not defined|[\w.]+ cannot be used in a kernel: .*|triton\.language(?:\.(?:core|math|standard))? has no `\w+`"
+)
+_OF_FORM = re.compile(
+    r"unsupported AST node type: \w+|simultaneous multiple comparison is not supported|only tuple comprehensions are supported"
+    r"|nested (?:comprehensions are|function definition is) not supported\.?|(?:Attribute assignment|__setitem__) is not supported in triton"
+    r"|Only `range` and `static_range` iterators are currently supported|Triton does not support the operator \w+ here"
+    r"|`static_assert` requires one or two positional arguments only|Cannot access global variable .*"
+    r"|.*got (?:an unexpected keyword argument|multiple values for argument) .*|.*missing (?:a required|\d+ required) .*"
+    r"|.*takes .* positional arguments? .* given|too many positional arguments",
+    re.DOTALL,
+)
+"""Messages about what no type and no constant makes right."""
+
+
+class Certainty:
+    """About the errors of one file."""
+
+    def __init__(self, text: str, path: str, tree: ast.Module, namespace: Mapping[str, Any]) -> None:
+        self._path = path
+        self._lines = text.splitlines()
+        self._tree = tree
+        self._bound = _bound(tree, namespace)
+        self._modules = {name for name, value in namespace.items() if isinstance(value, ModuleType)}
+        self._parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+
+    def of(self, explained: Explained) -> bool:
+        """Whether every one of its errors is there whatever was assumed."""
+        return bool(explained.problems) and all(map(self._is_certain, explained.problems))
+
+    def _is_certain(self, problem: Problem) -> bool:
+        named = _OF_NAMES.fullmatch(problem.message)
+        if named and named["name"] not in self._bound:
+            return True
+        node = self._node(problem.place)
+        if node is None:
+            return False
+        if self._modules.issuperset(_loaded(node)) and not _is_assertion(node):
+            return True
+        callers = [self._node(note.place) for note in problem.notes if note.message == "called from here"]
+        if any(each is None or self._is_in_a_branch(each) for each in (node, *callers)):
+            return False
+        return bool(_OF_FORM.fullmatch(problem.message)) or self._is_free(node)
+
+    def _node(self, place: Place | None) -> ast.AST | None:
+        """The outermost one that a place in the file is of."""
+        if place is None or place.file != self._path or place.column is None or place.line > len(self._lines):
+            return None
+        line = self._lines[place.line - 1]
+        start, end = (
+            len(line[: column - 1].encode()) for column in (place.column, place.end_column or place.column)
+        )
+        for node in ast.walk(self._tree):
+            at: Any = node
+            if (getattr(at, "lineno", None), getattr(at, "col_offset", None)) == (place.line, start) and (
+                at.end_lineno > place.line or at.end_col_offset == end
+            ):
+                return node
+        return None
+
+    def _is_in_a_branch(self, node: ast.AST) -> bool:
+        while not isinstance(parent := self._parents.get(node), (ast.FunctionDef, type(None))):
+            match parent:
+                case ast.If() | ast.IfExp():
+                    always = parent.test
+                case ast.BoolOp():
+                    always = parent.values[0]
+                case _:
+                    always = node
+            if node is not always:
+                return True
+            node = parent
+        return False
+
+    def _is_free(self, node: ast.AST, seen: frozenset[str] = frozenset()) -> bool:
+        """Whether no argument of the function around is in its value."""
+        function = node
+        while not isinstance(function, ast.FunctionDef):
+            if (parent := self._parents.get(function)) is None:
+                return True
+            function = parent
+        arguments = {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}
+        for name in set(_loaded(node)) - self._modules - seen:
+            if name in arguments:
+                return False
+            for value in _values(function, name):
+                if value is None or self._is_in_a_branch(value) or not self._is_free(value, seen | {name}):
+                    return False
+        return True
+
+
+def _is_assertion(node: ast.AST) -> bool:
+    """A static_assert may stand where an assumed constant has led, as its words say."""
+    call = node.value if isinstance(node, ast.Expr) else node
+    return isinstance(call, ast.Call) and ast.unparse(call.func).endswith("static_assert")
+
+
+def _loaded(node: ast.AST) -> Iterator[str]:
+    return (
+        each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)
+    )
+
+
+def _values(function: ast.FunctionDef, name: str) -> Iterator[ast.expr | None]:
+    """What a local name is given; None where that is not one expression."""
+    for node in ast.walk(function):
+        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):
+            targets, value = node.targets if isinstance(node, ast.Assign) else [node.target], node.value
+        elif isinstance(node, (ast.For, ast.comprehension)):
+            targets, value = [node.target], node.iter
+        elif isinstance(node, ast.withitem) and node.optional_vars:
+            targets, value = [node.optional_vars], None
+        else:
+            continue
+        if any(
+            isinstance(each, ast.Name) and each.id == name for target in targets for each in ast.walk(target)
+        ):
+            yield value
+
+
+def _bound(tree: ast.Module, namespace: Mapping[str, Any]) -> set[str]:
+    names = {*namespace, *dir(builtins)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            names.add(node.id)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, ast.alias):
+            names.add(node.asname or node.name.partition(".")[0])
+    return names
