@@ -190,6 +190,35 @@ def test_of_assumed_constants_an_error_is_reported_where_they_cannot_cause_it(jo
             lane, turns = tl.arange(0, 16), 3
             tl.store(x + {wrong}, 0)
         """
+    check_marked(job, text, message)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("«nowhere»", "nowhere is not defined"),
+        ("«tl.exq»(1.0)", "triton.language has no `exq`"),
+        ("«tl.exp(1.0, fast=True)»", "exp() got an unexpected keyword argument 'fast'"),
+        ("(«lambda v: v»)", "unsupported AST node type: Lambda"),
+        ("tl.exp(tl.full([4], 1.0, tl.float32))", None),
+        ("(0 if TILE > 64 else nowhere)", None),
+    ],
+)
+def test_of_a_kernel_that_no_assumption_compiles_the_text_is_read(job, wrong, message):
+    text = f"""
+        import triton
+        import triton.language as tl
+
+        @triton.jit
+        def k(x, TILE: tl.constexpr):
+            tl.store(x + tl.arange(0, TILE + 1), 0)
+            é = 1; tl.store(x, {wrong})
+        """
+    check_marked(job, text, message)
+
+
+def check_marked(job, text: str, message: str | None) -> None:
+    """An error with these words stands at «the mark»; without words there is none."""
     text = textwrap.dedent(text)
     problems = job(text.replace("«", "").replace("»", ""), action="compile").finished.problems
     assert len(problems) == (message is not None)

@@ -2,20 +2,23 @@
 
 It is where it is about a name that nothing binds or that Triton's language lacks, about what Triton never takes (a lambda, an
 unknown keyword), or about an expression that depends on no argument. In a branch an assumed constant may have led to
-it, so that only names count there, and expressions without any.
+it, so that only names count there, and expressions without any. Of a kernel that cannot be compiled by assumption, the text
+is read for the same errors.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
+import inspect
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
 from orbit_remote.common.messages import Place, Problem
-from orbit_remote.common.python_errors import Explained
+from orbit_remote.common.python_errors import Explained, points
 
 _OF_NAMES = re.compile(
     r"(?P<name>\w+) is not defined|[\w.]+ cannot be used in a kernel: .*|triton\.language(?:\.(?:core|math|standard))? has no `\w+`"
@@ -37,8 +40,9 @@ class Certainty:
 
     def __init__(self, text: str, path: str, tree: ast.Module, namespace: Mapping[str, Any]) -> None:
         self._path = path
-        self._lines = text.splitlines()
+        self._lines = text.split("\n")
         self._tree = tree
+        self._namespace = namespace
         self._bound = _bound(tree, namespace)
         self._modules = {name for name, value in namespace.items() if isinstance(value, ModuleType)}
         self._parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
@@ -46,6 +50,60 @@ class Certainty:
     def of(self, explained: Explained) -> bool:
         """Whether every one of its errors is there whatever was assumed."""
         return bool(explained.problems) and all(map(self._is_certain, explained.problems))
+
+    def of_text(self, function: Any) -> tuple[Problem, ...]:
+        """The first error of a kernel that Triton would report before it needs a type: all but those in branches."""
+        line = function.fn.__code__.co_firstlineno
+        body = [
+            statement
+            for node in ast.walk(self._tree)
+            if isinstance(node, ast.FunctionDef)
+            and node.name == function.fn.__name__
+            and line in {each.lineno for each in (node, *node.decorator_list)}
+            for statement in node.body
+        ]
+        problems = [
+            self._problem(node, words)
+            for statement in body
+            for node in ast.walk(statement)
+            if (words := self._refused(node)) and not self._is_in_a_branch(node)
+        ]
+        problems.sort(
+            key=lambda problem: (problem.place.line, problem.place.column or 0) if problem.place else (0, 0)
+        )
+        return tuple(problems[:1])
+
+    def _refused(self, node: ast.AST) -> str:
+        """What Triton says of a node, whatever surrounds it; empty where it takes it."""
+        if isinstance(node, ast.Name):
+            read = isinstance(node.ctx, ast.Load) and node.id not in self._bound
+            return f"{node.id} is not defined" if read else ""
+        if isinstance(node, ast.Attribute):
+            module = self._value(node.value)
+            of_triton = isinstance(module, ModuleType) and module.__name__.startswith("triton.language")
+            lacks = of_triton and not hasattr(module, node.attr)
+            return f"{module.__name__} has no `{node.attr}`" if lacks else ""
+        if isinstance(node, ast.Call):
+            return _unknown_keyword(self._value(node.func), node)
+        if isinstance(node, (ast.stmt, ast.expr)) and not isinstance(node, (ast.FormattedValue, ast.Starred)):
+            generator = sys.modules["triton.compiler.code_generator"].CodeGenerator
+            kind = type(node).__name__
+            return "" if hasattr(generator, f"visit_{kind}") else f"unsupported AST node type: {kind}"
+        return ""
+
+    def _value(self, node: ast.expr) -> Any:
+        """That of `tl.math.exp`, where every part of it is there."""
+        if isinstance(node, ast.Name):
+            return self._namespace.get(node.id) if node.id in self._modules else None
+        if isinstance(node, ast.Attribute):
+            return getattr(self._value(node.value), node.attr, None)
+        return None
+
+    def _problem(self, node: Any, words: str) -> Problem:
+        line = self._lines[int(node.lineno) - 1]
+        end = node.end_col_offset if node.end_lineno == node.lineno else None
+        start, stop = (points(line, offset) + 1 for offset in (node.col_offset, end))
+        return Problem("error", words, "triton", Place(self._path, node.lineno, start, stop))
 
     def _is_certain(self, problem: Problem) -> bool:
         named = _OF_NAMES.fullmatch(problem.message)
@@ -112,6 +170,19 @@ def _is_assertion(node: ast.AST) -> bool:
     """A static_assert may stand where an assumed constant has led, as its words say."""
     call = node.value if isinstance(node, ast.Expr) else node
     return isinstance(call, ast.Call) and ast.unparse(call.func).endswith("static_assert")
+
+
+def _unknown_keyword(called: Any, call: ast.Call) -> str:
+    function = getattr(called, "fn", called)
+    if not inspect.isfunction(function):
+        return ""
+    parameters = inspect.signature(function).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return ""
+    unknown = (each.arg for each in call.keywords if each.arg and each.arg not in parameters)
+    return next(
+        (f"{function.__name__}() got an unexpected keyword argument '{name}'" for name in unknown), ""
+    )
 
 
 def _loaded(node: ast.AST) -> Iterator[str]:

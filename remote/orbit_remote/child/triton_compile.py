@@ -115,6 +115,8 @@ def compile_file(
     for each in functions:
         name = each.fn.__name__
         made = _compile_kernel(each, file, tree, namespace, target, specified, by_name.get(name))
+        if not (made.resources or made.problems):
+            made = replace(made, problems=target.certainty.of_text(each))
         kept, lacking = imported.lacking(made.problems)
         if lacking:
             remark = f"{name} was not compiled: {lacking} needs a GPU"
