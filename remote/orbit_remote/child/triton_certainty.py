@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import ast
 import builtins
+import importlib
 import inspect
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
@@ -86,7 +86,7 @@ class Certainty:
         if isinstance(node, ast.Call):
             return _unknown_keyword(self._value(node.func), node)
         if isinstance(node, (ast.stmt, ast.expr)) and not isinstance(node, (ast.FormattedValue, ast.Starred)):
-            generator = sys.modules["triton.compiler.code_generator"].CodeGenerator
+            generator = importlib.import_module("triton.compiler.code_generator").CodeGenerator
             kind = type(node).__name__
             return "" if hasattr(generator, f"visit_{kind}") else f"unsupported AST node type: {kind}"
         return ""
