@@ -246,10 +246,11 @@ def test_files_beside_that_name_the_kernel_are_listed(tmp_path: Path) -> None:
 
 
 def test_commits_of_the_file_are_listed(repository: Repository) -> None:
-    (candidate,) = compare_candidates.revisions(str(repository.folder / "src" / "k.cu"))
+    assert compare_candidates.revisions(str(repository.folder / "src" / "new.cu")) == []
+    (candidate,) = compare_candidates.revisions(str(repository.folder / "src" / "k.cu")) or []
     assert candidate.title.startswith(f"{candidate.name} · ")
     assert candidate.title.endswith(" ago · x")
-    assert compare_candidates.revisions(str(repository.folder.parent / "k.cu")) == []
+    assert compare_candidates.revisions(str(repository.folder.parent / "k.cu")) is None
 
 
 @pytest.mark.parametrize("word", ["", "kernel", "kernel:", "whatever:x", "LAST"])

@@ -112,12 +112,12 @@ def versions(entries: Sequence[Entry], present: str | None) -> list[Candidate]:
     return list(reversed(newest.values()))[1 : _MOST + 1]
 
 
-def revisions(path: str) -> list[Candidate]:
-    """The commits that changed a file, newest first; empty where git has none. Blocking."""
+def revisions(path: str) -> list[Candidate] | None:
+    """The commits that changed a file, newest first; None where git does not tell. Blocking."""
     try:
         logged = git.log(path, _MOST)
     except git.GitError:
-        return []
+        return None
     return [
         Candidate("revision", commit.commit, f"{commit.commit} · {commit.ago} · {commit.subject[:60]}")
         for commit in logged

@@ -100,7 +100,10 @@ async def candidates(ls: OrbitServer, target: KernelId) -> list[Candidate]:
     file = ls.session.files.get(target.uri)
     more = compare_candidates.versions(entries, present)
     if file and file.in_git:
-        more += await asyncio.to_thread(compare_candidates.revisions, path)
+        commits = await asyncio.to_thread(compare_candidates.revisions, path)
+        if commits == []:  # a new file: HEAD has no version of it
+            first = [candidate for candidate in first if candidate.kind != "revision"]
+        more += commits or []
     more += await asyncio.to_thread(compare_candidates.files, path, target.key)
     return [*first, *more]
 

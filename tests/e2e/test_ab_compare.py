@@ -71,6 +71,22 @@ async def test_with_the_version_before(start, recorded_python) -> None:
     assert any(title.startswith("running: pair 6 of 6 to 10: now ") for title in titles)
 
 
+async def test_head_is_not_offered_for_a_file_that_was_never_committed(start, recorded_python) -> None:
+    editor: Editor = await start("vscode", python=recorded_python, compile_on_save=False)
+    committed(editor.folder, beside_cu=SAXPY)
+    editor.open("saxpy.cu", SAXPY)
+    await named_gpu(editor)
+    asked: list[lsp.ShowMessageRequestParams] = []
+
+    @editor.client.feature(lsp.WINDOW_SHOW_MESSAGE_REQUEST)
+    def _(params: lsp.ShowMessageRequestParams) -> None:
+        asked.append(params)
+
+    await editor.command("orbit.compareWith", target(editor))
+    await editor.until(lambda: asked)
+    assert [action.title for action in asked[0].actions or []] == ["beside.cu"]
+
+
 async def test_the_list_has_versions_commits_and_files(start, recorded_python) -> None:
     editor: Editor = await start("vscode", python=recorded_python, compile_on_save=False)
     short = committed(editor.folder, saxpy_cu=SAXPY, beside_cu=SAXPY)
