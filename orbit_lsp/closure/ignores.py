@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -97,7 +98,37 @@ def _compiled(text: str) -> GitIgnoreSpec | None:
         except ValueError:  # git passes over a pattern that is none
             continue
         lines.append(line)
-    return GitIgnoreSpec.from_lines(lines) if lines else None
+    spec = GitIgnoreSpec.from_lines(lines) if lines else None
+    for pattern in spec.patterns if spec else ():
+        if (regex := getattr(pattern, "regex", None)) and regex.pattern.count("+)?") + regex.pattern.count(
+            "*"
+        ) > 2:
+            pattern.regex = re.compile(linear(regex.pattern))
+    return spec
+
+
+_STAR, _ABOVE, _BETWEEN = "[^/]*", "^(?:.+/)?", "(?:/.+)?"
+"""What pathspec makes of `*`, and of `**` at the start and within."""
+
+
+def linear(regex: str) -> str:
+    """A pattern of pathspec with the same matches: whatever is found first for one `*` or `**` is kept, unless it is the last,
+    since trying them all for each takes time without a bound: `*a*a*a*a*a*b` takes years for a name of 200 letters.
+    """
+    parts = ["/".join(map(_component, re.split(r"(?<!\^)/", part))) for part in regex.split(_BETWEEN)]
+    if len(parts) == 1:
+        return parts[0]
+    first, *between, last = parts
+    if first.startswith(_ABOVE):
+        first = f"^(?>(?:.+?/)??{first.removeprefix(_ABOVE)}(?=/))"
+    return "".join([first, *(f"(?>(?:/.+?)??{part}(?=/))" for part in between), _BETWEEN, last])
+
+
+def _component(regex: str) -> str:
+    first, *between = regex.split(_STAR)
+    if not between:
+        return first
+    return "".join([first, *(f"(?>{_STAR}?{part})" for part in between[:-1]), _STAR, between[-1]])
 
 
 def _repository_above(root: str) -> Iterator[str]:

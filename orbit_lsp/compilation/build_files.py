@@ -7,6 +7,7 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,25 +36,39 @@ _RELOCATABLE = re.compile(
     r"CUDA_SEPARABLE_COMPILATION\s+(?:ON|TRUE|1)|(?<![\w-])-{1,2}(?:rdc|relocatable-device-code)[ =]true|(?<![\w-])-dc(?![\w-])",
     re.IGNORECASE,
 )
-_CMAKE_INCLUDES = re.compile(r"\b(?:target_)?include_directories\s*\(([^)]*)\)", re.IGNORECASE)
+# a pattern of these that looked far ahead from each of a text's characters would keep the interpreter for minutes
+_CMAKE_INCLUDES = re.compile(r"\b(?:target_)?include_directories\s*\(([^()]*)\)", re.IGNORECASE)
 _MAKE_INCLUDES = re.compile(r"(?<![\w-])-(?:I|isystem)\s*(\"[^\"]+\"|[^\s\"',;)\]]+)")
-_FLAGS_OF_NVCC = re.compile(
-    r"\w*(?:NVCC|CUDA|CU)\w*FLAGS\b|\badd_definitions\b|\badd_compile_definitions\b", re.IGNORECASE
-)
+_NAME = re.compile(r"\w+")
+_DEFINES = {"ADD_DEFINITIONS", "ADD_COMPILE_DEFINITIONS"}
 _DEFINITION = re.compile(r"(?<![\w-])-D\s?([A-Za-z_]\w*(?:=[\w.:+-]+)?)(?=[\s\"';)]|$)")
 _OPENS = re.compile(r"(?:if|function|macro|foreach|while)\s*\(|if(?:n?eq|n?def)\b", re.IGNORECASE)
 _CLOSES = re.compile(r"end(?:if|function|macro|foreach|while)\b", re.IGNORECASE)
-_INCLUDED = re.compile(r"^\s*(?:-?include[ \t]+([^\s#(]+)|include\s*\(\s*\"?([^)\s\"]+))", re.MULTILINE)
+_INCLUDED = re.compile(r"^[ \t]*(?:-?include[ \t]+([^\s#(]+)|include\s*\(\s*\"?([^)\s\"]+))", re.MULTILINE)
 _MODULES = ("cmake", "cmake/modules", "cmake/Modules")
 _MOST_INCLUDED = 20
-_COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
+_COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 _WORD = re.compile(r'"([^"]*)"|(\S+)')
 _KEYWORDS = {"PUBLIC", "PRIVATE", "INTERFACE", "SYSTEM", "BEFORE", "AFTER"}
 _EXTENSIONS = {"CUDAExtension", "CppExtension", "Extension", "BuildExtension", "Pybind11Extension", "load"}
 _OLDEST = 17
 """nvcc compiles C++17 by itself, and CUDA's own headers need it: an older standard was named for an older nvcc."""
 _MOST = 400
-"""Values that one list of a setup.py may come to."""
+"""Values that one list of a setup.py may come to, and folders that another build file may name."""
+_MOST_PARTS = 20_000
+"""Expressions of a setup.py that are looked at for them: a few lines can repeat one without end."""
+_MOST_FILES = 32
+"""Build files above one source file."""
+_LONGEST = 4096
+"""Characters of a path or a flag."""
+_INTERFACE = re.compile(r"\$<(?:BUILD_INTERFACE|INSTALL_INTERFACE):([^<>]*)>")
+_TOP = re.compile(
+    r"\$[{(](?:CMAKE_SOURCE_DIR|PROJECT_SOURCE_DIR|\w+_SOURCE_DIR|SRC_?DIR|TOP_?DIR|ROOT_?DIR)[})]",
+    re.IGNORECASE,
+)
+_LOCAL = re.compile(
+    r"\$[{(](?:CMAKE_CURRENT_SOURCE_DIR|CMAKE_CURRENT_LIST_DIR|CURDIR|PWD)[})]|\$\$PWD", re.IGNORECASE
+)
 
 
 class Folder(NamedTuple):
@@ -95,24 +110,25 @@ def declared(path: str, root: str) -> Declared:
     folders: list[Folder] = []
     flags: dict[str, str] = {}
     nearest = ""
-    for file in _above(Path(path).parent, root):
+    for file in islice(_above(Path(path).parent, root), _MOST_FILES):
         nearest = nearest or file
         try:
             text = regular_files.text(file, BUILD_FILE)
         except (OSError, ValueError):
             continue
-        if not file.endswith(".py"):
-            text = "\n".join([text, *_included(file, text, root)])
         if file.endswith(".py"):
             setup = _setup(file, text, path)
             folders += setup.folders
             named = dict(setup.flags)
         else:
             text = _COMMENT.sub("", text)
+            for included in _included(file, text, root):
+                if len(text) + len(included) < BUILD_FILE.most:
+                    text += "\n" + _COMMENT.sub("", included)
             folders += _folders(file, text, root)
             # CMake's folders inherit macros from those above; another build system above is another project's
             same = os.path.basename(file) == os.path.basename(nearest)
-            named = dict.fromkeys(_definitions(text) if same else (), file)
+            named = dict.fromkeys(islice(_definitions(text), _MOST) if same else (), file)
         named |= dict.fromkeys(_SWITCHES.findall(text), file)
         if _RELOCATABLE.search(text):
             named["-rdc=true"] = file
@@ -128,9 +144,9 @@ def declared(path: str, root: str) -> Declared:
 
 
 def _included(file: str, text: str, root: str) -> Iterator[str]:
-    """The texts of the workspace's files that a Makefile or CMakeLists.txt includes, one deep."""
+    """The texts of the workspace's files that a Makefile or CMakeLists.txt without its comments includes, one deep."""
     here = os.path.dirname(file)
-    for include in list(_INCLUDED.finditer(_COMMENT.sub("", text)))[:_MOST_INCLUDED]:
+    for include in islice(_INCLUDED.finditer(text), _MOST_INCLUDED):
         word = include[1] or include[2]
         names = [word] if os.path.splitext(word)[1] else [f"{at}/{word}.cmake" for at in _MODULES]
         for name in names:
@@ -147,8 +163,14 @@ def _definitions(text: str) -> Iterator[str]:
     for each in text.replace("\\\n", " ").split("\n"):
         line = each.strip()
         depth += bool(_OPENS.match(line)) - bool(_CLOSES.match(line))
-        if depth == 0 and _FLAGS_OF_NVCC.search(line):
+        if depth == 0 and "-D" in line and any(map(_names_nvcc_flags, _NAME.findall(line))):
             yield from (f"-D{definition}" for definition in _DEFINITION.findall(line))
+
+
+def _names_nvcc_flags(name: str) -> bool:
+    """`CUDA_NVCC_FLAGS`, `CUFLAGS`; CXXFLAGS are another compiler's."""
+    rest, flags, behind = name.upper().rpartition("FLAGS")
+    return (bool(flags) and not behind and ("CU" in rest or "NVCC" in rest)) or behind in _DEFINES
 
 
 def year(flag: str) -> int | None:
@@ -175,16 +197,20 @@ def _folders(file: str, text: str, root: str) -> Iterator[Folder]:
     """`include_directories(…)` of CMake, `-I…` of Makefiles, where all variables in them are known folders."""
     here = os.path.dirname(file)
     if file.endswith("CMakeLists.txt"):
-        bracketed = [
+        every = (
             (match.start(), word[0] or word[1])
             for match in _CMAKE_INCLUDES.finditer(text)
             for word in _WORD.findall(match[1])
-        ]
+        )
     else:
-        bracketed = [(match.start(), match[1].strip('"')) for match in _MAKE_INCLUDES.finditer(text)]
-    for start, word in bracketed:
-        if word in _KEYWORDS:
-            continue
+        every = ((match.start(), match[1].strip('"')) for match in _MAKE_INCLUDES.finditer(text))
+    starts: dict[str, int] = {}
+    for start, word in every:
+        if word not in _KEYWORDS:
+            starts.setdefault(word, start)
+        if len(starts) >= _MOST:
+            break
+    for word, start in starts.items():
         for value in _substituted(word, here, root):
             path = os.path.normpath(os.path.join(here, value))
             if os.path.isdir(path):
@@ -195,17 +221,11 @@ def _substituted(word: str, here: str, root: str) -> Iterator[str]:
     """A word of CMake or make with its variables replaced by folders; those of a project's own are guessed: its
     `${PROJECT_SOURCE_DIR}` may be this folder or the workspace.
     """
-    word = re.sub(r"\$<(?:BUILD_INTERFACE|INSTALL_INTERFACE):([^>]*)>", r"\1", word)
-    top = re.compile(
-        r"\$[{(](?:CMAKE_SOURCE_DIR|PROJECT_SOURCE_DIR|\w+_SOURCE_DIR|SRC_?DIR|TOP_?DIR|ROOT_?DIR)[})]",
-        re.IGNORECASE,
-    )
-    local = re.compile(
-        r"\$[{(](?:CMAKE_CURRENT_SOURCE_DIR|CMAKE_CURRENT_LIST_DIR|CURDIR|PWD)[})]|\$\$PWD", re.IGNORECASE
-    )
-    word = local.sub(lambda _: here, word)
-    for folder in dict.fromkeys((root, here)) if top.search(word) else (here,):
-        value = top.sub(lambda _, folder=folder: folder, word)
+    if len(word) > _LONGEST:
+        return
+    word = _LOCAL.sub(lambda _: here, _INTERFACE.sub(r"\1", word))
+    for folder in dict.fromkeys((root, here)) if _TOP.search(word) else (here,):
+        value = _TOP.sub(lambda _, folder=folder: folder, word)
         if "$" not in value and value:
             yield value
 
@@ -302,6 +322,7 @@ class _Values:
         self.file = file
         self.names: dict[str, list[ast.expr]] = {}
         self.left = _MOST
+        self.parts = _MOST_PARTS
 
     def learn(self, node: ast.AST) -> None:
         """An assignment, `name += …`, `name.append(…)` or `name.extend(…)`."""
@@ -356,7 +377,8 @@ class _Values:
 
     def text(self, node: ast.expr | None, depth: int = 0) -> str | None:
         """One text: paths are joined as `os.path` and `pathlib` join them."""
-        if node is None or depth > 12:
+        self.parts -= 1
+        if node is None or depth > 12 or self.parts < 0:
             return None
         match node:
             case ast.Constant(value=str() as text):
@@ -399,7 +421,9 @@ class _Values:
 
     def _joined(self, parts: Sequence[str | None], by: str) -> str | None:
         known = [part for part in parts if part is not None]
-        return by.join(known) if len(known) == len(parts) else None
+        if len(known) != len(parts) or sum(map(len, known)) > _LONGEST:
+            return None
+        return by.join(known)
 
     def pairs(self, node: ast.expr | None) -> list[str]:
         """`define_macros=[("NAME", None), ("N", "4")]` as flags."""

@@ -59,6 +59,8 @@ _ARCHITECTURES = {
 _TARGET = re.compile(r"(sm|compute|lto)_(\d+[af]?)")
 _OPTION_FILES = {"--options-file", "-optf"}
 _NESTED = 4
+_MOST_OPTION_FILES = 100
+"""Of one command: a file may name itself a thousand times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +113,13 @@ def _program(words: Sequence[str]) -> tuple[str, Sequence[str]]:
     return "", ()
 
 
-def _expanded(words: Sequence[str], directory: str, depth: int = 0) -> Iterator[str]:
-    """The words, with those of option files in the place of their names: CMake writes include folders there."""
+def _expanded(
+    words: Sequence[str], directory: str, depth: int = 0, read: list[int] | None = None
+) -> Iterator[str]:
+    """The words, with those of option files in the place of their names: CMake writes include folders there. `read` are the
+    sizes of those that were read.
+    """
+    read = [] if read is None else read
     waiting = iter(words)
     for word in waiting:
         option, joined, value = word.partition("=")
@@ -123,12 +130,15 @@ def _expanded(words: Sequence[str], directory: str, depth: int = 0) -> Iterator[
         else:
             yield word
             continue
-        if depth < _NESTED:
+        if depth < _NESTED and len(read) < _MOST_OPTION_FILES:
+            read.append(0)
             try:
                 text = regular_files.text(absolute(name, directory), OPTIONS)
             except (OSError, ValueError):
                 continue
-            yield from _expanded(split(text), directory, depth + 1)
+            read[-1] = len(text)
+            if sum(read) <= OPTIONS.most:
+                yield from _expanded(split(text), directory, depth + 1, read)
 
 
 class _Reader:

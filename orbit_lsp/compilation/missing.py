@@ -16,6 +16,7 @@ from orbit_remote.common.limits import BUILD_FILE
 CONFIGURE = "configure the project (cmake -B build)"
 SETTING = 'or name its folder: nvcc_flags = ["-I<folder>"]'
 _NEAREST = 3
+_MOST_SUBMODULES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,9 @@ def submodules(root: str) -> tuple[Submodule, ...]:
     except (OSError, ValueError):
         return ()
     listed: list[Submodule] = []
-    for section in re.split(r"^\s*\[submodule", text, flags=re.MULTILINE)[1:]:
-        values = dict(re.findall(r"^\s*(path|url)\s*=\s*(.+?)\s*$", section, re.MULTILINE))
+    for section in re.split(r"^[ \t]*\[submodule", text, maxsplit=_MOST_SUBMODULES, flags=re.MULTILINE)[1:]:
+        lines = re.findall(r"^[ \t]*(path|url)[ \t]*=(.+)$", section, re.MULTILINE)
+        values = {name: value.strip() for name, value in lines}
         folder = values.get("path", "")
         try:
             empty = not any(os.scandir(os.path.join(root, folder)))

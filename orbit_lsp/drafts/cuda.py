@@ -19,7 +19,9 @@ _LINEAR_INDEX = re.compile(
 _COOPERATIVE = re.compile(r"\bthis_grid\s*\(|\bgrid_group\b")
 _ALL_AT_ONCE = "64"
 """Blocks that every data-centre GPU can run at the same time, whatever their resources."""
-_SQUARE_TILE = re.compile(r"__shared__\s+[\w:\s]+?\w+\s*\[\s*(\w+)[^\]]*\]\s*\[")
+_SQUARE_TILE = re.compile(
+    r"__shared__\s+[\w:]{1,60}(?:\s+[\w:]{1,60}){1,5}?\s*\[\s*(\w{1,60})\b[^\[\]]{0,200}\]\s*\["
+)
 
 
 def draft(subject: Subject) -> list[Statement] | None:
@@ -173,7 +175,7 @@ def _read(name: str, body: str) -> bool:
 
 
 def _write(name: str) -> str:
-    return rf"\b{re.escape(name)}\s*\[[^;=]*\]\s*=(?!=)|\*\s*{re.escape(name)}\s*=(?!=)"
+    return rf"\b{re.escape(name)}\s*\[[^;=]{{0,200}}\]\s*=(?!=)|\*\s*{re.escape(name)}\s*=(?!=)"
 
 
 # -- the launch --------------------------------------------------------------------------------------
@@ -239,7 +241,9 @@ class _Threads:
         array = _SQUARE_TILE.search(body)
         side = self.constant(array[1]) if array else None
         side = side if side in (8, 16, 32) else 16
-        for loop in re.finditer(r"\bfor\s*\([^;]*\b(\w+)\s*=\s*0\s*;[^;]*;\s*\1\s*\+=\s*(\w+)\s*\)", body):
+        for loop in re.finditer(
+            r"\bfor\s*\([^;]{0,80}\b(\w+)\s*=\s*0\s*;[^;]{0,200};\s*\1\s*\+=\s*(\w+)\s*\)", body
+        ):
             step = self.constant(loop[2])
             if step and step < side and re.search(rf"threadIdx\.y\s*\+\s*{loop[1]}\b", body):
                 return side, step
@@ -256,7 +260,7 @@ _ALIGNED = r"(?:(?:__align__|alignas)\s*\([^()]*(?:\([^()]*\))?[^()]*\)\s*)?"
 _DYNAMIC = re.compile(
     rf"\bextern\s+{_ALIGNED}__shared__\s+{_ALIGNED}((?:[\w:]+\s+){{0,6}}?[\w:]+)\s+{_ALIGNED}(\w+)\s*\[\s*\]"
 )
-_BODY = re.compile(r"\)\s*(?:(?:const|noexcept|override|final|mutable|try|->[\s\w:<>*&]*)\s*)*$")
+_BODY = re.compile(r"\)\s*+(?:(?:const|noexcept|override|final|mutable|try|->[\s\w:<>*&]*+)\s*+)*+$")
 
 
 def shared_element(subject: Subject) -> str:

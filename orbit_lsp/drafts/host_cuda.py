@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import field
+from itertools import islice
 
 from orbit_lsp.drafts import cuda
 from orbit_lsp.drafts.guesses import Statement, Subject, guessed
@@ -18,9 +19,9 @@ from orbit_remote.spec.syntax_tree import Attribute, Call, Index, Name, walk
 
 _ALLOCATION = r"\bcuda\w*(?:Malloc|MallocManaged|MallocAsync|MallocHost|HostAlloc)\s*\(\s*(?:\([^()]*\)\s*)?&\s*{name}\s*,"
 _GIVEN = (
-    r"(?<![\w.>]){name}\s*=(?!=)\s*([^;]*);",
+    r"(?<![\w.>]){name}\s*=(?!=)\s*([^;]{{0,400}});",
     r"^[ \t]*#[ \t]*define[ \t]+{name}[ \t]+([^\n]+)",
-    r"\b(?:int|unsigned|size_t|long|float|double|auto|u?int\d+_t)\s+{name}\s*\{{([^;{{}}]*)\}}\s*;",
+    r"\b(?:int|unsigned|size_t|long|float|double|auto|u?int\d+_t)\s+{name}\s*\{{([^;{{}}]{{0,400}})\}}\s*;",
 )
 _MEMBER = re.compile(r"(?<![\w.>])([A-Za-z_]\w*)\s*\.\s*([xyz])\b(?!\s*\()")
 _ROUNDED_UP = re.compile(r"\b(?:\w+::)?(?:ceil_?div|div_?ceil|i?div_?up|div_?round_?up)\s*\(", re.IGNORECASE)
@@ -33,6 +34,7 @@ _KNOWN = frozenset(
 _DIRECTIVE = re.compile(r"^[ \t]*#[^\n]*$", re.MULTILINE)
 _CALLED = ("dim3", "sizeof")
 _DEEPEST = 12
+_MOST_SITES = 50
 
 
 def draft(subject: Subject) -> list[Statement] | None:
@@ -40,7 +42,8 @@ def draft(subject: Subject) -> list[Statement] | None:
     header, text = subject.header, subject.around.text
     if any(parameter.refused for parameter in header.parameters):
         return None
-    for site in re.finditer(rf"\b{re.escape(subject.name)}\b\s*(<(?!<)[^;{{}}]*?>)?\s*<<<", text):
+    sites = re.finditer(rf"\b{re.escape(subject.name)}\b\s*(<(?!<)[^;{{}}]{{0,200}}?>)?\s*<<<", text)
+    for site in islice(sites, _MOST_SITES):
         launch = launch_sites.find(text, site.end() - 3)
         behind = text.find(">>>", site.end())
         inner = bracketed(text[behind + 3 : behind + 8000].lstrip()) if behind > 0 else None

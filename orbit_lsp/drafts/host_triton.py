@@ -156,7 +156,7 @@ class _Host:
     def tensor(self, name: str, frame: Frame) -> Statement:
         """A tensor of as many dimensions as the code around speaks of: `M, K = a.shape`, `a.stride(0)`."""
         code = frame.code
-        unpacked = re.findall(rf"([\w, ]+) = {name}\.shape$|from_tensor\({name}, (?:block_shape=)?\[([^\]]+)\]", code, re.MULTILINE)  # fmt: skip
+        unpacked = re.findall(rf"(?<![\w, ])([\w, ]+) = {name}\.shape$|from_tensor\({name}, (?:block_shape=)?\[([^\]]{{1,400}})\]", code, re.MULTILINE)  # fmt: skip
         asked = [int(at) for at in re.findall(rf"\b{name}\.(?:shape\[|stride\(|size\()(-?\d)", code)]
         # of a single dimension nobody asks for the last
         known = [1, *(at + 1 if at >= 0 else max(-at, 2) for at in asked)]

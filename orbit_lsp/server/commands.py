@@ -196,15 +196,19 @@ def check(ls: OrbitServer, request: Request) -> dict[str, str] | None:
 @kernel_command("orbit.draft")
 def draft(ls: OrbitServer, target: KernelId, _: Request) -> None:
     """Write a launch spec above a kernel, {uri, kernel}, that has none."""
+    ls.spawn(write_draft(ls, target), "draft")
+
+
+async def write_draft(ls: OrbitServer, target: KernelId) -> None:
     if kernel := ls.session.find(target):
-        drafts = spec_drafts.drafts(ls.session, target.uri, kernel, versioned=ls.takes_versions)
-        if drafts:
-            ls.spawn(write_draft(ls, drafts[0]), "draft")
-        else:
-            ls.watcher.message(spec_drafts.none(ls.session, target.uri, kernel), lsp.MessageType.Warning)
-
-
-async def write_draft(ls: OrbitServer, drafted: spec_drafts.Draft) -> None:
+        await spec_drafts.prepare(ls.session, target.uri, kernel.whole.line, kernel.whole.line)
+    if (kernel := ls.session.find(target)) is None:
+        return
+    drafts = spec_drafts.drafts(ls.session, target.uri, kernel, versioned=ls.takes_versions)
+    if not drafts:
+        ls.watcher.message(spec_drafts.none(ls.session, target.uri, kernel), lsp.MessageType.Warning)
+        return
+    drafted = drafts[0]
     workspace = ls.client_capabilities.workspace
     if not (workspace and workspace.apply_edit):
         ls.watcher.message(

@@ -398,7 +398,7 @@ def completion(ls: OrbitServer, params: lsp.CompletionParams) -> list[lsp.Comple
     lsp.TEXT_DOCUMENT_CODE_ACTION,
     lsp.CodeActionOptions(code_action_kinds=list(ACTION_KINDS)),
 )
-def code_action(ls: OrbitServer, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
+async def code_action(ls: OrbitServer, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
     from orbit_lsp.views import history_actions, kernel_actions, kernel_commands, lenses
     from orbit_lsp.views.compiler import block_size, clangd_file, launch_bounds, num_warps, quick_fixes
     from orbit_lsp.views.spec import spec_drafts, spec_place
@@ -407,6 +407,7 @@ def code_action(ls: OrbitServer, params: lsp.CodeActionParams) -> list[lsp.CodeA
     look_at(ls, uri, params.range.start.line)
     begin, end = params.range.start.line, params.range.end.line
     first, last = begin, spec_place.kernel_line(ls.session, uri, end)
+    await spec_drafts.prepare(ls.session, uri, first, last)
     offered = [
         *quick_fixes.actions(ls.session, uri, begin, end, versioned=ls.takes_versions),
         *(clangd_file.actions(ls.session, uri, begin) if ls.creates_files else ()),

@@ -10,15 +10,20 @@ from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import kernel_commands, kernel_status
 
+_MOST_KERNELS = 20
+"""An editor asks about all of a file that is selected."""
+
 
 def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeAction]:
     """For the kernels whose definition, and the contract whose name, meets the lines `first` to `last`."""
     offered: list[lsp.Command] = []
+    left = _MOST_KERNELS
     entries = session.files[uri].scan.entries if uri in session.files else ()
     for known in kernel_status.of(session, uri):
         kernel = known.kernel
-        if kernel.whole.line > last or first > kernel.whole.end_line:
+        if kernel.whole.line > last or first > kernel.whole.end_line or not left:
             continue
+        left -= 1
         runs = known.plan.through != "program" or entries
         if kernel.launchable and kernel.dsl in RUNNABLE and runs and not known.running:
             offered += commands(session, known.target, kernel.name)

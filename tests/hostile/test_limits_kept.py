@@ -176,6 +176,7 @@ ELSEWHERE = {
     "BROUGHT_FILES": "tests/remote/test_brought_files.py::test_files_and_bytes_are_bounded",
     "CELL_OUTPUT": "tests/test_notebook.py::test_what_a_cell_prints_without_end_is_bounded",
     "COMPILER_MEMORY": "tests/remote/test_worker_limits.py::test_a_compiler_gets_no_more_memory_than_its_limit",
+    "COMPILER_FILE": "tests/remote/test_worker_limits.py::test_a_compiler_writes_no_larger_file_than_its_limit",
     "HISTORY_RUN": "tests/hostile/test_tools.py::test_a_row_that_cannot_be_read_is_left_out_once",
     "KEPT": "tests/hostile/test_limits_kept.py::test_a_bundle_has_the_files_before_its_limit",
     "JOB": "tests/hostile/test_left_behind.py::test_a_row_that_another_program_wrote_stops_no_command",

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,23 @@ def test_a_compiler_gets_no_more_memory_than_its_limit(tmp_path: Path) -> None:
     failure = build._out_of_memory(status, out + err, "endless.cu")  # pyright: ignore[reportPrivateUsage]
     assert failure
     assert failure.message.startswith("compiling endless.cu needed more than ")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a process's files are limited on Linux")
+def test_a_compiler_writes_no_larger_file_than_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "COMPILER_FILE", replace(limits.COMPILER_FILE, most=1 << 20))
+    source = tmp_path / "endless.cpp"
+    doubled = "".join(f"#define M{at} M{at - 1} M{at - 1}\n" for at in range(1, 20))
+    source.write_text(f"#define M0 int a;\n{doubled}" + "M12\n" * 1_000)
+    command = ["g++", "-E", str(source), "-o", str(tmp_path / "o")]
+    status, out, err = asyncio.run(
+        process_groups.communicate(command, timeout_s=60, cwd=tmp_path, memory=512 << 20)
+    )
+    failure = build._too_large(status, out + err, "endless.cu")  # pyright: ignore[reportPrivateUsage]
+    assert failure
+    assert failure.message == "compiling endless.cu wrote a file larger than 1 MiB, the limit for a compiler"
 
 
 LINES = {

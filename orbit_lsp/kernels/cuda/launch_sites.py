@@ -17,10 +17,11 @@ _OPENS: Final = {")": "(", "]": "[", "}": "{", ">": "<"}
 
 _NAME_BEFORE = re.compile(r"(?:[^\W\d]\w*)\Z")
 _BRACKET = re.compile(r"[()\[\]{}<>,;]")
-_CONSTANT = re.compile(
-    r"\b(?:constexpr|const)\b[^;=(){}<>,]*?\b([^\W\d]\w*)\s*(?:=\s*([^;{}]{1,200})|\{([^;{}]{1,200})\}|\(([^;{}]{1,200})\))\s*;"
-)
-_DIM3 = re.compile(r"\bdim3\s+([^;]{1,400});")
+_CONSTANT = re.compile(r"\b(?:constexpr|const)\b")
+_DECLARED = re.compile(r"[^;=(){}<>,]*+")
+_VALUE = re.compile(r"(?:=\s*([^;{}]{1,200})|\{([^;{}]{1,200})\}|\(([^;{}]{1,200})\))\s*;")
+_DIM3 = re.compile(r"\bdim3\s")
+_LONGEST_DIM3 = 400
 _DIM3_PART = re.compile(
     r"([^\W\d]\w*)\s*(?:=\s*(?:dim3\s*)?[({]?([^;(){}]*(?:\([^(){}]*\)[^;(){}]*)*)[)}]?|[({]([^(){}]*(?:\([^(){}]*\)[^(){}]*)*)[)}])"
 )
@@ -112,11 +113,17 @@ def constants(code: str) -> dict[str, str]:
     """Names of constants, and of `dim3` variables, with what initialises them; "" where two disagree."""
     values: dict[str, str] = {}
     if "const" in code:
-        for match in _CONSTANT.finditer(code):
-            add_constant(values, match[1], match[2] or match[3] or match[4])
+        done = 0  # what has been read is not read again for the next `const` in it
+        for word in _CONSTANT.finditer(code):
+            if word.start() >= done and (declared := _DECLARED.match(code, word.end())):
+                done = declared.end()
+                name = _NAME_BEFORE.search(declared[0][-_LONGEST_NAME:].rstrip())
+                if name and (value := _VALUE.match(code, done)):
+                    add_constant(values, name[0], value[1] or value[2] or value[3])
     if "dim3" in code:
-        for statement in _DIM3.finditer(code):
-            for match in _DIM3_PART.finditer(statement[1]):
+        for word in _DIM3.finditer(code):
+            end = code.find(";", word.end(), word.end() + _LONGEST_DIM3)
+            for match in _DIM3_PART.finditer(code[word.end() : max(end, word.end())]):
                 add_constant(values, match[1], f"dim3({match[2] or match[3] or ''})")
     return values
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import re
+from itertools import islice
 from textwrap import dedent
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
     from orbit_remote.spec.values import Value
 
 
+_MOST_KERNELS = 8
+"""Of a file that is selected: each costs a reading of the whole file."""
+
+
 class Draft(NamedTuple):
     title: str
     edit: lsp.WorkspaceEdit
@@ -32,17 +38,46 @@ class Draft(NamedTuple):
 def actions(
     session: Session, uri: str, first: int, last: int, *, versioned: bool = False
 ) -> list[lsp.CodeAction]:
-    """For the kernels whose definition meets the lines `first` to `last`.
+    """For the first kernels whose definition meets the lines `first` to `last`.
 
     Without a kind: editors put those that have one first, above *Run*.
     """
-    file = session.files.get(uri)
     return [
         lsp.CodeAction(f"{draft.title} ({kernel.name})", kind=lsp.CodeActionKind.Empty, edit=draft.edit)
-        for kernel in (file.scan.kernels if file else ())
-        if kernel.whole.line <= last and first <= kernel.whole.end_line
+        for kernel in _asked_for(session, uri, first, last)
         for draft in drafts(session, uri, kernel, versioned=versioned)
     ]
+
+
+def _asked_for(session: Session, uri: str, first: int, last: int) -> list[Kernel]:
+    file = session.files.get(uri)
+    meeting = (
+        kernel
+        for kernel in (file.scan.kernels if file else ())
+        if kernel.whole.line <= last and first <= kernel.whole.end_line
+    )
+    return [kernel for kernel in islice(meeting, _MOST_KERNELS) if _may_have(session, uri, kernel)]
+
+
+def _may_have(session: Session, uri: str, kernel: Kernel) -> bool:
+    return (
+        kernel.dsl in SPECIFIED
+        and kernel.launchable
+        and not kernel.generator
+        and not spec_cache.spec_of(session, uri, kernel)
+    )
+
+
+async def prepare(session: Session, uri: str, first: int, last: int) -> None:
+    """Write the drafts of these kernels beside the event loop; `actions` and `drafts` find them then."""
+    for kernel in _asked_for(session, uri, first, last):
+        if uri not in session.files:
+            return
+        present = spec_cache.text_lines(session, uri)
+        limits = spec_cache.limits(session, uri, kernel)
+        key = (spec_blocks.target(kernel), limits)
+        if key not in present.drafts:
+            present.drafts[key] = await asyncio.to_thread(written, present.lines, kernel, limits)
 
 
 def drafts(session: Session, uri: str, kernel: Kernel, *, versioned: bool = False) -> list[Draft]:
@@ -51,9 +86,7 @@ def drafts(session: Session, uri: str, kernel: Kernel, *, versioned: bool = Fals
     Each is without fault as it stands, but for values that only the author knows. `versioned` says that the client takes `documentChanges`.
     """
     file = session.files.get(uri)
-    if file is None or kernel.dsl not in SPECIFIED or not kernel.launchable or kernel.generator:
-        return []
-    if spec_cache.spec_of(session, uri, kernel):
+    if file is None or not _may_have(session, uri, kernel):
         return []
     made: list[Draft] = []
     present = spec_cache.text_lines(session, uri)
@@ -95,7 +128,9 @@ def written(lines: list[str], kernel: Kernel, limits: Limits | None = None) -> l
     """
     from orbit_lsp.drafts import elementwise, guesses
 
-    of = spec_blocks.target(kernel)
+    if (near := _near(lines, kernel)) is None:
+        return []
+    lines, of = near, spec_blocks.target(kernel)
     if (subject := guesses.subject(lines, of, kernel.whole.end_line)) is None:
         return []
     drafts, tree = (_cuda(subject), None) if of.language == "cuda" else _triton(subject, lines, kernel)
@@ -113,6 +148,15 @@ def written(lines: list[str], kernel: Kernel, limits: Limits | None = None) -> l
             text = longer if faultless(lines, kernel, longer, limits) else text
         titled.append((title, text))
     return titled
+
+
+def _near(lines: list[str], kernel: Kernel) -> list[str] | None:
+    """The file, or the kernel alone where that is too long; None where the kernel is."""
+    if sum(map(len, lines)) <= OUTLINED.most:
+        return lines
+    first, last = kernel.whole.line, kernel.whole.end_line + 1
+    own = lines[first:last]
+    return None if sum(map(len, own)) > OUTLINED.most else [*[""] * first, *own]
 
 
 def _cuda(subject: Subject) -> list[list[Statement] | None]:

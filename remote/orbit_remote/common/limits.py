@@ -140,10 +140,12 @@ PROJECT: Final = Limit(
     "The file is treated as absent.",
 )
 OPTIONS: Final = Limit(
-    "a file of compiler options that `compile_commands.json` names", 4 << 20, "Its options are not used."
+    "files of compiler options that one command of `compile_commands.json` names, together",
+    1 << 20,
+    "The options after the limit are not used.",
 )
 BUILD_FILE: Final = Limit(
-    "a build file (`CMakeLists.txt`, `Makefile`, …)", 4 << 20, "Nothing is taken from it."
+    "a build file (`CMakeLists.txt`, `Makefile`, …)", 1 << 20, "Nothing is taken from it."
 )
 INCLUDING: Final = Limit(
     "a file whose `#include` lines orbit-lsp follows, to infer compiler flags",
@@ -158,7 +160,7 @@ CONTRACT: Final = Limit(
     "characters",
 )
 OUTLINED: Final = Limit(
-    "Python code that is parsed as a whole: for drafts of launch specs, `setup.py` and syntax errors",
+    "code that is read as a whole: for drafts of launch specs, `setup.py` and syntax errors",
     1 << 17,
     "Drafts use the kernel alone, nothing is taken from the `setup.py`, and syntax errors appear at the run.",
     "characters",
@@ -221,6 +223,7 @@ COMPILER_MEMORY: Final = Limit(
     16 << 30,
     "The build fails with a message.",
 )
+COMPILER_FILE: Final = Limit("a file that a compiler writes", 1 << 30, "The build fails with a message.")
 # a thousand findings of compute-sanitizer with their stacks are some 2 MiB
 TOOL_LOG: Final = Limit(
     "the log of Nsight Compute or compute-sanitizer", 32 << 20, "What follows is not read."

@@ -72,13 +72,19 @@ def end_after_parent() -> None:
 
 
 def limit_memory(most: int) -> None:
-    """In a child, before exec: no process of it gets more than `most` bytes of memory of its own. Linux only."""
+    """In a child, before exec: no process of it gets more than `most` bytes of memory of its own, nor writes a file larger than
+    a compiler may. Linux only.
+    """
     if _prctl is not None:
         import resource
 
-        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(resource.RLIMIT_DATA, (allowed, allowed))
+        for kind, wanted in (
+            (resource.RLIMIT_DATA, most),
+            (resource.RLIMIT_FSIZE, limits.COMPILER_FILE.most),
+        ):
+            _, hard = resource.getrlimit(kind)
+            allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            resource.setrlimit(kind, (allowed, allowed))
 
 
 def reap_orphans() -> None:

@@ -10,16 +10,22 @@ import re
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec.syntax_tree import Language
 
+_READ = 1 << 20
+"""Characters of a file: the rest of a larger one is not known."""
+# each of these keeps what it has read: one that read on from every place of a text would need minutes for it
 _COMMENT = {
-    "cuda": re.compile(r"/\*.*?\*/|//[^\n]*|\"[^\"\\\n]*(?:\\.[^\"\\\n]*)*\"", re.DOTALL),
+    "cuda": re.compile(r"/\*.*?(?:\*/|\Z)|//[^\n]*+|\"(?:[^\"\\\n]|\\.)*+\"?+", re.DOTALL),
     "triton": re.compile(r"#[^\n]*"),
 }
 _ALIAS = re.compile(
-    r"^\s*(?:using\s+(\w+)\s*=\s*([\w:\s]{1,60}?)\s*;|typedef\s+([\w:\s]{1,60}?)\s+(\w+)\s*;)", re.MULTILINE
+    r"^[ \t]*(?:using\s+(\w+)\s*=\s*([\w:\s]{1,60}?)\s*;|typedef\s+([\w:\s]{1,60}?)\s+(\w+)\s*;)",
+    re.MULTILINE,
 )
-_INCLUDE = re.compile(r'^\s*#\s*include\s*"', re.MULTILINE)
-_STAR = re.compile(r"^\s*from\s+[\w.]+\s+import\s+\*", re.MULTILINE)
-_VARIABLE = re.compile(r"\b(?:__constant__|__device__|__managed__)\s[^;{}()=]*?\b([A-Za-z_]\w*)\s*(?:\[[^;{}=]*\]\s*)*(?=[;={])")  # fmt: skip
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"', re.MULTILINE)
+_STAR = re.compile(r"^[ \t]*from[ \t]+[\w.]+[ \t]+import[ \t]+\*", re.MULTILINE)
+_DECLARATION = re.compile(r"([^;{}=]++)([;={]?)")
+_OF_DEVICE = re.compile(r"\b(?:__constant__|__device__|__managed__)\s")
+_LAST_NAME = re.compile(r"[A-Za-z_]\w*\Z")
 _DEF = re.compile(r"^[ \t]*(?:async[ \t]+)?def[ \t]+([A-Za-z_]\w*)[ \t]*\(", re.MULTILINE)
 
 
@@ -38,6 +44,7 @@ class Surroundings:
         self._lines = lines
         self._language: Language = language
         self._text: str | None = None
+        self._small = sum(map(len, lines)) + len(lines) <= _READ
         self.asked = False
 
     @property
@@ -45,7 +52,7 @@ class Surroundings:
         """The file without its comments; line ends stay where they were."""
         self.asked = True
         if self._text is None:
-            text = "\n".join(self._lines)
+            text = "\n".join(self._lines) if self._small else ""
             self._text = _COMMENT[self._language].sub(lambda match: "\n" * match[0].count("\n") or " ", text)
         return self._text
 
@@ -54,7 +61,7 @@ class Surroundings:
         """Whether every name that the file uses unqualified is defined in it, as far as its text says."""
         open_ended = _INCLUDE if self._language == "cuda" else _STAR
         # quoted includes are strings, which the text above leaves out
-        return not open_ended.search("\n".join(self._lines))
+        return self._small and not open_ended.search("\n".join(self._lines))
 
     def alias(self, name: str) -> str:
         """The type that `using name = …` or a typedef stands for, else the name."""
@@ -65,7 +72,10 @@ class Surroundings:
 
     def variables(self) -> list[str]:
         """Names of `__constant__`, `__device__` and `__managed__` variables."""
-        return list(dict.fromkeys(match[1] for match in _VARIABLE.finditer(self.text)))
+        if not _OF_DEVICE.search(self.text):
+            return []
+        names = (_variable(match[1]) for match in _DECLARATION.finditer(self.text) if match[2])
+        return list(dict.fromkeys(name for name in names if name))
 
     def knows(self, name: str) -> bool:
         """Whether the name is written anywhere in the file's code; nothing that is not can be defined in it."""
@@ -83,6 +93,17 @@ class Surroundings:
 
     def functions(self) -> list[str]:
         return list(dict.fromkeys(match[1] for match in _DEF.finditer(self.text)))
+
+
+def _variable(declaration: str) -> str:
+    """The name that `… __device__ float a[2]` declares, "" where it is no variable of a device."""
+    if not (mark := _OF_DEVICE.search(declaration)):
+        return ""
+    declared = declaration[mark.end() :][-1_000:].rstrip()
+    while declared.endswith("]"):
+        declared = declared.rpartition("[")[0].rstrip()
+    name = _LAST_NAME.search(declared)
+    return name[0] if name and not set("()") & set(declared) else ""
 
 
 def bracketed(text: str, opening: str = "([{", closing: str = ")]}") -> str | None:

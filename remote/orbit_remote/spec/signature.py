@@ -166,7 +166,7 @@ def _header(lines: list[str], target: Target) -> str:
 
 def _without_comments(text: str, language: Language) -> str:
     if language == "cuda":
-        return re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.DOTALL)
+        return re.sub(r"/\*.*?(?:\*/|\Z)|//[^\n]*", " ", text, flags=re.DOTALL)
     return re.sub(r"#[^\n]*", " ", text)
 
 

@@ -261,6 +261,7 @@ class NvccCall:
         name = Path(self.path).name
         failure = (
             _out_of_memory(status, output, name)
+            or _too_large(status, output, name)
             or _outage(status, output, name)
             or self._no_space(status, output)
         )
@@ -402,6 +403,10 @@ _OUT_OF_MEMORY = re.compile(
 )
 
 
+_TOO_LARGE = re.compile(r"File size limit exceeded|died due to signal 25\b|File too large")
+"""SIGXFSZ, or the error in its place."""
+
+
 def compiler_memory() -> int:
     """Bytes that each process of a compiler may have."""
     most = limits.COMPILER_MEMORY.most
@@ -415,6 +420,13 @@ def _out_of_memory(status: int, output: str, name: str) -> Failure | None:
         return None
     size = f"{compiler_memory() / (1 << 30):.3g} GiB"
     text = f"compiling {name} needed more than {size} of memory, the limit for a compiler"
+    return Failure("infrastructure", text, "include less, or split the file")
+
+
+def _too_large(status: int, output: str, name: str) -> Failure | None:
+    if status == 0 or not _TOO_LARGE.search(output):
+        return None
+    text = f"compiling {name} wrote a file larger than {limits.COMPILER_FILE.size}, the limit for a compiler"
     return Failure("infrastructure", text, "include less, or split the file")
 
 

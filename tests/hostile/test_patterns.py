@@ -1,0 +1,179 @@
+"""Texts in which a pattern that reads on from each place would read for minutes, and keep the interpreter meanwhile."""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pathspec import GitIgnoreSpec
+
+from orbit_lsp.closure import ignores
+from orbit_lsp.compilation import build_files, command_line, missing
+from orbit_lsp.kernels.cuda import cuda_kernels
+from orbit_lsp.views.spec import spec_drafts
+from orbit_remote.common import limits
+from orbit_remote.spec.file_context import Surroundings
+from tests.hostile.hostile_texts import ONE
+from tests.loops import in_child
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processor time is limited on Linux")
+
+MOST_S = 10.0
+"""Of processor time: none takes a tenth of it now, and each would take a hundred times as long."""
+SIZE = 250_000
+
+
+def full(unit: str, size: int = SIZE) -> str:
+    return (unit * (size // len(unit) + 1))[:size]
+
+
+def ends(work: Callable[[], object]) -> bool:
+    """In a forked process, as one call of `re` cannot be interrupted."""
+
+    def limited() -> None:
+        signal.setitimer(signal.ITIMER_PROF, MOST_S)
+        work()
+
+    return in_child(limited) == 0
+
+
+BUILD_FILES = {
+    "CMakeLists.txt": [
+        "\n", "#\n", "a", "include_directories(", "include_directories(/usr ", "$<BUILD_INTERFACE:", "${a", "if(\n", "include(a)\n",
+    ],
+    "Makefile": ["\n", "-I /usr ", '-I"', "-Ia\n", "NVCC_", "CUFLAGS -Da=", "include a\n", "\\\n", "-std="],
+    ".gitmodules": ["\n", "[submodule\n", "path = a ", "path =  ", "[submodule\npath = /\n"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"), [(name, unit) for name, units in BUILD_FILES.items() for unit in units]
+)
+def test_a_build_file_of_one_thing(tmp_path: Path, name: str, unit: str) -> None:
+    (tmp_path / name).write_text(full(unit))
+    source, root = str(tmp_path / "k.cu"), str(tmp_path)
+    assert ends(lambda: (build_files.declared(source, root), missing.submodules(root)))
+
+
+def test_a_setup_that_repeats_a_text_without_end(tmp_path: Path) -> None:
+    doubled = "".join(
+        f"a{at + 1} = f'{{a{at}}}' + " + " + ".join([f"a{at}"] * 200) + "\n" for at in range(12)
+    )
+    (tmp_path / "setup.py").write_text(
+        f"a0 = 'x' * 2\n{doubled}CUDAExtension('a', ['k.cu'], include_dirs=[a12])\n"
+    )
+    assert ends(lambda: build_files.declared(str(tmp_path / "k.cu"), str(tmp_path)))
+
+
+@pytest.mark.parametrize("text", ["@a.rsp " * 100_000, "-DX " * 1_000 + "@a.rsp " * 1_000])
+def test_an_option_file_that_names_itself_many_times(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.rsp").write_text(text)
+    words = ["nvcc", "@a.rsp", "-DLAST", "k.cu"]
+    command = command_line.parse(words, str(tmp_path), str(tmp_path / "k.cu"))
+    assert "-DLAST" in command.flags
+
+
+def test_all_option_files_of_a_command_have_one_limit(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(f"-D{name} ".ljust(limits.OPTIONS.most // 2 + 1))
+    command = command_line.parse(["nvcc", "@a", "@b", "k.cu"], str(tmp_path), str(tmp_path / "k.cu"))
+    assert command.flags == ("-Da",)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("*a" * 40 + "b", "a" * 250),
+        ("[a-z]*" * 40 + "!", "a" * 250),
+        ("**/a/" * 40 + "b", "a/" * 400 + "c"),
+        ("a/" + "**/a*a*a*/" * 20 + "b", "aaaaaaaa/" * 100 + "c"),
+    ],
+)
+def test_a_pattern_of_many_stars(pattern: str, path: str) -> None:
+    assert ends(lambda: ignores._compiled(pattern).check_file(path))  # type: ignore[union-attr] # pyright: ignore[reportPrivateUsage, reportOptionalMemberAccess]
+
+
+def test_patterns_mean_what_git_means_by_them() -> None:
+    parts = ("*", "**", "/", "a", "b", "?", "[ab]", "/**/", "**/", "*a", "!")
+    chosen = random.Random(16)
+    for _ in range(3_000):
+        pattern = "".join(chosen.choice(parts) for _ in range(chosen.randint(1, 7)))
+        try:
+            as_it_was = GitIgnoreSpec.from_lines([pattern])
+        except ValueError:
+            continue
+        made = ignores._compiled(pattern)  # pyright: ignore[reportPrivateUsage]
+        for _ in range(5):
+            names = (
+                "".join(chosen.choices("abc", k=chosen.randint(1, 4))) for _ in range(chosen.randint(1, 5))
+            )
+            path = "/".join(names) + chosen.choice(["", "/"])
+            if made:
+                assert made.check_file(path).include == as_it_was.check_file(path).include, (pattern, path)
+
+
+SCANNED = ("const ", "const a = ", "dim3 ", "dim3 a(", "constexpr a{", "constexpr a(", "const a const ")
+
+
+@pytest.mark.parametrize("unit", SCANNED)
+def test_host_code_above_a_launch(unit: str) -> None:
+    text = f"{ONE}void h() {{ {full(unit)}; k0<<<1, 256>>>(x, n); }}\n"
+    assert ends(lambda: cuda_kernels.scan(text))
+
+
+AROUND = {
+    "cuda": ("__device__ ", "__device__ a[", "__device__ a[1] ", "\n", "\nusing a = b", "\ntypedef a b", "/* \n", '"\\', "\n# "),
+    "triton": ("\n", "from a ", "\nfrom a.", "\ndef a(", "#"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("language", "unit"), [(language, unit) for language, units in AROUND.items() for unit in units]
+)
+def test_what_stands_around_a_launch_spec(language: str, unit: str) -> None:
+    lines = (full(unit) + "@").split("\n")
+
+    def ask() -> None:
+        around = Surroundings(lines, language)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+        _ = around.text, around.complete, around.alias("a_type"), around.variables(), around.functions()
+
+    assert ends(ask)
+
+
+BODIES = ("x[", "for(", "__shared__ a ", "__shared__ aaaa", "x = x; ", "__ldg(x[")
+HOSTS = (
+    "k0<",
+    "k0<<<1, 1>>>(x, n);",
+    "n = ",
+    "int n{",
+    "const ",
+    "dim3 n(",
+    "cudaMalloc(&x,",
+    "\n)" + "->a  " * 55 + "!{",
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "host"), [*((body, "") for body in BODIES), *(("", host) for host in HOSTS)]
+)
+def test_a_draft_of_a_kernel(body: str, host: str) -> None:
+    most = limits.OUTLINED.most - 1_000
+    inside = full(body, most) if body else "x[n] = 1;"
+    around = f"void h() {{ {full(host, most)}; k0<<<n, 256>>>(x, n); }}" if host else ""
+    text = f"__global__ void k0(float* x, int n) {{ {inside} }}\n{around}\n"
+    assert ends(lambda: spec_drafts.written(text.split("\n"), cuda_kernels.scan(text).kernels[0]))
+
+
+def test_drafts_of_a_long_file_are_made_of_the_kernel_alone() -> None:
+    text = f"{ONE}// {full('word ')}\nvoid h(float* x) {{ k0<<<7, 32>>>(x, 224); }}\n"
+    kernel = cuda_kernels.scan(text).kernels[0]
+    assert [title.rpartition(" ")[2] for title, _ in spec_drafts.written(text.split("\n"), kernel)] == [
+        "signature"
+    ]
+    assert len(spec_drafts.written(text.replace("word ", "").split("\n"), kernel)) == 2
+    long = f"__global__ void k0(float* x, int n) {{ {full('x[n] = 1; ')} }}\n"
+    assert spec_drafts.written([*long.split("\n")], cuda_kernels.scan(long).kernels[0]) == []
