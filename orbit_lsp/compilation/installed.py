@@ -113,9 +113,10 @@ def _base(prefix: str) -> Iterator[str]:
         text = regular_files.text(os.path.join(prefix, "pyvenv.cfg"), BUILD_FILE)
     except (OSError, ValueError):
         return
-    if match := re.search(r"^home\s*=\s*(.+?)\s*$", text, re.MULTILINE):
-        yield os.path.dirname(match[1])
-        yield os.path.dirname(os.path.dirname(os.path.realpath(os.path.join(match[1], "python3"))))
+    if match := re.search(r"^home[ \t]*=(.+)$", text, re.MULTILINE):
+        home = match[1].strip()
+        yield os.path.dirname(home)
+        yield os.path.dirname(os.path.dirname(os.path.realpath(os.path.join(home, "python3"))))
 
 
 def _site_packages(prefix: str) -> list[str]:

@@ -10,12 +10,14 @@ from dataclasses import replace
 from orbit_lsp.kernels.cuda.cuda_kernels import CudaTracker
 from orbit_lsp.kernels.model import Kernel, Language, Scan, Span
 from orbit_lsp.kernels.python.triton_kernels import TritonTracker
+from orbit_remote.common.limits import OUTLINED
 
 _MAGIC = re.compile(r"%%(\w*)[^\r\n]*")
 _OF_PYTHON = frozenset(("orbit", "time", "timeit", "capture", "prun"))
 """Magics whose cell is Python; that of `%%orbit` may be CUDA too."""
 _OF_A_LINE = re.compile(r"^[%!]", re.MULTILINE)
 """What begins a line that is IPython's. One that continues an expression with `%` is indented, as formatters write it."""
+_IMPORT = re.compile(r"\bimport\b[^\n]*+")
 _IMPORTS = {
     "triton": "import triton",
     "tl": "import triton.language as tl",
@@ -36,9 +38,13 @@ def language(text: str) -> Language | None:
 
 
 def is_python(text: str) -> bool:
-    """Whether a cell below `%%orbit` is Python and not CUDA. One that does not parse is CUDA if it contains `__global__`."""
+    """Whether a cell below `%%orbit` is Python and not CUDA. One that does not parse, or is too long for that, is CUDA if it contains
+    `__global__`.
+    """
     if "__global__" not in text:
         return True
+    if len(text) > OUTLINED.most:
+        return False
     try:
         ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -60,7 +66,8 @@ def _imports(text: str) -> str:
     assumed = [
         statement
         for name, statement in _IMPORTS.items()
-        if f"{name}." in text and not re.search(rf"\bimport\b[^\n]*\b{name}\b", text)
+        if f"{name}." in text
+        and not any(re.search(rf"\b{name}\b", line[0]) for line in _IMPORT.finditer(text))
     ]
     return ";".join(assumed) + "\n"
 

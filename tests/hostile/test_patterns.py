@@ -13,6 +13,7 @@ from pathspec import GitIgnoreSpec
 
 from orbit_lsp.closure import ignores
 from orbit_lsp.compilation import build_files, command_line, missing
+from orbit_lsp.kernels import cells
 from orbit_lsp.kernels.cuda import cuda_kernels
 from orbit_lsp.views.spec import spec_drafts
 from orbit_remote.common import limits
@@ -142,6 +143,13 @@ def test_what_stands_around_a_launch_spec(language: str, unit: str) -> None:
         _ = around.text, around.complete, around.alias("a_type"), around.variables(), around.functions()
 
     assert ends(ask)
+
+
+@pytest.mark.parametrize(
+    "text", ["tl.a\n" + full("import "), "%%orbit\n# __global__\n" + full("a = [1, 2, 3]\n", 5_000_000)]
+)
+def test_a_cell_of_a_notebook(text: str) -> None:
+    assert ends(lambda: cells.CellTracker().scan(text))
 
 
 BODIES = ("x[", "for(", "__shared__ a ", "__shared__ aaaa", "x = x; ", "__ldg(x[")
