@@ -180,14 +180,15 @@ async def test_a_macro_of_the_projects_own_headers_names_kernels(start) -> None:
     assert " regs" in (await _hints(editor))[0][1]
 
 
-async def test_a_warning_has_its_number_as_code(start) -> None:
-    editor: Editor = await start("helix")
+async def test_a_warning_has_its_number_as_code_and_a_tag(start) -> None:
+    editor: Editor = await start("vscode")
     editor.open("k.cu", "__global__ void k(float* x) { int unused; x[0] = 1; }\n")
     await editor.until(editor.diagnostics)
     (result,) = [
         diagnostic for diagnostic in editor.client.diagnostics[editor.uri] if diagnostic.source == "nvcc"
     ]
     assert (result.severity, result.code) == (lsp.DiagnosticSeverity.Warning, "#177-D")
+    assert list(result.tags or ()) == [lsp.DiagnosticTag.Unnecessary]
 
 
 async def test_what_is_typed_while_it_compiles_is_not_lost(start) -> None:
@@ -441,6 +442,25 @@ def square(x, y, N: tl.constexpr):
     ] == [(4, "# orbit: launch square[(9,)](x, y, N=4096, num_warps=")]
     editor.edit(9, 4, 4, "9 * ")
     assert "on every GPU" not in await editor.hover(6)
+
+
+async def test_every_level_that_triton_makes_is_opened(
+    start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    editor: Editor = await start("vscode")
+    text = "@triton.jit\ndef k(x, N: tl.constexpr = 8):\n    tl.store(x + tl.arange(0, N), 1.0)\n"
+    editor.open("k.py", f"import triton\nimport triton.language as tl\n\n{text}")
+    levels = {"ttir": "tt.store", "ttgir": "#blocked", "ptx": "st.global", "sass": "STG"}
+    for number, (level, word) in enumerate(levels.items(), 1):
+        if level == "sass" and isinstance(disassembly.find(), c.Failure):
+            continue
+        await editor.command("orbit.disassemble", {"uri": editor.uri, "kernel": "k", "kind": level})
+        shown = await editor.until(lambda number=number: editor.client.shown_documents[number - 1 :])
+        (file,) = (tmp_path / "cache" / "orbit-lsp" / "listings").glob(f"*.{level}")
+        assert shown[0].uri == file.as_uri()
+        assert word in file.read_text()
 
 
 @pytest.mark.slow

@@ -58,6 +58,26 @@ async def test_the_lens_starts_a_debugger_and_says_where_it_is(start) -> None:
 
 
 @pytest.mark.slow
+async def test_at_the_first_wrong_element_it_stops_in_the_instance_that_wrote_it(start) -> None:
+    editor: Editor = await start("vscode")
+    editor.open("k.py", TEXT.replace("2 * tl", "(2 + (at == 70).to(tl.int32)) * tl"))
+    argument = {"uri": editor.uri, "kernel": "double", "what": "wrong"}
+    await editor.command("orbit.debug", argument)
+    pattern = (
+        r"orbit: attach a debugger for Python to ([\d.]+):(\d+), within a minute: double, program \(1, 0, 0\)"
+    )
+    [address] = await editor.until(
+        lambda: [match for text in editor.messages() if (match := re.match(pattern, text))]
+    )
+    debugger = await asyncio.to_thread(DebuggerClient, address[1], int(address[2]))
+    await asyncio.to_thread(debugger.attach, str(editor.folder / "k.py"), STORE)
+    frame = await asyncio.to_thread(debugger.stopped)
+    assert (await asyncio.to_thread(debugger.variables, frame))["at"].startswith("array([ 64")
+    debugger.request("disconnect")
+    debugger.close()
+
+
+@pytest.mark.slow
 async def test_a_kernel_that_crashes_says_so_in_a_message(start) -> None:
     editor: Editor = await start("vscode")
     (editor.folder / "k.py").write_text(TEXT)
