@@ -217,6 +217,22 @@ def test_of_a_kernel_that_no_assumption_compiles_the_text_is_read(job, wrong, me
     check_marked(job, text, message)
 
 
+def test_a_name_that_a_branch_of_another_file_binds_is_not_missing(job):
+    Path(job.path()).with_name("activations.py").write_text(
+        "import triton\n\n@triton.jit\ndef apply(x, kind):\n    if kind == 3:\n        out = x\n    return out\n"
+    )
+    text = """
+        import triton
+        import triton.language as tl
+        from activations import apply
+
+        @triton.jit
+        def k(x, TILE: tl.constexpr):
+            tl.store(x + tl.arange(0, TILE), apply(1, TILE))
+        """
+    check_marked(job, text, None)
+
+
 def check_marked(job, text: str, message: str | None) -> None:
     """An error with these words stands at «the mark»; without words there is none."""
     text = textwrap.dedent(text)

@@ -107,7 +107,10 @@ class Certainty:
 
     def _is_certain(self, problem: Problem) -> bool:
         named = _OF_NAMES.fullmatch(problem.message)
-        if named and named["name"] not in self._bound:
+        own = problem.place is not None and problem.place.file == self._path
+        if (
+            named and named["name"] not in self._bound and (own or not named["name"])
+        ):  # another file binds names of its own
             return True
         node = self._node(problem.place)
         if node is None:
