@@ -313,7 +313,12 @@ def test_how_kernels_end_and_what_the_next_cell_says(shared: Kernel) -> None:
     before = shared.pid()
     shared.run("%orbit end")
     wait_until_ended(before)
-    assert shared.run("1") == "[text/plain]\n1"
+    cell, states = shared.send("1"), [""]
+    while states[-1] != "idle":
+        message: Any = shared.client.get_iopub_msg(timeout=LIMIT_S)
+        assert message["parent_header"].get("msg_id") == cell, message["content"]
+        states.append(message["content"].get("execution_state", states[-1]))
+    assert set(states[1:]) == {"busy", "idle"}
 
 
 def test_a_second_front_end_and_messages_of_none(shared: Kernel) -> None:

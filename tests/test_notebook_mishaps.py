@@ -91,6 +91,11 @@ def test_cells_that_take_their_process_apart(start: Callable[..., Changed], fold
         assert kernel.run(cell) == shown, cell
         assert kernel.run("x") == "[text/plain]\n7", cell
         assert "this machine" in kernel.run("%orbit status"), cell
+    gone = f"KernelEnded: the kernel's Python cannot be started: the notebook's folder {folder} is gone; make it again"
+    kernel.run("os._exit(3)")
+    assert kernel.run("1") == gone
+    folder.mkdir()
+    assert kernel.run("import os, sys; os.getcwd()") == f"[text/plain]\n{str(folder)!r}"
     ours = kernel.run("print(os.getpid(), file=sys.stderr)")
     kernel.manager.shutdown_kernel()
     wait_until_ended(int(ours))

@@ -150,8 +150,6 @@ class Relay:
 
     async def _begin(self) -> None:
         self._begun = True
-        if not self._at_once:  # it may take minutes until the ipykernel has a status of its own
-            await self._status("starting", {})
         try:
             self.kernel = await self._start()
         except OSError as error:
@@ -210,10 +208,13 @@ class Relay:
             return
         if channel == "iopub":
             message = self._wire.read(frames, check=False)
+            state = message.value().get("execution_state") if message and message.kind == "status" else None
+            if state == "starting" or (message and message.kind == "iopub_welcome"):
+                return  # a front end that is connected expects neither, and Molten fails at the first
             for each in self._limit.passed(message, frames) if message else [frames]:
                 await self._send("iopub", each)
-            if message and message.kind == "status":
-                kernel.busy = message.parent if message.value().get("execution_state") == "busy" else {}
+            if message and state:
+                kernel.busy = message.parent if state == "busy" else {}
                 kernel.settled = kernel.settled if kernel.busy else message.parent_id
                 self._end_after_last_cell(kernel)
                 await self._rest(kernel)
@@ -251,6 +252,7 @@ class Relay:
                 self._spawn(self._shut_down("shell", message))
                 continue
             if self.kernel is None and message.kind == "execute_request" and not self._reason:
+                await self._status("busy", message.header)  # its ipykernel may say so minutes later
                 await self._begin()
             if self.kernel is None:
                 if message.kind == "execute_request":

@@ -10,6 +10,7 @@ import tempfile
 import uuid
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from orbit_lsp.state.user_folders import cache_folder
@@ -90,10 +91,14 @@ class KernelProcess:
         self.ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
 
     @classmethod
-    async def start(cls, python: str, key: str, scheme: str, lease: Lease = "cell") -> KernelProcess:
-        """Start an ipykernel of `python` whose messages are signed with `key`. Raises OSError where that Python cannot be
-        started.
+    async def start(
+        cls, python: str, folder: Path, key: str, scheme: str, lease: Lease = "cell"
+    ) -> KernelProcess:
+        """Start an ipykernel of `python` in `folder`, whose messages are signed with `key`. Raises OSError where that Python
+        cannot be started there.
         """
+        if not await asyncio.to_thread(folder.is_dir):  # a cell has deleted it
+            raise FileNotFoundError(f"the notebook's folder {folder} is gone; make it again")
         mark = uuid.uuid4().hex
         log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the kernel; without a name, so that a kill leaves none
         try:
@@ -103,6 +108,7 @@ class KernelProcess:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
+                cwd=folder,
                 start_new_session=True,
                 env={**os.environ, MARK: mark},
             )

@@ -400,7 +400,7 @@ def test_nothing_is_left_of_a_relay_that_is_killed(
     if when == "while it waits for a GPU":
         modal.until(lambda world: any(function.pending for function in world.functions.values()))
         until_listed(folder, "  queued, ")
-        while kernel.client.get_iopub_msg(timeout=60)["content"].get("execution_state") != "starting":
+        while kernel.client.get_iopub_msg(timeout=60)["content"].get("execution_state") != "busy":
             pass
     else:
         while kernel.client.get_iopub_msg(timeout=60)["content"].get("name") != "stdout":

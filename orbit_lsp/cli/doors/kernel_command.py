@@ -169,7 +169,8 @@ async def _relay(options: argparse.Namespace, connection: dict[str, Any]) -> Non
     from orbit_lsp.runners.kernel_process import KernelProcess
 
     gpu, server = _gpu(options.on), _server(options.on)
-    folders = [str(Path.cwd())]
+    folder = Path.cwd()
+    folders = [str(folder)]
     choice = python_choice.choose(options.python or "", folders, trust.current(None, folders).covers)
     budget = pool_options.budget(options) if gpu else None
     pool = f"modal:{gpu}" if gpu else None
@@ -180,15 +181,15 @@ async def _relay(options: argparse.Namespace, connection: dict[str, Any]) -> Non
     place, python = "this machine", f"{choice.python} ({choice.why})"
     far: Rented | Served | None = None
     if gpu:
-        far = Rented(gpu, budget or 0.0, Path.cwd(), options.python, pool_options.complain)
+        far = Rented(gpu, budget or 0.0, folder, options.python, pool_options.complain)
         place, python = f"{gpu} on Modal", "the image's, with the torch and triton of yours"
     elif server:
-        far = Served(server, Path.cwd(), options.lease or "cell")
+        far = Served(server, folder, options.lease or "cell")
         place, python = server.url, "the server's"
     commands = CellCommands(
         lambda: pool_options.queue(engine, "kernel", trusted=True),
         python,
-        Path.cwd(),
+        folder,
         place,
         far,
     )
@@ -197,13 +198,13 @@ async def _relay(options: argparse.Namespace, connection: dict[str, Any]) -> Non
     async def start() -> KernelLink:
         if far:
             return KernelLink(await far.start(key, scheme), commands.answer, _MOST)
-        started = await KernelProcess.start(choice.python, key, scheme, options.lease or "cell")
+        started = await KernelProcess.start(choice.python, folder, key, scheme, options.lease or "cell")
         return KernelLink(started, commands.answer)
 
     try:
         commands.relay = Relay(connection, start, idle_s=idle_s, at_once=far is None)
         with contextlib.suppress(OSError):  # a state folder that cannot be written costs the list alone
-            commands.relay.registered = Registered(place, Path.cwd())
+            commands.relay.registered = Registered(place, folder)
         await commands.relay.run()
     finally:
         await commands.close()

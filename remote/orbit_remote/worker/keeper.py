@@ -180,7 +180,9 @@ class _Keeper:
         connection.write_text(json.dumps({"transport": "ipc", "ip": f"{self._folder}/k", **signing, **ports}))
         # the notebook's parent is here: ipykernel would watch the process that this variable names
         environment = {name: value for name, value in os.environ.items() if name != "JPY_PARENT_PID"}
-        command = [sys.executable, "-P", str(MAIN), "cells", "-f", str(connection)]
+        # else debugpy warns, as a line of the first cell: ipykernel's own kernelspec has this option too
+        options = ["-X", "frozen_modules=off", "-P"]
+        command = [sys.executable, *options, str(MAIN), "cells", "-f", str(connection)]
         with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as log:
             ours = {_MAGICS: magics, NOTEBOOK_CACHE: str(self._cache)}
             self._process = await process_groups.start(
