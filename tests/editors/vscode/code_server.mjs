@@ -14,6 +14,7 @@ const QUIET = {
   'editor.cursorBlinking': 'solid',
   'editor.minimap.enabled': false,
   'files.autoSave': 'off',
+  'remote.autoForwardPorts': false, // of other programs on a busy machine, with a message
   'security.workspace.trust.untrustedFiles': 'open',
   'workbench.reduceMotion': 'on',
   'workbench.secondarySideBar.defaultVisibility': 'hidden',
