@@ -160,6 +160,11 @@ def _keep_failure(
     return ()
 
 
+def refused(session: Session, frozen: Frozen, job: c.Job, targets: set[KernelId], event: c.Finished) -> None:
+    """File what was not begun, as the failure that it is."""
+    _keep_failure(session, _Kernels(session, frozen), frozen.uri, job, targets, event)
+
+
 def so_far(
     session: Session, frozen: Frozen, job: c.Job, targets: set[KernelId], event: c.Launched
 ) -> set[str]:

@@ -264,6 +264,8 @@ class Scheduler:
         run.finished = c.failed(run.id, c.Failure("compile error", why, "nothing was run"))
         run.refused = True
         run.task = asyncio.create_task(_over(run.finished), name=f"refused {run.id}")
+        result_filing.refused(self._session, run.frozen, run.job, run.targets, run.finished)
+        self._watcher.changed({run.frozen.uri})
         self._watcher.end(run, run.finished)
         return run
 

@@ -145,3 +145,4 @@ async def test_a_click_on_a_faulty_spec_says_the_first_fault_and_runs_nothing(st
     messages = await editor.until(editor.messages)
     assert "'m' is not known here" in " ".join(messages)
     assert editor.ended() == []
+    assert (await editor.titles())[0][1].startswith("✗ launch spec · ")

@@ -73,6 +73,8 @@ def reason(what: Failed) -> str:
     if what.outcome == "infrastructure":
         return "could not run"
     message = what.failure.message if what.failure else ""
+    if ", in the launch spec: " in message:
+        return "launch spec"
     if what.outcome != "runtime error":
         return what.outcome
     if message.startswith("device assertion"):
