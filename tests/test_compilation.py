@@ -12,6 +12,7 @@ import pytest
 
 from orbit_lsp.compilation import compiler_messages, headers
 from orbit_lsp.compilation.finder import Finder, Question, root_of
+from orbit_lsp.compilation.installed import Installed
 from orbit_lsp.state.compilation import Compilation
 from orbit_remote.common.messages import Note, Place, Problem
 from tests.remote.nvcc_check import lines_of
@@ -228,6 +229,27 @@ def test_a_virtual_environments_torch(tmp_path: Path) -> None:
     assert made.missing == {}
 
 
+@pytest.mark.parametrize(
+    ("files", "python", "torch"),
+    [
+        ({"env/lib/python3.11/site-packages/of.pth": "# a comment\nimport x\nROOT/apart\n"}, "env", "apart"),
+        ({"env/pyvenv.cfg": "home = ROOT/usr/bin\ninclude-system-site-packages = true\n"}, "env", "usr/lib/python3/dist-packages"),
+        ({}, "usr", "usr/local/lib/python3.12/dist-packages"),
+        ({}, "usr", "home/.local/lib/python3.12/site-packages"),
+        ({"env/pyvenv.cfg": "home = ROOT/usr/bin\n"}, "env", None),
+    ],
+    ids=["a .pth", "system packages", "Debian's", "the user's", "apart"],
+)  # fmt: skip
+def test_where_torch_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], python: str, torch: str | None
+) -> None:
+    monkeypatch.setenv("HOME", f"{tmp_path}/home")
+    header = f"{torch or 'usr/lib/python3/dist-packages'}/torch/include/torch/extension.h"
+    project(tmp_path, {**files, header: "", "env/bin/python": "", "usr/bin/python3": ""})
+    package = Installed((f"{tmp_path}/{python}",)).package("torch/extension.h")
+    assert (package and package.folders[0]) == (torch and f"{tmp_path}/{torch}/torch/include")
+
+
 def test_an_extension_of_setuptools_names_folders_and_flags(tmp_path: Path) -> None:
     setup = """
         import os
@@ -277,6 +299,26 @@ def test_flags_that_a_setup_py_adds_to_those_of_nvcc(tmp_path: Path) -> None:
     """
     project(tmp_path, {"setup.py": textwrap.dedent(setup), "k.cu": ""})
     assert find(tmp_path, "k.cu").flags == ("-DFIRST", "-DSTABLE", "-DUSE_CUDA", "--expt-relaxed-constexpr")
+
+
+def test_a_setup_that_builds_for_cuda_or_for_amd(tmp_path: Path) -> None:
+    setup = """
+        extension = CppExtension
+        args = {"cxx": []}
+        if torch.version.hip and os.getenv("CK", "1") == "1":
+            args["nvcc"] = ["-DAMD"]
+        elif torch.cuda.is_available() or os.getenv("FORCE_CUDA"):
+            extension = CUDAExtension
+            args["nvcc"] = ["-DFIRST"]
+            args["nvcc"] += ["-DUSE_CUDA"]
+        if not is_rocm:
+            args["nvcc"].append("-DNOT_AMD")
+        else:
+            args["nvcc"].append("-DAMD_TOO")
+        extension("k", sorted(sources), extra_compile_args=args)
+    """
+    project(tmp_path, {"setup.py": textwrap.dedent(setup), "k.cu": ""})
+    assert find(tmp_path, "k.cu").flags == ("-DFIRST", "-DUSE_CUDA", "-DNOT_AMD", "--expt-relaxed-constexpr")
 
 
 TORCH = {

@@ -6,6 +6,7 @@ import ast
 import contextlib
 import os
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -51,6 +52,7 @@ _COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 _WORD = re.compile(r'"([^"]*)"|(\S+)')
 _KEYWORDS = {"PUBLIC", "PRIVATE", "INTERFACE", "SYSTEM", "BEFORE", "AFTER"}
 _EXTENSIONS = {"CUDAExtension", "CppExtension", "Extension", "BuildExtension", "Pybind11Extension", "load"}
+_AMD = re.compile(r"(?<![a-z])(?:hip|rocm)(?![a-z])", re.IGNORECASE)
 _OLDEST = 17
 """nvcc compiles C++17 by itself, and CUDA's own headers need it: an older standard was named for an older nvcc."""
 _MOST = 400
@@ -244,10 +246,12 @@ def _setup(file: str, text: str, path: str) -> Declared:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return Declared()
     values = _Values(file)
-    nodes = list(ast.walk(tree))
+    nodes = list(_for_nvidia(tree))
     for node in nodes:
         values.learn(node)
-    calls = [node for node in nodes if isinstance(node, ast.Call) and _called(node) in _EXTENSIONS]
+    calls = [
+        node for node in nodes if isinstance(node, ast.Call) and values.functions(node.func) & _EXTENSIONS
+    ]
     name = os.path.basename(path)
     own = [
         call
@@ -272,20 +276,51 @@ def _setup(file: str, text: str, path: str) -> Declared:
         if own:
             for macro in values.pairs(_keyword(call, "define_macros")):
                 flags[macro] = file
-    if any(_called(call) == "CUDAExtension" for call in calls):
+    if any("CUDAExtension" in values.functions(call.func) for call in calls):
         flags["--expt-relaxed-constexpr"] = file  # torch's builder adds it
     return Declared(tuple(folders), tuple(flags.items()))
 
 
+def _for_nvidia(tree: ast.AST) -> Iterator[ast.AST]:
+    """As ast.walk, without the branches that a setup.py takes where torch is built for AMD."""
+    waiting = deque([tree])
+    while waiting:
+        node = waiting.popleft()
+        yield node
+        if isinstance(node, ast.If) and _asks_for_amd(node.test):
+            waiting.extend(node.orelse)
+        elif (
+            isinstance(node, ast.If)
+            and isinstance(node.test, ast.UnaryOp)
+            and _asks_for_amd(node.test.operand)
+        ):
+            waiting.extend(node.body)
+        else:
+            waiting.extend(ast.iter_child_nodes(node))
+
+
+def _asks_for_amd(test: ast.expr) -> bool:
+    match test:
+        case ast.BoolOp(op=ast.And()):
+            return any(map(_asks_for_amd, test.values))
+        case ast.BoolOp():
+            return all(map(_asks_for_amd, test.values))
+        case ast.UnaryOp(op=ast.Not()) | ast.Compare(ops=[ast.Is() | ast.NotEq() | ast.NotIn()]):
+            return False
+        case _:
+            return bool(_AMD.search(ast.unparse(test)))
+
+
 def _called(call: ast.Call) -> str:
-    function = call.func
-    return (
-        function.attr
-        if isinstance(function, ast.Attribute)
-        else function.id
-        if isinstance(function, ast.Name)
-        else ""
-    )
+    return _function(call.func)
+
+
+def _function(function: ast.expr) -> str:
+    match function:
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return name
+        case _:
+            return ""
 
 
 def _keyword(call: ast.Call, name: str) -> ast.expr | None:
@@ -330,8 +365,8 @@ class _Values:
             for target in node.targets:
                 if name := _assigned(target):
                     self.names.setdefault(name, []).append(node.value)
-        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-            self.names.setdefault(node.target.id, []).append(node.value)
+        elif isinstance(node, ast.AugAssign) and (name := _assigned(node.target)):
+            self.names.setdefault(name, []).append(node.value)
         elif (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
@@ -340,6 +375,11 @@ class _Values:
             and node.args
         ):
             self.names.setdefault(name, []).append(node.args[-1])
+
+    def functions(self, node: ast.expr) -> set[str]:
+        """The names of the functions that a call may mean: `extension = CUDAExtension` gives one another name."""
+        name = _function(node)
+        return {name, *map(_function, self.names.get(name, ()))}
 
     def meaning(self, node: ast.expr | None) -> ast.expr | None:
         """The last expression that a name stands for."""

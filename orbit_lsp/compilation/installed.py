@@ -109,21 +109,50 @@ def python_headers(pythons: Sequence[str]) -> str | None:
 
 
 def _base(prefix: str) -> Iterator[str]:
-    try:
-        text = regular_files.text(os.path.join(prefix, "pyvenv.cfg"), BUILD_FILE)
-    except (OSError, ValueError):
-        return
-    if match := re.search(r"^home[ \t]*=(.+)$", text, re.MULTILINE):
+    if match := re.search(r"^home[ \t]*=(.+)$", _venv(prefix), re.MULTILINE):
         home = match[1].strip()
         yield os.path.dirname(home)
         yield os.path.dirname(os.path.dirname(os.path.realpath(os.path.join(home, "python3"))))
 
 
+def _venv(prefix: str) -> str:
+    """The text of pyvenv.cfg; empty where the folder is no virtual environment."""
+    try:
+        return regular_files.text(os.path.join(prefix, "pyvenv.cfg"), BUILD_FILE)
+    except (OSError, ValueError):
+        return ""
+
+
 def _site_packages(prefix: str) -> list[str]:
-    escaped = glob.escape(prefix)
-    return sorted(glob.glob(f"{escaped}/lib/python3*/site-packages")) + glob.glob(
-        f"{escaped}/Lib/site-packages"
+    """The folders that the Python of `prefix` imports packages from: its own, those that a `.pth` of them names, and, unless
+    it is a virtual environment apart from them, its base's and the user's.
+    """
+    configured = _venv(prefix)
+    inherits = re.search(
+        r"^include-system-site-packages[ \t]*=[ \t]*true", configured, re.IGNORECASE | re.MULTILINE
     )
+    bases = dict.fromkeys((prefix, *(_base(prefix) if inherits else ())))
+    patterns = [f"{glob.escape(base)}/{each}" for base in bases for each in _SITES]
+    if inherits or not configured:
+        patterns.append(f"{glob.escape(os.path.expanduser('~'))}/.local/lib/python3*/site-packages")
+    sites = [site for pattern in patterns for site in sorted(glob.glob(pattern))]
+    return list(dict.fromkeys(each for site in sites for each in (site, *_named_by_pth(site))))
+
+
+_SITES = ("lib/python3*/site-packages", "Lib/site-packages", "local/lib/python3*/dist-packages", "lib/python3*/dist-packages")  # fmt: skip
+"""dist-packages are Debian's, and those of NVIDIA's containers."""
+
+
+def _named_by_pth(site: str) -> Iterator[str]:
+    for file in sorted(glob.glob(f"{glob.escape(site)}/*.pth")):
+        try:
+            lines = regular_files.text(file, BUILD_FILE).splitlines()
+        except (OSError, ValueError):
+            continue
+        for line in lines:
+            folder = os.path.join(site, line.strip())
+            if line.strip() and not line.startswith(("#", "import ")) and os.path.isdir(folder):
+                yield folder
 
 
 def _of_site(site: str, prefix: str, name: str) -> Package | None:
