@@ -6,6 +6,7 @@ import json
 import os
 import textwrap
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -517,9 +518,13 @@ def explain(text: str, problems: list[Problem], missing: dict[str, str] | None =
 def test_a_missing_header_names_itself_and_its_remedy() -> None:
     here = Place("/p/k.cu", 1, 10, 20)
     gone = Problem("error", "a/gone.h: No such file or directory", "host compiler", here)
+    deep = replace(gone, place=Place("/opt/lib/x.h", 7), notes=(Note("in file included from here", here),))
     edg = Problem("error", 'cannot open source file "Python.h"', "nvcc", here)
-    assert explain("#include <a/gone.h>\n", [gone, edg], {"a/gone.h": "do this"}) == [
+    assert explain("#include <a/gone.h>\n", [gone, deep, edg], {"a/gone.h": "do this"}) == [
         "k.cu:1:10-20 error host compiler a/gone.h is not found: do this",
+        "k.cu:1:10-20 error host compiler a/gone.h is not found: do this",
+        "  /opt/lib/x.h:7 a/gone.h is not found",
+        "  k.cu:1:10-20 in file included from here",
         "k.cu:1:10-20 error nvcc Python.h is not found: it comes with Python's headers: apt install python3-dev",
     ]
 
@@ -551,10 +556,10 @@ def test_an_error_in_somebody_elses_header_stands_at_the_authors_line() -> None:
     warning = Problem("warning", "unused", "nvcc", Place("/opt/lib/x.h", 7))
     assert explain(text, [bad, worse, deep, warning]) == [
         "k.cu:3:10-19 error nvcc no operator matches",
-        "  /opt/lib/x.h:7:3 x.h:7: no operator matches",
-        "  /opt/lib/x.h:9 x.h:9: expected a ;",
+        "  /opt/lib/x.h:7:3 no operator matches",
+        "  /opt/lib/x.h:9 expected a ;",
         "own.cuh:4 error nvcc incomplete type",
-        "  /opt/lib/y.h:1 y.h:1: incomplete type",
+        "  /opt/lib/y.h:1 incomplete type",
         "  /opt/lib/x.h:2 detected during z",
         "  own.cuh:4 detected during f",
         "/opt/lib/x.h:7 warning nvcc unused",

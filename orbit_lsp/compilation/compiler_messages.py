@@ -21,6 +21,7 @@ _MISSING = re.compile(
     r"[\"'](?P<clang>[^\"']+)[\"'] file not found|Cannot open include file: '(?P<msvc>[^']+)'.*",
     re.DOTALL,
 )
+_IS_MISSING = " is not found: "
 _SEPARATE = "requires separate compilation mode"
 _REMOVED = re.compile(
     r'class "cudaDeviceProp" has no member|(?:namespace|class) "(?:thrust|cub)(?:::\w+)*" has no member|'
@@ -55,7 +56,7 @@ def _with_database(problems: list[Problem], command: str) -> list[Problem]:
         ),
         None,
     )
-    if at is None or not command or " is not found: " in problems[at].message:
+    if at is None or not command or _IS_MISSING in problems[at].message:
         return problems  # a header that is missing has a remedy of its own
     advised = f"{problems[at].message}; if the project's build has flags for this, {command} writes them for orbit-lsp"
     return [*problems[:at], replace(problems[at], message=advised), *problems[at + 1 :]]
@@ -119,11 +120,10 @@ def _placed(problem: Problem, path: str, text: str, root: str) -> Problem:
     own = own or _including(place.file, path, text)
     if own is None:
         return problem
-    notes = (
-        Note(f"{Path(place.file).name}:{place.line}: {problem.message.partition(chr(10))[0]}", place),
-        *problem.notes,
-    )
-    return replace(problem, place=own, notes=notes)
+    first = problem.message.partition("\n")[0]
+    header, missing_too, _ = first.partition(_IS_MISSING)  # the remedy stands in the message only
+    message = (header + missing_too).rstrip(": ")
+    return replace(problem, place=own, notes=(Note(message, place), *problem.notes))
 
 
 def _authors(file: str, path: str, root: str) -> bool:
@@ -162,7 +162,7 @@ def _folded(problems: list[Problem]) -> list[Problem]:
     """Errors at one line that all come out of headers that are not the author's are one, the first."""
     kept: dict[object, Problem] = {}
     for problem in problems:
-        moved = bool(problem.notes) and problem.notes[0].message.endswith(problem.message.partition("\n")[0])
+        moved = bool(problem.notes) and problem.message.startswith(problem.notes[0].message)
         inside = moved and problem.place is not None and problem.notes[0].place is not None
         key: object = (
             (problem.place.file, problem.place.line, problem.tool)
