@@ -488,6 +488,10 @@ def test_a_file_outside_of_every_workspace_folder_belongs_to_its_repository(tmp_
     project(tmp_path, {"repo/.git/HEAD": "", "repo/a/k.cu": "", "lone/k.cu": ""})
     assert root_of(f"{tmp_path}/repo/a/k.cu", ["/elsewhere"]) == f"{tmp_path}/repo"
     assert root_of(f"{tmp_path}/lone/k.cu", []) == f"{tmp_path}/lone"
+    project(tmp_path, {"new/CMakeLists.txt": "", "new/a/CMakeLists.txt": "", "new/a/b/k.cu": ""})
+    assert root_of(f"{tmp_path}/new/a/b/k.cu", []) == f"{tmp_path}/new"
+    (tmp_path / "new").chmod(0o777)
+    assert root_of(f"{tmp_path}/new/a/b/k.cu", []) == f"{tmp_path}/new/a"
 
 
 def test_a_header_that_comes_is_found_once_the_editor_reports_it(tmp_path: Path) -> None:

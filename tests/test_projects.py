@@ -93,6 +93,11 @@ def test_a_shape_in_the_terminal(projects: Path, project: str, file: str, reason
     assert not list(projects.rglob("started"))
 
 
+def test_a_command_in_a_folder_of_a_project(projects: Path) -> None:
+    code, out, err = orbit(projects / "cmake_one" / "src", "doctor", "saxpy.cu")
+    assert (code, "as build/compile_commands.json says" in out) == (0, True), out + err
+
+
 @pytest.mark.parametrize(("project", "file", "python", "why", "passed"), TRITON, ids=["uv", "conda"])
 def test_the_python_of_a_triton_project(
     projects: Path, project: str, file: str, python: str, why: str, passed: str

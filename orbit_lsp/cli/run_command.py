@@ -64,7 +64,7 @@ async def _main(options: argparse.Namespace) -> int:
     environment.budget.lifted = options.over_budget
     environment.budget.remedy = "add --over-budget, or raise --budget"
     environment.options = _settings(options, session)
-    environment.trust_once = "add --trust"
+    environment.trust_once, environment.of_command = "add --trust", True
     if complaints := environment.configure(None):
         raise UsageError(complaints[0].removesuffix("; its default is used"))
     runs = Scheduler(session, environment.runner_of, watcher, environment.profile_folder)
@@ -434,7 +434,12 @@ def _open(session: Session, name: str) -> str:
     except RuntimeError:  # Python 3.12 and older say this of symbolic links
         raise UsageError(f"{name} cannot be read: it is a symbolic link to itself") from None
     if file := session.open(uri, 0, text):
-        file.source = includers.read(str(path), session.setup.folders)
+        folders = session.setup.folders
+        if header:  # the sources that include it may lie anywhere in the project
+            from orbit_lsp.compilation import finder
+
+            folders = [finder.project_of(folder) for folder in folders]
+        file.source = includers.read(str(path), folders)
     return uri
 
 

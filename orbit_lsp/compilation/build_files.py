@@ -16,7 +16,7 @@ from orbit_remote.common import regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.limits import BUILD_FILE, OUTLINED
 
-_NAMES = (
+NAMES = (
     "setup.py",
     "CMakeLists.txt",
     "Makefile",
@@ -189,7 +189,7 @@ def _year(standard: str) -> int:
 
 def _above(folder: Path, root: str) -> Iterator[str]:
     while True:
-        yield from (str(folder / name) for name in _NAMES if (folder / name).is_file())
+        yield from (str(folder / name) for name in NAMES if (folder / name).is_file())
         if str(folder) == root or folder == folder.parent or not folder.is_relative_to(root):
             return
         folder = folder.parent

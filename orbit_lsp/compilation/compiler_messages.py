@@ -30,7 +30,8 @@ _REMOVED = re.compile(
 )
 """Errors about what CUDA 13 no longer has."""
 _OF_FLAGS = re.compile(
-    r"is undefined|is not found|has no member|not a template|#error|ambiguous|no instance of|not declared"
+    r"is undefined|is not found|has no member|not a template|#error|ambiguous|no instance of|not declared|"
+    r'has no storage class or type specifier|name followed by "::" must be'
 )
 """Errors that come of a macro, a folder or a standard that the build would have given, as likely as of the code."""
 _INCLUDE = re.compile(r'\#\s*(?:include|import)\s*(["<][^">\n]+[">])')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Sequence
 from dataclasses import field
@@ -121,15 +122,29 @@ class Finder:
 
 
 def root_of(path: str, folders: Sequence[str]) -> str:
-    """The workspace folder of a file, the innermost; else its repository, or its own folder."""
+    """The workspace folder of a file, the innermost; else its project."""
     inside = [folder for folder in folders if Path(path).is_relative_to(folder)]
-    if inside:
-        return os.path.normpath(max(inside, key=len))
-    folder = Path(path).parent
-    for above in (folder, *folder.parents):
-        if (above / ".git").exists() and above != Path.home() and above != above.parent:
+    return os.path.normpath(max(inside, key=len)) if inside else project_of(str(Path(path).parent))
+
+
+def project_of(folder: str) -> str:
+    """The repository of a folder, else the highest folder above it that has a build file, else the folder."""
+    highest = Path(folder)
+    for above in (Path(folder), *Path(folder).parents):
+        try:
+            entry = above.stat()
+        except OSError:
+            break
+        strangers = entry.st_mode & stat.S_IWOTH or (
+            hasattr(os, "getuid") and entry.st_uid not in (0, os.getuid())
+        )
+        if strangers or above in (Path.home(), above.parent):
+            break  # what another user may have put there says nothing of the author's projects
+        if (above / ".git").exists():
             return str(above)
-    return str(folder)
+        if any((above / name).is_file() for name in build_files.NAMES):
+            highest = above
+    return str(highest)
 
 
 def project_folders(compilation: Compilation, path: str) -> tuple[str, ...]:

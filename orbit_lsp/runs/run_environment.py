@@ -54,6 +54,8 @@ class Environment:
         self.trust = trust.Trust()
         self.trust_once = ""
         """How a single command is trusted; empty where there is no such thing."""
+        self.of_command = False
+        """Whether the folder is a command's current one."""
         self._users_flags = False
         self._session = session
         self._message = message
@@ -402,10 +404,11 @@ class Environment:
         settings, setup, choice = self.settings, self._session.setup, self.python_choice()
         # a header is compiled through the source that includes it
         path, text = file.source or (path_of(uri), file.document.text)
+        folders = self._searched(finder.project_of)
         question = finder.Question(
             path,
             text,
-            tuple(setup.folders),
+            folders,
             flags=tuple(settings.nvcc_flags),
             flags_trusted=self._users_flags,
             trusted=settings.trusted,
@@ -418,9 +421,18 @@ class Environment:
             self._finder = self._finder or finder.Finder()
             file.compilation = await asyncio.to_thread(self._finder.find, question)
         await self._session.look_for_headers(uri, finder.project_folders(file.compilation, path))
-        return (*self._folded(file.compilation.refused),)
+        return (*self._folded(file.compilation.refused, dataclasses.replace(self.trust, folders=folders)),)
 
-    def _folded(self, refused: Sequence[str]) -> list[str]:
+    def _searched(self, project_of: Callable[[str], str]) -> tuple[str, ...]:
+        """The folders in which build files and headers are looked for. A command stands anywhere in a project: it gets all
+        of it, unless `orbit-lsp trust` covers where it stands alone.
+        """
+        folders = tuple(self._session.setup.folders)
+        projects = tuple(map(project_of, folders)) if self.of_command else folders
+        fewer_trusted = self.settings.trusted and not self.trust.word
+        return folders if fewer_trusted and not all(map(self.trust.covers, projects)) else projects
+
+    def _folded(self, refused: Sequence[str], of: trust.Trust) -> list[str]:
         """The flags that trust would permit in one sentence, with what to do; other sentences as they are."""
         flags = [
             refusal.partition(" is left out: ")[0] for refusal in refused if nvcc_flags.NOT_TRUSTED in refusal
@@ -431,7 +443,7 @@ class Environment:
         are = "is" if len(flags) == 1 else "are"
         left_out = (
             f"{', '.join(flags)} {are} left out, because the workspace is not trusted and only flags that cannot run a "
-            f"program are used: {self.trust.remedy(self.trust_once)}"
+            f"program are used: {of.remedy(self.trust_once)}"
         )
         return [*rest, left_out]
 

@@ -5,7 +5,7 @@ local config = {
   root_markers = { 'compile_commands.json', 'pyproject.toml', '.git' },
   root_dir = function(buf, start)
     if require('orbit.headers').is_ours(buf) and not require('orbit.server').has_begun(buf) then
-      start(vim.fs.root(buf, vim.lsp.config.orbit.root_markers or {}))
+      start(require('orbit.headers').root(buf, vim.lsp.config.orbit.root_markers or {}))
     end
   end,
   handlers = {

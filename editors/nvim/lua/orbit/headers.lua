@@ -27,6 +27,27 @@ function M.is_ours(buf)
   return false
 end
 
+---The root of a buffer's project: where a marker lies, else the highest folder that has a build file, as the server judges.
+---@param buf integer
+---@param markers string[]
+---@return string?
+function M.root(buf, markers)
+  local root = vim.fs.root(buf, markers)
+  if root then
+    return root
+  end
+  for folder in vim.fs.parents(vim.api.nvim_buf_get_name(buf)) do
+    local entry = vim.uv.fs_stat(folder)
+    if not entry or folder == vim.uv.os_homedir() or bit.band(entry.mode, 2) ~= 0 then
+      break
+    end
+    for _, name in ipairs({ 'CMakeLists.txt', 'setup.py', 'meson.build', 'Makefile' }) do
+      root = vim.uv.fs_stat(folder .. '/' .. name) and folder or root
+    end
+  end
+  return root
+end
+
 ---A kernel was written into a header that the server was not for.
 ---@param buf integer
 function M.saved(buf)
