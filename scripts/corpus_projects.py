@@ -38,7 +38,7 @@ CLASSES = (
     ("another version of a package", r"another version than"),
     ("a header that the project's build makes", r"build makes|protoc makes"),
     ("a package is not installed", r"apt install|pip install|comes with|CUDA toolkit is installed without|conda install|No module named|package"),
-    ("CUDA 13 or torch removed it", r"CUDA 13 removed|no longer has it|CUDA 13 has no|torch removed it"),
+    ("CUDA 13 or torch removed it", r"CUDA 13 removed|no longer has it|CUDA 13 has|torch removed it"),
     ("of another platform", r"of Windows|of AMD|of Moore Threads|OpenCL or SYCL"),
     ("a flag that the message names", r"set nvcc_flags|Set nvcc_flags|-rdc=true|-std="),
     ("macros of the build: its database has them", r"compile_commands|writes them for orbit|bear -- make"),

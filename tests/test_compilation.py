@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_lsp.compilation import compiler_messages, headers
+from orbit_lsp.compilation import compiler_messages, headers, inference
 from orbit_lsp.compilation.finder import Finder, Question, root_of
 from orbit_lsp.compilation.installed import Installed
 from orbit_lsp.state.compilation import Compilation
@@ -361,6 +361,20 @@ def test_cmake_decides_itself_about_the_operators_of_half(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("/* #include <a.h> */\n#include <b.h>\n/* c\n#include <d.h>\n*/", ["b.h"]),
+        ("// out/*.cuh or\n#include <a.h>\n// src/*.cu\n/* #include <b.h> */", ["a.h"]),
+        ('auto all = "src/*.cu";\n#include <a.h>\n/* b */', ["a.h"]),
+        ("int x; /* a // b */ /* c\n#include <a.h>\n*/\n#include <b.h>", ["b.h"]),
+        ("// never closed /*\n#include <a.h>\n", ["a.h"]),
+    ],
+)  # fmt: skip
+def test_includes_beside_comments(text: str, names: list[str]) -> None:
+    assert [each.name for each in inference.wanted(text.encode())] == names
+
+
+@pytest.mark.parametrize(
     ("name", "command"),
     [("CMakeLists.txt", "cmake -S . -B build -DCMAKE_EXPORT_COMPILE_COMMANDS=ON"), ("meson.build", "meson setup build"), ("Makefile", "bear -- make")],
 )  # fmt: skip
@@ -540,6 +554,7 @@ def test_a_missing_header_names_itself_and_its_remedy() -> None:
         ("The experimental flag '--expt-relaxed-constexpr' can be used to allow this.", ' Set nvcc_flags = ["--expt-relaxed-constexpr"].'),
         ("__device__ annotation on lambda requires --extended-lambda nvcc flag", '; set nvcc_flags = ["--extended-lambda"]'),
         ('identifier "concept" is undefined', '; it is C++20: set nvcc_flags = ["-std=c++20"]'),
+        ('"nvtx3::domain" is ambiguous', "; CUDA 13 has NVTX's C++ headers itself: remove the project's copy, or name an older compiler with the setting `nvcc`"),
         ('class "cudaDeviceProp" has no member "computeMode"', "; CUDA 13 removed it: change the code, or name an older compiler with the setting `nvcc`"),
         ("expected a ;", ""),
     ],

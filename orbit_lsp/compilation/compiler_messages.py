@@ -105,6 +105,8 @@ def advice(problem: Problem) -> str:
         return '; set nvcc_flags = ["--extended-lambda"]'
     if re.match(r'identifier "(?:concept|requires)" is undefined', problem.message):
         return '; it is C++20: set nvcc_flags = ["-std=c++20"]'
+    if re.match(r'"nvtx3::\w+" is ambiguous', problem.message):
+        return "; CUDA 13 has NVTX's C++ headers itself: remove the project's copy, or name an older compiler with the setting `nvcc`"
     if _REMOVED.search(problem.message):
         return "; CUDA 13 removed it: change the code, or name an older compiler with the setting `nvcc`"
     return ""

@@ -34,6 +34,8 @@ _OF_STANDARD = (b"__cplusplus", b"__cpp_concepts", b"_STD_VER", b"CPP_20", b"CPP
 """What a file that does without C++20 asks for it by."""
 _AT_ONCE = 1 << 16
 """Bytes that a pattern is looked for in: a whole text would keep the interpreter from other threads."""
+_OF_A_LINE = 1000
+"""Bytes of a line that are looked at before what may begin a comment."""
 _SHELL_OR_LIST = re.compile(r"[$`\\\n\r\",]" if os.name == "posix" else r"[%\"\n\r,]")
 """What no flag for an include folder can hold: nvcc splits at commas, and a shell reads the rest."""
 _AMBIGUOUS = 3
@@ -95,12 +97,21 @@ def wanted(content: bytes) -> tuple[Wanted, ...]:
 
 
 def _without_comments(content: bytes) -> bytes:
-    """The comments that have an end, of one line or of many, are left out; those behind `//` stay."""
+    """The comments that have an end, of one line or of many, are left out; those behind `//` stay, and what looks like a
+    beginning in them or in a string is none.
+    """
     code: list[bytes] = []
-    position = 0
-    while (begin := content.find(b"/*", position)) >= 0 and (end := content.find(b"*/", begin + 2)) >= 0:
-        code.append(content[position:begin])
-        position = end + 2
+    position = looked = 0
+    while (begin := content.find(b"/*", looked)) >= 0 and (end := content.find(b"*/", begin + 2)) >= 0:
+        start = max(position, begin - _OF_A_LINE)
+        before = content[max(start, content.rfind(b"\n", start, begin) + 1) : begin]
+        if b"//" in before:
+            looked = content.find(b"\n", begin) + 1 or len(content)
+        elif before.count(b'"') % 2:
+            looked = begin + 2
+        else:
+            code.append(content[position:begin])
+            position = looked = end + 2
     return b"".join([*code, content[position:]])
 
 
