@@ -43,6 +43,7 @@ CLASSES = (
     ("a flag that the message names", r"set nvcc_flags|Set nvcc_flags|-rdc=true|-std="),
     ("macros of the build: its database has them", r"compile_commands|writes them for orbit|bear -- make"),
     ("for another GPU", r"sm_\d+|architecture"),
+    ("its library or compilers are of other versions", r"another version of it, or other compilers"),
     ("its import needs a GPU or what is not here", r"compiling a Triton file imports it"),
     ("it takes longer than the limit", r"build_timeout_s"),
 )  # fmt: skip

@@ -574,7 +574,7 @@ def test_an_error_in_somebody_elses_header_stands_at_the_authors_line() -> None:
     )  # fmt: skip
     warning = Problem("warning", "unused", "nvcc", Place("/opt/lib/x.h", 7))
     assert explain(text, [bad, worse, deep, warning]) == [
-        "k.cu:3:10-19 error nvcc no operator matches",
+        f"k.cu:3:10-19 error nvcc no operator matches{compiler_messages.NOT_YOURS}",
         "  /opt/lib/x.h:7:3 no operator matches",
         "  /opt/lib/x.h:9 expected a ;",
         "own.cuh:4 error nvcc incomplete type",

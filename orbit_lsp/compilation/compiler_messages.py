@@ -29,6 +29,10 @@ _REMOVED = re.compile(
     r"texture is not a template"
 )
 """Errors about what CUDA 13 no longer has."""
+NOT_YOURS = (
+    "; it is in a library's header: if your code uses it rightly, the project needs another version of it, or other compilers "
+    "(settings `nvcc` and `nvcc_flags`, -ccbin)"
+)
 _OF_FLAGS = re.compile(
     r"is undefined|is not found|has no member|not a template|#error|ambiguous|no instance of|not declared|"
     r'has no storage class or type specifier|name followed by "::" must be'
@@ -117,16 +121,17 @@ def _placed(problem: Problem, path: str, text: str, root: str) -> Problem:
     place = problem.place
     if place is None or problem.severity != "error" or _authors(place.file, path, root):
         return problem
-    own = next(
-        (note.place for note in problem.notes if note.place and _authors(note.place.file, path, root)), None
-    )
-    own = own or _including(place.file, path, text)
+    leading = (note.place for note in problem.notes if note.place and _authors(note.place.file, path, root))
+    own = next(leading, None)
+    first, line_end, rest = problem.message.partition("\n")
+    header, missing_too, _ = first.partition(_IS_MISSING)  # the remedy stands in the message only
+    note = Note((header + missing_too).rstrip(": "), place)
+    if own is None:
+        own = _including(place.file, path, text)
+        first += "" if missing_too or advice(problem) else NOT_YOURS
     if own is None:
         return problem
-    first = problem.message.partition("\n")[0]
-    header, missing_too, _ = first.partition(_IS_MISSING)  # the remedy stands in the message only
-    message = (header + missing_too).rstrip(": ")
-    return replace(problem, place=own, notes=(Note(message, place), *problem.notes))
+    return replace(problem, message=first + line_end + rest, place=own, notes=(note, *problem.notes))
 
 
 def _authors(file: str, path: str, root: str) -> bool:
