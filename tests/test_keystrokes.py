@@ -80,3 +80,13 @@ async def test_what_is_shown_at_a_keystroke(answers: Any, settings: Any, shown: 
     problems = [each.message for kept in session.results.problems.values() for each in kept.items]
     assert sorted(problems) == shown
     keystrokes.close()
+
+
+def test_a_headers_error_that_two_builds_report_is_shown_once() -> None:
+    from orbit_lsp.views import diagnostics
+
+    session = Session()
+    session.open(URI, 1, KERNEL)
+    for built in ("a", "b"):
+        session.results.problems[f"build {built}", URI] = Problems(1, (OLD, SPILL))
+    assert [each.message for each in diagnostics.diagnostics(session, URI)] == [OLD.message, SPILL.message]

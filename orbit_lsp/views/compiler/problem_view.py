@@ -22,15 +22,28 @@ _MOST = (1 << 31) - 1
 
 
 def present(session: Session, uri: str) -> Iterator[tuple[Problem, int]]:
-    """The problems of a file whose lines have not been edited, with the line, from 0, where each stands now."""
+    """The problems of a file whose lines have not been edited, with the line, from 0, where each stands now. What is wrong in
+    a header is reported by the build of every file that includes it, and yielded once.
+    """
     file = session.files.get(uri)
+    yielded: set[object] = set()
     for (_, about), problems in session.results.problems.items():
         for problem in problems.items if about == uri else ():
             line = max(problem.place.line - 1, 0) if problem.place else 0
-            if file is None:
+            if file is not None:
+                if (now := file.document.line_since(problems.version, line)) is None:
+                    continue
+                line = min(now, len(file.document.lines) - 1)
+            key = (
+                line,
+                problem.place and problem.place.column,
+                problem.severity,
+                problem.message,
+                problem.tool,
+            )
+            if key not in yielded:
+                yielded.add(key)
                 yield problem, line
-            elif (now := file.document.line_since(problems.version, line)) is not None:
-                yield problem, min(now, len(file.document.lines) - 1)
 
 
 def as_shown(session: Session, document: Document | None, line: int, problem: Problem) -> lsp.Diagnostic:

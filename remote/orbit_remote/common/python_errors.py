@@ -139,6 +139,13 @@ def _missing(module: str, place: Place | None, path: str) -> Explained:
     )
 
 
+_PACKAGES = {
+    "cv2": "opencv-python", "cuda": "cuda-python", "flash_attn": "flash-attn", "flashinfer": "flashinfer-python", "PIL": "pillow",
+    "sklearn": "scikit-learn", "tvm_ffi": "apache-tvm-ffi", "yaml": "pyyaml",
+}  # fmt: skip
+"""Modules that files of kernels import and that come in packages of other names."""
+
+
 def _lacking(error: ImportError, path: str) -> str:
     """What would provide what a file imports: the project itself where it is a package of it, else a package of that
     name, else another version of the one that is there. Looks into the folders above the file.
@@ -159,7 +166,8 @@ def _lacking(error: ImportError, path: str) -> str:
         ):
             return f"{top} is a package of this project: {sys.executable} -m pip install -e {folder} builds and installs it"
     if isinstance(error, ModuleNotFoundError) and top == module:
-        return f"{sys.executable} -m pip install {top}, if that is the package's name, or set `orbit.python` to the Python that has it"
+        package = _PACKAGES.get(top) or f"{top}, if that is the package's name"
+        return f"{sys.executable} -m pip install {package}, or set `orbit.python` to the Python that has it"
     return f"this file needs another version of {top} than {sys.executable} has"
 
 
