@@ -36,7 +36,7 @@ CLASSES = (
     ("a submodule is not checked out", r"submodule"),
     ("the project's own package is not installed", r"a package of this project"),
     ("another version of a package", r"another version than"),
-    ("a header that the project's build makes", r"build makes|protoc makes"),
+    ("a header that the project's build makes", r"build makes|its build copies|protoc makes"),
     ("a package is not installed", r"apt install|pip install|comes with|CUDA toolkit is installed without|conda install|No module named|package"),
     ("CUDA 13 or torch removed it", r"CUDA 13 removed|no longer has it|CUDA 13 has|torch removed it"),
     ("of another platform", r"of Windows|of AMD|of Moore Threads|OpenCL or SYCL"),

@@ -472,7 +472,7 @@ def test_a_header_that_cmake_makes_has_one_remedy(tmp_path: Path) -> None:
         ('"version.h"', {"src/version.h.in": ""}, 'the project\'s build makes it from src/version.h.in: configure the project (cmake -B build), or name its folder: nvcc_flags = ["-I<folder>"]'),
         ("<nvToolsExt.h>", {}, "CUDA 13 has no NVTX 2: include <nvtx3/nvToolsExt.h> instead"),
         ("<Eigen/Dense>", {}, "it comes with Eigen: apt install libeigen3-dev"),
-        ('"ops/fast.h"', {"other/fast.h": "", "src/far/fast.h": ""}, 'nearest in the workspace: src/far/fast.h, other/fast.h; name its folder: nvcc_flags = ["-I<folder>"]'),
+        ('"ops/fast.h"', {"other/fast.h": "", "src/far/fast.h": ""}, 'nearest in the workspace: src/far/fast.h, other/fast.h: correct the path, or build the project once if its build copies headers, or name its folder: nvcc_flags = ["-I<folder>"]'),
         ('"nowhere.h"', {}, 'no file of this name is in the workspace, the CUDA toolkit or the packages of /py/bin/python; name its folder: nvcc_flags = ["-I<folder>"]'),
     ],
 )  # fmt: skip

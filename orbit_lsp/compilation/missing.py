@@ -59,6 +59,8 @@ def explain(name: str, source: str, headers: Headers, absent: Sequence[Submodule
         return f"the project's build makes it from {headers.named(f'{name}.in')[0] if headers.named(f'{name}.in') else 'a template'}: {CONFIGURE}, {SETTING}"
     if remedy := provider(name, python):
         return remedy + (f"; nearest in the workspace: {near}" if near else "")
+    if near and not any(f"/{file}".endswith(f"/{name}") for file in near.split(", ")):
+        return f"nearest in the workspace: {near}: correct the path, or build the project once if its build copies headers, {SETTING}"
     if near:
         return f"nearest in the workspace: {near}; {SETTING.removeprefix('or ')}"
     if absent:
