@@ -42,6 +42,7 @@ CLASSES = (
     ("of another platform", r"of Windows|of AMD|of Moore Threads|OpenCL or SYCL"),
     ("a flag that the message names", r"set nvcc_flags|Set nvcc_flags|-rdc=true|-std="),
     ("macros of the build: its database has them", r"compile_commands|writes them for orbit|bear -- make"),
+    ("written for an older Triton", r"Cannot access global variable"),
     ("for another GPU", r"sm_\d+|architecture"),
     ("its library or compilers are of other versions", r"another version of it, or other compilers"),
     ("its import needs a GPU or what is not here", r"compiling a Triton file imports it"),
@@ -119,6 +120,9 @@ def compile_one(folder: Path, name: str, file: str) -> dict[str, Any]:
     except ValueError:
         return row | {"outcome": "?", "message": (done.stderr or done.stdout)[-600:]}
     failure = finished.get("failure") or {"message": "; ".join(finished.get("remarks", ()))}
+    errors = [each["message"] for each in finished.get("problems", ()) if each["severity"] == "error"]
+    if errors and errors[0][:40] not in failure.get("message", ""):
+        failure = failure | {"message": f"{failure.get('message', '')}: {errors[0]}"}
     row |= {"outcome": finished.get("outcome", "usage"), "kernels": len(finished.get("resources", ()))}
     return row | {"message": failure.get("message", "")[:600], "remedy": failure.get("remedy", "")[:300]}
 

@@ -295,7 +295,7 @@ def test_flags_that_a_setup_py_adds_to_those_of_nvcc(tmp_path: Path) -> None:
         args = {"cxx": ["-DHOST"]}
         common = ["-DSTABLE"]
         args["nvcc"] = ["-DFIRST"]
-        args["nvcc"].extend(common + ["-DUSE_CUDA"])
+        args["nvcc"].extend(with_threads(common + ["-DUSE_CUDA"]))
         CUDAExtension("k", ["k.cu"], extra_compile_args=args)
     """
     project(tmp_path, {"setup.py": textwrap.dedent(setup), "k.cu": ""})
@@ -473,7 +473,7 @@ def test_a_header_that_cmake_makes_has_one_remedy(tmp_path: Path) -> None:
         ("<nvToolsExt.h>", {}, "CUDA 13 has no NVTX 2: include <nvtx3/nvToolsExt.h> instead"),
         ("<Eigen/Dense>", {}, "it comes with Eigen: apt install libeigen3-dev"),
         ('"ops/fast.h"', {"other/fast.h": "", "src/far/fast.h": ""}, 'nearest in the workspace: src/far/fast.h, other/fast.h: correct the path, or build the project once if its build copies headers, or name its folder: nvcc_flags = ["-I<folder>"]'),
-        ('"nowhere.h"', {}, 'no file of this name is in the workspace, the CUDA toolkit or the packages of /py/bin/python; name its folder: nvcc_flags = ["-I<folder>"]'),
+        ('"nowhere.h"', {}, 'no file of this name is in the workspace, the CUDA toolkit or the packages of /py/bin/python: the project\'s build may make it: build the project once, or name its folder: nvcc_flags = ["-I<folder>"]'),
     ],
 )  # fmt: skip
 def test_what_provides_a_header_that_is_nowhere(

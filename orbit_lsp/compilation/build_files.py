@@ -411,6 +411,10 @@ class _Values:
                 ]
             case ast.ListComp():
                 return self.texts(node.generators[0].iter, depth + 1)
+            case ast.Call(func=ast.Name()) if (
+                self.text(node, depth + 1) is None
+            ):  # with_threads(flags), sorted(sources)
+                return [text for item in node.args for text in self.texts(item, depth + 1)]
             case _:
                 text = self.text(node, depth + 1)
                 return [] if text is None else [text]

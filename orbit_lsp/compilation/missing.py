@@ -66,9 +66,13 @@ def explain(name: str, source: str, headers: Headers, absent: Sequence[Submodule
     if absent:
         folders = ", ".join(module.folder for module in absent[:_NEAREST])
         return (
-            f"submodules are not checked out ({folders}): git submodule update --init --recursive, {SETTING}"
+            f"no file of this name is in the workspace: the project's build may make it, or a submodule that is not checked out "
+            f"has it ({folders}): build the project once, or git submodule update --init --recursive, {SETTING}"
         )
-    return f"no file of this name is in the workspace, the CUDA toolkit or the packages of {python}; {SETTING.removeprefix('or ')}"
+    return (
+        f"no file of this name is in the workspace, the CUDA toolkit or the packages of {python}: the project's build may make it: "
+        f"build the project once, {SETTING}"
+    )
 
 
 def provider(name: str, python: str) -> str:
