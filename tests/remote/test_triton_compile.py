@@ -217,6 +217,21 @@ def test_of_a_kernel_that_no_assumption_compiles_the_text_is_read(job, wrong, me
     check_marked(job, text, message)
 
 
+@pytest.mark.parametrize("use", ["tl.store(x, maybe)", "maybe *= 2"])
+def test_a_name_that_another_branch_binds_is_not_missing(job, use):
+    text = f"""
+        import triton
+        import triton.language as tl
+
+        @triton.jit
+        def k(x, TILE: tl.constexpr):
+            if TILE > 1 << 20:
+                maybe = 1
+            {use}
+        """
+    check_marked(job, text, None)
+
+
 def test_a_name_that_a_branch_of_another_file_binds_is_not_missing(job):
     Path(job.path()).with_name("activations.py").write_text(
         "import triton\n\n@triton.jit\ndef apply(x, kind):\n    if kind == 3:\n        out = x\n    return out\n"

@@ -115,7 +115,7 @@ class Certainty:
         node = self._node(problem.place)
         if node is None:
             return False
-        if self._modules.issuperset(_loaded(node)) and not _is_assertion(node):
+        if self._modules.issuperset(_names(node)) and not _is_assertion(node):
             return True
         callers = [self._node(note.place) for note in problem.notes if note.message == "called from here"]
         if any(each is None or self._is_in_a_branch(each) for each in (node, *callers)):
@@ -160,7 +160,7 @@ class Certainty:
                 return True
             function = parent
         arguments = {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}
-        for name in set(_loaded(node)) - self._modules - seen:
+        for name in _names(node) - self._modules - seen:
             if name in arguments:
                 return False
             for value in _values(function, name):
@@ -188,10 +188,9 @@ def _unknown_keyword(called: Any, call: ast.Call) -> str:
     )
 
 
-def _loaded(node: ast.AST) -> Iterator[str]:
-    return (
-        each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)
-    )
+def _names(node: ast.AST) -> set[str]:
+    """Those that are assigned to as well: Triton reads the target of `x *= 2`, too."""
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
 
 
 def _values(function: ast.FunctionDef, name: str) -> Iterator[ast.expr | None]:
