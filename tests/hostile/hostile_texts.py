@@ -212,6 +212,15 @@ def parameters(count: int) -> str:
     return f"__global__ void k0({', '.join(f'float* p{i}' for i in range(count))}) {{}}\n"
 
 
+def above_a_launch(word: str, count: int) -> str:
+    return f"{ONE}void host() {{ {word * count}; k0<<<1, 256>>>(x, n); }}\n"
+
+
+def below_a_spec(text: str, count: int) -> str:
+    """The type of a parameter is looked for in the whole file."""
+    return ORBIT.format(0) + ONE.replace("float*", "some_type*") + text * count
+
+
 def py_kernels(count: int) -> str:
     return TRITON + "".join(JIT.format(i) for i in range(count))
 
@@ -340,6 +349,10 @@ TEXTS: dict[str, Callable[[], str]] = {
     "800 lines of launch spec above 300 kernels on one line": lambda: spec_above(800, 300),
     "1,200 long lines of one launch spec": lambda: spec_of_long_lines(1_200),
     "a launch spec below 1,000,000 lines": lambda: lines_above_a_spec(1_000_000),
+    "20,000 times const above a launch": lambda: above_a_launch("const ", 20_000),
+    "20,000 times __device__ below a launch spec": lambda: below_a_spec("__device__ ", 20_000),
+    "500,000 line ends below a launch spec": lambda: below_a_spec("\n", 500_000) + "int a;\n",
+    "100,000 open comments below a launch spec": lambda: below_a_spec('"/*\n', 100_000),
     "20,000 launch specs of nothing": lambda: stray_specs(20_000),
     "20,000 parameters": lambda: parameters(20_000),
     "python: 5,000 kernels": lambda: py_kernels(5_000),
