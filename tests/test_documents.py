@@ -37,7 +37,8 @@ def position(text: str, offset: int, encoding: str) -> tuple[int, int]:
     st.sampled_from(ENCODINGS),
 )
 def test_incremental_edits_give_the_clients_text(text: str, edits: list, encoding: str) -> None:
-    document = Document("file:///a.cu", "/a.cu", 0, text)
+    document, at_once = (Document("file:///a.cu", "/a.cu", 0, text) for _ in range(2))
+    changes: list[Change] = []
     for number, (item, other, new) in enumerate(edits, 1):
         start, end = sorted((min(item, len(text)), min(other, len(text))))
         # an edit never splits a \r\n: no client has a position inside it
@@ -48,6 +49,21 @@ def test_incremental_edits_give_the_clients_text(text: str, edits: list, encodin
         text = text[:start] + new + text[end:]
         assert document.text == text
         assert document.lines == split_lines(text)
+        changes.append(change)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(documents, "_MANY", 0)
+        at_once.apply(1, changes, encoding)
+    assert (at_once.text, at_once.lines) == (text, split_lines(text))
+
+
+def test_many_changes_of_one_message_make_the_text_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As *Replace All* of an editor sends them: each of them would copy megabytes."""
+    offsets: list[int] = []
+    offset = Document._offset  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(Document, "_offset", lambda *args: offsets.append(1) or offset(*args))
+    document = Document("file:///a.cu", "/a.cu", 0, "int a;\n" * 100)
+    document.apply(1, [Change((line, 4), (line, 5), "b") for line in reversed(range(100))], "utf-16")
+    assert (document.text, offsets) == ("int b;\n" * 100, [])
 
 
 @given(TEXTS, st.integers(1, 4))

@@ -24,6 +24,8 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _ENDS_OF_PYTHON = "\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 """Where `splitlines`, which takes a quarter of the time, splits too."""
 _REMEMBERED_EDITS = 10_000
+_MANY = 16
+"""Changes of one message, as of *Replace All*, from which on the text is made once behind them all."""
 _AT_ONCE = 1 << 16
 """Characters that one call splits or encodes: a whole text would keep the interpreter from other threads."""
 
@@ -144,14 +146,18 @@ class Document:
 
     def apply(self, version: int, changes: list[Change], encoding: Encoding) -> None:
         """Take the changes in order, each in the text that the one before it left. Raises TooLongError."""
+        many = len(changes) > _MANY
+        size = len(self.text)
         for change in changes:
             check_length(change.text)
             if change.start is None or change.end is None:
                 self._remember(_LineEdit(version, 0, maxsize, 0))
-                self.text, self._lines = change.text, None
+                self.text, self._lines, size = change.text, None, len(change.text)
             else:
-                self._replace(version, change.start, change.end, change.text, encoding)
-                _check(len(self.text), len(self.lines))
+                size += self._replace(version, change, encoding, whole=not many)
+                _check(size, len(self.lines))
+        if many and self._lines is not None:
+            self.text = "".join(self._lines)
         self.version = version
 
     def line(self, number: int) -> str:
@@ -169,31 +175,27 @@ class Document:
             line += edit.new_end - edit.old_end
         return line
 
-    def _offset(self, position: tuple[int, int], encoding: Encoding) -> tuple[int, int, int]:
-        """(line, column, offset) of a client's position, clamped into the text."""
+    def _place(self, position: tuple[int, int], encoding: Encoding) -> tuple[int, int]:
+        """Line and column of a client's position, clamped into the text."""
         number = min(max(position[0], 0), len(self.lines) - 1)
         line = self.lines[number]
-        if position[0] > number:
-            column = len(line)
-        else:
-            column = from_client(line, max(position[1], 0), encoding)
-        if 2 * number < len(self.lines):
-            return number, column, sum(map(len, islice(self.lines, number))) + column
-        after = sum(map(len, islice(self.lines, number, None)))  # of a million lines half are counted at most
-        return number, column, len(self.text) - after + column
+        return number, len(line) if position[0] > number else from_client(line, max(position[1], 0), encoding)
 
-    def _replace(
-        self, version: int, start: tuple[int, int], end: tuple[int, int], text: str, encoding: Encoding
-    ) -> None:
-        first, first_column, begin = self._offset(start, encoding)
-        if start == end:
-            last, last_column, finish = first, first_column, begin
-        else:
-            last, last_column, finish = self._offset(end, encoding)
-        if finish < begin:
-            first, first_column, begin, last, last_column, finish = (
-                last, last_column, finish, first, first_column, begin,
-            )  # fmt: skip
+    def _offset(self, number: int, column: int) -> int:
+        if 2 * number < len(self.lines):
+            return sum(map(len, islice(self.lines, number))) + column
+        after = sum(map(len, islice(self.lines, number, None)))  # of a million lines half are counted at most
+        return len(self.text) - after + column
+
+    def _replace(self, version: int, change: Change, encoding: Encoding, *, whole: bool) -> int:
+        """The characters that the text has more. Where it is not made as a `whole`, only its lines are."""
+        text = change.text
+        places = [self._place(position, encoding) for position in {change.start, change.end} if position]
+        (first, first_column), (last, last_column) = min(places), max(places)
+        begin = self._offset(first, first_column) if whole else 0
+        finish = begin if first == last or not whole else self._offset(last, last_column)
+        if first == last:
+            finish += last_column - first_column
         changed = (first, last + 1)
         head, tail = self.lines[first][:first_column], self.lines[last][last_column:]
         if first and self.lines[first - 1].endswith("\r"):  # a \n may now complete it
@@ -207,10 +209,12 @@ class Document:
         fresh = [made] if one_line else split_lines(made)
         if last + 1 < len(self.lines) and not fresh[-1]:
             fresh.pop()  # its line end is there: the next line is its own
-        before = len(self.lines)
+        before, old = len(self.lines), sum(map(len, self.lines[first : last + 1]))
         self.lines[first : last + 1] = fresh
         self._remember(_LineEdit(version, changed[0], changed[1], changed[1] + len(self.lines) - before))
-        self.text = "".join((self.text[:begin], text, self.text[finish:]))
+        if whole:
+            self.text = "".join((self.text[:begin], text, self.text[finish:]))
+        return len(made) - old
 
     def _remember(self, edit: _LineEdit) -> None:
         self._edits.append(edit)
