@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_lsp.compilation import compiler_messages, headers, inference
+from orbit_lsp.compilation import compiler_messages, headers, inference, installed
 from orbit_lsp.compilation.finder import Finder, Question, root_of
 from orbit_lsp.compilation.installed import Installed
 from orbit_lsp.state.compilation import Compilation
@@ -249,6 +249,32 @@ def test_where_torch_is_installed(
     project(tmp_path, {**files, header: "", "env/bin/python": "", "usr/bin/python3": ""})
     package = Installed((f"{tmp_path}/{python}",)).package("torch/extension.h")
     assert (package and package.folders[0]) == (torch and f"{tmp_path}/{torch}/torch/include")
+
+
+@pytest.mark.parametrize(
+    ("header", "folders"),
+    [
+        ("usr/eigen3/Eigen/Core", ["usr/eigen3"]),
+        ("cutlass/tools/util/include/cutlass/util/print_error.hpp", ["cutlass/tools/util/include"]),
+        ("py/lib/python3.11/site-packages/nvidia/mathdx/include/cufftdx.hpp", ["nvidia/mathdx/include", "nvidia/mathdx/external/cutlass/include"]),
+    ],
+)  # fmt: skip
+def test_headers_that_a_remedy_has_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: str, folders: list[str]
+) -> None:
+    monkeypatch.setattr(installed, "_SYSTEM", (f"{tmp_path}/usr",))
+    monkeypatch.setenv("CUTLASS_PATH", f"{tmp_path}/cutlass")
+    site = "py/lib/python3.11/site-packages"
+    project(tmp_path, {header: "", f"{site}/nvidia/mathdx/external/cutlass/include/cutlass/cutlass.h": ""})
+    name = header.removeprefix(f"{site}/")
+    name = (
+        name.removeprefix("usr/eigen3/")
+        .removeprefix("nvidia/mathdx/include/")
+        .removeprefix("cutlass/tools/util/include/")
+    )
+    package = Installed((f"{tmp_path}/py",)).package(name)
+    assert package
+    assert [each.removeprefix(f"{tmp_path}/").removeprefix(f"{site}/") for each in package.folders] == folders
 
 
 def test_an_extension_of_setuptools_names_folders_and_flags(tmp_path: Path) -> None:

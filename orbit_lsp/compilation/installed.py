@@ -174,7 +174,10 @@ def _of_site(site: str, prefix: str, name: str) -> Package | None:
     for pattern in ("nvidia/cu1*/include", "nvidia/*/include", "cutlass_library/source/include", "*/include"):
         for folder in sorted(glob.glob(os.path.join(glob.escape(site), pattern)), reverse=True):
             if os.path.isfile(os.path.join(folder, name)):
-                return Package(os.path.relpath(folder, site).replace(os.sep, "/"), (folder,))
+                brought = sorted(
+                    glob.glob(f"{glob.escape(os.path.dirname(folder))}/external/*/include")
+                )  # MathDx: CUTLASS
+                return Package(os.path.relpath(folder, site).replace(os.sep, "/"), (folder, *brought))
     return None
 
 
@@ -199,16 +202,20 @@ def torch_flags(site: str) -> tuple[str, ...]:
 
 
 def _common_places() -> list[str]:
-    """Where headers of CUTLASS, CUDA's samples and the like are, if they are installed."""
+    """Where headers of CUTLASS, CUDA's samples and the like are, and those of Debian's packages that no compiler looks in."""
     named = [os.environ.get(name, "") for name in ("CUTLASS_PATH", "CUTLASS_HOME", "CUTLASS_DIR")]
-    places = [os.path.join(each, "include") for each in named if each]
+    places = [
+        os.path.join(each, under) for each in named if each for under in ("include", "tools/util/include")
+    ]
     for root in ("/usr/local", "/opt"):
         places += [
             f"{root}/cutlass/include",
             f"{root}/cuda/samples/common/inc",
             f"{root}/cuda-samples/Common",
         ]
-    return places
+    for system in _SYSTEM:
+        places += [f"{system}/{each}" for each in ("eigen3", "opencv4", "hdf5/serial")]
+    return [*places, *sorted(glob.glob("/usr/lib/*-linux-gnu*/openmpi/include"))]
 
 
 @lru_cache(maxsize=4)

@@ -179,7 +179,7 @@ PROVIDERS: tuple[tuple[str, str], ...] = (
     (r"google/protobuf/.*", "it comes with protobuf: apt install libprotobuf-dev"),
     (r".*\.pb\.h", "protoc makes it when the project is built: build the project once, " + SETTING),
     (r"boost/.*", "it comes with Boost: apt install libboost-all-dev"),
-    (r"opencv2/.*", 'it comes with OpenCV: apt install libopencv-dev, and set nvcc_flags = ["-I/usr/include/opencv4"]'),
+    (r"opencv2/.*", "it comes with OpenCV: apt install libopencv-dev"),
     (r"hdf5\.h|H5\w+\.h", "it comes with HDF5: apt install libhdf5-dev"),
     (r"fmt/.*", "it comes with fmt: apt install libfmt-dev"),
     (r"spdlog/.*", "it comes with spdlog: apt install libspdlog-dev"),
