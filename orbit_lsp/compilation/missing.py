@@ -126,7 +126,7 @@ _OF_REPOSITORY: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 _RAPIDS = "it comes with RAPIDS: conda install -c rapidsai lib{0}, " + SETTING
 PROVIDERS: tuple[tuple[str, str], ...] = (
-    (r"cu(?:blas|fft|solver|rand)dx\w*\.hpp|nvcompdx\.hpp|cutlass_mathdx/.*", "it comes with MathDx: {python} -m pip install nvidia-mathdx, " + SETTING),
+    (r"cu(?:blas|fft|solver|rand)dx(?:\w*\.hpp|/.*)|nvcompdx\.hpp|cutlass_mathdx/.*", "it comes with MathDx, in its newest version: {python} -m pip install -U nvidia-mathdx, " + SETTING),
     (r"cublasmp\w*\.h", "it comes with cuBLASMp: {python} -m pip install nvidia-cublasmp-cu13"),
     (r"cusolverMp\w*\.h", "it comes with cuSOLVERMp: {python} -m pip install nvidia-cusolvermp-cu13"),
     (r"tensorflow/.*", "it comes with TensorFlow: {python} -m pip install tensorflow, " + SETTING),
