@@ -232,6 +232,11 @@ def test_a_name_that_another_branch_binds_is_not_missing(job, use):
     check_marked(job, text, None)
 
 
+def test_a_helper_that_nothing_calls_has_no_error_of_an_assumed_number(job):
+    text = "import triton\nimport triton.language as tl\n\n@triton.jit\ndef show(text):\n    tl.device_print(text)\n"
+    check_marked(job, text, None)
+
+
 def test_a_name_that_a_branch_of_another_file_binds_is_not_missing(job):
     Path(job.path()).with_name("activations.py").write_text(
         "import triton\n\n@triton.jit\ndef apply(x, kind):\n    if kind == 3:\n        out = x\n    return out\n"
