@@ -390,6 +390,20 @@ def test_a_header_with_a_kernel_and_one_without(neovim: Start) -> None:
     editor.until(f"(function() {attached} end)() == 1")
 
 
+def test_a_project_without_a_repository_is_served_whole(neovim: Start) -> None:
+    editor = neovim()
+    (editor.workspace / ".git").rmdir()
+    for name in ("include", "src/gpu"):
+        (editor.workspace / name).mkdir(parents=True)
+    for name in ("CMakeLists.txt", "src/CMakeLists.txt"):
+        (editor.workspace / name).write_text("")
+    (editor.workspace / "include" / "count.h").write_text("using Count = int;\n")
+    editor.open("src/gpu/scale.cu", "#include <count.h>\n" + HEADER)
+    editor.until_shown("regs")
+    root = editor.lua("return vim.lsp.get_clients({ name = 'orbit' })[1].root_dir")
+    assert root == str(editor.workspace)
+
+
 def test_the_single_file_shows_lenses_and_numbers_too(neovim: Start) -> None:
     """Its settings are its own: without a Python of ours, the lens is that of a machine without a GPU."""
     editor = neovim(plugin=False)
