@@ -1,4 +1,4 @@
-"""The version is the same everywhere, and one command changes it everywhere."""
+"""The version is the same everywhere, and one command changes it everywhere; what is pinned suits every Python."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
+
+from packaging.specifiers import SpecifierSet
 
 import orbit_lsp
 import orbit_remote
@@ -47,3 +51,14 @@ def test_one_command_writes_it_everywhere_and_a_place_that_differs_is_named(tmp_
     module.write_text(module.read_text().replace("9.8.7", "9.8.6"))
     assert version(tmp_path) == (1, "pyproject.toml says 9.8.7, but\norbit_lsp/__init__.py: 9.8.6")
     assert version(tmp_path, "nine")[0] == 1
+
+
+def test_what_is_pinned_can_be_installed_in_the_oldest_python() -> None:
+    """Debian 12 has 3.11.2, and a package may need 3.11.5. What is not installed here is passed over."""
+    pins = re.findall(r"^([\w.-]+)==", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    needs: dict[str, str] = {}
+    for name in pins:
+        with suppress(metadata.PackageNotFoundError):
+            needs[name] = metadata.metadata(name).get("Requires-Python") or ""
+    assert "pymdown-extensions" in needs
+    assert {name: need for name, need in needs.items() if "3.11.2" not in SpecifierSet(need)} == {}
