@@ -62,13 +62,17 @@ class Kernel:
     def outputs(self, cell: str, meanwhile: Callable[[str], None] = lambda _: None) -> str:
         """What a cell shows, line by line; `meanwhile` is called with each text that it prints."""
         lines: list[str] = []
+        printed: list[str] = []
         while True:
             message: Any = self.client.get_iopub_msg(timeout=LIMIT_S)
             kind, content = message["msg_type"], message["content"]
             if message["parent_header"].get("msg_id") != cell:
                 continue
+            if kind != "stream":  # a line that is printed may come in several messages
+                lines += "".join(printed).splitlines()
+                printed = []
             if kind == "stream":
-                lines += content["text"].splitlines()
+                printed.append(content["text"])
                 meanwhile(content["text"])
             elif kind == "error":
                 lines.append(f"{content['ename']}: {content['evalue']}")
