@@ -204,7 +204,7 @@ async def internal_failure(desk: Desk) -> None:
     await desk.run()
 
 
-@fault("the server dies in mid-call and comes back", "ok", "carried on", warm=1)
+@fault("Modal dies in mid-call and comes back", "ok", "carried on", warm=1)
 async def server_dies_and_returns(desk: Desk) -> None:
     go = desk.folder.parent / "go"
     desk.runs_programs()
@@ -340,7 +340,7 @@ async def stopped_app(desk: Desk) -> None:
     await desk.run()
 
 
-@fault("the app speaks another version of the contract", "infrastructure",
+@fault("the app speaks another version of the messages", "infrastructure",
        "the app on Modal speaks version … of the messages, this server version …. `orbit-lsp modal deploy` deploys this "
        "version's app", warm=1)  # fmt: skip
 async def another_version(desk: Desk) -> None:

@@ -166,17 +166,24 @@ class Container:
 
     def environment(self) -> dict[str, str]:
         """Over those given, the variables that Modal sets itself. Paths under a volume's mount path become paths in
-        its folder."""
+        its folder, never in this machine's."""
         world, made = self._world, self.definition
         path = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
         result = {"PATH": os.pathsep.join(path), "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"}
         if not self.function.gpu:
             result["CUDA_VISIBLE_DEVICES"] = ""  # this machine may have one
         result |= self._given()
+        # where another function of the app mounts a volume, this one has a folder of its own
+        folders = {
+            mount.mount_path.rstrip("/"): str(self.folder / "unmounted" / mount.volume_id)
+            for function in world.functions.values()
+            for mount in function.definition.volume_mounts
+        }
         for mount in made.volume_mounts:
             folder = str(world.folder / "volumes" / mount.volume_id)
             result[images.volume_variable(mount.mount_path)] = folder
-            mounted = mount.mount_path.rstrip("/")
+            folders[mount.mount_path.rstrip("/")] = folder
+        for mounted, folder in folders.items():
             for name, value in result.items():
                 if value == mounted or value.startswith(mounted + "/"):
                     result[name] = folder + value.removeprefix(mounted)

@@ -11,16 +11,18 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+# Before Python 3.11.5 a possessive group that ends with an alternative which fails after a look-ahead takes what that
+# saw (gh-100061). So the repeated class is the last alternative of each group here and in `harness_files`.
 _ESCAPE = r"\\(?:\r\n|[\s\S])"
-_RAW_BODY = r'[^()\\\s"]{0,16})\([^)]*+(?:\)(?!(?P=delimiter)")[^)]*+)*+(?:\)(?P=delimiter)")?+'
+_RAW_BODY = r'[^()\\\s"]{0,16})\((?:\)(?!(?P=delimiter)")|[^)]++)*+(?:\)(?P=delimiter)")?+'
 _RAW_STRING = rf'"(?<=R")(?:(?<!\wR")|(?<=\b[LuU]R")|(?<=\bu8R"))(?P<delimiter>{_RAW_BODY}'
-_STRING = rf'"(?:[^"\\\n]++|{_ESCAPE})*+"?+'
+_STRING = rf'"(?:{_ESCAPE}|[^"\\\n]++)*+"?+'
 # the quote in 1'000 and in 0xAB'CD, but neither the one in u8'a' nor the one in case'a'
 _SEPARATOR = r"'(?:(?<=\d')(?<!\bu8')|(?<=[a-fA-F]')(?=[0-9a-fA-F][^']))(?=[0-9a-fA-F])"
-_CHARACTER = rf"'(?:[^'\\\n]++|{_ESCAPE})++'"
-_LINE_COMMENT = rf"//(?:[^\\\n]++|{_ESCAPE})*+"
-_BLOCK_COMMENT = r"/\*(?:[^*]++|\*(?!/))*+(?:\*/)?+"
-_CLOSED_LITERAL = r"\"(?:[^\"\\\n]++|\\.)*+\"|'(?:[^'\\\n]++|\\.)*+'"
+_CHARACTER = rf"'(?:{_ESCAPE}|[^'\\\n]++)++'"
+_LINE_COMMENT = rf"//(?:{_ESCAPE}|[^\\\n]++)*+"
+_BLOCK_COMMENT = r"/\*(?:\*(?!/)|[^*]++)*+(?:\*/)?+"
+_CLOSED_LITERAL = r"\"(?:\\.|[^\"\\\n]++)*+\"|'(?:\\.|[^'\\\n]++)*+'"
 _DIRECTIVE_PART: Final = re.compile(
     rf"(?:[^\n\\/\"']++|{_LINE_COMMENT}|{_BLOCK_COMMENT}|{_CLOSED_LITERAL}|{_ESCAPE}|[/\"'\\]){{1,4096}}"
 )

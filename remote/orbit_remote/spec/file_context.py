@@ -14,7 +14,7 @@ _READ = 1 << 20
 """Characters of a file: the rest of a larger one is not known."""
 # each of these keeps what it has read: one that read on from every place of a text would need minutes for it
 _COMMENT = {
-    "cuda": re.compile(r"/\*.*?(?:\*/|\Z)|//[^\n]*+|\"(?:[^\"\\\n]|\\.)*+\"?+", re.DOTALL),
+    "cuda": re.compile(r"/\*.*?(?:\*/|\Z)|//[^\n]*+|\"(?:\\.|[^\"\\\n]++)*+\"?+", re.DOTALL),
     "triton": re.compile(r"#[^\n]*"),
 }
 _ALIAS = re.compile(
