@@ -170,7 +170,7 @@ def named(command: str, arguments: tuple[Any, ...]) -> str:
         key: value
         for argument in arguments
         for key, value in argument.items()
-        if key not in ("uri", "kernel")
+        if key not in ("uri", "kernel", "line")
     }
     return " ".join(
         [command.removeprefix("orbit."), *(f"{key}={value}" for key, value in sorted(extra.items()))]
