@@ -399,7 +399,7 @@ def test_a_project_without_a_repository_is_served_whole(neovim: Start) -> None:
         (editor.workspace / name).write_text("")
     (editor.workspace / "include" / "count.h").write_text("using Count = int;\n")
     editor.open("src/gpu/scale.cu", "#include <count.h>\n" + HEADER)
-    editor.until_shown("regs")
+    editor.until_shown("✎ Draft a launch spec")
     root = editor.lua("return vim.lsp.get_clients({ name = 'orbit' })[1].root_dir")
     assert root == str(editor.workspace)
 
