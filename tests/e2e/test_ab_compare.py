@@ -71,11 +71,8 @@ async def test_with_the_version_before(start, recorded_python) -> None:
     assert any(title.startswith("running: pair 6 of 6 to 10: now ") for title in titles)
 
 
-async def test_head_is_not_offered_for_a_file_that_was_never_committed(start, recorded_python) -> None:
-    editor: Editor = await start("vscode", python=recorded_python, compile_on_save=False)
-    committed(editor.folder, beside_cu=SAXPY)
-    editor.open("saxpy.cu", SAXPY)
-    await named_gpu(editor)
+async def offered(editor: Editor) -> list[str]:
+    """What *Compare with…* asks to choose from; nothing is chosen."""
     asked: list[lsp.ShowMessageRequestParams] = []
 
     @editor.client.feature(lsp.WINDOW_SHOW_MESSAGE_REQUEST)
@@ -84,7 +81,15 @@ async def test_head_is_not_offered_for_a_file_that_was_never_committed(start, re
 
     await editor.command("orbit.compareWith", target(editor))
     await editor.until(lambda: asked)
-    assert [action.title for action in asked[0].actions or []] == ["beside.cu"]
+    return [action.title for action in asked[0].actions or []]
+
+
+async def test_head_is_not_offered_for_a_file_that_was_never_committed(start, recorded_python) -> None:
+    editor: Editor = await start("vscode", python=recorded_python, compile_on_save=False)
+    committed(editor.folder, beside_cu=SAXPY)
+    editor.open("saxpy.cu", SAXPY)
+    await named_gpu(editor)
+    assert await offered(editor) == ["beside.cu"]
 
 
 async def test_the_list_has_versions_commits_and_files(start, recorded_python) -> None:
@@ -95,15 +100,7 @@ async def test_the_list_has_versions_commits_and_files(start, recorded_python) -
     for edit in ("int a;", "int b;", "int c;"):
         await click(editor)
         editor.edit(5, 65, 65, edit)
-    asked: list[lsp.ShowMessageRequestParams] = []
-
-    @editor.client.feature(lsp.WINDOW_SHOW_MESSAGE_REQUEST)
-    def _(params: lsp.ShowMessageRequestParams) -> None:
-        asked.append(params)
-
-    await editor.command("orbit.compareWith", target(editor))
-    await editor.until(lambda: asked)
-    last, head, *versions, commit, file = [action.title for action in asked[0].actions or []]
+    last, head, *versions, commit, file = await offered(editor)
     assert (last, head, file) == ("the version before", "HEAD", "beside.cu")
     numbers = [(version[:14], version[-9:]) for version in versions]
     assert numbers == [("version 2, of ", " · 268 µs"), ("version 1, of ", " · 268 µs")]

@@ -95,7 +95,7 @@ def test_all_option_files_of_a_command_have_one_limit(tmp_path: Path) -> None:
     ],
 )
 def test_a_pattern_of_many_stars(pattern: str, path: str) -> None:
-    assert ends(lambda: ignores._compiled(pattern).check_file(path))  # type: ignore[union-attr] # pyright: ignore[reportPrivateUsage, reportOptionalMemberAccess]
+    assert ends(lambda: ignores._compiled(pattern).check_file(path))
 
 
 def test_patterns_mean_what_git_means_by_them() -> None:
@@ -107,7 +107,7 @@ def test_patterns_mean_what_git_means_by_them() -> None:
             as_it_was = GitIgnoreSpec.from_lines([pattern])
         except ValueError:
             continue
-        made = ignores._compiled(pattern)  # pyright: ignore[reportPrivateUsage]
+        made = ignores._compiled(pattern)
         for _ in range(5):
             names = (
                 "".join(chosen.choices("abc", k=chosen.randint(1, 4))) for _ in range(chosen.randint(1, 5))
@@ -139,7 +139,7 @@ def test_what_stands_around_a_launch_spec(language: str, unit: str) -> None:
     lines = (full(unit) + "@").split("\n")
 
     def ask() -> None:
-        around = Surroundings(lines, language)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+        around = Surroundings(lines, language)
         _ = around.text, around.complete, around.alias("a_type"), around.variables(), around.functions()
 
     assert ends(ask)
