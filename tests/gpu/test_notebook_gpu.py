@@ -10,10 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import nbclient
+import nbformat
 import pytest
 
 from tests.cli_check import orbit
-from tests.test_notebook import Kernel, press_until_over
+from tests.test_notebook import EXAMPLE, LIMIT_S, Kernel, press_until_over
+from tests.test_notebook_served import TOKEN, Served, Server
 
 pytestmark = [
     pytest.mark.gpu,
@@ -47,22 +50,41 @@ SPEC = """\
 // orbit: expect y == x
 __global__ void copy(const float* x, float* y) { int i = blockIdx.x * 256 + threadIdx.x; y[i] = x[i]; }
 """
+PAST_THE_END = SPEC.replace("y[i] = x[i]", "y[i + 256] = x[i]").replace("// orbit: expect y == x\n", "")
 NEVER_ENDS = "import torch\ntorch.cuda._sleep(1 << 60)\nprint('launched', flush=True)\n"
 
 
 @pytest.fixture(scope="module")
-def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
-    place = tmp_path_factory.mktemp("notebook")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("notebook")
     with pytest.MonkeyPatch.context() as patch:
-        for name, folder in [
+        for name, below in [
             ("JUPYTER_DATA_DIR", "jupyter"),
             ("XDG_STATE_HOME", ".state"),
             ("IPYTHONDIR", ".ipython"),
         ]:
-            patch.setenv(name, str(place / folder))
-        made = Kernel(place)
-        yield made
-        made.close()
+            patch.setenv(name, str(folder / below))
+        patch.setenv("ORBIT_API_TOKEN", TOKEN)
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def kernel(place: Path) -> Iterator[Kernel]:
+    made = Kernel(place)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def served(place: Path) -> Iterator[Kernel]:
+    """A kernel on the machine of an `orbit-lsp api`, here over the loopback."""
+    server = Server(place / "server")
+    folder = place / "work"
+    folder.mkdir()
+    made = Served(folder, server.url)
+    yield made
+    made.close()
+    server.end()
 
 
 def median_us(shown: str) -> float:
@@ -108,6 +130,49 @@ def test_a_cuda_cell_is_checked_and_timed_beside_the_cells(kernel: Kernel) -> No
     print(shown)
     assert "✓ expect y == x" in shown
     assert "cold L2" in shown
+
+
+def test_a_cuda_cell_is_profiled(kernel: Kernel) -> None:
+    """The kernel is in the cell's fifth line: the magic is the first. A copy is held back by memory."""
+    shown = kernel.run(f"%%orbit profile\n{SPEC}")
+    print(shown)
+    assert re.search(r"bottleneck +memory \d+% of peak", shown)
+    assert re.search(r"cell\.cu:5 +\d+%", shown)
+
+
+def test_a_cuda_cell_is_checked_for_memory_errors(kernel: Kernel) -> None:
+    wrong, right = (kernel.run(f"%%orbit check\n{text}") for text in (PAST_THE_END, SPEC))
+    print(wrong, right, sep="\n")
+    assert re.search(r"cell\.cu:5:\d+: error: .*write", wrong)
+    assert "error" not in right
+
+
+def test_cells_on_the_machine_of_a_server_are_measured(served: Kernel) -> None:
+    table, timed, profiled = map(served.run, (ADD, f"%%cuda\n{SPEC}", f"%%orbit profile\n{SPEC}"))
+    print(table, timed, profiled, sep="\n")
+    assert "in program, n=49" in table
+    assert 150 < median_us(table) < 1500
+    assert "✓ expect y == x" in timed
+    assert re.search(r"bottleneck +memory \d+% of peak", profiled)
+
+
+def test_the_tutorial_measures_its_kernels(place: Path, kernel: Kernel) -> None:
+    kernel.run("%orbit end")  # the GPU's memory is the tutorial's
+    notebook = nbformat.read(EXAMPLE, as_version=4)
+    for cell in notebook.cells:
+        cell.source = cell.source.replace("%%cuda --compile", "%%cuda").replace(
+            "%%orbit compile", "%%orbit run"
+        )
+    nbclient.NotebookClient(
+        notebook, timeout=LIMIT_S, kernel_name="orbit-local", resources={"metadata": {"path": str(place)}}
+    ).execute()
+    shown = [json.dumps(cell.get("outputs", []), ensure_ascii=False) for cell in notebook.cells]
+    [cuda, triton] = [each for each in shown if "✓ expect" in each]
+    [launched] = [each for each in shown if "in program" in each]
+    print(cuda, triton, launched, sep="\n")
+    assert "saxpy" in cuda
+    assert "add" in triton
+    assert "double" in launched
 
 
 @pytest.mark.parametrize("waits", ["torch.cuda.synchronize()", "import triton"])
