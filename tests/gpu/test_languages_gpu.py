@@ -100,7 +100,7 @@ async def test_launches_are_filed_and_shown_at_their_kernel(bench: Bench, name: 
     for line in expected:
         source = bench.session.files[uri].document.line(line).rstrip()
         [hint] = [text for text in shown if source in text]
-        assert re.search(r"⏱ [\d.,]+ [µm]?s", hint), hint
+        assert re.search(r"⏱ [\d.,]+ [nµm]?s", hint), hint
     assert all(launches.registers and launches.timing.median > 0 for launches in finished.launches)
 
 
