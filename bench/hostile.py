@@ -6,7 +6,8 @@ For each text a server and a worker of its own: a small file is open, its lenses
 meanwhile the text is opened and edited at its start, middle and end. `silence` is the longest that an answer about the
 small file took by a client's wall clock, for which the machine should be quiet; `cpu` is the most processor time that all
 threads of the server took during such an answer, which other programs hardly change; `answer` the time until the lenses
-of the hostile file came, `server` and `worker` what each took over idle, at most. `inf` stands for no answer in time.
+of the hostile file came, `server` and `worker` what each took over idle, at most, and `both` the sum of these two, though
+they need not be at the same moment. `inf` stands for no answer in time.
 """
 
 from __future__ import annotations
@@ -144,12 +145,14 @@ async def measured(name: str, text: str, private: Path) -> tuple[float, float, f
 
 
 async def main(words: list[str]) -> None:
-    print(f"{'text':44} {'silence':>10} {'cpu':>10} {'answer':>10} {'server':>10} {'worker':>10}")
+    print(
+        f"{'text':44} {'silence':>10} {'cpu':>10} {'answer':>10} {'server':>10} {'worker':>10} {'both':>10}"
+    )
     for what, make in TEXTS.items():
         if not words or any(word in what for word in words):
             with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as private:
                 silence, cpu, answer, server, worker = await measured(name_of(what), make(), Path(private))
-            figures = f"{silence * 1e3:7.0f} ms {cpu * 1e3:7.0f} ms {answer:8.2f} s {server:6.0f} MiB {worker:6.0f} MiB"
+            figures = f"{silence * 1e3:7.0f} ms {cpu * 1e3:7.0f} ms {answer:8.2f} s {server:6.0f} MiB {worker:6.0f} MiB {server + worker:6.0f} MiB"
             print(f"{what:44} {figures}", flush=True)
 
 

@@ -29,6 +29,7 @@ from orbit_remote import MAIN
 from orbit_remote.common import codec, limits
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.process import large_blocks
 from orbit_remote.process.process_groups import MARK, alive, end_marked, exit_status, kill_group, new_mark
 
 log = logging.getLogger("orbit.worker")
@@ -311,6 +312,7 @@ class LocalRunner:
         self._worker: _Worker | None = None
         self._starting = asyncio.Lock()
         self._closed = False
+        large_blocks.give_back()  # every program that has large texts compiled makes one of these
         self._active = 0
         self._idle = asyncio.Event()
         self._idle.set()

@@ -19,6 +19,7 @@ from orbit_lsp.runs.scheduler import Run, Scheduler
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state.debounce import Debounce
 from orbit_lsp.state.session import Frozen, Session
+from orbit_remote.common import limits
 from orbit_remote.common import messages as c
 
 log = logging.getLogger("orbit.keystrokes")
@@ -79,6 +80,7 @@ class Keystrokes:
     def _ended(self, run: Run) -> None:
         settings, uri = self._session.setup.settings, run.frozen.uri
         wanted = settings.compile_on_idle and settings.compile_on_save and uri.lower().endswith(".cu")
+        wanted = wanted and len(run.frozen.text) <= limits.QUOTED.most
         machine = self._session.setup.machine
         if not (wanted and run.action == "compile" and run.job.language == "cuda" and run.built and machine):
             return

@@ -250,6 +250,16 @@ def long_line_of_emoji(size: int) -> str:
     return f"// {'ü😀 ' * (size // 3)}\n{ONE}"
 
 
+def wide_comment(size: int) -> str:
+    """One emoji makes each character of a text in memory four bytes."""
+    return f"/* 😀 {WORDS[:size]} */\n{ONE}"
+
+
+def control_characters(size: int) -> str:
+    """Each is six bytes of JSON."""
+    return f"/* {chr(1) * size} */\n{ONE}"
+
+
 def py_lines(count: int) -> str:
     return ONE_JIT + "".join(f"a{i} = {i}\n" for i in range(count))
 
@@ -325,6 +335,8 @@ TEXTS: dict[str, Callable[[], str]] = {
     "2,000 kernels on one line": lambda: one_line(2_000),
     "2,000 kernels on a line of 1 MB": lambda: one_long_line(2_000, MB),
     "a line of 5 MB of emoji": lambda: long_line_of_emoji(5 * MB),
+    "a comment of 5 MB with an emoji": lambda: wide_comment(5 * MB),
+    "a comment of 5 MB of control characters": lambda: control_characters(5 * MB),
     "20,000 launches": lambda: launches(20_000),
     "a line of 5 MB": lambda: long_line(5 * MB),
     "a name of 5 MB": lambda: long_name(5 * MB),

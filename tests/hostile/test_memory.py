@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import hostile
 from orbit_lsp.compilation.database import Databases
 from orbit_remote.common import limits
 from orbit_remote.toolchain import carets
@@ -18,6 +19,8 @@ from tests.hostile.test_hostile_texts import MOST_S, longest_hold, opened_and_ed
 from tests.loops import in_child
 
 MOST_MIB = 300
+MOST_TOGETHER_MIB = 286
+"""300 MB: of the server and its worker."""
 LINES = 1_000_000
 SERVER: dict[str, Callable[[], str]] = {
     "python: a string without an end": TEXTS["python: a string without an end"],
@@ -97,3 +100,18 @@ def test_a_text_in_the_editor(what: str) -> None:
 @pytest.mark.parametrize("what", [what for what in SERVER if what not in QUICK])
 def test_any_other_text_in_the_editor(what: str) -> None:
     assert fits(lambda: asyncio.run(opened_and_edited(name_of(what), SERVER[what]())))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "what",
+    [
+        "a line of 5 MB of emoji",
+        "a comment of 5 MB with an emoji",
+        "a comment of 5 MB of control characters",
+    ],
+)
+def test_the_server_and_its_worker_together(shared_workers: Path, what: str) -> None:
+    *_, server, worker = asyncio.run(hostile.measured(name_of(what), TEXTS[what](), shared_workers.parent))
+    assert worker > 0
+    assert server + worker <= MOST_TOGETHER_MIB, f"{server:.0f} + {worker:.0f} MiB"

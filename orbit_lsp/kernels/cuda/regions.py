@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import field
@@ -88,7 +89,7 @@ class RegionWriter:
         self._begin = start
         self._piece = start
         self._shared: list[bytes] = []
-        self._newlines = [start - 1]
+        self._newlines = array("q", [start - 1])
 
     def describe(self, end: int, kernels: Sequence[KernelExtent], brackets: Sequence[int]) -> None:
         """Digest and describe the piece that ends at `end`: it holds `kernels`, and a `<<<` at each of `brackets`."""

@@ -62,7 +62,7 @@ OPENED_LINES: Final = Limit(
 QUOTED: Final = Limit(
     "a source file that a compiler's message refers to",
     1 << 20,
-    "Messages about text after the limit have no column.",
+    "Messages about text after the limit have no column, and errors come after a pause in typing.",
 )
 PREPROCESSED: Final = Limit(
     "preprocessor output, which lists the headers of a build", 512 << 20, "The build fails with a message."

@@ -13,7 +13,7 @@ import os
 import threading
 from pathlib import Path
 
-from orbit_remote.process import process_groups
+from orbit_remote.process import large_blocks, process_groups
 from orbit_remote.worker.actions import builds
 from orbit_remote.worker.calibration_store import CalibrationStore
 from orbit_remote.worker.context import Client, Context, Send, Shared
@@ -63,6 +63,7 @@ def _shared(options: argparse.Namespace) -> Shared:
 
 def main(arguments: list[str]) -> None:
     options = _parser().parse_args(arguments)
+    large_blocks.give_back()
     if options.listen is not None:
         from orbit_remote.worker import shared_worker
 
