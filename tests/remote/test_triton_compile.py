@@ -200,8 +200,19 @@ def test_of_assumed_constants_an_error_is_reported_where_they_cannot_cause_it(jo
         ("«tl.exq»(1.0)", "triton.language has no `exq`"),
         ("«tl.exp(1.0, fast=True)»", "exp() got an unexpected keyword argument 'fast'"),
         ("(«lambda v: v»)", "unsupported AST node type: Lambda"),
+        ("«place()»", "a number cannot be called"),
+        ("«(place * TILE)(3)»", "a number cannot be called"),
+        ("«3()»", "a number cannot be called"),
+        ("«SIZE()»", "a number cannot be called"),
+        ("«place.size»", "a number has no `size`"),
         ("tl.exp(tl.full([4], 1.0, tl.float32))", None),
         ("(0 if TILE > 64 else nowhere)", None),
+        ("(0 if TILE > 64 else place())", None),
+        ("TILE()", None),
+        ("x()", None),
+        ("applied(place)", None),
+        ("place.dtype.primitive_bitwidth", None),
+        ("described.block_shape[0]", None),
     ],
 )
 def test_of_a_kernel_that_no_assumption_compiles_the_text_is_read(job, wrong, message):
@@ -209,9 +220,14 @@ def test_of_a_kernel_that_no_assumption_compiles_the_text_is_read(job, wrong, me
         import triton
         import triton.language as tl
 
+        SIZE = tl.constexpr(16)
+
         @triton.jit
         def k(x, TILE: tl.constexpr):
             tl.store(x + tl.arange(0, TILE + 1), 0)
+            place = tl.program_id(0) * SIZE
+            applied = TILE
+            described = tl.make_tensor_descriptor(x, [16], [1], [16])
             é = 1; tl.store(x, {wrong})
         """
     check_marked(job, text, message)

@@ -1,7 +1,7 @@
 """Whether an error of Triton's is in the text, whatever types and constants were assumed for a kernel.
 
 It is where it is about a name that nothing binds or that Triton's language lacks, about what Triton never takes (a lambda, an
-unknown keyword), or about an expression that depends on no argument. In a branch an assumed constant may have led to
+unknown keyword, a call of a number), or about an expression that depends on no argument. In a branch an assumed constant may have led to
 it, so that only names count there, and expressions without any. Of a kernel that cannot be compiled by assumption, the text
 is read for the same errors.
 """
@@ -33,6 +33,44 @@ _OF_FORM = re.compile(
     re.DOTALL,
 )
 """Messages about what no type and no constant makes right."""
+_TENSORS = frozenset(
+    [
+        "program_id",
+        "num_programs",
+        "arange",
+        "zeros",
+        "zeros_like",
+        "full",
+        "load",
+        "dot",
+        "sum",
+        "cdiv",
+        "where",
+        "maximum",
+        "minimum",
+        "abs",
+        "exp",
+        "exp2",
+        "log",
+        "log2",
+        "sqrt",
+        "rsqrt",
+        "cast",
+        "broadcast_to",
+        "reshape",
+        "trans",
+        "sigmoid",
+        "softmax",
+        "atomic_add",
+        "atomic_cas",
+        "atomic_xchg",
+        "rand",
+        "randn",
+    ]
+)
+"""Functions of `triton.language` that make a tensor; others make descriptors, tuples or nothing."""
+_OF_TENSORS = frozenset({"handle", "shape", "numel", "type", "dtype", "value"})
+"""Attributes that a tensor, or a constant, is given when it is made."""
 
 
 class Certainty:
@@ -80,10 +118,12 @@ class Certainty:
             return f"{node.id} is not defined" if read else ""
         if isinstance(node, ast.Attribute):
             module = self._value(node.value)
-            of_triton = isinstance(module, ModuleType) and module.__name__.startswith("triton.language")
-            lacks = of_triton and not hasattr(module, node.attr)
-            return f"{module.__name__} has no `{node.attr}`" if lacks else ""
+            if _is_of_triton(module):
+                return "" if hasattr(module, node.attr) else f"{module.__name__} has no `{node.attr}`"
+            return f"a number has no `{node.attr}`" if self._lacks(node) else ""
         if isinstance(node, ast.Call):
+            if self._is_number(node.func):
+                return "a number cannot be called"
             return _unknown_keyword(self._value(node.func), node)
         if isinstance(node, (ast.stmt, ast.expr)) and not isinstance(node, (ast.FormattedValue, ast.Starred)):
             generator = importlib.import_module("triton.compiler.code_generator").CodeGenerator
@@ -98,6 +138,48 @@ class Certainty:
         if isinstance(node, ast.Attribute):
             return getattr(self._value(node.value), node.attr, None)
         return None
+
+    def _lacks(self, node: ast.Attribute) -> bool:
+        """Whether it is of a number, and neither a tensor nor a constant has it."""
+        language = importlib.import_module("triton.language")
+        kinds: tuple[type, ...] = (language.tensor, language.constexpr, int, float, str)
+        known = node.attr in _OF_TENSORS or any(hasattr(kind, node.attr) for kind in kinds)
+        return not known and self._is_number(node.value)
+
+    def _is_number(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> bool:
+        """Whether it is a number or a tensor, whatever the arguments are: those may be functions."""
+        match node:
+            case ast.Constant():
+                return isinstance(node.value, (int, float))
+            case ast.BinOp() | ast.Compare() | ast.UnaryOp():
+                return True
+            case ast.Call():
+                function = self._value(node.func)
+                return (
+                    inspect.isroutine(getattr(function, "fn", function))
+                    and ast.unparse(node.func).rpartition(".")[2] in _TENSORS
+                )
+            case ast.Name():
+                return node.id in seen or self._is_name_of_number(node, seen | {node.id})
+            case _:
+                return False
+
+    def _is_name_of_number(self, name: ast.Name, seen: frozenset[str]) -> bool:
+        function = self._function(name)
+        if function is None or name.id in _arguments(function):
+            return False
+        values = list(_values(function, name.id))
+        if not values:
+            constant: Any = self._namespace.get(name.id)
+            return type(constant).__name__ == "constexpr" and isinstance(constant.value, (int, float))
+        return all(value is not None and self._is_number(value, seen) for value in values)
+
+    def _function(self, node: ast.AST) -> ast.FunctionDef | None:
+        """The one around it."""
+        at: ast.AST | None = node
+        while not isinstance(at, (ast.FunctionDef, type(None))):
+            at = self._parents.get(at)
+        return at
 
     def _problem(self, node: Any, words: str) -> Problem:
         line = self._lines[int(node.lineno) - 1]
@@ -120,7 +202,7 @@ class Certainty:
         callers = [self._node(note.place) for note in problem.notes if note.message == "called from here"]
         if any(each is None or self._is_in_a_branch(each) for each in (node, *callers)):
             return False
-        return bool(_OF_FORM.fullmatch(problem.message)) or self._is_free(node)
+        return bool(_OF_FORM.fullmatch(problem.message) or self._refused(node)) or self._is_free(node)
 
     def _node(self, place: Place | None) -> ast.AST | None:
         """The outermost one that a place in the file is of."""
@@ -154,12 +236,10 @@ class Certainty:
 
     def _is_free(self, node: ast.AST, seen: frozenset[str] = frozenset()) -> bool:
         """Whether no argument of the function around is in its value."""
-        function = node
-        while not isinstance(function, ast.FunctionDef):
-            if (parent := self._parents.get(function)) is None:
-                return True
-            function = parent
-        arguments = {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}
+        function = self._function(node)
+        if function is None:
+            return True
+        arguments = _arguments(function)
         for name in _names(node) - self._modules - seen:
             if name in arguments:
                 return False
@@ -167,6 +247,14 @@ class Certainty:
                 if value is None or self._is_in_a_branch(value) or not self._is_free(value, seen | {name}):
                     return False
         return True
+
+
+def _is_of_triton(value: Any) -> bool:
+    return isinstance(value, ModuleType) and value.__name__.startswith("triton.language")
+
+
+def _arguments(function: ast.FunctionDef) -> set[str]:
+    return {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}
 
 
 def _is_assertion(node: ast.AST) -> bool:
