@@ -336,7 +336,7 @@ TEXTS: dict[str, Callable[[], str]] = {
     "2,000 kernels on a line of 1 MB": lambda: one_long_line(2_000, MB),
     "a line of 5 MB of emoji": lambda: long_line_of_emoji(5 * MB),
     "a comment of 5 MB with an emoji": lambda: wide_comment(5 * MB),
-    "a comment of 5 MB of control characters": lambda: control_characters(5 * MB),
+    "a comment of 2 MB of control characters": lambda: control_characters(2 * MB),
     "20,000 launches": lambda: launches(20_000),
     "a line of 5 MB": lambda: long_line(5 * MB),
     "a name of 5 MB": lambda: long_name(5 * MB),

@@ -71,7 +71,7 @@ def test_it_answers(pieces: list[Any], answers: str) -> None:
         ("Content-Length: 2\r\nContent-Length: 3\r\n\r\n", "a message has two lengths"),
         (
             f"Content-Length: {MESSAGE.most + 1}\r\n\r\n",
-            "is larger than 32 MiB, the limit for one LSP message",
+            "is larger than 16 MiB, the limit for one LSP message",
         ),
         ("Content-Length: 1" + "0" * 5000 + "\r\n\r\n", "is not a message header"),
     ],

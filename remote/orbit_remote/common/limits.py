@@ -289,7 +289,7 @@ BODIES: Final = Limit(
 )
 MESSAGE: Final = Limit(
     "one LSP message from an editor",
-    32 << 20,
+    16 << 20,
     "If it opens a file, orbit-lsp ignores that file. Otherwise the server ends. The log names the limit.",
 )
 AGENT_MESSAGE: Final = Limit(
