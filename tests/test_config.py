@@ -113,7 +113,7 @@ def environment() -> Environment:
     return Environment(Session(), print, lambda uris: None)
 
 
-REMEDY = "if you trust its authors, `orbit-lsp trust DIR` to use them from now on"
+REMEDY = "if you trust the authors of DIR, `orbit-lsp trust DIR` to use them from now on"
 
 
 @pytest.mark.parametrize(

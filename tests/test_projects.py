@@ -98,6 +98,13 @@ def test_a_command_in_a_folder_of_a_project(projects: Path) -> None:
     assert (code, "as build/compile_commands.json says" in out) == (0, True), out + err
 
 
+@needs_nvcc
+def test_a_gpu_that_the_author_names_wins_over_those_of_the_build(projects: Path) -> None:
+    code, out, err = orbit(projects / "cmake_many", "compile", "src/scale.cu", "--gpu", "RTX 4090", "--json")
+    compiled = {each["architecture"] for each in json.loads(out)["resources"]}
+    assert (code, compiled) == (0, {"sm_89"}), out + err
+
+
 @pytest.mark.parametrize(("project", "file", "python", "why", "passed"), TRITON, ids=["uv", "conda"])
 def test_the_python_of_a_triton_project(
     projects: Path, project: str, file: str, python: str, why: str, passed: str

@@ -12,7 +12,7 @@ LIMITS = {"smoke": 180.0, "candidate": 600.0, "final": 1500.0}
 PYTHON = "Python that has your torch and triton; default: the project's environment, if you trust it (`orbit-lsp doctor` shows which)"
 NVCC = "CUDA compiler; default: that of CUDA_HOME, PATH or the PyPI wheels"
 TRUST = (
-    "trust the current folder for this command: use its Python, and the compilers and flags that its project's build files name, which can "
+    "trust the project of the current folder for this command: use its Python, and the compilers and flags that its build files name, which can "
     "run any code; without it, only folders of `orbit-lsp trust` are trusted"
 )
 SCHEMAS = (

@@ -436,9 +436,9 @@ def _open(session: Session, name: str) -> str:
     if file := session.open(uri, 0, text):
         folders = session.setup.folders
         if header:  # the sources that include it may lie anywhere in the project
-            from orbit_lsp.compilation import finder
+            from orbit_lsp.compilation import projects
 
-            folders = [finder.project_of(folder) for folder in folders]
+            folders = [projects.project_of(folder) for folder in folders]
         file.source = includers.read(str(path), folders)
     return uri
 

@@ -12,20 +12,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from orbit_lsp.compilation.projects import BUILD_FILES
 from orbit_remote.common import regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.limits import BUILD_FILE, OUTLINED
 
-NAMES = (
-    "setup.py",
-    "CMakeLists.txt",
-    "Makefile",
-    "makefile",
-    "GNUmakefile",
-    "meson.build",
-    "BUILD",
-    "BUILD.bazel",
-)
 _SWITCHES = re.compile(
     r"(?<![\w-])--?(?:expt-relaxed-constexpr|expt-extended-lambda|extended-lambda)(?![\w-])"
 )
@@ -189,7 +180,7 @@ def _year(standard: str) -> int:
 
 def _above(folder: Path, root: str) -> Iterator[str]:
     while True:
-        yield from (str(folder / name) for name in NAMES if (folder / name).is_file())
+        yield from (str(folder / name) for name in BUILD_FILES if (folder / name).is_file())
         if str(folder) == root or folder == folder.parent or not folder.is_relative_to(root):
             return
         folder = folder.parent

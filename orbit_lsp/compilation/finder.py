@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import time
 from collections.abc import Sequence
 from dataclasses import field
@@ -16,6 +15,7 @@ from orbit_lsp.compilation.database import Databases, Match
 from orbit_lsp.compilation.headers import Headers
 from orbit_lsp.compilation.inference import Inferred, Texts
 from orbit_lsp.compilation.installed import Installed, prefixes, venvs
+from orbit_lsp.compilation.projects import project_of
 from orbit_lsp.state.compilation import Compilation, Reason
 from orbit_remote.common import nvcc_flags
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -125,26 +125,6 @@ def root_of(path: str, folders: Sequence[str]) -> str:
     """The workspace folder of a file, the innermost; else its project."""
     inside = [folder for folder in folders if Path(path).is_relative_to(folder)]
     return os.path.normpath(max(inside, key=len)) if inside else project_of(str(Path(path).parent))
-
-
-def project_of(folder: str) -> str:
-    """The repository of a folder, else the highest folder above it that has a build file, else the folder."""
-    highest = Path(folder)
-    for above in (Path(folder), *Path(folder).parents):
-        try:
-            entry = above.stat()
-        except OSError:
-            break
-        strangers = entry.st_mode & stat.S_IWOTH or (
-            hasattr(os, "getuid") and entry.st_uid not in (0, os.getuid())
-        )
-        if strangers or above in (Path.home(), above.parent):
-            break  # what another user may have put there says nothing of the author's projects
-        if (above / ".git").exists():
-            return str(above)
-        if any((above / name).is_file() for name in build_files.NAMES):
-            highest = above
-    return str(highest)
 
 
 def project_folders(compilation: Compilation, path: str) -> tuple[str, ...]:

@@ -25,11 +25,14 @@ _NAME = re.compile(r"(?!\.+$)[\w.+-]+")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """`why` names what chose it. `ignored` are Pythons of folders that are not trusted, which would have come before."""
+    """`why` names what chose it. `ignored` are Pythons of folders that are not trusted, which would have come before;
+    `untrusted` is the folder of the first.
+    """
 
     python: str
     why: str
     ignored: tuple[str, ...] = ()
+    untrusted: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +53,17 @@ def choose(
     if setting:
         return Choice(str(Path(setting).expanduser()), "the setting `python`")
     ignored: dict[str, None] = {}
+    untrusted = ""
     for candidate in _candidates(folders, environment):
         source = candidate.folder or _holding(folders, candidate.python)
         if candidate.python.parent == Path(sys.executable).parent:  # it runs already: no question of trust
-            return Choice(sys.executable, candidate.why, tuple(ignored))
+            return Choice(sys.executable, candidate.why, tuple(ignored), untrusted)
         if source is not None and not trusted(source):
             ignored[str(candidate.python)] = None
+            untrusted = untrusted or str(source)
         else:
-            return Choice(str(candidate.python), candidate.why, tuple(ignored))
-    return Choice(sys.executable, "the Python of orbit-lsp", tuple(ignored))
+            return Choice(str(candidate.python), candidate.why, tuple(ignored), untrusted)
+    return Choice(sys.executable, "the Python of orbit-lsp", tuple(ignored), untrusted)
 
 
 def _holding(folders: Sequence[str], python: Path) -> Path | None:
@@ -82,11 +87,12 @@ def _candidates(folders: Sequence[str], environment: Mapping[str, str]) -> Itera
 
 
 def _project(folder: Path) -> Iterator[Path]:
-    """A folder, and those above it up to the top of its git repository, if it is in one."""
+    """A folder, and those above it in its project."""
+    from orbit_lsp.compilation import projects
+
+    top = Path(projects.project_of(str(folder)))
     yield folder
-    above = list(folder.parents)
-    top = next((at for at, path in enumerate([folder, *above]) if _exists(path / ".git")), None)
-    yield from above[: top or 0]
+    yield from (above for above in folder.parents if above.is_relative_to(top))
 
 
 def _exists(path: Path) -> bool:

@@ -88,7 +88,12 @@ class Environment:
         word = user.pop("trusted", None)
         if user.pop("separates_user", None) is True:
             user = _object(workspace.pop("user", None) or user)
-        self.trust = trust.current(word if isinstance(word, bool) else None, self._session.setup.folders)
+        folders = self._session.setup.folders
+        if self.of_command and word:  # of a command it is about the project in which the command stands
+            from orbit_lsp.compilation import projects
+
+            folders = [projects.project_of(folder) for folder in folders]
+        self.trust = trust.current(word if isinstance(word, bool) else None, folders)
         # a client that merges settings sends the user's own back: those are in force already
         values, ignored = config.combined(user, workspace, trusted=self.trust.whole)
         complaints = [_not_trusted(ignored, self.trust.remedy())] if ignored else []
@@ -341,11 +346,12 @@ class Environment:
 
     def python_ignored(self) -> str | None:
         """One sentence about Pythons that folders bring along and that are not used; None where there are none."""
-        if not (ignored := self.python_choice().ignored):
+        choice = self.python_choice()
+        if not choice.ignored:
             return None
         return (
-            f"{', '.join(ignored)} {'is' if len(ignored) == 1 else 'are'} not started, because the folder is not "
-            f"trusted: {self.trust.remedy(self.trust_once)}"
+            f"{', '.join(choice.ignored)} {'is' if len(choice.ignored) == 1 else 'are'} not started, because the folder "
+            f"is not trusted: {self.trust.remedy(self.trust_once, choice.untrusted)}"
         )
 
     def begin_looking(self) -> asyncio.Task[None]:
@@ -399,12 +405,12 @@ class Environment:
         file = self._session.files.get(uri)
         if file is None or kernels.language_of(file.document.path) == "triton":  # a scan may take long
             return ()
-        from orbit_lsp.compilation import finder
+        from orbit_lsp.compilation import finder, projects
 
         settings, setup, choice = self.settings, self._session.setup, self.python_choice()
         # a header is compiled through the source that includes it
         path, text = file.source or (path_of(uri), file.document.text)
-        folders = self._searched(finder.project_of)
+        folders = self._searched(projects.project_of)
         question = finder.Question(
             path,
             text,

@@ -42,13 +42,15 @@ class Trust:
         place = os.path.realpath(folder)
         return any(Path(place).is_relative_to(os.path.realpath(folder)) for folder in holding)
 
-    def remedy(self, once: str = "") -> str:
-        """What to do so that a folder's own things are used. `once`: how for a single command, if that is possible."""
+    def remedy(self, once: str = "", folder: str = "") -> str:
+        """What to do so that the own things of `folder`, else of the first of the workspace, are used. `once`: how for a
+        single command, if that is possible.
+        """
         if self.word is False:
             return "trust the workspace in the editor to use them"
-        folder = shlex.quote(self.folders[0]) if self.folders else "DIR"
+        name = shlex.quote(folder or self.folders[0]) if folder or self.folders else "DIR"
         now = f"{once} to use them in this command, or " if once else ""
-        return f"if you trust its authors, {now}`orbit-lsp trust {folder}` to use them from now on"
+        return f"if you trust the authors of {name}, {now}`orbit-lsp trust {name}` to use them from now on"
 
 
 def current(word: bool | None, folders: list[str]) -> Trust:

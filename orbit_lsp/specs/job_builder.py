@@ -11,7 +11,7 @@ from orbit_lsp.specs import launch_plan, spec_blocks
 from orbit_lsp.specs.launch_plan import PROGRAM, LaunchPlan
 from orbit_lsp.state import harness, placement
 from orbit_lsp.state.kernel_ids import KernelId
-from orbit_lsp.state.session import Frozen, Session, path_of
+from orbit_lsp.state.session import Frozen, OpenFile, Session, path_of
 from orbit_remote.common import architectures, limits
 from orbit_remote.common import messages as c
 from orbit_remote.common.symbols import LANGUAGES
@@ -37,7 +37,7 @@ def make(session: Session, frozen: Frozen, action: c.Action, run: str, plan: Lau
         directory=session.setup.directory(path),
         arguments=() if by_spec else arguments,
         stdin="" if by_spec else plan.stdin or "",
-        flags=(*(file.compilation.flags if file else ()), *plan.flags),
+        flags=_flags(session, file, plan),
         nvcc=settings.nvcc or (file.compilation.nvcc if file else None),
         architecture=(architectures.architecture_for(gpu) if gpu else None) or session.setup.architecture(),
         device=settings.device,
@@ -53,6 +53,14 @@ def make(session: Session, frozen: Frozen, action: c.Action, run: str, plan: Lau
         batch=session.client.batch,
         grade=settings.grade,
     )
+
+
+def _flags(session: Session, file: OpenFile | None, plan: LaunchPlan) -> tuple[str, ...]:
+    """An architecture that the author names for this session goes before those of build files and settings."""
+    of_file = file.compilation.flags if file else ()
+    if session.setup.figures_for:
+        of_file = architectures.without_targets(of_file)
+    return (*of_file, *plan.flags)
 
 
 def _templates(session: Session, frozen: Frozen) -> tuple[c.Definition, ...]:

@@ -131,7 +131,7 @@ async def test_flags_that_are_left_out_are_one_sentence_with_what_to_do(folder: 
     _, (sentence,) = await flags_of(folder)
     assert sentence == (
         "-ccbin=./canary is left out, because the workspace is not trusted and only flags that cannot run "
-        f"a program are used: if you trust its authors, `orbit-lsp trust {folder}` to use them from now on"
+        f"a program are used: if you trust the authors of {folder}, `orbit-lsp trust {folder}` to use them from now on"
     )
 
 
@@ -222,6 +222,11 @@ def _above(folder: Path, home: Path) -> None:
     (folder.parent / ".git").mkdir()
 
 
+def _above_without_repository(folder: Path, home: Path) -> None:
+    canary(folder.parent / ".venv/bin/python", "python")
+    (folder.parent / "pyproject.toml").touch()
+
+
 Bring = Callable[[Path, Path], object]
 PYTHONS: dict[str, tuple[Bring, dict[str, str]]] = {
     ".venv": (lambda folder, _: canary(folder / ".venv/bin/python", "python"), {}),
@@ -232,6 +237,7 @@ PYTHONS: dict[str, tuple[Bring, dict[str, str]]] = {
     "pyvenv.cfg with home": (_home_of_venv, {}),
     ".pth": (_pth, {}),
     "the folder above": (_above, {}),
+    "the folder above, without git": (_above_without_repository, {}),
     "uv": (lambda folder, _: ((folder / "pyproject.toml").touch(), canary(folder / "env/bin/python", "python")),
            {"UV_PROJECT_ENVIRONMENT": "env"}),
     "active, but in the folder": (lambda folder, _: canary(folder / "env/bin/python", "python"),
@@ -313,6 +319,22 @@ def test_trust_in_a_folder_is_not_trust_in_the_one_above(
 ) -> None:
     choice = chosen(monkeypatch, folder, _above, {}, trust.Trust(word=True, folders=(str(folder),)))
     assert choice.ignored == (str(folder.parent / ".venv/bin/python"),)
+
+
+@pytest.mark.parametrize("bring", [_above, _above_without_repository], ids=["git", "pyproject"])
+def test_trust_of_a_command_is_of_the_project_it_stands_in(folder: Path, bring: Bring) -> None:
+    bring(folder, folder)
+    above = str(folder.parent / ".venv/bin/python")
+    environment = Environment(Session(setup=Setup(folders=[str(folder)])), print, lambda uris: None)
+    environment.trust_once, environment.of_command = "add --trust", True
+    environment.configure(None)
+    assert environment.python_ignored() == (
+        f"{above} is not started, because the folder is not trusted: if you trust the authors of {folder.parent}, add "
+        f"--trust to use them in this command, or `orbit-lsp trust {folder.parent}` to use them from now on"
+    )
+    environment.options = {"trusted": True}
+    environment.configure(None)
+    assert environment.python() == above
 
 
 # -- all that a folder can hold, while orbit-lsp runs in it ---------------------------------------------

@@ -1,0 +1,39 @@
+"""How far a project reaches above one of its folders"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+BUILD_FILES = (
+    "setup.py",
+    "CMakeLists.txt",
+    "Makefile",
+    "makefile",
+    "GNUmakefile",
+    "meson.build",
+    "BUILD",
+    "BUILD.bazel",
+)
+_OF_PYTHON = ("pyproject.toml", "setup.cfg", "environment.yml", ".venv/pyvenv.cfg", "venv/pyvenv.cfg")
+
+
+def project_of(folder: str) -> str:
+    """The repository of a folder, else the highest folder above it that has a build file or an environment, else the folder."""
+    highest = Path(folder)
+    for above in (Path(folder), *Path(folder).parents):
+        try:
+            entry = above.stat()
+        except (OSError, ValueError):  # ValueError: a URI may say what no path can hold
+            break
+        strangers = entry.st_mode & stat.S_IWOTH or (
+            hasattr(os, "getuid") and entry.st_uid not in (0, os.getuid())
+        )
+        if strangers or above in (Path.home(), above.parent):
+            break  # what another user may have put there says nothing of the author's projects
+        if (above / ".git").exists():
+            return str(above)
+        if any((above / name).is_file() for name in (*BUILD_FILES, *_OF_PYTHON)):
+            highest = above
+    return str(highest)
