@@ -163,6 +163,83 @@ def test_headers_are_found_by_the_suffix_that_the_include_names(tmp_path: Path) 
     )  # fmt: skip
 
 
+CMAKE = """
+project(waves VERSION 2.3.1 LANGUAGES CXX CUDA)
+option(WAVES_FAST "Fast." ON)
+option(WAVES_TRACE "Trace." OFF)
+if(CUDAToolkit_VERSION VERSION_GREATER 9)
+  set(HAVE_SYNC 1)
+else()
+  set(HAVE_SYNC 0)
+endif()
+if(WAVES_TRACE)
+  set(HAVE_TRACE 1)
+else()
+  set(HAVE_TRACE 0)
+endif()
+"""
+TEMPLATES = {
+    "an option that is on": ("#cmakedefine WAVES_FAST", "#define WAVES_FAST"),
+    "one that is off": ("#cmakedefine WAVES_TRACE", "/* #undef WAVES_TRACE */"),
+    "as a number": (
+        "#cmakedefine01 WAVES_FAST\n#  cmakedefine01 WAVES_TRACE",
+        "#define WAVES_FAST 1\n#  define WAVES_TRACE 0",
+    ),
+    "a version": ('#define V "@waves_VERSION@" @PROJECT_VERSION_MINOR@', '#define V "2.3.1" 3'),
+    "a condition that is not known": ("#define S @HAVE_SYNC@", "#define S 1"),
+    "a condition that is known": ("#define T ${HAVE_TRACE}", "#define T 0"),
+    "what is not known": ("#define M @HAVE_METIS@\n#cmakedefine HAVE_X", "#define M 0\n/* #undef HAVE_X */"),
+}
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_header_that_cmake_would_make_is_made_from_its_template(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    template, expected = TEMPLATES[name]
+    workspace = tmp_path / "ws"
+    files = {
+        "src/k.cu": "#include <waves/config.h>\n",
+        "cmake/config.h.in": template,
+        "CMakeLists.txt": CMAKE,
+    }
+    project(workspace, files)
+    made = find(workspace, "src/k.cu")
+    (reason,) = made.reasons
+    assert reason.why == (
+        "waves/config.h is made there from cmake/config.h.in, with what CMakeLists.txt sets by default"
+    )
+    assert made.flags == (f"-I{reason.what}",)
+    assert Path(reason.what, "waves/config.h").read_text() == expected
+    assert made.missing == {}
+
+
+def test_a_header_of_a_configured_project_is_not_made(tmp_path: Path) -> None:
+    files = {
+        "src/k.cu": "#include <config.h>\n", "config.h.in": "", "CMakeLists.txt": "",
+        "compile_commands.json": database(entry("ROOT/src/k.cu")),
+    }  # fmt: skip
+    project(tmp_path, files)
+    assert set(find(tmp_path, "src/k.cu").missing) == {"config.h"}
+
+
+DEFINED = {
+    "what is on where CUDA is": ("if(USE_CUDA)\n  add_definitions(-DUSE_CUDA)\nendif()", "", "-DUSE_CUDA"),
+    "with a value": ("function(f t)\ntarget_compile_definitions(${t} PRIVATE -DX_WITH_CUDA=1)\nendfunction()", "", "-DX_WITH_CUDA=1"),
+    "another option": ("if(USE_NCCL)\n  add_definitions(-DUSE_NCCL -DNO_CUDA_HERE)\nendif()", "", ""),
+    "what a file needs": ("if(H)\n  list(APPEND D -DHALF=1)\nelse()\n  list(APPEND D -DHALF=0)\nendif()", "#ifndef HALF\n#error HALF is not set\n#endif\n", "-DHALF=1"),
+    "what no build file gives": ("", "#ifndef HALF\n# error HALF is not set\n#endif\n", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DEFINED)
+def test_macros_that_a_build_defines_under_a_condition(tmp_path: Path, name: str) -> None:
+    build, text, flag = DEFINED[name]
+    project(tmp_path, {"src/k.cu": text, "CMakeLists.txt": build})
+    assert " ".join(find(tmp_path, "src/k.cu").flags) == flag
+
+
 def test_the_nearest_of_several_is_taken_and_the_others_are_named(tmp_path: Path) -> None:
     files = {
         "a/src/k.cu": '#include "util.h"\n',
@@ -479,14 +556,14 @@ def test_a_header_with_concepts_is_of_c_plus_plus_20(
 
 
 def test_a_header_that_cmake_makes_has_one_remedy(tmp_path: Path) -> None:
-    files = {"k.cu": '#include "version.h"\n', "version.h.in": "", "CMakeLists.txt": ""}
+    files = {"k.cu": '#include "version.h"\n', "version.in": "", "CMakeLists.txt": ""}
     project(tmp_path, files)
     problem = Problem(
         "error", "version.h: No such file or directory", "host compiler", Place(f"{tmp_path}/k.cu", 1, 10)
     )
     (shown,) = compiler_messages.explained((problem,), f"{tmp_path}/k.cu", "", find(tmp_path, "k.cu"))
     assert shown.message == (
-        "version.h is not found: the project's build makes it from version.h.in: configure the project, "
+        "version.h is not found: the project's build makes it from a template: configure the project, "
         "`cmake -S . -B build -DCMAKE_EXPORT_COMPILE_COMMANDS=ON`"
     )
 

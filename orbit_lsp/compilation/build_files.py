@@ -34,6 +34,11 @@ _MAKE_INCLUDES = re.compile(r"(?<![\w-])-(?:I|isystem)\s*(\"[^\"]+\"|[^\s\"',;)\
 _NAME = re.compile(r"\w+")
 _DEFINES = {"ADD_DEFINITIONS", "ADD_COMPILE_DEFINITIONS"}
 _DEFINITION = re.compile(r"(?<![\w-])-D\s?([A-Za-z_]\w*(?:=[\w.:+-]+)?)(?=[\s\"';)]|$)")
+_OF_CUDA = re.compile(
+    r"(?<![\w-])-D\s?((?:[A-Za-z]\w*_)?(?:USE|WITH|HAVE|HAS|ENABLE|BUILD)_CUDA(?:=1|=ON)?)(?=[\s\"';)]|$)",
+    re.MULTILINE,
+)
+"""What a build defines where it compiles CUDA at all."""
 _OPENS = re.compile(r"(?:if|function|macro|foreach|while)\s*\(|if(?:n?eq|n?def)\b", re.IGNORECASE)
 _CLOSES = re.compile(r"end(?:if|function|macro|foreach|while)\b", re.IGNORECASE)
 _INCLUDED = re.compile(r"^[ \t]*(?:-?include[ \t]+([^\s#(]+)|include\s*\(\s*\"?([^)\s\"]+))", re.MULTILINE)
@@ -122,6 +127,8 @@ def declared(path: str, root: str) -> Declared:
             # CMake's folders inherit macros from those above; another build system above is another project's
             same = os.path.basename(file) == os.path.basename(nearest)
             named = dict.fromkeys(islice(_definitions(text), _MOST) if same else (), file)
+            of_cuda = dict.fromkeys(_OF_CUDA.findall(text) if same else ())
+            named |= dict.fromkeys((f"-D{definition}" for definition in islice(of_cuda, _MOST)), file)
         named |= dict.fromkeys(_SWITCHES.findall(text), file)
         if _RELOCATABLE.search(text):
             named["-rdc=true"] = file
@@ -148,6 +155,16 @@ def _included(file: str, text: str, root: str) -> Iterator[str]:
                 if Path(path).is_relative_to(root):
                     with contextlib.suppress(OSError, ValueError):
                         yield regular_files.text(path, BUILD_FILE)
+
+
+def definition_of(name: str, path: str, root: str) -> tuple[str, str]:
+    """How the nearest build file above a file defines a macro, the first of several ways, and that build file."""
+    pattern = re.compile(rf"(?<![\w-])-D\s?({name}(?:=[\w.:+-]+)?)(?=[\s\"';)]|$)", re.MULTILINE)
+    for file in islice(_above(Path(path).parent, root), _MOST_FILES):
+        with contextlib.suppress(OSError, ValueError):
+            if match := pattern.search(_COMMENT.sub("", regular_files.text(file, BUILD_FILE))):
+                return f"-D{match[1]}", file
+    return "", ""
 
 
 def _definitions(text: str) -> Iterator[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from orbit_lsp.closure.includes import rewrite
+from orbit_lsp.compilation import build_files, templates
 from orbit_lsp.compilation import headers as header_search
 from orbit_lsp.compilation.build_files import Declared
 from orbit_lsp.compilation.headers import Headers
@@ -30,6 +31,7 @@ _INCLUDE = re.compile(
     rb"^[ \t]*#[ \t]*(?:include|include_next|import)[ \t]*(?:\"([^\"\r\n]+)\"|<([^>\r\n]+)>)", re.MULTILINE
 )
 _CONCEPT = re.compile(rb"^[ \t]*(?:template[^;{}\n]*>[ \t]*)?concept[ \t]+\w+\s*=", re.MULTILINE)
+_REQUIRED = re.compile(rb"^[ \t]*#[ \t]*ifndef[ \t]+(\w+)[ \t]*\r?\n[ \t]*#[ \t]*error\b", re.MULTILINE)
 _OF_STANDARD = (b"__cplusplus", b"__cpp_concepts", b"_STD_VER", b"CPP_20", b"CPP20", b"CPLUSPLUS", b"CXX20")
 """What a file that does without C++20 asks for it by."""
 _AT_ONCE = 1 << 16
@@ -56,10 +58,11 @@ class Inferred:
 
 
 class Included(NamedTuple):
-    """What a file includes, and whether it is of C++20 whatever compiles it."""
+    """What a file includes, whether it is of C++20 whatever compiles it, and the macros without which it is an error."""
 
     wanted: tuple[Wanted, ...] = ()
     newest: bool = False
+    required: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -84,7 +87,12 @@ class Texts:
 
 def included(content: bytes) -> Included:
     newest = b"concept" in content and not any(word in content for word in _OF_STANDARD)
-    return Included(wanted(content), newest and any(map(_CONCEPT.search, _pieces(content))))
+    required = chain.from_iterable(map(_REQUIRED.findall, _pieces(content))) if b"#error" in content else ()
+    return Included(
+        wanted(content),
+        newest and any(map(_CONCEPT.search, _pieces(content))),
+        tuple(dict.fromkeys(name.decode("utf-8", "replace") for name in required)),
+    )
 
 
 def wanted(content: bytes) -> tuple[Wanted, ...]:
@@ -182,11 +190,20 @@ class _Walk:
             source, includes = self.waiting.pop(0)
             if includes.newest:
                 self._flag("-std=c++20", f"{self._shown(source)} defines a concept of C++20")
+            for name in includes.required if self.declared.nearest else ():
+                self._define(name, source)
             for include in includes.wanted:
                 folder = self._find(source, include)
                 if folder and folder not in self.seen:
                     self.seen.add(folder)
                     self.waiting.append((folder, self.texts.of_file(folder)))
+
+    def _define(self, name: str, source: str) -> None:
+        """A macro that a file must be given, as the build files above it give it."""
+        if not any(re.match(rf"-D{name}\b", flag) for flag, _ in self.declared.flags):
+            flag, file = build_files.definition_of(name, source, self.headers.root)
+            if flag and not any(each.startswith(f"-D{name}=") for each in self.inferred.flags):
+                self._flag(flag, f"{self._shown(file)} defines it, and {self._shown(source)} needs it")
 
     def _find(self, source: str, include: Wanted) -> str | None:
         """The file of the workspace that is meant; None where it is another's, or nowhere."""
@@ -212,9 +229,27 @@ class _Walk:
             return None
         if folder := self._declared(name) or self._in_workspace(source, include):
             return os.path.normpath(os.path.join(folder, name))
-        if not self._installed(name):
-            self.inferred.missing[name] = source
+        if self._installed(name):
+            return None
+        if folder := self._templated(name):
+            return os.path.join(folder, name)
+        self.inferred.missing[name] = source
         return None
+
+    def _templated(self, name: str) -> str:
+        """The folder of a header that CMake would make from a template of the project."""
+        listed = self.headers.named(f"{name}.in")
+        template = min(listed, key=lambda place: (not place.endswith(f"/{name}.in"), place), default="")
+        if not template or os.path.basename(self.declared.nearest) != "CMakeLists.txt":
+            return ""
+        folder = templates.make(os.path.join(self.headers.root, template), name, self.headers.root)
+        if folder:
+            self._add(
+                "-I",
+                folder,
+                f"{name} is made there from {template}, with what CMakeLists.txt sets by default",
+            )
+        return folder
 
     def _inside(self, path: str) -> str | None:
         """Only files of the workspace are followed: what is installed finds its own headers."""

@@ -560,7 +560,7 @@ Triton files and launch specs run in the first of these that exists, in the edit
 
 1. the setting `orbit.python`; if it is empty, in VS Code the environment selected in the Python extension;
 2. the folder that the variable `UV_PROJECT_ENVIRONMENT` names, or `.venv` or `venv`, in the workspace folder or in a folder
-   above it in the same git repository;
+   above it in the same project;
 3. the active conda environment (`CONDA_PREFIX`, but not `base`), else the one that `environment.yml` names;
 4. the pyenv version of `.python-version`;
 5. Poetry's environment of `pyproject.toml`;

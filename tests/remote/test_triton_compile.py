@@ -449,7 +449,52 @@ def test_a_file_that_uses_the_gpu_at_import_is_compiled_up_to_there(job):
 
 
 def test_a_file_that_cannot_be_imported_is_explained(job):
-    done = job("import not_installed_anywhere\n" + ADD, action="compile")
+    done = job(
+        "import not_installed_anywhere\nLENGTH = not_installed_anywhere.LENGTH + 1\n", action="compile"
+    )
     assert done.problem.message.startswith("ModuleNotFoundError")
     assert done.problem.place is not None
     assert done.problem.place.line == 1
+
+
+USES_WHAT_IS_MISSING = {
+    "a module": ("import absent_here\n", "absent_here is not installed"),
+    "a part of one": ("from absent_here.part import helper\n", "absent_here is not installed"),
+    "a name": ("from torch import no_such_name\n", "torch has no no_such_name"),
+    "a decorator of it": ("import absent_here\n@absent_here.registered\n", "absent_here is not installed"),
+    "its configurations": (
+        "import absent_here\n@triton.autotune(absent_here.CONFIGS + [], key=[])\n",
+        "add: what stands above @triton.jit was left out",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", USES_WHAT_IS_MISSING)
+def test_a_kernel_that_needs_nothing_of_a_missing_package_is_compiled(job, case):
+    above, remark = USES_WHAT_IS_MISSING[case]
+    first, _, decorator = above.partition("\n")
+    text = f"{first}\n" + ADD.replace("@triton.jit", decorator + "@triton.jit", 1)
+    done = job(text, action="compile")
+    assert [each.name for each in done.finished.resources] == ["add"], done
+    assert any(remark in each for each in done.finished.remarks), done.finished.remarks
+    assert {problem.severity for problem in done.finished.problems} == {"warning"}
+
+
+def test_a_kernel_that_needs_what_is_missing_is_not_compiled_wrongly(job):
+    text = "from absent_here import EXTRA\n" + ADD
+    done = job(text.replace("+ tl.load", "+ EXTRA + tl.load", 1), action="compile")
+    assert done.finished.resources == ()
+    assert done.problem.message.startswith("ModuleNotFoundError")
+
+
+def test_a_package_whose_init_fails_is_entered_without_it(job, tmp_path):
+    package = tmp_path / "kernels"
+    package.mkdir()
+    (package / "__init__.py").write_text("from ._C import fast\n")
+    (package / "sizes.py").write_text("BLOCK = 128\n")
+    text = "from .sizes import BLOCK\n" + ADD
+    done = job(text, action="compile", name="kernels/ops.py")
+    assert [each.name for each in done.finished.resources] == ["add"], done
+    assert any(
+        remark.startswith("kernels was imported without its __init__.py") for remark in done.finished.remarks
+    )

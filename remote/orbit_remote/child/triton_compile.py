@@ -109,6 +109,8 @@ def compile_file(
     target = _Target(capability, file.path, Certainty(file.text, file.path, tree, namespace), levels)
     remarks = list(imported.remarks)
     functions = _kernels(file, tree, kernel)
+    if imported.failed:  # an attempt before may have left functions of the same names
+        functions = [each for each in functions if each.fn.__globals__ is namespace]
     specified = _launch_specs(file, tree)
     by_name = {launch.kernel: launch for launch in launches}
     compiled: list[Compiled] = []
@@ -121,6 +123,9 @@ def compile_file(
         if lacking:
             remark = f"{name} was not compiled: {lacking} needs a GPU"
             made = replace(made, problems=kept, remarks=(*made.remarks, remark))
+        if imported.failed and made.problems:  # what stands in for an import may have caused them
+            remark = f"{name} was not compiled: it may need what could not be imported"
+            made = replace(made, problems=(), remarks=(*made.remarks, remark))
         compiled.append(made)
         if made.resources and not _is_tuned(each, namespace):
             for number in {*warps} - {(resources.threads or 0) // _WARP for resources in made.resources}:
@@ -128,6 +133,11 @@ def compile_file(
                 again = _compile_kernel(each, file, tree, namespace, other, specified, by_name.get(name))
                 compiled.append(Compiled(resources=again.resources))
     problems = dict.fromkeys(problem for each in compiled for problem in each.problems)
+    if imported.failed:
+        explained = python_errors.explain(imported.failed, file.path)
+        if not any(each.resources for each in compiled):
+            return Compiled(explained=_unimported(explained))
+        problems |= dict.fromkeys(replace(problem, severity="warning") for problem in explained.problems)
     resources = tuple(instance for each in compiled for instance in each.resources)
     remarks += [*(text for each in compiled for text in each.remarks), *target.remarks]
     # a kernel that a decorator wraps twice says the same twice

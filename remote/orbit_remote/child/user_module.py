@@ -88,14 +88,19 @@ class UserFile:
     def execute(self, name: str) -> types.ModuleType:
         """Run the file's text as the module `name`, and leave it in sys.modules."""
         code = compile(self.text, self.path, "exec", dont_inherit=True)
+        module = self.empty(name)
+        if module.__package__:
+            importlib.import_module(module.__package__)
+        sys.modules[name] = module
+        exec(code, module.__dict__)  # noqa: S102 - running the user's file is what this is for
+        return module
+
+    def empty(self, name: str) -> types.ModuleType:
+        """The module, before anything of the file or its package has run."""
         module = types.ModuleType(name)
         module.__file__ = self.path
         module.__dict__["__builtins__"] = __builtins__
-        if package := self._package():
-            module.__package__ = package
-            importlib.import_module(package)
-        sys.modules[name] = module
-        exec(code, module.__dict__)  # noqa: S102 - running the user's file is what this is for
+        module.__package__ = self._package() or module.__package__
         return module
 
     def module_name(self) -> str:

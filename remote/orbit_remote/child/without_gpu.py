@@ -13,6 +13,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import field
 from typing import Any
 
+from orbit_remote.child import absent_imports
 from orbit_remote.child.user_module import UserFile
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Problem
@@ -106,14 +107,21 @@ def cuda_means_cpu() -> Generator[None]:
 
 @dataclass(slots=True)
 class Imported:
-    """`missing` are the names that statements which were left out would have given."""
+    """`missing` are the names that statements which were left out would have given. `failed` is the error of an import
+    in whose place something stands, as `without` says.
+    """
 
     module: types.ModuleType
     missing: set[str] = field(default_factory=set[str])
     lines: list[int] = field(default_factory=list[int])
+    failed: BaseException | None = None
+    without: dict[str, None] = field(default_factory=dict[str, None])
 
     @property
     def remarks(self) -> tuple[str, ...]:
+        return (*self.without, *self._of_the_gpu())
+
+    def _of_the_gpu(self) -> tuple[str, ...]:
         if not self.lines:
             return ()
         where = f"line{'s' * (len(self.lines) > 1)} {', '.join(map(str, self.lines))}"
@@ -132,15 +140,29 @@ def _lacks(problem: Problem, name: str) -> bool:
 
 
 def import_without_gpu(file: UserFile) -> Imported:
-    """The file as a module. Raises what its own code raises, but for want of a GPU: such a statement is left out."""
+    """The file as a module. Raises what its own code raises, but for want of a GPU: such a statement is left out. An
+    import that fails is left out too, as far as something can stand in for it.
+    """
     name = file.module_name()
     try:
         return Imported(file.execute(name))
     except BaseException as error:
         failed = _failed_line(error, file.path)
-        if failed is None or not _for_want_of_a_gpu(error):
+        importing = failed is None or (
+            absent_imports.imported_at(file.text, failed) and not _for_want_of_a_gpu(error)
+        )
+        if importing and isinstance(error, Exception) and not absent_imports.is_needed(error):
+            imported = Imported(file.empty(name), failed=error)
+            failed = 0
+        elif failed is None or not _for_want_of_a_gpu(error):
             raise
-    imported = Imported(sys.modules[name])
+        else:
+            imported = Imported(sys.modules[name])
+    imports = absent_imports.Imports(file.path)
+    imported.without = imports.remarks
+    if not failed:
+        _import_package(imports, imported.module, name)
+    everything = False  # whether a `*` of which the names are not known was left out
     flags = compile(file.text, file.path, "exec", dont_inherit=True).co_flags & _FUTURE
     for statement in ast.parse(file.text, file.path).body:
         if (statement.end_lineno or statement.lineno) < failed:
@@ -148,15 +170,61 @@ def import_without_gpu(file: UserFile) -> Imported:
         if statement.lineno <= failed:
             _leave_out(imported, statement)
             continue
-        code = compile(ast.Module([statement], []), file.path, "exec", flags, dont_inherit=True)
-        try:
+
+        def execute(statement: ast.stmt = statement) -> None:
+            code = compile(ast.Module([statement], []), file.path, "exec", flags, dont_inherit=True)
             exec(code, imported.module.__dict__)  # noqa: S102 - importing the user's file is what this is for
+
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            if (left := imports.attempt(execute)) is None:
+                continue
+            if absent_imports.is_needed(left):
+                raise left
+            if _for_want_of_a_gpu(left):
+                _leave_out(imported, statement)
+                continue
+            imported.failed = imported.failed or left
+            imported.module.__dict__.update(absent_imports.stand_ins(statement))
+            everything = everything or any(each.name == "*" for each in statement.names)
+            imports.remarks[f"line {statement.lineno} was left out ({type(left).__name__}: {left})"] = None
+            continue
+        try:
+            execute()
         except Exception as error:
-            lacking = isinstance(error, NameError) and error.name in imported.missing
+            lacking = isinstance(error, NameError) and (everything or error.name in imported.missing)
+            lacking = lacking or isinstance(error, absent_imports.AbsentError)
             if not (lacking or _for_want_of_a_gpu(error)):
                 raise
+            if kernel := _bare_kernel(statement):
+                with contextlib.suppress(Exception):
+                    execute(kernel)
+                    reason = next(iter(str(error).splitlines()), type(error).__name__)
+                    imports.remarks[
+                        f"{kernel.name}: what stands above @triton.jit was left out ({reason})"
+                    ] = None
+                    continue
             _leave_out(imported, statement)
     return imported
+
+
+def _bare_kernel(statement: ast.stmt) -> ast.FunctionDef | None:
+    """A kernel with decorators above its `triton.jit`, without them: they choose how it is launched."""
+    if not isinstance(statement, ast.FunctionDef):
+        return None
+    decorators = statement.decorator_list
+    for at, decorator in enumerate(decorators):
+        if at and re.match(r"(?:triton\.)?jit\b", ast.unparse(decorator)):
+            fields = {name: value for name, value in ast.iter_fields(statement) if name != "decorator_list"}
+            bare = ast.FunctionDef(**fields, decorator_list=decorators[at:])
+            return ast.copy_location(bare, statement)
+    return None
+
+
+def _import_package(imports: absent_imports.Imports, module: types.ModuleType, name: str) -> None:
+    package = module.__package__
+    if package and (left := imports.attempt(lambda: importlib.import_module(package))):
+        raise left
+    sys.modules[name] = module
 
 
 def _leave_out(imported: Imported, statement: ast.stmt) -> None:
