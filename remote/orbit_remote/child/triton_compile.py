@@ -132,7 +132,7 @@ def compile_file(
                 other = replace(target, levels=(), warps=number, remarks=[])
                 again = _compile_kernel(each, file, tree, namespace, other, specified, by_name.get(name))
                 compiled.append(Compiled(resources=again.resources))
-    problems = dict.fromkeys(problem for each in compiled for problem in each.problems)
+    problems = dict.fromkeys(_of_another_version(problem) for each in compiled for problem in each.problems)
     if imported.failed:
         explained = python_errors.explain(imported.failed, file.path)
         if not any(each.resources for each in compiled):
@@ -142,6 +142,15 @@ def compile_file(
     remarks += [*(text for each in compiled for text in each.remarks), *target.remarks]
     # a kernel that a decorator wraps twice says the same twice
     return Compiled(tuple(problems), resources, tuple(dict.fromkeys(remarks)), made=tuple(target.made))
+
+
+def _of_another_version(problem: Problem) -> Problem:
+    """A keyword that a function of Triton lacks may be of another release: which this is helps to decide."""
+    match = re.fullmatch(r"(\w+)\(\) got an unexpected keyword argument '\w+'", problem.message)
+    if match is None or not hasattr(importlib.import_module("triton.language"), match[1]):
+        return problem
+    version = getattr(importlib.import_module("triton"), "__version__", "")
+    return replace(problem, message=f"{problem.message}: Triton {version} has no such parameter")
 
 
 def _is_tuned(function: Any, namespace: Mapping[str, Any]) -> bool:
