@@ -658,6 +658,7 @@ def test_a_missing_header_names_itself_and_its_remedy() -> None:
         ("__device__ annotation on lambda requires --extended-lambda nvcc flag", '; set nvcc_flags = ["--extended-lambda"]'),
         ('identifier "concept" is undefined', '; it is C++20: set nvcc_flags = ["-std=c++20"]'),
         ('"nvtx3::domain" is ambiguous', "; CUDA 13 has NVTX's C++ headers itself: remove the project's copy, or name an older compiler with the setting `nvcc`"),
+        ("Call to '_optix_get_launch_index_x' requires call prototype", "; it is a device program of OptiX, which OptiX itself assembles when it loads it: the compiler has no figures"),
         ('class "cudaDeviceProp" has no member "computeMode"', "; CUDA 13 removed it: change the code, or name an older compiler with the setting `nvcc`"),
         ("expected a ;", ""),
     ],

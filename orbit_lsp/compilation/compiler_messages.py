@@ -111,6 +111,8 @@ def advice(problem: Problem) -> str:
         return '; it is C++20: set nvcc_flags = ["-std=c++20"]'
     if re.match(r'"nvtx3::\w+" is ambiguous', problem.message):
         return "; CUDA 13 has NVTX's C++ headers itself: remove the project's copy, or name an older compiler with the setting `nvcc`"
+    if re.match(r"(?:Call to|Unknown symbol) '_optix_", problem.message):
+        return "; it is a device program of OptiX, which OptiX itself assembles when it loads it: the compiler has no figures"
     if _REMOVED.search(problem.message):
         return "; CUDA 13 removed it: change the code, or name an older compiler with the setting `nvcc`"
     return ""
