@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import shutil
 import sys
 import sysconfig
@@ -100,6 +101,8 @@ def test_a_command_in_a_folder_of_a_project(projects: Path) -> None:
 
 @needs_nvcc
 def test_a_gpu_that_the_author_names_wins_over_those_of_the_build(projects: Path) -> None:
+    _, out, _ = orbit(projects / "cmake_many", "doctor", "src/scale.cu", "--gpu", "RTX 4090")
+    assert re.findall(r"sm_\w+", out) == ["sm_89"]
     code, out, err = orbit(projects / "cmake_many", "compile", "src/scale.cu", "--gpu", "RTX 4090", "--json")
     compiled = {each["architecture"] for each in json.loads(out)["resources"]}
     assert (code, compiled) == (0, {"sm_89"}), out + err

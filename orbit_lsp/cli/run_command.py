@@ -565,6 +565,9 @@ async def _doctor_of(
         )
     refused = await environment.find_compilation(uri)
     compilation = session.files[uri].compilation
+    if asked := session.setup.figures_for:
+        flags = (*architectures.without_targets(compilation.flags), *architectures.gencode(asked))
+        compilation = dataclasses.replace(compilation, flags=flags)
     if as_json:
         print(json.dumps(dataclasses.asdict(compilation), ensure_ascii=False, indent=2))
         return 0

@@ -41,6 +41,8 @@ _OF_A_LINE = 1000
 _SHELL_OR_LIST = re.compile(r"[$`\\\n\r\",]" if os.name == "posix" else r"[%\"\n\r,]")
 """What no flag for an include folder can hold: nvcc splits at commas, and a shell reads the rest."""
 _AMBIGUOUS = 3
+_MOST_REQUIRED = 32
+"""Macros that are looked for in build files."""
 
 
 class Wanted(NamedTuple):
@@ -176,6 +178,7 @@ class _Walk:
         self.seen: set[str] = {path}
         self.waiting: list[tuple[str, Included]] = []
         self.answers: dict[tuple[str, str], str | None] = {}
+        self.required: set[str] = set()
         rewrite(flags, self._note)
 
     def _note(self, kind: str, value: str) -> str:
@@ -200,6 +203,9 @@ class _Walk:
 
     def _define(self, name: str, source: str) -> None:
         """A macro that a file must be given, as the build files above it give it."""
+        if name in self.required or len(self.required) >= _MOST_REQUIRED:
+            return
+        self.required.add(name)
         if not any(re.match(rf"-D{name}\b", flag) for flag, _ in self.declared.flags):
             flag, file = build_files.definition_of(name, source, self.headers.root)
             if flag and not any(each.startswith(f"-D{name}=") for each in self.inferred.flags):
