@@ -226,6 +226,19 @@ def test_what_a_cell_prints_without_end_is_bounded(shared: Kernel, cell: str) ->
     assert shared.run("print('alive')") == "alive"
 
 
+def test_a_failure_with_a_long_text_is_cut(shared: Kernel) -> None:
+    before = shared.relay().memory_info().rss
+    cell = shared.send("raise ValueError('x' * 30_000_000)")
+    assert shared.outputs(cell) == "ValueError: the text of this error exceeds 16 MiB and is not shown"
+    answer: Any = shared.client.get_shell_msg(timeout=LIMIT_S)
+    while answer["parent_header"]["msg_id"] != cell:
+        answer = shared.client.get_shell_msg(timeout=LIMIT_S)
+    assert (answer["content"]["status"], answer["content"]["ename"]) == ("error", "ValueError")
+    assert answer["content"]["execution_count"] > 0
+    assert len(str(answer["content"])) < 1000
+    assert shared.relay().memory_info().rss - before < 100 << 20
+
+
 @needs_nvcc
 def test_errors_of_a_cuda_cell_have_the_lines_of_the_cell(shared: Kernel) -> None:
     shown = shared.run("%%cuda --compile\n__global__ void fill(float* x) {\n  y = 1;\n}")
@@ -520,6 +533,40 @@ def test_command_lines_that_are_refused(
 )
 def test_what_is_no_signed_message_is_dropped(frames: list[bytes]) -> None:
     assert Wire("key", "hmac-sha256").read(frames) is None
+
+
+FRAME = 1 << 20
+"""Bytes of a plot."""
+
+
+@pytest.mark.parametrize(
+    ("kinds", "pause", "shown"),
+    [
+        (["display_data"], 0.2, "first"),
+        (["clear_output", "display_data"], 0.2, "all"),
+        (["update_display_data"], 0.2, "all"),
+        (["clear_output", "display_data"], 0.001, "first"),
+        (["update_display_data"], 0.001, "first"),
+    ],
+    ids=["added", "cleared", "updated", "cleared without a pause", "updated without a pause"],
+)
+def test_plots_that_replace_each_other_are_shown_for_as_long_as_they_come(
+    kinds: list[str], pause: float, shown: str
+) -> None:
+    wire, now = Wire("key", "hmac-sha256"), [0.0]
+    limit = OutputLimit(wire, clock=lambda: now[0])
+    plots, notices = 0, 0
+    for _ in range(100):
+        now[0] += pause
+        for kind in kinds:
+            frames: list[Any] = wire.make(kind, {"data": {"image/png": "A" * FRAME}}, {"msg_id": "1"})
+            message = wire.read(frames)
+            assert message
+            sent = [each for each in map(wire.read, limit.passed(message, frames)) if each]
+            plots += sum(each.kind == kinds[-1] for each in sent)
+            notices += sum(each.kind == "stream" for each in sent)
+    assert plots == 100 if shown == "all" else 15 <= plots < 20
+    assert bool(notices) == (shown != "all")
 
 
 def test_a_cut_text_ends_before_an_escape() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 from orbit_lsp.runners.modal import payload
 from orbit_lsp.runners.modal.notebook_files import NotebookFiles
-from orbit_remote.common import codec, limits
+from orbit_remote.common import brought_files, codec, limits
 from orbit_remote.common import messages as c
 from orbit_remote.common.content_store import Store
 from orbit_remote.modal_app.mirror import Mirror
@@ -52,6 +53,10 @@ class Sides:
             for digest, content in zip(parts[::2], parts[1::2], strict=True):
                 self._store.put(digest.decode(), codec.inflate(content, limits.TRAVELLING))
                 self.contents += 1
+        elif name == "bring":
+            brought, remarks = brought_files.collect(self.there, [parts[0].decode()])
+            answer = {"files": [asdict(each) for each in brought], "remarks": remarks}
+            self.files.hear("brought", [json.dumps(answer).encode()])
         else:
             asked: Any = json.loads(parts[0])
             if missing := self._store.missing(c.Manifest(c.content_hash(b"here"), asked["files"])):
@@ -123,3 +128,26 @@ async def test_names_that_other_systems_do_not_have(sides: Sides, name: str) -> 
     why = await sides.sync()
     assert sides.texts().get("a.py") == "a"
     assert sides.texts().get(name) == "content" or name[:4] in why + "".join(sides.notices)
+
+
+async def test_what_is_edited_here_while_a_cell_runs_is_not_overwritten(sides: Sides) -> None:
+    for name in ("edited.py", "written.txt"):
+        (sides.here / name).write_text("first")
+    assert await sides.sync() == ""
+    (sides.here / "edited.py").write_text("edited meanwhile")
+    for number in range(2):  # by a cell that brings more than once
+        (sides.there / "written.txt").write_text(f"by the cell {number}")
+        (sides.there / "new.txt").write_text("by the cell")
+        assert (await sides.files.bring("*")).splitlines() == [
+            *(["new.txt: 11 B"] if number == 0 else []),
+            "written.txt: 13 B",
+            "edited.py is not brought: it was edited here while the cell ran",
+            *(["new.txt is not brought: it was edited here while the cell ran"] if number else []),
+        ]
+        assert (sides.here / "edited.py").read_text() == "edited meanwhile"
+        assert (sides.here / "written.txt").read_text() == f"by the cell {number}"
+        (sides.here / "new.txt").write_text("edited since it was brought")
+    assert await sides.sync() == ""
+    assert sides.texts()["edited.py"] == "edited meanwhile"
+    (sides.there / "edited.py").write_text("by the cell")
+    assert await sides.files.bring("edited.py") == "edited.py: 11 B"

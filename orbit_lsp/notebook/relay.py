@@ -229,7 +229,8 @@ class Relay:
                 kernel.last_cell = request.id
                 self._end_after_last_cell(kernel)
             await self._rest(kernel)
-        await self._send(channel, frames)
+        for each in self._limit.passed(message, frames) if message else [frames]:
+            await self._send(channel, each)
 
     # -- the front end ------------------------------------------------------------------------
 
@@ -250,6 +251,9 @@ class Relay:
             self._touched = time.monotonic()
             if message.kind == "shutdown_request":
                 self._spawn(self._shut_down("shell", message))
+                continue
+            if message.kind == "execute_request" and not isinstance(message.value().get("code"), str):
+                await self._refuse(message, "the request has no code", name="NoCode")  # ipykernel is silent
                 continue
             if self.kernel is None and message.kind == "execute_request" and not self._reason:
                 await self._status("busy", message.header)  # its ipykernel may say so minutes later
@@ -369,7 +373,7 @@ class Relay:
             kernel = self.kernel
             if self.registered:
                 self.registered.describe(time.time() - idle, self.cells, self._state())
-            if not self.idle_s or not kernel or kernel.pending:
+            if not self.idle_s or not kernel or kernel.cell():  # other requests may never be answered
                 continue
             if (
                 self.idle_s - _LOOK_S > _WARN_S

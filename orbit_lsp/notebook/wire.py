@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hmac
 import re
+import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from jupyter_client.session import Session
@@ -16,7 +17,14 @@ from orbit_remote.common.lazy_dataclass import dataclass
 _DELIMITER = b"<IDS|MSG>"
 _PARTS = 5
 """Signature, header, parent's header, metadata, content; buffers follow."""
-_OUTPUTS = frozenset({"stream", "display_data", "update_display_data", "execute_result"})
+_CLEAR = "clear_output"
+_UPDATE = "update_display_data"
+_OUTPUTS = frozenset({"stream", "display_data", _UPDATE, "execute_result"})
+_REPLACED = 8 << 20
+"""What replaces what was shown, as each frame of a live plot does, may have so many bytes a second beyond the limit."""
+_FAILURES = frozenset({"error", "execute_reply"})
+_NAME = re.compile(rb'"ename": ?"(\w+)"')
+_COUNT = re.compile(rb'"execution_count": ?(\d+)')
 _TEXT = re.compile(rb'\{"name": ?"(\w+)", ?"text": ?"')
 _CELLS = 64
 """So many cells' output is counted; one that ended long ago and still prints is counted anew."""
@@ -78,34 +86,83 @@ class Wire:
         return self._session.serialize(message, ident=list(idents) or None)
 
 
+@dataclass(slots=True)
+class _Shown:
+    """What is in view of a cell, in bytes, up to one more than may be; `at` is when some of it was last replaced, and `ended` that
+    the cell says that no more is shown.
+    """
+
+    at: float
+    size: int = 0
+    ended: bool = False
+
+    def replace(self, now: float) -> None:
+        self.size = max(0, self.size - int((now - self.at) * _REPLACED))
+        self.at = now
+
+
 class OutputLimit:
     """How much each cell has shown; what is beyond the limit is dropped, and a line says so."""
 
-    def __init__(self, wire: Wire, most: int = limits.CELL_OUTPUT.most) -> None:
+    def __init__(
+        self,
+        wire: Wire,
+        most: int = limits.CELL_OUTPUT.most,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._wire = wire
         self._most = most
-        self._shown: OrderedDict[str, int] = OrderedDict()
+        self._clock = clock
+        self._shown: OrderedDict[tuple[str, bool], _Shown] = OrderedDict()
+        """By cell, and whether it is updates of displays."""
 
     def passed(self, message: Message, frames: list[Any]) -> list[list[Any]]:
         """The messages to send in place of one of the kernel's."""
-        if message.kind not in _OUTPUTS:
+        if message.kind in _FAILURES and len(message.content) > self._most:
+            return [self._failure(message) or frames]
+        update = message.kind == _UPDATE
+        if message.kind not in _OUTPUTS and message.kind != _CLEAR:
             return [frames]
-        sizes = [len(frame) for frame in frames[len(message.idents) + 1 + _PARTS :]]
-        before = self._shown.pop(message.parent_id, 0)
-        self._shown[message.parent_id] = after = before + len(message.content) + sum(sizes)
+        shown = self._shown.pop((message.parent_id, update), None) or _Shown(self._clock())
+        self._shown[message.parent_id, update] = shown
         if len(self._shown) > _CELLS:
             self._shown.popitem(last=False)
-        if after <= self._most:
+        if update or message.kind == _CLEAR:
+            shown.replace(self._clock())
+        if message.kind == _CLEAR:
+            shown.ended = False
             return [frames]
-        if before > self._most:
+        sizes = [len(frame) for frame in frames[len(message.idents) + 1 + _PARTS :]]
+        left = self._most - shown.size
+        shown.size = min(shown.size + len(message.content) + sum(sizes), self._most + 1)
+        if shown.size <= self._most:
+            return [frames]
+        if shown.ended:
             return []
+        shown.ended = True
         text = (
             f"\norbit: this cell's output exceeds {limits.CELL_OUTPUT.size}; what follows is not shown. "
             "Write it to a file instead.\n"
         )
         notice = self._make(message, {"name": "stderr", "text": text})
-        begin = _beginning(message, self._most - before)
+        begin = _beginning(message, left)
         return [*([self._make(message, begin)] if begin else []), notice]
+
+    def _failure(self, message: Message) -> list[bytes] | None:
+        """A failure whose text is too long: what a reader needs of it, without reading all of it; None for a success."""
+        name, count = _NAME.search(message.content), _COUNT.search(message.content)
+        if name is None:
+            return None
+        why = f"the text of this error exceeds {limits.CELL_OUTPUT.size} and is not shown"
+        content: dict[str, Any] = {"status": "error", "ename": name[1].decode()}
+        content |= {"evalue": why, "traceback": [f"{content['ename']}: orbit: {why}"]}
+        if message.kind == "execute_reply":
+            content |= {
+                "execution_count": int(count[1]) if count else 0,
+                "user_expressions": {},
+                "payload": [],
+            }
+        return self._wire.make(message.kind, content, message.parent, message.idents)
 
     def _make(self, message: Message, content: dict[str, Any]) -> list[bytes]:
         return self._wire.make("stream", content, message.parent, message.idents)

@@ -13,7 +13,7 @@ from orbit_lsp.closure.workspace import workspace
 from orbit_lsp.runners.modal import payload
 from orbit_lsp.runners.modal.errors import ModalError
 from orbit_lsp.state import units
-from orbit_remote.common import brought_files, codec
+from orbit_remote.common import brought_files, codec, regular_files
 from orbit_remote.common.messages import Brought
 
 Say = Callable[..., Awaitable[None]]
@@ -38,6 +38,8 @@ class NotebookFiles:
         self._say = say
         self._there: dict[str, str] | None = None
         """What the container has acknowledged, by path; None where nothing is known."""
+        self._here: dict[str, str] = {}
+        """What was here when the last cell was sent, and what has been brought since."""
         self._answer: asyncio.Future[tuple[str, bytes]] | None = None
         self._remarks: set[str] = set()
         self._busy = asyncio.Lock()
@@ -74,6 +76,7 @@ class NotebookFiles:
     async def _send(self, tree: Closure, notice: Callable[[str], None]) -> str:
         """Raises ModalError where a file cannot be read as it was listed."""
         files, there = tree.manifest.files, self._there
+        self._here = dict(files)
         if files == there:
             return ""
         known = there or {}
@@ -112,8 +115,8 @@ class NotebookFiles:
     # -- and back -----------------------------------------------------------------------------
 
     async def bring(self, pattern: str) -> str:
-        """Write the container's files that match beside the notebook, and say which. The cell that asks for it was sent after
-        the files that are here, so none of them is newer.
+        """Write the container's files that match beside the notebook, and say which. One that was edited here since the cell
+        was sent is newer, and stays.
         """
         async with self._busy:
             name, answer = await self._ask("bring", pattern.encode())
@@ -121,8 +124,21 @@ class NotebookFiles:
             return f"nothing was brought: {answer.decode()}"
         value: Any = codec.read_json(answer)
         brought = codec.build(tuple[Brought, ...], value["files"])
-        written, remarks = await asyncio.to_thread(
-            brought_files.write, Path(self._folder), brought, [pattern]
-        )
+        written, remarks = await asyncio.to_thread(self._write, brought, pattern)
         lines = [f"{file.path}: {units.size(file.size)}" for file in written]
         return "\n".join([*lines, *map(str, value["remarks"]), *remarks])
+
+    def _write(self, brought: tuple[Brought, ...], pattern: str) -> tuple[list[Brought], list[str]]:
+        folder = Path(self._folder)
+        edited = [file.path for file in brought if self._is_edited(file.path)]
+        written, remarks = brought_files.write(
+            folder, [file for file in brought if file.path not in edited], [pattern]
+        )
+        for file in written:
+            self._here[file.path] = regular_files.file_hash(folder / file.path) or ""
+        kept = [f"{path} is not brought: it was edited here while the cell ran" for path in edited]
+        return list(written), [*kept, *remarks]
+
+    def _is_edited(self, path: str) -> bool:
+        known = self._here.get(path)
+        return bool(known) and regular_files.file_hash(Path(self._folder) / path) not in (None, known)
