@@ -118,6 +118,24 @@ async def test_what_is_no_file_or_leads_elsewhere_stays_here(sides: Sides) -> No
     assert sides.texts() == {"a.py": "a"}
 
 
+async def test_a_folder_that_is_gone_removes_nothing_there(sides: Sides) -> None:
+    """As one of a network drive that is not mounted."""
+    (sides.here / "a.py").write_text("a")
+    assert await sides.sync() == ""
+    moved = sides.here.rename(sides.here.with_name("moved"))
+    assert await sides.sync() == f"the notebook's folder {sides.here} is gone; make it again"
+    assert sides.texts() == {"a.py": "a"}
+    moved.rename(sides.here)
+    assert await sides.sync() == ""
+
+
+async def test_a_program_can_be_executed_there(sides: Sides) -> None:
+    (sides.here / "build.sh").write_text("#!/bin/sh\n")
+    (sides.here / "a.py").write_text("a")
+    assert await sides.sync() == ""
+    assert [os.access(sides.there / name, os.X_OK) for name in ("build.sh", "a.py")] == [True, False]
+
+
 @pytest.mark.parametrize(
     "name", ["aux.txt", "a:b.txt", "dot.", "é ☃.txt", 'quote".txt', "back\\slash.txt", "new\nline.txt"]
 )

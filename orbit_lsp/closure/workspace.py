@@ -17,6 +17,10 @@ def workspace(folder: str, limit: int) -> Closure:
     if is_private(folder):
         remark = f"no files are sent: {shown(folder)} is a home folder, or holds or hides more than a notebook's files"
         return Closure(folder, Manifest(name), remarks=(remark,))
+    if not os.path.isdir(folder):  # else all files of the other machine would be removed
+        return Closure(
+            folder, Manifest(name), refusal=f"the notebook's folder {shown(folder)} is gone; make it again"
+        )
     tree = Tree(folder, limit, folder, b"", mounted=True)
     tree.remedy = "Move the notebook into a folder of its own"
     data.mount(tree)

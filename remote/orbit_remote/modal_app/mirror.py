@@ -12,6 +12,8 @@ from pathlib import Path
 
 from orbit_remote.common.content_store import Hashes, open_folder, unusable
 
+_PROGRAMS = (b"#!", b"\x7fELF")
+"""Their files can be executed: a manifest has no modes."""
 _TEMPORARY = "\\new"  # what no manifest can name
 
 
@@ -61,9 +63,10 @@ class Mirror:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(_TEMPORARY, dir_fd=folder)
             try:
-                with os.fdopen(os.open(_TEMPORARY, flags, 0o666, dir_fd=folder), "wb") as file:
+                mode = 0o777 if content.startswith(_PROGRAMS) else 0o666
+                with os.fdopen(os.open(_TEMPORARY, flags, mode, dir_fd=folder), "wb") as file:
                     if self._shared:
-                        os.fchmod(file.fileno(), 0o666)
+                        os.fchmod(file.fileno(), mode)
                     file.write(content)
                 os.rename(_TEMPORARY, name, src_dir_fd=folder, dst_dir_fd=folder)
             except BaseException:
