@@ -119,6 +119,22 @@ def test_a_file_in_a_package_can_import_from_it(job, tmp_path):
     assert done.stdout == "6\n", done
 
 
+def test_a_package_of_its_own_project_is_found_though_it_is_not_installed(job, tmp_path):
+    """A folder that only has the name of what is not installed is no package of the project."""
+    for name, text in {
+        "pyproject.toml": "",
+        "src/fastops/__init__.py": "",
+        "src/fastops/sizes.py": "n = 5",
+        "not_installed/readme.txt": "",
+    }.items():
+        path = tmp_path / "project" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    name = "project/src/fastops/kernels.py"
+    assert job("from fastops.sizes import n\nprint(n)", name=name).stdout == "5\n"
+    assert "No module named 'not_installed'" in job("import not_installed\nprint()", name=name).failure.message
+
+
 def test_a_path_that_exists_on_another_machine_only(job):
     done = job("import inspect\ndef main(): print(len(inspect.getsource(main)))", name="no/such/folder/k.py")
     assert done.finished.outcome == "ok", done

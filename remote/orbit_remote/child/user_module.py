@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import ast
 import importlib
+import itertools
 import linecache
 import os
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,31 @@ from orbit_remote.common.messages import Place
 
 ENTRIES = ("benchmark", "benchmark_kernel", "main", "run", "test")
 """Functions that need no argument and run a file's kernels; the first of these that it has is called."""
+_PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
+_MOST_FOLDERS = 12
+"""Above a file, that are asked whether they are a project's."""
+
+
+class _ProjectPackages(MetaPathFinder):
+    """The packages of the project that a file is part of, where they are not installed: it is asked after all other finders."""
+
+    def __init__(self, path: str) -> None:
+        projects = (
+            folder
+            for folder in itertools.islice(Path(path).parents, _MOST_FOLDERS)
+            if any((folder / name).is_file() for name in _PROJECT_FILES)
+        )
+        self._folders = [str(place) for folder in projects for place in (folder / "src", folder)]
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: object = None
+    ) -> ModuleSpec | None:
+        del target
+        if path is not None:  # inside a package
+            return None
+        specs = (PathFinder.find_spec(fullname, [folder]) for folder in self._folders)
+        # a folder without `__init__.py` may only have the name of what is not installed
+        return next((spec for spec in specs if spec and spec.loader), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +103,7 @@ class UserFile:
             if place not in sys.path:
                 sys.path.insert(0, place)
         sys.path += [place for place in self.roots if place not in sys.path]
+        sys.meta_path.append(_ProjectPackages(self.path))
         sys.argv = [self.path, *self.arguments]
         where = self.directory or folder
         if Path(where).is_dir():  # on another machine the author's folder may not exist
