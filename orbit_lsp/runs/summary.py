@@ -10,6 +10,7 @@ from orbit_lsp.profile import bottleneck
 from orbit_lsp.state import units
 from orbit_remote.common import messages as c
 from orbit_remote.common import symbols
+from orbit_remote.common.plain_text import visible
 
 
 def one_line(finished: c.Finished, *, compiled_only: bool, kernel: str = "") -> str:
@@ -17,7 +18,7 @@ def one_line(finished: c.Finished, *, compiled_only: bool, kernel: str = "") -> 
     behind it what a rented GPU cost. `kernel` is one whose name the reader sees before it: if no other was launched,
     `288 µs`.
     """
-    text = _outcome(finished, kernel, compiled_only=compiled_only)
+    text = visible(_outcome(finished, kernel, compiled_only=compiled_only))
     return f"{text} · {cost(finished.cost)}" if finished.cost else text
 
 

@@ -117,7 +117,7 @@ def worker_text(worker: handshake.Status, own: str, now: float) -> str:
     parts = [
         f"process {worker.pid}, for {age} min, Python {worker.python_version} {worker.python}",
         f"{worker.memory / (1 << 20):.0f} MiB" if worker.memory else "",
-        "a warm process holds GPU memory" if worker.warm else "",
+        "a warm process waits, with memory of the GPU where there is one" if worker.warm else "",
         f"clients: {', '.join(clients)}" if clients else "no other client",
         f"{worker.jobs} job{'s' * (worker.jobs != 1)}" if worker.jobs else "",
     ]

@@ -116,7 +116,7 @@ def _table() -> dict[tuple[int, int], Limits]:
 LIMITS: Mapping[tuple[int, int], Limits] = _table()
 """By compute capability (major, minor)."""
 
-_SPELLING = re.compile(r"(?:sm_|compute_)?(\d+)\.?(\d)[af]?")
+_SPELLING = re.compile(r"(?:sm_|compute_)?(\d{1,4})\.?(\d)[af]?")
 
 
 def limits(architecture: str) -> Limits | None:
