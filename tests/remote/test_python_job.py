@@ -132,7 +132,9 @@ def test_a_package_of_its_own_project_is_found_though_it_is_not_installed(job, t
         path.write_text(text)
     name = "project/src/fastops/kernels.py"
     assert job("from fastops.sizes import n\nprint(n)", name=name).stdout == "5\n"
-    assert "No module named 'not_installed'" in job("import not_installed\nprint()", name=name).failure.message
+    assert (
+        "No module named 'not_installed'" in job("import not_installed\nprint()", name=name).failure.message
+    )
 
 
 def test_a_path_that_exists_on_another_machine_only(job):
