@@ -23,7 +23,7 @@ def scale_add(x: torch.Tensor) -> torch.Tensor:  # expect: 3 launches
 
 
 if __name__ == "__main__":
-    x = torch.ones(1 << 18, device="cuda")
+    x = torch.ones(1 << 24, device="cuda")
     for _ in range(5):
         scale(x)
     for _ in range(3):
