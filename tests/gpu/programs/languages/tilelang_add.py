@@ -4,11 +4,9 @@ from tilelang import language as T  # noqa: N812
 
 
 @tilelang.jit
-def adder(n, block=256, dtype="float32"):
+def adder(n, block=256, kind="float32"):
     @T.prim_func
-    def add(  # expect: 6 launches
-        a: T.Tensor((n,), dtype), b: T.Tensor((n,), dtype), c: T.Tensor((n,), dtype)
-    ):
+    def add(a: T.Tensor((n,), kind), b: T.Tensor((n,), kind), c: T.Tensor((n,), kind)):  # expect: 6 launches
         with T.Kernel(T.ceildiv(n, block), threads=block) as bx:
             for i in T.Parallel(block):
                 c[bx * block + i] = a[bx * block + i] + b[bx * block + i]
