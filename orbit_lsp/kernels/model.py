@@ -13,7 +13,7 @@ Language = Literal["cuda", "triton"]
 
 SPECIFIED = frozenset(("cuda", "triton", "gluon"))
 """The kernel languages that have launch specs."""
-RUNNABLE = SPECIFIED | {"cupy", "embedded", "numba", "warp", "cute", "helion", "tilelang"}
+RUNNABLE = SPECIFIED | {"cupy", "embedded", "numba", "warp", "cute", "cutile", "helion", "tilelang"}
 """The kernel languages that get run lenses: those whose runs were seen on a GPU (docs/dev/languages.md). `orbit-lsp run` files
 the launches of all that `symbols.LANGUAGES` has.
 """

@@ -485,7 +485,7 @@ def comparisons(x_ptr, n, BLOCK: tl.constexpr = 16):
 
 @triton.jit
 def keywords(x_ptr, BLOCK: tl.constexpr = 16):
-    i = tl.arange(0, BLOCK); tl.store(x_ptr + i, «tl.load(x_ptr + i, maks=i < 3)»)
+    i = tl.arange(0, BLOCK); tl.store(x_ptr + i, tl.load(x_ptr + i, «maks=i < 3»))
 
 
 @triton.jit
@@ -504,7 +504,7 @@ def functions(x_ptr, BLOCK: tl.constexpr = 16):
 @triton.jit
 def lists(x_ptr, BLOCK: tl.constexpr = 16):
     i = tl.arange(0, BLOCK)
-    «for k in [1, 2]:»
+    for k in «[1, 2]»:
         i += k
     tl.store(x_ptr + i, i)
 

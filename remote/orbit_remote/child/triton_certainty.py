@@ -122,9 +122,9 @@ class Certainty:
                 return "" if hasattr(module, node.attr) else f"{module.__name__} has no `{node.attr}`"
             return f"a number has no `{node.attr}`" if self._lacks(node) else ""
         if isinstance(node, ast.Call):
-            if self._is_number(node.func):
-                return "a number cannot be called"
-            return _unknown_keyword(self._value(node.func), node)
+            return "a number cannot be called" if self._is_number(node.func) else ""
+        if isinstance(node, ast.keyword) and isinstance(call := self._parents.get(node), ast.Call):
+            return _unknown_keyword(self._value(call.func), node.arg)
         if isinstance(node, (ast.stmt, ast.expr)) and not isinstance(node, (ast.FormattedValue, ast.Starred)):
             generator = importlib.import_module("triton.compiler.code_generator").CodeGenerator
             kind = type(node).__name__
@@ -195,6 +195,9 @@ class Certainty:
         ):  # another file binds names of its own
             return True
         node = self._node(problem.place)
+        parent = self._parents.get(node) if node else None
+        if isinstance(node, ast.keyword) or (isinstance(parent, ast.For) and parent.iter is node):
+            node = parent  # the error is of the call, or of the loop
         if node is None:
             return False
         if self._modules.issuperset(_names(node)) and not _is_assertion(node):
@@ -263,17 +266,14 @@ def _is_assertion(node: ast.AST) -> bool:
     return isinstance(call, ast.Call) and ast.unparse(call.func).endswith("static_assert")
 
 
-def _unknown_keyword(called: Any, call: ast.Call) -> str:
+def _unknown_keyword(called: Any, name: str | None) -> str:
     function = getattr(called, "fn", called)
-    if not inspect.isfunction(function):
+    if name is None or not inspect.isfunction(function):
         return ""
     parameters = inspect.signature(function).parameters
-    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+    if name in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
         return ""
-    unknown = (each.arg for each in call.keywords if each.arg and each.arg not in parameters)
-    return next(
-        (f"{function.__name__}() got an unexpected keyword argument '{name}'" for name in unknown), ""
-    )
+    return f"{function.__name__}() got an unexpected keyword argument '{name}'"
 
 
 def _names(node: ast.AST) -> set[str]:

@@ -464,8 +464,14 @@ def _compilation_place(error: Any) -> Place | None:
 
 def _named(error: Any) -> Any:
     """The node that an error is about. What Triton does not find while it looks through an `if` for `return`, it reports at
-    the `if`, and a function within a kernel at its arguments.
+    the `if`, a function within a kernel at its arguments, and all of a loop or call where its iterator or a keyword is wrong.
     """
+    words = str(getattr(error, "error_message", "") or getattr(error, "__cause__", None) or "")
+    if isinstance(error.node, ast.For) and re.search(r"Only `range`|has no attribute 'func'", words):
+        return error.node.iter
+    keyword = re.search(r"unexpected keyword argument '(\w+)'", words)
+    if keyword and isinstance(error.node, ast.Call):
+        return next((each for each in error.node.keywords if each.arg == keyword[1]), error.node)
     if isinstance(error.node, ast.arg):
         place = error.node.lineno, error.node.col_offset
         for node in ast.walk(ast.parse(error.src)):
@@ -473,7 +479,7 @@ def _named(error: Any) -> Any:
                 (a.lineno, a.col_offset) == place for a in node.args.args
             ):
                 return node
-    missing = re.search(r"has no attribute '(\w+)'", str(getattr(error, "error_message", "")))
+    missing = re.search(r"has no attribute '(\w+)'", words)
     if missing is None or not isinstance(error.node, ast.If):
         return error.node
     named = [
