@@ -77,10 +77,10 @@ def _values(template: str, root: str) -> Iterator[tuple[str, str]]:
     above = [folder, *(each for each in folder.parents if each.is_relative_to(root))]
     for each in reversed(above):
         with contextlib.suppress(OSError, ValueError):
-            yield from read(regular_files.text(each / "CMakeLists.txt", BUILD_FILE)).items()
+            yield from variables(regular_files.text(each / "CMakeLists.txt", BUILD_FILE)).items()
 
 
-def read(text: str) -> dict[str, str]:
+def variables(text: str) -> dict[str, str]:
     """What a CMakeLists.txt sets. Of branches whose condition is not known the first counts."""
     values: dict[str, str] = {}
     taken: list[bool] = []  # of each `if` around, whether a branch of it has been taken

@@ -25,6 +25,7 @@ _NUMBA = "B92cw51cXTLSUwv1sDUaKthqaNgoKmjgOR3W3CwAkMXLaJtQYkOIgxJU0gCqOkEJoHkbtt
         ("warp", "saxpy", "saxpy_4a1f9f21_cuda_kernel_backward"),
         ("warp", "maker.fill", "maker__locals__fill_02d93c2e_cuda_kernel_forward"),
         ("cute", "saxpy", "kernel_cutlass_saxpy_tensorptrf32gmemo1281__0"),
+        ("cute", "saxpy", "my_saxpy_kernel_cutlass_saxpy_tensorptrf32gmemo1281__0"),
         ("cutile", "saxpy", "saxpy_Kt1_A1f32_1t1_A1f32_1t1_I1024"),
         ("helion", "add", "_helion_add"),
         ("tilelang", "adder.main", "main_kernel"),

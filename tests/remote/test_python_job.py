@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import site
 import subprocess
 import sys
 import zlib
+from pathlib import Path
 
 import pytest
 
-from orbit_remote.child import child_main, python_job
+from orbit_remote.child import child_main, python_job, user_module
 from orbit_remote.child.user_module import Entry, UserFile
 from orbit_remote.common import messages as c
 from orbit_remote.common.launch_records import CudaError, LaunchRecord, series
@@ -135,6 +138,22 @@ def test_a_package_of_its_own_project_is_found_though_it_is_not_installed(job, t
     assert (
         "No module named 'not_installed'" in job("import not_installed\nprint()", name=name).failure.message
     )
+
+
+def test_a_package_that_is_installed_after_the_start_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that was forked from an older one reads the `.pth` file that `pip install -e` has written since."""
+    (tmp_path / "packages").mkdir()
+    os.utime(tmp_path / "packages", (0, 0))
+    monkeypatch.setattr(site, "getsitepackages", lambda: [str(tmp_path / "packages")])
+    monkeypatch.setattr(user_module, "AT_THE_START", user_module.site_folders())
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    user_module.read_new_sites()
+    assert str(tmp_path) not in sys.path
+    (tmp_path / "packages" / "new.pth").write_text(f"{tmp_path}\n")
+    user_module.read_new_sites()
+    assert sys.path[-1] == str(tmp_path)
 
 
 def test_a_path_that_exists_on_another_machine_only(job):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from pathlib import Path
 
@@ -265,6 +266,8 @@ def test_what_an_import_that_asks_the_gpu_would_have_given_is_unknown(job, tmp_p
     [
         ("src/fastops/__init__.py", ModuleNotFoundError("no", name="fastops"), "fastops is a package of this project: "),
         ("fastops.py", ImportError("no _C", name="fastops"), "fastops is a package of this project: "),
+        ("other.py", ModuleNotFoundError("no", name="cutlass"), f"{sys.executable} -m pip install nvidia-cutlass-dsl, "),
+        ("other.py", ModuleNotFoundError("no", name="cuda.tile"), f"{sys.executable} -m pip install cuda-tile[tileiras], "),
         ("other.py", ModuleNotFoundError("no", name="json.fast"), "this file needs another version of json than "),
     ],
 )  # fmt: skip

@@ -172,13 +172,13 @@ def imported_at(text: str, line: int) -> bool:
 
 def _packages(error: BaseException, path: str) -> Iterator[tuple[str, str]]:
     """The packages above the file whose `__init__` an error came through, the innermost first, with their folders."""
-    found: list[tuple[str, str]] = []
+    packages: list[tuple[str, str]] = []
     at = error.__traceback__
     while at is not None:
         file = Path(at.tb_frame.f_code.co_filename)
         name = at.tb_frame.f_globals.get("__name__", "")
         inside = file.name == "__init__.py" and Path(path).is_relative_to(file.parent)
         if inside and at.tb_frame.f_code.co_name == "<module>":
-            found.append((name, str(file.parent)))
+            packages.append((name, str(file.parent)))
         at = at.tb_next
-    return reversed(found)
+    return reversed(packages)

@@ -13,6 +13,7 @@ import itertools
 import linecache
 import os
 import re
+import site
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,6 +30,23 @@ ENTRIES = ("benchmark", "benchmark_kernel", "main", "run", "test")
 _PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 _MOST_FOLDERS = 12
 """Above a file, that are asked whether they are a project's."""
+
+
+def site_folders() -> dict[str, int]:
+    """Where packages are installed, and when something was installed there last."""
+    folders = (Path(folder) for folder in site.getsitepackages())
+    return {str(folder): folder.stat().st_mtime_ns for folder in folders if folder.is_dir()}
+
+
+AT_THE_START = site_folders()
+"""As this process, or the template that it was forked from, has read their `.pth` files."""
+
+
+def read_new_sites() -> None:
+    """Packages installed since then may lie in folders that a `.pth` file names, as those of `pip install -e` do."""
+    for folder, changed in site_folders().items():
+        if AT_THE_START.get(folder) != changed:
+            site.addsitedir(folder)
 
 
 class _ProjectPackages(MetaPathFinder):
@@ -103,6 +121,7 @@ class UserFile:
             if place not in sys.path:
                 sys.path.insert(0, place)
         sys.path += [place for place in self.roots if place not in sys.path]
+        read_new_sites()
         sys.meta_path.append(_ProjectPackages(self.path))
         sys.argv = [self.path, *self.arguments]
         where = self.directory or folder

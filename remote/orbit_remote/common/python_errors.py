@@ -140,8 +140,8 @@ def _missing(module: str, place: Place | None, path: str) -> Explained:
 
 
 _PACKAGES = {
-    "cv2": "opencv-python", "cuda": "cuda-python", "flash_attn": "flash-attn", "flashinfer": "flashinfer-python", "PIL": "pillow",
-    "sklearn": "scikit-learn", "tvm_ffi": "apache-tvm-ffi", "yaml": "pyyaml",
+    "cuda": "cuda-python", "cuda.tile": "cuda-tile[tileiras]", "cutlass": "nvidia-cutlass-dsl", "cv2": "opencv-python", "flash_attn": "flash-attn", "flashinfer": "flashinfer-python",
+    "numba.cuda": "numba-cuda", "PIL": "pillow", "sklearn": "scikit-learn", "tvm_ffi": "apache-tvm-ffi", "warp": "warp-lang", "yaml": "pyyaml",
 }  # fmt: skip
 """Modules that files of kernels import and that come in packages of other names."""
 
@@ -165,8 +165,8 @@ def _lacking(error: ImportError, path: str) -> str:
             for under in ("", "src")
         ):
             return f"{top} is a package of this project: {sys.executable} -m pip install -e {folder} builds and installs it"
-    if isinstance(error, ModuleNotFoundError) and top == module:
-        package = _PACKAGES.get(top) or f"{top}, if that is the package's name"
+    if isinstance(error, ModuleNotFoundError) and (top == module or module in _PACKAGES):
+        package = _PACKAGES.get(module) or f"{top}, if that is the package's name"
         return f"{sys.executable} -m pip install {package}, or set `orbit.python` to the Python that has it"
     return f"this file needs another version of {top} than {sys.executable} has"
 

@@ -125,7 +125,8 @@ _CPP = "(^|[^0-9]){size}{name}|^{name}$"
 _RULES: Final = {
     "numba": "{sized}(B|E|I)",  # _ZN8__main__5saxpyB2v1B92cw51cXTLSUwv1s…E5ArrayIfLi1E1A7mutable7alignedE
     "warp": "^{path}(_[0-9a-f]+)?_cuda_kernel_(forward|backward)$",  # saxpy_4a1f9f21_cuda_kernel_forward
-    "cute": "^kernel_cutlass_{name}_",  # kernel_cutlass_saxpy_tensorptrf32gmemo1281__0
+    # kernel_cutlass_saxpy_tensorptrf32gmemo1281__0; `set_name_prefix` puts words before it
+    "cute": "(^|_)kernel_cutlass_{name}_",
     "cutile": "^{name}(_K.*)?$",  # saxpy_Kt1_A1f32_1t1_A1f32_1t1_I1024
     "helion": "^_helion_{name}(_[0-9]+)?$",
     "tilelang": "^{name}_kernel(_[0-9]+)?$",
