@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-import textwrap
 from collections.abc import Callable, Iterable
 from typing import NoReturn
 
@@ -49,7 +48,17 @@ class Help(argparse.RawDescriptionHelpFormatter):
     """Help texts in which no line ends within an option such as `--with-gpu`."""
 
     def _split_lines(self, text: str, width: int) -> list[str]:
+        import textwrap  # help texts alone need it
+
         return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """A text with line ends of its own keeps them."""
+        if "\n" in text:
+            return super()._fill_text(text, width, indent)
+        import textwrap
+
+        return textwrap.fill(text, 100, break_on_hyphens=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,11 +291,7 @@ def parser(only: str | None = None) -> tuple[Parser, dict[str, argparse.Argument
     for command in wanted:
         parsers[command.name] = commands.add_parser(
             command.name,
-            description=textwrap.fill(
-                command.description or command.summary[0].upper() + command.summary[1:] + ".",
-                100,
-                break_on_hyphens=False,
-            ),
+            description=command.description or command.summary[0].upper() + command.summary[1:] + ".",
             epilog=_examples(command.examples),
             formatter_class=Help,
         )

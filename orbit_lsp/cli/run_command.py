@@ -60,9 +60,10 @@ async def _main(options: argparse.Namespace) -> int:
     session = Session(setup=Setup(folders=_folders()), client=Client(name=f"orbit-lsp {options.command}"))
     # what is printed while a bundle is made stands in the bundle
     watcher = TerminalWatcher(quiet=options.json or options.command == "debug-compile")
-    environment = run_environment.Environment(session, terminal_text.warn, watcher.changed)
-    environment.budget.lifted = options.over_budget
-    environment.budget.remedy = "add --over-budget, or raise --budget"
+    remedy = "add --over-budget, or raise --budget"
+    environment = run_environment.Environment(session, terminal_text.warn, watcher.changed, remedy=remedy)
+    if options.over_budget:
+        environment.budget.lifted = True
     environment.options = _settings(options, session)
     environment.trust_once, environment.of_command = "add --trust", True
     if complaints := environment.configure(None):
@@ -281,22 +282,25 @@ async def _file(
         from orbit_lsp.cli import draft_command
 
         return draft_command.run(session, uri, _target(session, uri, options.kernel), as_json=options.json)
+    action: Action = _ACTIONS.get(options.command, "run" if getattr(options, "run", False) else "compile")
+    # compiling Triton imports the module: only `compile` and `run` do
+    listed = options.command == "show" and action == "compile" and session.files[uri].scan.language != "cuda"
+    if looks := not listed and (options.gpu is None or action != "compile"):
+        environment.begin_looking()  # the worker answers while we search
     for refused in await environment.find_compilation(uri):
         terminal_text.warn(f"nvcc flag {refused}")
     _say_ignored(session, environment, uri)
-    action: Action = _ACTIONS.get(options.command, "run" if getattr(options, "run", False) else "compile")
     dump = _dump_folder(options)
     target, targets = _chosen(options, session, uri, action)
-    if options.command == "show" and action == "compile" and session.files[uri].scan.language != "cuda":
-        # compiling Triton imports the module: only `compile` and `run` do
+    if listed:
         return _shown(options, session, uri)
     on = getattr(options, "on", None)
     named = [name.strip() for name in on.split(",")] if on else []
     gpus = [placement.rented(name) or name for name in named] if on else None
     if mistake := environment.gpus_mistake(gpus):
         raise UsageError(mistake.removeprefix("orbit: "))
-    if options.gpu is None or action != "compile":
-        await environment.look_around()
+    if looks:
+        await environment.looked()
     if gpus:
         from orbit_lsp.cli import gpus_command
 

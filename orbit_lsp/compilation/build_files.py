@@ -12,43 +12,44 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_lsp.compilation.projects import BUILD_FILES
 from orbit_remote.common import regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.limits import BUILD_FILE, OUTLINED
 
-_SWITCHES = re.compile(
+_SWITCHES = lazy_pattern(
     r"(?<![\w-])--?(?:expt-relaxed-constexpr|expt-extended-lambda|extended-lambda)(?![\w-])"
 )
-_STANDARD = re.compile(
+_STANDARD = lazy_pattern(
     r"(?<![\w-])-{1,2}std[= ](?:gnu|c)\+\+(\d\w)|CMAKE_CUDA_STANDARD\s+(\d\d)|CUDA_STANDARD\s+(\d\d)|cuda_std_(\d\d)|"
     r"(?:cpp|cuda)_std=c\+\+(\d\d)"
 )
-_RELOCATABLE = re.compile(
+_RELOCATABLE = lazy_pattern(
     r"CUDA_SEPARABLE_COMPILATION\s+(?:ON|TRUE|1)|(?<![\w-])-{1,2}(?:rdc|relocatable-device-code)[ =]true|(?<![\w-])-dc(?![\w-])",
     re.IGNORECASE,
 )
 # a pattern of these that looked far ahead from each of a text's characters would keep the interpreter for minutes
-_CMAKE_INCLUDES = re.compile(r"\b(?:target_)?include_directories\s*\(([^()]*)\)", re.IGNORECASE)
-_MAKE_INCLUDES = re.compile(r"(?<![\w-])-(?:I|isystem)\s*(\"[^\"]+\"|[^\s\"',;)\]]+)")
-_NAME = re.compile(r"\w+")
+_CMAKE_INCLUDES = lazy_pattern(r"\b(?:target_)?include_directories\s*\(([^()]*)\)", re.IGNORECASE)
+_MAKE_INCLUDES = lazy_pattern(r"(?<![\w-])-(?:I|isystem)\s*(\"[^\"]+\"|[^\s\"',;)\]]+)")
+_NAME = lazy_pattern(r"\w+")
 _DEFINES = {"ADD_DEFINITIONS", "ADD_COMPILE_DEFINITIONS"}
-_DEFINITION = re.compile(r"(?<![\w-])-D\s?([A-Za-z_]\w*(?:=[\w.:+-]+)?)(?=[\s\"';)]|$)")
-_OF_CUDA = re.compile(
+_DEFINITION = lazy_pattern(r"(?<![\w-])-D\s?([A-Za-z_]\w*(?:=[\w.:+-]+)?)(?=[\s\"';)]|$)")
+_OF_CUDA = lazy_pattern(
     r"(?<![\w-])-D\s?((?:[A-Za-z]\w*_)?(?:USE|WITH|HAVE|HAS|ENABLE|BUILD)_CUDA(?:=1|=ON)?)(?=[\s\"';)]|$)",
     re.MULTILINE,
 )
 """What a build defines where it compiles CUDA at all."""
-_OPENS = re.compile(r"(?:if|function|macro|foreach|while)\s*\(|if(?:n?eq|n?def)\b", re.IGNORECASE)
-_CLOSES = re.compile(r"end(?:if|function|macro|foreach|while)\b", re.IGNORECASE)
-_INCLUDED = re.compile(r"^[ \t]*(?:-?include[ \t]+([^\s#(]+)|include\s*\(\s*\"?([^)\s\"]+))", re.MULTILINE)
+_OPENS = lazy_pattern(r"(?:if|function|macro|foreach|while)\s*\(|if(?:n?eq|n?def)\b", re.IGNORECASE)
+_CLOSES = lazy_pattern(r"end(?:if|function|macro|foreach|while)\b", re.IGNORECASE)
+_INCLUDED = lazy_pattern(r"^[ \t]*(?:-?include[ \t]+([^\s#(]+)|include\s*\(\s*\"?([^)\s\"]+))", re.MULTILINE)
 _MODULES = ("cmake", "cmake/modules", "cmake/Modules")
 _MOST_INCLUDED = 20
-_COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
-_WORD = re.compile(r'"([^"]*)"|(\S+)')
+_COMMENT = lazy_pattern(r"^[ \t]*#.*$", re.MULTILINE)
+_WORD = lazy_pattern(r'"([^"]*)"|(\S+)')
 _KEYWORDS = {"PUBLIC", "PRIVATE", "INTERFACE", "SYSTEM", "BEFORE", "AFTER"}
 _EXTENSIONS = {"CUDAExtension", "CppExtension", "Extension", "BuildExtension", "Pybind11Extension", "load"}
-_AMD = re.compile(r"(?<![a-z])(?:hip|rocm)(?![a-z])", re.IGNORECASE)
+_AMD = lazy_pattern(r"(?<![a-z])(?:hip|rocm)(?![a-z])", re.IGNORECASE)
 _OLDEST = 17
 """nvcc compiles C++17 by itself, and CUDA's own headers need it: an older standard was named for an older nvcc."""
 _MOST = 400
@@ -59,12 +60,12 @@ _MOST_FILES = 32
 """Build files above one source file."""
 _LONGEST = 4096
 """Characters of a path or a flag."""
-_INTERFACE = re.compile(r"\$<(?:BUILD_INTERFACE|INSTALL_INTERFACE):([^<>]*)>")
-_TOP = re.compile(
+_INTERFACE = lazy_pattern(r"\$<(?:BUILD_INTERFACE|INSTALL_INTERFACE):([^<>]*)>")
+_TOP = lazy_pattern(
     r"\$[{(](?:CMAKE_SOURCE_DIR|PROJECT_SOURCE_DIR|\w+_SOURCE_DIR|SRC_?DIR|TOP_?DIR|ROOT_?DIR)[})]",
     re.IGNORECASE,
 )
-_LOCAL = re.compile(
+_LOCAL = lazy_pattern(
     r"\$[{(](?:CMAKE_CURRENT_SOURCE_DIR|CMAKE_CURRENT_LIST_DIR|CURDIR|PWD)[})]|\$\$PWD", re.IGNORECASE
 )
 

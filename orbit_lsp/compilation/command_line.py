@@ -14,6 +14,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
+from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_remote.common import regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.limits import OPTIONS
@@ -21,9 +22,9 @@ from orbit_remote.common.nvcc_flags import PHASE_VALUES, PHASES
 
 Compiler = Literal["nvcc", "clang", "host"]
 
-_LAUNCHERS = re.compile(r"(?:ccache|sccache|distcc|icecc|env|time|nice|\w+=.*|cmake|-E|launch|--)")
-_CLANG = re.compile(r"clang(?:\+\+)?(?:-\d+)?(?:\.exe)?")
-_HOST = re.compile(
+_LAUNCHERS = lazy_pattern(r"(?:ccache|sccache|distcc|icecc|env|time|nice|\w+=.*|cmake|-E|launch|--)")
+_CLANG = lazy_pattern(r"clang(?:\+\+)?(?:-\d+)?(?:\.exe)?")
+_HOST = lazy_pattern(
     r"(?:[\w.]+-)*(?:g\+\+|gcc|c\+\+|cc|cl|icpx|icpc|icx|nvc\+\+|mpicxx|mpic\+\+)(?:-[\d.]+)?(?:\.exe)?"
 )
 _SEPARATE = {  # options without meaning here that have a value behind a blank
@@ -37,7 +38,7 @@ _KEPT = {  # options whose value may stand behind a blank
     "-default-stream", "--default-stream", "-ftz", "--ftz", "-fmad", "--fmad", "-prec-div", "--prec-div", "-prec-sqrt",
     "--prec-sqrt", "-maxrregcount", "--maxrregcount", "-ccbin", "--compiler-bindir",
 }  # fmt: skip
-_MEANINGLESS = re.compile(
+_MEANINGLESS = lazy_pattern(
     r"-W.*|-pedantic.*|-pipe|-p?thread|-g\d?|-ggdb\d?|-G|--device-debug|--debug|-lineinfo|--generate-line-info|"
     r"-fPI[CE]|-fpi[ce]|-fvisibility.*|-fdiagnostics.*|-fcolor-diagnostics|-fno-[\w-]+|-fstack-.*|-ffile-prefix.*|"
     r"-fmodules-ts|-fdeps-format=.*|-f(?:data|function)-sections|-fopenmp.*|-march=.*|-mtune=.*|-m\d\d|--machine=.*|"
@@ -45,18 +46,18 @@ _MEANINGLESS = re.compile(
     r"-res-usage|--resource-usage|-w|--disable-warnings|-compress-mode=.*|--compress-mode=.*|--?diag-suppress=.*|"
     r"--?[LlB]\S.*|-static.*|--display-error-number|-O[0-3sgz]?"
 )
-_CLANG_ONLY = re.compile(
+_CLANG_ONLY = lazy_pattern(
     r"--cuda-path=.*|--cuda-(?:host|device)-only|--cuda-compile-host-device|-nocudalib|-nocudainc|--no-cuda-.*|"
     r"--target=.*|--driver-mode=.*|-resource-dir=.*|-f(?!atbin|mad).*|-stdlib=.*|--gcc-.*|-Q\w.*"
 )
-_PATHS = re.compile(r"(-I|-isystem|-iquote|-idirafter|--include-path|--system-include)=?(.*)")
-_FIRST = re.compile(r"(-include|--pre-include)=?(.*)")
-_OF_HOST = re.compile(r"-D.+|-U.+|-std=.+")
+_PATHS = lazy_pattern(r"(-I|-isystem|-iquote|-idirafter|--include-path|--system-include)=?(.*)")
+_FIRST = lazy_pattern(r"(-include|--pre-include)=?(.*)")
+_OF_HOST = lazy_pattern(r"-D.+|-U.+|-std=.+")
 _ARCHITECTURES = {
     "-arch", "--gpu-architecture", "-gencode", "--generate-code", "-code", "--gpu-code",
     "--cuda-gpu-arch", "--offload-arch",
 }  # fmt: skip
-_TARGET = re.compile(r"(sm|compute|lto)_(\d+[af]?)")
+_TARGET = lazy_pattern(r"(sm|compute|lto)_(\d+[af]?)")
 _OPTION_FILES = {"--options-file", "-optf"}
 _NESTED = 4
 _MOST_OPTION_FILES = 100

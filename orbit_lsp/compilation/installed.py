@@ -15,13 +15,14 @@ from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 
+from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_remote.common import regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.limits import BUILD_FILE
 
-_OF_TORCH = re.compile(r"(?:torch|ATen|c10|caffe2)/.*")
+_OF_TORCH = lazy_pattern(r"(?:torch|ATen|c10|caffe2)/.*")
 _SYSTEM = ("/usr/local/include", "/usr/include")
-_STANDARD_FLAG = re.compile(r"['\"]-std=(c\+\+\d\w)['\"]")
+_STANDARD_FLAG = lazy_pattern(r"['\"]-std=(c\+\+\d\w)['\"]")
 INCOMPATIBLE = (
     "-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__", "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
     "-D__CUDA_NO_HALF2_OPERATORS__",
@@ -291,7 +292,7 @@ STANDARD = frozenset(
     ]
 )
 """The headers `name.h` of C and POSIX."""
-_TOOLKIT = re.compile(
+_TOOLKIT = lazy_pattern(
     r"cuda(?:_\w+|GL|\w*Typedefs|D3D\w*|VDPAU\w*|EGL\w*)?\.(?:h|hpp)|cooperative_groups.*|(?:cub|thrust|cuda|nv|crt)/.*|"
     r"mma\.h|sm_\d+_\w+\.h(?:pp)?|device_\w+\.h|math_constants\.h|vector_(?:types|functions)\.h(?:pp)?|"
     r"cu(?:blas|sparse|rand|fft|solver|pti)\w*\.h|npp\w*\.h|nvrtc\.h|nvml\.h|nvtx3/.*|host_\w+\.h|driver_\w+\.h|"

@@ -14,18 +14,19 @@ from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
+from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_lsp.state.user_folders import cache_folder
 from orbit_remote.common import regular_files
 from orbit_remote.common.limits import BUILD_FILE
 
-_COMMAND = re.compile(
+_COMMAND = lazy_pattern(
     r"^[ \t]*(if|elseif|else|endif|option|set|project)[ \t]*\(([^()\n]{0,2000})\)",
     re.IGNORECASE | re.MULTILINE,
 )
-_VERSION = re.compile(r"VERSION[ \t]+(\d+)\.(\d+)(?:\.(\d+))?")
-_OFF = re.compile(r"|0|OFF|NO|FALSE|N|IGNORE|NOTFOUND|.*-NOTFOUND", re.IGNORECASE)
-_DEFINE = re.compile(r"^([ \t]*#[ \t]*)cmakedefine(01)?[ \t]+(\w+)(.*)$", re.MULTILINE)
-_VALUE = re.compile(r"@(\w+)@|\$\{(\w+)\}")
+_VERSION = lazy_pattern(r"VERSION[ \t]+(\d+)\.(\d+)(?:\.(\d+))?")
+_OFF = lazy_pattern(r"|0|OFF|NO|FALSE|N|IGNORE|NOTFOUND|.*-NOTFOUND", re.IGNORECASE)
+_DEFINE = lazy_pattern(r"^([ \t]*#[ \t]*)cmakedefine(01)?[ \t]+(\w+)(.*)$", re.MULTILINE)
+_VALUE = lazy_pattern(r"@(\w+)@|\$\{(\w+)\}")
 
 
 def make(template: str, name: str, root: str) -> str:

@@ -11,7 +11,6 @@ import hashlib
 import os
 import re
 import sys
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -179,8 +178,12 @@ def _pyenv(place: Path, environment: Mapping[str, str]) -> Iterator[Path]:
 
 def _poetry(place: Path, environment: Mapping[str, str]) -> Iterator[Path]:
     """Poetry's virtual environments of a project, the newest Python first (`EnvManager.generate_env_name`)."""
+    if not (text := _read(place / "pyproject.toml")):
+        return
+    import tomllib
+
     try:
-        project: dict[str, Any] = tomllib.loads(_read(place / "pyproject.toml"))
+        project: dict[str, Any] = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError):
         return
     poetry, own = _table(_table(project, "tool"), "poetry"), _table(project, "project")

@@ -7,14 +7,12 @@ import dataclasses
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from orbit_lsp import __version__, kernels
 from orbit_lsp.runners.modal import account as modal_account
-from orbit_lsp.runners.modal import spending
-from orbit_lsp.runners.modal.costs import Costs, Wanted
-from orbit_lsp.runners.modal.ledger import clock, ledger_file
 from orbit_lsp.runs import python_choice, trust
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state.placement import Warm
@@ -27,6 +25,8 @@ if TYPE_CHECKING:
     from orbit_lsp.compilation.finder import Finder
     from orbit_lsp.runners import Runner
     from orbit_lsp.runners.local import LocalRunner
+    from orbit_lsp.runners.modal import spending
+    from orbit_lsp.runners.modal.costs import Costs, Wanted
     from orbit_lsp.runners.modal.deploy import Spec
     from orbit_lsp.runners.modal.runner import ModalRunner
     from orbit_lsp.runners.modal.sessions import Session as Rented
@@ -44,9 +44,12 @@ class Environment:
         session: Session,
         message: Callable[[str], None],
         changed: Callable[[set[str]], None],
-        ask: spending.Ask = spending.nobody,
+        ask: spending.Ask | None = None,
+        remedy: str = "",
     ) -> None:
-        """`ask` asks the author a question, such as whether the month's budget may be exceeded."""
+        """`ask` asks the author a question, such as whether the month's budget may be exceeded; `remedy` says how it is raised,
+        where that is not by the setting.
+        """
         self.options: Any = None
         """initializationOptions: the user's own word. A client that sets `separates_user` in them sends the user's
         settings again, as they are now, under `user` beside the workspace's.
@@ -60,8 +63,8 @@ class Environment:
         self._session = session
         self._message = message
         self._changed = changed
-        self.costs = Costs(ledger_file, message)
-        self.budget = spending.Budget(self.costs, ask)
+        self._ask = ask
+        self._remedy = remedy
         self._chosen: tuple[str, str] | None = None
         """The GPU that was chosen for this session, and the one in the settings at that time."""
         self._chosen_place: tuple[Literal["local", "modal"], str] | None = None
@@ -79,6 +82,22 @@ class Environment:
     @property
     def settings(self) -> Settings:
         return self._session.setup.settings
+
+    @cached_property
+    def costs(self) -> Costs:
+        """Made for the first rented GPU: importing it takes a command 5 ms."""
+        from orbit_lsp.runners.modal.costs import Costs
+        from orbit_lsp.runners.modal.ledger import ledger_file
+
+        return Costs(ledger_file, self._message)
+
+    @cached_property
+    def budget(self) -> spending.Budget:
+        from orbit_lsp.runners.modal import spending
+
+        budget = spending.Budget(self.costs, self._ask or spending.nobody)
+        budget.remedy = self._remedy or budget.remedy
+        return budget
 
     def configure(self, section: Any) -> tuple[str, ...]:
         """Take the client's settings; returns what is wrong with them, sentence by sentence."""
@@ -126,10 +145,14 @@ class Environment:
             return self.modal()
         compiles = job.action in ("compile", "build")
         wanted = self.wanted(job.run, "" if compiles else job.gpu)
+        from orbit_lsp.runners.modal import spending
+
         return spending.Budgeted(self.modal(), self.budget, wanted, limit, asks=not compiles)
 
     def wanted(self, run: str, gpu: str) -> Wanted:
         """The most that a run may rent: its limits, and the idle time of a container that is not there."""
+        from orbit_lsp.runners.modal.costs import Wanted
+
         spec = self._spec()
         idle_s = 0 if self.settings.modal.restricted or gpu in self._session.setup.warm else spec.idle_s
         return Wanted(run, gpu, spec.timeout_s + idle_s)
@@ -165,6 +188,7 @@ class Environment:
 
     def gpu_choices(self, *, with_own: bool = False) -> dict[str, str]:
         """What a picker shows -> the GPU that it stands for; `local` is this machine's own."""
+        from orbit_lsp.runners.modal import spending
         from orbit_lsp.state import config
 
         own = self._session.setup.own_gpu() if with_own else None
@@ -252,6 +276,8 @@ class Environment:
 
     def _warmth(self) -> None:
         """A container became warm or cold: lenses say so, and again when its time has passed."""
+        from orbit_lsp.runners.modal.ledger import clock
+
         sessions = self.sessions()
         self._session.setup.warm = {session.gpu: self._warm(session) for session in sessions}
         self._changed(set(self._session.files))
@@ -269,12 +295,17 @@ class Environment:
         return Warm(session.until, session.kept, idle_usd, session.price.hourly, session.price.rates)
 
     def session_text(self, session: Rented) -> str:
+        from orbit_lsp.runners.modal import spending
+        from orbit_lsp.runners.modal.ledger import clock
+
         return spending.session_text(session, self.settings.modal.idle_s, clock())
 
     def sessions(self) -> list[Rented]:
         return self._modal.sessions() if self._modal else []
 
     async def _may_keep(self, gpu: str) -> bool:
+        from orbit_lsp.runners.modal.costs import Wanted
+
         limit = self.settings.modal.budget_usd
         if limit is None or await self.budget.room_for(Wanted(f"keep {gpu}", gpu, _KEPT_S), limit):
             return True
@@ -283,6 +314,7 @@ class Environment:
 
     async def keep_warm(self, gpu: str, *, keep: bool) -> str:
         """Returns the sentence that says how it went."""
+        from orbit_lsp.runners.modal.costs import Wanted
         from orbit_lsp.runners.modal.errors import ModalError
 
         hour = [Wanted(f"keep {gpu}", gpu, _KEPT_S)]
@@ -359,6 +391,11 @@ class Environment:
         self._looking = asyncio.create_task(self.look_around(), name="probe")
         return self._looking
 
+    async def looked(self) -> None:
+        """Until what was begun has ended. Raises what it has raised."""
+        if self._looking:
+            await self._looking
+
     async def look_around(self) -> None:
         """Ask the runner what its machine has: lenses name its GPU, static figures are for it."""
         machine = await self.runner().machine()
@@ -391,7 +428,8 @@ class Environment:
             self._cooling.cancel()
         if self._modal is not None:
             await self._modal.close()
-        await self.costs.close()
+        if "costs" in self.__dict__:  # else none were asked for
+            await self.costs.close()
         if self._runner is not None:
             await self._runner.close()
         for task in list(_retiring):

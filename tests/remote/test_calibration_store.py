@@ -12,6 +12,7 @@ import pytest
 
 from orbit_remote.common import messages as c
 from orbit_remote.worker.calibration_store import CalibrationStore
+from orbit_remote.worker.children import Afterwards
 
 H100 = c.Device("NVIDIA H100 80GB HBM3", uuid="GPU-1", driver="580.159.04")
 RATES = {"dram": 3.0e12, "fp32": 6.0e13}
@@ -29,8 +30,8 @@ class Spare:
         for event in self._events:
             yield event
 
-    async def stays(self) -> bool:
-        return self._stays
+    async def afterwards(self) -> Afterwards:
+        return "stays" if self._stays else None
 
     async def close(self) -> None:
         self.closed = True

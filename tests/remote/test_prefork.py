@@ -20,7 +20,8 @@ from orbit_remote.child import child_main
 from orbit_remote.common import messages as c
 from orbit_remote.judge import judge_main
 from orbit_remote.process import process_groups, program
-from orbit_remote.worker import children, prefork
+from orbit_remote.worker import children, context, prefork
+from orbit_remote.worker.actions import python_action
 from tests import cheats
 from tests.processes_check import ended, is_alive
 
@@ -202,6 +203,46 @@ async def test_a_crash_ends_its_own_process_alone(pool):
 )
 async def test_the_exit_status_is_the_programs(end, status, pool):
     assert (await run(pool, f"import os, sys\ndef main(): {end}"))[0] == status
+
+
+@pytest.mark.parametrize(
+    ("end", "tells"),
+    [("sys.exit(3)", 3), ("1 / 0", 1), ("os._exit(4)", None), ("os.closerange(3, 99)", None)],
+)
+async def test_a_child_tells_its_status_when_only_its_end_is_left(end, tells, own_pool, quick):
+    text = f"import atexit, os, sys\ndef main():\n    atexit.register(print, 'at exit')\n    {end}"
+    child = await own_pool.take(job(text), quick)
+    async for _ in child.events():
+        pass
+    assert await child.afterwards() == tells
+    if tells is not None:
+        assert await child.stdout.readline() == b"at exit\n"
+    await child.wait()
+    await child.close()
+
+
+async def test_an_answer_does_not_wait_for_the_end_of_its_process(tmp_path, quick, monkeypatch):
+    """The driver takes a context down in 0.15 s; the lease is held until then."""
+    may_end, closed = asyncio.Event(), []
+    close = children.Forked.close
+
+    async def late(child):
+        await may_end.wait()
+        await close(child)
+        closed.append(child.pid)
+
+    monkeypatch.setattr(children.Forked, "close", late)
+    shared = context.Shared(tmp_path)
+    client = context.Client(lambda _: None, quick)
+    work = python_action.follow(
+        job("def main(): print('done')"), context.Context(shared, client, asyncio.sleep), None
+    )
+    finished = await work
+    assert (finished.outcome, finished.exit_code, finished.stdout) == ("ok", 0, "done\n")
+    assert not closed
+    may_end.set()
+    await shared.close()
+    assert len(closed) == 1
 
 
 async def test_exit_handlers_run(pool):

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import logging
 import re
+import secrets
 import time
-import uuid
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
@@ -122,7 +122,7 @@ class Ledger:
         """`where` names the file, and is asked at each call; RuntimeError of it is a complaint too."""
         self._where = where
         self._complaints: list[str] = []
-        self._holder = uuid.uuid4().hex
+        self._holder = secrets.token_hex(16)
         self._alive: sqlite3.Connection | None = None
 
     def reserve(self, spans: Sequence[Span], limit: float | None, now: float) -> tuple[Month, bool] | None:

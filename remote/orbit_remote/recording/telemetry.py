@@ -209,6 +209,10 @@ class Sampler:
         self._done.set()
         self._sampled.wait()
 
+    def enough(self) -> None:
+        """Take the last sample now: who leaves the block later need not wait for it."""
+        self._done.set()
+
     def _watch(self) -> None:
         nvml: _Nvml | None = None
         try:

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from orbit_remote.common import limits, plain_text, regular_files
@@ -68,7 +69,9 @@ class Checked:
 
 
 def find(compiler: str | None = None) -> Sanitizer | Failure:
-    """The first of: PATH, CUDA_HOME, beside the CUDA compiler, /usr/local/cuda, NVIDIA's wheel. Blocks for some 100 ms."""
+    """The first of: PATH, CUDA_HOME, beside the CUDA compiler, /usr/local/cuda, NVIDIA's wheel. Blocks for some 100 ms the
+    first time.
+    """
     path = next(_candidates(compiler), None)
     if path is None:
         return Failure(
@@ -78,14 +81,20 @@ def find(compiler: str | None = None) -> Sanitizer | Failure:
             "beside your torch",
         )
     try:
-        asked = tool_output.ask([path, "--version"], timeout_s=_ASK_S)
-        output = plain_text.plain(asked.stdout + asked.stderr)
+        output = _about(str(path), path.stat().st_mtime_ns)
     except (OSError, subprocess.TimeoutExpired) as error:
         output = str(error)
     if not (version := _VERSION.search(output)):
         first = next(iter(output.strip().splitlines()), "it says nothing")
         return Failure("infrastructure", f"{path} does not work: {first}", "reinstall the CUDA toolkit")
     return Sanitizer(str(path), version[1])
+
+
+@lru_cache
+def _about(path: str, changed: int) -> str:  # noqa: ARG001 - one that was replaced is asked again
+    """What it prints about itself. Raises OSError and TimeoutExpired, of which nothing is kept."""
+    asked = tool_output.ask([path, "--version"], timeout_s=_ASK_S)
+    return plain_text.plain(asked.stdout + asked.stderr)
 
 
 def _candidates(compiler: str | None) -> Iterator[Path]:

@@ -61,7 +61,7 @@ class CalibrationStore:
                     async with asyncio.timeout(_LIMIT_S):
                         async for event in child.events():
                             finished = event if isinstance(event, c.Finished) else finished
-                        stays = finished is not None and await child.stays()
+                        stays = finished is not None and await child.afterwards() == "stays"
             finally:
                 if not (stays and context.spares.give_back(child)):
                     await asyncio.shield(child.close())

@@ -12,6 +12,7 @@ import tempfile
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
+from typing import Literal
 
 from orbit_remote.child import child_main
 from orbit_remote.common import limits, regular_files
@@ -25,6 +26,12 @@ from orbit_remote.toolchain.spec_instances import Image
 _LINE = 256 << 20  # the longest event: launches of many configurations with their samples
 _LATE_S = 0.2
 """How long the stream of a process that has ended may be silent, which others hold, before it is left."""
+
+
+Afterwards = Literal["stays"] | int | None
+"""Of a child that has finished its job: it can be given another one, or ends with this exit status, which takes the driver
+a while; None where it has not told.
+"""
 
 
 class Forked:
@@ -47,7 +54,7 @@ class Forked:
         self.template: object = None
         """The process it was forked from."""
         self._follower: injection.Follower | None = None
-        self._pipes: list[int] = []
+        self._pipes: list[tuple[int, asyncio.ReadTransport]] = []
         self._events: asyncio.StreamReader
         self._orders: asyncio.StreamWriter
         self.stdout: asyncio.StreamReader
@@ -65,8 +72,7 @@ class Forked:
             os.close(out_far)
             os.close(err_far)
         self._events, self._orders = await asyncio.open_unix_connection(sock=ours, limit=_LINE)
-        self._pipes = [out, err]
-        self.stdout, self.stderr = await _reader(out), await _reader(err)
+        self.stdout, self.stderr = [await self._reader(descriptor) for descriptor in (out, err)]
 
     def forked(self, pid: int) -> None:
         self.pid = pid
@@ -112,21 +118,35 @@ class Forked:
         """The launches that were recorded since this was last asked."""
         return self._follower.fresh() if self._follower else []
 
-    async def stays(self) -> bool:
-        """After `Finished`: whether it can be given another job. Everything it printed has been read."""
+    async def afterwards(self) -> Afterwards:
+        """After `Finished`. Everything it printed has been read."""
         try:
-            if await self._line() != child_main.READY.encode():
-                return False
+            line = await self._line()
         except ConnectionError:
-            return False
-        await self.printed()
-        return True
+            return None
+        stays = line == child_main.READY.encode()
+        status = None if stays else child_main.status_of_leaving(line)
+        if stays or status is not None:
+            await self.printed()
+        return "stays" if stays else status
 
     async def printed(self) -> None:
         """Until everything that it has printed so far has been read."""
-        while select.select(self._pipes, [], [], 0)[0]:  # noqa: ASYNC110 - the loop's own readers empty them
+        while select.select(self._open_pipes(), [], [], 0)[0]:  # noqa: ASYNC110 - the loop's own readers empty them
             await asyncio.sleep(0)
         await asyncio.sleep(0)  # and for those who wait for what was read last
+
+    def _open_pipes(self) -> list[int]:
+        """Those that have not been read to their ends, after which the descriptor is another file's."""
+        return [descriptor for descriptor, transport in self._pipes if not transport.is_closing()]
+
+    async def _reader(self, descriptor: int) -> asyncio.StreamReader:
+        reader = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.connect_read_pipe(lambda: protocol, os.fdopen(descriptor, "rb"))
+        self._pipes.append((descriptor, transport))
+        return reader
 
     def _more(self) -> bool:
         """Whether there is something in the socket that nobody has read."""
@@ -199,8 +219,8 @@ class Fresh:
     def fresh(self) -> list[LaunchSeries]:
         return list(injection.read(self.launches).series)
 
-    async def stays(self) -> bool:
-        return False
+    async def afterwards(self) -> Afterwards:
+        return None
 
     async def printed(self) -> None:
         """It has ended, and so have its streams."""
@@ -218,10 +238,3 @@ class Fresh:
 
 
 Child = Forked | Fresh
-
-
-async def _reader(descriptor: int) -> asyncio.StreamReader:
-    reader = asyncio.StreamReader()
-    protocol = asyncio.StreamReaderProtocol(reader)
-    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(descriptor, "rb"))
-    return reader

@@ -8,10 +8,10 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Hashable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Hashable, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from orbit_remote.common import messages as c
@@ -60,6 +60,7 @@ class Shared:
         self.builds = asyncio.Semaphore(os.cpu_count() or 1)
         self.alone: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
         self.leases = Leases(home / "leases")
+        self._endings: set[asyncio.Task[None]] = set()
         self._spares: PreforkPool | None = None
         self._reports: Reader | None = None
         self._front_ends: FrontEnds | None = None
@@ -108,7 +109,14 @@ class Shared:
         if self._spares is not None:
             await self._spares.free()
 
+    def later(self, ending: Coroutine[Any, Any, None]) -> None:
+        """Have done what a job's answer need not wait for, and the end of this worker does."""
+        task = asyncio.get_running_loop().create_task(ending)
+        self._endings.add(task)
+        task.add_done_callback(self._endings.discard)
+
     async def close(self) -> None:
+        await asyncio.gather(*self._endings, return_exceptions=True)
         if self._front_ends is not None:
             await self._front_ends.close()
         if self._reports is not None:
@@ -162,6 +170,9 @@ class Context:
     @property
     def idle_s(self) -> float:
         return self._shared.idle_s
+
+    def later(self, ending: Coroutine[Any, Any, None]) -> None:
+        self._shared.later(ending)
 
     async def close(self) -> None:
         """The client has left, and its jobs have ended."""

@@ -114,7 +114,7 @@ class Template:
 
     def _be_spare(self, launches: Path | None, events: int, stdout: int, stderr: int) -> None:
         """In the forked child; never returns. A judge has no `launches`."""
-        status = 1
+        status, connection = 1, socket.socket(fileno=events)
         try:
             template = os.getppid()
             process_groups.die_with_parent()
@@ -129,14 +129,13 @@ class Template:
             os.close(stdout)
             os.close(stderr)
             if os.getppid() == template:
-                status = self._wait_for_job(launches, events)
+                status = self._wait_for_job(launches, connection)
         except BaseException as error:  # noqa: BLE001 - nothing may unwind into the template's frames
             print(f"orbit: a spare failed: {type(error).__name__}: {error}", file=sys.stderr)
         finally:
-            child_main.leave(status)
+            child_main.leave(status, connection)
 
-    def _wait_for_job(self, launches: Path | None, events: int) -> int:
-        connection = socket.socket(fileno=events)
+    def _wait_for_job(self, launches: Path | None, connection: socket.socket) -> int:
         connection.set_inheritable(False)
         numpy: Any = sys.modules.get("numpy")
         if numpy is not None:

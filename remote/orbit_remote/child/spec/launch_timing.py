@@ -23,10 +23,12 @@ from orbit_remote.recording.recorder import Native
 from orbit_remote.recording.telemetry import Sampler
 
 FIRST_BATCH: Final = 20
-LEAST_S: Final = 0.02
+COLD_LEAST_S: Final = 0.02
+WARM_LEAST_S: Final = 0.005
 ENOUGH_LAUNCHES: Final = 200
 """Below this time of kernels, and this many launches, measuring goes on even if the median seems known: the
-clocks of a GPU settle within milliseconds, and ten clicks are to agree, not only the launches of one.
+clocks of a GPU settle within milliseconds, and ten clicks are to agree, not only the launches of one. The warm
+launches come after the cold ones, when the clocks have settled.
 """
 MOST_LAUNCHES: Final = 2000
 COLD_S: Final = 1.0
@@ -102,7 +104,7 @@ class Bench:
             restore()
             self._torch.sum(self._flush, dim=0, out=self._sink)
 
-        timings = self._timings(prepare, launches, "cold L2", COLD_S)
+        timings = self._timings(prepare, launches, "cold L2", COLD_S, COLD_LEAST_S)
         if not timings or self._sm_clock is None:
             return timings
         mhz = self._sm_clock.during(prepare, launches, sum(timing.median for timing in timings))
@@ -110,10 +112,15 @@ class Bench:
 
     def warm(self, restore: Callable[[], None], launches: Sequence[Callable[[], None]]) -> list[Timing]:
         """As far as the inputs fit, they are in L2 from the launch before."""
-        return self._timings(restore, launches, "warm L2", WARM_S)
+        return self._timings(restore, launches, "warm L2", WARM_S, WARM_LEAST_S)
 
     def _timings(
-        self, prepare: Callable[[], None], launches: Sequence[Callable[[], None]], label: str, cap_s: float
+        self,
+        prepare: Callable[[], None],
+        launches: Sequence[Callable[[], None]],
+        label: str,
+        cap_s: float,
+        least_s: float,
     ) -> list[Timing]:
         rounds: list[_Round] = []
         for _ in range(self._warmup):
@@ -134,7 +141,7 @@ class Bench:
             # of a spec with several launches what they take together is to be known
             together = [sum(kept_round.lengths) for kept_round in kept]
             stop = measure.stop(together, at_cap=at_cap)
-            missing = 0 if at_cap else _missing(together)
+            missing = 0 if at_cap else _missing(together, least_s)
             if stop is not None and not missing:
                 break
             # what is missing, else as many again, so that asking does not find a streak
@@ -227,8 +234,8 @@ class Bench:
         )
 
 
-def _missing(times_ns: Sequence[int]) -> int:
-    """How many more launches are needed, by `LEAST_S` and `ENOUGH_LAUNCHES`."""
-    lacking_ns = LEAST_S * 1e9 - sum(times_ns)
+def _missing(times_ns: Sequence[int], least_s: float) -> int:
+    """How many more launches are needed, by `least_s` and `ENOUGH_LAUNCHES`."""
+    lacking_ns = least_s * 1e9 - sum(times_ns)
     by_time = math.ceil(lacking_ns * len(times_ns) / max(sum(times_ns), 1))
     return max(0, min(by_time, ENOUGH_LAUNCHES - len(times_ns)))

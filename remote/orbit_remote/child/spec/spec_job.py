@@ -75,7 +75,8 @@ def run_launch_spec(job: c.Job, send: Send, recorder: Recorder, image: Image | N
         run = Run(job, send, checked, backend, Gpu(torch, shared))
         with Sampler(_device(torch, job), period_s=_SAMPLE_S) as sampler:
             sm_clock = None if isinstance(kernels, str) else SmClock(torch, kernels)
-            timer = _Timer(torch, clock, run.trials, sampler, remarks, sm_clock)
+            timed = sum(not point.case for point in launch_spec.points(checked.spec)[0])
+            timer = _Timer(torch, clock, run.trials, sampler, remarks, sm_clock, timed)
             finished = run.finished(timer)
         remarks += sampler.remarks
     except SpecError as error:
@@ -175,13 +176,16 @@ class _Timer:
         sampler: Sampler,
         remarks: list[str],
         sm_clock: SmClock | None,
+        points: int,
     ) -> None:
+        """`points` are at most timed."""
         self._torch = torch
         self._clock = clock
         self._trials = trials
         self._sampler = sampler
         self._sm_clock = sm_clock
         self._remarks = remarks
+        self._left = points
         self._span: tuple[int, int] | None = None
 
     def __call__(self, trial: Trial) -> tuple[c.Launches, ...]:
@@ -194,6 +198,9 @@ class _Timer:
         launches = [ready.launch for ready in trial.ready]
         cold = bench.cold(trial.memory.restore, launches)
         warm = bench.warm(trial.memory.restore, launches)
+        self._left -= 1
+        if not self._left:
+            self._sampler.enough()
         if bench.span_ns:
             self._span = (self._span or bench.span_ns)[0], bench.span_ns[1]
         if bench.throttled and _THROTTLED not in self._remarks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import stat
@@ -111,7 +112,8 @@ async def _mounted(job: c.Job, context: Context) -> AsyncGenerator[tuple[c.Job, 
         finally:
             stop.set()
             await asyncio.shield(asyncio.gather(copying, return_exceptions=True))
-            await asyncio.shield(asyncio.to_thread(_remove, scratch))
+            with contextlib.suppress(OSError):  # a process that has left its group writes on
+                await asyncio.shield(asyncio.to_thread(_remove, scratch))
 
 
 def _copy(job: c.Job, into: Path, stop: threading.Event) -> None:

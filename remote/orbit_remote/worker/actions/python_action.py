@@ -33,13 +33,12 @@ async def follow(
     job: c.Job, context: Context, device: c.Device | None, image: Image | None = None
 ) -> c.Finished:
     """`device` is None for a job that only compiles; `image` is what a launch spec of a `.cu` file launches."""
-    async with AsyncExitStack() as held:
+    async with AsyncExitStack() as held, AsyncExitStack() as watching:
         if device:
             await held.enter_async_context(context.gpu(job, in_spare=not child_main.judges(job)))
         context.stage(job, "starting", "a Python with torch and triton")
         # a launch spec's process looks at the clocks itself: launches at a low one are not counted
-        watching = device is not None and job.through != "spec"
-        sampler = telemetry.Sampler(device.uuid or device.index) if device and watching else None
+        sampler = telemetry.Sampler(device.uuid or device.index) if device and job.through != "spec" else None
         overhead = UNKNOWN
         if device and job.through in ("program", "exec") and not job.traced:
             overhead = await context.overheads.overhead(device, context.environment())
@@ -49,7 +48,7 @@ async def follow(
         held.push_async_callback(lambda: asyncio.shield(_leave(context, child, followed)))
         context.groups(job)(child.pid, True)
         if sampler:
-            held.enter_context(sampler)
+            watching.enter_context(sampler)
         since = time.time_ns()
         followed = await _follow(job, context, child, at_once=ahead and job.through == "contract")
         context.groups(job)(child.pid, False)
@@ -58,6 +57,8 @@ async def follow(
         if finished is None:
             recorded = await asyncio.to_thread(injection.read, child.launches, overhead)
             finished = _crashed(job, ended, recorded.since(since) if child.served else recorded)
+        if followed.leaves:
+            context.later(held.pop_all().aclose())
     watched = gpu.watched(sampler, series) if sampler and series else None
     if sampler:
         more = (*gpu.beyond(job, series), *sampler.remarks)
@@ -98,12 +99,15 @@ def undecided(finished: c.Finished) -> c.Finished:
 
 @dataclass(frozen=True, slots=True)
 class _Followed:
-    """What the child said last, how it ended, whether it waits for another job, and whether it was killed once it had succeeded."""
+    """What the child said last, and how it ended. It may wait for another job; it may have been killed once it had succeeded; or
+    it leaves by itself, which nobody waits for but the next job on its GPU.
+    """
 
     finished: c.Finished | None
     ended: Ended
     stays: bool = False
     killed: bool = False
+    leaves: bool = False
 
 
 async def _follow(job: c.Job, context: Context, child: Child, *, at_once: bool) -> _Followed:
@@ -112,7 +116,7 @@ async def _follow(job: c.Job, context: Context, child: Child, *, at_once: bool) 
     printed = Printed(child.stdout, child.stderr, context.output(job))
     finished: c.Finished | None = None
     status: int | None = None
-    stays = killed = False
+    stays = killed = leaves = False
     try:
         # a debugger waits for its author, and ends with whoever asked for it
         limits = {"run": job.run_timeout_s, "debug": None}
@@ -127,18 +131,22 @@ async def _follow(job: c.Job, context: Context, child: Child, *, at_once: bool) 
             killed = at_once and finished is not None and finished.outcome == "ok"
             if killed:
                 await child.printed()
-            stays = finished is not None and not killed and await child.stays()
-            status = 0 if stays or killed else await child.wait()
+            afterwards = await child.afterwards() if finished is not None and not killed else None
+            stays, leaves = afterwards == "stays", isinstance(afterwards, int)
+            if isinstance(afterwards, int):
+                status = afterwards
+            else:
+                status = 0 if stays or killed else await child.wait()
     except TimeoutError:
         finished = None
     finally:
-        if stays or killed:
+        if stays or killed or leaves:
             printed.stop()
         if not stays:
             child.kill()
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.shield(printed.read_out())
-    return _Followed(finished, printed.ended(status, time.perf_counter() - began), stays, killed)
+    return _Followed(finished, printed.ended(status, time.perf_counter() - began), stays, killed, leaves)
 
 
 def _crashed(job: c.Job, ended: Ended, recorded: injection.Recorded | None) -> c.Finished:
