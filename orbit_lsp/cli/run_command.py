@@ -10,7 +10,9 @@ import os
 import re
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -69,15 +71,20 @@ async def _main(options: argparse.Namespace) -> int:
     if complaints := environment.configure(None):
         raise UsageError(complaints[0].removesuffix("; its default is used"))
     runs = Scheduler(session, environment.runner_of, watcher, environment.profile_folder)
-    versions = _tracker(session, environment, watcher) if _measures(options) else None
-    if versions:
-        runs.when_ended(versions.filed)
+
+    @cache
+    def versions() -> HistoryTracker:
+        return _tracker(session, environment, watcher)
+
+    if _measures(options):
+        runs.when_ended(lambda run: versions().filed(run))
+        watcher.when_begun = lambda: versions().open_file()
     try:
         return await _answer(options, session, environment, runs, watcher, versions)
     finally:
         await runs.close()
-        if versions:
-            await versions.close()
+        if versions.cache_info().currsize:
+            await versions().close()
         await environment.close()
 
 
@@ -110,7 +117,7 @@ async def _answer(
     environment: run_environment.Environment,
     runs: Scheduler,
     watcher: TerminalWatcher,
-    versions: HistoryTracker | None,
+    versions: Callable[[], HistoryTracker],
 ) -> int:
     """Do what the command asks for; returns its exit code."""
     if options.command == "doctor":
@@ -133,9 +140,8 @@ async def _answer(
         target = _target(session, uri, options.kernel)
         from orbit_lsp.cli import history_command
 
-        assert versions is not None
         return await history_command.compare(
-            options, session, environment, versions, runs, watcher, uri, target
+            options, session, environment, versions(), runs, watcher, uri, target
         )
     if options.command in ("disassemble", "debug-compile"):
         from orbit_lsp.cli import disassemble_command
@@ -150,8 +156,7 @@ async def _answer(
 
             return await debug_compile.run(options, session, runs, uri)
         target = _target(session, uri, options.kernel)
-        assert versions is not None
-        return await disassemble_command.source(options, session, versions, runs, uri, target)
+        return await disassemble_command.source(options, session, versions(), runs, uri, target)
     return await _file(options, session, environment, runs)
 
 
@@ -167,13 +172,14 @@ async def _opened(
 
 
 def _measures(options: argparse.Namespace) -> bool:
-    """Whether the command has to do with what the history keeps; importing that takes a tenth of a short command."""
+    """Whether the command has to do with what the history keeps."""
     return options.command in ("run", "profile", "compare", "disassemble") or getattr(options, "run", False)
 
 
 def _tracker(
     session: Session, environment: run_environment.Environment, watcher: TerminalWatcher
 ) -> HistoryTracker:
+    """Made when the job has been sent: importing it takes a tenth of a short command."""
     from orbit_lsp.history.history_tracker import HistoryTracker
 
     return HistoryTracker(session, environment.history_file, terminal_text.warn, watcher.changed)

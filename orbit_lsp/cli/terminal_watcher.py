@@ -28,6 +28,8 @@ class TerminalWatcher:
         self._text = ""
         self._since = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self.when_begun: Callable[[], object] | None = None
+        """Called once, when a worker has a first run."""
         self._within_a_line = False
         """The program has printed a part of a line, which a line of ours would overwrite."""
 
@@ -36,6 +38,9 @@ class TerminalWatcher:
 
     def stage(self, run: Run, state: c.State, why: str) -> None:
         self.show(run.title, state, why)
+        if self.when_begun and state != "queued":
+            begun, self.when_begun = self.when_begun, None
+            begun()
 
     def hears(self, title: str) -> Callable[[c.Event], None]:
         """What takes the events of a job that is no `Run`."""

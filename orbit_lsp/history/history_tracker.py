@@ -80,6 +80,12 @@ class HistoryTracker:
 
     # -- keeping ------------------------------------------------------------------------------
 
+    def open_file(self) -> None:
+        """Look at the history's file while a run goes on, so that keeping its result is quick."""
+        if self._keeps():
+            store = self._store()
+            self._later(lambda: store.kernels(""), lambda _: None)
+
     def filed(self, run: Run) -> None:
         """A run has ended and its results are in the session: keep the new ones."""
         fresh = [

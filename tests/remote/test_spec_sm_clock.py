@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from orbit_remote.child.spec.sm_clock import Note, mean_mhz
+from orbit_remote.child.spec.sm_clock import mean_mhz
 
+torch = pytest.importorskip("torch")
+
+Note = tuple[int, int]
 NONE = (0, 0)
+NOTHING = torch.zeros((0, 2, 1, 2), dtype=torch.int64)
 
 
 @pytest.mark.parametrize(
@@ -33,5 +37,5 @@ NONE = (0, 0)
         pytest.param([], None, id="no rounds"),
     ],
 )
-def test_mean_clock(rounds: list[tuple[Note, Note]], mhz: float | None) -> None:
-    assert mean_mhz(rounds) == mhz
+def test_mean_clock(rounds: list[tuple[list[Note], list[Note]]], mhz: float | None) -> None:
+    assert mean_mhz(torch.tensor(rounds).reshape(len(rounds), 2, -1, 2) if rounds else NOTHING) == mhz

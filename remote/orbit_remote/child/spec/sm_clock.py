@@ -22,9 +22,6 @@ _THREADS: Final = 1
 _NUMBER: Final = 8
 """Bytes."""
 
-Note = Sequence[tuple[int, int]]
-"""Nanoseconds and cycles by multiprocessor, 0 and 0 of one that has made none."""
-
 
 class SmClock:
     """That of torch's current device."""
@@ -57,20 +54,20 @@ class SmClock:
             for launch in launches:
                 launch()
             self._note(after)
-        self._torch.cuda.synchronize()
-        return mean_mhz([(before, after) for before, after in notes.tolist()])
+        return mean_mhz(notes.cpu())
 
     def _note(self, place: int) -> None:
         places = ctypes.c_uint32(self._multiprocessors)
         self._kernels.core.launch(self._kernels.stream, self._config, self._kernel, place, places)
 
 
-def mean_mhz(rounds: Sequence[tuple[Note, Note]]) -> float | None:
-    """Cycles over nanoseconds between the notes before and after each round, of all multiprocessors that made both."""
-    nanoseconds = cycles = 0
-    for before, after in rounds:
-        for (began, from_cycle), (ended, to_cycle) in zip(before, after, strict=True):
-            if began and ended > began:
-                nanoseconds += ended - began
-                cycles += to_cycle - from_cycle
+def mean_mhz(notes: Any) -> float | None:
+    """Cycles over nanoseconds between the notes before and after each round, of all multiprocessors that made both.
+
+    `notes` has the shape (rounds, 2, multiprocessors, 2): before and after, nanoseconds and cycles, 0 and 0 of a multiprocessor
+    that has made none.
+    """
+    before, after = notes[:, 0], notes[:, 1]
+    both = (before[..., 0] > 0) & (after[..., 0] > before[..., 0])
+    nanoseconds, cycles = (after - before)[both].sum(dim=0).tolist()
     return 1000 * cycles / nanoseconds if nanoseconds else None
