@@ -23,7 +23,7 @@ from orbit_remote.recording.recorder import Native
 from orbit_remote.recording.telemetry import Sampler
 
 FIRST_BATCH: Final = 20
-COLD_LEAST_S: Final = 0.02
+COLD_LEAST_S: Final = 0.016
 WARM_LEAST_S: Final = 0.005
 ENOUGH_LAUNCHES: Final = 200
 """Below this time of kernels, and this many launches, measuring goes on even if the median seems known: the

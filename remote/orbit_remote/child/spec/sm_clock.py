@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from orbit_remote.child.spec.helper_kernels import Kernels
 
-MOST_ROUNDS: Final = 20
-MOST_NS: Final = 20_000_000
+MOST_ROUNDS: Final = 10
+MOST_NS: Final = 10_000_000
 """Rounds that are made for it: so many, or this time of kernels."""
 _BLOCKS: Final = 8
 """For each multiprocessor, so that none is left out; one that has several notes the last."""
