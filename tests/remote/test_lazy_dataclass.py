@@ -157,3 +157,29 @@ def test_a_constructor_that_was_kept_before_the_first_call_still_makes_one() -> 
     again: Any = object.__new__(Early)
     early(again, 2, (3,))
     assert again == Early(2, (3,))
+
+
+def test_fields_are_made_when_somebody_asks() -> None:
+    @dataclass(frozen=True)
+    class Base:
+        x: int
+        y: list[int] = dataclasses.field(default_factory=list[int])
+
+    @dataclass(frozen=True)
+    class Below(Base):
+        z: int = dataclasses.field(default=3, kw_only=True)
+        _: dataclasses.KW_ONLY
+        w: int = 4
+
+    assert isinstance(vars(Below)["__dataclass_fields__"], lazy_dataclass._Fields)
+    assert repr(Below(1, z=5)) == f"{Below.__qualname__}(x=1, y=[], z=5, w=4)"
+    assert Below.__match_args__ == ("x", "y")
+    assert [field.kw_only for field in dataclasses.fields(Below)] == [False, False, True, True]
+    assert (Below.z, Below.w, hasattr(Base, "y")) == (3, 4, False)
+    assert isinstance(vars(Below)["__dataclass_fields__"], dict)
+
+    @dataclasses.dataclass(frozen=False)
+    class Standard(Base):  # type: ignore[misc]
+        v: int = 0
+
+    assert [field.name for field in dataclasses.fields(Standard)] == ["x", "y", "v"]

@@ -1,17 +1,20 @@
-"""`dataclass` for classes that every command defines and few use: a constructor is compiled when its class is first made.
+"""`dataclass` for classes that every command defines and few use: what the standard library makes of a class is made when it is
+first asked for.
 
-The standard library compiles up to six functions for each class, half a millisecond: a third of the processor time of a short
-command, which imports 120 of them. Here equality, hash and text are closures that need no compiler, and `__init__` is compiled
-on its first call. Everything else is the standard library's own: `fields`, `replace`, `asdict`, slots, pattern matching.
+The standard library takes half a millisecond for each class, a third of the processor time of a short command, which imports 120
+of them. Here a class gets its slots, and closures for equality, hash and text that need no compiler; its `fields` are the
+standard library's own, made on their first use, and so is `__init__`. `replace`, `asdict`, pattern matching and inheritance
+work as ever.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from operator import attrgetter
 from reprlib import recursive_repr
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass  # noqa: PLC0414 - to type checkers it is the same one
@@ -25,7 +28,7 @@ else:
         eq: bool = True,
         kw_only: bool = False,
     ) -> Any:
-        """As `dataclasses.dataclass`, with the options that we use, and without `InitVar`."""
+        """As `dataclasses.dataclass`, with the options that we use, without `InitVar`, for modules whose annotations are texts."""
 
         def make(plain: type) -> type:
             return _made(plain, frozen=frozen, slots=slots, eq=eq, kw_only=kw_only)
@@ -33,6 +36,7 @@ else:
         return make if cls is None else make(cls)
 
 
+_NO_FIELD = re.compile(r"(?:[a-zA-Z_]\w*\.)?ClassVar\b")
 _unfinished: dict[type, Callable[[], object]] = {}
 """Classes whose constructor is not compiled yet -> what compiles it."""
 
@@ -43,34 +47,126 @@ def complete() -> None:
         compiled()
 
 
+@dataclasses.dataclass(init=False, repr=False, eq=False)
+class _Plain:
+    """The standard library looks at the parameters of a base class."""
+
+
+class _Known:
+    """A field as far as its class says without the standard library; `default` is the value in the class, or MISSING."""
+
+    init = repr = compare = True
+    hash: bool | None = None
+
+    def __init__(self, name: str, default: Any, kw_only: bool) -> None:
+        self.name = name
+        self.default: Any = default
+        self.kw_only = kw_only
+        if isinstance(default, dataclasses.Field):
+            field = cast("dataclasses.Field[Any]", default)
+            self.init, self.repr, self.compare, self.hash = field.init, field.repr, field.compare, field.hash
+            if field.kw_only is not dataclasses.MISSING:
+                self.kw_only = bool(field.kw_only)
+
+
+class _Fields:
+    """`__dataclass_fields__` until somebody asks."""
+
+    def __init__(self, cls: type, made_of: Callable[[], dict[str, Any]]) -> None:
+        self._cls = cls
+        self._made_of = made_of
+
+    def __get__(self, record: object, cls: type) -> dict[str, Any]:
+        fields = self._made_of()
+        type.__setattr__(self._cls, "__dataclass_fields__", fields)
+        return fields
+
+
+_fields: dict[type, tuple[_Known, ...]] = {}
+
+
+def _inherited(plain: type) -> dict[str, _Known]:
+    known: dict[str, _Known] = {}
+    for base in plain.__mro__[:0:-1]:
+        known |= {field.name: field for field in _fields.get(base, ())}
+    return known
+
+
+def _own(plain: type, *, kw_only: bool) -> dict[str, _Known]:
+    known: dict[str, _Known] = {}
+    values = vars(plain)
+    for name, annotation in plain.__annotations__.items():
+        if annotation.endswith("KW_ONLY"):
+            kw_only = True
+        elif not ("ClassVar" in annotation and _NO_FIELD.match(annotation)):
+            known[name] = _Known(name, values.get(name, dataclasses.MISSING), kw_only)
+    return known
+
+
 def _made(plain: type, *, frozen: bool, slots: bool, eq: bool, kw_only: bool) -> Any:
-    own = set(vars(plain))
-    hashes = vars(plain).get("__hash__")
-    if plain.__doc__ is None:
-        # else `dataclasses` makes one of the signature, which takes longer than all else
-        plain.__doc__ = plain.__name__
-    standard: Any = dataclasses.dataclass
-    made = standard(init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)(plain)
-    fields = dataclasses.fields(made)
-    if "__init__" not in own:
-        made.__init__ = _first_call(made, fields, frozen=frozen)
-    if "__repr__" not in own:
+    body = dict(vars(plain))
+    hashes = body.get("__hash__")
+    own = _own(plain, kw_only=kw_only)
+    fields = tuple((_inherited(plain) | own).values())
+    names = tuple(field.name for field in fields)
+
+    def standard() -> dict[str, Any]:
+        """The standard library's fields, of a class that has nothing else."""
+        alike = {
+            name: field.default for name, field in own.items() if field.default is not dataclasses.MISSING
+        }
+        alike |= {"__annotations__": plain.__annotations__, "__module__": plain.__module__, "__doc__": ""}
+        bare = type(plain.__name__, plain.__bases__, alike)
+        decorate: Any = dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only)
+        return decorate(bare).__dataclass_fields__
+
+    made: Any = _with_slots(plain, body, own) if slots else _with_defaults(plain, own)
+    _fields[made] = fields
+    made.__dataclass_fields__ = _Fields(made, standard)
+    made.__dataclass_params__ = vars(_Plain)["__dataclass_params__"]
+    if "__match_args__" not in body:
+        made.__match_args__ = tuple(field.name for field in fields if field.init and not field.kw_only)
+    if "__init__" not in body:
+        made.__init__ = _first_call(made, frozen=frozen)
+    if "__repr__" not in body:
         made.__repr__ = _text(tuple(field.name for field in fields if field.repr))
     if eq:
-        compared = _values(tuple(field.name for field in fields if field.compare))
-        if "__eq__" not in own:
-            made.__eq__ = _equality(compared)
-        if "__hash__" not in own or (hashes is None and "__eq__" in own):
+        if "__eq__" not in body:
+            made.__eq__ = _equality(_values(tuple(field.name for field in fields if field.compare)))
+        if "__hash__" not in body or (hashes is None and "__eq__" in body):
             made.__hash__ = _hash(_values(_hashed(fields))) if frozen else None
     if frozen:
         made.__setattr__, made.__delattr__ = _set, _delete
         if slots:
-            names = tuple(field.name for field in fields)
             made.__getstate__, made.__setstate__ = _getstate(_values(names)), _setstate(names)
     return made
 
 
-def _hashed(fields: tuple[dataclasses.Field[Any], ...]) -> tuple[str, ...]:
+def _with_slots(plain: type, body: dict[str, Any], own: dict[str, _Known]) -> type:
+    """The class anew: slots cannot be added to one."""
+    taken = {name for base in plain.__mro__[1:-1] for name in getattr(base, "__slots__", ())}
+    body = {name: value for name, value in body.items() if name not in own}
+    body.pop("__dict__", None)
+    body.pop("__weakref__", None)
+    body["__slots__"] = tuple(name for name in own if name not in taken)
+    made = type(plain)(plain.__name__, plain.__bases__, body)
+    made.__qualname__ = plain.__qualname__
+    return made
+
+
+def _with_defaults(plain: type, own: dict[str, _Known]) -> type:
+    """The class itself, with values where it has `field(…)`."""
+    for name, field in own.items():
+        if isinstance(field.default, dataclasses.Field):
+            standard = cast("dataclasses.Field[Any]", field.default)
+            if standard.default is dataclasses.MISSING:
+                delattr(plain, name)
+            else:
+                setattr(plain, name, standard.default)
+    return plain
+
+
+def _hashed(fields: tuple[_Known, ...]) -> tuple[str, ...]:
     return tuple(field.name for field in fields if (field.compare if field.hash is None else field.hash))
 
 
@@ -80,11 +176,11 @@ def _values(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
     return lambda record: tuple(getattr(record, name) for name in names)
 
 
-def _first_call(cls: Any, fields: tuple[dataclasses.Field[Any], ...], *, frozen: bool) -> Callable[..., None]:
+def _first_call(cls: Any, *, frozen: bool) -> Callable[..., None]:
     """A constructor that puts the compiled one into its place, and passes the call on."""
 
     def compiled() -> Callable[..., None]:
-        cls.__init__ = made = _constructor(cls, fields, frozen=frozen)
+        cls.__init__ = made = _constructor(cls, dataclasses.fields(cls), frozen=frozen)
         _unfinished.pop(cls, None)
         return made
 
