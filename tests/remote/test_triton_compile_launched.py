@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from orbit_lsp.kernels.python import triton_kernels
+from orbit_lsp.specs import job_builder
 from orbit_remote.common import python_errors
-from tests.remote.python_children import ADD, compile_one
+from tests.remote.python_children import ADD, HEAD, compile_one
 
 pytest.importorskip("triton")
 
@@ -225,6 +227,113 @@ def test_types_that_are_guessed_are_marked(check_compiled):
     )
 
 
+PRODUCT = """
+@triton.jit
+def half(v):
+    return v // 2
+
+
+@triton.jit
+def k(x_ptr, y_ptr, n, stride, kind: tl.constexpr, SIDE: tl.constexpr):
+    row = half(tl.program_id(0) + n)
+    at = row * stride + tl.arange(0, SIDE)
+    value = tl.load(x_ptr + at)
+    {}
+    tl.store(y_ptr + at, value)
+
+
+def product(x):
+    n, m = x.shape
+    y = torch.empty((n, m), dtype=torch.float16)
+    {}
+"""
+BY_PLACE = "k[(n,)](x, y, n, x.stride(0), 1, 64)"
+BY_NAME = "k[(n,)](stride=x.stride(0), kind=1, y_ptr=y, x_ptr=x, SIDE=64, n=n)"
+POWER = "a value of type tensor has no `__pow__`"
+
+
+@pytest.mark.parametrize(
+    ("statement", "launch", "message"),
+    [
+        ("row = row ** 2", BY_PLACE, POWER),
+        ("row = row ** 2", BY_NAME, POWER),
+        ("row = row ** 2", "k[(n,)](x.view(-1), y, x.numel(), x.size(0), 1, 64)", POWER),
+        ("value += half(row + stride) ** 2", BY_PLACE, POWER),
+        ("if kind: row = row ** 2", BY_PLACE, POWER),
+        ("at = at + tl.arange(0, SIDE // 2)", BY_PLACE, "Cannot make_shape_compatible: incompatible dimensions at index 0: 64 and 32"),
+        ("tl.static_assert(y_ptr.dtype.element_ty == tl.float32, 'no floats')", BY_PLACE, "no floats"),
+    ],
+    ids=["by place", "by name", "of a view", "through a call", "a branch on a constant", "shapes", "a type that is known"],
+)  # fmt: skip
+def test_an_error_that_no_guess_can_cause_is_one(check_compiled, statement, launch, message):
+    check_compiled(PRODUCT.format(statement, launch), f"triton: {message}")
+
+
+@pytest.mark.parametrize(
+    ("statement", "launch", "says"),
+    [
+        ("value = value << 1", BY_PLACE, "15: invalid operands of type triton.language.float32 and triton.language.float32"),
+        ("if x_ptr.dtype.element_ty == tl.float32: row = row ** 2", BY_PLACE, f"15: {POWER}"),
+        ("half(value)", BY_NAME, "7: unexpected type fp32"),
+        ("half(tl.load(y_ptr + at))", "k[(n,)](y, x.view(-1), n, x.stride(0), 1, 64)", "7: unexpected type fp32"),
+        ("half(tl.load(y_ptr + at))", "k[(n,)](x, x, n, x.stride(0), 1, 64)", "7: unexpected type fp32"),
+        ("stride = stride.to(tl.int64)", "k[(n,)](x, y, n, x.stride(1), 1, 64)", "15: a value of type int has no `to`"),
+    ],
+    ids=["a type", "a branch on a type", "through a call", "a view", "one tensor for two", "the constant 1"],
+)  # fmt: skip
+def test_an_error_that_a_guess_may_cause_is_a_remark(job, statement, launch, says):
+    text = HEAD + PRODUCT.format(statement, launch)
+    launches = job_builder.host_launches(text, triton_kernels.scan(text))
+    finished = job(text, action="compile", host_launches=launches).finished
+    assert finished.problems == ()
+    assert finished.remarks[0] == f"k: with x assumed for the launch on line 22, Triton says, line {says}"
+
+
+def test_of_a_launch_that_unpacks_its_arguments_no_type_is_known(check_compiled):
+    check_compiled(
+        PRODUCT.format("row = row ** 2", "k[(n,)](x, y, *x.shape, 1, 64)"),
+        """
+        (k was not compiled: the file does not say what kind, SIDE are; a launch spec above it does (`orbit-lsp draft` writes one))
+        """,
+    )
+
+
+def test_constants_that_heuristics_make_of_guessed_sizes_may_cause_an_error(job):
+    text = HEAD + textwrap.dedent("""
+        @triton.heuristics({"SIDE": lambda given: given["n"] // 16 * 3})
+        @triton.jit
+        def k(x_ptr, n, SIDE: tl.constexpr):
+            tl.store(x_ptr + tl.arange(0, SIDE), 1)
+
+        def fill(x):
+            k[(1,)](x, x.shape[0])
+    """)
+    launches = job_builder.host_launches(text, triton_kernels.scan(text))
+    finished = job(text, action="compile", host_launches=launches).finished
+    assert finished.problems == ()
+    assert finished.remarks[0].endswith("Triton says, line 8: arange's range must be a power of 2")
+
+
+def test_the_autotuner_passes_over_what_fails_an_assertion(check_compiled):
+    check_compiled(
+        """
+        @triton.autotune([triton.Config({"SIDE": side}, num_warps=1) for side in (32, 64)], key=[])
+        @triton.jit
+        def k(x, SIDE: tl.constexpr):
+            tl.static_assert(SIDE > 32)
+            tl.store(x + tl.arange(0, SIDE), 1)
+
+        def main():
+            x = torch.empty(64, device="cuda")
+            k[(1,)](x)
+        """,
+        """
+        k: SIDE 64; num_warps 1; x *fp32, 16-byte aligned
+        (k: types and constants as launched on line 13)
+        """,
+    )
+
+
 def test_what_asks_the_gpu_while_the_file_is_imported_is_left_out(check_compiled):
     check_compiled(
         """
@@ -249,6 +358,25 @@ def test_what_asks_the_gpu_while_the_file_is_imported_is_left_out(check_compiled
         (copy: constants as launched on line 20; argument types assumed)
         """,
     )
+
+
+def test_what_follows_from_a_statement_that_was_left_out_is_no_error(job):
+    text = HEAD + textwrap.dedent("""
+        START = torch.cuda.Event(enable_timing=True)
+        sizes = []
+        for n in (64, 128):
+            sizes.append(torch.zeros(n, device="cuda").numel())
+        LARGEST = sizes[0]
+
+        @triton.jit
+        def k(x):
+            tl.store(x, 1)
+    """)
+    finished = job(text, action="compile").finished
+    assert ([each.name for each in finished.resources], finished.problems) == (["k"], ())
+    assert "(lines 5, 7, 9), and there is none here" in finished.remarks[0]
+    wrong = job(text + "torch.zeroes(3)\n", action="compile").finished
+    assert "has no attribute 'zeroes'" in wrong.problems[0].message
 
 
 def test_what_an_import_that_asks_the_gpu_would_have_given_is_unknown(job, tmp_path):

@@ -206,7 +206,9 @@ def _compile_kernel(
         and not launch.unknown
         and (outcome := _as_hosted(function, launch, file, tree, namespace, target))
     ):
-        return outcome
+        if outcome.resources or outcome.problems:
+            return outcome
+        remarks += outcome.remarks
     if why := _needs_a_run(function):
         return Compiled(remarks=(*remarks, f"{name} was not compiled: {why}"))
     configurations, missing = configurations_of(function, tree, namespace)
@@ -235,7 +237,7 @@ def _as_completed(function: Any, known: Configuration, missing: Sequence[str], t
     name = function.fn.__name__
     for configuration in completed(function, known, missing):
         outcome = _compile(function, configuration, target)
-        if isinstance(outcome, Explained) and target.certainty.of(outcome):
+        if isinstance(outcome, Explained) and target.certainty.of(outcome.problems):
             return Compiled(outcome.problems)
         if isinstance(outcome, Resources):
             values = ", ".join(
@@ -304,7 +306,9 @@ def _as_hosted(
     namespace: Mapping[str, Any],
     target: _Target,
 ) -> Compiled | None:
-    """As the file's own code launches it; None where that cannot be compiled, for what was guessed perhaps."""
+    """As the file's own code launches it; None where that cannot be compiled. An error that may be owed to what was guessed
+    is a remark.
+    """
     from orbit_remote.child import triton_spec_compile
 
     try:
@@ -319,16 +323,25 @@ def _as_hosted(
         source += f"; {', '.join(launch.guessed)} assumed"
     before = len(target.made)
     outcome = _as_launched(function, launches, namespace, target, source)
-    if outcome is None or (launch.guessed and outcome.problems):
+    if outcome is None:
         del target.made[before:]
         return None
     if not launch.guessed:
         return outcome
+    if outcome.problems:
+        changeable = triton_spec_compile.changeable(function, launches[0], namespace, launch.sized)
+        if target.certainty.of(outcome.problems, frozenset({*launch.assumed, *changeable})):
+            return outcome
+        del target.made[before:]
+        return Compiled(remarks=(_doubtful(name, launch, outcome.problems[0]),))
     assumed = [
         replace(
             resource,
             constants={
-                k: f"{v} (assumed)" if k in _arguments(function) else v for k, v in resource.constants.items()
+                argument: f"{kind} (assumed)"
+                if argument in launch.assumed or (argument in launch.sized and not kind.startswith("*"))
+                else kind
+                for argument, kind in resource.constants.items()
             },
         )
         for resource in outcome.resources
@@ -336,8 +349,12 @@ def _as_hosted(
     return replace(outcome, resources=tuple(assumed))
 
 
-def _arguments(function: Any) -> set[str]:
-    return {parameter.name for parameter in function.params if not parameter.is_constexpr}
+def _doubtful(name: str, launch: HostLaunch, problem: Problem) -> str:
+    at = f", line {problem.place.line}" if problem.place else ""
+    return (
+        f"{name}: with {', '.join(launch.guessed)} assumed for the launch on line {launch.line}, Triton says{at}: "
+        f"{problem.message.partition(chr(10))[0]}"
+    )
 
 
 # -- by assumption ----------------------------------------------------------------------------------
@@ -355,7 +372,7 @@ def _compile(function: Any, configuration: Configuration, target: _Target) -> Re
             compiled = _triton_compile(function, signature, configuration, target)
         except Exception as error:  # noqa: BLE001 - Triton raises all kinds
             failures.append(python_errors.explain(error, target.path))
-            if target.certainty.of(failures[-1]):
+            if target.certainty.of(failures[-1].problems):
                 return failures[-1]
             if (words := python_errors.static_assert(error)) is not None:
                 return f"with the constants and types assumed here a static_assert fails: {words}"

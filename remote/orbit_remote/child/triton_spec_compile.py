@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from orbit_remote.child.spec import triton_backend
-from orbit_remote.child.triton_assumptions import outermost
+from orbit_remote.child.triton_assumptions import layers, outermost
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import HostLaunch
 from orbit_remote.spec import launch_spec
@@ -21,6 +21,11 @@ from orbit_remote.spec.dtypes import DType
 from orbit_remote.spec.interpreter import Scope, evaluate
 from orbit_remote.spec.syntax_tree import Launch, Span
 from orbit_remote.spec.values import Tensor, Value, World, contiguous
+
+_PASSED_OVER = ("CompileTimeAssertionFailure", "OutOfResources", "PTXASError")
+"""Errors of a configuration that the autotuner goes past, as long as another compiles."""
+_TRIED = 8
+"""Of so many configurations for each that is wanted it may go past."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +136,29 @@ def compile_kernel(
 
     Raises what Triton and the user's own hooks raise, and SpecError.
     """
+    arguments, keywords = _given(specified)
+    return _compiled(outermost(function, namespace), arguments, {**keywords, **options}, most)
+
+
+def changeable(
+    function: Any, specified: Specified, namespace: Mapping[str, Any], sized: Sequence[str]
+) -> set[str]:
+    """What may be of another type with other sizes of what is passed, although these parameters stay numbers: the JIT makes a
+    constant of 1, and functions of the file choose constants and configurations by values.
+    """
+    arguments, keywords = _given(specified)
+    values = {**dict(zip(function.arg_names, arguments, strict=False)), **keywords}
+    names = {name for name in sized if isinstance(value := values.get(name), int) and value == 1}
+    for layer in layers(outermost(function, namespace)):
+        heuristics: Mapping[str, Any] = getattr(layer, "values", {})
+        names.update(heuristics)
+        if getattr(layer, "early_config_prune", None) or getattr(layer, "perf_model", None):
+            names.update(name for each in layer.configs for name in each.kwargs)
+    return names
+
+
+def _given(specified: Specified) -> tuple[list[Any], dict[str, Any]]:
+    """What a launch passes, by place and by name. Raises SpecError."""
     torch: Any = importlib.import_module("torch")
     world = _Meta("triton", torch, "meta")
     scope = Scope(specified.values)
@@ -150,7 +178,7 @@ def compile_kernel(
         each.name: triton_backend.passed(evaluate(each.value, world, scope), memory, each.value.span)
         for each in specified.launch.keywords
     }
-    return _compiled(outermost(function, namespace), arguments, {**keywords, **options}, most)
+    return arguments, keywords
 
 
 def _compiled(kernel: Any, arguments: list[Any], keywords: dict[str, Any], most: int) -> tuple[list[Any], int]:  # fmt: skip
@@ -160,12 +188,22 @@ def _compiled(kernel: Any, arguments: list[Any], keywords: dict[str, Any], most:
         kernel.nargs = named
         configurations = list(kernel.prune_configs(keywords))
         compiled: list[Any] = []
-        for configuration in configurations[:most]:
+        refused: list[Exception] = []
+        for configuration in configurations[: most * _TRIED]:
             chosen = keywords | configuration.all_kwargs()
             if configuration.pre_hook is not None:  # it may give descriptors their blocks
                 configuration.pre_hook({**named, **chosen})
-            compiled += _compiled(kernel.fn, arguments, chosen, most)[0]
-        return compiled, len(configurations)
+            try:
+                compiled += _compiled(kernel.fn, arguments, chosen, most)[0]
+            except Exception as error:
+                if len(configurations) == 1 or type(error).__name__ not in _PASSED_OVER:
+                    raise
+                refused.append(error)
+            if len(compiled) >= most:
+                break
+        if len(refused) == len(configurations):
+            raise refused[0]
+        return compiled, len(configurations) - len(refused)
     if not hasattr(kernel, "params"):
         named = dict(zip(kernel.arg_names, arguments, strict=False))
         chosen = dict(keywords)

@@ -23,6 +23,7 @@ _NO_GPU = (
     "not compiled with CUDA enabled",
     "No CUDA GPUs",
     "0 active drivers",
+    "Tried to instantiate dummy base class",  # torch.cuda.Event and Stream, of a torch that has no CUDA
     "'NoneType' object is not callable",  # the launcher that the stand-in has not got
 )
 _FUTURE = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
@@ -193,7 +194,7 @@ def import_without_gpu(file: UserFile) -> Imported:
         except Exception as error:
             lacking = isinstance(error, NameError) and (everything or error.name in imported.missing)
             lacking = lacking or isinstance(error, absent_imports.AbsentError)
-            if not (lacking or _for_want_of_a_gpu(error)):
+            if not (lacking or _for_want_of_a_gpu(error) or (imported.lines and not _is_of_a_name(error))):
                 raise
             if kernel := _bare_kernel(statement):
                 with contextlib.suppress(Exception):
@@ -248,6 +249,12 @@ def _failed_line(error: BaseException, path: str) -> int | None:
             return at.tb_lineno
         at = at.tb_next
     return None
+
+
+def _is_of_a_name(error: Exception) -> bool:
+    """Whether what was left out above cannot have caused it: a name that nothing binds, or that a module lacks."""
+    of_module = isinstance(error, AttributeError) and isinstance(error.obj, types.ModuleType)
+    return isinstance(error, NameError) or of_module
 
 
 def _for_want_of_a_gpu(error: BaseException) -> bool:
