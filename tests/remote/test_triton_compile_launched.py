@@ -389,6 +389,33 @@ def test_what_an_import_that_asks_the_gpu_would_have_given_is_unknown(job, tmp_p
     assert any("nothing is known of HOPPER, WARPS" in remark for remark in done.finished.remarks)
 
 
+@pytest.mark.parametrize("folder", ["ops", "ops/inner"], ids=["a package", "a folder of a package"])
+def test_a_file_that_imports_relatively_has_the_name_that_its_package_gives_it(job, tmp_path, folder: str):
+    (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "ops" / "__init__.py").write_text("")
+    (tmp_path / folder / "sizes.py").write_text("BLOCK = 64\n")
+    name = f"{folder}.k".replace("/", ".")
+    text = (
+        f"from .sizes import BLOCK\nassert __name__ == {name!r}, __name__\n" + ADD + "    tl.arange(0, 3)\n"
+    )
+    place = job(text, name=f"{folder}/k.py", action="compile").problem.place
+    assert place.file == job.path(f"{folder}/k.py")
+
+
+def test_a_package_that_needs_a_gpu_is_no_warning(job, tmp_path):
+    (tmp_path / "ops").mkdir()
+    (tmp_path / "ops" / "__init__.py").write_text("import torch\ntorch.zeros(1, device='cuda')\n")
+    (tmp_path / "ops" / "sizes.py").write_text("BLOCK = 64\n")
+    text = (
+        "from .sizes import BLOCK\n"
+        + ADD
+        + "SIZE = 64\ndef main(x):\n    add[(4,)](x, x, x, 9, BLOCK=SIZE)\n"
+    )
+    finished = job(text, name="ops/k.py", action="compile").finished
+    assert ([each.name for each in finished.resources], finished.problems) == (["add"], ())
+    assert "what the file imports uses a GPU, and there is none here: " in finished.remarks[1]
+
+
 @pytest.mark.parametrize(
     ("file", "error", "remedy"),
     [

@@ -35,7 +35,7 @@ from orbit_remote.child.triton_assumptions import (
 )
 from orbit_remote.child.triton_certainty import Certainty
 from orbit_remote.child.user_module import UserFile
-from orbit_remote.child.without_gpu import import_without_gpu, stand_in_for_the_gpu
+from orbit_remote.child.without_gpu import for_want_of_a_gpu, import_without_gpu, stand_in_for_the_gpu
 from orbit_remote.common import limits, python_errors, regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import HostLaunch, Level, Place, Problem, Resources
@@ -133,7 +133,10 @@ def compile_file(
                 again = _compile_kernel(each, file, tree, namespace, other, specified, by_name.get(name))
                 compiled.append(Compiled(resources=again.resources))
     problems = dict.fromkeys(_of_another_version(problem) for each in compiled for problem in each.problems)
-    if imported.failed:
+    if imported.failed and for_want_of_a_gpu(imported.failed):
+        words = next(iter(str(imported.failed).splitlines()), "")
+        remarks.append(f"what the file imports uses a GPU, and there is none here: {words}")
+    elif imported.failed:
         explained = python_errors.explain(imported.failed, file.path)
         if not any(each.resources for each in compiled):
             return Compiled(explained=_unimported(explained))

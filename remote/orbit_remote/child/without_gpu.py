@@ -24,6 +24,7 @@ _NO_GPU = (
     "No CUDA GPUs",
     "0 active drivers",
     "Tried to instantiate dummy base class",  # torch.cuda.Event and Stream, of a torch that has no CUDA
+    "cannot import name '_cuda_",  # from torch._C
     "'NoneType' object is not callable",  # the launcher that the stand-in has not got
 )
 _FUTURE = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
@@ -150,12 +151,12 @@ def import_without_gpu(file: UserFile) -> Imported:
     except BaseException as error:
         failed = _failed_line(error, file.path)
         importing = failed is None or (
-            absent_imports.imported_at(file.text, failed) and not _for_want_of_a_gpu(error)
+            absent_imports.imported_at(file.text, failed) and not for_want_of_a_gpu(error)
         )
         if importing and isinstance(error, Exception) and not absent_imports.is_needed(error):
             imported = Imported(file.empty(name), failed=error)
             failed = 0
-        elif failed is None or not _for_want_of_a_gpu(error):
+        elif failed is None or not for_want_of_a_gpu(error):
             raise
         else:
             imported = Imported(sys.modules[name])
@@ -181,7 +182,7 @@ def import_without_gpu(file: UserFile) -> Imported:
                 continue
             if absent_imports.is_needed(left):
                 raise left
-            if _for_want_of_a_gpu(left):
+            if for_want_of_a_gpu(left):
                 _leave_out(imported, statement)
                 continue
             imported.failed = imported.failed or left
@@ -194,7 +195,7 @@ def import_without_gpu(file: UserFile) -> Imported:
         except Exception as error:
             lacking = isinstance(error, NameError) and (everything or error.name in imported.missing)
             lacking = lacking or isinstance(error, absent_imports.AbsentError)
-            if not (lacking or _for_want_of_a_gpu(error) or (imported.lines and not _is_of_a_name(error))):
+            if not (lacking or for_want_of_a_gpu(error) or (imported.lines and not _is_of_a_name(error))):
                 raise
             if kernel := _bare_kernel(statement):
                 with contextlib.suppress(Exception):
@@ -257,5 +258,6 @@ def _is_of_a_name(error: Exception) -> bool:
     return isinstance(error, NameError) or of_module
 
 
-def _for_want_of_a_gpu(error: BaseException) -> bool:
+def for_want_of_a_gpu(error: BaseException) -> bool:
+    """Whether what raised it needs a GPU, or a torch that has CUDA."""
     return isinstance(error, NoGpuError) or any(phrase in str(error) for phrase in _NO_GPU)
