@@ -249,6 +249,10 @@ def product(x):
 """
 BY_PLACE = "k[(n,)](x, y, n, x.stride(0), 1, 64)"
 BY_NAME = "k[(n,)](stride=x.stride(0), kind=1, y_ptr=y, x_ptr=x, SIDE=64, n=n)"
+SILENT = (
+    "k was not compiled: the file does not say what kind, SIDE are; a launch spec above it does "
+    "(`orbit-lsp draft` writes one)"
+)
 POWER = "a value of type tensor has no `__pow__`"
 
 
@@ -289,12 +293,39 @@ def test_an_error_that_a_guess_may_cause_is_a_remark(job, statement, launch, say
     assert finished.remarks[0] == f"k: with x assumed for the launch on line 22, Triton says, line {says}"
 
 
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("value = tl.dot(value, value)", "input and other must have equal ranks >= 2"),
+        ("value = x_ptr * x_ptr", "invalid operands of type pointer<fp32> and pointer<fp32>"),
+    ],
+)
+def test_with_the_constants_of_the_launch_an_error_of_every_type_is_one(check_compiled, statement, message):
+    check_compiled(
+        PRODUCT.format(statement, "k[(n,)](x, x.view(-1), n, x.stride(0), 1, 64)"),
+        f"""
+        triton: {message}
+        (k: with x assumed for the launch on line 22, Triton says, line 15: {message})
+        """,
+    )
+
+
+def test_what_is_known_of_a_launch_counts_where_a_constant_is_not(check_compiled):
+    launch = "k[(n,)](x, y, n, x.stride(0), triton.next_power_of_2(m), 8)"
+    check_compiled(
+        PRODUCT.format("tl.static_assert(SIDE > 8, 'too short')", launch),
+        "triton: too short",
+    )
+    check_compiled(
+        PRODUCT.format("tl.static_assert(kind < 8, 'too large')", launch),
+        f"({SILENT.replace('kind, SIDE are', 'kind is')})",
+    )
+
+
 def test_of_a_launch_that_unpacks_its_arguments_no_type_is_known(check_compiled):
     check_compiled(
         PRODUCT.format("row = row ** 2", "k[(n,)](x, y, *x.shape, 1, 64)"),
-        """
-        (k was not compiled: the file does not say what kind, SIDE are; a launch spec above it does (`orbit-lsp draft` writes one))
-        """,
+        f"({SILENT})",
     )
 
 
@@ -400,6 +431,16 @@ def test_a_file_that_imports_relatively_has_the_name_that_its_package_gives_it(j
     )
     place = job(text, name=f"{folder}/k.py", action="compile").problem.place
     assert place.file == job.path(f"{folder}/k.py")
+
+
+def test_the_saved_text_that_a_package_imports_is_not_compiled(job, tmp_path):
+    (tmp_path / "ops").mkdir()
+    (tmp_path / "ops" / "__init__.py").write_text("from .k import add\n")
+    (tmp_path / "ops" / "sizes.py").write_text("BLOCK = 64\n")
+    saved = "from .sizes import BLOCK\n" + ADD
+    text = "from .sizes import BLOCK\n" + ADD.replace("tl.program_id(0)", "tl.program_idd(0)")
+    (tmp_path / "ops" / "k.py").write_text(saved)
+    assert "program_idd" in job(text, name="ops/k.py", action="compile").problem.message
 
 
 def test_a_package_that_needs_a_gpu_is_no_warning(job, tmp_path):

@@ -44,9 +44,9 @@ class Configuration:
 
 
 def configurations_of(
-    function: Any, tree: ast.Module, namespace: Mapping[str, Any]
+    function: Any, tree: ast.Module, namespace: Mapping[str, Any], known: Mapping[str, Any]
 ) -> tuple[list[Configuration], list[str]]:
-    """Every full set of constants the file gives, else which constants it does not give."""
+    """Every full set of constants the file gives, else which constants it does not give. `known` are those of its launch."""
     constexprs = [p for p in function.params if p.is_constexpr]
     base: dict[str, Any] = {p.name: p.default for p in constexprs if p.default is not inspect.Parameter.empty}
     options: dict[str, Any] = {}
@@ -57,6 +57,7 @@ def configurations_of(
         base |= {name: value for name, value in values.items() if name in {p.name for p in constexprs}}
         options |= {name: value for name, value in values.items() if name in OPTIONS}
         source = f"constants as launched on line {line}"
+    base |= known
     tuned = next(
         (layer.configs for layer in layers(outermost(function, namespace)) if getattr(layer, "configs", ())),
         (),

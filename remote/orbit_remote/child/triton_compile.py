@@ -108,9 +108,8 @@ def compile_file(
     namespace = imported.module.__dict__
     target = _Target(capability, file.path, Certainty(file.text, file.path, tree, namespace), levels)
     remarks = list(imported.remarks)
-    functions = _kernels(file, tree, kernel)
-    if imported.failed:  # an attempt before may have left functions of the same names
-        functions = [each for each in functions if each.fn.__globals__ is namespace]
+    # an attempt before, or the file's package with the saved text, may have left functions of the same names
+    functions = [each for each in _kernels(file, tree, kernel) if each.fn.__globals__ is namespace]
     specified = _launch_specs(file, tree)
     by_name = {launch.kernel: launch for launch in launches}
     compiled: list[Compiled] = []
@@ -204,17 +203,14 @@ def _compile_kernel(
         remarks.append(
             f"{name}: its launch spec has an error in line {specified.faulty[name]} and was not used"
         )
-    if (
-        launch
-        and not launch.unknown
-        and (outcome := _as_hosted(function, launch, file, tree, namespace, target))
-    ):
+    known: dict[str, Any] = {}
+    if launch and (outcome := _as_hosted(function, launch, file, tree, namespace, target, known)):
         if outcome.resources or outcome.problems:
             return outcome
         remarks += outcome.remarks
     if why := _needs_a_run(function):
         return Compiled(remarks=(*remarks, f"{name} was not compiled: {why}"))
-    configurations, missing = configurations_of(function, tree, namespace)
+    configurations, missing = configurations_of(function, tree, namespace, known)
     if missing:
         outcome = _as_completed(function, configurations[0], missing, target)
         return replace(outcome, remarks=(*remarks, *outcome.remarks))
@@ -308,9 +304,10 @@ def _as_hosted(
     tree: ast.Module,
     namespace: Mapping[str, Any],
     target: _Target,
+    known: dict[str, Any],
 ) -> Compiled | None:
-    """As the file's own code launches it; None where that cannot be compiled. An error that may be owed to what was guessed
-    is a remark.
+    """As the file's own code launches it; None where that cannot be compiled, or where only a guess makes it compile. An
+    error that may be owed to what was guessed is a remark. `known` gets the constants that are no guess.
     """
     from orbit_remote.child import triton_spec_compile
 
@@ -326,30 +323,29 @@ def _as_hosted(
         source += f"; {', '.join(launch.guessed)} assumed"
     before = len(target.made)
     outcome = _as_launched(function, launches, namespace, target, source)
-    if outcome is None:
-        del target.made[before:]
-        return None
-    if not launch.guessed:
+    if outcome and not launch.guessed:
         return outcome
-    if outcome.problems:
-        changeable = triton_spec_compile.changeable(function, launches[0], namespace, launch.sized)
-        if target.certainty.of(outcome.problems, frozenset({*launch.assumed, *changeable})):
-            return outcome
-        del target.made[before:]
+    if outcome and outcome.resources and not outcome.problems and not launch.unknown:
+        return replace(outcome, resources=tuple(_marked(each, launch) for each in outcome.resources))
+    del target.made[before:]
+    guesses = triton_spec_compile.guesses(function, launches[0], launch, namespace)
+    if outcome and target.certainty.of(outcome.problems, guesses.assumed):
+        return outcome
+    known |= guesses.known
+    if outcome and outcome.problems and not launch.unknown:
         return Compiled(remarks=(_doubtful(name, launch, outcome.problems[0]),))
-    assumed = [
-        replace(
-            resource,
-            constants={
-                argument: f"{kind} (assumed)"
-                if argument in launch.assumed or (argument in launch.sized and not kind.startswith("*"))
-                else kind
-                for argument, kind in resource.constants.items()
-            },
-        )
-        for resource in outcome.resources
-    ]
-    return replace(outcome, resources=tuple(assumed))
+    return None
+
+
+def _marked(resources: Resources, launch: HostLaunch) -> Resources:
+    """What was guessed of a launch says so."""
+    constants = {
+        argument: f"{kind} (assumed)"
+        if argument in launch.assumed or (argument in launch.sized and not kind.startswith("*"))
+        else kind
+        for argument, kind in resources.constants.items()
+    }
+    return replace(resources, constants=constants)
 
 
 def _doubtful(name: str, launch: HostLaunch, problem: Problem) -> str:
@@ -393,7 +389,10 @@ def _compile(function: Any, configuration: Configuration, target: _Target) -> Re
 def _but_types(explained: Explained) -> tuple[tuple[Place | None, str], ...]:
     """Its errors. A value is a pointer or none with whatever is assumed to be behind one."""
     return tuple(
-        (problem.place, re.sub(r"(?<=Unsupported ptr type) .* (?=in )", " ", problem.message))
+        (
+            problem.place,
+            re.sub(r"(?<=Unsupported ptr type) .* (?=in )|(?<=pointer<)\w+", " ", problem.message),
+        )
         for problem in explained.problems
     )
 

@@ -140,21 +140,36 @@ def compile_kernel(
     return _compiled(outermost(function, namespace), arguments, {**keywords, **options}, most)
 
 
-def changeable(
-    function: Any, specified: Specified, namespace: Mapping[str, Any], sized: Sequence[str]
-) -> set[str]:
-    """What may be of another type with other sizes of what is passed, although these parameters stay numbers: the JIT makes a
-    constant of 1, and functions of the file choose constants and configurations by values.
+@dataclass(frozen=True, slots=True)
+class Guesses:
+    """Of a kernel's parameters in a launch, those that may be of another type or, if they are constants, of another value, and
+    the constants that may not.
     """
-    arguments, keywords = _given(specified)
+
+    assumed: frozenset[str]
+    known: Mapping[str, Any]
+
+
+def guesses(function: Any, specified: Specified, launch: HostLaunch, namespace: Mapping[str, Any]) -> Guesses:
+    """With other sizes a number may become a constant, as the JIT makes one of 1, and functions of the file may choose other
+    constants and configurations.
+    """
+    try:
+        arguments, keywords = _given(specified)
+    except Exception:  # noqa: BLE001 - what compiling raised before
+        return Guesses(frozenset(function.arg_names), {})
     values = {**dict(zip(function.arg_names, arguments, strict=False)), **keywords}
-    names = {name for name in sized if isinstance(value := values.get(name), int) and value == 1}
+    constants = {each.name for each in function.params if each.is_constexpr}
+    ones = {name for name, value in values.items() if isinstance(value, int) and value == 1}
+    assumed = {*launch.assumed, *((constants | ones) & {*launch.sized})}
+    chosen: set[str] = set()
     for layer in layers(outermost(function, namespace)):
         heuristics: Mapping[str, Any] = getattr(layer, "values", {})
-        names.update(heuristics)
+        chosen.update(heuristics)
         if getattr(layer, "early_config_prune", None) or getattr(layer, "perf_model", None):
-            names.update(name for each in layer.configs for name in each.kwargs)
-    return names
+            chosen.update(name for each in layer.configs for name in each.kwargs)
+    known = {name: value for name, value in values.items() if name in constants - assumed - chosen}
+    return Guesses(frozenset(assumed | chosen), known)
 
 
 def _given(specified: Specified) -> tuple[list[Any], dict[str, Any]]:
