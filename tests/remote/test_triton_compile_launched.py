@@ -310,6 +310,22 @@ def test_with_the_constants_of_the_launch_an_error_of_every_type_is_one(check_co
     )
 
 
+def test_what_only_several_types_make_right_is_no_error(job):
+    """The tensor is known by its launch alone: nothing loads from its address itself."""
+    text = HEAD + textwrap.dedent("""
+        @triton.jit
+        def k(x_ptr, w_ptr, SIDE: tl.constexpr):
+            block = tl.make_block_ptr(base=x_ptr, shape=(SIDE,), strides=(1,), offsets=(0,), block_shape=(SIDE,), order=(0,))
+            bits = tl.load(w_ptr + tl.arange(0, SIDE)) >> 4
+            tl.store(block, tl.exp(tl.load(block)) * bits)
+
+        def product(x, w):
+            k[(1,)](x, w, 64)
+    """)
+    launches = job_builder.host_launches(text, triton_kernels.scan(text))
+    assert job(text, action="compile", host_launches=launches).finished.problems == ()
+
+
 def test_what_is_known_of_a_launch_counts_where_a_constant_is_not(check_compiled):
     launch = "k[(n,)](x, y, n, x.stride(0), triton.next_power_of_2(m), 8)"
     check_compiled(
@@ -320,6 +336,19 @@ def test_what_is_known_of_a_launch_counts_where_a_constant_is_not(check_compiled
         PRODUCT.format("tl.static_assert(kind < 8, 'too large')", launch),
         f"({SILENT.replace('kind, SIDE are', 'kind is')})",
     )
+
+
+def test_no_code_is_made_of_a_block_whose_size_is_a_guess(job):
+    """It has a million elements, of which ptxas makes code for minutes."""
+    text = (
+        HEAD
+        + COPY
+        + "\ndef f(x, y):\n    copy[(1,)](x, y, x.numel(), BLOCK=triton.next_power_of_2(x.numel()))\n"
+    )
+    launches = job_builder.host_launches(text, triton_kernels.scan(text))
+    assert launches[0].unknown == ("x",)
+    finished = job(text, action="compile", host_launches=launches).finished
+    assert [each.constants["BLOCK"] for each in finished.resources] == ["64 (assumed)"]
 
 
 def test_of_a_launch_that_unpacks_its_arguments_no_type_is_known(check_compiled):

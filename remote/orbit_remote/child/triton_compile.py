@@ -204,13 +204,14 @@ def _compile_kernel(
             f"{name}: its launch spec has an error in line {specified.faulty[name]} and was not used"
         )
     known: dict[str, Any] = {}
-    if launch and (outcome := _as_hosted(function, launch, file, tree, namespace, target, known)):
+    tensors: set[str] = set()
+    if launch and (outcome := _as_hosted(function, launch, file, tree, namespace, target, known, tensors)):
         if outcome.resources or outcome.problems:
             return outcome
         remarks += outcome.remarks
     if why := _needs_a_run(function):
         return Compiled(remarks=(*remarks, f"{name} was not compiled: {why}"))
-    configurations, missing = configurations_of(function, tree, namespace, known)
+    configurations, missing = configurations_of(function, tree, namespace, known, frozenset(tensors))
     if missing:
         outcome = _as_completed(function, configurations[0], missing, target)
         return replace(outcome, remarks=(*remarks, *outcome.remarks))
@@ -305,9 +306,11 @@ def _as_hosted(
     namespace: Mapping[str, Any],
     target: _Target,
     known: dict[str, Any],
+    tensors: set[str],
 ) -> Compiled | None:
     """As the file's own code launches it; None where that cannot be compiled, or where only a guess makes it compile. An
-    error that may be owed to what was guessed is a remark. `known` gets the constants that are no guess.
+    error that may be owed to what was guessed is a remark. `known` gets the constants that are no guess, `tensors` the
+    parameters that are tensors.
     """
     from orbit_remote.child import triton_spec_compile
 
@@ -322,7 +325,8 @@ def _as_hosted(
     if launch.guessed:
         source += f"; {', '.join(launch.guessed)} assumed"
     before = len(target.made)
-    outcome = _as_launched(function, launches, namespace, target, source)
+    with triton_spec_compile.reading_alone() if launch.unknown else contextlib.nullcontext():
+        outcome = _as_launched(function, launches, namespace, target, source)
     if outcome and not launch.guessed:
         return outcome
     if outcome and outcome.resources and not outcome.problems and not launch.unknown:
@@ -332,6 +336,7 @@ def _as_hosted(
     if outcome and target.certainty.of(outcome.problems, guesses.assumed):
         return outcome
     known |= guesses.known
+    tensors |= guesses.tensors
     if outcome and outcome.problems and not launch.unknown:
         return Compiled(remarks=(_doubtful(name, launch, outcome.problems[0]),))
     return None
@@ -366,7 +371,7 @@ def _compile(function: Any, configuration: Configuration, target: _Target) -> Re
     """
     failures: list[Explained] = []
     signature: dict[str, str] = {}
-    for signature in assumed_signatures(function, configuration.constants):
+    for signature in assumed_signatures(function, configuration):
         try:
             compiled = _triton_compile(function, signature, configuration, target)
         except Exception as error:  # noqa: BLE001 - Triton raises all kinds

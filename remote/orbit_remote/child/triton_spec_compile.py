@@ -7,8 +7,9 @@ dtype and offset without memory, at addresses as aligned as those that a run's t
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any
 
 from orbit_remote.child.spec import triton_backend
@@ -143,11 +144,12 @@ def compile_kernel(
 @dataclass(frozen=True, slots=True)
 class Guesses:
     """Of a kernel's parameters in a launch, those that may be of another type or, if they are constants, of another value, and
-    the constants that may not.
+    the constants that may not. `tensors` are the parameters that are tensors.
     """
 
     assumed: frozenset[str]
     known: Mapping[str, Any]
+    tensors: frozenset[str]
 
 
 def guesses(function: Any, specified: Specified, launch: HostLaunch, namespace: Mapping[str, Any]) -> Guesses:
@@ -157,7 +159,7 @@ def guesses(function: Any, specified: Specified, launch: HostLaunch, namespace: 
     try:
         arguments, keywords = _given(specified)
     except Exception:  # noqa: BLE001 - what compiling raised before
-        return Guesses(frozenset(function.arg_names), {})
+        return Guesses(frozenset(function.arg_names), {}, frozenset())
     values = {**dict(zip(function.arg_names, arguments, strict=False)), **keywords}
     constants = {each.name for each in function.params if each.is_constexpr}
     ones = {name for name, value in values.items() if isinstance(value, int) and value == 1}
@@ -169,7 +171,32 @@ def guesses(function: Any, specified: Specified, launch: HostLaunch, namespace: 
         if getattr(layer, "early_config_prune", None) or getattr(layer, "perf_model", None):
             chosen.update(name for each in layer.configs for name in each.kwargs)
     known = {name: value for name, value in values.items() if name in constants - assumed - chosen}
-    return Guesses(frozenset(assumed | chosen), known)
+    torch: Any = importlib.import_module("torch")
+    tensors = {name for name, value in values.items() if isinstance(value, torch.Tensor)}
+    return Guesses(frozenset(assumed | chosen), known, frozenset(tensors))
+
+
+class ReadError(Exception):
+    """Triton has read a kernel and found no error."""
+
+
+@contextlib.contextmanager
+def reading_alone() -> Generator[None]:
+    """Meanwhile Triton reads kernels and makes no code of them, which takes minutes for a block of a million elements: what
+    would compile raises ReadError.
+    """
+    source: Any = importlib.import_module("triton.compiler").ASTSource
+    make = source.make_ir
+
+    def read(*arguments: Any, **keywords: Any) -> Any:
+        make(*arguments, **keywords)
+        raise ReadError
+
+    source.make_ir = read
+    try:
+        yield
+    finally:
+        source.make_ir = make
 
 
 def _given(specified: Specified) -> tuple[list[Any], dict[str, Any]]:
