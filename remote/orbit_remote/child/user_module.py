@@ -152,10 +152,8 @@ class UserFile:
         return module
 
     def module_name(self) -> str:
-        """The file's stem, after the package that it imports from; unless that is the name of something else that may be imported."""
+        """The file's stem, unless that is the name of something else that may be imported."""
         stem = Path(self.path).stem
-        if stem.isidentifier() and (package := self._package()):
-            return f"{package}.{stem}"
         taken = stem in sys.stdlib_module_names or stem in sys.modules
         return stem if stem.isidentifier() and not taken else "orbit_user_" + re.sub(r"\W", "_", stem)
 

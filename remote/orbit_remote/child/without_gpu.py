@@ -182,12 +182,12 @@ def import_without_gpu(file: UserFile) -> Imported:
                 continue
             if absent_imports.is_needed(left):
                 raise left
+            everything = everything or any(each.name == "*" for each in statement.names)
             if for_want_of_a_gpu(left):
                 _leave_out(imported, statement)
                 continue
             imported.failed = imported.failed or left
             imported.module.__dict__.update(absent_imports.stand_ins(statement))
-            everything = everything or any(each.name == "*" for each in statement.names)
             imports.remarks[f"line {statement.lineno} was left out ({type(left).__name__}: {left})"] = None
             continue
         try:
@@ -195,7 +195,8 @@ def import_without_gpu(file: UserFile) -> Imported:
         except Exception as error:
             lacking = isinstance(error, NameError) and (everything or error.name in imported.missing)
             lacking = lacking or isinstance(error, absent_imports.AbsentError)
-            if not (lacking or for_want_of_a_gpu(error) or (imported.lines and not _is_of_a_name(error))):
+            follows = (imported.lines or imported.failed) and not _is_of_a_name(error)
+            if not (lacking or follows or for_want_of_a_gpu(error)):
                 raise
             if kernel := _bare_kernel(statement):
                 with contextlib.suppress(Exception):
