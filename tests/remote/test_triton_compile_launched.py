@@ -470,6 +470,26 @@ def test_the_saved_text_that_a_package_imports_is_not_compiled(job, tmp_path):
     assert "program_idd" in job(text, name="ops/k.py", action="compile").problem.message
 
 
+def test_names_of_a_star_that_is_not_installed_are_no_error(job):
+    text = "from nowhere_at_all import *\nSETTINGS = Settings(3)\n" + ADD.replace(
+        "tl.constexpr", "tl.constexpr = 64"
+    )
+    finished = job(text, action="compile").finished
+    assert [each.name for each in finished.resources] == ["add"]
+    assert [each.message for each in finished.problems if each.severity == "error"] == []
+
+
+def test_a_package_whose_import_of_the_saved_text_needs_a_gpu(job, tmp_path):
+    (tmp_path / "ops").mkdir()
+    (tmp_path / "ops" / "__init__.py").write_text("from .k import add\n")
+    (tmp_path / "ops" / "sizes.py").write_text("BLOCK = 64\n")
+    text = "from .sizes import BLOCK\n" + ADD.replace("tl.constexpr", "tl.constexpr = 64")
+    text += "x = torch.zeros(1, device='cuda')\n"
+    (tmp_path / "ops" / "k.py").write_text(text)
+    finished = job(text, name="ops/k.py", action="compile").finished
+    assert ([each.name for each in finished.resources], finished.problems) == (["add"], ())
+
+
 def test_a_package_that_needs_a_gpu_is_no_warning(job, tmp_path):
     (tmp_path / "ops").mkdir()
     (tmp_path / "ops" / "__init__.py").write_text("import torch\ntorch.zeros(1, device='cuda')\n")

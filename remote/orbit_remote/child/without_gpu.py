@@ -149,7 +149,8 @@ def import_without_gpu(file: UserFile) -> Imported:
     try:
         return Imported(file.execute(name))
     except BaseException as error:
-        failed = _failed_line(error, file.path)
+        # its package may fail before the file begins, also in the saved text of the file
+        failed = _failed_line(error, file.path) if name in sys.modules else None
         importing = failed is None or (
             absent_imports.imported_at(file.text, failed) and not for_want_of_a_gpu(error)
         )
@@ -178,11 +179,13 @@ def import_without_gpu(file: UserFile) -> Imported:
             exec(code, imported.module.__dict__)  # noqa: S102 - importing the user's file is what this is for
 
         if isinstance(statement, ast.Import | ast.ImportFrom):
-            if (left := imports.attempt(execute)) is None:
+            left = imports.attempt(execute)
+            if left or imports.modules:  # which a `*` gives no names
+                everything = everything or any(each.name == "*" for each in statement.names)
+            if left is None:
                 continue
             if absent_imports.is_needed(left):
                 raise left
-            everything = everything or any(each.name == "*" for each in statement.names)
             if for_want_of_a_gpu(left):
                 _leave_out(imported, statement)
                 continue
