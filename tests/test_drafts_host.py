@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from lsprotocol import types as lsp
 
+from orbit_lsp.kernels.python import triton_kernels
+from orbit_lsp.specs import job_builder
 from orbit_lsp.state.documents import Change
 from orbit_lsp.views import diagnostics
 from orbit_lsp.views.spec import spec_drafts
@@ -254,6 +256,44 @@ def main():
 )
 def test_what_a_wrapper_is_given_is_read_from_its_calls(host: str, expected: str) -> None:
     check(ADD + host, expected, FROM_LAUNCH, "triton")
+
+
+KERNEL = """
+import torch, triton
+import triton.language as tl
+
+@triton.jit
+def k(x, y, n, m):
+    tl.store(y, tl.load(x) + n + m)
+"""
+
+
+@pytest.mark.parametrize(
+    ("host", "assumed", "sized"),
+    [
+        ("def f(a, b):\n    k[(1,)](a, b, a.stride(0), 3)", "x y", "n"),
+        ("def f(a, b):\n    k[(1,)](m=a.shape[-1], y=b, n=b.numel() // 2, x=a)", "y x", "m n"),
+        ("def f(a):\n    k[(1,)](a, a.view(-1), a.size(0), a.ndim)", "x y", "n m"),
+        ("def f(a):\n    b = torch.empty_like(a)\n    c = torch.zeros(a.shape, dtype=torch.int8)\n    k[(1,)](c, b, 1, 2)", "y", "x"),
+        ("def f(a):\n    n, m = a.shape\n    c = torch.full((n, m), 1.5)\n    k[(1,)](a, c, n, max(n, m))", "x", "y n m"),
+        ("def f(a):\n    c = torch.full(a.shape, 0, dtype=a.dtype)\n    k[(1,)](c, c[:, : a.shape[1]], 1, 2)", "x y", ""),
+        ("def f(a):\n    n = a.shape[0]\n    k[(1,)](a, torch.zeros(9), n if n > 9 else 0.5, n > 9)", "x n", "m"),
+        ("def f(n):\n    c = torch.zeros(9)\n    k[(1,)](c, c, n, 2 * n)", "n m", ""),
+        ("def f():\n    c = torch.zeros(9)\n    k[(1,)](c, c, c.shape[0], 2)", "", ""),
+    ],
+)  # fmt: skip
+def test_which_arguments_of_a_launch_are_guessed_and_of_which_only_the_value(
+    host: str, assumed: str, sized: str
+) -> None:
+    text = KERNEL + host
+    [launch] = job_builder.host_launches(text, triton_kernels.scan(text))
+    assert (" ".join(launch.assumed), " ".join(launch.sized)) == (assumed, sized), launch
+
+
+@pytest.mark.parametrize("arguments", ["*a, 1, 2", "a, *b", "a, a, **options"])
+def test_a_launch_that_unpacks_its_arguments_is_not_read(arguments: str) -> None:
+    text = KERNEL + f"def f(a, b, options):\n    k[(1,)]({arguments})"
+    assert job_builder.host_launches(text, triton_kernels.scan(text)) == ()
 
 
 def test_what_a_launch_passes_is_not_looked_up_by_the_name_of_the_parameter() -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
+from typing import NamedTuple
 
 from orbit_lsp.drafts import triton
 from orbit_lsp.drafts.guesses import Statement, Subject, guessed, used
@@ -31,6 +32,8 @@ _DEVICE = re.compile(
     re.IGNORECASE,
 )
 """What chooses where a tensor is, in `ast.unparse`'s spelling."""
+_MADE = frozenset(("empty", "full", "ones", "rand", "randint", "randn", "zeros"))
+"""Functions that make a tensor of a type that its sizes do not change."""
 _DEEPEST = 12
 _MOST_WAYS = 8
 """How many ways from the calls of a file to a launch are read; the one with the fewest guesses is taken."""
@@ -39,7 +42,7 @@ _MOST_WAYS = 8
 def draft(subject: Subject, body: triton.Body, tree: ast.Module) -> list[Statement] | None:
     """None where the file launches the kernel nowhere, or in no way that a spec can say."""
     read = _read(subject, body, tree)
-    return read[1] if read else None
+    return read.statements if read else None
 
 
 def launch(subject: Subject, body: triton.Body, tree: ast.Module) -> HostLaunch | None:
@@ -47,12 +50,21 @@ def launch(subject: Subject, body: triton.Body, tree: ast.Module) -> HostLaunch 
     read = _read(subject, body, tree)
     if read is None:
         return None
-    line, statements, guesses, unknown = read
-    return HostLaunch(subject.name, line, tuple(statement.text for statement in statements), guesses, unknown)
+    texts = tuple(statement.text for statement in read.statements)
+    return HostLaunch(subject.name, read.line, texts, read.guesses, read.unknown, read.assumed, read.sized)
 
 
-_Read = tuple[int, list[Statement], tuple[str, ...], tuple[str, ...]]
-"""The line, the statements, the names in them that are guessed, and those that decide a constant."""
+class _Read(NamedTuple):
+    """The names in the statements that are guessed, those of them that decide a constant, and the kernel's parameters whose
+    types or whose values alone follow from a guess.
+    """
+
+    line: int
+    statements: list[Statement]
+    guesses: tuple[str, ...]
+    unknown: tuple[str, ...]
+    assumed: tuple[str, ...]
+    sized: tuple[str, ...]
 
 
 def _read(subject: Subject, body: triton.Body, tree: ast.Module) -> _Read | None:
@@ -67,7 +79,7 @@ def _read(subject: Subject, body: triton.Body, tree: ast.Module) -> _Read | None
                 read += filter(None, ways)
             case _:
                 pass
-    return min(read, key=lambda read: (len(read[3]), len(read[2])), default=None)
+    return min(read, key=lambda read: (len(read.unknown), len(read.guesses)), default=None)
 
 
 @dataclass
@@ -91,11 +103,13 @@ class _Host:
             return None
         parts: list[str] = []
         constants: list[str] = []
+        passed: dict[str, str] = {}
         line = call.lineno
         for at, (name, node) in enumerate(given):
             prefix = f"{name}=" if at >= len(call.args) else ""
             if name in parameters:
-                parts.append(prefix + self.argument(node, name))
+                passed[name] = self.argument(node, name)
+                parts.append(prefix + passed[name])
             elif name in OPTIONS and (value := self.expression(node, self.frame, line)):
                 parts.append(prefix + value)
             else:
@@ -114,11 +128,15 @@ class _Host:
             [*self.assigned.values(), Statement(f"launch {self.subject.name}[{text}]({', '.join(parts)})")]
         )
         guesses = {statement.text.partition(" =")[0] for statement in statements if statement.remark}
-        return (
+        assumed = [name for name, value in passed.items() if guesses & self.behind_type(value)]
+        sized = [name for name, value in passed.items() if guesses & self.behind([value])]
+        return _Read(
             call.lineno,
             statements,
             tuple(sorted(guesses)),
             tuple(sorted(guesses & self.behind(constants))),
+            tuple(assumed),
+            tuple(name for name in sized if name not in assumed),
         )
 
     def behind(self, texts: Sequence[str]) -> set[str]:
@@ -130,6 +148,19 @@ class _Host:
             if name in self.assigned and name not in reached:
                 reached.add(name)
                 waiting += re.findall(r"[^\W\d]\w*", self.assigned[name].text)
+        return reached
+
+    def behind_type(self, text: str) -> set[str]:
+        """Those that the type of an expression follows from: what it is, and not how large a number it is."""
+        reached: set[str] = set()
+        waiting = [text]
+        while waiting:
+            for node in _typing(ast.parse(waiting.pop(), mode="eval").body):
+                if not isinstance(node, ast.Name):
+                    reached |= self.behind([ast.unparse(node)])
+                elif node.id in self.assigned and node.id not in reached:
+                    reached.add(node.id)
+                    waiting += [value] if (value := self.assigned[node.id].text.partition(" = ")[2]) else []
         return reached
 
     def argument(self, node: ast.expr, parameter: str) -> str:
@@ -247,6 +278,40 @@ class _Host:
         while name in self.assigned:
             name += "_"
         return name
+
+
+def _typing(node: ast.AST) -> Iterator[ast.expr]:
+    """The parts of an expression that decide its type: names by their own types, any other part by its value."""
+    match node:
+        case ast.Name():
+            yield node
+        case ast.Subscript(value=ast.Attribute(attr="shape"), slice=place) if not isinstance(
+            place, ast.Slice
+        ):
+            pass  # a number, of whatever tensor
+        case ast.Attribute(attr="ndim" | "itemsize"):
+            pass
+        case ast.Call(func=ast.Attribute(attr="size" | "stride"), args=[_]):
+            pass
+        case ast.Call(func=ast.Attribute(attr="numel" | "nelement" | "element_size")):
+            pass
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name("torch"), attr=name), args=given, keywords=keywords
+        ) if name in _MADE:
+            filled = given[1:] if name == "full" else []
+            for each in (*filled, *(keyword.value for keyword in keywords)):
+                yield from _typing(each)
+        case ast.IfExp(test=test, body=body, orelse=otherwise):
+            yield test
+            yield from (*_typing(body), *_typing(otherwise))
+        case ast.BoolOp(values=values):
+            yield from values
+        case ast.Subscript(value=value, slice=place):
+            yield place
+            yield from _typing(value)
+        case _:
+            for each in ast.iter_child_nodes(node):
+                yield from _typing(each)
 
 
 class _Renamed(ast.NodeTransformer):

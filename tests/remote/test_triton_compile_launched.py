@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from orbit_lsp.kernels.python import triton_kernels
+from orbit_lsp.specs import job_builder
 from orbit_remote.common import python_errors
-from tests.remote.python_children import ADD, compile_one
+from tests.remote.python_children import ADD, HEAD, compile_one
 
 pytest.importorskip("triton")
 
@@ -225,6 +227,173 @@ def test_types_that_are_guessed_are_marked(check_compiled):
     )
 
 
+PRODUCT = """
+@triton.jit
+def half(v):
+    return v // 2
+
+
+@triton.jit
+def k(x_ptr, y_ptr, n, stride, kind: tl.constexpr, SIDE: tl.constexpr):
+    row = half(tl.program_id(0) + n)
+    at = row * stride + tl.arange(0, SIDE)
+    value = tl.load(x_ptr + at)
+    {}
+    tl.store(y_ptr + at, value)
+
+
+def product(x):
+    n, m = x.shape
+    y = torch.empty((n, m), dtype=torch.float16)
+    {}
+"""
+BY_PLACE = "k[(n,)](x, y, n, x.stride(0), 1, 64)"
+BY_NAME = "k[(n,)](stride=x.stride(0), kind=1, y_ptr=y, x_ptr=x, SIDE=64, n=n)"
+SILENT = (
+    "k was not compiled: the file does not say what kind, SIDE are; a launch spec above it does "
+    "(`orbit-lsp draft` writes one)"
+)
+POWER = "a value of type tensor has no `__pow__`"
+
+
+@pytest.mark.parametrize(
+    ("statement", "launch", "message"),
+    [
+        ("row = row ** 2", BY_PLACE, POWER),
+        ("row = row ** 2", BY_NAME, POWER),
+        ("row = row ** 2", "k[(n,)](x.view(-1), y, x.numel(), x.size(0), 1, 64)", POWER),
+        ("value += half(row + stride) ** 2", BY_PLACE, POWER),
+        ("if kind: row = row ** 2", BY_PLACE, POWER),
+        ("at = at + tl.arange(0, SIDE // 2)", BY_PLACE, "Cannot make_shape_compatible: incompatible dimensions at index 0: 64 and 32"),
+        ("tl.static_assert(y_ptr.dtype.element_ty == tl.float32, 'no floats')", BY_PLACE, "no floats"),
+    ],
+    ids=["by place", "by name", "of a view", "through a call", "a branch on a constant", "shapes", "a type that is known"],
+)  # fmt: skip
+def test_an_error_that_no_guess_can_cause_is_one(check_compiled, statement, launch, message):
+    check_compiled(PRODUCT.format(statement, launch), f"triton: {message}")
+
+
+@pytest.mark.parametrize(
+    ("statement", "launch", "says"),
+    [
+        ("value = value << 1", BY_PLACE, "15: invalid operands of type triton.language.float32 and triton.language.float32"),
+        ("if x_ptr.dtype.element_ty == tl.float32: row = row ** 2", BY_PLACE, f"15: {POWER}"),
+        ("half(value)", BY_NAME, "7: unexpected type fp32"),
+        ("half(tl.load(y_ptr + at))", "k[(n,)](y, x.view(-1), n, x.stride(0), 1, 64)", "7: unexpected type fp32"),
+        ("half(tl.load(y_ptr + at))", "k[(n,)](x, x, n, x.stride(0), 1, 64)", "7: unexpected type fp32"),
+        ("stride = stride.to(tl.int64)", "k[(n,)](x, y, n, x.stride(1), 1, 64)", "15: a value of type int has no `to`"),
+    ],
+    ids=["a type", "a branch on a type", "through a call", "a view", "one tensor for two", "the constant 1"],
+)  # fmt: skip
+def test_an_error_that_a_guess_may_cause_is_a_remark(job, statement, launch, says):
+    text = HEAD + PRODUCT.format(statement, launch)
+    launches = job_builder.host_launches(text, triton_kernels.scan(text))
+    finished = job(text, action="compile", host_launches=launches).finished
+    assert finished.problems == ()
+    assert finished.remarks[0] == f"k: with x assumed for the launch on line 22, Triton says, line {says}"
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("value = tl.dot(value, value)", "input and other must have equal ranks >= 2"),
+        ("value = x_ptr * x_ptr", "invalid operands of type pointer<fp32> and pointer<fp32>"),
+    ],
+)
+def test_with_the_constants_of_the_launch_an_error_of_every_type_is_one(check_compiled, statement, message):
+    check_compiled(
+        PRODUCT.format(statement, "k[(n,)](x, x.view(-1), n, x.stride(0), 1, 64)"),
+        f"""
+        triton: {message}
+        (k: with x assumed for the launch on line 22, Triton says, line 15: {message})
+        """,
+    )
+
+
+def test_what_only_several_types_make_right_is_no_error(job):
+    """The tensor is known by its launch alone: nothing loads from its address itself."""
+    text = HEAD + textwrap.dedent("""
+        @triton.jit
+        def k(x_ptr, w_ptr, SIDE: tl.constexpr):
+            block = tl.make_block_ptr(base=x_ptr, shape=(SIDE,), strides=(1,), offsets=(0,), block_shape=(SIDE,), order=(0,))
+            bits = tl.load(w_ptr + tl.arange(0, SIDE)) >> 4
+            tl.store(block, tl.exp(tl.load(block)) * bits)
+
+        def product(x, w):
+            k[(1,)](x, w, 64)
+    """)
+    launches = job_builder.host_launches(text, triton_kernels.scan(text))
+    assert job(text, action="compile", host_launches=launches).finished.problems == ()
+
+
+def test_what_is_known_of_a_launch_counts_where_a_constant_is_not(check_compiled):
+    launch = "k[(n,)](x, y, n, x.stride(0), triton.next_power_of_2(m), 8)"
+    check_compiled(
+        PRODUCT.format("tl.static_assert(SIDE > 8, 'too short')", launch),
+        "triton: too short",
+    )
+    check_compiled(
+        PRODUCT.format("tl.static_assert(kind < 8, 'too large')", launch),
+        f"({SILENT.replace('kind, SIDE are', 'kind is')})",
+    )
+
+
+def test_no_code_is_made_of_a_block_whose_size_is_a_guess(job):
+    """It has a million elements, of which ptxas makes code for minutes."""
+    text = (
+        HEAD
+        + COPY
+        + "\ndef f(x, y):\n    copy[(1,)](x, y, x.numel(), BLOCK=triton.next_power_of_2(x.numel()))\n"
+    )
+    launches = job_builder.host_launches(text, triton_kernels.scan(text))
+    assert launches[0].unknown == ("x",)
+    finished = job(text, action="compile", host_launches=launches).finished
+    assert [each.constants["BLOCK"] for each in finished.resources] == ["64 (assumed)"]
+
+
+def test_of_a_launch_that_unpacks_its_arguments_no_type_is_known(check_compiled):
+    check_compiled(
+        PRODUCT.format("row = row ** 2", "k[(n,)](x, y, *x.shape, 1, 64)"),
+        f"({SILENT})",
+    )
+
+
+def test_constants_that_heuristics_make_of_guessed_sizes_may_cause_an_error(job):
+    text = HEAD + textwrap.dedent("""
+        @triton.heuristics({"SIDE": lambda given: given["n"] // 16 * 3})
+        @triton.jit
+        def k(x_ptr, n, SIDE: tl.constexpr):
+            tl.store(x_ptr + tl.arange(0, SIDE), 1)
+
+        def fill(x):
+            k[(1,)](x, x.shape[0])
+    """)
+    launches = job_builder.host_launches(text, triton_kernels.scan(text))
+    finished = job(text, action="compile", host_launches=launches).finished
+    assert finished.problems == ()
+    assert finished.remarks[0].endswith("Triton says, line 8: arange's range must be a power of 2")
+
+
+def test_the_autotuner_passes_over_what_fails_an_assertion(check_compiled):
+    check_compiled(
+        """
+        @triton.autotune([triton.Config({"SIDE": side}, num_warps=1) for side in (32, 64)], key=[])
+        @triton.jit
+        def k(x, SIDE: tl.constexpr):
+            tl.static_assert(SIDE > 32)
+            tl.store(x + tl.arange(0, SIDE), 1)
+
+        def main():
+            x = torch.empty(64, device="cuda")
+            k[(1,)](x)
+        """,
+        """
+        k: SIDE 64; num_warps 1; x *fp32, 16-byte aligned
+        (k: types and constants as launched on line 13)
+        """,
+    )
+
+
 def test_what_asks_the_gpu_while_the_file_is_imported_is_left_out(check_compiled):
     check_compiled(
         """
@@ -251,6 +420,25 @@ def test_what_asks_the_gpu_while_the_file_is_imported_is_left_out(check_compiled
     )
 
 
+def test_what_follows_from_a_statement_that_was_left_out_is_no_error(job):
+    text = HEAD + textwrap.dedent("""
+        START = torch.cuda.Event(enable_timing=True)
+        sizes = []
+        for n in (64, 128):
+            sizes.append(torch.zeros(n, device="cuda").numel())
+        LARGEST = sizes[0]
+
+        @triton.jit
+        def k(x):
+            tl.store(x, 1)
+    """)
+    finished = job(text, action="compile").finished
+    assert ([each.name for each in finished.resources], finished.problems) == (["k"], ())
+    assert "(lines 5, 7, 9), and there is none here" in finished.remarks[0]
+    wrong = job(text + "torch.zeroes(3)\n", action="compile").finished
+    assert "has no attribute 'zeroes'" in wrong.problems[0].message
+
+
 def test_what_an_import_that_asks_the_gpu_would_have_given_is_unknown(job, tmp_path):
     (tmp_path / "machine.py").write_text("import torch\nHOPPER = 'H100' in torch.cuda.get_device_name(0)\n")
     text = "from machine import HOPPER\nWARPS = 4 if HOPPER else 8\n" + ADD.replace(
@@ -259,6 +447,61 @@ def test_what_an_import_that_asks_the_gpu_would_have_given_is_unknown(job, tmp_p
     done = job(text, action="compile")
     assert compile_one(done).name == "add"
     assert any("nothing is known of HOPPER, WARPS" in remark for remark in done.finished.remarks)
+
+
+def test_a_folder_of_a_package_needs_no_init(job, tmp_path):
+    (tmp_path / "ops" / "inner").mkdir(parents=True)
+    (tmp_path / "ops" / "__init__.py").write_text("BLOCK = tuple('a')")
+    (tmp_path / "ops" / "inner" / "sizes.py").write_text("from .. import BLOCK\n")
+    text = "from .sizes import BLOCK\nassert BLOCK == ('a',)\n" + ADD.replace("tl.program_id", "tl.programme")
+    assert (
+        job(text, name="ops/inner/k.py", action="compile").problem.message
+        == "triton.language has no `programme`"
+    )
+
+
+def test_the_saved_text_that_a_package_imports_is_not_compiled(job, tmp_path):
+    (tmp_path / "ops").mkdir()
+    (tmp_path / "ops" / "__init__.py").write_text("from .k import add\n")
+    (tmp_path / "ops" / "sizes.py").write_text("BLOCK = 64\n")
+    saved = "from .sizes import BLOCK\n" + ADD
+    text = "from .sizes import BLOCK\n" + ADD.replace("tl.program_id(0)", "tl.program_idd(0)")
+    (tmp_path / "ops" / "k.py").write_text(saved)
+    assert "program_idd" in job(text, name="ops/k.py", action="compile").problem.message
+
+
+def test_names_of_a_star_that_is_not_installed_are_no_error(job):
+    text = "from nowhere_at_all import *\nSETTINGS = Settings(3)\n" + ADD.replace(
+        "tl.constexpr", "tl.constexpr = 64"
+    )
+    finished = job(text, action="compile").finished
+    assert [each.name for each in finished.resources] == ["add"]
+    assert [each.message for each in finished.problems if each.severity == "error"] == []
+
+
+def test_a_package_whose_import_of_the_saved_text_needs_a_gpu(job, tmp_path):
+    (tmp_path / "ops").mkdir()
+    (tmp_path / "ops" / "__init__.py").write_text("from .k import add\n")
+    (tmp_path / "ops" / "sizes.py").write_text("BLOCK = 64\n")
+    text = "from .sizes import BLOCK\n" + ADD.replace("tl.constexpr", "tl.constexpr = 64")
+    text += "x = torch.zeros(1, device='cuda')\n"
+    (tmp_path / "ops" / "k.py").write_text(text)
+    finished = job(text, name="ops/k.py", action="compile").finished
+    assert ([each.name for each in finished.resources], finished.problems) == (["add"], ())
+
+
+def test_a_package_that_needs_a_gpu_is_no_warning(job, tmp_path):
+    (tmp_path / "ops").mkdir()
+    (tmp_path / "ops" / "__init__.py").write_text("import torch\ntorch.zeros(1, device='cuda')\n")
+    (tmp_path / "ops" / "sizes.py").write_text("BLOCK = 64\n")
+    text = (
+        "from .sizes import BLOCK\n"
+        + ADD
+        + "SIZE = 64\ndef main(x):\n    add[(4,)](x, x, x, 9, BLOCK=SIZE)\n"
+    )
+    finished = job(text, name="ops/k.py", action="compile").finished
+    assert ([each.name for each in finished.resources], finished.problems) == (["add"], ())
+    assert "what the file imports uses a GPU, and there is none here: " in finished.remarks[1]
 
 
 @pytest.mark.parametrize(

@@ -35,18 +35,25 @@ _FLOAT_NAMES = re.compile(r"(?:^|_)(?:eps|epsilon|scale|alpha|beta|gamma|lr|mome
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Values for a kernel's constants and options, and where in the file they stand; `assumed` are those that stand nowhere."""
+    """Values for a kernel's constants and options, and where in the file they stand; `assumed` are those that stand nowhere.
+    `tensors` are parameters that a launch passes tensors to.
+    """
 
     constants: Mapping[str, Any]
     options: Mapping[str, Any]
     source: str
     assumed: frozenset[str] = frozenset()
+    tensors: frozenset[str] = frozenset()
 
 
 def configurations_of(
-    function: Any, tree: ast.Module, namespace: Mapping[str, Any]
+    function: Any,
+    tree: ast.Module,
+    namespace: Mapping[str, Any],
+    known: Mapping[str, Any],
+    tensors: frozenset[str],
 ) -> tuple[list[Configuration], list[str]]:
-    """Every full set of constants the file gives, else which constants it does not give."""
+    """Every full set of constants the file gives, else which constants it does not give. `known` are those of its launch."""
     constexprs = [p for p in function.params if p.is_constexpr]
     base: dict[str, Any] = {p.name: p.default for p in constexprs if p.default is not inspect.Parameter.empty}
     options: dict[str, Any] = {}
@@ -57,17 +64,19 @@ def configurations_of(
         base |= {name: value for name, value in values.items() if name in {p.name for p in constexprs}}
         options |= {name: value for name, value in values.items() if name in OPTIONS}
         source = f"constants as launched on line {line}"
+    base |= known
     tuned = next(
         (layer.configs for layer in layers(outermost(function, namespace)) if getattr(layer, "configs", ())),
         (),
     )
-    configurations = [Configuration(base, options, source)]
+    configurations = [Configuration(base, options, source, tensors=tensors)]
     if tuned:
         configurations = [
             Configuration(
                 base | dict(c.kwargs),
                 options | {o: v for o in OPTIONS if (v := getattr(c, o, None)) is not None},
                 "constants of autotune's configurations",
+                tensors=tensors,
             )
             for c in tuned
         ]
@@ -188,10 +197,11 @@ def _launches(
         yield node.lineno, values
 
 
-def assumed_signatures(function: Any, constants: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+def assumed_signatures(function: Any, configuration: Configuration) -> Iterator[dict[str, str]]:
     """The likeliest first: what is loaded and becomes a place is i32, if the compiler takes it so."""
     tree = ast.parse(function.src)
-    pointers = addressed(tree, set(function.arg_names))
+    constants = configuration.constants
+    pointers = addressed(tree, set(function.arg_names)) | configuration.tensors
     places = pointing(tree, pointers)
     for integers in (places, set[str]()) if places else (places,):
         for pointee in _POINTEES:
@@ -230,10 +240,11 @@ def addressed(tree: ast.Module, parameters: set[str]) -> set[str]:
         match node:
             case ast.Assign(targets=[ast.Name(id=target)], value=value):
                 sources.setdefault(target, set()).update(_leftmost(value))
-            case ast.Call(func=ast.Attribute(attr=attribute), args=[first, *_]) if (
+            case ast.Call(func=ast.Attribute(attr=attribute), args=given, keywords=keywords) if (
                 attribute in _ADDRESSED or attribute.startswith("atomic_")
             ):
-                bases |= _leftmost(first)
+                named = (each.value for each in keywords if each.arg in ("base", "pointer"))
+                bases |= {base for each in (*given[:1], *named) for base in _leftmost(each)}
             case _:
                 pass
     reached: set[str] = set()

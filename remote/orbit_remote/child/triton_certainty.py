@@ -1,9 +1,10 @@
 """Whether an error of Triton's is in the text, whatever types and constants were assumed for a kernel.
 
 It is where it is about a name that nothing binds or that Triton's language lacks, about what Triton never takes (a lambda, an
-unknown keyword, a call of a number), or about an expression that depends on no argument. In a branch an assumed constant may have led to
-it, so that only names count there, and expressions without any. Of a kernel that cannot be compiled by assumption, the text
-is read for the same errors.
+unknown keyword, a call of a number), or about an expression that depends on nothing assumed. In a branch an assumed constant may have
+led to it, so that only names count there, and expressions without any, unless what the branch tests depends on nothing assumed.
+Without a launch every argument is assumed; of a launch that is known in part, those that follow from a guess. Of a kernel
+that cannot be compiled by assumption, the text is read for the same errors.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ import builtins
 import importlib
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
 from orbit_remote.common.messages import Place, Problem
-from orbit_remote.common.python_errors import Explained, points
+from orbit_remote.common.python_errors import points
 
 _OF_NAMES = re.compile(
     r"(?P<name>\w+) is not defined|[\w.]+ cannot be used in a kernel: .*|triton\.language(?:\.(?:core|math|standard))? has no `\w+`"
@@ -85,9 +86,9 @@ class Certainty:
         self._modules = {name for name, value in namespace.items() if isinstance(value, ModuleType)}
         self._parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
 
-    def of(self, explained: Explained) -> bool:
-        """Whether every one of its errors is there whatever was assumed."""
-        return bool(explained.problems) and all(map(self._is_certain, explained.problems))
+    def of(self, problems: Sequence[Problem], assumed: frozenset[str] | None = None) -> bool:
+        """Whether every one of the errors is there whatever was assumed: these parameters of the kernel, or all of them."""
+        return bool(problems) and all(self._is_certain(problem, assumed) for problem in problems)
 
     def of_text(self, function: Any) -> tuple[Problem, ...]:
         """The first error of a kernel that Triton would report before it needs a type: all but those in branches."""
@@ -187,7 +188,7 @@ class Certainty:
         start, stop = (points(line, offset) + 1 for offset in (node.col_offset, end))
         return Problem("error", words, "triton", Place(self._path, node.lineno, start, stop))
 
-    def _is_certain(self, problem: Problem) -> bool:
+    def _is_certain(self, problem: Problem, assumed: frozenset[str] | None) -> bool:
         named = _OF_NAMES.fullmatch(problem.message)
         own = problem.place is not None and problem.place.file == self._path
         if (
@@ -202,10 +203,15 @@ class Certainty:
             return False
         if self._modules.issuperset(_names(node)) and not _is_assertion(node):
             return True
-        callers = [self._node(note.place) for note in problem.notes if note.message == "called from here"]
-        if any(each is None or self._is_in_a_branch(each) for each in (node, *callers)):
+        calls = [self._node(note.place) for note in problem.notes if note.message == "called from here"]
+        way = [node, *(call for call in calls if call is not None)]
+        if len(way) <= len(calls):
             return False
-        return bool(_OF_FORM.fullmatch(problem.message) or self._refused(node)) or self._is_free(node)
+        tests = [(test, at) for at, each in enumerate(way) for test in self._tests(each)]
+        if not self._is_free(tests, way, assumed):
+            return False
+        certain = bool(_OF_FORM.fullmatch(problem.message) or self._refused(node))
+        return certain or self._is_free([(node, 0)], way, assumed)
 
     def _node(self, place: Place | None) -> ast.AST | None:
         """The outermost one that a place in the file is of."""
@@ -224,31 +230,46 @@ class Certainty:
         return None
 
     def _is_in_a_branch(self, node: ast.AST) -> bool:
+        return any(self._tests(node))
+
+    def _tests(self, node: ast.AST) -> Iterator[ast.expr]:
+        """What decides, in the function around, whether it is compiled at all."""
         while not isinstance(parent := self._parents.get(node), (ast.FunctionDef, type(None))):
             match parent:
-                case ast.If() | ast.IfExp():
-                    always = parent.test
-                case ast.BoolOp():
-                    always = parent.values[0]
+                case ast.If(test=test) | ast.IfExp(test=test) if node is not test:
+                    yield test
+                case ast.BoolOp(values=[first, *_]) if node is not first:
+                    yield parent
                 case _:
-                    always = node
-            if node is not always:
-                return True
+                    pass
             node = parent
-        return False
 
-    def _is_free(self, node: ast.AST, seen: frozenset[str] = frozenset()) -> bool:
-        """Whether no argument of the function around is in its value."""
-        function = self._function(node)
-        if function is None:
-            return True
-        arguments = _arguments(function)
-        for name in _names(node) - self._modules - seen:
-            if name in arguments:
-                return False
-            for value in _values(function, name):
-                if value is None or self._is_in_a_branch(value) or not self._is_free(value, seen | {name}):
+    def _is_free(
+        self, parts: Sequence[tuple[ast.AST, int]], way: Sequence[ast.AST], assumed: frozenset[str] | None
+    ) -> bool:
+        """Whether nothing assumed is in the values of these parts. `way` leads from an error through calls to the kernel: each
+        part is in the function around one of its nodes, whose number stands beside it.
+        """
+        waiting = list(parts)
+        seen: set[tuple[str, int]] = set()
+        while waiting:
+            node, at = waiting.pop()
+            function = self._function(way[at])
+            if function is None:
+                continue
+            arguments = _arguments(function)
+            for name in _names(node) - self._modules:
+                if (name, at) in seen:
+                    continue
+                seen.add((name, at))
+                if name in arguments and at + 1 < len(way) and assumed is not None:
+                    waiting += [(value, at + 1) for value in _passed(name, function, way[at + 1])]
+                elif name in arguments and (assumed is None or name in assumed):
                     return False
+                for value in _values(function, name):
+                    if value is None:
+                        return False
+                    waiting += [(value, at), *((test, at) for test in self._tests(value))]
         return True
 
 
@@ -258,6 +279,23 @@ def _is_of_triton(value: Any) -> bool:
 
 def _arguments(function: ast.FunctionDef) -> set[str]:
     return {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}
+
+
+def _passed(name: str, function: ast.FunctionDef, call: ast.AST) -> list[ast.expr]:
+    """What calls within a node give a parameter of a function; all of the calls where that is not said, as by `*values`."""
+    every = [each for each in ast.walk(call) if isinstance(each, ast.Call)]
+    calls = [each for each in every if ast.unparse(each.func).rpartition(".")[2] == function.name]
+    places = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+    values: list[ast.expr] = []
+    for each in calls:
+        unpacked = any(isinstance(part, ast.Starred) for part in each.args) or any(
+            part.arg is None for part in each.keywords
+        )
+        named = [keyword.value for keyword in each.keywords if keyword.arg == name]
+        if unpacked or not (named or name in places):
+            return [*every]
+        values += named or each.args[places.index(name) :][:1]
+    return values if calls else [*every]
 
 
 def _is_assertion(node: ast.AST) -> bool:

@@ -35,7 +35,7 @@ from orbit_remote.child.triton_assumptions import (
 )
 from orbit_remote.child.triton_certainty import Certainty
 from orbit_remote.child.user_module import UserFile
-from orbit_remote.child.without_gpu import import_without_gpu, stand_in_for_the_gpu
+from orbit_remote.child.without_gpu import for_want_of_a_gpu, import_without_gpu, stand_in_for_the_gpu
 from orbit_remote.common import limits, python_errors, regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import HostLaunch, Level, Place, Problem, Resources
@@ -108,9 +108,8 @@ def compile_file(
     namespace = imported.module.__dict__
     target = _Target(capability, file.path, Certainty(file.text, file.path, tree, namespace), levels)
     remarks = list(imported.remarks)
-    functions = _kernels(file, tree, kernel)
-    if imported.failed:  # an attempt before may have left functions of the same names
-        functions = [each for each in functions if each.fn.__globals__ is namespace]
+    # an attempt before, or the file's package with the saved text, may have left functions of the same names
+    functions = [each for each in _kernels(file, tree, kernel) if each.fn.__globals__ is namespace]
     specified = _launch_specs(file, tree)
     by_name = {launch.kernel: launch for launch in launches}
     compiled: list[Compiled] = []
@@ -133,7 +132,10 @@ def compile_file(
                 again = _compile_kernel(each, file, tree, namespace, other, specified, by_name.get(name))
                 compiled.append(Compiled(resources=again.resources))
     problems = dict.fromkeys(_of_another_version(problem) for each in compiled for problem in each.problems)
-    if imported.failed:
+    if imported.failed and for_want_of_a_gpu(imported.failed):
+        words = next(iter(str(imported.failed).splitlines()), "")
+        remarks.append(f"what the file imports uses a GPU, and there is none here: {words}")
+    elif imported.failed:
         explained = python_errors.explain(imported.failed, file.path)
         if not any(each.resources for each in compiled):
             return Compiled(explained=_unimported(explained))
@@ -201,15 +203,15 @@ def _compile_kernel(
         remarks.append(
             f"{name}: its launch spec has an error in line {specified.faulty[name]} and was not used"
         )
-    if (
-        launch
-        and not launch.unknown
-        and (outcome := _as_hosted(function, launch, file, tree, namespace, target))
-    ):
-        return outcome
+    known: dict[str, Any] = {}
+    tensors: set[str] = set()
+    if launch and (outcome := _as_hosted(function, launch, file, tree, namespace, target, known, tensors)):
+        if outcome.resources or outcome.problems:
+            return outcome
+        remarks += outcome.remarks
     if why := _needs_a_run(function):
         return Compiled(remarks=(*remarks, f"{name} was not compiled: {why}"))
-    configurations, missing = configurations_of(function, tree, namespace)
+    configurations, missing = configurations_of(function, tree, namespace, known, frozenset(tensors))
     if missing:
         outcome = _as_completed(function, configurations[0], missing, target)
         return replace(outcome, remarks=(*remarks, *outcome.remarks))
@@ -235,7 +237,7 @@ def _as_completed(function: Any, known: Configuration, missing: Sequence[str], t
     name = function.fn.__name__
     for configuration in completed(function, known, missing):
         outcome = _compile(function, configuration, target)
-        if isinstance(outcome, Explained) and target.certainty.of(outcome):
+        if isinstance(outcome, Explained) and target.certainty.of(outcome.problems):
             return Compiled(outcome.problems)
         if isinstance(outcome, Resources):
             values = ", ".join(
@@ -303,8 +305,13 @@ def _as_hosted(
     tree: ast.Module,
     namespace: Mapping[str, Any],
     target: _Target,
+    known: dict[str, Any],
+    tensors: set[str],
 ) -> Compiled | None:
-    """As the file's own code launches it; None where that cannot be compiled, for what was guessed perhaps."""
+    """As the file's own code launches it; None where that cannot be compiled, or where only a guess makes it compile. An
+    error that may be owed to what was guessed is a remark. `known` gets the constants that are no guess, `tensors` the
+    parameters that are tensors.
+    """
     from orbit_remote.child import triton_spec_compile
 
     try:
@@ -318,26 +325,40 @@ def _as_hosted(
     if launch.guessed:
         source += f"; {', '.join(launch.guessed)} assumed"
     before = len(target.made)
-    outcome = _as_launched(function, launches, namespace, target, source)
-    if outcome is None or (launch.guessed and outcome.problems):
-        del target.made[before:]
-        return None
-    if not launch.guessed:
+    with triton_spec_compile.reading_alone() if launch.unknown else contextlib.nullcontext():
+        outcome = _as_launched(function, launches, namespace, target, source)
+    if outcome and not launch.guessed:
         return outcome
-    assumed = [
-        replace(
-            resource,
-            constants={
-                k: f"{v} (assumed)" if k in _arguments(function) else v for k, v in resource.constants.items()
-            },
-        )
-        for resource in outcome.resources
-    ]
-    return replace(outcome, resources=tuple(assumed))
+    if outcome and outcome.resources and not outcome.problems and not launch.unknown:
+        return replace(outcome, resources=tuple(_marked(each, launch) for each in outcome.resources))
+    del target.made[before:]
+    guesses = triton_spec_compile.guesses(function, launches[0], launch, namespace)
+    if outcome and target.certainty.of(outcome.problems, guesses.assumed):
+        return outcome
+    known |= guesses.known
+    tensors |= guesses.tensors
+    if outcome and outcome.problems and not launch.unknown:
+        return Compiled(remarks=(_doubtful(name, launch, outcome.problems[0]),))
+    return None
 
 
-def _arguments(function: Any) -> set[str]:
-    return {parameter.name for parameter in function.params if not parameter.is_constexpr}
+def _marked(resources: Resources, launch: HostLaunch) -> Resources:
+    """What was guessed of a launch says so."""
+    constants = {
+        argument: f"{kind} (assumed)"
+        if argument in launch.assumed or (argument in launch.sized and not kind.startswith("*"))
+        else kind
+        for argument, kind in resources.constants.items()
+    }
+    return replace(resources, constants=constants)
+
+
+def _doubtful(name: str, launch: HostLaunch, problem: Problem) -> str:
+    at = f", line {problem.place.line}" if problem.place else ""
+    return (
+        f"{name}: with {', '.join(launch.guessed)} assumed for the launch on line {launch.line}, Triton says{at}: "
+        f"{problem.message.partition(chr(10))[0]}"
+    )
 
 
 # -- by assumption ----------------------------------------------------------------------------------
@@ -350,12 +371,12 @@ def _compile(function: Any, configuration: Configuration, target: _Target) -> Re
     """
     failures: list[Explained] = []
     signature: dict[str, str] = {}
-    for signature in assumed_signatures(function, configuration.constants):
+    for signature in assumed_signatures(function, configuration):
         try:
             compiled = _triton_compile(function, signature, configuration, target)
         except Exception as error:  # noqa: BLE001 - Triton raises all kinds
             failures.append(python_errors.explain(error, target.path))
-            if target.certainty.of(failures[-1]):
+            if target.certainty.of(failures[-1].problems):
                 return failures[-1]
             if (words := python_errors.static_assert(error)) is not None:
                 return f"with the constants and types assumed here a static_assert fails: {words}"
@@ -373,7 +394,10 @@ def _compile(function: Any, configuration: Configuration, target: _Target) -> Re
 def _but_types(explained: Explained) -> tuple[tuple[Place | None, str], ...]:
     """Its errors. A value is a pointer or none with whatever is assumed to be behind one."""
     return tuple(
-        (problem.place, re.sub(r"(?<=Unsupported ptr type) .* (?=in )", " ", problem.message))
+        (
+            problem.place,
+            re.sub(r"(?<=Unsupported ptr type) .* (?=in )|(?<=pointer<)\w+", " ", problem.message),
+        )
         for problem in explained.problems
     )
 

@@ -7,12 +7,13 @@ dtype and offset without memory, at addresses as aligned as those that a run's t
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any
 
 from orbit_remote.child.spec import triton_backend
-from orbit_remote.child.triton_assumptions import outermost
+from orbit_remote.child.triton_assumptions import layers, outermost
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import HostLaunch
 from orbit_remote.spec import launch_spec
@@ -21,6 +22,11 @@ from orbit_remote.spec.dtypes import DType
 from orbit_remote.spec.interpreter import Scope, evaluate
 from orbit_remote.spec.syntax_tree import Launch, Span
 from orbit_remote.spec.values import Tensor, Value, World, contiguous
+
+_PASSED_OVER = ("CompileTimeAssertionFailure", "OutOfResources", "PTXASError")
+"""Errors of a configuration that the autotuner goes past, as long as another compiles."""
+_TRIED = 8
+"""Of so many configurations for each that is wanted it may go past."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +137,70 @@ def compile_kernel(
 
     Raises what Triton and the user's own hooks raise, and SpecError.
     """
+    arguments, keywords = _given(specified)
+    return _compiled(outermost(function, namespace), arguments, {**keywords, **options}, most)
+
+
+@dataclass(frozen=True, slots=True)
+class Guesses:
+    """Of a kernel's parameters in a launch, those that may be of another type or, if they are constants, of another value, and
+    the constants that may not. `tensors` are the parameters that are tensors.
+    """
+
+    assumed: frozenset[str]
+    known: Mapping[str, Any]
+    tensors: frozenset[str]
+
+
+def guesses(function: Any, specified: Specified, launch: HostLaunch, namespace: Mapping[str, Any]) -> Guesses:
+    """With other sizes a number may become a constant, as the JIT makes one of 1, and functions of the file may choose other
+    constants and configurations.
+    """
+    try:
+        arguments, keywords = _given(specified)
+    except Exception:  # noqa: BLE001 - what compiling raised before
+        return Guesses(frozenset(function.arg_names), {}, frozenset())
+    values = {**dict(zip(function.arg_names, arguments, strict=False)), **keywords}
+    constants = {each.name for each in function.params if each.is_constexpr}
+    ones = {name for name, value in values.items() if isinstance(value, int) and value == 1}
+    assumed = {*launch.assumed, *((constants | ones) & {*launch.sized})}
+    chosen: set[str] = set()
+    for layer in layers(outermost(function, namespace)):
+        heuristics: Mapping[str, Any] = getattr(layer, "values", {})
+        chosen.update(heuristics)
+        if getattr(layer, "early_config_prune", None) or getattr(layer, "perf_model", None):
+            chosen.update(name for each in layer.configs for name in each.kwargs)
+    known = {name: value for name, value in values.items() if name in constants - assumed - chosen}
+    torch: Any = importlib.import_module("torch")
+    tensors = {name for name, value in values.items() if isinstance(value, torch.Tensor)}
+    return Guesses(frozenset(assumed | chosen), known, frozenset(tensors))
+
+
+class ReadError(Exception):
+    """Triton has read a kernel and found no error."""
+
+
+@contextlib.contextmanager
+def reading_alone() -> Generator[None]:
+    """Meanwhile Triton reads kernels and makes no code of them, which takes minutes for a block of a million elements: what
+    would compile raises ReadError.
+    """
+    source: Any = importlib.import_module("triton.compiler").ASTSource
+    make = source.make_ir
+
+    def read(*arguments: Any, **keywords: Any) -> Any:
+        make(*arguments, **keywords)
+        raise ReadError
+
+    source.make_ir = read
+    try:
+        yield
+    finally:
+        source.make_ir = make
+
+
+def _given(specified: Specified) -> tuple[list[Any], dict[str, Any]]:
+    """What a launch passes, by place and by name. Raises SpecError."""
     torch: Any = importlib.import_module("torch")
     world = _Meta("triton", torch, "meta")
     scope = Scope(specified.values)
@@ -150,7 +220,7 @@ def compile_kernel(
         each.name: triton_backend.passed(evaluate(each.value, world, scope), memory, each.value.span)
         for each in specified.launch.keywords
     }
-    return _compiled(outermost(function, namespace), arguments, {**keywords, **options}, most)
+    return arguments, keywords
 
 
 def _compiled(kernel: Any, arguments: list[Any], keywords: dict[str, Any], most: int) -> tuple[list[Any], int]:  # fmt: skip
@@ -160,12 +230,22 @@ def _compiled(kernel: Any, arguments: list[Any], keywords: dict[str, Any], most:
         kernel.nargs = named
         configurations = list(kernel.prune_configs(keywords))
         compiled: list[Any] = []
-        for configuration in configurations[:most]:
+        refused: list[Exception] = []
+        for configuration in configurations[: most * _TRIED]:
             chosen = keywords | configuration.all_kwargs()
             if configuration.pre_hook is not None:  # it may give descriptors their blocks
                 configuration.pre_hook({**named, **chosen})
-            compiled += _compiled(kernel.fn, arguments, chosen, most)[0]
-        return compiled, len(configurations)
+            try:
+                compiled += _compiled(kernel.fn, arguments, chosen, most)[0]
+            except Exception as error:
+                if len(configurations) == 1 or type(error).__name__ not in _PASSED_OVER:
+                    raise
+                refused.append(error)
+            if len(compiled) >= most:
+                break
+        if len(refused) == len(configurations):
+            raise refused[0]
+        return compiled, len(configurations) - len(refused)
     if not hasattr(kernel, "params"):
         named = dict(zip(kernel.arg_names, arguments, strict=False))
         chosen = dict(keywords)

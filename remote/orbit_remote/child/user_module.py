@@ -165,13 +165,13 @@ class UserFile:
         return getattr(module, entry.function)
 
     def _package(self) -> str | None:
-        """The package the file is in, where it imports from it relatively."""
+        """The package the file is in, where it imports from it relatively; folders of a package may have no `__init__.py`."""
         tree = ast.parse(self.text, self.path)
         if not any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(tree)):
             return None
         folder = Path(self.path).parent
         names: list[str] = []
-        while (folder / "__init__.py").is_file():
+        while any((each / "__init__.py").is_file() for each in (folder, folder.parent)):
             names.insert(0, folder.name)
             folder = folder.parent
         if names and str(folder) not in sys.path:

@@ -23,6 +23,8 @@ _NO_GPU = (
     "not compiled with CUDA enabled",
     "No CUDA GPUs",
     "0 active drivers",
+    "Tried to instantiate dummy base class",  # torch.cuda.Event and Stream, of a torch that has no CUDA
+    "cannot import name '_cuda_",  # from torch._C
     "'NoneType' object is not callable",  # the launcher that the stand-in has not got
 )
 _FUTURE = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
@@ -147,14 +149,15 @@ def import_without_gpu(file: UserFile) -> Imported:
     try:
         return Imported(file.execute(name))
     except BaseException as error:
-        failed = _failed_line(error, file.path)
+        # its package may fail before the file begins, also in the saved text of the file
+        failed = _failed_line(error, file.path) if name in sys.modules else None
         importing = failed is None or (
-            absent_imports.imported_at(file.text, failed) and not _for_want_of_a_gpu(error)
+            absent_imports.imported_at(file.text, failed) and not for_want_of_a_gpu(error)
         )
         if importing and isinstance(error, Exception) and not absent_imports.is_needed(error):
             imported = Imported(file.empty(name), failed=error)
             failed = 0
-        elif failed is None or not _for_want_of_a_gpu(error):
+        elif failed is None or not for_want_of_a_gpu(error):
             raise
         else:
             imported = Imported(sys.modules[name])
@@ -176,16 +179,18 @@ def import_without_gpu(file: UserFile) -> Imported:
             exec(code, imported.module.__dict__)  # noqa: S102 - importing the user's file is what this is for
 
         if isinstance(statement, ast.Import | ast.ImportFrom):
-            if (left := imports.attempt(execute)) is None:
+            left = imports.attempt(execute)
+            if left or imports.modules:  # which a `*` gives no names
+                everything = everything or any(each.name == "*" for each in statement.names)
+            if left is None:
                 continue
             if absent_imports.is_needed(left):
                 raise left
-            if _for_want_of_a_gpu(left):
+            if for_want_of_a_gpu(left):
                 _leave_out(imported, statement)
                 continue
             imported.failed = imported.failed or left
             imported.module.__dict__.update(absent_imports.stand_ins(statement))
-            everything = everything or any(each.name == "*" for each in statement.names)
             imports.remarks[f"line {statement.lineno} was left out ({type(left).__name__}: {left})"] = None
             continue
         try:
@@ -193,7 +198,8 @@ def import_without_gpu(file: UserFile) -> Imported:
         except Exception as error:
             lacking = isinstance(error, NameError) and (everything or error.name in imported.missing)
             lacking = lacking or isinstance(error, absent_imports.AbsentError)
-            if not (lacking or _for_want_of_a_gpu(error)):
+            follows = (imported.lines or imported.failed) and not _is_of_a_name(error)
+            if not (lacking or follows or for_want_of_a_gpu(error)):
                 raise
             if kernel := _bare_kernel(statement):
                 with contextlib.suppress(Exception):
@@ -250,5 +256,12 @@ def _failed_line(error: BaseException, path: str) -> int | None:
     return None
 
 
-def _for_want_of_a_gpu(error: BaseException) -> bool:
+def _is_of_a_name(error: Exception) -> bool:
+    """Whether what was left out above cannot have caused it: a name that nothing binds, or that a module lacks."""
+    of_module = isinstance(error, AttributeError) and isinstance(error.obj, types.ModuleType)
+    return isinstance(error, NameError) or of_module
+
+
+def for_want_of_a_gpu(error: BaseException) -> bool:
+    """Whether what raised it needs a GPU, or a torch that has CUDA."""
     return isinstance(error, NoGpuError) or any(phrase in str(error) for phrase in _NO_GPU)

@@ -74,7 +74,8 @@ class HostLaunch:
     """A launch in a Python file's own code, in the words of launch specs. `line` counts from 1.
 
     `guessed` are the names whose values the file does not tell; `unknown` those of them that decide a constant of
-    the kernel.
+    the kernel. Of the kernel's parameters, `assumed` are those whose types follow from a guess, as a guessed tensor's does, and
+    `sized` those of which a guess decides only the value, as `x.shape[0]` is an integer whatever `x` is.
     """
 
     kernel: str
@@ -82,6 +83,8 @@ class HostLaunch:
     statements: tuple[str, ...]
     guessed: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+    sized: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
