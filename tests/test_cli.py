@@ -123,10 +123,16 @@ def test_an_error_where_the_current_folder_is_gone(folder: Path) -> None:
     assert (code, out) == (1, f'{folder}/t.cu:1:9: error: identifier "wrong" is undefined [nvcc]\n')
 
 
-def test_no_worker_is_no_text_in_place_of_json(folder: Path) -> None:
+def test_no_worker_is_in_the_json_and_in_the_text(folder: Path) -> None:
     code, out, message = orbit(folder, "doctor", "--json", "--python", "./absent")
-    assert (code, out) == (5, "")
+    assert code == 5
+    assert json.loads(out)["failure"]["message"] == f"{folder}/absent cannot be started as a worker"
     assert f"{folder}/absent cannot be started" in message
+
+
+def test_doctor_ends_alike_in_text_and_json(folder: Path) -> None:
+    codes = [orbit(folder, "doctor", "--nvcc", "/bin/false", *words)[0] for words in ([], ["--json"])]
+    assert codes == [5, 5]
 
 
 def test_what_is_wrong_is_said_once(folder: Path) -> None:
@@ -322,6 +328,9 @@ def test_a_named_gpu_is_compiled_for_on_a_machine_with_another(
         ("compile k.cu --json --gpu X1000", 64, "'X1000' is not a known GPU"),
         ("history absent.cu --json", 64, "there is no file absent.cu"),
         ("modal status --json", 5, "there is no Modal token on this machine"),
+        ("compile --json", 64, "orbit-lsp compile needs FILE"),
+        ("compile k.cu --jsn --json", 64, "unknown option '--jsn'; did you mean --json?"),
+        ("compil k.cu --json", 64, "unknown command 'compil'; did you mean compile?"),
     ],
 )
 def test_a_failure_is_in_the_json_and_in_the_text(folder: Path, words: str, code: int, message: str) -> None:

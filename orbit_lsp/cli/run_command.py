@@ -581,18 +581,24 @@ async def _doctor(session: Session, environment: run_environment.Environment, *,
     await environment.look_around()
     machine = session.setup.machine
     if machine is None:
-        text = f"✗ worker    {environment.python()} cannot be started as a worker; set `orbit.python`"
+        why = f"{environment.python()} cannot be started as a worker"
+        if as_json:
+            said = {"category": "infrastructure", "message": why, "remedy": "set `orbit.python`"}
+            print(json.dumps({"failure": said}, ensure_ascii=False, indent=2))
+        text = f"✗ worker    {why}; set `orbit.python`"
         print(text, file=sys.stderr if as_json else sys.stdout)
         return c.EXIT_CODES["infrastructure"]
     from orbit_lsp.cli.machine import doctor
 
     failure = await doctor.compiler_failure(environment.runner(), machine)
+    compiles_on_modal = environment.compiles_on_modal()
+    compiles = (machine.nvcc and failure is None) or compiles_on_modal
+    code = 0 if compiles else c.EXIT_CODES["infrastructure"]
     if as_json:
         whole = replace(machine, problems=(*machine.problems, *([failure] if failure else [])))
         workers = {"workers": [dataclasses.asdict(worker) for worker in await shared_worker.running()]}
         print(json.dumps(dataclasses.asdict(whole) | workers, ensure_ascii=False, indent=2))
-        return 0
-    compiles_on_modal = environment.compiles_on_modal()
+        return code
     text = doctor.lines(
         session.setup,
         machine,
@@ -602,5 +608,4 @@ async def _doctor(session: Session, environment: run_environment.Environment, *,
         workers=doctor.worker_lines(await shared_worker.running(), session.client.name, time.time()),
     )
     print("\n".join(text))
-    compiles = (machine.nvcc and failure is None) or compiles_on_modal
-    return 0 if compiles else c.EXIT_CODES["infrastructure"]
+    return code

@@ -113,6 +113,9 @@ def advice(problem: Problem) -> str:
         return "; CUDA 13 has NVTX's C++ headers itself: remove the project's copy, or name an older compiler with the setting `nvcc`"
     if re.match(r"(?:Call to|Unknown symbol) '_optix_", problem.message):
         return "; it is a device program of OptiX, which OptiX itself assembles when it loads it: the compiler has no figures"
+    if target := re.match(r"Unsupported gpu architecture '\w+?_(\d+)", problem.message):
+        why = "CUDA 13 and newer have no code for it" if int(target[1]) < 75 else "this compiler does not know it"
+        return f"; {why}: choose another GPU (setting `gpu`, option --gpu), or name another compiler with the setting `nvcc`"
     if _REMOVED.search(problem.message):
         return "; CUDA 13 removed it: change the code, or name an older compiler with the setting `nvcc`"
     return ""
