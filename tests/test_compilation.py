@@ -479,12 +479,17 @@ def test_includes_beside_comments(text: str, names: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("target", "why"),
-    [("compute_70", "CUDA 13 and newer have no code for it"), ("compute_130", "this compiler does not know it")],
+    [
+        ("compute_70", "CUDA 13 and newer have no code for it"),
+        ("compute_130", "this compiler does not know it"),
+    ],
 )
 def test_an_architecture_that_the_compiler_lacks_says_what_to_do(target: str, why: str) -> None:
     problem = Problem("error", f"Unsupported gpu architecture '{target}'", "nvcc")
     (said,) = compiler_messages.explained((problem,), "/p/k.cu", "", Compilation())
-    assert said.message.startswith(f"{problem.message}; {why}: choose another GPU (setting `gpu`, option --gpu)")
+    assert said.message.startswith(
+        f"{problem.message}; {why}: choose another GPU (setting `gpu`, option --gpu)"
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import asyncio
 import dataclasses
 import json
 import os
-import re
 import sys
 import time
 from dataclasses import replace
@@ -529,7 +528,7 @@ def _report(
         failure = finished.failure
         _line(
             sys.stderr,
-            f"orbit-lsp: error: {_unrepeated(session, uri, failure)} [{finished.outcome}]",
+            f"orbit-lsp: error: {terminal_text.unrepeated(session, uri, failure)} [{finished.outcome}]",
             failure.remedy,
         )
     elif finished and finished.outcome == "ok" and not (session.kernels(uri) or harness.of(session, uri)):
@@ -538,16 +537,6 @@ def _report(
         compiled = action == "compile"
         ok = "" if compiled and not finished.resources else "ok: "
         print(visible(f"{ok}{summary.one_line(finished, compiled_only=compiled)}"), file=sys.stderr)
-
-
-def _unrepeated(session: Session, uri: str, failure: c.Failure) -> str:
-    """A failure's sentence without the error that is printed above it."""
-    counted = re.match(r".* does not compile \(\d+ errors?\)(?=: )", failure.message)
-    errors = [
-        problem.message for _, problem in terminal_text.problems(session, uri) if problem.severity == "error"
-    ]
-    printed = any(failure.message.endswith(error.partition("\n")[0]) for error in errors)
-    return counted[0] if counted and printed else failure.message
 
 
 def _line(stream: TextIO, text: str, remedy: str) -> None:

@@ -114,7 +114,11 @@ def advice(problem: Problem) -> str:
     if re.match(r"(?:Call to|Unknown symbol) '_optix_", problem.message):
         return "; it is a device program of OptiX, which OptiX itself assembles when it loads it: the compiler has no figures"
     if target := re.match(r"Unsupported gpu architecture '\w+?_(\d+)", problem.message):
-        why = "CUDA 13 and newer have no code for it" if int(target[1]) < 75 else "this compiler does not know it"
+        why = (
+            "CUDA 13 and newer have no code for it"
+            if int(target[1]) < 75
+            else "this compiler does not know it"
+        )
         return f"; {why}: choose another GPU (setting `gpu`, option --gpu), or name another compiler with the setting `nvcc`"
     if _REMOVED.search(problem.message):
         return "; CUDA 13 removed it: change the code, or name an older compiler with the setting `nvcc`"

@@ -18,11 +18,8 @@ _BY_NAME = (
     (r"\bL2\b|\bL4\b|\bL20\b|\bL40[SG]?\b|\bRTX 40[5-9]0|\bRTX \d+ (?:\w+ )?Ada", "8.9"),
     (r"\bA100|\bA800|\bA30X?\b|\bCMP 170HX|\bPG50[69]\b", "8.0"),
     (r"\bA10[GM]?\b|\bA16\b|\bA2\b|\bA40\b|\bRTX A\d+|\bRTX 30[5-9]0|\bMX570|\bCMP 90HX", "8.6"),
-    (
-        r"\bT4\b|\bT4G\b|\bRTX 20[5-8]0|\bQuadro RTX|\bTITAN RTX|\bGTX 16[356]0|\bT(?:[456]\d0|1[02]00|2000)\b|\bMX[45]50|"
-        r"\bCMP [345]0HX|\bQuadro T\d",
-        "7.5",
-    ),
+    (r"\bT4\b|\bT4G\b|\bRTX 20[5-8]0|\bQuadro RTX|\bTITAN RTX|\bGTX 16[356]0", "7.5"),
+    (r"\bT(?:[456]\d0|1[02]00|2000)\b|\bMX[45]50|\bCMP [345]0HX|\bQuadro T\d", "7.5"),
     (r"\bXavier\b", "7.2"),
     (r"\bV100|\bTITAN V\b|\bGV100\b", "7.0"),
     (r"\bP100\b|\bGP100\b", "6.0"),
