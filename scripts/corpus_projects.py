@@ -43,7 +43,7 @@ CLASSES = (
     ("of another platform", r"of Windows|of AMD|of Moore Threads|OpenCL or SYCL"),
     ("a flag that the message names", r"set nvcc_flags|Set nvcc_flags|-rdc=true|-std="),
     ("macros of the build: its database has them", r"compile_commands|writes them for orbit|bear -- make"),
-    ("written for an older Triton", r"Cannot access global variable|has no such parameter"),
+    ("written for an older Triton", r"Cannot access global variable|has no such parameter|since Triton 2"),
     ("for another GPU", r"sm_\d+|architecture"),
     ("its library or compilers are of other versions", r"another version of it, or other compilers"),
     ("its import needs a GPU or what is not here", r"compiling a Triton file imports it"),

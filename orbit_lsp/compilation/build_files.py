@@ -281,7 +281,9 @@ def _setup(file: str, text: str, path: str) -> Declared:
             for flag in (*values.texts(_nvcc_part(values.meaning(node))), *values.texts(added)):
                 if re.fullmatch(r"-[DU]\w.*|--?std=.*|--?use_fast_math", flag):
                     flags[flag] = file
-        if own:
+        if (
+            own or len(calls) == 1
+        ):  # the sources of the only extension may be a pattern, as `glob("csrc/*.cu")`
             for macro in values.pairs(_keyword(call, "define_macros")):
                 flags[macro] = file
     if any("CUDAExtension" in values.functions(call.func) for call in calls):
@@ -477,16 +479,23 @@ class _Values:
             return None
         return by.join(known)
 
-    def pairs(self, node: ast.expr | None) -> list[str]:
-        """`define_macros=[("NAME", None), ("N", "4")]` as flags."""
-        values: list[str] = []
-        node = self.meaning(node)
-        for item in node.elts if isinstance(node, ast.List | ast.Tuple) else []:
-            if isinstance(item, ast.Tuple) and item.elts and (name := self.text(item.elts[0])):
-                value: Any = (
-                    item.elts[1].value
-                    if len(item.elts) > 1 and isinstance(item.elts[1], ast.Constant)
-                    else None
-                )
-                values.append(f"-D{name}" if value is None else f"-D{name}={value}")
-        return values
+    def pairs(self, node: ast.expr | None, depth: int = 0) -> list[str]:
+        """`define_macros=[("NAME", None), ("N", "4")]` as flags, however the list is put together."""
+        if depth > 12 or self.left <= 0:
+            return []
+        self.left -= 1
+        match node:
+            case ast.Name():
+                parts = self.names.get(node.id, [])
+            case ast.BinOp(op=ast.Add()):
+                parts = [node.left, node.right]
+            case ast.List():
+                parts = node.elts
+            case ast.Tuple(elts=[first, *more]) if (name := self.text(first)) and len(more) < 2:
+                value: Any = more[0].value if more and isinstance(more[0], ast.Constant) else None
+                return [f"-D{name}" if value is None else f"-D{name}={value}"]
+            case ast.Tuple():
+                parts = node.elts
+            case _:
+                parts = []
+        return [flag for part in parts for flag in self.pairs(part, depth + 1)]
