@@ -44,7 +44,7 @@ CLASSES = (
     ("a flag that the message names", r"set nvcc_flags|Set nvcc_flags|-rdc=true|-std="),
     ("macros of the build: its database has them", r"compile_commands|writes them for orbit|bear -- make"),
     ("written for an older Triton", r"Cannot access global variable|has no such parameter|since Triton 2"),
-    ("for another GPU", r"sm_\d+|architecture"),
+    ("for another GPU", r"it is for another GPU"),
     ("its library or compilers are of other versions", r"another version of it, or other compilers"),
     ("its import needs a GPU or what is not here", r"compiling a Triton file imports it"),
     ("it takes longer than the limit", r"build_timeout_s"),

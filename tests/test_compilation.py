@@ -506,6 +506,20 @@ def test_the_only_extension_has_its_macros_though_its_sources_are_a_pattern(tmp_
     assert [flag for flag in flags if flag.startswith("-D")] == ["-DWITH_CUDA", "-DN=4"]
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Instruction 'cvt with .e2m1x2' not supported on .target 'sm_90a'",
+        "Feature '.multicast::cluster' requires .target sm_90 or higher",
+        "Instruction 'wgmma.fence' cannot be compiled for architecture 'sm_90'",
+    ],
+)
+def test_an_instruction_of_another_gpu_says_how_that_gpu_is_named(message: str) -> None:
+    problem = Problem("error", message, "ptxas", Place("/p/k.cu", 3, 1))
+    (shown,) = compiler_messages.explained((problem,), "/p/k.cu", "", Compilation())
+    assert shown.message.startswith(f"{message}; it is for another GPU than the file is compiled for: name")
+
+
 def test_arithmetic_of_half_that_torch_forbids_says_which_flags_allow_it() -> None:
     problem = Problem("error", 'no suitable constructor exists to convert from "float" to "__half"', "nvcc")
     for flags, said in ((("-D__CUDA_NO_HALF_OPERATORS__",), True), ((), False)):

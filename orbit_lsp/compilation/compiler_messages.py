@@ -38,6 +38,9 @@ _OF_FLAGS = re.compile(
     r'has no storage class or type specifier|name followed by "::" must be'
 )
 """Errors that come of a macro, a folder or a standard that the build would have given, as likely as of the code."""
+_OTHER_GPU = re.compile(
+    r"not supported on \.target|requires (?:PTX ISA )?\.target|cannot be compiled for architecture"
+)
 _OF_HALF = re.compile(
     r"(?:no suitable (?:constructor|conversion function)|no operator|no instance of|argument of type).*(?:__half|\bhalf|bfloat16)|"
     r'"(?:__half|half|__nv_bfloat16)2?" has no',
@@ -123,6 +126,8 @@ def advice(problem: Problem) -> str:
         return "; CUDA 13 has NVTX's C++ headers itself: remove the project's copy, or name an older compiler with the setting `nvcc`"
     if re.match(r"(?:Call to|Unknown symbol) '_optix_", problem.message):
         return "; it is a device program of OptiX, which OptiX itself assembles when it loads it: the compiler has no figures"
+    if _OTHER_GPU.search(problem.message):
+        return "; it is for another GPU than the file is compiled for: name that GPU (setting `gpu`, option --gpu)"
     if target := re.match(r"Unsupported gpu architecture '\w+?_(\d+)", problem.message):
         why = (
             "CUDA 13 and newer have no code for it"
