@@ -487,7 +487,7 @@ def test_includes_beside_comments(text: str, names: list[str]) -> None:
 
 def test_the_only_extension_has_its_macros_though_its_sources_are_a_pattern(tmp_path: Path) -> None:
     setup = """
-        import glob, torch
+        import glob, os, torch
         from torch.utils.cpp_extension import CUDAExtension, CppExtension
         extension, macros = CppExtension, []
         sources = glob.glob("csrc/*.cpp")
@@ -499,6 +499,8 @@ def test_the_only_extension_has_its_macros_though_its_sources_are_a_pattern(tmp_
             else:
                 macros += [("WITH_HIP", None)]
             macros.append(("N", "4"))
+            if os.getenv("WITH_METIS"):
+                macros += [("WITH_METIS", None)]
         ext_modules = [extension("a._C", sources, define_macros=macros)]
     """
     project(tmp_path, {"setup.py": textwrap.dedent(setup), "csrc/k.cu": ""})

@@ -48,6 +48,8 @@ _COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 _WORD = re.compile(r'"([^"]*)"|(\S+)')
 _KEYWORDS = {"PUBLIC", "PRIVATE", "INTERFACE", "SYSTEM", "BEFORE", "AFTER"}
 _EXTENSIONS = {"CUDAExtension", "CppExtension", "Extension", "BuildExtension", "Pybind11Extension", "load"}
+_CERTAIN = re.compile(r"cuda|gpu|__name__", re.IGNORECASE)
+"""Conditions under which a setup.py builds extensions of CUDA."""
 _AMD = re.compile(r"(?<![a-z])(?:hip|rocm)(?![a-z])", re.IGNORECASE)
 _OLDEST = 17
 """nvcc compiles C++17 by itself, and CUDA's own headers need it: an older standard was named for an older nvcc."""
@@ -254,6 +256,7 @@ def _setup(file: str, text: str, path: str) -> Declared:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return Declared()
     values = _Values(file)
+    values.doubtful = _doubtful(tree)
     nodes = list(_for_nvidia(tree))
     for node in nodes:
         values.learn(node)
@@ -307,6 +310,22 @@ def _for_nvidia(tree: ast.AST) -> Iterator[ast.AST]:
             waiting.extend(node.body)
         else:
             waiting.extend(ast.iter_child_nodes(node))
+
+
+def _doubtful(tree: ast.AST) -> set[int]:
+    """The ids of expressions in branches of which it is not known whether the build takes them: of other platforms, and
+    of what a variable of the environment chooses.
+    """
+    return {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If)
+        and not _CERTAIN.search(ast.unparse(node.test))
+        and not _AMD.search(ast.unparse(node.test))
+        for statement in (*node.body, *node.orelse)
+        for inner in ast.walk(statement)
+        if isinstance(inner, ast.expr)
+    }
 
 
 def _asks_for_amd(test: ast.expr) -> bool:
@@ -366,6 +385,7 @@ class _Values:
     def __init__(self, file: str) -> None:
         self.file = file
         self.names: dict[str, list[ast.expr]] = {}
+        self.doubtful: set[int] = set()
         self.left = _MOST
         self.parts = _MOST_PARTS
 
@@ -498,4 +518,6 @@ class _Values:
                 parts = node.elts
             case _:
                 parts = []
-        return [flag for part in parts for flag in self.pairs(part, depth + 1)]
+        return [
+            flag for part in parts if id(part) not in self.doubtful for flag in self.pairs(part, depth + 1)
+        ]
