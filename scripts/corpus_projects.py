@@ -4,6 +4,8 @@
     python scripts/corpus_projects.py compile FOLDER OUT.jsonl [--files 2] [--jobs 2] [--only NAME …]
     python scripts/corpus_projects.py table OUT.jsonl …       docs/dev/projects.md, on standard output
 
+`--list scripts/corpus_projects_second.txt`, before the command, takes the repositories of the second sample.
+
 The files of a repository are a fixed sample: those that define a kernel, in order of their paths, at equal distances.
 `compile` asks the command line as an author does, in the repository; it goes on where it was interrupted. Triton files are
 imported for that, so run it where you would run their code. `table` puts each failure into a class by its message; a message
@@ -43,8 +45,8 @@ CLASSES = (
     ("of another platform", r"of Windows|of AMD|of Moore Threads|OpenCL or SYCL"),
     ("a flag that the message names", r"set nvcc_flags|Set nvcc_flags|-rdc=true|-std="),
     ("macros of the build: its database has them", r"compile_commands|writes them for orbit|bear -- make"),
-    ("written for an older Triton", r"Cannot access global variable|has no such parameter"),
-    ("for another GPU", r"sm_\d+|architecture"),
+    ("written for an older Triton", r"Cannot access global variable|has no such parameter|since Triton 2"),
+    ("for another GPU", r"it is for another GPU"),
     ("its library or compilers are of other versions", r"another version of it, or other compilers"),
     ("its import needs a GPU or what is not here", r"compiling a Triton file imports it"),
     ("it takes longer than the limit", r"build_timeout_s"),
@@ -56,16 +58,16 @@ LEFT_OUT = re.compile(r"compiled without it|without its __init__\.py|was left ou
 NOT_TOLD = "no launch in the file tells constants: the message names them, `orbit-lsp draft` writes the spec"
 
 
-def repositories() -> Iterator[tuple[str, str, list[str]]]:
+def repositories(listed: Path) -> Iterator[tuple[str, str, list[str]]]:
     """(owner/name, commit, kinds: cmake, torch, triton, make)"""
-    for line in LIST.read_text().splitlines():
+    for line in listed.read_text().splitlines():
         if line and not line.startswith("#"):
             name, commit, *kinds = line.split()
             yield name, commit, kinds
 
 
-def clone(folder: Path) -> None:
-    for name, commit, _ in repositories():
+def clone(listed: Path, folder: Path) -> None:
+    for name, commit, _ in repositories(listed):
         place = folder / name.replace("/", "+")
         if place.exists():
             continue
@@ -132,7 +134,7 @@ def compile_one(folder: Path, name: str, file: str) -> dict[str, Any]:
 def compile_all(options: argparse.Namespace) -> None:
     out: Path = options.out
     known = {(row["repo"], row["file"]) for row in rows([out])} if out.exists() else set()
-    names = [name.replace("/", "+") for name, _, _ in repositories()]
+    names = [name.replace("/", "+") for name, _, _ in repositories(options.list)]
     names = [name for name in names if not options.only or name in options.only]
     samples = [[(name, file) for file in sample(options.folder / name, options.files)] for name in names]
     jobs = [job for at in range(2 * options.files) for each in samples for job in each[at : at + 1]]
@@ -155,8 +157,8 @@ def class_of(row: dict[str, Any]) -> str:
     return next((name for name, words in CLASSES if re.search(words, said)), "neither")
 
 
-def table(files: list[Path]) -> None:
-    by_name = {name.replace("/", "+"): (name, commit, kinds) for name, commit, kinds in repositories()}
+def table(listed: Path, files: list[Path]) -> None:
+    by_name = {name.replace("/", "+"): (name, commit, kinds) for name, commit, kinds in repositories(listed)}
     every = [row for row in rows(files) if row["repo"] in by_name]
     counts = Counter(class_of(row) for row in every)
     of_cuda = [row for row in every if row["file"].endswith(".cu")]
@@ -193,6 +195,7 @@ def table(files: list[Path]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--list", type=Path, default=LIST, help="of repositories, with their commits")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("clone").add_argument("folder", type=Path)
     compiling = commands.add_parser("compile")
@@ -204,11 +207,11 @@ def main() -> None:
     commands.add_parser("table").add_argument("out", type=Path, nargs="+")
     options = parser.parse_args()
     if options.command == "clone":
-        clone(options.folder)
+        clone(options.list, options.folder)
     elif options.command == "compile":
         compile_all(options)
     else:
-        table(options.out)
+        table(options.list, options.out)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ TITLES = {
     "orbit.disassemble": "Compile the Kernel at the Cursor and Show Its SASS, PTX or IR",
     "orbit.checkMemory": "Check the Memory of the Kernel at the Cursor",
     "orbit.debug": "Debug the Triton Kernel at the Cursor",
-    "orbit.check": "Check ModelNew or custom_kernel Against Its Reference",
+    "orbit.test": "Test ModelNew or custom_kernel Against Its Reference",
     "orbit.compareWith": "Compare the Kernel at the Cursor With…",
     "orbit.history": "Open the History of the Kernel at the Cursor",
     "orbit.showOutput": "Show the Output of Runs",

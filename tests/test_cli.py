@@ -123,10 +123,16 @@ def test_an_error_where_the_current_folder_is_gone(folder: Path) -> None:
     assert (code, out) == (1, f'{folder}/t.cu:1:9: error: identifier "wrong" is undefined [nvcc]\n')
 
 
-def test_no_worker_is_no_text_in_place_of_json(folder: Path) -> None:
+def test_no_worker_is_in_the_json_and_in_the_text(folder: Path) -> None:
     code, out, message = orbit(folder, "doctor", "--json", "--python", "./absent")
-    assert (code, out) == (5, "")
+    assert code == 5
+    assert json.loads(out)["failure"]["message"] == f"{folder}/absent cannot be started as a worker"
     assert f"{folder}/absent cannot be started" in message
+
+
+def test_doctor_ends_alike_in_text_and_json(folder: Path) -> None:
+    codes = [orbit(folder, "doctor", "--nvcc", "/bin/false", *words)[0] for words in ([], ["--json"])]
+    assert codes == [5, 5]
 
 
 def test_what_is_wrong_is_said_once(folder: Path) -> None:
@@ -292,6 +298,25 @@ def test_json_has_the_problems_of_the_text_and_nothing_is_printed_twice(folder: 
 
 
 @needs_nvcc
+@pytest.mark.parametrize("words", ["compile", "disassemble", "debug-compile --output made"])
+def test_an_error_is_printed_once(folder: Path, words: str) -> None:
+    (folder / "t.cu").write_text("__global__ void k(int* x) { x[0] = wrong; }\n")
+    command, *more = words.split()
+    code, out, message = orbit(folder, command, "t.cu", *more)
+    assert (code, (out + message).count("is undefined")) == (1, 1)
+    assert message.splitlines()[-1] == "orbit-lsp: error: t.cu does not compile (1 error) [compile error]"
+
+
+@needs_nvcc
+def test_disassemble_has_every_problem_in_its_json(folder: Path) -> None:
+    (folder / "t.cu").write_text("__global__ void k(int* x) { int unused; x[0] = wrong; }\n")
+    code, out, _ = orbit(folder, "disassemble", "t.cu", "--json")
+    answer = json.loads(out)
+    assert (code, answer["failure"]["category"]) == (1, "compile error")
+    assert sorted(problem["severity"] for problem in answer["problems"]) == ["error", "warning"]
+
+
+@needs_nvcc
 @pytest.mark.parametrize(
     ("name", "architecture"),
     [("h100", "sm_90a"), ("sm_75", "sm_75"), ("NVIDIA GeForce RTX 4090", "sm_89"), ("a100-80gb", "sm_80")],
@@ -322,6 +347,11 @@ def test_a_named_gpu_is_compiled_for_on_a_machine_with_another(
         ("compile k.cu --json --gpu X1000", 64, "'X1000' is not a known GPU"),
         ("history absent.cu --json", 64, "there is no file absent.cu"),
         ("modal status --json", 5, "there is no Modal token on this machine"),
+        ("compile --json", 64, "orbit-lsp compile needs FILE"),
+        ("compile k.cu --jsn --json", 64, "unknown option '--jsn'; did you mean --json?"),
+        ("compil k.cu --json", 64, "unknown command 'compil'; did you mean compile?"),
+        ("explain xyzzy --json", 64, "'xyzzy' is not a word that can be explained"),
+        ("compare k.cu --with-gpu X1000 --json", 64, "X1000 is not one of the GPUs on Modal"),
     ],
 )
 def test_a_failure_is_in_the_json_and_in_the_text(folder: Path, words: str, code: int, message: str) -> None:

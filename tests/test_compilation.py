@@ -177,6 +177,12 @@ if(WAVES_TRACE)
 else()
   set(HAVE_TRACE 0)
 endif()
+set(BACKEND_CUDA "BACKEND_CUDA")
+set(BACKEND ${BACKEND_CUDA} CACHE STRING "Of CUDA or of HIP.")
+set(BACKEND_FOLDER ${BACKEND})
+string(REGEX REPLACE "^BACKEND_" "" BACKEND_FOLDER ${BACKEND_FOLDER})
+string(TOLOWER ${BACKEND_FOLDER} BACKEND_FOLDER)
+set(ELSEWHERE ${NOBODY_SAYS}/x)
 """
 TEMPLATES = {
     "an option that is on": ("#cmakedefine WAVES_FAST", "#define WAVES_FAST"),
@@ -188,6 +194,8 @@ TEMPLATES = {
     "a version": ('#define V "@waves_VERSION@" @PROJECT_VERSION_MINOR@', '#define V "2.3.1" 3'),
     "a condition that is not known": ("#define S @HAVE_SYNC@", "#define S 1"),
     "a condition that is known": ("#define T ${HAVE_TRACE}", "#define T 0"),
+    "of another variable": ("#define B @BACKEND@/@BACKEND_FOLDER@", "#define B BACKEND_CUDA/cuda"),
+    "of one that is not known": ("#define E @ELSEWHERE@", "#define E 0"),
     "what is not known": ("#define M @HAVE_METIS@\n#cmakedefine HAVE_X", "#define M 0\n/* #undef HAVE_X */"),
 }
 
@@ -475,6 +483,65 @@ def test_cmake_decides_itself_about_the_operators_of_half(tmp_path: Path) -> Non
 )  # fmt: skip
 def test_includes_beside_comments(text: str, names: list[str]) -> None:
     assert [each.name for each in inference.wanted(text.encode())] == names
+
+
+def test_the_only_extension_has_its_macros_though_its_sources_are_a_pattern(tmp_path: Path) -> None:
+    setup = """
+        import glob, os, torch
+        from torch.utils.cpp_extension import CUDAExtension, CppExtension
+        extension, macros = CppExtension, []
+        sources = glob.glob("csrc/*.cpp")
+        if torch.cuda.is_available():
+            extension = CUDAExtension
+            sources += glob.glob("csrc/*.cu")
+            if not is_rocm_pytorch:
+                macros += [("WITH_CUDA", None)]
+            else:
+                macros += [("WITH_HIP", None)]
+            macros.append(("N", "4"))
+            if os.getenv("WITH_METIS"):
+                macros += [("WITH_METIS", None)]
+        ext_modules = [extension("a._C", sources, define_macros=macros)]
+    """
+    project(tmp_path, {"setup.py": textwrap.dedent(setup), "csrc/k.cu": ""})
+    flags = find(tmp_path, "csrc/k.cu").flags
+    assert [flag for flag in flags if flag.startswith("-D")] == ["-DWITH_CUDA", "-DN=4"]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Instruction 'cvt with .e2m1x2' not supported on .target 'sm_90a'",
+        "Feature '.multicast::cluster' requires .target sm_90 or higher",
+        "Instruction 'wgmma.fence' cannot be compiled for architecture 'sm_90'",
+    ],
+)
+def test_an_instruction_of_another_gpu_says_how_that_gpu_is_named(message: str) -> None:
+    problem = Problem("error", message, "ptxas", Place("/p/k.cu", 3, 1))
+    (shown,) = compiler_messages.explained((problem,), "/p/k.cu", "", Compilation())
+    assert shown.message.startswith(f"{message}; it is for another GPU than the file is compiled for: name")
+
+
+def test_arithmetic_of_half_that_torch_forbids_says_which_flags_allow_it() -> None:
+    problem = Problem("error", 'no suitable constructor exists to convert from "float" to "__half"', "nvcc")
+    for flags, said in ((("-D__CUDA_NO_HALF_OPERATORS__",), True), ((), False)):
+        (shown,) = compiler_messages.explained((problem,), "/p/k.cu", "", Compilation(flags=flags))
+        assert ('nvcc_flags = ["-U__CUDA_NO_HALF_OPERATORS__"]' in shown.message) == said
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ("compute_70", "CUDA 13 and newer have no code for it"),
+        ("compute_130", "this compiler does not know it"),
+    ],
+)
+def test_an_architecture_that_the_compiler_lacks_says_what_to_do(target: str, why: str) -> None:
+    problem = Problem("error", f"Unsupported gpu architecture '{target}'", "nvcc")
+    (said,) = compiler_messages.explained((problem,), "/p/k.cu", "", Compilation())
+    assert said.message.startswith(
+        f"{problem.message}; {why}: choose another GPU (setting `gpu`, option --gpu)"
+    )
 
 
 @pytest.mark.parametrize(

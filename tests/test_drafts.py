@@ -35,6 +35,7 @@ def test_one_count_and_what_is_read_and_written() -> None:
 
 
 _AT = "int i = blockIdx.x * blockDim.x + threadIdx.x;"
+_XY = "int x = blockIdx.x * blockDim.x + threadIdx.x; int y = threadIdx.y + blockIdx.y * blockDim.y;"
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,14 @@ _AT = "int i = blockIdx.x * blockDim.x + threadIdx.x;"
         ("const half* x, float* y, size_t n", "const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return; float v = __half2float(x[i]); y[i] = v * fmaxf(v, 0.f);", "y == x * maximum(x, 0.f); bytes (2 + 4) * n"),
         ("const float* x, float* y, int n", "int step = gridDim.x * blockDim.x; for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) { y[i] += 2.0f * expf(-x[i]); }", "y == y + (2.0f * expf(-x)); bytes 3 * 4 * n"),
         ("float* x, float* y, int n", f"{_AT} if (i < n) {{ x[i] = 2.0f; y[i] = x[i] + 1.0f; }}", "x == 2.0f; expect y == (2.0f) + 1.0f; bytes 2 * 4 * n"),
+        # of a matrix: a thread for each row and column
+        ("const float* a, float* b, int rows, int cols, float s", f"{_XY} if (y < rows && x < cols) b[y * cols + x] = s * a[y * cols + x];", "b == s * a; bytes 2 * 4 * rows * cols"),
+        ("const float* a, float* b, int rows, int cols", f"{_XY} if (x >= cols || y >= rows) return; size_t i = (size_t)y * cols + x; b[i] = a[i] + b[i];", "b == a + b; bytes 3 * 4 * rows * cols"),
+        ("float* a, int n", f"{_XY} if (x < n && y < n) {{ a[x + n * y] = 0.0f; }}", None),
+        ("float* a, int n", f"{_XY} if (x < n && y < n) {{ a[x + y * n] = 0.0f; }}", "a == 0.0f; bytes 4 * n * n"),
+        ("const float* a, float* b, int rows, int cols", f"{_XY} if (y < rows && x < cols) b[x * rows + y] = a[y * cols + x];", None),
+        ("const float* a, float* b, int rows, int cols", f"{_XY} if (y < rows && x < cols) b[y * cols + x] = x * a[y * cols + x];", None),
+        ("const float* a, float* b, int rows, int cols", f"{_XY} if (x < cols) b[y * cols + x] = a[y * cols + x];", None),
         # a neighbour, a macro, a quotient of integers, another length, a condition, a barrier
         ("const float* x, float* y, int n", f"{_AT} if (i < n) y[i] = x[i + 1];", None),
         ("const float* x, float* y, int n", f"{_AT} if (i < n) y[i] = x[i] * SCALE;", None),

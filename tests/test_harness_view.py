@@ -90,7 +90,7 @@ class Checked(Bench):
 
 @pytest.mark.parametrize(("text", "line"), [(KERNELBENCH, 5), (POPCORN, 2), (KERNELBENCH + "x = (", 5), (POPCORN[:-8] + "(", 2)])  # fmt: skip
 def test_where_the_lens_stands_also_while_the_text_is_broken(text: str, line: int) -> None:
-    assert Checked(text).lens == [(line, "✓ Check")]
+    assert Checked(text).lens == [(line, "✓ Test")]
 
 
 @pytest.mark.parametrize("text", ["'''\nclass ModelNew: pass\n'''\n", "# custom_kernel\n", "ModelNews = 1\n"])
@@ -101,7 +101,7 @@ def test_what_only_speaks_of_a_contract_keeps_none(text: str) -> None:
 def test_the_line_of_a_version_that_is_faster() -> None:
     checked = Checked().answered(*answer())
     assert checked.hint == "✓ 1.42x · 3.10 ms vs 4.41 ms"
-    assert checked.lens == [(5, "✓ 1.42x · 3.10 ms vs 4.41 ms"), (5, "✓ Check")]
+    assert checked.lens == [(5, "✓ 1.42x · 3.10 ms vs 4.41 ms"), (5, "✓ Test")]
     checked.typed(6, 0, 4, "    #")
     assert checked.hint == "✓ 1.42x · edited since"
 
@@ -143,7 +143,7 @@ def test_editors_without_lenses_or_fresh_hints_have_it_too() -> None:
     ]
     actions = kernel_actions.actions(checked.session, URI, 5, 5)
     assert [action.command.command for action in actions if action.command] == [
-        "orbit.check",
+        "orbit.test",
         "orbit.profile",
     ]
 
@@ -182,6 +182,6 @@ def test_a_profile_of_a_call_stands_on_its_name_and_on_the_lines_of_the_files_ow
         for lens in lenses.lenses(checked.session, URI)
         if lens.command and lens.range.start.line == line
     ]
-    assert commands == ["orbit.check", "orbit.profile"]
+    assert commands == ["orbit.test", "orbit.profile"]
     checked.typed(line, 0, 0, "x = 1\n")
     assert "edited since" in shown()[line + 1]

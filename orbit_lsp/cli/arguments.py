@@ -29,7 +29,7 @@ class Parser(argparse.ArgumentParser):
     """Errors in one form, with the nearest command or option, and exit code 64."""
 
     def error(self, message: str) -> NoReturn:
-        """Print the error. Raises SystemExit with the code of a wrong command line."""
+        """Raises _WrongError, which `parse` prints."""
         if choice := _CHOICE.fullmatch(message):
             words = choice["known"].replace("'", "").split(", ")
             of = choice["option"] if choice["option"].startswith("-") else self.prog
@@ -40,8 +40,11 @@ class Parser(argparse.ArgumentParser):
             }
             names = message.removeprefix(_MISSING).split(", ")
             message = f"{self.prog} needs {' and '.join(choices.get(name, name) for name in names)}"
-        print(f"orbit-lsp: error: {message}\n  see `{self.prog} --help`", file=sys.stderr)
-        raise SystemExit(USAGE)
+        raise _WrongError(message, f"see `{self.prog} --help`")
+
+
+class _WrongError(Exception):
+    """A command line that cannot be parsed: why, and where its help is."""
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
@@ -300,7 +303,23 @@ def parser(only: str | None = None) -> tuple[Parser, dict[str, argparse.Argument
 
 
 def parse(given: list[str]) -> argparse.Namespace:
-    """Raises SystemExit with code 64 for what cannot be parsed, 0 after --help and --version."""
+    """Raises SystemExit with code 64 for what cannot be parsed, which it prints, with --json as an object too; 0 after
+    --help and --version.
+    """
+    try:
+        return _parsed(given)
+    except _WrongError as wrong:
+        message, remedy = wrong.args
+        if "--json" in given[: given.index("--") if "--" in given else None]:
+            import json  # of mistakes alone
+
+            failure = {"category": "usage", "message": message, "remedy": remedy}
+            print(json.dumps({"failure": failure}, ensure_ascii=False, indent=2))
+        print(f"orbit-lsp: error: {message}\n  {remedy}", file=sys.stderr)
+        raise SystemExit(USAGE) from None
+
+
+def _parsed(given: list[str]) -> argparse.Namespace:
     root, parsers = parser(given[0] if given else None)
     if given and not given[0].startswith("-") and given[0] not in COMMANDS:
         root.error(f"unknown command {given[0]!r}{did_you_mean(given[0], COMMANDS)}")

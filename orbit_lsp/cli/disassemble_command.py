@@ -101,7 +101,10 @@ async def source(
     if finished.outcome != "ok":
         for line in terminal_text.problem_lines(session, uri):
             print(visible(line), file=sys.stderr if options.json else sys.stdout)
-        return _failed(options, finished)
+        assert finished.failure
+        shown = terminal_text.unrepeated(session, uri, finished.failure)
+        problems = tuple(problem for _, problem in terminal_text.problems(session, uri))
+        return _failed(options, finished, shown, problems)
     made = _made(finished)
     if not made:
         return _failed(options, _none(finished, kernel, options.level))
@@ -159,13 +162,20 @@ def _none(finished: c.Finished, kernel: KernelId, level: str) -> c.Finished:
     return c.failed(finished.run, c.Failure("compile error", f"there is no {level} of {kernel.key}: {why}"))
 
 
-def _failed(options: argparse.Namespace, finished: c.Finished) -> int:
+def _failed(
+    options: argparse.Namespace, finished: c.Finished, shown: str = "", problems: Sequence[c.Problem] = ()
+) -> int:
+    """`shown` is the sentence in the terminal, below what was printed; `problems` are in the JSON."""
     assert finished.failure
     failure = finished.failure
     if options.json:
-        message = {"category": failure.category, "message": failure.message, "remedy": failure.remedy}
-        print(json.dumps({"failure": message}, ensure_ascii=False, indent=2))
-    print(visible(f"orbit-lsp: error: {failure.message} [{finished.outcome}]"), file=sys.stderr)
+        answer: dict[str, Any] = {
+            "failure": {"category": failure.category, "message": failure.message, "remedy": failure.remedy}
+        }
+        if problems:
+            answer["problems"] = [asdict(problem) for problem in problems]
+        print(json.dumps(answer, ensure_ascii=False, indent=2))
+    print(visible(f"orbit-lsp: error: {shown or failure.message} [{finished.outcome}]"), file=sys.stderr)
     if failure.remedy:
         print(visible(f"  {failure.remedy}"), file=sys.stderr)
     return c.EXIT_CODES[finished.outcome]

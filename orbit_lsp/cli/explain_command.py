@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import textwrap
 
 from orbit_lsp.views.explain import explanations
-from orbit_remote.common.messages import EXIT_CODES
 
 
 def main(options: argparse.Namespace) -> int:
@@ -16,10 +14,11 @@ def main(options: argparse.Namespace) -> int:
     word = " ".join(options.word)
     entries = explanations.explain(word) if word else explanations.entries()
     if not entries:
+        from orbit_lsp.cli.terminal_text import refused
+
         nearest = explanations.suggestions(word)
         hint = f"Did you mean {', '.join(nearest)}?" if nearest else "`orbit-lsp explain` lists the words."
-        print(f"orbit-lsp: error: {word!r} is not a word that can be explained. {hint}", file=sys.stderr)
-        return EXIT_CODES["usage"]
+        return refused(f"{word!r} is not a word that can be explained. {hint}", as_json=options.json)
     if options.json:
         print(
             json.dumps(

@@ -21,7 +21,7 @@ from orbit_lsp.runners.modal import spending
 from orbit_lsp.runs import summary
 from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.runs.scheduler import Scheduler, Watcher
-from orbit_lsp.state import harness
+from orbit_lsp.state import harness, placement
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session, path_of
 from orbit_lsp.views import ab_table, kernel_status, lenses, version_table
@@ -50,6 +50,8 @@ async def compare(
         known = [kernel.key for kernel, _, _ in session.kernels(uri)]
         if not any(wanted.name in (key, key.rpartition("::")[2]) for key in known):
             raise UsageError(f"there is no kernel {wanted.name} in this file; it has: {', '.join(known)}")
+    if wanted.kind == "gpu" and not placement.rented(wanted.name):
+        raise UsageError(f"{wanted.name} is not one of the GPUs on Modal: {', '.join(placement.gpus())}")
     await environment.look_around()
     run = AbCompare(session, environment, versions, scheduler, watcher).start(kernel, wanted)
     assert run

@@ -7,7 +7,6 @@ import asyncio
 import dataclasses
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Callable
@@ -545,7 +544,7 @@ def _report(
         failure = finished.failure
         _line(
             sys.stderr,
-            f"orbit-lsp: error: {_unrepeated(session, uri, failure)} [{finished.outcome}]",
+            f"orbit-lsp: error: {terminal_text.unrepeated(session, uri, failure)} [{finished.outcome}]",
             failure.remedy,
         )
     elif finished and finished.outcome == "ok" and not (session.kernels(uri) or harness.of(session, uri)):
@@ -554,16 +553,6 @@ def _report(
         compiled = action == "compile"
         ok = "" if compiled and not finished.resources else "ok: "
         print(visible(f"{ok}{summary.one_line(finished, compiled_only=compiled)}"), file=sys.stderr)
-
-
-def _unrepeated(session: Session, uri: str, failure: c.Failure) -> str:
-    """A failure's sentence without the error that is printed above it."""
-    counted = re.match(r".* does not compile \(\d+ errors?\)(?=: )", failure.message)
-    errors = [
-        problem.message for _, problem in terminal_text.problems(session, uri) if problem.severity == "error"
-    ]
-    printed = any(failure.message.endswith(error.partition("\n")[0]) for error in errors)
-    return counted[0] if counted and printed else failure.message
 
 
 def _line(stream: TextIO, text: str, remedy: str) -> None:
@@ -597,18 +586,24 @@ async def _doctor(session: Session, environment: run_environment.Environment, *,
     await environment.look_around()
     machine = session.setup.machine
     if machine is None:
-        text = f"✗ worker    {environment.python()} cannot be started as a worker; set `orbit.python`"
+        why = f"{environment.python()} cannot be started as a worker"
+        if as_json:
+            said = {"category": "infrastructure", "message": why, "remedy": "set `orbit.python`"}
+            print(json.dumps({"failure": said}, ensure_ascii=False, indent=2))
+        text = f"✗ worker    {why}; set `orbit.python`"
         print(text, file=sys.stderr if as_json else sys.stdout)
         return c.EXIT_CODES["infrastructure"]
     from orbit_lsp.cli.machine import doctor
 
     failure = await doctor.compiler_failure(environment.runner(), machine)
+    compiles_on_modal = environment.compiles_on_modal()
+    compiles = (machine.nvcc and failure is None) or compiles_on_modal
+    code = 0 if compiles else c.EXIT_CODES["infrastructure"]
     if as_json:
         whole = replace(machine, problems=(*machine.problems, *([failure] if failure else [])))
         workers = {"workers": [dataclasses.asdict(worker) for worker in await shared_worker.running()]}
         print(json.dumps(dataclasses.asdict(whole) | workers, ensure_ascii=False, indent=2))
-        return 0
-    compiles_on_modal = environment.compiles_on_modal()
+        return code
     text = doctor.lines(
         session.setup,
         machine,
@@ -618,5 +613,4 @@ async def _doctor(session: Session, environment: run_environment.Environment, *,
         workers=doctor.worker_lines(await shared_worker.running(), session.client.name, time.time()),
     )
     print("\n".join(text))
-    compiles = (machine.nvcc and failure is None) or compiles_on_modal
-    return 0 if compiles else c.EXIT_CODES["infrastructure"]
+    return code

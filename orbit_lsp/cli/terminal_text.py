@@ -12,7 +12,7 @@ from orbit_lsp.runs import summary
 from orbit_lsp.specs import spec_cache
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session, path_of
-from orbit_remote.common.messages import EXIT_CODES, Place, Problem
+from orbit_remote.common.messages import EXIT_CODES, Failure, Place, Problem
 from orbit_remote.common.plain_text import in_a_line, visible
 
 
@@ -70,6 +70,14 @@ def problem_lines(session: Session, uri: str) -> list[str]:
         for path, problem in problems(session, uri)
         for line in summary.problem_lines(problem, path)
     ]
+
+
+def unrepeated(session: Session, uri: str, failure: Failure) -> str:
+    """A failure's sentence without the error that is printed above it."""
+    counted = re.match(r".* does not compile \(\d+ errors?\)(?=: )", failure.message)
+    errors = [problem.message for _, problem in problems(session, uri) if problem.severity == "error"]
+    printed = any(failure.message.endswith(error.partition("\n")[0]) for error in errors)
+    return counted[0] if counted and printed else failure.message
 
 
 def relative(text: str) -> str:

@@ -49,6 +49,8 @@ _COMMENT = lazy_pattern(r"^[ \t]*#.*$", re.MULTILINE)
 _WORD = lazy_pattern(r'"([^"]*)"|(\S+)')
 _KEYWORDS = {"PUBLIC", "PRIVATE", "INTERFACE", "SYSTEM", "BEFORE", "AFTER"}
 _EXTENSIONS = {"CUDAExtension", "CppExtension", "Extension", "BuildExtension", "Pybind11Extension", "load"}
+_CERTAIN = lazy_pattern(r"cuda|gpu|__name__", re.IGNORECASE)
+"""Conditions under which a setup.py builds extensions of CUDA."""
 _AMD = lazy_pattern(r"(?<![a-z])(?:hip|rocm)(?![a-z])", re.IGNORECASE)
 _OLDEST = 17
 """nvcc compiles C++17 by itself, and CUDA's own headers need it: an older standard was named for an older nvcc."""
@@ -255,6 +257,7 @@ def _setup(file: str, text: str, path: str) -> Declared:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return Declared()
     values = _Values(file)
+    values.doubtful = _doubtful(tree)
     nodes = list(_for_nvidia(tree))
     for node in nodes:
         values.learn(node)
@@ -282,7 +285,9 @@ def _setup(file: str, text: str, path: str) -> Declared:
             for flag in (*values.texts(_nvcc_part(values.meaning(node))), *values.texts(added)):
                 if re.fullmatch(r"-[DU]\w.*|--?std=.*|--?use_fast_math", flag):
                     flags[flag] = file
-        if own:
+        if (
+            own or len(calls) == 1
+        ):  # the sources of the only extension may be a pattern, as `glob("csrc/*.cu")`
             for macro in values.pairs(_keyword(call, "define_macros")):
                 flags[macro] = file
     if any("CUDAExtension" in values.functions(call.func) for call in calls):
@@ -306,6 +311,22 @@ def _for_nvidia(tree: ast.AST) -> Iterator[ast.AST]:
             waiting.extend(node.body)
         else:
             waiting.extend(ast.iter_child_nodes(node))
+
+
+def _doubtful(tree: ast.AST) -> set[int]:
+    """The ids of expressions in branches of which it is not known whether the build takes them: of other platforms, and
+    of what a variable of the environment chooses.
+    """
+    return {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If)
+        and not _CERTAIN.search(ast.unparse(node.test))
+        and not _AMD.search(ast.unparse(node.test))
+        for statement in (*node.body, *node.orelse)
+        for inner in ast.walk(statement)
+        if isinstance(inner, ast.expr)
+    }
 
 
 def _asks_for_amd(test: ast.expr) -> bool:
@@ -365,6 +386,7 @@ class _Values:
     def __init__(self, file: str) -> None:
         self.file = file
         self.names: dict[str, list[ast.expr]] = {}
+        self.doubtful: set[int] = set()
         self.left = _MOST
         self.parts = _MOST_PARTS
 
@@ -478,16 +500,25 @@ class _Values:
             return None
         return by.join(known)
 
-    def pairs(self, node: ast.expr | None) -> list[str]:
-        """`define_macros=[("NAME", None), ("N", "4")]` as flags."""
-        values: list[str] = []
-        node = self.meaning(node)
-        for item in node.elts if isinstance(node, ast.List | ast.Tuple) else []:
-            if isinstance(item, ast.Tuple) and item.elts and (name := self.text(item.elts[0])):
-                value: Any = (
-                    item.elts[1].value
-                    if len(item.elts) > 1 and isinstance(item.elts[1], ast.Constant)
-                    else None
-                )
-                values.append(f"-D{name}" if value is None else f"-D{name}={value}")
-        return values
+    def pairs(self, node: ast.expr | None, depth: int = 0) -> list[str]:
+        """`define_macros=[("NAME", None), ("N", "4")]` as flags, however the list is put together."""
+        if depth > 12 or self.left <= 0:
+            return []
+        self.left -= 1
+        match node:
+            case ast.Name():
+                parts = self.names.get(node.id, [])
+            case ast.BinOp(op=ast.Add()):
+                parts = [node.left, node.right]
+            case ast.List():
+                parts = node.elts
+            case ast.Tuple(elts=[first, *more]) if (name := self.text(first)) and len(more) < 2:
+                value: Any = more[0].value if more and isinstance(more[0], ast.Constant) else None
+                return [f"-D{name}" if value is None else f"-D{name}={value}"]
+            case ast.Tuple():
+                parts = node.elts
+            case _:
+                parts = []
+        return [
+            flag for part in parts if id(part) not in self.doubtful for flag in self.pairs(part, depth + 1)
+        ]

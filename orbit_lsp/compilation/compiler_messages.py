@@ -38,6 +38,19 @@ _OF_FLAGS = re.compile(
     r'has no storage class or type specifier|name followed by "::" must be'
 )
 """Errors that come of a macro, a folder or a standard that the build would have given, as likely as of the code."""
+_OTHER_GPU = re.compile(
+    r"not supported on \.target|requires (?:PTX ISA )?\.target|cannot be compiled for architecture"
+)
+_OF_HALF = re.compile(
+    r"(?:no suitable (?:constructor|conversion function)|no operator|no instance of|argument of type).*(?:__half|\bhalf|bfloat16)|"
+    r'"(?:__half|half|__nv_bfloat16)2?" has no',
+    re.DOTALL,
+)
+_NO_HALF = tuple(
+    f"-D__CUDA_NO_{what}__"
+    for what in ("HALF_OPERATORS", "HALF_CONVERSIONS", "HALF2_OPERATORS", "BFLOAT16_CONVERSIONS")
+)
+"""What torch's builder of extensions adds to nvcc's flags."""
 _INCLUDE = re.compile(r'\#\s*(?:include|import)\s*(["<][^">\n]+[">])')
 _INSTALLED = re.compile(r"[\\/](?:site-packages|dist-packages|\.venv|venv|\.conda)[\\/]")
 _MOST_NOTES = 12
@@ -86,7 +99,7 @@ def _named(problem: Problem, compilation: Compilation) -> Problem:
     """A missing header with its remedy as the first sentence."""
     match = _MISSING.fullmatch(problem.message) if problem.severity == "error" else None
     if match is None:
-        return replace(problem, message=problem.message + advice(problem))
+        return replace(problem, message=problem.message + (advice(problem) or _half(problem, compilation)))
     name = next(filter(None, match.groups()))
     why = compilation.missing.get(name) or missing.provider(name, compilation.python)
     if compilation.database_command.startswith("`cmake"):  # what configures a project names its folders too
@@ -113,8 +126,30 @@ def advice(problem: Problem) -> str:
         return "; CUDA 13 has NVTX's C++ headers itself: remove the project's copy, or name an older compiler with the setting `nvcc`"
     if re.match(r"(?:Call to|Unknown symbol) '_optix_", problem.message):
         return "; it is a device program of OptiX, which OptiX itself assembles when it loads it: the compiler has no figures"
+    if _OTHER_GPU.search(problem.message):
+        return "; it is for another GPU than the file is compiled for: name that GPU (setting `gpu`, option --gpu)"
+    if target := re.match(r"Unsupported gpu architecture '\w+?_(\d+)", problem.message):
+        why = (
+            "CUDA 13 and newer have no code for it"
+            if int(target[1]) < 75
+            else "this compiler does not know it"
+        )
+        return f"; {why}: choose another GPU (setting `gpu`, option --gpu), or name another compiler with the setting `nvcc`"
     if _REMOVED.search(problem.message):
         return "; CUDA 13 removed it: change the code, or name an older compiler with the setting `nvcc`"
+    return ""
+
+
+def _half(problem: Problem, compilation: Compilation) -> str:
+    """Of arithmetic of half precision that torch's own flags forbid: many an extension's build allows it again."""
+    if (
+        problem.severity == "error"
+        and _OF_HALF.search(problem.message)
+        and _NO_HALF[0] in compilation.flags
+        and not any(flag.startswith("-U__CUDA_NO_HALF") for flag in compilation.flags)
+    ):
+        undefined = ", ".join(f'"-U{flag[2:]}"' for flag in _NO_HALF if flag in compilation.flags)
+        return f"; torch's own flags forbid it: where the project's build allows it, set nvcc_flags = [{undefined}]"
     return ""
 
 

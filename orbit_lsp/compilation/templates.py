@@ -20,13 +20,16 @@ from orbit_remote.common import regular_files
 from orbit_remote.common.limits import BUILD_FILE
 
 _COMMAND = lazy_pattern(
-    r"^[ \t]*(if|elseif|else|endif|option|set|project)[ \t]*\(([^()\n]{0,2000})\)",
+    r"^[ \t]*(if|elseif|else|endif|option|set|string|project)[ \t]*\(([^()\n]{0,2000})\)",
     re.IGNORECASE | re.MULTILINE,
 )
 _VERSION = lazy_pattern(r"VERSION[ \t]+(\d+)\.(\d+)(?:\.(\d+))?")
 _OFF = lazy_pattern(r"|0|OFF|NO|FALSE|N|IGNORE|NOTFOUND|.*-NOTFOUND", re.IGNORECASE)
 _DEFINE = lazy_pattern(r"^([ \t]*#[ \t]*)cmakedefine(01)?[ \t]+(\w+)(.*)$", re.MULTILINE)
 _VALUE = lazy_pattern(r"@(\w+)@|\$\{(\w+)\}")
+_REFERENCE = lazy_pattern(r"\$\{(\w+)\}")
+_PLAIN = lazy_pattern(r"\^?[\w-]+\$?")
+"""A pattern that means itself: others are not read."""
 
 
 def make(template: str, name: str, root: str) -> str:
@@ -99,14 +102,40 @@ def variables(text: str) -> dict[str, str]:
             active.pop()
         elif words and all(active) and command == "option":
             values.setdefault(words[0], words[-1] if words[-1].upper() in ("ON", "TRUE", "1") else "OFF")
-        elif len(words) > 1 and all(active) and command == "set" and "$" not in words[1]:
-            values.setdefault(words[0], words[1].strip('"'))
+        elif len(words) > 1 and all(active) and command == "set":
+            if (known := _known(words[1].strip('"'), values)) is not None:
+                values.setdefault(words[0], known)
+        elif words and all(active) and command == "string":
+            values |= _edited(words, values)
         elif command == "project" and words and (version := _VERSION.search(match[2])):
             for project in (words[0], "PROJECT"):
                 parts = zip(("MAJOR", "MINOR", "PATCH"), version.groups("0"), strict=True)
                 values |= {f"{project}_VERSION_{part}": number for part, number in parts}
                 values[f"{project}_VERSION"] = ".".join(version.groups("0"))
     return values
+
+
+def _known(text: str, values: dict[str, str]) -> str | None:
+    """With the values of the variables in it; None where one is not known."""
+    names = _REFERENCE.findall(text)
+    filled = _REFERENCE.sub(lambda match: values.get(match[1], ""), text)
+    return filled if "$" not in filled and all(name in values for name in names) else None
+
+
+def _edited(words: list[str], values: dict[str, str]) -> dict[str, str]:
+    """What `string(TOLOWER …)`, `string(TOUPPER …)` and `string(REPLACE …)` set."""
+    known = [_known(word.strip('"'), values) for word in words]
+    match known:
+        case ["TOLOWER" | "TOUPPER" as way, str(text), str(name)]:
+            return {name: text.lower() if way == "TOLOWER" else text.upper()}
+        case ["REPLACE", str(old), str(new), str(name), str(text)] if old:
+            return {name: text.replace(old, new)}
+        case ["REGEX", "REPLACE", str(pattern), str(new), str(name), str(text)] if _PLAIN.fullmatch(pattern):
+            begin, end = "^" * pattern.startswith("^"), "$" * pattern.endswith("$")
+            inner = re.escape(pattern.removeprefix("^").removesuffix("$"))
+            return {name: re.sub(begin + inner + end, lambda _: new, text)}
+        case _:
+            return {}
 
 
 def _holds(words: list[str], values: dict[str, str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -24,6 +25,7 @@ _LINEAR = frozenset(
         "threadIdx.x+blockDim.x*blockIdx.x",
     )
 )
+_LINEAR_Y = frozenset(text.replace(".x", ".y") for text in _LINEAR)
 _STRIDE = frozenset(("gridDim.x*blockDim.x", "blockDim.x*gridDim.x"))
 _CAST = re.compile(r"\(\s*(?:unsigned|int|long|size_t|unsigned int|u?int\d+_t)\s*\)|static_cast<[^<>]*>")
 _TYPE = r"(?:const\s+)?(?:(?:unsigned|signed|long|short)\s+)*[A-Za-z_][\w:]*(?:\s+const)?"
@@ -40,9 +42,12 @@ _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 
 @dataclass(slots=True)
 class _Reading:
-    """`stored` is what each output becomes, in the words of the kernel; `loaded` what is read before it is written."""
+    """`stored` is what each output becomes, in the words of the kernel; `loaded` what is read before it is written.
+    `bound` is the number of elements; where `columns` is not empty, that of the rows.
+    """
 
     bound: str = ""
+    columns: str = ""
     stored: dict[str, str] = field(default_factory=dict[str, str])
     loaded: dict[str, None] = field(default_factory=dict[str, None])
 
@@ -55,11 +60,14 @@ def statements(
     """
     reading = _python(subject, tree) if tree else _cuda(subject)
     passed = _passed(subject, draft[-1].text, cuda=tree is None)
-    if reading is None or passed is None or not reading.stored or reading.bound not in passed:
+    if reading is None or passed is None or not reading.stored:
         return []
-    count = passed[reading.bound]
-    covered = values.get(count)
-    extent = covered.value if isinstance(covered, Scalar) else int(count) if count.isdigit() else None
+    bounds = [name for name in (reading.bound, reading.columns) if name]
+    if not all(name in passed for name in bounds):
+        return []
+    counts = [passed[name] for name in bounds]
+    sides = [_number(count, values) for count in counts]
+    extent = None if None in sides else math.prod(side for side in sides if side is not None)
     moved: dict[tuple[str, str], int] = {}  # an argument that is passed twice is read once
     for way, names in (("read", reading.loaded), ("written", reading.stored)):
         for name in names:
@@ -76,7 +84,12 @@ def statements(
     sizes = list(moved.values())
     amount = f"{len(sizes)} * {sizes[0]}" if len(set(sizes)) == 1 else f"({' + '.join(map(str, sizes))})"
     amount = amount.removeprefix("1 * ")
-    return [*expected, Statement(f"bytes {amount} * {count}", _REMARK)]
+    return [*expected, Statement(f"bytes {' * '.join([amount, *counts])}", _REMARK)]
+
+
+def _number(text: str, values: Mapping[str, Value]) -> int | float | None:
+    known = values.get(text)
+    return known.value if isinstance(known, Scalar) else int(text) if text.isdigit() else None
 
 
 def _each(name: str, language: Language) -> bool:
@@ -119,17 +132,21 @@ def _renamed(text: str, passed: Mapping[str, str]) -> str:
 
 
 def _cuda(subject: Subject) -> _Reading | None:
-    """Of a body that computes a linear index, guards it, and stores through it; or of a loop over the grid."""
+    """Of a body that computes a linear index, or a row and a column, guards it, and stores through it; or of a loop over
+    the grid.
+    """
     body = re.sub(r"#\s*pragma\s+unroll[^\n]*", "", subject.body).strip()
     body = re.sub(r"\s+", " ", body.removeprefix("{").removesuffix("}")).strip()
     places: dict[str, str] = {}
     while declared := re.match(rf"{_TYPE} (\w+) ?= ?([^;]+); ?", body):
         text = re.sub(r" ", "", _CAST.sub("", declared[2]))
-        if text not in _LINEAR | _STRIDE:
+        if text not in _LINEAR | _LINEAR_Y | _STRIDE:
             break
-        places[declared[1]] = "index" if text in _LINEAR else "stride"
+        places[declared[1]] = "index" if text in _LINEAR else "y" if text in _LINEAR_Y else "stride"
         body = body[declared.end() :]
     index = next((name for name, what in places.items() if what == "index"), "")
+    if across := next((name for name, what in places.items() if what == "y"), ""):
+        return _plane(subject, index, across, body) if index else None
     if loop := re.match(
         rf"for ?\( ?{_TYPE} (\w+) ?= ?([^;]+); ?\1 ?< ?(\w+) ?; ?\1 ?\+= ?([^;]+?) ?\) ?(.*)$", body
     ):
@@ -145,6 +162,34 @@ def _cuda(subject: Subject) -> _Reading | None:
         return _stored(subject, index, guard[1], guard[2])
     if guard := re.match(rf"if ?\( ?{index} ?< ?(\w+) ?\) ?(.*)$", body):
         return _stored(subject, index, guard[1], guard[2])
+    return None
+
+
+def _plane(subject: Subject, x: str, y: str, body: str) -> _Reading | None:
+    """Of a thread for each element of a matrix, whose place is `row * columns + column`."""
+    inside = re.match(rf"if ?\( ?({x}|{y}) ?< ?(\w+) ?&& ?({x}|{y}) ?< ?(\w+) ?\) ?(.*)$", body)
+    outside = re.match(
+        rf"if ?\( ?({x}|{y}) ?>= ?(\w+) ?\|\| ?({x}|{y}) ?>= ?(\w+) ?\) ?(?:return ?;|{{ ?return ?; ?}}) ?(.*)$",
+        body,
+    )
+    guard = inside or outside
+    if guard is None or guard[1] == guard[3]:
+        return None
+    bounds, block = {guard[1]: guard[2], guard[3]: guard[4]}, guard[5]
+    cast = rf"(?:{_CAST.pattern})? ?"
+    for row, column in ((y, x), (x, y)):
+        product = rf"\(? ?{cast}{row} ?\* ?{cast}{bounds[column]} ?\)?"
+        flat = rf"(?:{product} ?\+ ?{column}|{column} ?\+ ?{product})"
+        named = re.search(rf"{_TYPE} (\w+) ?= ?{flat} ?; ?", block)
+        name = named[1] if named else "place"
+        block_of = block.replace(named[0], "", 1) if named else block
+        block_of = re.sub(rf"\[ ?{flat} ?\]", f"[{name}]", block_of)
+        if f"[{name}]" not in block_of.replace("[ ", "[").replace(" ]", "]") or name in subject.names:
+            continue
+        reading = _stored(subject, name, bounds[row], block_of)
+        if reading:
+            reading.columns = bounds[column]
+            return reading
     return None
 
 

@@ -80,7 +80,7 @@ class Run:
         names = ", ".join(sorted(harness.named(target) or target.key for target in self.targets))
         name = names or self.frozen.uri.rpartition("/")[2]
         if self.job.through == "contract" and self.action == "run":
-            return f"Check {name}"
+            return f"Test {name}"
         return f"{_DOING[self.action]} {name}"
 
 

@@ -182,9 +182,9 @@ def debug(ls: OrbitServer, target: KernelId, request: Request) -> dict[str, str]
     return once_configured(ls, lambda: ls.runs.start("debug", target.uri, target, instance=instance))
 
 
-@command("orbit.check")
-def check(ls: OrbitServer, request: Request) -> dict[str, str] | None:
-    """Check and time what a file, {uri}, offers by KernelBench's or popcorn's contract."""
+@command("orbit.test")
+def test(ls: OrbitServer, request: Request) -> dict[str, str] | None:
+    """Test and time what a file, {uri}, offers by KernelBench's or popcorn's contract."""
     uri = request.uri or (ls.looked_at.uri if ls.looked_at else "")
     entry = harness.of(ls.session, uri)
     if entry is None:

@@ -447,7 +447,7 @@ async def panel(ls: OrbitServer, params: Any) -> dict[str, Any]:
 
 
 COMMANDS = (
-    "orbit.run", "orbit.profile", "orbit.checkMemory", "orbit.debug", "orbit.check", "orbit.draft", "orbit.live", "orbit.openReport",
+    "orbit.run", "orbit.profile", "orbit.checkMemory", "orbit.debug", "orbit.test", "orbit.draft", "orbit.live", "orbit.openReport",
     "orbit.showFailure",
     "orbit.openIr", "orbit.disassemble", "orbit.runRestricted", "orbit.cancel", "orbit.compile", "orbit.runOnAll", "orbit.compareWith",
     "orbit.history", "orbit.showOutput", "orbit.export", "orbit.chooseGpu", "orbit.sessions", "orbit.keepWarm", "orbit.release", "orbit.info",

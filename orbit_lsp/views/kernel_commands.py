@@ -60,7 +60,7 @@ def _harness_answer(session: Session, harness_status: HarnessStatus) -> lsp.Comm
     parts = Part.of(0, *harness_view.forms(harness_status.result)) + Part.of(
         1, EDITED if harness_status.stale else ""
     )
-    return of_kernel(fitting.fit(parts, fitting.LENS - len(" | ✓ Check | Profile")), "orbit.history", target)
+    return of_kernel(fitting.fit(parts, fitting.LENS - len(" | ✓ Test | Profile")), "orbit.history", target)
 
 
 def profile_harness(harness_status: HarnessStatus) -> lsp.Command | None:
@@ -71,16 +71,16 @@ def profile_harness(harness_status: HarnessStatus) -> lsp.Command | None:
 
 
 def check_harness(session: Session, harness_status: HarnessStatus, now: float) -> lsp.Command:
-    """The lens that checks and times a KernelBench or popcorn file; `now` is on the monotonic clock, in seconds."""
+    """The lens that tests and times a KernelBench or popcorn file; `now` is on the monotonic clock, in seconds."""
     if harness_status.running:
         why = f": {harness_status.running.why}" if harness_status.running.why else ""
         title = f"⏳ {harness_status.running.state} {int(now - harness_status.running.began)} s (cancel){why}"
         return of_kernel(title, "orbit.cancel", harness_status.entry.target)
     gpu = kernel_status.gpu_name(session)
-    title = f"✓ Check on {gpu}" if gpu else "✓ Check"
+    title = f"✓ Test on {gpu}" if gpu else "✓ Test"
     if harness_status.result or harness_status.entry.target in session.results.failures:
-        title = "✓ Check"
-    return of_kernel(title, "orbit.check", harness_status.entry.target)
+        title = "✓ Test"
+    return of_kernel(title, "orbit.test", harness_status.entry.target)
 
 
 def check_memory(session: Session, uri: str, known: KernelStatus) -> lsp.Command | None:

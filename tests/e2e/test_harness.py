@@ -19,18 +19,18 @@ from tests.test_harness_view import KERNELBENCH
 async def test_a_click_on_check_puts_the_speedup_on_the_line(start, recorded_python) -> None:
     editor: Editor = await start("vscode", python=recorded_python)
     editor.open("model.py", KERNELBENCH)
-    assert await named_gpu(editor) == [(5, "✓ Check on H100 80GB HBM3")]
+    assert await named_gpu(editor) == [(5, "✓ Test on H100 80GB HBM3")]
     await editor.click()
     await editor.until(editor.ended)
     assert await editor.hints() == [(5, "✓ 1.42x · 3.10 ms vs 4.41 ms")]
-    assert [bar[0].title for bar in editor.progress()] == ["Check ModelNew"]
+    assert [bar[0].title for bar in editor.progress()] == ["Test ModelNew"]
     assert "1.42x, 1.41x to 1.43x at 99 %" in await editor.hover(5, 8)
 
 
 async def test_check_without_a_contract_says_so(start, recorded_python) -> None:
     editor: Editor = await start("helix", python=recorded_python)
     editor.open("saxpy.cu", KERNEL)
-    assert await editor.command("orbit.check") is None
+    assert await editor.command("orbit.test") is None
     await editor.until(lambda: any("neither a class ModelNew" in text for text in editor.messages()))
 
 

@@ -489,6 +489,11 @@ def keywords(x_ptr, BLOCK: tl.constexpr = 16):
 
 
 @triton.jit
+def of_another_release(x_ptr, **meta):
+    i = tl.arange(0, «meta»['WIDTH']); tl.store(x_ptr + i, i)
+
+
+@triton.jit
 def axes(x_ptr, BLOCK: tl.constexpr = 16):
     i = tl.arange(0, BLOCK); tl.store(x_ptr, «tl.sum(tl.load(x_ptr + i), axis=1)»)
 
@@ -540,6 +545,7 @@ def exceptions(x_ptr, BLOCK: tl.constexpr = 16):
         "Triton does not support the operator MatMult here",
         "simultaneous multiple comparison is not supported",
         "load() got an unexpected keyword argument 'maks': Triton VERSION has no such parameter",
+        "meta is not defined: kernels take no `**meta` since Triton 2: make its constants parameters, `WIDTH: tl.constexpr`",
         "invalid axis 1. Expected -1 <= axis < 1",
         "nested function definition is not supported.",
         "Only `range` and `static_range` iterators are currently supp",

@@ -190,6 +190,14 @@ def test_names_that_a_shell_would_change():
         ("NVIDIA RTX A6000", "sm_86"), ("Radeon", None),
         ("h100", "sm_90a"), ("sm_90", "sm_90"), ("SM90a", "sm_90a"), ("compute_80", "sm_80"), ("rtx4090", "sm_89"),
         ("rtx-4090", "sm_89"), ("NVIDIA GeForce RTX 4090 Laptop GPU", "sm_89"), ("GTX 1660 Ti", "sm_75"), ("", None),
+        ("90", "sm_90"), ("90a", "sm_90a"), ("8.9", "sm_89"), ("9", None), ("NVIDIA T400 4GB", "sm_75"), ("NVIDIA T1000", "sm_75"),
+        ("NVIDIA RTX 4000 SFF Ada Generation", "sm_89"), ("NVIDIA RTX A4500 Laptop GPU", "sm_86"), ("NVIDIA RTX A500", "sm_86"),
+        ("NVIDIA GeForce MX450", "sm_75"), ("NVIDIA GeForce MX570", "sm_86"), ("NVIDIA CMP 170HX", "sm_80"),
+        ("Quadro T2000", "sm_75"), ("Quadro GV100", "sm_70"), ("Tesla V100-SXM2-16GB", "sm_70"), ("Xavier", "sm_72"),
+        ("Tesla P100-PCIE-16GB", "sm_60"), ("Tesla P40", "sm_61"), ("Quadro P4000", "sm_61"), ("NVIDIA TITAN Xp", "sm_61"),
+        ("NVIDIA TITAN X (Pascal)", "sm_61"), ("NVIDIA GeForce GTX 1080 Ti", "sm_61"), ("NVIDIA GeForce GT 1030", "sm_61"),
+        ("NVIDIA GeForce GTX TITAN X", "sm_52"), ("Tesla M60", "sm_52"), ("NVIDIA GeForce GTX 980", "sm_52"),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "sm_80"), ("NVIDIA PG509-210", "sm_80"), ("Graphics Device", None),
     ],
 )  # fmt: skip
 def test_the_architecture_of_a_gpu(gpu, expected):

@@ -205,7 +205,7 @@ def _print(
     for remark in finished.remarks:
         print(visible(f"note: {remark}"), file=sys.stderr)
     if finished.failure:
-        sentence = finished.failure.message.partition("\n")[0]
+        sentence = terminal_text.unrepeated(session, uri, finished.failure).partition("\n")[0]
         print(visible(f"orbit-lsp: error: {sentence} [{finished.outcome}]"), file=sys.stderr)
         if finished.failure.remedy:
             print(visible(f"  {finished.failure.remedy}"), file=sys.stderr)

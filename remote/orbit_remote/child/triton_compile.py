@@ -131,7 +131,9 @@ def compile_file(
                 other = replace(target, levels=(), warps=number, remarks=[])
                 again = _compile_kernel(each, file, tree, namespace, other, specified, by_name.get(name))
                 compiled.append(Compiled(resources=again.resources))
-    problems = dict.fromkeys(_of_another_version(problem) for each in compiled for problem in each.problems)
+    problems = dict.fromkeys(
+        _of_another_version(problem, tree) for each in compiled for problem in each.problems
+    )
     if imported.failed and for_want_of_a_gpu(imported.failed):
         words = next(iter(str(imported.failed).splitlines()), "")
         remarks.append(f"what the file imports uses a GPU, and there is none here: {words}")
@@ -146,13 +148,41 @@ def compile_file(
     return Compiled(tuple(problems), resources, tuple(dict.fromkeys(remarks)), made=tuple(target.made))
 
 
-def _of_another_version(problem: Problem) -> Problem:
-    """A keyword that a function of Triton lacks may be of another release: which this is helps to decide."""
+def _of_another_version(problem: Problem, tree: ast.Module) -> Problem:
+    """A keyword that a function of Triton lacks may be of another release: which this is helps to decide. So may a kernel
+    with `**meta`.
+    """
+    if named := re.fullmatch(r"(\w+) is not defined", problem.message):
+        return replace(problem, message=problem.message + _of_meta(named[1], problem, tree))
     match = re.fullmatch(r"(\w+)\(\) got an unexpected keyword argument '\w+'", problem.message)
     if match is None or not hasattr(importlib.import_module("triton.language"), match[1]):
         return problem
     version = getattr(importlib.import_module("triton"), "__version__", "")
     return replace(problem, message=f"{problem.message}: Triton {version} has no such parameter")
+
+
+def _of_meta(name: str, problem: Problem, tree: ast.Module) -> str:
+    """What to write in place of the `**meta` of a kernel of Triton 1; empty where the name is not that."""
+    line = problem.place.line if problem.place else 0
+    kernel = next(
+        (
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef) and node.args.kwarg and node.args.kwarg.arg == name
+            if node.lineno <= line <= (node.end_lineno or 0)
+        ),
+        None,
+    )
+    if kernel is None:
+        return ""
+    keys = (
+        node.slice.value
+        for node in ast.walk(kernel)
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == name
+        if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)
+    )
+    constant = next(keys, "BLOCK")
+    return f": kernels take no `**{name}` since Triton 2: make its constants parameters, `{constant}: tl.constexpr`"
 
 
 def _is_tuned(function: Any, namespace: Mapping[str, Any]) -> bool:

@@ -15,11 +15,19 @@ _BY_NAME = (
     (r"\bThor\b", "11.0"),
     (r"\bOrin\b", "8.7"),
     (r"\bRTX[ -]PRO[ -]\d|\bRTX 50[5-9]0", "12.0"),
-    (r"\bL2\b|\bL4\b|\bL20\b|\bL40S?\b|\bRTX 40[5-9]0|\bRTX \d+ Ada", "8.9"),
-    (r"\bA100|\bA800|\bA30\b", "8.0"),
-    (r"\bA10G?\b|\bA16\b|\bA2\b|\bA40\b|\bRTX A\d000|\bRTX 30[5-9]0", "8.6"),
+    (r"\bL2\b|\bL4\b|\bL20\b|\bL40[SG]?\b|\bRTX 40[5-9]0|\bRTX \d+ (?:\w+ )?Ada", "8.9"),
+    (r"\bA100|\bA800|\bA30X?\b|\bCMP 170HX|\bPG50[69]\b", "8.0"),
+    (r"\bA10[GM]?\b|\bA16\b|\bA2\b|\bA40\b|\bRTX A\d+|\bRTX 30[5-9]0|\bMX570|\bCMP 90HX", "8.6"),
     (r"\bT4\b|\bT4G\b|\bRTX 20[5-8]0|\bQuadro RTX|\bTITAN RTX|\bGTX 16[356]0", "7.5"),
-    (r"\bV100|\bTITAN V\b", "7.0"),
+    (r"\bT(?:[456]\d0|1[02]00|2000)\b|\bMX[45]50|\bCMP [345]0HX|\bQuadro T\d", "7.5"),
+    (r"\bXavier\b", "7.2"),
+    (r"\bV100|\bTITAN V\b|\bGV100\b", "7.0"),
+    (r"\bP100\b|\bGP100\b", "6.0"),
+    (
+        r"\bP40?\b|\bP6\b|\bQuadro P\d|\bGTX? 10[1-8]0|\bTITAN Xp\b|(?<!GTX )\bTITAN X\b|\bMX[1-3][1-5]0|\bP10[46] 100\b",
+        "6.1",
+    ),
+    (r"\bM4\b|\bM40\b|\bM60?\b|\bQuadro M\d|\bGTX 9[5-8]0|\bGTX TITAN X\b", "5.2"),
 )
 _TARGETS = ("-arch", "--gpu-architecture", "-gencode", "--generate-code", "-code", "--gpu-code")
 _ASKED = re.compile(r"(?:sm|compute|lto)_\d+[af]?|native|all-major|all")
@@ -42,8 +50,10 @@ def architecture_for(gpu: str) -> str | None:
     """`sm_90a` for `H100` or `NVIDIA H100 80GB HBM3`, `sm_89` for `rtx4090`, an architecture for itself; None for a GPU
     whose name is not known here.
     """
-    if asked := re.fullmatch(r"(?:sm|compute)_?(\d{2,3}[af]?)", gpu.strip(), re.IGNORECASE):
+    if asked := re.fullmatch(r"(?:(?:sm|compute)_?)?(\d{2,3}[af]?)", gpu.strip(), re.IGNORECASE):
         return f"sm_{asked[1].lower()}"
+    if re.fullmatch(r"\s*\d+\.\d\s*", gpu):
+        return architecture_of(gpu)
     words = re.sub(r"\b(RTX|GTX)(?=\d)", r"\1 ", re.sub(r"[_-]+", " ", gpu), flags=re.IGNORECASE)
     for text in (gpu, words):
         for name, capability in _BY_NAME:

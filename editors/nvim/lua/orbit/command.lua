@@ -48,8 +48,8 @@ M.subcommands = {
     complete = function() return { 'program' } end,
   },
   apart = { says = 'Run code that is not yours, in a container of its own', command = 'orbit.runRestricted', about = 'kernel' },
-  check = { says = 'Check and time ModelNew or custom_kernel against its reference', command = 'orbit.check', about = 'file' },
-  memory = { says = 'Check memory with compute-sanitizer', command = 'orbit.checkMemory', about = 'kernel' },
+  check = { says = 'Check memory with compute-sanitizer', command = 'orbit.checkMemory', about = 'kernel' },
+  test = { says = 'Test and time ModelNew or custom_kernel against its reference', command = 'orbit.test', about = 'file' },
   debug = {
     says = 'Debug the Triton kernel at the cursor, without a GPU',
     command = 'orbit.debug', about = 'kernel',
@@ -183,8 +183,8 @@ end
 
 ---What the picker of |:Orbit| offers, most wanted first.
 local ORDER = {
-  'run', 'profile', 'report', 'output', 'why', 'problems', 'compare', 'history', 'draft', 'live', 'memory', 'debug',
-  'disassemble', 'ir', 'export', 'check', 'cancel', 'gpu', 'runOnAll', 'sessions', 'release', 'keep', 'apart', 'compile', 'info', 'log',
+  'run', 'profile', 'report', 'output', 'why', 'problems', 'compare', 'history', 'draft', 'live', 'check', 'debug',
+  'disassemble', 'ir', 'export', 'test', 'cancel', 'gpu', 'runOnAll', 'sessions', 'release', 'keep', 'apart', 'compile', 'info', 'log',
   'restart',
 }
 
