@@ -54,6 +54,18 @@ install_nvcc() {
   fi
 }
 
+# set_up [EXTRAS]: what the checks need, in .venv; then ruff.
+set_up() {
+  say "installing (torch and triton are the large part)"
+  # torch first and by itself: anything that depends on it must not choose another build
+  install torch==2.13.0
+  install -e ".${1:-}" -r requirements-dev.txt
+  install_nvcc
+  say "ruff"
+  .venv/bin/ruff check .
+  .venv/bin/ruff format --check .
+}
+
 # pytest on all cores, and two workers more: what waits for a process leaves its core to another.
 run_tests() {
   local workers=$(($(nproc) + 2))

@@ -41,15 +41,26 @@ class Package:
     flags: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """A folder with packages, and the include folders of those that are not known by name."""
+
+    folder: str
+    prefix: str
+    others: tuple[str, ...]
+
+
 @dataclass(slots=True)
 class Installed:
     """What can be included on this machine besides the workspace. `pythons` are the prefixes of the Pythons whose
-    packages count, the chosen one first; `nvcc` is the compiler's path, where it is known.
+    packages count, the chosen one first; `nvcc` is the compiler's path, where it is known. Folders are listed once.
     """
 
     pythons: tuple[str, ...] = ()
     nvcc: str | None = None
     _has: dict[str, bool] = field(default_factory=dict[str, bool])
+    _sites: list[_Site] | None = None
+    _places: list[str] | None = None
 
     def toolkit_or_system(self, name: str) -> bool:
         """Whether nvcc finds `#include <name>` without flags. Reads folders."""
@@ -66,16 +77,18 @@ class Installed:
 
     def package(self, name: str) -> Package | None:
         """The installed package that has the header `name`. Reads folders."""
-        for prefix in self.pythons:
-            for site in _site_packages(prefix):
-                if package := _of_site(site, prefix, name):
-                    return package
+        if self._sites is None or self._places is None:
+            self._sites = [_site(each, prefix) for prefix in self.pythons for each in _site_packages(prefix)]
+            self._places = _common_places()
+        for site in self._sites:
+            if package := _of_site(site, name):
+                return package
         if name == "Python.h" and (folder := python_headers(self.pythons)):
             return Package("Python", (folder,))
         return next(
             (
                 Package(os.path.basename(folder) or folder, (folder,))
-                for folder in _common_places()
+                for folder in self._places
                 if os.path.isfile(os.path.join(folder, name))
             ),
             None,
@@ -156,7 +169,15 @@ def _named_by_pth(site: str) -> Iterator[str]:
                 yield folder
 
 
-def _of_site(site: str, prefix: str, name: str) -> Package | None:
+def _site(folder: str, prefix: str) -> _Site:
+    patterns = ("nvidia/cu1*/include", "nvidia/*/include", "cutlass_library/source/include", "*/include")
+    listed = (glob.glob(os.path.join(glob.escape(folder), pattern)) for pattern in patterns)
+    return _Site(folder, prefix, tuple(each for found in listed for each in sorted(found, reverse=True)))
+
+
+def _of_site(place: _Site, name: str) -> Package | None:
+    site, prefix = place.folder, place.prefix
+
     def has(folder: str) -> bool:
         return os.path.isfile(os.path.join(site, folder, name))
 
@@ -172,13 +193,12 @@ def _of_site(site: str, prefix: str, name: str) -> Package | None:
             headers = python_headers((prefix,))
             more = [headers] if headers else []
             return Package(folder.partition("/")[0], (os.path.join(site, folder), *more))
-    for pattern in ("nvidia/cu1*/include", "nvidia/*/include", "cutlass_library/source/include", "*/include"):
-        for folder in sorted(glob.glob(os.path.join(glob.escape(site), pattern)), reverse=True):
-            if os.path.isfile(os.path.join(folder, name)):
-                brought = sorted(
-                    glob.glob(f"{glob.escape(os.path.dirname(folder))}/external/*/include")
-                )  # MathDx: CUTLASS
-                return Package(os.path.relpath(folder, site).replace(os.sep, "/"), (folder, *brought))
+    for folder in place.others:
+        if os.path.isfile(os.path.join(folder, name)):
+            brought = sorted(
+                glob.glob(f"{glob.escape(os.path.dirname(folder))}/external/*/include")
+            )  # MathDx: CUTLASS
+            return Package(os.path.relpath(folder, site).replace(os.sep, "/"), (folder, *brought))
     return None
 
 

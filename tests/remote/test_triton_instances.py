@@ -149,7 +149,7 @@ def test_the_users_profiler_comes_first():
     pytest.importorskip("torch")
     remote = str(PACKAGE.parent)
     done = subprocess.run(
-        [sys.executable, "-c", YIELDS, remote], capture_output=True, text=True, timeout=100, check=True,
+        [sys.executable, "-c", YIELDS, remote], capture_output=True, text=True, timeout=480, check=True,
         env={k: v for k, v in os.environ.items() if not k.startswith("COV")},
     )  # fmt: skip
     assert json.loads(done.stdout.splitlines()[-1]) == [[recorder.YIELDED], True]
