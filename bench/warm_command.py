@@ -69,10 +69,14 @@ def main() -> None:
             "doctor, worker of its own": ([*ORBIT, "doctor"], alone),
         }
         if options.file:
-            run = [*ORBIT, "run", str(options.file.resolve()), "--json"]
+            own_file = (
+                folder / options.file.name
+            )  # not in the project that it comes from, which would be searched
+            own_file.write_bytes(options.file.read_bytes())
+            run = [*ORBIT, "run", own_file.name, "--json"]
             (folder / "spec.cu").write_text(SPEC)
             program = str(folder / "program")
-            subprocess.run(["nvcc", "-O3", str(options.file.resolve()), "-o", program], check=True)
+            subprocess.run(["nvcc", "-O3", own_file, "-o", program], check=True)
             cases |= {
                 "the program alone": ([program], shared),
                 "run, shared worker": (run, shared),
