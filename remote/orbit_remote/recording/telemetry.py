@@ -27,6 +27,11 @@ from orbit_remote.recording.gpu_neighbours import Neighbours
 PERIOD_S = 0.02
 """Between two samples; NVML itself renews clocks and power about every 10 to 100 ms."""
 
+ENERGY_S = 0.1
+"""Between two readings of the energy counter, the first after as long: each takes NVML 3 ms, and at every sample they held up a
+program's start of CUDA by 50 ms (H100, 2026-11-26).
+"""
+
 LOOK_S = 0.25
 """Between two looks at who is on the GPU: NVML counts a process's share over 1/6 s to 1 s."""
 
@@ -185,7 +190,10 @@ class Sampler:
     milliseconds, and not for NVML to close. `problem` then says what, if anything, is missing.
     """
 
-    def __init__(self, device: int | str = 0, *, period_s: float = PERIOD_S) -> None:
+    def __init__(
+        self, device: int | str = 0, *, period_s: float = PERIOD_S, energy_s: float = ENERGY_S
+    ) -> None:
+        """`energy_s` is the time between two readings of the energy counter; 0 reads it in each sample."""
         self.problem: str | None = None
         self.remarks: tuple[str, ...] = ()
         """On other processes that used this GPU meanwhile; complete when the block has been left."""
@@ -193,6 +201,7 @@ class Sampler:
         """Whether other processes used this GPU meanwhile, by NVML's account."""
         self._device = device
         self._period_s = period_s
+        self._energy_s = energy_s
         self._samples: list[_Sample] = []
         self.default_sm_clock_mhz: int | None = None
         self._done = threading.Event()
@@ -228,11 +237,15 @@ class Sampler:
     def _sample_until_done(self, nvml: _Nvml, handle: Any) -> None:
         self.default_sm_clock_mhz = nvml.ask("nvmlDeviceGetDefaultApplicationsClock", handle, _SM)
         neighbours, look_at = Neighbours(nvml.ask, handle, time.time_ns() // 1000), 0.0
-        done = False
+        done, energy_at = False, time.monotonic() + self._energy_s
         while not done:
             # asked before the sample, so that even the shortest block has one after its work
             done = self._done.is_set()
-            self._samples.append(_sample(nvml, handle))
+            energy = None
+            if not self._energy_s or (not done and time.monotonic() >= energy_at):
+                energy = nvml.ask("nvmlDeviceGetTotalEnergyConsumption", handle)
+                energy_at = time.monotonic() + self._energy_s
+            self._samples.append(_sample(nvml, handle, energy))
             if done or time.monotonic() >= look_at:
                 look_at = time.monotonic() + LOOK_S
                 neighbours.look()
@@ -308,7 +321,7 @@ def _series(samples: list[_Sample]) -> TelemetrySeries | None:
     )
 
 
-def _sample(nvml: _Nvml, handle: Any) -> _Sample:
+def _sample(nvml: _Nvml, handle: Any, energy_mj: int | None) -> _Sample:
     power = nvml.ask("nvmlDeviceGetPowerUsage", handle)
     rates = nvml.ask("nvmlDeviceGetUtilizationRates", handle)
     memory = nvml.ask("nvmlDeviceGetMemoryInfo", handle)
@@ -324,7 +337,7 @@ def _sample(nvml: _Nvml, handle: Any) -> _Sample:
         memory_used=memory.used if memory is not None else None,
         reasons=reasons,
         utilization=float(rates.gpu) if rates is not None else None,
-        energy_mj=nvml.ask("nvmlDeviceGetTotalEnergyConsumption", handle),
+        energy_mj=energy_mj,
     )
 
 

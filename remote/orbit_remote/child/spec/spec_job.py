@@ -73,7 +73,7 @@ def run_launch_spec(job: c.Job, send: Send, recorder: Recorder, image: Image | N
         remarks += [remark] if remark else []
         shared = None if isinstance(kernels, str) else SharedMemory(kernels)
         run = Run(job, send, checked, backend, Gpu(torch, shared))
-        with Sampler(_device(torch, job), period_s=_SAMPLE_S) as sampler:
+        with Sampler(_device(torch, job), period_s=_SAMPLE_S, energy_s=0.0) as sampler:
             sm_clock = None if isinstance(kernels, str) else SmClock(torch, kernels)
             timed = sum(not point.case for point in launch_spec.points(checked.spec)[0])
             timer = _Timer(torch, clock, run.trials, sampler, remarks, sm_clock, timed)
