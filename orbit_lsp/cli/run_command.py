@@ -31,7 +31,7 @@ from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Client, Session, path_of, uri_of
 from orbit_lsp.views import kernel_status
-from orbit_remote.common import architectures, codec, lazy_dataclass, limits, regular_files
+from orbit_remote.common import architectures, codec, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.plain_text import visible
 
@@ -78,12 +78,7 @@ async def _main(options: argparse.Namespace) -> int:
     if _measures(options):
         runs.when_ended(lambda run: versions().filed(run))
 
-        def while_it_runs() -> None:
-            """What the result will need, at a time when nobody waits for this process."""
-            lazy_dataclass.complete()
-            versions().open_file()
-
-        watcher.when_begun = while_it_runs
+        watcher.when_begun = lambda: versions().open_file()
     try:
         return await _answer(options, session, environment, runs, watcher, versions)
     finally:
