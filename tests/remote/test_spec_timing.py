@@ -62,8 +62,8 @@ def timed(
     ("each", "iterations", "launches"),
     [
         (5 * US, None, 200),  # short ones: as many as settle the median
-        (100 * US, None, 200),  # 20 ms of them
-        (400 * US, None, 50),
+        (100 * US, None, 160),  # 16 ms of them
+        (400 * US, None, 40),
         (5 * MS, None, 20),  # the first batch is enough
         (100 * US, 7, 7),  # what the author asks for
     ],
@@ -73,6 +73,13 @@ def test_measuring_ends_where_the_median_is_known_and_the_clock_settled(
 ) -> None:
     timing, _ = timed(ActedGpu([each]), iterations=iterations)
     assert (timing.n, timing.median) == (launches, each)
+
+
+def test_warm_launches_end_sooner_because_the_clock_has_settled() -> None:
+    gpu = ActedGpu([100 * US])
+    _, bench = timed(gpu)
+    (warm,) = bench.warm(lambda: None, [gpu.launch])
+    assert (warm.n, warm.median) == (50, 100 * US)  # 5 ms of them
 
 
 def test_launches_that_warm_up_are_not_timed() -> None:

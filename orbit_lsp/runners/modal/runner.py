@@ -27,7 +27,7 @@ log = logging.getLogger("orbit.modal")
 
 _CLOSE_S = 2.0
 """How long closing may take, so that an editor closes without delay."""
-_LEAVE_S = 1.5
+_LEAVE_S = 5.0
 """How long containers have to answer that they end."""
 _WITHDRAW_S = 0.5
 
