@@ -160,12 +160,12 @@ def test_a_constructor_that_was_kept_before_the_first_call_still_makes_one() -> 
 
 
 def test_fields_are_made_when_somebody_asks() -> None:
-    @dataclass(frozen=True)
+    @dataclass
     class Base:
         x: int
         y: list[int] = dataclasses.field(default_factory=list[int])
 
-    @dataclass(frozen=True)
+    @dataclass
     class Below(Base):
         z: int = dataclasses.field(default=3, kw_only=True)
         _: dataclasses.KW_ONLY
@@ -178,8 +178,8 @@ def test_fields_are_made_when_somebody_asks() -> None:
     assert (Below.z, Below.w, hasattr(Base, "y")) == (3, 4, False)
     assert isinstance(vars(Below)["__dataclass_fields__"], dict)
 
-    @dataclasses.dataclass(frozen=False)
-    class Standard(Base):  # type: ignore[misc]
+    @dataclasses.dataclass
+    class Standard(Base):
         v: int = 0
 
     assert [field.name for field in dataclasses.fields(Standard)] == ["x", "y", "v"]

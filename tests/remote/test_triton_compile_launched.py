@@ -413,7 +413,7 @@ def test_what_asks_the_gpu_while_the_file_is_imported_is_left_out(check_compiled
         """,
         """
         copy: BLOCK 64; num_warps 4; x *fp32 (assumed); y *fp32 (assumed); n i32 (assumed)
-        (the file uses the GPU while it is imported (lines 5, 6, 7, 19), and there is none here; without it nothing is known of PROPERTIES, SMS, x)
+        (the file uses the GPU while it is imported (lines 5, 6, 7, 19), and this machine has none; without it nothing is known of PROPERTIES, SMS, x)
         (uses was not compiled: SMS needs a GPU)
         (copy: constants as launched on line 20; argument types assumed)
         """,
@@ -434,7 +434,7 @@ def test_what_follows_from_a_statement_that_was_left_out_is_no_error(job):
     """)
     finished = job(text, action="compile").finished
     assert ([each.name for each in finished.resources], finished.problems) == (["k"], ())
-    assert "(lines 5, 7, 9), and there is none here" in finished.remarks[0]
+    assert "(lines 5, 7, 9), and this machine has none" in finished.remarks[0]
     wrong = job(text + "torch.zeroes(3)\n", action="compile").finished
     assert "has no attribute 'zeroes'" in wrong.problems[0].message
 
@@ -501,7 +501,7 @@ def test_a_package_that_needs_a_gpu_is_no_warning(job, tmp_path):
     )
     finished = job(text, name="ops/k.py", action="compile").finished
     assert ([each.name for each in finished.resources], finished.problems) == (["add"], ())
-    assert "what the file imports uses a GPU, and there is none here: " in finished.remarks[1]
+    assert "what the file imports uses a GPU, and this machine has none: " in finished.remarks[1]
 
 
 @pytest.mark.parametrize(

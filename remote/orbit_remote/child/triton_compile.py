@@ -136,7 +136,7 @@ def compile_file(
     )
     if imported.failed and for_want_of_a_gpu(imported.failed):
         words = next(iter(str(imported.failed).splitlines()), "")
-        remarks.append(f"what the file imports uses a GPU, and there is none here: {words}")
+        remarks.append(f"what the file imports uses a GPU, and this machine has none: {words}")
     elif imported.failed:
         explained = python_errors.explain(imported.failed, file.path)
         if not any(each.resources for each in compiled):
@@ -318,7 +318,9 @@ def _as_launched(
         except Exception as error:  # noqa: BLE001 - Triton raises all kinds, and the user's own hooks do
             explained = python_errors.explain(error, target.path)
             return Compiled(explained.problems) if explained.failure.category == "compile error" else None
-        if every > len(compiled):
+        if not compiled:
+            remarks.append(f"{name}: no configuration that was tried compiles; {every} more were not tried")
+        elif every > len(compiled):
             remarks.append(f"{name}: the first {len(compiled)} of {every} configurations were compiled")
         for made in compiled[: _MOST_CONFIGURATIONS - len(by_symbol)]:
             constants = triton_instances.instance(function, made).constants | _options(made)

@@ -128,7 +128,7 @@ class Imported:
             return ()
         where = f"line{'s' * (len(self.lines) > 1)} {', '.join(map(str, self.lines))}"
         names = f"; without it nothing is known of {', '.join(sorted(self.missing))}" if self.missing else ""
-        return (f"the file uses the GPU while it is imported ({where}), and there is none here{names}",)
+        return (f"the file uses the GPU while it is imported ({where}), and this machine has none{names}",)
 
     def lacking(self, problems: Sequence[Problem]) -> tuple[tuple[Problem, ...], str]:
         """The problems, less those that only stand for a missing name, and these names."""
