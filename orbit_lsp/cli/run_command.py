@@ -78,7 +78,7 @@ async def _main(options: argparse.Namespace) -> int:
     if _measures(options):
         runs.when_ended(lambda run: versions().filed(run))
 
-        watcher.when_begun = lambda: versions().open_file()
+        watcher.when_begun = lambda run: versions().read_ahead(run.frozen.uri)
     try:
         return await _answer(options, session, environment, runs, watcher, versions)
     finally:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from orbit_lsp.runs.scheduler import Run
+from orbit_remote.common import codec
 from orbit_remote.common import messages as c
 from orbit_remote.common.plain_text import visible
 
@@ -28,7 +29,7 @@ class TerminalWatcher:
         self._text = ""
         self._since = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self.when_begun: Callable[[], object] | None = None
+        self.when_begun: Callable[[Run], object] | None = None
         """Called once, when a worker has a first run."""
         self._within_a_line = False
         """The program has printed a part of a line, which a line of ours would overwrite."""
@@ -40,7 +41,9 @@ class TerminalWatcher:
         self.show(run.title, state, why)
         if self.when_begun and state != "queued":
             begun, self.when_begun = self.when_begun, None
-            begun()
+            begun(run)
+        if state == "running":
+            codec.prepare(c.Finished)  # its result is read sooner by as long as this takes, some 10 ms
 
     def hears(self, title: str) -> Callable[[c.Event], None]:
         """What takes the events of a job that is no `Run`."""

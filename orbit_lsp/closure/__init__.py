@@ -17,7 +17,7 @@ from dataclasses import field
 from pathlib import Path
 
 from orbit_lsp.closure.tree import Tree, below
-from orbit_remote.common import harness_files, limits, regular_files
+from orbit_remote.common import limits, regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Job, Manifest, content_hash
 
@@ -87,6 +87,7 @@ def closure(
         includes.follow(tree, job, read)
     else:
         from orbit_lsp.closure import imports
+        from orbit_remote.common import harness_files
 
         beside = (
             [str(companion) for companion in harness_files.companions(Path(path), job.text)]

@@ -7,6 +7,7 @@ beyond its bound.
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import os
@@ -37,6 +38,8 @@ FORMAT = 1
 MOST_RUNS = 200
 """Of one kernel."""
 _BUSY_S = 5.0
+_RECENT = 80
+"""Rows whose content is kept as it was read: each run of a kernel is compared with the ones before it."""
 _OUTPUT = 2_000
 """Characters of what the program printed that are kept."""
 _AT_ONCE = 500
@@ -458,6 +461,7 @@ def _unpacked(packed: Any, limit: limits.Limit) -> bytes:
     return content
 
 
+@functools.lru_cache(maxsize=_RECENT)
 def _entry(row: tuple[Any, ...]) -> Entry:
     """Raises _Damaged, and ValueError for what another version has written."""
     number, at, path, kernel, action, digest, inputs, text, packed = row

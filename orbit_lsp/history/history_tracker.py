@@ -80,11 +80,11 @@ class HistoryTracker:
 
     # -- keeping ------------------------------------------------------------------------------
 
-    def open_file(self) -> None:
-        """Look at the history's file while a run goes on, so that keeping its result is quick."""
+    def read_ahead(self, uri: str) -> None:
+        """Read a file's last runs while another run of it goes on, so that comparing its result with them is quick."""
         if self._keeps():
-            store = self._store()
-            self._later(lambda: store.kernels(""), lambda _: None)
+            path, store = self._session.path(uri), self._store()
+            self._later(lambda: store.entries(path, most=_LOOKED_AT), lambda _: None)
 
     def filed(self, run: Run) -> None:
         """A run has ended and its results are in the session: keep the new ones."""

@@ -8,7 +8,7 @@ from functools import lru_cache
 from orbit_lsp.kernels import Span
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session
-from orbit_remote.common import harness_files, limits
+from orbit_remote.common import limits
 from orbit_remote.common.lazy_dataclass import dataclass
 
 _PREFIX = "contract "
@@ -63,6 +63,8 @@ def digest(text: str) -> str:
 
 @lru_cache(maxsize=32)
 def _entry(uri: str, text: str) -> Entry | None:
+    from orbit_remote.common import harness_files  # 4 ms, which a command of a .cu file does without
+
     kept = harness_files.kept(text)
     return _made(uri, text, kept.name, kept.line - 1, kept.column - 1) if kept else None
 

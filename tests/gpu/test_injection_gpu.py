@@ -125,6 +125,39 @@ def test_a_record_holds_the_launch_as_the_program_made_it(built, cache, tmp_path
     assert recorded.remarks == ()
 
 
+CONTEXT = """
+#include <cstdio>
+int main() {
+  getchar();
+  cudaFree(0);
+  puts("opened");
+  fflush(stdout);
+  getchar();
+}
+"""
+
+
+def test_when_a_program_has_opened_cuda_is_seen(cache, tmp_path):
+    (tmp_path / "waits.cu").write_text(CONTEXT)
+    subprocess.run(["nvcc", "waits.cu", "-o", "waits"], cwd=tmp_path, check=True)
+    launches = tmp_path / "launches"
+    assert not injection.has_context(launches)
+    environment = os.environ | injection.environment(launches, cache=cache)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [tmp_path / "waits"], stdin=pipe, stdout=pipe, text=True, env=environment
+    ) as program:
+        assert program.stdin
+        assert program.stdout
+        seen = [injection.has_context(launches)]
+        program.stdin.write("\n")
+        program.stdin.flush()
+        assert program.stdout.readline() == "opened\n"
+        seen.append(injection.has_context(launches))
+        program.communicate("\n", timeout=60)
+    assert [*seen, injection.has_context(launches)] == [False, True, False]
+
+
 def test_time_of_a_kernel_of_known_length(built, cache, tmp_path):
     _, recorded = run_both(built("known_length"), cache, tmp_path)
     for record in recorded.records:

@@ -140,10 +140,17 @@ def test_a_constructor_is_compiled_on_its_first_call_or_for_all_at_once() -> Non
     class Completed:
         x: int
 
-    first = Completed.__init__
+    @dataclass(slots=True)
+    class Alone:
+        x: int
+
+    first, other = Alone.__init__, Completed.__init__
+    lazy_dataclass.complete(Alone)
+    lazy_dataclass.complete(Alone)
+    assert (Alone.__init__ is first, Completed.__init__ is other) == (False, True)
     lazy_dataclass.complete()
-    assert Completed.__init__ is not first
-    assert Completed(2).x == 2
+    assert Completed.__init__ is not other
+    assert (Alone(2).x, Completed(2).x) == (2, 2)
 
 
 def test_a_constructor_that_was_kept_before_the_first_call_still_makes_one() -> None:

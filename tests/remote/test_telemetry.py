@@ -366,7 +366,10 @@ async def test_a_process_of_ours_is_none_of_the_others() -> None:
 
 def test_a_process_of_the_same_worker_is_ours(monkeypatch) -> None:
     monkeypatch.setenv(process_groups.MARK, "this-worker")
-    with subprocess.Popen(["sh", "-c", "sleep 600 & echo $!"], stdout=subprocess.PIPE, text=True) as shell:
+    # it prints its own number: between fork and exec the system shows no environment
+    program = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+    command = ["sh", "-c", f"{sys.executable} -c '{program}' & exit"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as shell:
         assert shell.stdout
         orphan = int(shell.stdout.readline())
         try:
@@ -402,6 +405,33 @@ def test_the_series_has_both_ends_and_a_bounded_number_of_points(install) -> Non
     assert len(sampled.series.at_s) == len(sampled.series.power_w) == telemetry.MOST_POINTS
     assert sampled.series.at_s[0] == 0
     assert sampled.series.at_s[-1] == round((samples[-1].time_ns - samples[0].time_ns) / 1e9, 3)
+
+
+def test_a_program_is_sampled_from_when_it_has_opened_cuda(install, monkeypatch) -> None:
+    monkeypatch.setattr(telemetry, "UNRECORDED_S", 1e9)
+    install()
+    opened, asked = threading.Event(), threading.Event()
+    sampler = telemetry.Sampler(period_s=0.0, has_context=lambda: (asked.set(), opened.is_set())[1])
+    samples = counted(sampler)
+    with sampler:
+        asked.wait()
+        assert len(samples) == 1  # of before the program
+        opened.set()
+        samples.wait_for(3)
+        opened.clear()
+        asked.clear()
+        asked.wait()
+        held = len(samples)
+    assert len(samples) in (held, held + 1, held + 2)  # one under way, and the one at the end
+
+
+def test_a_program_that_cannot_be_recorded_is_sampled_after_a_while(install, monkeypatch) -> None:
+    monkeypatch.setattr(telemetry, "UNRECORDED_S", 0.0)
+    install()
+    sampler = telemetry.Sampler(period_s=0.0, has_context=lambda: False)
+    samples = counted(sampler)
+    with sampler:
+        samples.wait_for(3)
 
 
 def test_reasons_have_names_idle_is_none_and_new_ones_are_not_lost() -> None:

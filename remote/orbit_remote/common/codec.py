@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar, Union
 
+from orbit_remote.common import lazy_dataclass
 from orbit_remote.common.limits import Limit
 from orbit_remote.common.messages import VERSION, Event, Request
 
@@ -87,6 +88,18 @@ def build(cls: type[T], data: Any, *, lenient: bool = False) -> T:
     fields that it does not have, as of a file that another version has written.
     """
     return _converter(cls, lenient)(data)
+
+
+@functools.cache
+def prepare(hint: Any) -> None:
+    """Do now what `build` does only once for a type of message, and for all that can be in it: while there is time."""
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        lazy_dataclass.complete(hint)
+        _fields(hint, False)
+        for part in typing.get_type_hints(hint).values():
+            prepare(part)
+    for part in typing.get_args(hint):
+        prepare(part)
 
 
 @functools.cache

@@ -97,6 +97,7 @@ struct State {
   std::mutex writing;   // the file, names, counts
   std::mutex flushing;  // one flush at a time; a second thread does not wait for it
   int file = -1;
+  std::string context_mark;  // a file that lies there from the first context to the end (telemetry.Sampler)
   std::string pending;
   std::unordered_map<std::string, long> names;
   long records = 0;
@@ -446,6 +447,8 @@ void CUPTIAPI called(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, co
   State& s = state();
   if (domain == CUPTI_CB_DOMAIN_RESOURCE) {
     if (id == CUPTI_CBID_RESOURCE_CONTEXT_CREATED) {
+      const int mark = open(s.context_mark.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+      if (mark >= 0) close(mark);
       if (++s.contexts > 1) overlap(s, "it uses several GPUs or contexts");
     } else {  // a context is about to go, and its records with it
       flush(s, true, 0);
@@ -480,6 +483,7 @@ void at_exit() {
   if (!active.load(std::memory_order_acquire)) return;
   State& s = state();
   flush(s, true, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+  unlink(s.context_mark.c_str());
   const std::lock_guard<std::mutex> hold(s.writing);
   if (s.beyond > 0) add(s, "[\"d\",%ld]\n", s.beyond);
   s.pending += "[\"x\"]\n";
@@ -502,8 +506,9 @@ void add_header(State& s) {
 }
 
 bool open_file(State& s, const char* directory) {
-  const std::string path = std::string(directory) + "/" + std::to_string(getpid()) + ".jsonl";
-  s.file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  const std::string path = std::string(directory) + "/" + std::to_string(getpid());
+  s.context_mark = path + ".context";
+  s.file = open((path + ".jsonl").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (s.file < 0) return false;
   add_header(s);
   write_pending(s);

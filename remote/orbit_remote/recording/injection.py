@@ -388,6 +388,13 @@ def _sort(series: LaunchSeries) -> None:
         series.ends = array("q", (end for _, end in pairs))
 
 
+def has_context(directory: Path) -> bool:
+    """Whether a process that is recorded into `directory` has opened CUDA, and has not begun to end."""
+    with contextlib.suppress(FileNotFoundError):
+        return any(path.suffix == ".context" for path in directory.iterdir())
+    return False
+
+
 def read(directory: Path, overhead: Overhead = UNKNOWN) -> Recorded:
     """Everything the processes of a run wrote; torn and foreign lines left out. `overhead` is taken off."""
     reader = _Reader(overhead)

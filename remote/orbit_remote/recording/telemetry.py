@@ -32,6 +32,13 @@ ENERGY_S = 0.1
 program's start of CUDA by 50 ms (H100, 2026-11-26).
 """
 
+UNRECORDED_S = 1.0
+"""How long a program that is watched through its recorder may take to open CUDA before it is sampled all the same, as where
+nothing can be recorded. While a program opens CUDA and while it ends, NVML's questions and the driver hold each other up:
+sampled from its start, a program took 50 ms longer (H100, 2026-11-26).
+"""
+_POLL_S = 0.003
+
 LOOK_S = 0.25
 """Between two looks at who is on the GPU: NVML counts a process's share over 1/6 s to 1 s."""
 
@@ -191,9 +198,17 @@ class Sampler:
     """
 
     def __init__(
-        self, device: int | str = 0, *, period_s: float = PERIOD_S, energy_s: float = ENERGY_S
+        self,
+        device: int | str = 0,
+        *,
+        period_s: float = PERIOD_S,
+        energy_s: float = ENERGY_S,
+        has_context: Callable[[], bool] | None = None,
     ) -> None:
-        """`energy_s` is the time between two readings of the energy counter; 0 reads it in each sample."""
+        """`energy_s` is the time between two readings of the energy counter; 0 reads it in each sample. `has_context`
+        says whether the program has opened CUDA and has not begun to end: only then is it sampled, beside the first
+        sample and the last (see UNRECORDED_S).
+        """
         self.problem: str | None = None
         self.remarks: tuple[str, ...] = ()
         """On other processes that used this GPU meanwhile; complete when the block has been left."""
@@ -202,6 +217,8 @@ class Sampler:
         self._device = device
         self._period_s = period_s
         self._energy_s = energy_s
+        self._has_context = has_context or (lambda: True)
+        self._had_context = False
         self._samples: list[_Sample] = []
         self.default_sm_clock_mhz: int | None = None
         self._done = threading.Event()
@@ -238,6 +255,7 @@ class Sampler:
         self.default_sm_clock_mhz = nvml.ask("nvmlDeviceGetDefaultApplicationsClock", handle, _SM)
         neighbours, look_at = Neighbours(nvml.ask, handle, time.time_ns() // 1000), 0.0
         done, energy_at = False, time.monotonic() + self._energy_s
+        unrecorded_at = time.monotonic() + UNRECORDED_S
         while not done:
             # asked before the sample, so that even the shortest block has one after its work
             done = self._done.is_set()
@@ -251,8 +269,16 @@ class Sampler:
                 neighbours.look()
                 self.remarks, self.disturbed = neighbours.remarks(), bool(neighbours.busy())
             self._done.wait(self._period_s)
+            self._wait_for_context(unrecorded_at)
         if all(s.reasons is None for s in self._samples):
             self.problem = "this GPU does not report why it throttles"
+
+    def _wait_for_context(self, unrecorded_at: float) -> None:
+        while not self._done.is_set() and not self._has_context():
+            if not self._had_context and time.monotonic() > unrecorded_at:
+                return
+            self._done.wait(_POLL_S)
+        self._had_context = True
 
     @property
     def clocks(self) -> list[tuple[int, float]]:

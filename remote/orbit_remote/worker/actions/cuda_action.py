@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from orbit_remote.common import architectures, measure
@@ -54,7 +55,7 @@ async def _run(
     symbols = {resources.symbol: resources for resources in built.built.resources}
     telling = asyncio.create_task(_tell(job, context, scratch / _LAUNCHES, overhead, symbols))
     try:
-        with telemetry.Sampler(device.uuid or device.index) as sampler:
+        with sampler_of(device, scratch) as sampler:
             ended, recorded, why = await run_recorded(job, context, command, visible, scratch, overhead)
     finally:
         telling.cancel()
@@ -85,6 +86,12 @@ async def _run(
         truncated=ended.truncated,
         remarks=tuple(remarks),
     )
+
+
+def sampler_of(device: c.Device, scratch: Path) -> telemetry.Sampler:
+    """Of a program that `run_recorded` runs with the same `scratch`."""
+    has_context = partial(injection.has_context, scratch / _LAUNCHES)
+    return telemetry.Sampler(device.uuid or device.index, has_context=has_context)
 
 
 async def _tell(

@@ -23,7 +23,7 @@ from orbit_remote.common import (
 )
 from orbit_remote.common import messages as c
 from orbit_remote.modal_app.container_paths import Paths
-from orbit_remote.recording import injection, run_outcome, telemetry
+from orbit_remote.recording import injection, run_outcome
 from orbit_remote.worker import gpu
 from orbit_remote.worker.actions import cuda_action
 from orbit_remote.worker.context import Context
@@ -58,11 +58,11 @@ async def _script(job: c.Job, context: Context, device: c.Device | None) -> c.Fi
 async def _program(job: c.Job, context: Context, device: c.Device | None) -> c.Finished:
     async with AsyncExitStack() as held:
         overhead, sampler = injection.UNKNOWN, None
+        scratch = await held.enter_async_context(context.scratch())
         if device:
             await held.enter_async_context(context.gpu(job))
             overhead = await context.overheads.overhead(device, context.environment())
-            sampler = held.enter_context(telemetry.Sampler(device.uuid or device.index))
-        scratch = await held.enter_async_context(context.scratch())
+            sampler = held.enter_context(cuda_action.sampler_of(device, scratch))
         context.stage(job, "running")
         ended, recorded, why = await cuda_action.run_recorded(
             job, context, (job.path, *job.arguments), gpu.visible_gpu(job), scratch, overhead
