@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import compress
-from operator import sub
+from operator import add, sub
 from typing import Final, Literal
 
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -90,13 +90,13 @@ class LaunchRecord:
 class LaunchSeries:
     """Launches of one kernel with one configuration, in order of start: a million of them are two arrays.
 
-    `launch` has the configuration of all; its times mean nothing. `starts` and `ends` are in nanoseconds;
+    `launch` has the configuration of all; its times mean nothing. `starts` and `durations` are in nanoseconds;
     `untimed` counts the launches that have neither. `serial`: the recording let no two kernels overlap.
     """
 
     launch: LaunchRecord
     starts: array[int] = field(default_factory=_integers)
-    ends: array[int] = field(default_factory=_integers)
+    durations: array[int] = field(default_factory=_integers)
     untimed: int = 0
     serial: bool = False
 
@@ -104,12 +104,12 @@ class LaunchSeries:
     def count(self) -> int:
         return len(self.starts) + self.untimed
 
-    def durations(self) -> list[int]:
-        return list(map(sub, self.ends, self.starts))
+    def ends(self) -> Iterator[int]:
+        return map(add, self.starts, self.durations)
 
     def records(self) -> Iterator[LaunchRecord]:
         """Each launch by itself, those without times last."""
-        for start, end in zip(self.starts, self.ends, strict=True):
+        for start, end in zip(self.starts, self.ends(), strict=True):
             yield replace(self.launch, start_ns=start, end_ns=end)
         for _ in range(self.untimed):
             yield replace(self.launch, start_ns=0, end_ns=0)
@@ -119,8 +119,8 @@ class LaunchSeries:
         kept = [keep(start) for start in self.starts]
         if all(kept):
             return self
-        starts, ends = array("q", compress(self.starts, kept)), array("q", compress(self.ends, kept))
-        return replace(self, starts=starts, ends=ends)
+        starts, durations = (array("q", compress(values, kept)) for values in (self.starts, self.durations))
+        return replace(self, starts=starts, durations=durations)
 
 
 def series(records: Iterable[LaunchRecord]) -> list[LaunchSeries]:
@@ -131,7 +131,7 @@ def series(records: Iterable[LaunchRecord]) -> list[LaunchSeries]:
         launches = collected.setdefault(configuration, LaunchSeries(configuration))
         if record.timed:
             launches.starts.append(record.start_ns)
-            launches.ends.append(record.end_ns)
+            launches.durations.append(record.duration_ns)
         else:
             launches.untimed += 1
     return list(collected.values())
@@ -143,11 +143,13 @@ def merge(same: Sequence[LaunchSeries]) -> LaunchSeries:
         return same[0]
     clocks = dict.fromkeys(launches.launch.clock for launches in same)
     least = [launches.launch.least_ns for launches in same if launches.launch.least_ns is not None]
-    pairs = sorted(pair for launches in same for pair in zip(launches.starts, launches.ends, strict=True))
+    pairs = sorted(
+        pair for launches in same for pair in zip(launches.starts, launches.durations, strict=True)
+    )
     return LaunchSeries(
         replace(same[0].launch, clock="; ".join(clocks), least_ns=max(least, default=None)),
         array("q", (start for start, _ in pairs)),
-        array("q", (end for _, end in pairs)),
+        array("q", (duration for _, duration in pairs)),
         sum(launches.untimed for launches in same),
     )
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from operator import gt, mul
 from typing import Final, Literal
 
@@ -60,14 +61,17 @@ def timing(
     """
     if not durations_ns:
         raise ValueError("there is no launch to take the time of")
-    n, total, ordered = len(durations_ns), sum(durations_ns), sorted(durations_ns)
+    n, counts = len(durations_ns), Counter(durations_ns)  # clocks tick: a million launches have few times
+    total = sum(map(mul, counts.keys(), counts.values()))
+    ordered = list(chain.from_iterable(repeat(duration, counts[duration]) for duration in sorted(counts)))
     middle = median(ordered)
     low = high = spread = deviation = None
     if n >= MIN_FOR_SPREAD:
         low, high = _quantile(ordered, 20), _quantile(ordered, 80)
         spread = (high - low) / 2 / middle if middle > 0 else None
         # in integers, so that nothing is lost where the launches are long and differ little
-        deviation = math.sqrt((n * sum(map(mul, ordered, ordered)) - total * total) / (n * (n - 1)))
+        squares = sum(duration * duration * count for duration, count in counts.items())
+        deviation = math.sqrt((n * squares - total * total) / (n * (n - 1)))
     return Timing(
         n=n,
         median=middle,
@@ -140,10 +144,10 @@ def _launches(
 ) -> Launches:
     launch = series.launch
     known = symbols.get(launch.symbol)
-    durations = series.durations()
+    durations = series.durations
     first = durations[0] if firsts[launch.symbol, launch.device] == series.starts[0] else None
     if first is not None and len(durations) > 1:
-        del durations[0]
+        durations = durations[1:]
     return Launches(
         symbol=launch.symbol,
         name=known.name if known else launch.symbol,
@@ -192,11 +196,13 @@ def _overlapping(series: Sequence[LaunchSeries]) -> int:
     """
     places: dict[tuple[int | None, int], list[LaunchSeries]] = {}
     for launches in series:
+        if launches.serial:  # then none can: a million launches are not looked at
+            continue
         places.setdefault((launches.launch.process, launches.launch.device), []).append(launches)
     overlapping = 0
     for same in places.values():
         starts = sorted(chain.from_iterable(launches.starts for launches in same))
-        ends = sorted(chain.from_iterable(launches.ends for launches in same))
+        ends = sorted(chain.from_iterable(launches.ends() for launches in same))
         overlapping += sum(map(gt, ends, islice(starts, 1, None)))
     return overlapping
 

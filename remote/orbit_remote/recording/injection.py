@@ -21,7 +21,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from itertools import islice
-from operator import add, gt
+from operator import gt
 from pathlib import Path
 from typing import Any, cast
 
@@ -352,12 +352,14 @@ class _Reader:
         serial = configuration[-1] == 1
         added = self.overhead.serial if serial else self.overhead.concurrent
         share = round(added.ns) if added else 0
-        if share and durations and min(durations) < share + TICK_NS:
-            durations = [max(duration, share + TICK_NS) for duration in durations]
         # a million launches: no loop of ours
         starts = array("q", map(base.__add__, offsets))
-        ends = array("q", map((base - share).__add__, map(add, offsets, durations)))
-        if not len(starts) == len(offsets) == len(durations):
+        if share and durations:
+            if min(durations) < share + TICK_NS:
+                durations = [max(duration, share + TICK_NS) for duration in durations]
+            durations = map((-share).__add__, durations)
+        durations = array("q", durations)
+        if len(starts) != len(durations):
             raise ValueError("not as many ends as starts")
         key = (process.pid, symbol, *configuration[1:])
         if (series := self.series.get(key)) is None:
@@ -368,7 +370,7 @@ class _Reader:
             )
             series = self.series[key] = LaunchSeries(launch, serial=serial)
         series.starts += starts
-        series.ends += ends
+        series.durations += durations
         series.untimed += untimed
         if untimed:
             self.unfinished[symbol] = self.unfinished.pop(symbol, 0) + untimed
@@ -383,9 +385,9 @@ class _Reader:
 def _sort(series: LaunchSeries) -> None:
     """Buffers of several streams may come out of order."""
     if any(map(gt, series.starts, islice(series.starts, 1, None))):
-        pairs = sorted(zip(series.starts, series.ends, strict=True))
+        pairs = sorted(zip(series.starts, series.durations, strict=True))
         series.starts = array("q", (start for start, _ in pairs))
-        series.ends = array("q", (end for _, end in pairs))
+        series.durations = array("q", (duration for _, duration in pairs))
 
 
 def has_context(directory: Path) -> bool:

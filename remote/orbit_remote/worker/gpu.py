@@ -68,9 +68,12 @@ def watched(sampler: telemetry.Sampler, series: Sequence[LaunchSeries]) -> c.Tel
     timed = [launches for launches in series if launches.starts]
     if not timed:
         return None
-    first, last = min(launches.starts[0] for launches in timed), max(max(launches.ends) for launches in timed)
+    first, last = (
+        min(launches.starts[0] for launches in timed),
+        max(max(launches.ends()) for launches in timed),
+    )
     measured = sampler.telemetry(first - _SAMPLE_NS, last + _SAMPLE_NS)
     if not measured or not measured.samples:
         return None
-    ran = sum(sum(launches.ends) - sum(launches.starts) for launches in timed)
+    ran = sum(sum(launches.durations) for launches in timed)
     return replace(measured, busy=min(1.0, ran / (last - first + 2 * _SAMPLE_NS)))
