@@ -174,10 +174,13 @@ class Relay:
         waiting = list(kernel.pending.values())
         kernel.pending.clear()
         cells = [message for message in waiting if message.kind == "execute_request"]
-        if cells:  # the first reports it, so that the next that the front end sends starts a new one
+        # a cell that is idle has shown all that it had to, though its reply is lost: its output stays as it is
+        open_cells = [message for message in cells if message.id != kernel.settled]
+        if open_cells:  # the first reports it, so that the next that the front end sends starts a new one
             self._reason = ""
         for message in waiting:
-            await self._refuse(message, why, aborted=message in cells[1:])
+            idle = message.id == kernel.settled
+            await self._refuse(message, why, aborted=message in open_cells[1:], idle=idle)
         if kernel.busy and str(kernel.busy.get("msg_id")) not in {message.id for message in waiting}:
             await self._status("idle", kernel.busy)  # else its cell would seem to run for ever
 
@@ -406,10 +409,11 @@ class Relay:
         why: str,
         *,
         aborted: bool = False,
+        idle: bool = False,
         channel: str = "shell",
         name: str = "KernelEnded",
     ) -> None:
-        """Answer a request that no ipykernel answers. `aborted`: a cell before it has said why."""
+        """Answer a request that no ipykernel answers. `aborted`: a cell before it has said why; `idle`: its output is whole."""
         kind = message.kind.removesuffix("_request")
         if kind == message.kind:  # a widget's message: nobody waits for an answer
             return
@@ -424,7 +428,7 @@ class Relay:
                 "traceback": [f"orbit: {why}"],
             }
         if kind == "execute":
-            if not aborted:
+            if not (aborted or idle):
                 await self._send("iopub", self._wire.make("error", dict(content), message.header))
             content |= {"execution_count": 0, "user_expressions": {}, "payload": []}
         reply = self._wire.make(f"{kind}_reply", content, message.header, message.idents)

@@ -24,7 +24,7 @@ def test_files_become_jobs_with_results_and_a_record(tmp_path: Path, recorded_py
     )
     assert code == 1
     assert "ID  queued          run bad.cu\n" in message
-    assert "ID  starting        run two.cu: on local:0\n" in message
+    assert "ID  starting        run saxpy.cu: on local:0\n" in message
     assert "ID  ok              run saxpy.cu: saxpy 288 µs, 1 check passed\n" in out
     assert re.search(r"time, median +288 µs ±0.2% .*\[CUPTI activity records\]", out)
     assert f'{tmp_path}/bad.cu:1:23: error: identifier "BUG" is undefined [nvcc #20]\n' in out

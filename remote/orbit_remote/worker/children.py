@@ -200,9 +200,15 @@ class Fresh:
 
     @classmethod
     async def start(
-        cls, job: c.Job, cache: Path, env: Mapping[str, str], image: Image | None, overhead: Overhead
+        cls,
+        job: c.Job,
+        cache: Path,
+        env: Mapping[str, str],
+        image: Image | None,
+        overhead: Overhead,
+        scratches: Path | None,
     ) -> Fresh:
-        folder = Path(tempfile.mkdtemp(prefix="orbit-job-"))
+        folder = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-job-", dir=scratches))
         command = child_main.command(folder, cache, job, image, overhead=overhead)
         return cls(await process_groups.start(command, env=env), folder)
 

@@ -71,7 +71,10 @@ class Shared:
         if self._spares is None:
             from orbit_remote.worker.prefork import PreforkPool
 
-            self._spares = PreforkPool(cache=self.home / "cupti", idle_s=self.idle_s)
+            self.scratches.mkdir(parents=True, exist_ok=True)
+            self._spares = PreforkPool(
+                cache=self.home / "cupti", scratches=self.scratches, idle_s=self.idle_s
+            )
         return self._spares
 
     @property

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import shutil
 import socket
 import sys
@@ -36,8 +37,11 @@ _FOR_A_BATCH = 3
 class Zygote:
     """The worker's end of a template process."""
 
-    def __init__(self, process: Process, control: socket.socket, env: Mapping[str, str]) -> None:
+    def __init__(
+        self, process: Process, control: socket.socket, env: Mapping[str, str], scratches: Path | None
+    ) -> None:
         self.env = dict(env)
+        self._scratches = scratches
         self._loaded = handshake.loaded(env)
         self.alive = True
         self._process = process
@@ -48,14 +52,14 @@ class Zygote:
         asyncio.get_running_loop().add_reader(control, self._hear)
 
     @classmethod
-    async def start(cls, cache: Path, env: Mapping[str, str]) -> Zygote:
+    async def start(cls, cache: Path, env: Mapping[str, str], scratches: Path | None) -> Zygote:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             command = [sys.executable, "-P", MAIN, "template", "--cache", cache]
             process = await process_groups.start(
                 command, env=env, stdin=theirs.fileno(), stdout=None, stderr=None
             )
-        return cls(process, ours, env)
+        return cls(process, ours, env, scratches)
 
     def serves(self, env: Mapping[str, str]) -> bool:
         """Whether a job with this environment can have one of its children: the rest a job is given when it begins."""
@@ -64,7 +68,8 @@ class Zygote:
     async def fork(self, ended: Callable[[Forked], None], *, judge: bool = False) -> Forked:
         """Raises OSError where the template has died; the next one may live."""
         self._count += 1
-        child = Forked(self._count, Path(tempfile.mkdtemp(prefix="orbit-launches-")))
+        launches = tempfile.mkdtemp(prefix=f"{os.getpid()}-launches-", dir=self._scratches)
+        child = Forked(self._count, Path(launches))
         order = json.dumps({"fork": child.number, "launches": str(child.launches), "judge": judge}).encode()
         try:
             self._children[child.number] = child
@@ -121,8 +126,10 @@ class Zygote:
 class PreforkPool:
     """Used on one event loop; `take` may be called while other jobs run."""
 
-    def __init__(self, *, cache: Path, idle_s: float = 300.0) -> None:
+    def __init__(self, *, cache: Path, scratches: Path | None = None, idle_s: float = 300.0) -> None:
+        """In `scratches` each child has a folder, whose name begins with our process's number; None is the system's own."""
         self._cache = cache
+        self._scratches = scratches
         self.idle_s = idle_s
         self._template: Zygote | None = None
         self._former: list[Zygote] = []
@@ -165,7 +172,7 @@ class PreforkPool:
         Raises OSError where no process can be started.
         """
         if not FORKS:
-            return await Fresh.start(job, self._cache, env, image, overhead)
+            return await Fresh.start(job, self._cache, env, image, overhead, self._scratches)
         self._used()
         async with self._changing:
             self._wanted = _FOR_A_BATCH if ahead else 1
@@ -243,7 +250,7 @@ class PreforkPool:
                 raise OSError("the worker is ending")
             if self._template is None or not self._template.alive or not self._template.serves(env):
                 await self._leave_template()
-                self._template = await Zygote.start(self._cache, env)
+                self._template = await Zygote.start(self._cache, env, self._scratches)
             try:
                 if judge:
                     return await self._template.fork(self._child_ended, judge=True)
