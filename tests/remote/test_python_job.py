@@ -156,6 +156,22 @@ def test_a_package_that_is_installed_after_the_start_is_there(
     assert sys.path[-1] == str(tmp_path)
 
 
+def test_a_user_who_may_not_enter_the_folder_of_the_file(tmp_path: Path) -> None:
+    """As the user of a judged file."""
+    if os.getuid() != 0:
+        pytest.skip("becoming another user takes root")
+    (tmp_path / "private").mkdir(mode=0o700)
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setresuid(65534, 65534, 65534)
+            UserFile(str(tmp_path / "private" / "k.py"), "").prepare()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_a_path_that_exists_on_another_machine_only(job):
     done = job("import inspect\ndef main(): print(len(inspect.getsource(main)))", name="no/such/folder/k.py")
     assert done.finished.outcome == "ok", done

@@ -8,6 +8,7 @@ text may not be saved and on another machine the path may not exist at all.
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import itertools
 import linecache
@@ -56,7 +57,7 @@ class _ProjectPackages(MetaPathFinder):
         projects = (
             folder
             for folder in itertools.islice(Path(path).parents, _MOST_FOLDERS)
-            if any((folder / name).is_file() for name in _PROJECT_FILES)
+            if any(_is_file(folder / name) for name in _PROJECT_FILES)
         )
         self._folders = [str(place) for folder in projects for place in (folder / "src", folder)]
 
@@ -69,6 +70,14 @@ class _ProjectPackages(MetaPathFinder):
         specs = (PathFinder.find_spec(fullname, [folder]) for folder in self._folders)
         # a folder without `__init__.py` may only have the name of what is not installed
         return next((spec for spec in specs if spec and spec.loader), None)
+
+
+def _is_file(path: Path) -> bool:
+    """Also of a folder that the user who runs a judged file may not enter: no."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +134,8 @@ class UserFile:
         sys.meta_path.append(_ProjectPackages(self.path))
         sys.argv = [self.path, *self.arguments]
         where = self.directory or folder
-        if Path(where).is_dir():  # on another machine the author's folder may not exist
+        # on another machine the author's folder may not exist, and the user of a judged file may not enter it
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
             os.chdir(where)
         lines = self.text.splitlines(keepends=True)
         if lines and not lines[-1].endswith("\n"):
