@@ -386,9 +386,14 @@ class Environment:
             f"is not trusted: {self.trust.remedy(self.trust_once, choice.untrusted)}"
         )
 
-    def begin_looking(self) -> asyncio.Task[None]:
+    def begin_looking(self, *, after_s: float = 0.0) -> asyncio.Task[None]:
         """`look_around` in a task that runs wait for."""
-        self._looking = asyncio.create_task(self.look_around(), name="probe")
+
+        async def look() -> None:
+            await asyncio.sleep(after_s)
+            await self.look_around()
+
+        self._looking = asyncio.create_task(look(), name="probe")
         return self._looking
 
     async def looked(self) -> None:
