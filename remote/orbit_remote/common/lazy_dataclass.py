@@ -42,11 +42,10 @@ _unfinished: dict[type, Callable[[], object]] = {}
 
 
 def complete(cls: type | None = None) -> None:
-    """Compile the constructor of a class now, without one of all classes: before a process is forked, so that its children need not."""
-    for compiled in [
-        _unfinished[each] for each in (list(_unfinished) if cls is None else [cls]) if each in _unfinished
-    ]:
-        compiled()
+    """Compile the constructor of a class now, or all: before a process is forked, so that its children need not."""
+    for each in list(_unfinished) if cls is None else [cls]:
+        if compiled := _unfinished.get(each):
+            compiled()
 
 
 @dataclasses.dataclass(init=False, repr=False, eq=False)
@@ -118,9 +117,8 @@ def _made(plain: type, *, frozen: bool, slots: bool, eq: bool, kw_only: bool) ->
             name: field.default for name, field in own.items() if field.default is not dataclasses.MISSING
         }
         alike |= {"__annotations__": plain.__annotations__, "__module__": plain.__module__}
-        alike["__doc__"] = (
-            plain.__name__
-        )  # else the standard library writes one, which takes as long as all the rest
+        # without a text the standard library writes one, which takes as long as all the rest
+        alike["__doc__"] = plain.__name__
         bare = type(plain.__name__, plain.__bases__, alike)
         decorate: Any = dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only)
         return decorate(bare).__dataclass_fields__

@@ -68,10 +68,8 @@ def watched(sampler: telemetry.Sampler, series: Sequence[LaunchSeries]) -> c.Tel
     timed = [launches for launches in series if launches.starts]
     if not timed:
         return None
-    first, last = (
-        min(launches.starts[0] for launches in timed),
-        max(max(launches.ends()) for launches in timed),
-    )
+    first = min(launches.starts[0] for launches in timed)
+    last = max(max(launches.ends()) for launches in timed)
     measured = sampler.telemetry(first - _SAMPLE_NS, last + _SAMPLE_NS)
     if not measured or not measured.samples:
         return None

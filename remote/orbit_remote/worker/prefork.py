@@ -127,7 +127,7 @@ class PreforkPool:
     """Used on one event loop; `take` may be called while other jobs run."""
 
     def __init__(self, *, cache: Path, scratches: Path | None = None, idle_s: float = 300.0) -> None:
-        """In `scratches` each child has a folder, whose name begins with our process's number; None is the system's own."""
+        """Each child has a folder in `scratches`, or in the system's temporary folder; its name begins with our process id."""
         self._cache = cache
         self._scratches = scratches
         self.idle_s = idle_s
