@@ -1,0 +1,106 @@
+"""What compilers say, with what to do about it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from orbit_lsp.compilation import compiler_messages
+from orbit_lsp.state.compilation import Compilation
+from orbit_remote.common.messages import Note, Place, Problem
+from tests.remote.nvcc_check import lines_of
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Instruction 'cvt with .e2m1x2' not supported on .target 'sm_90a'",
+        "Feature '.multicast::cluster' requires .target sm_90 or higher",
+        "Instruction 'wgmma.fence' cannot be compiled for architecture 'sm_90'",
+    ],
+)
+def test_an_instruction_of_another_gpu_says_how_that_gpu_is_named(message: str) -> None:
+    problem = Problem("error", message, "ptxas", Place("/p/k.cu", 3, 1))
+    (shown,) = compiler_messages.explained((problem,), "/p/k.cu", "", Compilation())
+    assert shown.message.startswith(f"{message}; it is for another GPU than the file is compiled for: name")
+
+
+def test_arithmetic_of_half_that_torch_forbids_says_which_flags_allow_it() -> None:
+    problem = Problem("error", 'no suitable constructor exists to convert from "float" to "__half"', "nvcc")
+    for flags, said in ((("-D__CUDA_NO_HALF_OPERATORS__",), True), ((), False)):
+        (shown,) = compiler_messages.explained((problem,), "/p/k.cu", "", Compilation(flags=flags))
+        assert ('nvcc_flags = ["-U__CUDA_NO_HALF_OPERATORS__"]' in shown.message) == said
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ("compute_70", "CUDA 13 and newer have no code for it"),
+        ("compute_130", "this compiler does not know it"),
+    ],
+)
+def test_an_architecture_that_the_compiler_lacks_says_what_to_do(target: str, why: str) -> None:
+    problem = Problem("error", f"Unsupported gpu architecture '{target}'", "nvcc")
+    (said,) = compiler_messages.explained((problem,), "/p/k.cu", "", Compilation())
+    assert said.message.startswith(
+        f"{problem.message}; {why}: choose another GPU (setting `gpu`, option --gpu)"
+    )
+
+
+def explain(text: str, problems: list[Problem], missing: dict[str, str] | None = None) -> list[str]:
+    made = Compilation(missing=missing or {}, root="/p", python="/py")
+    return lines_of(compiler_messages.explained(tuple(problems), "/p/k.cu", text, made), "/p")
+
+
+def test_a_missing_header_names_itself_and_its_remedy() -> None:
+    here = Place("/p/k.cu", 1, 10, 20)
+    gone = Problem("error", "a/gone.h: No such file or directory", "host compiler", here)
+    deep = replace(gone, place=Place("/opt/lib/x.h", 7), notes=(Note("in file included from here", here),))
+    edg = Problem("error", 'cannot open source file "Python.h"', "nvcc", here)
+    assert explain("#include <a/gone.h>\n", [gone, deep, edg], {"a/gone.h": "do this"}) == [
+        "k.cu:1:10-20 error host compiler a/gone.h is not found: do this",
+        "k.cu:1:10-20 error host compiler a/gone.h is not found: do this",
+        "  /opt/lib/x.h:7 a/gone.h is not found",
+        "  k.cu:1:10-20 in file included from here",
+        "k.cu:1:10-20 error nvcc Python.h is not found: it comes with Python's headers: apt install python3-dev",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("message", "end"),
+    [
+        ("kernel launch from __device__ or __global__ functions requires separate compilation mode", '; set nvcc_flags = ["-rdc=true"]'),
+        ("The experimental flag '--expt-relaxed-constexpr' can be used to allow this.", ' Set nvcc_flags = ["--expt-relaxed-constexpr"].'),
+        ("__device__ annotation on lambda requires --extended-lambda nvcc flag", '; set nvcc_flags = ["--extended-lambda"]'),
+        ('identifier "concept" is undefined', '; it is C++20: set nvcc_flags = ["-std=c++20"]'),
+        ('"nvtx3::domain" is ambiguous', "; CUDA 13 has NVTX's C++ headers itself: remove the project's copy, or name an older compiler with the setting `nvcc`"),
+        ("Call to '_optix_get_launch_index_x' requires call prototype", "; it is a device program of OptiX, which OptiX itself assembles when it loads it: the compiler has no figures"),
+        ('class "cudaDeviceProp" has no member "computeMode"', "; CUDA 13 removed it: change the code, or name an older compiler with the setting `nvcc`"),
+        ("expected a ;", ""),
+    ],
+)  # fmt: skip
+def test_errors_that_a_flag_or_another_release_answers(message: str, end: str) -> None:
+    problem = Problem("error", message, "nvcc", Place("/p/k.cu", 1))
+    assert explain("", [problem]) == [f"k.cu:1 error nvcc {message}{end}"]
+
+
+def test_an_error_in_somebody_elses_header_stands_at_the_authors_line() -> None:
+    text = "// #include <lib/x.h>\n#include <vector>\n#include <lib/x.h>\n"
+    bad = Problem("error", "no operator matches", "nvcc", Place("/opt/lib/x.h", 7, 3))
+    worse = Problem("error", "expected a ;", "nvcc", Place("/opt/lib/x.h", 9))
+    deep = Problem(
+        "error", "incomplete type", "nvcc", Place("/opt/lib/y.h", 1),
+        notes=(Note("detected during z", Place("/opt/lib/x.h", 2)), Note("detected during f", Place("/p/own.cuh", 4))),
+    )  # fmt: skip
+    warning = Problem("warning", "unused", "nvcc", Place("/opt/lib/x.h", 7))
+    assert explain(text, [bad, worse, deep, warning]) == [
+        f"k.cu:3:10-19 error nvcc no operator matches{compiler_messages.NOT_YOURS}",
+        "  /opt/lib/x.h:7:3 no operator matches",
+        "  /opt/lib/x.h:9 expected a ;",
+        "own.cuh:4 error nvcc incomplete type",
+        "  /opt/lib/y.h:1 incomplete type",
+        "  /opt/lib/x.h:2 detected during z",
+        "  own.cuh:4 detected during f",
+        "/opt/lib/x.h:7 warning nvcc unused",
+    ]
