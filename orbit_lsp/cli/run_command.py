@@ -22,7 +22,6 @@ from orbit_lsp.cli.terminal_watcher import TerminalWatcher
 from orbit_lsp.closure import includers
 from orbit_lsp.kernels import HEADER_SUFFIXES, language_of
 from orbit_lsp.profile import dump_files
-from orbit_lsp.runners import shared_worker
 from orbit_lsp.runs import run_environment, summary
 from orbit_lsp.runs.scheduler import Action, Scheduler
 from orbit_lsp.specs import spec_cache
@@ -121,10 +120,13 @@ async def _answer(
 ) -> int:
     """Do what the command asks for; returns its exit code."""
     if options.command == "doctor":
+        from orbit_lsp.cli.machine import doctor_command
+
         if options.file:
-            return await _doctor_of(session, environment, options.file, as_json=options.json)
+            uri = _open(session, options.file)
+            return await doctor_command.of_file(session, environment, uri, options.file, as_json=options.json)
         _say_ignored(session, environment, None)
-        return await _doctor(session, environment, as_json=options.json)
+        return await doctor_command.of_machine(session, environment, as_json=options.json)
     if options.command == "exec":
         from orbit_lsp.cli import exec_command
 
@@ -552,60 +554,3 @@ def _report(
 
 def _line(stream: TextIO, text: str, remedy: str) -> None:
     print(visible(text + (f"\n  {remedy}" if remedy else "")), file=stream)
-
-
-async def _doctor_of(
-    session: Session, environment: run_environment.Environment, name: str, *, as_json: bool
-) -> int:
-    """How a CUDA file is compiled, and why. Raises UsageError."""
-    uri = _open(session, name)
-    if session.files[uri].scan.language != "cuda":
-        raise UsageError(
-            f"{name} is not a CUDA file; orbit-lsp doctor without a file checks Python and Triton"
-        )
-    refused = await environment.find_compilation(uri)
-    compilation = session.files[uri].compilation
-    if asked := session.setup.figures_for:
-        flags = (*architectures.without_targets(compilation.flags), *architectures.gencode(asked))
-        compilation = dataclasses.replace(compilation, flags=flags)
-    if as_json:
-        print(json.dumps(dataclasses.asdict(compilation), ensure_ascii=False, indent=2))
-        return 0
-    from orbit_lsp.cli.machine import doctor
-
-    print(visible("\n".join(doctor.compilation_lines(name, compilation, refused))))
-    return 0
-
-
-async def _doctor(session: Session, environment: run_environment.Environment, *, as_json: bool) -> int:
-    await environment.look_around()
-    machine = session.setup.machine
-    if machine is None:
-        why = f"{environment.python()} cannot be started as a worker"
-        if as_json:
-            said = {"category": "infrastructure", "message": why, "remedy": "set `orbit.python`"}
-            print(json.dumps({"failure": said}, ensure_ascii=False, indent=2))
-        text = f"✗ worker    {why}; set `orbit.python`"
-        print(text, file=sys.stderr if as_json else sys.stdout)
-        return c.EXIT_CODES["infrastructure"]
-    from orbit_lsp.cli.machine import doctor
-
-    failure = await doctor.compiler_failure(environment.runner(), machine)
-    compiles_on_modal = environment.compiles_on_modal()
-    compiles = (machine.nvcc and failure is None) or compiles_on_modal
-    code = 0 if compiles else c.EXIT_CODES["infrastructure"]
-    if as_json:
-        whole = replace(machine, problems=(*machine.problems, *([failure] if failure else [])))
-        workers = {"workers": [dataclasses.asdict(worker) for worker in await shared_worker.running()]}
-        print(json.dumps(dataclasses.asdict(whole) | workers, ensure_ascii=False, indent=2))
-        return code
-    text = doctor.lines(
-        session.setup,
-        machine,
-        compiles_on_modal=compiles_on_modal,
-        compiler=failure,
-        python_from=environment.python_choice().why,
-        workers=doctor.worker_lines(await shared_worker.running(), session.client.name, time.time()),
-    )
-    print("\n".join(text))
-    return code

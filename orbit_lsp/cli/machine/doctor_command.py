@@ -1,0 +1,71 @@
+"""doctor: what works on this machine; of a file, how it is compiled."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import time
+from dataclasses import replace
+
+from orbit_lsp.cli.machine import doctor
+from orbit_lsp.cli.terminal_text import UsageError
+from orbit_lsp.runners import shared_worker
+from orbit_lsp.runs import run_environment
+from orbit_lsp.state.session import Session
+from orbit_remote.common import architectures
+from orbit_remote.common import messages as c
+from orbit_remote.common.plain_text import visible
+
+
+async def of_file(
+    session: Session, environment: run_environment.Environment, uri: str, name: str, *, as_json: bool
+) -> int:
+    """How an open CUDA file is compiled, and why. Raises UsageError."""
+    if session.files[uri].scan.language != "cuda":
+        raise UsageError(
+            f"{name} is not a CUDA file; orbit-lsp doctor without a file checks Python and Triton"
+        )
+    refused = await environment.find_compilation(uri)
+    compilation = session.files[uri].compilation
+    if asked := session.setup.figures_for:
+        flags = (*architectures.without_targets(compilation.flags), *architectures.gencode(asked))
+        compilation = dataclasses.replace(compilation, flags=flags)
+    if as_json:
+        print(json.dumps(dataclasses.asdict(compilation), ensure_ascii=False, indent=2))
+        return 0
+    print(visible("\n".join(doctor.compilation_lines(name, compilation, refused))))
+    return 0
+
+
+async def of_machine(session: Session, environment: run_environment.Environment, *, as_json: bool) -> int:
+    """What works on this machine, and what does not."""
+    await environment.look_around()
+    machine = session.setup.machine
+    if machine is None:
+        why = f"{environment.python()} cannot be started as a worker"
+        if as_json:
+            said = {"category": "infrastructure", "message": why, "remedy": "set `orbit.python`"}
+            print(json.dumps({"failure": said}, ensure_ascii=False, indent=2))
+        text = f"✗ worker    {why}; set `orbit.python`"
+        print(text, file=sys.stderr if as_json else sys.stdout)
+        return c.EXIT_CODES["infrastructure"]
+    failure = await doctor.compiler_failure(environment.runner(), machine)
+    compiles_on_modal = environment.compiles_on_modal()
+    compiles = (machine.nvcc and failure is None) or compiles_on_modal
+    code = 0 if compiles else c.EXIT_CODES["infrastructure"]
+    if as_json:
+        whole = replace(machine, problems=(*machine.problems, *([failure] if failure else [])))
+        workers = {"workers": [dataclasses.asdict(worker) for worker in await shared_worker.running()]}
+        print(json.dumps(dataclasses.asdict(whole) | workers, ensure_ascii=False, indent=2))
+        return code
+    text = doctor.lines(
+        session.setup,
+        machine,
+        compiles_on_modal=compiles_on_modal,
+        compiler=failure,
+        python_from=environment.python_choice().why,
+        workers=doctor.worker_lines(await shared_worker.running(), session.client.name, time.time()),
+    )
+    print("\n".join(text))
+    return code
