@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_lsp.compilation import headers
+from orbit_lsp.compilation import headers, projects
 from orbit_lsp.compilation.finder import Finder, Question, root_of
 from tests.compilation_check import check, database, entry, find, project
 
@@ -115,6 +115,30 @@ def test_nothing_outside_of_the_workspace_is_searched(tmp_path: Path) -> None:
     assert find(tmp_path / "ws", "src/k.cu").flags == ()
     (tmp_path / "ws" / "link").symlink_to("../elsewhere")
     assert find(tmp_path / "ws", "src/k.cu").flags == ()
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (["CMakeLists.txt", "a/CMakeLists.txt"], "ROOT"),
+        (["venv/pyvenv.cfg"], "ROOT"),
+        (["venv/pyvenv.cfg", "a/CMakeLists.txt"], "ROOT/a"),
+        (["venv/pyvenv.cfg", "setup.py", "a/CMakeLists.txt"], "ROOT"),
+        ([], "ROOT/a/b"),
+    ],
+    ids=[
+        "build files",
+        "an environment",
+        "an environment of many projects",
+        "a project with its environment",
+        "neither",
+    ],
+)
+def test_the_project_of_a_folder_without_a_repository(
+    tmp_path: Path, files: list[str], expected: str
+) -> None:
+    project(tmp_path, {"a/b/k.cu": "", **dict.fromkeys(files, "")})
+    assert projects.project_of(str(tmp_path / "a" / "b")).replace(str(tmp_path), "ROOT") == expected
 
 
 def test_a_file_outside_of_every_workspace_folder_belongs_to_its_repository(tmp_path: Path) -> None:

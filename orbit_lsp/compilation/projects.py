@@ -16,12 +16,15 @@ BUILD_FILES = (
     "BUILD",
     "BUILD.bazel",
 )
-_OF_PYTHON = ("pyproject.toml", "setup.cfg", "environment.yml", ".venv/pyvenv.cfg", "venv/pyvenv.cfg")
+_OF_PYTHON = ("pyproject.toml", "setup.cfg")
+_ENVIRONMENTS = ("environment.yml", ".venv/pyvenv.cfg", "venv/pyvenv.cfg")
 
 
 def project_of(folder: str) -> str:
-    """The repository of a folder, else the highest folder above it that has a build file or an environment, else the folder."""
-    highest = Path(folder)
+    """The repository of a folder, else the highest folder above it that has a build file, else the highest with an environment,
+    else the folder. An environment above a build file may be of many projects, each a stranger to the others.
+    """
+    highest, built = Path(folder), False
     for above in (Path(folder), *Path(folder).parents):
         try:
             entry = above.stat()
@@ -35,5 +38,7 @@ def project_of(folder: str) -> str:
         if (above / ".git").exists():
             return str(above)
         if any((above / name).is_file() for name in (*BUILD_FILES, *_OF_PYTHON)):
+            highest, built = above, True
+        elif not built and any((above / name).is_file() for name in _ENVIRONMENTS):
             highest = above
     return str(highest)
