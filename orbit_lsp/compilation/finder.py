@@ -96,7 +96,7 @@ class Finder:
                 *(each for each in inferred.reasons if each.what in flags or not build_files.year(each.what)),
             ),
             refused,
-            self._explained(inferred, headers, question.python),
+            self._explained(inferred, headers, next(iter(question.not_started), question.python)),
             nvcc=_compiler(match) if question.trusted else None,
             python=question.python,
             root=root,
