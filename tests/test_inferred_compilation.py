@@ -359,12 +359,12 @@ def test_includes_beside_comments(text: str, names: list[str]) -> None:
 def test_a_missing_package_is_of_the_projects_own_python_though_it_is_not_started(
     tmp_path: Path, not_started: tuple[str, ...], named: str
 ) -> None:
-    project(tmp_path, {"k.cu": "#include <pybind11/pybind11.h>\n"})
+    project(tmp_path, {"k.cu": "#include <nanobind/nanobind.h>\n"})
     pythons = tuple(each.replace("ROOT", str(tmp_path)) for each in not_started)
     missing = find(tmp_path, "k.cu", python="/usr/bin/python3", not_started=pythons).missing
     (remedy,) = missing.values()
     assert remedy.replace(str(tmp_path), "ROOT").startswith(
-        f"it comes with pybind11: {named} -m pip install pybind11"
+        f"it comes with nanobind: {named} -m pip install nanobind"
     )
 
 
