@@ -104,3 +104,12 @@ def test_an_error_in_somebody_elses_header_stands_at_the_authors_line() -> None:
         "  own.cuh:4 detected during f",
         "/opt/lib/x.h:7 warning nvcc unused",
     ]
+
+
+@pytest.mark.parametrize(("name", "advised"), [("widht", False), ("TILE_WIDTH", True), ("threads", True)])
+def test_a_slip_of_the_pen_is_no_fault_of_the_build(name: str, *, advised: bool) -> None:
+    text = f"__global__ void k(float* x, int width) {{ x[{name}] = 1; }}"
+    problem = Problem("error", f'identifier "{name}" is undefined', "nvcc", Place("/p/k.cu", 1, 1))
+    compilation = Compilation(database_command="`bear -- make`")
+    (shown,) = compiler_messages.explained((problem,), "/p/k.cu", text, compilation)
+    assert ("bear -- make" in shown.message) == advised

@@ -54,6 +54,10 @@ _NO_HALF = tuple(
 _INCLUDE = re.compile(r'\#\s*(?:include|import)\s*(["<][^">\n]+[">])')
 _INSTALLED = re.compile(r"[\\/](?:site-packages|dist-packages|\.venv|venv|\.conda)[\\/]")
 _MOST_NOTES = 12
+_UNDEFINED = re.compile(r'identifier "(\w+)" is undefined')
+_WORD = re.compile(r"\b[A-Za-z_]\w*")
+_MOST_WORDS, _MOST_TEXT = 500, 200_000
+"""Words that a name is compared with, and characters of a text that is searched for them: some 10 ms."""
 
 
 def explained(
@@ -61,10 +65,20 @@ def explained(
 ) -> tuple[Problem, ...]:
     """The same problems for a reader of `path`, whose text is `text`; what only follows from one is among its notes."""
     placed = [_placed(_named(problem, compilation), path, text, compilation.root) for problem in problems]
-    return tuple(_with_database(_folded(placed), compilation.database_command))
+    return tuple(_with_database(_folded(placed), compilation.database_command, text))
 
 
-def _with_database(problems: list[Problem], command: str) -> list[Problem]:
+def _is_slip(name: str, text: str) -> bool:
+    """Whether a name in small letters is nearly another one of the text, and so no macro of a build."""
+    if name.isupper() or len(text) > _MOST_TEXT:
+        return False
+    words = {word for word in _WORD.findall(text) if word[0] == name[0] and abs(len(word) - len(name)) < 2}
+    from difflib import get_close_matches  # 3 ms, of errors alone
+
+    return bool(get_close_matches(name, sorted(words - {name})[:_MOST_WORDS], 1, 0.75))
+
+
+def _with_database(problems: list[Problem], command: str, text: str) -> list[Problem]:
     """The first error that the project's own flags may answer says how to get them."""
     at = next(
         (
@@ -76,6 +90,8 @@ def _with_database(problems: list[Problem], command: str) -> list[Problem]:
     )
     if at is None or not command or _IS_MISSING in problems[at].message:
         return problems  # a header that is missing has a remedy of its own
+    if (name := _UNDEFINED.search(problems[at].message)) and _is_slip(name[1], text):
+        return problems
     advised = f"{problems[at].message}; if the project's build has flags for this, {command} writes them for orbit-lsp"
     return [*problems[:at], replace(problems[at], message=advised), *problems[at + 1 :]]
 
