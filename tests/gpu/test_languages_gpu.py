@@ -1,7 +1,7 @@
 """Python's other kernel languages on a real GPU: launches under their kernel, times at its line, mistakes at theirs.
 
-What is expected stands in the programs: `expect: 6 launches` on the line of a kernel's name, `expect: problem` on the line
-of a mistake.
+What is expected stands in the programs: `expect: 6 launches` on the line of a kernel's name, `expect: line` on a line that a
+profile shows, `expect: problem` on the line of a mistake.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ async def test_a_mistake_is_a_problem_at_its_line(bench: Bench, name: str) -> No
 
 
 @pytest.mark.parametrize("name", programs(*FIRST))
-async def test_a_profile_has_counters_of_the_kernel(bench: Bench, name: str) -> None:
+async def test_a_profile_has_counters_and_lines_of_the_kernel(bench: Bench, name: str) -> None:
     finished, uri = await follow(bench, name, "profile")
     assert finished.outcome == "ok", (finished, bench.watcher.printed)
     assert [profile.tier for profile in finished.profiles][:1] == ["counters"], finished.remarks
@@ -138,3 +138,8 @@ async def test_a_profile_has_counters_of_the_kernel(bench: Bench, name: str) -> 
     assert profile.place
     assert profile.metrics["gpu__time_duration.sum"].value > 0
     assert [target.uri for target in bench.session.results.profiles] == [uri]
+    [expected] = _expected(uri, bench, "expect: line")
+    path = str(bench.folder / f"{name}.py")
+    shown = {line.line for line in profile.lines if line.file == path}
+    assert expected + 1 in shown
+    assert min(shown) >= profile.place.line

@@ -15,7 +15,7 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
-from orbit_remote.child import cute_dsl, profile_range, triton_compile, triton_instances
+from orbit_remote.child import cute_dsl, line_information, profile_range, triton_compile, triton_instances
 from orbit_remote.child.user_module import ENTRIES, Entry, UserFile
 from orbit_remote.common import measure, python_errors, symbols
 from orbit_remote.common.launch_records import LaunchSeries
@@ -124,8 +124,10 @@ def _compiled_by_itself(job: Job, file: UserFile) -> Finished:
 def _run(job: Job, file: UserFile, recorder: Recorder) -> Finished:
     began = time.perf_counter()
     profiled = job.action == "profile"
+    languages = {kernel.language for kernel in job.other_kernels}
     with (
-        autotuning(recorder, profiled, {kernel.language for kernel in job.other_kernels}) as tuning,
+        line_information.written(languages if profiled else (), job.path, job.text),
+        autotuning(recorder, profiled, languages) as tuning,
         profile_range.profiled() if profiled else contextlib.nullcontext(),
     ):
         exit_code, explained, certain = _execute(file, job.device, script=job.through == "exec")

@@ -556,10 +556,12 @@ def _of_embedded(error: BaseException, words: str, path: str) -> list[Problem]:
     problems: list[Problem] = []
     for match in _OF_NVCC.finditer(words):
         if match["severity"] == "error" and len(problems) < _MOST_PROBLEMS:
-            source = _source(error, match["file"])
-            line = _same_line(
-                source, int(match["line"]), [text.rstrip() for text in linecache.getlines(path)]
-            )
+            line: int | None = int(match["line"])
+            if match["file"] != path:  # `line_information` has named the author's file
+                source = _source(error, match["file"])
+                line = same_line(
+                    source, int(match["line"]), [text.rstrip() for text in linecache.getlines(path)]
+                )
             if line is not None:
                 problems.append(Problem("error", match["words"], "nvcc", Place(path, line)))
     return list(dict.fromkeys(problems))
@@ -576,7 +578,7 @@ def _source(error: BaseException, file: str) -> list[str]:
     return [line.rstrip() for line in text.split("\n")]
 
 
-def _same_line(source: Sequence[str], line: int, lines: Sequence[str]) -> int | None:
+def same_line(source: Sequence[str], line: int, lines: Sequence[str]) -> int | None:
     """The number in `lines` of a line of `source`; both count from 1. If the line is repeated, the one
     whose neighbours match best.
     """

@@ -5,7 +5,7 @@ saxpy = cupy.RawKernel(
 extern "C" __global__
 void saxpy(float a, const float* x, float* y, int n) {  // expect: 6 launches
     int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) y[i] = a * x[i] + y[i];
+    if (i < n) y[i] = a * x[i] + y[i];  // expect: line
 }
 """,
     "saxpy",

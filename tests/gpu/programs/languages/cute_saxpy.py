@@ -10,7 +10,7 @@ def saxpy(x: cute.Tensor, y: cute.Tensor, n: cutlass.Int32):  # expect: 6 launch
     block, _, _ = cute.arch.block_idx()
     i = block * 256 + thread
     if i < n:
-        y[i] = x[i] * 2.0 + y[i]
+        y[i] = x[i] * 2.0 + y[i]  # expect: line
 
 
 @cute.jit

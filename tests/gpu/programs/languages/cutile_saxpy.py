@@ -7,7 +7,7 @@ def saxpy(x, y, tile: ct.Constant[int]):  # expect: 6 launches
     block = ct.bid(0)
     a = ct.load(x, index=(block,), shape=(tile,))
     b = ct.load(y, index=(block,), shape=(tile,))
-    ct.store(y, index=(block,), tile=a * 2.0 + b)
+    ct.store(y, index=(block,), tile=a * 2.0 + b)  # expect: line
 
 
 def main():

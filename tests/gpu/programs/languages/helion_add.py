@@ -7,7 +7,7 @@ import torch
 def add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:  # expect: 6 launches
     out = torch.empty_like(x)
     for tile in hl.tile(out.size()):
-        out[tile] = x[tile] + y[tile]
+        out[tile] = x[tile] + y[tile]  # expect: line
     return out
 
 

@@ -4,7 +4,7 @@ from torch.utils.cpp_extension import load_inline
 CUDA = r"""
 __global__ void saxpy(float a, const float* x, float* y, int n) {  // expect: 6 launches
     int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) y[i] = a * x[i] + y[i];
+    if (i < n) y[i] = a * x[i] + y[i];  // expect: line
 }
 
 void run(double a, torch::Tensor x, torch::Tensor y) {

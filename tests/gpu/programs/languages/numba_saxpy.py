@@ -6,7 +6,7 @@ from numba import cuda
 def saxpy(a, x, y):  # expect: 6 launches
     i = cuda.grid(1)
     if i < x.size:
-        y[i] = a * x[i] + y[i]
+        y[i] = a * x[i] + y[i]  # expect: line
 
 
 def main():

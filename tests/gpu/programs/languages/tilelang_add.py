@@ -9,7 +9,7 @@ def adder(n, block=256, kind="float32"):
     def add(a: T.Tensor((n,), kind), b: T.Tensor((n,), kind), c: T.Tensor((n,), kind)):  # expect: 6 launches
         with T.Kernel(T.ceildiv(n, block), threads=block) as bx:
             for i in T.Parallel(block):
-                c[bx * block + i] = a[bx * block + i] + b[bx * block + i]
+                c[bx * block + i] = a[bx * block + i] + b[bx * block + i]  # expect: line
 
     return add
 

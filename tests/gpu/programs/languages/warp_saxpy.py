@@ -4,7 +4,7 @@ import warp as wp
 @wp.kernel
 def saxpy(a: float, x: wp.array(dtype=float), y: wp.array(dtype=float)):  # expect: 6 launches
     i = wp.tid()
-    y[i] = a * x[i] + y[i]
+    y[i] = a * x[i] + y[i]  # expect: line
 
 
 def main():

@@ -1,0 +1,154 @@
+"""Under the profiler: every language of Python's kernels is told to note which line of the file each instruction is of.
+
+Line information changes no instruction, but each language leaves it out unless it is asked. Triton, cuTile, Helion and TileLang
+write it by themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Container, Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_remote.common import python_errors
+
+_FLAG = "-lineinfo"
+"""nvcc's and NVRTC's."""
+
+
+@contextlib.contextmanager
+def written(languages: Container[str], path: str, text: str) -> Generator[None]:
+    """What the program compiles meanwhile has line information. `languages` are those of the kernels in the file at `path`
+    with this `text`.
+    """
+    lines = [line.rstrip() for line in text.split("\n")]
+
+    def placed(source: Any) -> Any:
+        return with_places(source, path, lines) if isinstance(source, str) else source
+
+    with contextlib.ExitStack() as undo:
+        for language, word, ask in _LIBRARIES:
+            if language in languages and word in text:
+                with contextlib.suppress(
+                    ImportError, AttributeError
+                ):  # another version: profiled without lines
+                    ask(undo, placed)
+        yield
+
+
+def with_places(source: str, path: str, lines: Sequence[str]) -> str:
+    """CUDA C++ of which parts stand in `lines` of the file at `path`, with the preprocessor told which lines these are."""
+    of_source = [line.rstrip() for line in source.split("\n")]
+    made: list[str] = []
+    offset: int | None = None
+    for number, line in enumerate(source.split("\n"), 1):
+        at = python_errors.same_line(of_source, number, lines)
+        # a directive within a macro of several lines would end it
+        continued = number > 1 and of_source[number - 2].endswith("\\")
+        if at is not None and at - number != offset and not continued:
+            offset = at - number
+            name = path.replace("\\", "\\\\").replace('"', '\\"')
+            made.append(f'#line {at} "{name}"')
+        made.append(line)
+    return "\n".join(made)
+
+
+Placed = Callable[[Any], Any]
+
+
+def _replaced(undo: contextlib.ExitStack, of: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+    original = getattr(of, name)
+    setattr(of, name, wrap(original))
+    undo.callback(setattr, of, name, original)
+
+
+def _set(undo: contextlib.ExitStack, name: str, value: str) -> None:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    undo.callback(os.environ.pop, name, None) if before is None else undo.callback(
+        os.environ.update, {name: before}
+    )
+
+
+def _cute(undo: contextlib.ExitStack, _: Placed) -> None:
+    _set(undo, "CUTE_DSL_LINEINFO", "1")
+
+
+def _warp(undo: contextlib.ExitStack, _: Placed) -> None:
+    config: Any = importlib.import_module("warp.config")
+    _replaced(undo, config, "lineinfo", lambda _: True)
+
+
+def _numba(undo: contextlib.ExitStack, _: Placed) -> None:
+    dispatcher: Any = importlib.import_module("numba.cuda.dispatcher").CUDADispatcher
+
+    def asking(original: Any) -> Any:
+        def init(self: Any, function: Any, targetoptions: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+            if not targetoptions.get("debug"):
+                targetoptions = targetoptions | {"lineinfo": True}
+            original(self, function, targetoptions, *args, **kwargs)
+
+        return init
+
+    _replaced(undo, dispatcher, "__init__", asking)
+
+    # kernels of an earlier run are kept by their types alone, with or without lines
+    def nothing(dispatcher: Any) -> None:
+        """Nothing is kept."""
+
+    _replaced(undo, dispatcher, "enable_caching", lambda _: nothing)
+
+
+def _cupy(undo: contextlib.ExitStack, placed: Placed) -> None:
+    compiler: Any = importlib.import_module("cupy.cuda.compiler")
+
+    def asking(original: Any) -> Any:
+        def compiled(source: Any, options: tuple[str, ...] = (), *args: Any, **kwargs: Any) -> Any:
+            return original(placed(source), (*options, _FLAG), *args, **kwargs)
+
+        return compiled
+
+    _replaced(undo, compiler, "_compile_with_cache_cuda", asking)
+
+
+def _cpp_extension(undo: contextlib.ExitStack, placed: Placed) -> None:
+    extension: Any = importlib.import_module("torch.utils.cpp_extension")
+
+    def asking(original: Any) -> Any:
+        signature = inspect.signature(original)
+
+        def load(*args: Any, **kwargs: Any) -> Any:
+            given = signature.bind(*args, **kwargs)
+            sources = given.arguments.get("cuda_sources")
+            if sources is not None:
+                given.arguments["cuda_sources"] = (
+                    placed(sources) if isinstance(sources, str) else [placed(source) for source in sources]
+                )
+            given.arguments["extra_cuda_cflags"] = [*(given.arguments.get("extra_cuda_cflags") or ()), _FLAG]
+            return original(*given.args, **given.kwargs)
+
+        return load
+
+    for name in ("load", "load_inline"):
+        _replaced(undo, extension, name, asking)
+    # in a folder of its own: else a run after a profile, and a profile after a run, would build it anew each time
+    root = os.environ.get("TORCH_EXTENSIONS_DIR") or extension.get_default_build_root()
+    version = f"py{sys.version_info[0]}{sys.version_info[1]}_{extension.torch.__version__}"
+    _set(undo, "TORCH_EXTENSIONS_DIR", str(Path(root) / "lineinfo" / version))
+
+
+_LIBRARIES = (
+    ("cute", "cutlass", _cute),
+    ("warp", "warp", _warp),
+    ("numba", "numba", _numba),
+    ("embedded", "cupy", _cupy),
+    ("embedded", "cpp_extension", _cpp_extension),
+)
+"""(language, a word of each file that uses the library, how it is asked). CuPy's own Python kernels are not here: it writes
+CUDA C++ of them, in which no line is the author's.
+"""
