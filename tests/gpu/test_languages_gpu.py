@@ -142,4 +142,4 @@ async def test_a_profile_has_counters_and_lines_of_the_kernel(bench: Bench, name
     path = str(bench.folder / f"{name}.py")
     shown = {line.line for line in profile.lines if line.file == path}
     assert expected + 1 in shown
-    assert min(shown) >= profile.place.line
+    assert min(shown) >= profile.place.line - 1  # numba has code of the decorator's line

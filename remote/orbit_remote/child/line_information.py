@@ -19,6 +19,8 @@ from orbit_remote.common import python_errors
 
 _FLAG = "-lineinfo"
 """nvcc's and NVRTC's."""
+_TELLING = 8
+"""Characters of a line that can say where in the file it stands: a brace stands everywhere."""
 
 
 @contextlib.contextmanager
@@ -50,7 +52,7 @@ def with_places(source: str, path: str, lines: Sequence[str]) -> str:
         at = python_errors.same_line(of_source, number, lines)
         # a directive within a macro of several lines would end it
         continued = number > 1 and of_source[number - 2].endswith("\\")
-        if at is not None and at - number != offset and not continued:
+        if at is not None and at - number != offset and not continued and len(line.strip()) >= _TELLING:
             offset = at - number
             name = path.replace("\\", "\\\\").replace('"', '\\"')
             made.append(f'#line {at} "{name}"')

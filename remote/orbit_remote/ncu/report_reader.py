@@ -45,6 +45,8 @@ _LIBRARY = re.compile(
     r"|^/usr/(?:include|lib)|^[A-Z]:[/\\]Program Files|^<"
 )
 """Paths of files that belong to a toolkit, a package or the system, on any machine."""
+_GENERATED = re.compile(r"\s*# src\[(.+):(\d{1,9})(?:-\d{1,9})?\]: ")
+"""Helion's comment above what it made of a line, or of the first of several, of the author's file."""
 _MOST_SASS = 16 << 20
 """Characters from which on no more is read of further launches."""
 
@@ -162,6 +164,7 @@ class _Reader:
         self._authors: dict[str, str | None] = {}
         self._reported: set[str] = set()
         self._own = {_normal(file): file for file in (*request.files, request.path)}
+        self._origins: dict[str, dict[int, int]] = {}
 
     def profile(self, action: Any) -> Profile:
         metrics = dict(self._metrics(action))
@@ -256,13 +259,40 @@ class _Reader:
         def frames(address: int) -> tuple[Frame, ...]:
             if address not in known:
                 if table is not None and begin is not None:
-                    known[address] = table.at(address - begin)
+                    places = table.at(address - begin)
                 else:
                     info = action.source_info(address)
-                    known[address] = ((str(info.file_name()), int(info.line())),) if info else ()
+                    places = ((str(info.file_name()), int(info.line())),) if info else ()
+                known[address] = tuple(self._origin(*place) for place in places)
             return known[address]
 
         return frames
+
+    def _origin(self, file: str, line: int) -> Frame:
+        """The line of the author's file of which a line of a generated one was made; any other line as it is."""
+        if file not in self._origins:
+            self._origins[file] = self._lines_of_origin(file)
+        at = self._origins[file].get(line)
+        return (self._request.path, at) if at else (file, line)
+
+    def _lines_of_origin(self, file: str) -> dict[int, int]:
+        path = self._request.path
+        if not path or not file.endswith(".py") or _normal(file) in self._own or _installed(file):
+            return {}
+        try:
+            lines = regular_files.text(file, limits.SOURCE).split("\n")
+        except (OSError, ValueError):
+            return {}
+        origins: dict[int, int] = {}
+        at, within = 0, False  # a comment of several lines has the first of the author's first
+        for number, line in enumerate(lines, 1):
+            match = _GENERATED.match(line)
+            if match and not within:
+                at = int(match[2]) if match[1] == Path(path).name else 0
+            within = match is not None
+            if at:
+                origins[number] = at
+        return origins
 
     def _table(self, action: Any, symbol: str, begin: int) -> Lines | None:
         """Of several tables the one that says the same of the instructions as NVIDIA's reader does."""
