@@ -1,7 +1,7 @@
 """Under the profiler: every language of Python's kernels is told to note which line of the file each instruction is of.
 
-Line information changes no instruction, but each language leaves it out unless it is asked. Triton, cuTile, Helion and TileLang
-write it by themselves.
+Line information changes no instruction, but most languages leave it out unless they are asked. Triton, cuTile and Helion write it
+by themselves.
 """
 
 from __future__ import annotations
@@ -118,6 +118,17 @@ def _cupy(undo: contextlib.ExitStack, placed: Placed) -> None:
     _replaced(undo, compiler, "_compile_with_cache_cuda", asking)
 
 
+def _tilelang(undo: contextlib.ExitStack, _: Placed) -> None:
+    """It always writes line information, but of the CUDA C++ that it makes, unless that names the author's lines."""
+    key: Any = importlib.import_module("tilelang.transform").PassConfigKey.TL_EMIT_LINE_DIRECTIVES
+    cache: Any = importlib.import_module("tilelang.cache.kernel_cache")
+
+    def asking(original: Any) -> Any:
+        return lambda configs: {key: True} | (original(configs) or {})
+
+    _replaced(undo, cache, "normalize_pass_configs", asking)
+
+
 def _cpp_extension(undo: contextlib.ExitStack, placed: Placed) -> None:
     extension: Any = importlib.import_module("torch.utils.cpp_extension")
 
@@ -148,6 +159,7 @@ _LIBRARIES = (
     ("cute", "cutlass", _cute),
     ("warp", "warp", _warp),
     ("numba", "numba", _numba),
+    ("tilelang", "tilelang", _tilelang),
     ("embedded", "cupy", _cupy),
     ("embedded", "cpp_extension", _cpp_extension),
 )
