@@ -124,7 +124,10 @@ def _tilelang(undo: contextlib.ExitStack, _: Placed) -> None:
     cache: Any = importlib.import_module("tilelang.cache.kernel_cache")
 
     def asking(original: Any) -> Any:
-        return lambda configs: {key: True} | (original(configs) or {})
+        def configured(given: Any) -> Any:
+            return {key: True} | (original(given) or {})
+
+        return configured
 
     _replaced(undo, cache, "normalize_pass_configs", asking)
 
