@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import field
 from itertools import islice
@@ -21,7 +21,7 @@ NAME = "compile_commands.json"
 _BUILD_FOLDERS = re.compile(
     r"build.*|_build.*|out|cmake-build-.*|builddir.*|bin|_skbuild|target|bazel-out", re.IGNORECASE
 )
-_PRESETS = ("CMakePresets.json", "CMakeUserPresets.json")
+PRESETS = ("CMakePresets.json", "CMakeUserPresets.json")
 _MOST_FOLDERS = 64
 """Build folders of one folder that are looked into."""
 _MOST_ENTRIES = 100_000
@@ -154,16 +154,40 @@ def _named(setting: str, root: str) -> str:
 
 def _levels(path: str, root: str) -> Iterator[list[str]]:
     """Where databases may lie, folder by folder from the file's up to the root."""
+    for folder in _from_to(path, root):
+        yield [str(folder / NAME), *_below(folder), *_of_presets(folder, root)]
+
+
+def _from_to(path: str, root: str) -> Iterator[Path]:
     folder = Path(path).parent
     while True:
-        yield [str(folder / NAME), *_below(folder), *_of_presets(folder, root)]
+        yield folder
         if str(folder) == root or folder == folder.parent or not folder.is_relative_to(root):
             return
         folder = folder.parent
 
 
+def candidates(path: str, root: str, setting: str = "") -> Iterator[str]:
+    """Where a database of the file is, or would be once the project is configured: databases and build folders."""
+    if setting:
+        yield _named(setting, root)
+        return
+    for level in _levels(path, root):
+        yield from level
+    for folder in _from_to(path, root):
+        for built in _build_folders(folder):
+            yield str(built)
+            yield str(built / NAME)
+
+
 def _below(folder: Path) -> Iterator[str]:
     """In build folders: `build`, `cmake-build-debug`, `out/build/x64-Release`."""
+    for built in _build_folders(folder, lambda at: not (at / NAME).is_file()):
+        if (built / NAME).is_file():
+            yield str(built / NAME)
+
+
+def _build_folders(folder: Path, goes_into: Callable[[Path], bool] = lambda _: True) -> Iterator[Path]:
     waiting = [(folder, 0)]
     looked = 0
     while waiting and looked < _MOST_FOLDERS:
@@ -179,15 +203,14 @@ def _below(folder: Path) -> Iterator[str]:
             continue
         for name in sorted(names)[:_MOST_FOLDERS]:
             looked += 1
-            if (at / name / NAME).is_file():
-                yield str(at / name / NAME)
-            elif depth < 2:
+            yield at / name
+            if depth < 2 and goes_into(at / name):
                 waiting.append((at / name, depth + 1))
 
 
 def _of_presets(folder: Path, root: str) -> Iterator[str]:
     """In the `binaryDir` of each of CMake's presets, where that lies in the workspace."""
-    for name in _PRESETS:
+    for name in PRESETS:
         try:
             presets: Any = codec.read_json(regular_files.text(folder / name, BUILD_FILE))
         except (OSError, ValueError):

@@ -97,6 +97,7 @@ class Finder:
             ),
             refused,
             self._explained(inferred, headers, next(iter(question.not_started), question.python)),
+            made=tuple(inferred.made),
             nvcc=_compiler(match) if question.trusted else None,
             python=question.python,
             root=root,

@@ -52,11 +52,14 @@ class Wanted(NamedTuple):
 
 @dataclass(slots=True)
 class Inferred:
-    """`missing` are headers that are nowhere, with the files that include them, in the order they were met."""
+    """`missing` are headers that are nowhere, with the files that include them, in the order they were met; `made` are
+    those that were made from templates.
+    """
 
     flags: list[str] = field(default_factory=list[str])
     reasons: list[Reason] = field(default_factory=list[Reason])
     missing: dict[str, str] = field(default_factory=dict[str, str])
+    made: list[str] = field(default_factory=list[str])
 
 
 class Included(NamedTuple):
@@ -250,6 +253,7 @@ class _Walk:
             return ""
         folder = templates.make(os.path.join(self.headers.root, template), name, self.headers.root)
         if folder:
+            self.inferred.made.append(name)
             self._add(
                 "-I",
                 folder,

@@ -101,6 +101,12 @@ def prefixes(pythons: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each for each in (*folders, sys.prefix) if os.path.isdir(each)))
 
 
+def folders_outside(pythons: Sequence[str]) -> tuple[str, ...]:
+    """The folders that change when a package is installed. Reads folders."""
+    sites = [site for prefix in pythons for site in _site_packages(prefix)]
+    return tuple(dict.fromkeys((*sites, *_SYSTEM, *_common_places())))
+
+
 def venvs(path: str, root: str) -> Iterator[str]:
     """Pythons of virtual environments in the folders above a file, up to the root; the nearest first."""
     folder = Path(path).parent

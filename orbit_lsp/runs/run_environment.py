@@ -16,13 +16,13 @@ from orbit_lsp.runners.modal import account as modal_account
 from orbit_lsp.runs import python_choice, trust
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state.placement import Warm
-from orbit_lsp.state.session import Session, path_of
+from orbit_lsp.state.session import OpenFile, Session, path_of
 from orbit_lsp.state.user_folders import cache_folder, state_folder
 from orbit_remote.common import messages as c
 from orbit_remote.common import nvcc_flags
 
 if TYPE_CHECKING:
-    from orbit_lsp.compilation.finder import Finder
+    from orbit_lsp.compilation.finder import Finder, Question
     from orbit_lsp.runners import Runner
     from orbit_lsp.runners.local import LocalRunner
     from orbit_lsp.runners.modal import spending
@@ -448,16 +448,42 @@ class Environment:
         file = self._session.files.get(uri)
         if file is None or kernels.language_of(file.document.path) == "triton":  # a scan may take long
             return ()
+        from orbit_lsp.compilation import finder
+
+        question = self._question(file)
+        async with self.finding:
+            self._finder = self._finder or finder.Finder()
+            file.compilation = await asyncio.to_thread(self._finder.find, question)
+        await self._session.look_for_headers(uri, finder.project_folders(file.compilation, question.path))
+        folders = dataclasses.replace(self.trust, folders=question.folders)
+        return (*self._folded(file.compilation.refused, folders),)
+
+    async def build_on_disk(self, uri: str) -> frozenset[object]:
+        """What stands on disk, as it is now, of that which may tell how a CUDA file is compiled: it is equal while nothing
+        has come or changed.
+        """
+        from orbit_lsp.compilation import arrivals
+
+        if (file := self._session.files.get(uri)) is None:
+            return frozenset()
+        question, compilation = self._question(file), file.compilation
+        return await asyncio.to_thread(arrivals.on_disk, question, compilation)
+
+    def forget_folders(self, uri: str) -> None:
+        """The headers of the file's workspace are looked for anew."""
+        if self._finder is not None:
+            self._finder.forget(self._session.path(uri))
+
+    def _question(self, file: OpenFile) -> Question:
         from orbit_lsp.compilation import finder, projects
 
         settings, setup, choice = self.settings, self._session.setup, self.python_choice()
         # a header is compiled through the source that includes it
-        path, text = file.source or (path_of(uri), file.document.text)
-        folders = self._searched(projects.project_of)
-        question = finder.Question(
+        path, text = file.source or (path_of(file.document.uri), file.document.text)
+        return finder.Question(
             path,
             text,
-            folders,
+            self._searched(projects.project_of),
             flags=tuple(settings.nvcc_flags),
             flags_trusted=self._users_flags,
             trusted=settings.trusted,
@@ -466,11 +492,6 @@ class Environment:
             nvcc=settings.nvcc or (setup.machine.nvcc if setup.machine else None),
             database=settings.compile_commands,
         )
-        async with self.finding:
-            self._finder = self._finder or finder.Finder()
-            file.compilation = await asyncio.to_thread(self._finder.find, question)
-        await self._session.look_for_headers(uri, finder.project_folders(file.compilation, path))
-        return (*self._folded(file.compilation.refused, dataclasses.replace(self.trust, folders=folders)),)
 
     def _searched(self, project_of: Callable[[str], str]) -> tuple[str, ...]:
         """The folders in which build files and headers are looked for. A command stands anywhere in a project: it gets all

@@ -39,6 +39,7 @@ SPEC_TRIGGERS = (" ", ":", ".", "(", "<", "=", ",")
 """What an editor asks for completion after, in a launch spec."""
 
 FILES = "**/*.{cu,cuh,h,hh,hpp,hxx,inl,inc,py}"
+BUILD = "**/{compile_commands.json,CMakePresets.json,CMakeUserPresets.json,*.rsp}"
 RENAMED = [
     lsp.FileOperationFilter(lsp.FileOperationPattern(FILES, lsp.FileOperationPatternKind.File), "file"),
     lsp.FileOperationFilter(lsp.FileOperationPattern("**", lsp.FileOperationPatternKind.Folder), "file"),
@@ -77,7 +78,7 @@ async def initialized(ls: OrbitServer, params: lsp.InitializedParams) -> None:
     if not answered:  # the client's first settings hold until it answers
         ls.environment.configure(None)
     ls.environment.configured.set()
-    watch_headers(ls)
+    watch_files(ls)
     ls.versions.watch()
     ls.environment.begin_looking(after_s=LOOK_AFTER_S)
     ls.runs.when_ended(lambda run: show_wanted(ls, run))
@@ -96,6 +97,7 @@ async def shutdown(ls: OrbitServer, params: None) -> None:
     ls.every_gpu.close()
     ls.idle_compile.close()
     ls.keystrokes.close()
+    ls.builds.close()
     ls.specs.close()
     await ls.runs.close()
     await ls.versions.close()
@@ -126,20 +128,18 @@ async def configure(ls: OrbitServer, pushed: Any = None) -> None:
         ls.watcher.changed({uri})
 
 
-def watch_headers(ls: OrbitServer) -> None:
-    """So that a header changed outside the editor makes results stale too."""
-    workspace = ls.client_capabilities.workspace
-    watching = workspace.did_change_watched_files if workspace else None
-    if not (watching and watching.dynamic_registration):
+def watch_files(ls: OrbitServer) -> None:
+    """So that a header changed outside the editor makes results stale too, and a build that is configured is noticed."""
+    if not ls.client_watches:
         return
-    pattern = lsp.FileSystemWatcher(FILES)
+    watchers = [lsp.FileSystemWatcher(pattern) for pattern in (FILES, BUILD)]
     ls.client_register_capability(
         lsp.RegistrationParams(
             [
                 lsp.Registration(
-                    "orbit/headers",
+                    "orbit/files",
                     lsp.WORKSPACE_DID_CHANGE_WATCHED_FILES,
-                    lsp.DidChangeWatchedFilesRegistrationOptions([pattern]),
+                    lsp.DidChangeWatchedFilesRegistrationOptions(watchers),
                 )
             ]
         )
@@ -309,6 +309,7 @@ def closed(ls: OrbitServer, uri: str) -> None:
     ls.every_gpu.closed(uri)
     ls.idle_compile.forget(uri)
     ls.keystrokes.closed(uri)
+    ls.builds.closed(uri)
     ls.session.close(uri)
     ls.specs.forget(uri)
     ls.watcher.forget(uri)
@@ -329,6 +330,10 @@ def did_rename_files(ls: OrbitServer, params: lsp.RenameFilesParams) -> None:
 def did_change_watched_files(ls: OrbitServer, params: lsp.DidChangeWatchedFilesParams) -> None:
     for change in params.changes:
         ls.spawn(changed_on_disk(ls, change.uri), "changed on disk")
+    ls.builds.changed_on_disk(
+        {change.uri for change in params.changes},
+        came={change.uri for change in params.changes if change.type != lsp.FileChangeType.Changed},
+    )
 
 
 async def changed_on_disk(ls: OrbitServer, uri: str) -> None:

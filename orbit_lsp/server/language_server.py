@@ -26,6 +26,7 @@ from orbit_lsp.server.protocol import OrbitProtocol
 if TYPE_CHECKING:
     from orbit_lsp.history.ab_compare import AbCompare
     from orbit_lsp.history.history_tracker import HistoryTracker
+    from orbit_lsp.runs.build_watch import BuildWatch
     from orbit_lsp.runs.every_gpu import EveryGpu
     from orbit_lsp.runs.idle_compile import IdleCompile
     from orbit_lsp.runs.keystrokes import Keystrokes
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from orbit_lsp.runs.scheduler import Scheduler
     from orbit_lsp.server.notifier import Notifier
     from orbit_lsp.specs.spec_cache import Watch
+    from orbit_lsp.state.compilation import Compilation
     from orbit_lsp.state.kernel_ids import KernelId
     from orbit_lsp.state.session import Session
     from orbit_remote.common.messages import Level
@@ -153,6 +155,18 @@ class OrbitServer(LanguageServer):
         return IdleCompile(self.session, self.runs)
 
     @cached_property
+    def builds(self) -> BuildWatch:
+        from orbit_lsp.runs.build_watch import BuildWatch
+
+        return BuildWatch(
+            self.session,
+            self.environment,
+            self.runs,
+            self._compile_if_news,
+            client_watches=self.client_watches,
+        )
+
+    @cached_property
     def keystrokes(self) -> Keystrokes:
         from orbit_lsp.runs.keystrokes import Keystrokes
 
@@ -259,7 +273,13 @@ class OrbitServer(LanguageServer):
             return
         self.spawn(self._compile_quietly(uri), "compile")
 
-    async def _compile_quietly(self, uri: str) -> None:
+    async def _compile_if_news(self, uri: str) -> None:
+        """Compile an open file again if it is compiled in another way now."""
+        if file := self.session.files.get(uri):
+            await self._compile_quietly(uri, news_of=file.compilation)
+
+    async def _compile_quietly(self, uri: str, news_of: Compilation | None = None) -> None:
+        """Not where the file is still compiled as `news_of` says."""
         from orbit_lsp.closure import includers
         from orbit_lsp.state.session import path_of
 
@@ -270,8 +290,10 @@ class OrbitServer(LanguageServer):
             file.source, tracker = source, file.tracker
             if source is None and file.document.path.lower().endswith(HEADER_SUFFIXES):
                 return  # by itself it need not compile, and what the compiler would say of it is nobody's mistake
-        for refused in await self.environment.find_compilation(uri):
+        for refused in await self.builds.find(uri):
             self.watcher.once(f"nvcc flag {refused}", lsp.MessageType.Warning)
+        if news_of and file and file.compilation == news_of:
+            return
         await self.settle(uri)
         if (
             file and file.tracker is not tracker
@@ -279,6 +301,13 @@ class OrbitServer(LanguageServer):
             self.watcher.changed({uri})
         if uri in self.session.files and self.environment.settings.compile_on_save:
             self.runs.start("compile", uri, levels=self.session.results.levels(uri))
+
+    @property
+    def client_watches(self) -> bool:
+        """Whether the client tells of files that change on disk."""
+        workspace = self.client_capabilities.workspace
+        watching = workspace.did_change_watched_files if workspace else None
+        return bool(watching and watching.dynamic_registration)
 
     @property
     def creates_files(self) -> bool:

@@ -28,6 +28,8 @@ class Compilation:
     reasons: tuple[Reason, ...] = ()
     refused: tuple[str, ...] = ()
     missing: dict[str, str] = field(default_factory=dict[str, str])
+    made: tuple[str, ...] = ()
+    """Headers that were made from templates, because the project is not configured."""
     nvcc: str | None = None
     python: str = ""
     """The Python whose packages were looked into first."""

@@ -111,6 +111,7 @@ class Editor:
         self.heard = 0
         """How many requests and notifications of the server have come."""
         self.refreshed: list[str] = []
+        self.registered: list[lsp.Registration] = []
         self.uri = ""
         self.version = 0
         self.encoding = "utf-16"
@@ -432,4 +433,6 @@ def _listen(client: LanguageClient, editor: Editor, conversation: Conversation) 
     client.protocol.handle_message = heard  # type: ignore[method-assign]
     for method in (lsp.WORKSPACE_INLAY_HINT_REFRESH, lsp.WORKSPACE_CODE_LENS_REFRESH):
         client.feature(method)(lambda params, method=method: editor.refreshed.append(method))
-    client.feature(lsp.CLIENT_REGISTER_CAPABILITY)(lambda params: None)
+    client.feature(lsp.CLIENT_REGISTER_CAPABILITY)(
+        lambda params: editor.registered.extend(params.registrations)
+    )

@@ -1,0 +1,67 @@
+"""What on disk changes once a build is configured, a submodule checked out or a package installed: few places, quickly looked at"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from orbit_lsp.closure import includes
+from orbit_lsp.compilation import database
+from orbit_lsp.compilation.finder import Question, root_of
+from orbit_lsp.compilation.installed import folders_outside, prefixes, venvs
+from orbit_lsp.state.compilation import Compilation
+
+State = tuple[str, int, int]
+"""Of a file or a folder: its path, when it changed last in nanoseconds, its size."""
+_MOST_PLACES = 512
+_MOST_ANSWERS = 1024
+_NAMES = (database.NAME, *database.PRESETS)
+
+
+def is_of_build(path: str) -> bool:
+    """Whether a file that changed may say how others are compiled; `.rsp` files hold the flags of a database's commands."""
+    name = os.path.basename(path)
+    return name in _NAMES or name.endswith(".rsp")
+
+
+def on_disk(question: Question, compilation: Compilation) -> frozenset[object]:
+    """The databases and build folders that may tell how the file is compiled, and the folders that packages are installed
+    in, as they are now; and the headers of `compilation` that were missing and are there. Reads folders, for some 1 ms.
+    """
+    places = filter(None, map(_state, islice(_places(question), _MOST_PLACES)))
+    return frozenset((*places, *_answers(compilation, question.path)))
+
+
+def _places(question: Question) -> Iterator[str]:
+    from orbit_lsp.compilation import missing  # its patterns take 6 ms to compile
+
+    root = root_of(question.path, question.folders)
+    yield from database.candidates(question.path, root, question.database)
+    for module in missing.submodules(root):
+        yield os.path.join(root, module.folder)
+    pythons = (*venvs(question.path, root), *question.not_started, question.python)
+    yield from folders_outside(prefixes(pythons))
+
+
+def _answers(compilation: Compilation, path: str) -> Iterator[str]:
+    """Headers that were looked for in vain, and now lie in an include folder of the file's own flags."""
+    folders: list[str] = []
+
+    def note(kind: includes.Kind, value: str) -> str:
+        if kind in ("quote", "folder", "system"):
+            folders.append(os.path.normpath(os.path.join(os.path.dirname(path), value)))
+        return value
+
+    includes.rewrite(compilation.flags, note)
+    files = (os.path.join(folder, name) for name in compilation.missing for folder in dict.fromkeys(folders))
+    return filter(os.path.isfile, islice(files, _MOST_ANSWERS))
+
+
+def _state(path: str) -> State | None:
+    try:
+        status = Path(path).stat()
+    except (OSError, ValueError):
+        return None
+    return path, status.st_mtime_ns, status.st_size

@@ -1,0 +1,119 @@
+"""Notices that a project was configured, a submodule checked out or a package installed, and has open files compiled again
+
+A client that watches files tells of it. Not every client does, and none watches where packages are installed. So while an open
+file shows that a header is missing, or is compiled with one that was made up from a template, the few places that can answer
+are looked at every two seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from orbit_lsp.runs.run_environment import Environment
+from orbit_lsp.runs.scheduler import Run, Scheduler
+from orbit_lsp.state.debounce import Debounce
+from orbit_lsp.state.session import Session, path_of
+
+_EVERY_S = 2.0
+_SHARE = 20
+"""Looking has at most this part of the time, in a workspace where it takes long."""
+_PAUSE_S = 0.2
+"""A build changes many files, and each of a client's messages tells of some."""
+
+
+class BuildWatch:
+    def __init__(
+        self,
+        session: Session,
+        environment: Environment,
+        runs: Scheduler,
+        compile_if_news: Callable[[str], Awaitable[None]],
+        *,
+        client_watches: bool,
+    ) -> None:
+        """`compile_if_news` finds out how a file is compiled, through `find`, and compiles it if that has changed."""
+        self._session = session
+        self._environment = environment
+        self._compile_if_news = compile_if_news
+        self._client_watches = client_watches
+        self._known: dict[str, frozenset[object]] = {}
+        """What was on disk when it was last found out how a file is compiled."""
+        self._stirred: set[str] = set()
+        """Files of which something had come at the last look."""
+        self._looking: asyncio.Task[None] | None = None
+        self._pauses = Debounce(self._again, "build watch")
+        runs.when_ended(self._ended)
+
+    async def find(self, uri: str) -> tuple[str, ...]:
+        """Find out how a file is compiled, as `Environment.find_compilation`."""
+        self._known[uri] = await self._environment.build_on_disk(uri)  # before: what comes meanwhile is news
+        refused = await self._environment.find_compilation(uri)
+        if uri not in self._session.files:
+            self.closed(uri)
+        return refused
+
+    def changed_on_disk(self, uris: set[str], came: set[str]) -> None:
+        """A client tells of files that changed, and which of them were created or deleted."""
+        from orbit_lsp.compilation import arrivals
+
+        every = any(arrivals.is_of_build(path_of(uri)) for uri in uris)
+        for uri, file in self._session.files.items():
+            compilation = file.compilation
+            if uri in self._known and (every or (came and (compilation.missing or compilation.made))):
+                self._pauses.edited(uri, _PAUSE_S)
+
+    def closed(self, uri: str) -> None:
+        self._known.pop(uri, None)
+        self._stirred.discard(uri)
+        self._pauses.forget(uri)
+
+    def close(self) -> None:
+        self._pauses.close()
+        if self._looking:
+            self._looking.cancel()
+
+    def _ended(self, run: Run) -> None:
+        if run.action == "compile" and self._looking is None and self._waits(run.frozen.uri):
+            self._looking = asyncio.create_task(self._look_on(), name="build watch")
+
+    def _waits(self, uri: str) -> bool:
+        """Whether what may come would change what is shown of a file."""
+        file = self._session.files.get(uri)
+        if file is None or uri not in self._known or not self._environment.settings.compile_on_save:
+            return False
+        compilation = file.compilation
+        if compilation.made or (compilation.database_command and not self._client_watches):
+            return True
+        return any(
+            problem.message.startswith(f"{name} is not found")
+            for (source, _), problems in self._session.results.problems.items()
+            if source == f"build {uri}"
+            for problem in problems.items
+            for name in compilation.missing
+        )
+
+    async def _look_on(self) -> None:
+        try:
+            pause = _EVERY_S
+            while waiting := list(filter(self._waits, self._known)):
+                await asyncio.sleep(pause)
+                began = time.monotonic()
+                for uri in waiting:
+                    await self._look(uri)
+                pause = max(_EVERY_S, (time.monotonic() - began) * _SHARE)
+        finally:
+            self._looking = None
+
+    async def _look(self, uri: str) -> None:
+        came = await self._environment.build_on_disk(uri) != self._known.get(uri)
+        if uri not in self._known or not (came or uri in self._stirred):
+            return
+        # once more when it has come to rest: the last files of a build may lie deeper than is looked
+        (self._stirred.add if came else self._stirred.discard)(uri)
+        await self._again(uri)
+
+    async def _again(self, uri: str) -> None:
+        self._environment.forget_folders(uri)
+        await self._compile_if_news(uri)
