@@ -273,13 +273,24 @@ class OrbitServer(LanguageServer):
             return
         self.spawn(self._compile_quietly(uri), "compile")
 
+    async def _compile_quietly(self, uri: str) -> None:
+        """Its kernels say that it is compiled, if that takes long, also while it is found out how."""
+        if self.environment.settings.compile_on_save:
+            self.watcher.compiles(uri)
+        begun = False
+        try:
+            begun = await self._find_and_compile(uri)
+        finally:
+            if not begun:
+                self.watcher.compiled(uri)
+
     async def _compile_if_news(self, uri: str) -> None:
         """Compile an open file again if it is compiled in another way now."""
         if file := self.session.files.get(uri):
-            await self._compile_quietly(uri, news_of=file.compilation)
+            await self._find_and_compile(uri, news_of=file.compilation)
 
-    async def _compile_quietly(self, uri: str, news_of: Compilation | None = None) -> None:
-        """Not where the file is still compiled as `news_of` says."""
+    async def _find_and_compile(self, uri: str, news_of: Compilation | None = None) -> bool:
+        """Whether a compilation has begun: none does where the file is still compiled as `news_of` says."""
         from orbit_lsp.closure import includers
         from orbit_lsp.state.session import path_of
 
@@ -289,18 +300,19 @@ class OrbitServer(LanguageServer):
         if file := self.session.files.get(uri):
             file.source, tracker = source, file.tracker
             if source is None and file.document.path.lower().endswith(HEADER_SUFFIXES):
-                return  # by itself it need not compile, and what the compiler would say of it is nobody's mistake
+                return False  # by itself it need not compile, and what the compiler would say of it is nobody's mistake
         for refused in await self.builds.find(uri):
             self.watcher.once(f"nvcc flag {refused}", lsp.MessageType.Warning)
         if news_of and file and file.compilation == news_of:
-            return
+            return False
         await self.settle(uri)
         if (
             file and file.tracker is not tracker
         ):  # headers along the include path may define what names kernels
             self.watcher.changed({uri})
-        if uri in self.session.files and self.environment.settings.compile_on_save:
-            self.runs.start("compile", uri, levels=self.session.results.levels(uri))
+        if uri not in self.session.files or not self.environment.settings.compile_on_save:
+            return False
+        return self.runs.start("compile", uri, levels=self.session.results.levels(uri)) is not None
 
     @property
     def client_watches(self) -> bool:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("orbit.editor")
 
 _QUIET_S = 0.7
-"""A compile that ends sooner shows no progress: it would only flicker."""
+"""A compile that ends sooner shows nothing of itself: it would only flicker."""
 
 
 class Notifier:
@@ -41,6 +41,8 @@ class Notifier:
         self._published: dict[str, tuple[list[lsp.Diagnostic], int | None]] = {}
         """What was published last of a file, and for which version of it."""
         self._shown: set[str] = set()
+        self._quiet: dict[str, asyncio.TimerHandle] = {}
+        """Files that are compiled, until `compiled` is called."""
         self._asked: set[str] = set()
         """Compilations whose end somebody waits for."""
         self.runs = RunLog()
@@ -51,8 +53,27 @@ class Notifier:
         """The author asked for this compilation: its end is a message, whatever it is."""
         self._asked.add(run.id)
 
+    def compiles(self, uri: str) -> None:
+        """A compilation begins, or the search for how a file is compiled: if it takes long, the file's kernels say so."""
+        if uri not in self._quiet:
+            self._quiet[uri] = asyncio.get_running_loop().call_later(_QUIET_S, self._takes_long, uri)
+
+    def compiled(self, uri: str) -> None:
+        """It has ended, however it did."""
+        if timer := self._quiet.pop(uri, None):
+            timer.cancel()
+        if uri in self._session.compiling:
+            self._session.compiling.discard(uri)
+            self.changed({uri})
+
+    def _takes_long(self, uri: str) -> None:
+        self._session.compiling.add(uri)
+        self.changed({uri})
+
     def begin(self, run: Run, cancel: Callable[[], object]) -> None:
-        if run.action != "compile":
+        if run.action == "compile":
+            self.compiles(run.frozen.uri)
+        else:
             self._written(self.runs.begin(run))
         window = self._server.client_capabilities.window
         if window and window.work_done_progress:
@@ -91,6 +112,8 @@ class Notifier:
             self.message(f"orbit: {name}: {debugger.why}")
 
     def end(self, run: Run, finished: c.Finished) -> None:
+        if run.action == "compile":
+            self.compiled(run.frozen.uri)
         kernel = run.title.partition(" ")[2]
         text = summary.one_line(finished, compiled_only=run.action == "compile", kernel=kernel)
         if run.action == "debug" and finished.outcome == "ok":
@@ -144,6 +167,7 @@ class Notifier:
 
     def forget(self, uri: str) -> None:
         """A file was closed: its messages go."""
+        self.compiled(uri)
         known, _ = self._published.pop(uri, ([], None))
         if known:
             self._server.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, []))

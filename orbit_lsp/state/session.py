@@ -148,6 +148,8 @@ class Session:
     disk: Disk = field(default_factory=Disk)
     results: Results = field(default_factory=Results)
     running: dict[KernelId, Running] = field(default_factory=dict[KernelId, Running])
+    compiling: set[str] = field(default_factory=set[str])
+    """Open files whose compilation takes so long that their kernels say so."""
     live: set[KernelId] = field(default_factory=set[KernelId])
     """Kernels that are run again at every save."""
 

@@ -18,6 +18,8 @@ from orbit_lsp.views.profile import profile_hints
 from orbit_remote.common.measure import Difference
 from orbit_remote.common.messages import Launches
 
+COMPILING = "compiling…"
+
 
 def hint(session: Session, uri: str, known: KernelStatus) -> str:
     """`⏱ 288 µs ±0.2% · 2.80 TB/s (83%)`: what there is room for behind the kernel's line.
@@ -46,6 +48,8 @@ def hint(session: Session, uri: str, known: KernelStatus) -> str:
         counted = True
     if wanted.static and known.figures:
         parts += _static(session, uri, known, counted=counted or bool(parts))
+    if wanted.static and uri in session.compiling and (known.figures is None or known.figures_stale):
+        parts += Part.of(0, COMPILING)
     return fitting.fit(parts, fitting.HINT)
 
 
@@ -137,7 +141,8 @@ def _static(session: Session, uri: str, known: KernelStatus, *, counted: bool) -
         parts += Part.of(3, f"the widest of {instances} instances", f"widest of {instances}")
     if not counted:
         parts += Part.of(12, resources.architecture)
-    return parts + Part.of(1, "edited since" if known.figures_stale and not known.stale else "")
+    stale = known.figures_stale and not known.stale and uri not in session.compiling
+    return parts + Part.of(1, outcome.EDITED if stale else "")
 
 
 def architecture_of(known: KernelStatus) -> str | None:

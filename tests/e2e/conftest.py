@@ -23,6 +23,7 @@ from pygls.protocol import default_converter
 from pytest_lsp import LanguageClient
 from pytest_lsp.client import register_lsp_features
 
+from orbit_lsp.views import labels
 from tests.e2e.conversation import CONVERSATIONS, Conversation, pytest_runtest_makereport
 from tests.e2e.forks import LIMIT_S, LINE_LIMIT, Process
 
@@ -226,6 +227,10 @@ class Editor:
         return [(line, command.title) for line, command in commands if command.command != "orbit.profile"]
 
     async def hints(self) -> list[tuple[int, str]]:
+        """Those of results: on a busy machine any compilation takes so long that kernels say so."""
+        return [(line, label) for line, label in await self.all_hints() if label != labels.COMPILING]
+
+    async def all_hints(self) -> list[tuple[int, str]]:
         whole = lsp.Range(lsp.Position(0, 0), lsp.Position(999, 0))
         inlay_hints = await self.client.text_document_inlay_hint_async(
             lsp.InlayHintParams(self._document(), whole)
@@ -286,6 +291,11 @@ class Editor:
             if compilations == bool(reports and str(getattr(reports[0], "title", "")).startswith("Compile"))
         ]
 
+    async def cancel_bar(self) -> None:
+        """As the cross of a compilation's progress does."""
+        ((token, _),) = await self.until(lambda: self._bars(compilations=True))
+        self.client.window_work_done_progress_cancel(lsp.WorkDoneProgressCancelParams(token))
+
     def ended(self, *, compilations: bool = False) -> list[str]:
         """What was said at the end of runs, or of compilations that took long enough for a bar."""
         return [
@@ -304,6 +314,7 @@ class Editor:
                 diagnostic.message,
             )
             for diagnostic in self.client.diagnostics.get(self.uri, [])
+            if diagnostic.message != labels.COMPILING
         ]
 
     def messages(self) -> list[str]:

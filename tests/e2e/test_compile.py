@@ -18,7 +18,7 @@ from orbit_lsp.views.compiler import gpu_occupancy
 from orbit_remote.common import limits
 from orbit_remote.common import messages as c
 from orbit_remote.toolchain import disassembly, nvcc
-from tests.e2e.conftest import Editor
+from tests.e2e.conftest import Editor, first_of
 from tests.e2e.forks import LIMIT_S
 from tests.remote.nvcc_check import COMPILER
 
@@ -231,7 +231,9 @@ async def test_a_broken_compiler_is_said(start, tmp_path: Path) -> None:
 
 
 class WaitingCompiler:
-    """The toolkit of these tests with one program in place of another: `cicc`, which waits while `wait` exists."""
+    """The toolkit of these tests with one program in place of another: `cicc`, which waits if `wait` exists when it
+    begins, until `go` does.
+    """
 
     def __init__(self, folder: Path) -> None:
         assert isinstance(COMPILER, nvcc.Nvcc)
@@ -242,12 +244,13 @@ class WaitingCompiler:
             (folder / "bin" / program.name).symlink_to(program)
         self.wait = folder / "wait"
         self.wait.touch()
+        self.go = folder / "go"
         self._begun = folder / "begun"
         os.mkfifo(self._begun)
         self.cicc = folder / "nvvm" / "cicc"
         self.cicc.parent.mkdir()
         self.cicc.write_text(
-            f'#!/bin/sh\nif [ -e "{self.wait}" ]; then echo $$ > "{self._begun}"; exec sleep 100000; fi\n'
+            f'#!/bin/sh\nif [ -e "{self.wait}" ]; then echo $$ > "{self._begun}"; until [ -e "{self.go}" ]; do sleep 0.1; done; fi\n'
             f'exec "{root}/nvvm/bin/cicc" "$@"\n'
         )
         self.cicc.chmod(0o755)
@@ -300,6 +303,31 @@ async def test_the_compiler_is_killed_and_the_next_save_works(start, compiler: W
     compiler.wait.unlink()
     editor.save(KERNEL)
     await _hints(editor)
+
+
+@pytest.mark.parametrize("name", first_of(["vscode", "helix", "emacs", "neovim-0.12"]))
+@pytest.mark.parametrize("end", ["done", "failed", "cancelled"])
+async def test_a_kernel_says_that_it_is_compiled_until_that_ends(
+    start, compiler: WaitingCompiler, name: str, end: str
+) -> None:
+    """In a hint, or a diagnostic where hints are not refreshed; beside the editor's own progress."""
+    editor: Editor = await start(name, nvcc=str(compiler.nvcc))
+    editor.open("k.cu", KERNEL)
+    waiting = await compiler.begun()
+    assert await editor.asked_until(editor.all_hints, bool) == [(0, "compiling…")]
+    if name in ("helix", "emacs"):
+        shown = editor.client.diagnostics
+        await editor.until(lambda: [each.message for each in shown.get(editor.uri, [])] == ["compiling…"])
+    await editor.until(lambda: editor.client.progress_reports)
+    if end == "done":
+        compiler.go.touch()
+    elif end == "failed":
+        os.kill(waiting, signal.SIGKILL)
+    else:
+        await editor.cancel_bar()
+    hints = await editor.asked_until(editor.all_hints, lambda hints: (0, "compiling…") not in hints)
+    assert bool(hints) == (end == "done")
+    await editor.until(lambda: editor.ended(compilations=True))
 
 
 async def test_a_compilation_that_a_newer_text_ends_says_nothing(start, compiler: WaitingCompiler) -> None:

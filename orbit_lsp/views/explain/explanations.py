@@ -98,6 +98,7 @@ LABELS = {
     "memory checked": "compute-sanitizer found no memory fault in the last check.",
     "restricted": "The run had a container of its own on Modal, without network. *Run …, restricted* and "
     "`orbit.modal.restricted` do this, for code that is not yours.",
+    "compiling…": "The file is being compiled, as at each save. What stood here before belongs to an earlier text.",
     "edited since": "The number belongs to an earlier version of the kernel, its headers, flags or settings. "
     "Ordinary comments and white space do not count. Undo the edit and the mark disappears.",
     "uncoalesced": "Global accesses of this line move more 32-byte sectors than they would need if coalesced. `25% used`: a quarter would do.",
