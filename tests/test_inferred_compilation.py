@@ -162,6 +162,41 @@ def test_a_folder_of_the_workspace_may_be_called_as_one_of_the_toolkit(tmp_path:
     assert find(tmp_path, "src/ops/k.cu").flags == (f"-I{tmp_path}/src",)
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "name"),
+    [
+        ("setup.py", "CUDAExtension('fast.relu._C', ['csrc/k.cu'])", "_C"),  # the last part, as torch does it
+        ("setup.py", "PKG = 'relu'\nCppExtension(name=f'{PKG}._cpu', sources=['csrc/k.cu'])", "_cpu"),
+        ("setup.py", "CUDAExtension('a', ['csrc/a.cu'])\nCUDAExtension('b', ['csrc/k.cu'])", "b"),
+        ("setup.py", "CUDAExtension('one', sources=glob('csrc/*.cu'))", "one"),
+        ("setup.py", "CUDAExtension(name=chosen(), sources=['csrc/k.cu'])", "k"),  # the file's
+        ("setup.py", "CUDAExtension('a', a)\nCUDAExtension('b', b)", "k"),
+        ("setup.py", "CUDAExtension('no-name; rm', ['csrc/k.cu'])", "k"),
+        ("ops/load.py", "load(name='ops', sources=['csrc/k.cu'])", "k"),  # not in a folder above it
+        ("load.py", "load(name='ops', sources=['csrc/k.cu'])", "ops"),
+        ("load.py", "code = open('csrc/k.cu').read()\nload_inline('inline_ops', '', code)", "inline_ops"),
+        ("load.py", "weights = torch.load('w.pt')\nprint('csrc/k.cu')", "k"),
+    ],
+)
+def test_the_name_of_torchs_extension(tmp_path: Path, file: str, text: str, name: str) -> None:
+    site = ".venv/lib/python3.11/site-packages"
+    torch = f"{site}/torch/include/torch/extension.h"
+    project(tmp_path, {"csrc/k.cu": "#include <torch/extension.h>\n", torch: "", file: text})
+    made = find(tmp_path, "csrc/k.cu", python=f"{tmp_path}/.venv/bin/python")
+    assert [flag for flag in made.flags if "EXTENSION_NAME" in flag] == [f"-DTORCH_EXTENSION_NAME={name}"]
+    (why,) = [reason.why for reason in made.reasons if "EXTENSION_NAME" in reason.what]
+    assert (f"{file} names the extension" in why) == (name != "k")
+
+
+def test_a_name_that_the_build_gives_torchs_extension_is_not_given_twice(tmp_path: Path) -> None:
+    site = ".venv/lib/python3.11/site-packages"
+    torch = f"{site}/torch/include/torch/extension.h"
+    flags = ("-DTORCH_EXTENSION_NAME=mine",)
+    project(tmp_path, {"k.cu": "#include <torch/extension.h>\n", torch: ""})
+    made = find(tmp_path, "k.cu", python=f"{tmp_path}/.venv/bin/python", flags=flags)
+    assert [flag for flag in made.flags if "EXTENSION_NAME" in flag] == [*flags]
+
+
 def test_a_virtual_environments_torch(tmp_path: Path) -> None:
     site = ".venv/lib/python3.11/site-packages"
     files = {

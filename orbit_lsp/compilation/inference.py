@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from orbit_lsp.closure.includes import rewrite
-from orbit_lsp.compilation import build_files, templates
+from orbit_lsp.compilation import build_files, setup_files, templates
 from orbit_lsp.compilation import headers as header_search
 from orbit_lsp.compilation.build_files import Declared
 from orbit_lsp.compilation.headers import Headers
@@ -182,6 +182,7 @@ class _Walk:
         self.waiting: list[tuple[str, Included]] = []
         self.answers: dict[tuple[str, str], str | None] = {}
         self.required: set[str] = set()
+        self.named = any(flag.startswith("-DTORCH_EXTENSION_NAME=") for flag in flags)
         rewrite(flags, self._note)
 
     def _note(self, kind: str, value: str) -> str:
@@ -319,14 +320,28 @@ class _Walk:
             if not (flag.startswith("-std") and any(flag.startswith("-std") for flag in self.inferred.flags)):
                 self._flag(flag, f"{package.name} compiles with it")
         if package.name == "torch":
-            self._flag(
-                f"-DTORCH_EXTENSION_NAME={re.sub(r'[^0-9A-Za-z_]', '_', Path(self.path).stem)}",
-                "torch compiles with it",
-            )
+            self._name_extension()
             if not self.installed.toolkit_or_system("cusparse.h"):  # torch's headers include the libraries'
                 for folder in nvidia_folders(self.installed.pythons):
                     self._add("-isystem", folder, "torch's headers include those of CUDA's libraries")
         return True
+
+    def _name_extension(self) -> None:
+        """As torch's builder does it: the extension's name, and where no text says it, the file's."""
+        macro = "-DTORCH_EXTENSION_NAME="
+        if self.named or any(flag.startswith(macro) for flag, _ in self.declared.flags):
+            return
+        self.named = True
+        name, file = self.declared.extension
+        if not name:
+            name, file = setup_files.loaded_as(self.path, self.headers.root)
+        if name:
+            self._flag(macro + name, f"torch compiles with it, and {self._shown(file)} names the extension")
+        else:
+            stem = re.sub(r"[^0-9A-Za-z_]", "_", Path(self.path).stem)
+            self._flag(
+                macro + stem, "torch compiles with it; the file's name, because no text says the extension's"
+            )
 
     def _flag(self, flag: str, why: str) -> None:
         if flag not in self.inferred.flags:

@@ -1,0 +1,378 @@
+"""What Python files say of torch's extensions: a setup.py, and calls of `load` and `load_inline`; nothing of them is run"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import os
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from orbit_lsp.compilation.lazy_pattern import lazy_pattern
+from orbit_remote.common import regular_files
+from orbit_remote.common.limits import BUILD_FILE, OUTLINED
+
+_EXTENSIONS = {
+    "CUDAExtension",
+    "CppExtension",
+    "Extension",
+    "BuildExtension",
+    "Pybind11Extension",
+    "load",
+    "load_inline",
+}
+_CERTAIN = lazy_pattern(r"cuda|gpu|__name__", re.IGNORECASE)
+"""Conditions under which a setup.py builds extensions of CUDA."""
+_AMD = lazy_pattern(r"(?<![a-z])(?:hip|rocm)(?![a-z])", re.IGNORECASE)
+_LOADS = {"load", "load_inline"}
+_LOAD = lazy_pattern(r"\bload(?:_inline)?\s{0,20}\(")
+_SOURCES = ("sources", "cuda_sources", "cpp_sources")
+_MOST = 400
+"""Values that one list may come to."""
+_MOST_SCRIPTS = 64
+"""Python files of one folder that are looked at for calls of `load`."""
+_MOST_PARTS = 20_000
+"""Expressions of a file that are looked at for them: a few lines can repeat one without end."""
+_LONGEST = 4096
+"""Characters of a path or a flag."""
+
+
+class Folder(NamedTuple):
+    """An include folder that a build file names."""
+
+    path: str
+    file: str
+    line: int
+
+
+class Setup(NamedTuple):
+    """What a setup.py says of a source file: include folders, flags, and the name of its extension, "" where it is not known."""
+
+    folders: tuple[Folder, ...] = ()
+    flags: tuple[str, ...] = ()
+    extension: str = ""
+
+
+def read(file: str, text: str, path: str) -> Setup:
+    """The `include_dirs`, `define_macros` and nvcc's `extra_compile_args` of the extensions of a setup.py: of the one
+    whose sources name the file, if one does. Expressions that cannot be read without running it are passed over.
+    """
+    values, calls = _calls(file, text, _EXTENSIONS)
+    own = [call for call in calls if _has_source(call, path, values)]
+    folders: list[Folder] = []
+    flags: dict[str, None] = {}
+    for call in own or calls:
+        for keyword in ("include_dirs", "extra_include_paths"):
+            node = _keyword(call, keyword)
+            for text_of in values.texts(node):
+                place = os.path.normpath(os.path.join(os.path.dirname(file), text_of))
+                if os.path.isdir(place) and node is not None:
+                    folders.append(Folder(place, file, node.lineno))
+        for keyword in ("extra_compile_args", "extra_cuda_cflags"):
+            node = _keyword(call, keyword)
+            added = ast.Name(f"{node.id}[nvcc]") if isinstance(node, ast.Name) else None
+            for flag in (*values.texts(_nvcc_part(values.meaning(node))), *values.texts(added)):
+                if re.fullmatch(r"-[DU]\w.*|--?std=.*|--?use_fast_math", flag):
+                    flags[flag] = None
+        if (
+            own or len(calls) == 1
+        ):  # the sources of the only extension may be a pattern, as `glob("csrc/*.cu")`
+            for macro in values.pairs(_keyword(call, "define_macros")):
+                flags[macro] = None
+    if any("CUDAExtension" in values.functions(call.func) for call in calls):
+        flags["--expt-relaxed-constexpr"] = None  # torch's builder adds it
+    return Setup(tuple(folders), tuple(flags), _name_of_one(own or calls, values))
+
+
+def loaded_as(path: str, root: str) -> tuple[str, str]:
+    """The name that a call of torch's `load` or `load_inline` gives the extension of a source file, and the Python file with
+    the call: beside the source or in a folder above it, up to the root. Reads files.
+    """
+    name, folder = os.path.basename(path), Path(path).parent
+    while folder.is_relative_to(root):
+        for file in islice(sorted(folder.glob("*.py")), _MOST_SCRIPTS):
+            with contextlib.suppress(OSError, ValueError):
+                text = regular_files.text(file, BUILD_FILE)
+                if name not in text or not _LOAD.search(text):
+                    continue
+                values, calls = _calls(str(file), text, _LOADS)
+                calls = [call for call in calls if len(call.args) > 1 or _sources(call)]
+                own = [call for call in calls if _has_source(call, path, values)]
+                if extension := _name_of_one(own or calls, values):
+                    return extension, str(file)
+        if folder == folder.parent:
+            break
+        folder = folder.parent
+    return "", ""
+
+
+def _calls(file: str, text: str, functions: set[str]) -> tuple[_Values, list[ast.Call]]:
+    """The calls of these functions in a file, and what its names stand for."""
+    values = _Values(file)
+    if len(text) > OUTLINED.most:
+        return values, []
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return values, []
+    values.doubtful = _doubtful(tree)
+    nodes = list(_for_nvidia(tree))
+    for node in nodes:
+        values.learn(node)
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    return values, [call for call in calls if values.functions(call.func) & functions]
+
+
+def _sources(call: ast.Call) -> list[ast.expr]:
+    named = [keyword.value for keyword in call.keywords if keyword.arg in _SOURCES]
+    return named or call.args[1:2]
+
+
+def _has_source(call: ast.Call, path: str, values: _Values) -> bool:
+    name = os.path.basename(path)
+    texts = (text for node in _sources(call) for text in values.texts(node))
+    return any(os.path.basename(text) == name for text in texts)
+
+
+def _name_of_one(calls: list[ast.Call], values: _Values) -> str:
+    """The last part of an extension's name, as torch's builder gives it to the compiler; "" where calls differ, or their
+    text does not say it.
+    """
+    names: set[str] = set()
+    for call in calls:
+        node = next((keyword.value for keyword in call.keywords if keyword.arg == "name"), None)
+        text = values.text(node or next(iter(call.args), None)) or ""
+        names.add(text.rpartition(".")[2])
+    name = names.pop() if len(names) == 1 else ""
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else ""
+
+
+def _for_nvidia(tree: ast.AST) -> Iterator[ast.AST]:
+    """As ast.walk, without the branches that a setup.py takes where torch is built for AMD."""
+    waiting = deque([tree])
+    while waiting:
+        node = waiting.popleft()
+        yield node
+        if isinstance(node, ast.If) and _asks_for_amd(node.test):
+            waiting.extend(node.orelse)
+        elif (
+            isinstance(node, ast.If)
+            and isinstance(node.test, ast.UnaryOp)
+            and _asks_for_amd(node.test.operand)
+        ):
+            waiting.extend(node.body)
+        else:
+            waiting.extend(ast.iter_child_nodes(node))
+
+
+def _doubtful(tree: ast.AST) -> set[int]:
+    """The ids of expressions in branches of which it is not known whether the build takes them: of other platforms, and
+    of what a variable of the environment chooses.
+    """
+    return {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If)
+        and not _CERTAIN.search(ast.unparse(node.test))
+        and not _AMD.search(ast.unparse(node.test))
+        for statement in (*node.body, *node.orelse)
+        for inner in ast.walk(statement)
+        if isinstance(inner, ast.expr)
+    }
+
+
+def _asks_for_amd(test: ast.expr) -> bool:
+    match test:
+        case ast.BoolOp(op=ast.And()):
+            return any(map(_asks_for_amd, test.values))
+        case ast.BoolOp():
+            return all(map(_asks_for_amd, test.values))
+        case ast.UnaryOp(op=ast.Not()) | ast.Compare(ops=[ast.Is() | ast.NotEq() | ast.NotIn()]):
+            return False
+        case _:
+            return bool(_AMD.search(ast.unparse(test)))
+
+
+def _called(call: ast.Call) -> str:
+    return _function(call.func)
+
+
+def _function(function: ast.expr) -> str:
+    match function:
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return name
+        case _:
+            return ""
+
+
+def _keyword(call: ast.Call, name: str) -> ast.expr | None:
+    return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
+
+
+def _nvcc_part(node: ast.expr | None) -> ast.expr | None:
+    """The value of `"nvcc"` in a dict of flags by compiler."""
+    if isinstance(node, ast.Dict):
+        for key, value in zip(node.keys, node.values, strict=True):
+            if isinstance(key, ast.Constant) and key.value == "nvcc":
+                return value
+        return None
+    return node
+
+
+def _assigned(target: ast.expr) -> str:
+    """`flags`, or `flags[nvcc]` for `flags["nvcc"]`."""
+    match target:
+        case ast.Name(id=name):
+            return name
+        case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value="nvcc")):
+            return f"{name}[nvcc]"
+        case _:
+            return ""
+
+
+class _Values:
+    """What names of a file stand for, as far as its text says without being run."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.names: dict[str, list[ast.expr]] = {}
+        self.doubtful: set[int] = set()
+        self.left = _MOST
+        self.parts = _MOST_PARTS
+
+    def learn(self, node: ast.AST) -> None:
+        """An assignment, `name += …`, `name.append(…)` or `name.extend(…)`."""
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                if name := _assigned(target):
+                    self.names.setdefault(name, []).append(node.value)
+        elif isinstance(node, ast.AugAssign) and (name := _assigned(node.target)):
+            self.names.setdefault(name, []).append(node.value)
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and (name := _assigned(node.func.value))
+            and node.func.attr in ("append", "extend", "insert")
+            and node.args
+        ):
+            self.names.setdefault(name, []).append(node.args[-1])
+
+    def functions(self, node: ast.expr) -> set[str]:
+        """The names of the functions that a call may mean: `extension = CUDAExtension` gives one another name."""
+        name = _function(node)
+        return {name, *map(_function, self.names.get(name, ()))}
+
+    def meaning(self, node: ast.expr | None) -> ast.expr | None:
+        """The last expression that a name stands for."""
+        for _ in range(8):
+            if not isinstance(node, ast.Name) or not self.names.get(node.id):
+                break
+            node = self.names[node.id][-1]
+        return node
+
+    def texts(self, node: ast.expr | None, depth: int = 0) -> list[str]:
+        """Every text in a list, however it is put together."""
+        if node is None or depth > 12 or self.left <= 0:
+            return []
+        self.left -= 1
+        match node:
+            case ast.List() | ast.Tuple() | ast.Set():
+                return [text for item in node.elts for text in self.texts(item, depth + 1)]
+            case ast.Starred():
+                return self.texts(node.value, depth + 1)
+            case ast.BinOp(op=ast.Add()):
+                whole = self.text(node, depth + 1)
+                both = self.texts(node.left, depth + 1) + self.texts(node.right, depth + 1)
+                return [whole] if whole is not None else both
+            case ast.IfExp():
+                return self.texts(node.body, depth + 1) + self.texts(node.orelse, depth + 1)
+            case ast.Name():
+                return [
+                    text for value in self.names.get(node.id, ()) for text in self.texts(value, depth + 1)
+                ]
+            case ast.ListComp():
+                return self.texts(node.generators[0].iter, depth + 1)
+            case ast.Call(func=ast.Name()) if (
+                self.text(node, depth + 1) is None
+            ):  # with_threads(flags), sorted(sources)
+                return [text for item in node.args for text in self.texts(item, depth + 1)]
+            case _:
+                text = self.text(node, depth + 1)
+                return [] if text is None else [text]
+
+    def text(self, node: ast.expr | None, depth: int = 0) -> str | None:
+        """One text: paths are joined as `os.path` and `pathlib` join them."""
+        self.parts -= 1
+        if node is None or depth > 12 or self.parts < 0:
+            return None
+        match node:
+            case ast.Constant(value=str() as text):
+                return text
+            case ast.Name(id="__file__"):
+                return self.file
+            case ast.Name():
+                values = self.names.get(node.id, ())
+                return self.text(values[0], depth + 1) if values else None
+            case ast.JoinedStr():
+                return self._joined([self._part(part, depth) for part in node.values], "")
+            case ast.BinOp(op=ast.Add() | ast.Div()):
+                sides = [self.text(node.left, depth + 1), self.text(node.right, depth + 1)]
+                return self._joined(sides, "" if isinstance(node.op, ast.Add) else "/")
+            case ast.Attribute(attr="parent"):
+                inner = self.text(node.value, depth + 1)
+                return os.path.dirname(inner) if inner is not None else None
+            case ast.Call():
+                return self._call(node, depth)
+            case _:
+                return None
+
+    def _part(self, part: ast.expr, depth: int) -> str | None:
+        return self.text(part.value if isinstance(part, ast.FormattedValue) else part, depth + 1)
+
+    def _call(self, node: ast.Call, depth: int) -> str | None:
+        name = _called(node)
+        arguments = [self.text(each, depth + 1) for each in node.args]
+        if name == "join" and arguments:
+            return self._joined(arguments, "/")
+        if name in ("getcwd", "cwd"):
+            return os.path.dirname(self.file)
+        if name == "dirname" and arguments and arguments[0] is not None:
+            return os.path.dirname(arguments[0]) or os.path.dirname(self.file)
+        if name in ("abspath", "realpath", "normpath", "Path", "str", "fspath") and len(arguments) == 1:
+            return arguments[0]
+        if name in ("resolve", "absolute", "as_posix", "expanduser") and isinstance(node.func, ast.Attribute):
+            return self.text(node.func.value, depth + 1)
+        return None
+
+    def _joined(self, parts: Sequence[str | None], by: str) -> str | None:
+        known = [part for part in parts if part is not None]
+        if len(known) != len(parts) or sum(map(len, known)) > _LONGEST:
+            return None
+        return by.join(known)
+
+    def pairs(self, node: ast.expr | None, depth: int = 0) -> list[str]:
+        """`define_macros=[("NAME", None), ("N", "4")]` as flags, however the list is put together."""
+        if depth > 12 or self.left <= 0:
+            return []
+        self.left -= 1
+        match node:
+            case ast.Name():
+                parts = self.names.get(node.id, [])
+            case ast.BinOp(op=ast.Add()):
+                parts = [node.left, node.right]
+            case ast.List():
+                parts = node.elts
+            case ast.Tuple(elts=[first, *more]) if (name := self.text(first)) and len(more) < 2:
+                value: Any = more[0].value if more and isinstance(more[0], ast.Constant) else None
+                return [f"-D{name}" if value is None else f"-D{name}={value}"]
+            case ast.Tuple():
+                parts = node.elts
+            case _:
+                parts = []
+        return [
+            flag for part in parts if id(part) not in self.doubtful for flag in self.pairs(part, depth + 1)
+        ]
