@@ -90,6 +90,44 @@ def test_a_header_that_cmake_would_make_is_made_from_its_template(
     assert made.missing == {}
 
 
+OWN = {
+    "one/CMakeLists.txt": "configure_file(cmake/config.h.in ${CMAKE_BINARY_DIR}/config.h)\n",
+    "one/cmake/config.h.in": "#define ONE\n",
+    "one/src/k.cu": '#include "common.h"\n#include "config.h"\n',
+    "common.h": "",
+}
+OTHERS = {
+    "of another project": ({"two/config.h": ""}, "made"),
+    "of a folder above": ({"config.h": ""}, "made"),
+    "that another project makes": ({"two/config.h.in": "", "two/CMakeLists.txt": ""}, "made"),
+    "of its own": ({"one/include/config.h": ""}, "ROOT/one/include"),
+    "of its build outside": (
+        {"out/config.h": "", "out/CMakeCache.txt": "CMAKE_HOME_DIRECTORY:INTERNAL=ROOT/one\n"},
+        "ROOT/out",
+    ),
+    "of a folder that it names": (
+        {"two/config.h": "", "one/src/CMakeLists.txt": "include_directories(../../two)\n"},
+        "ROOT/two",
+    ),
+    "of a project around it": ({"CMakeLists.txt": "", "two/config.h": ""}, "ROOT/two"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_projects_own_template_wins_over_a_header_of_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    workspace, (others, expected) = tmp_path / "ws", OTHERS[name]
+    project(workspace, {**OWN, **others})
+    made = find(workspace, "one/src/k.cu")
+    folders = [flag.removeprefix("-I") for flag in made.flags]
+    (used, *_) = [folder for folder in folders if Path(folder, "config.h").exists()]  # as nvcc searches
+    assert ("made" if "cache" in used else used.replace(str(workspace), "ROOT")) == expected
+    if expected == "made":
+        assert Path(used, "config.h").read_text() == "#define ONE\n"
+
+
 def test_a_header_of_a_configured_project_is_not_made(tmp_path: Path) -> None:
     files = {
         "src/k.cu": "#include <config.h>\n", "config.h.in": "", "CMakeLists.txt": "",

@@ -184,6 +184,8 @@ class _Walk:
         self.required: set[str] = set()
         self.named = any(flag.startswith("-DTORCH_EXTENSION_NAME=") for flag in flags)
         rewrite(flags, self._note)
+        self.given = [*self.folders]
+        self.cmake_project = templates.project_of(path, headers.root)
 
     def _note(self, kind: str, value: str) -> str:
         if kind in ("folder", "system", "quote"):
@@ -232,6 +234,8 @@ class _Walk:
         name = include.name
         for folder in self.folders:
             if os.path.isfile(os.path.join(folder, name)):
+                if own := self._instead_of(folder, name):
+                    return os.path.join(own, name)
                 return self._inside(os.path.normpath(os.path.join(folder, name)))
         if self.installed.toolkit_or_system(name):
             return None
@@ -246,9 +250,30 @@ class _Walk:
         self.inferred.missing[name] = source
         return None
 
+    def _instead_of(self, folder: str, name: str) -> str:
+        """The folder of a header that the project's own CMakeLists.txt makes from a template, where `folder` has one of that
+        name which no build file of the project names: another project's. "" where it has none, or that is the project's.
+        """
+        project = self.cmake_project
+        file = os.path.normpath(os.path.join(folder, name))
+        if project in ("", self.headers.root) or folder in self.given or Path(file).is_relative_to(project):
+            return ""
+        if templates.is_built_from(file, project, self.headers.root):
+            return ""
+        listed = (os.path.join(self.headers.root, place) for place in self.headers.named(f"{name}.in"))
+        if any(templates.configures(place, name, project) for place in listed):
+            return self._templated(name)
+        return ""
+
     def _templated(self, name: str) -> str:
         """The folder of a header that CMake would make from a template of the project."""
         listed = self.headers.named(f"{name}.in")
+        within = [
+            place
+            for place in listed
+            if Path(self.headers.root, place).is_relative_to(self.cmake_project or self.headers.root)
+        ]
+        listed = within or listed
         template = min(listed, key=lambda place: (not place.endswith(f"/{name}.in"), place), default="")
         if not template or os.path.basename(self.declared.nearest) != "CMakeLists.txt":
             return ""
@@ -259,6 +284,7 @@ class _Walk:
                 "-I",
                 folder,
                 f"{name} is made there from {template}, with what CMakeLists.txt sets by default",
+                first=True,
             )
         return folder
 
@@ -298,6 +324,8 @@ class _Walk:
         if not roots:
             return None
         folder = os.path.normpath(os.path.join(self.headers.root, roots[0]))
+        if own := self._instead_of(folder, include.name):
+            return own
         why = f"it has {include.name}, which {self._shown(source)} includes"
         if alternatives := [os.path.join(root, include.name) for root in roots[1 : 1 + _AMBIGUOUS]]:
             why += f" (the nearest; also {', '.join(alternatives)}{', …' if len(roots) > 1 + _AMBIGUOUS else ''})"
@@ -348,8 +376,14 @@ class _Walk:
             self.inferred.flags.append(flag)
             self.inferred.reasons.append(Reason(flag, why))
 
-    def _add(self, option: str, folder: str, why: str) -> None:
+    def _add(self, option: str, folder: str, why: str, *, first: bool = False) -> None:
+        """`first`: it is searched before all others that are inferred."""
         if folder in self.folders or _SHELL_OR_LIST.search(folder):
+            return
+        if first:
+            self.folders.insert(len(self.given), folder)
+            self.inferred.flags.insert(0, f"-I{folder}")
+            self.inferred.reasons.append(Reason(folder, why))
             return
         self.folders.append(folder)
         if option == "-iquote":  # nvcc has no such flag, and its host compiler reads the includes

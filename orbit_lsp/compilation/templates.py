@@ -23,6 +23,8 @@ _COMMAND = lazy_pattern(
     r"^[ \t]*(if|elseif|else|endif|option|set|string|project)[ \t]*\(([^()\n]{0,2000})\)",
     re.IGNORECASE | re.MULTILINE,
 )
+_CONFIGURE = lazy_pattern(r"^[ \t]*configure_file[ \t]*\(([^()]{0,2000})\)", re.IGNORECASE | re.MULTILINE)
+_HOME = lazy_pattern(r"^CMAKE_HOME_DIRECTORY:INTERNAL=(.+)$", re.MULTILINE)
 _VERSION = lazy_pattern(r"VERSION[ \t]+(\d+)\.(\d+)(?:\.(\d+))?")
 _OFF = lazy_pattern(r"|0|OFF|NO|FALSE|N|IGNORE|NOTFOUND|.*-NOTFOUND", re.IGNORECASE)
 _DEFINE = lazy_pattern(r"^([ \t]*#[ \t]*)cmakedefine(01)?[ \t]+(\w+)(.*)$", re.MULTILINE)
@@ -48,6 +50,38 @@ def make(template: str, name: str, root: str) -> str:
     except (OSError, ValueError, RuntimeError):  # RuntimeError: there is no home folder
         return ""
     return str(folder)
+
+
+def project_of(path: str, root: str) -> str:
+    """The highest folder above a file that has a CMakeLists.txt, up to the root; "" where none has."""
+    above = [each for each in Path(path).parents if each.is_relative_to(root)]
+    return next((str(each) for each in reversed(above) if (each / "CMakeLists.txt").is_file()), "")
+
+
+def configures(template: str, name: str, project: str) -> bool:
+    """Whether a CMakeLists.txt of the project, beside the template or above it, makes the header `name` from it."""
+    wanted = os.path.basename(template), os.path.basename(name)
+    for folder in Path(template).parents:
+        if not folder.is_relative_to(project):
+            return False
+        with contextlib.suppress(OSError, ValueError):
+            text = regular_files.text(folder / "CMakeLists.txt", BUILD_FILE)
+            for words in _CONFIGURE.findall(text):
+                if tuple(os.path.basename(word.strip('"')) for word in words.split()[:2]) == wanted:
+                    return True
+    return False
+
+
+def is_built_from(file: str, project: str, root: str) -> bool:
+    """Whether a file lies in a build folder of the project, which may be anywhere."""
+    for folder in Path(file).parents:
+        if not folder.is_relative_to(root):
+            break
+        with contextlib.suppress(OSError, ValueError):
+            cache = regular_files.text(folder / "CMakeCache.txt", BUILD_FILE)
+            home = _HOME.search(cache)
+            return bool(home) and os.path.realpath(home[1].strip()) == os.path.realpath(project)
+    return False
 
 
 def _write(file: Path, content: str) -> None:
