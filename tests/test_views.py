@@ -92,7 +92,7 @@ def test_before_anything_is_known() -> None:
 def test_static_figures_take_the_block_size_from_the_launch() -> None:
     Bench().built(replace(PTXAS, static_shared=8192)).shows("""\
   ▶ Run | Profile
-1 __global__ void saxpy(int n, float* y) {   occ 75% (regs) · 40 regs · 8 KiB smem
+1 __global__ void saxpy(int n, float* y) {   occ 75% (regs) · 40 regs · 8 KiB shared
 2   y[n] = 0;
 3 }
 4 int main() { saxpy<<<1, 256>>>(0, 0); }
@@ -109,7 +109,7 @@ __global__ void scale(float* x) {}
 1 // orbit: B = 512; x = randn(B)
 2 // orbit: launch scale<<<1, dim3(B / 2, 2), 100 * 1024>>>(x)
   ▶ Run | Profile
-3 __global__ void scale(float* x) {}   occ 50% (smem) · 40 regs · sm_90a
+3 __global__ void scale(float* x) {}   occ 50% (shared) · 40 regs · sm_90a
 """)
 
 

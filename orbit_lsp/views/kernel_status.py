@@ -234,7 +234,7 @@ def static_occupancy(session: Session, uri: str, kernel: Kernel, resources: Reso
 
 
 def _abbreviated(limit: str) -> str:
-    return limit.replace("registers", "regs").replace("shared memory", "smem")
+    return limit.replace("registers", "regs").replace("shared memory", "shared")
 
 
 launch_occupancy = occupancy.of_launch

@@ -121,7 +121,7 @@ def _launch_occupancy(session: Session, known: KernelStatus) -> list[Part]:
 
 
 def _static(session: Session, uri: str, known: KernelStatus, *, counted: bool) -> list[Part]:
-    """`40 regs · 8 KiB smem · occ 75% (regs)` of the instance that is launched; `counted`: the occupancy is there already."""
+    """`occ 75% · 40 regs · 8 KiB shared` of the instance that is launched; `counted`: the occupancy is there already."""
     assert known.figures
     resources, launched = kernel_status.launched_instance(known)
     spills = (resources.spill_stores or 0) + (resources.spill_loads or 0)
@@ -131,16 +131,18 @@ def _static(session: Session, uri: str, known: KernelStatus, *, counted: bool) -
     if resources.registers is not None:
         parts += Part.of(9 if counted else 3, f"{resources.registers} regs")
     if shared := (resources.static_shared or 0) + (resources.dynamic_shared or 0):
-        parts += Part.of(10, f"{units.size(shared)} smem")
+        parts += Part.of(10 if counted else 3, f"{units.size(shared)} shared")
     if resources.stack and not spills:
         parts += Part.of(10, f"{units.size(resources.stack)} stack")
-    instances = len(known.figures.resources)
+    every = known.figures.resources
+    architectures = {each.architecture for each in every}
+    instances = len({(each.symbol, *sorted(each.constants.items())) for each in every})
     if any(value.endswith("(assumed)") for value in resources.constants.values()):
         parts += Part.of(3, "arguments assumed", "assumed")
     if instances > 1 and not launched:
-        parts += Part.of(3, f"the widest of {instances} instances", f"widest of {instances}")
+        parts += Part.of(3, f"most registers of {instances} instances", f"1 of {instances} instances")
     if not counted:
-        parts += Part.of(12, resources.architecture)
+        parts += Part.of(12 if len(architectures) == 1 else 3, resources.architecture)
     stale = known.figures_stale and not known.stale and uri not in session.compiling
     return parts + Part.of(1, outcome.EDITED if stale else "")
 

@@ -88,6 +88,9 @@ LABELS = {
     "occ": "Occupancy: resident warps of a multiprocessor, as a share of the most it can hold. ≤ means theoretical; only "
     "a profile counts the warps that were really active.",
     "regs": "Registers that the compiler uses for each thread.",
+    "shared": "Shared memory of a block, as far as the compiler knows it. Behind an occupancy: shared memory limits it.",
+    "instances": "A kernel is compiled once for each set of its template arguments or constexprs. `1 of 2 instances`: until one is "
+    "launched, the figures are those of the instance with most registers. The hover has them all.",
     "arguments assumed": "The file does not show all types and constants of the kernel's launch. The figures are for values "
     "that orbit-lsp assumed; the hover lists them. A launch spec gives the real ones.",
     "spills": "Values that do not fit in registers, so the kernel keeps them in local memory. See "
