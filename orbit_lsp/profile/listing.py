@@ -99,9 +99,11 @@ def text(
     *,
     marked: bool,
     measured: Mapping[tuple[str, int], str] | None = None,
+    names: Mapping[str, str] | None = None,
 ) -> str:
     """A listing for people: above instructions their source line with its text, as far as `sources`, cut into lines by
     path, has it, and with what was `measured` of it, by file and line. `marked` puts the mark of each change at the margin.
+    `names` has what stands for a path.
     """
     lines: list[str] = []
     shown: tuple[str, int | None, str] = ("", None, "")
@@ -113,7 +115,8 @@ def text(
             own = sources.get(instruction.file, ())
             quoted = own[instruction.line - 1].strip() if 0 < instruction.line <= len(own) else ""
             stalls = (measured or {}).get((instruction.file, instruction.line), "")
-            head = f"// {instruction.file}:{instruction.line}{instruction.inner}"
+            file = (names or {}).get(instruction.file, instruction.file)
+            head = f"// {file}:{instruction.line}{instruction.inner}"
             lines.append("    ".join(part for part in (head, quoted, stalls) if part))
         control = f"{instruction.control}  " if instruction.control else ""
         margin = f"{change.mark}       " if marked else "        "

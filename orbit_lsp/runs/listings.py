@@ -59,6 +59,11 @@ def _name(target: KernelId, level: c.Level) -> str:
     return f"{stem}-{c.content_hash(target.uri.encode(errors='replace'))[:8]}.{level}"
 
 
+def shown_name(uri: str) -> str:
+    """Of the file that a listing is of: in half of a window, a whole path would leave no room for the source."""
+    return Path(path_of(uri)).name
+
+
 def _text(
     target: KernelId,
     dumps: list[c.Dump],
@@ -82,7 +87,8 @@ def _text(
         else:
             changes = listing.compare(old, now)
             head += f"\n// {len(old)} -> {len(now)} instructions since the last time; + is new, - is gone"
-        shown = listing.text(changes, {path: lines}, marked=old is not None, measured=measured)
+        names = {path: shown_name(target.uri)}
+        shown = listing.text(changes, {path: lines}, marked=old is not None, measured=measured, names=names)
         parts.append(f"{head}\n{shown}\n")
     return "\n".join(parts)
 

@@ -142,8 +142,8 @@ async def _show(ls: OrbitServer, target: KernelId, level: Level, path: Path, lin
     at = None
     if line is not None and level == "sass":
         text = await asyncio.to_thread(path.read_text, "utf-8", "replace")
-        at = listing.line_of(text, path_of(target.uri), line + 1)
-    await shown_files.text(ls, path, f"the {dump_files.TITLES[level]} of {target.key}", at)
+        at = listing.line_of(text, listings.shown_name(target.uri), line + 1)
+    await shown_files.text(ls, path, f"the {dump_files.TITLES[level]} of {target.key}", at, beside=True)
 
 
 def _kept(folder: Path, target: KernelId, profiled: Profiled) -> Path | None:

@@ -55,9 +55,13 @@ def wanted(ls: OrbitServer, run: Run) -> None:
             ls.spawn(result(ls, target, run.action), "report")
 
 
-async def text(ls: OrbitServer, path: Path, what: str, line: int | None = None) -> None:
-    """A text in the editor, at `line` from 0; `what` names it where no file can be opened."""
-    if not await _shown(ls, path, external=False, line=line):
+async def text(
+    ls: OrbitServer, path: Path, what: str, line: int | None = None, *, beside: bool = False
+) -> None:
+    """A text in the editor, at `line` from 0; `what` names it where no file can be opened. `beside` leaves the cursor where it
+    is: VS Code and Neovim then split the window.
+    """
+    if not await _shown(ls, path, external=False, line=line, focus=not beside):
         ls.watcher.message(f"orbit: {what} is {path}")
 
 
@@ -72,7 +76,9 @@ async def written(ls: OrbitServer, name: str, suffix: str, content: str, what: s
     await text(ls, path, what)
 
 
-async def _shown(ls: OrbitServer, path: Path, *, external: bool, line: int | None = None) -> bool:
+async def _shown(
+    ls: OrbitServer, path: Path, *, external: bool, line: int | None = None, focus: bool = True
+) -> bool:
     """Whether the editor says that it has opened the file."""
     window = ls.client_capabilities.window
     if not (window and window.show_document and window.show_document.support):
@@ -81,7 +87,7 @@ async def _shown(ls: OrbitServer, path: Path, *, external: bool, line: int | Non
     params = lsp.ShowDocumentParams(
         path.as_uri(),
         external=external,
-        take_focus=None if external else True,
+        take_focus=None if external else focus,
         selection=lsp.Range(place, place) if place else None,
     )
     return (await ls.window_show_document_async(params)).success

@@ -530,7 +530,8 @@ async def test_sass_follows_the_file(start, tmp_path: Path, monkeypatch: pytest.
     assert shown.uri == file.as_uri()
     assert not file.stat().st_mode & 0o222
     assert shown.selection
-    assert file.read_text().split("\n")[shown.selection.start.line].endswith("k.cu:2    x[threadIdx.x] *= 3;")
+    assert shown.take_focus is False
+    assert file.read_text().split("\n")[shown.selection.start.line] == "// k.cu:2    x[threadIdx.x] *= 3;"
     hover = await editor.hover(1)
     assert "scale, this line: " in hover
     assert "multiplies fp32" in hover
