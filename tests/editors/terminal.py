@@ -61,7 +61,7 @@ class Terminal:
 
     def coloured(self) -> str:
         """The screen with its colours as escape sequences."""
-        return self._ask("capture-pane", "-p", "-e")
+        return self._ask("capture-pane", "-p", "-e", "-N")
 
     def until(self, condition: Callable[[str], object], what: str) -> str:
         """The screen once a condition holds of it. Raises AssertionError with the screen after LIMIT_S."""

@@ -14,6 +14,7 @@ local config = {
     end,
     ['workspace/inlayHint/refresh'] = function(fault, result, context)
       require('orbit.status').ask(vim.lsp.get_client_by_id(context.client_id))
+      require('orbit.listing').reread() -- it comes after each compilation
       return vim.lsp.handlers['workspace/inlayHint/refresh'](fault, result, context)
     end,
     ['textDocument/publishDiagnostics'] = function(...)
@@ -21,6 +22,12 @@ local config = {
     end,
     ['window/showMessage'] = function(...)
       return require('orbit.message').show(...)
+    end,
+    ['window/showDocument'] = function(fault, params, context)
+      if params.takeFocus == false and not params.external then
+        return require('orbit.listing').show(params)
+      end
+      return vim.lsp.handlers['window/showDocument'](fault, params, context)
     end,
     ['orbit/output'] = function(_, params)
       require('orbit.output').append(params.text)

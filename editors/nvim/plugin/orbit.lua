@@ -17,6 +17,9 @@ end, {
   end,
 })
 
+-- of NVIDIA's machine code, not of the style sheets whose ending it has
+vim.filetype.add({ pattern = { ['.*/orbit%-lsp/.*%.sass'] = 'orbit-sass' } })
+
 local group = vim.api.nvim_create_augroup('orbit', {})
 vim.api.nvim_create_autocmd('LspAttach', {
   group = group,
