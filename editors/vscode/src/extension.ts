@@ -8,6 +8,7 @@ import { MessageType } from 'vscode-languageclient/node';
 import { buttons, Tree, TREES } from './panel';
 import { findProgram, findServer, installation, mismatch, type Place, type Server } from './discovery';
 import { type Selected, selectedPython, watchPython } from './python';
+import { Listings } from './listings';
 import { Reports } from './report';
 import { ServerHandle } from './server';
 import { show } from './status';
@@ -25,6 +26,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
   const log = vscode.window.createOutputChannel('Orbit Server');
   const item = vscode.window.createStatusBarItem('orbit.status', vscode.StatusBarAlignment.Left);
   const reports = new Reports();
+  const listings = new Listings();
   const { version } = context.extension.packageJSON as { version: string };
   let saidMismatch: string | undefined;
   item.name = 'Orbit';
@@ -73,6 +75,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
       python: () => (selected?.environment ? selected.path : undefined),
       command,
       report: (page) => reports.show(page),
+      beside: (text, selection) => listings.show(text, selection),
       debug: ({ name, host, port }) => {
         const attach = { type: 'orbit', request: 'attach', name, host, port, justMyCode: true };
         void vscode.debug.startDebugging(undefined, attach);
@@ -213,6 +216,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     log,
     item,
     reports,
+    listings,
     vscode.commands.registerCommand('orbit.restartServer', () => server.restart()),
     vscode.commands.registerCommand('orbit.install', installServer),
     vscode.debug.registerDebugAdapterDescriptorFactory('orbit', {

@@ -62,6 +62,8 @@ export interface Hooks {
   python(): string | undefined;
   command(name: string, args: unknown[], next: (args: unknown[]) => Promise<unknown>): Promise<unknown>;
   report(page: vscode.Uri): Promise<void>;
+  /** A text to be shown beside the one with the cursor. */
+  beside(text: vscode.Uri, selection: vscode.Range | undefined): Promise<void>;
   debug(debuggee: Debuggee): void;
   /** Which of these answers; undefined for none of them. */
   choose(question: string, answers: string[]): Promise<string | undefined>;
@@ -329,6 +331,10 @@ export class ServerHandle {
       window: {
         showDocument: async (params, next) => {
           const uri = vscode.Uri.parse(params.uri, true);
+          if (params.takeFocus === false && !params.external) {
+            await this.hooks.beside(uri, client().protocol2CodeConverter.asRange(params.selection));
+            return { success: true };
+          }
           if (!params.external || uri.scheme !== 'file' || !uri.path.endsWith('.html'))
             return (await next(params, cancellation())) as ShowDocumentResult;
           try {

@@ -1,7 +1,7 @@
 // The extension in a real VS Code (code-server and a headless Chromium), with the recorded H100 of tests/e2e as its GPU.
 //
 //   tests/editors/vscode/install PREFIX && tests/editors/vscode/check
-//   [ORBIT_SEEN=FOLDER] [ORBIT_SERVER=PROGRAM] node tests/editors/vscode/drive.mjs PREFIX PICTURES [session ROUNDS | debug | cells]
+//   [ORBIT_SEEN=FOLDER] [ORBIT_SERVER=PROGRAM] node tests/editors/vscode/drive.mjs PREFIX PICTURES [session ROUNDS | debug | cells | sass]
 //
 // Says each step with its time and keeps pictures. What was seen is written into ORBIT_SEEN: vscode.json for the table of
 // docs/guide/editors.md, vscode.seconds from code-server's start to the first lens. Ends with 1 at the first step that fails.
@@ -15,6 +15,7 @@ import { CodeServer, pathWithout } from './code_server.mjs';
 import * as debugging from './debug.mjs';
 import { committed, files, folder, harmed, settings } from './files.mjs';
 import * as mishaps from './mishaps.mjs';
+import * as machineCode from './sass.mjs';
 import * as authors from './session.mjs';
 import { signatures } from './sheet.mjs';
 
@@ -118,6 +119,16 @@ async function cells() {
   await notebooks.cells({ window, say, python: serverPython, env: vscode.env, notebook, picture });
 }
 
+async function sass() {
+  machine({ 'orbit.python': serverPython });
+  const bench = folder(vscode.scratch, 'machine-code', machineCode.files(ROOT), machineCode.values);
+  window = await vscode.window(bench, join(bench, 'saxpy.cu'));
+  await window.trust();
+  await machineCode.sass({ window, saw, picture: join(pictures, 'sass-vscode.png') });
+  await window.page.close();
+  machine({});
+}
+
 async function whole() {
   const started = Date.now();
   await vscode.start();
@@ -141,6 +152,8 @@ async function whole() {
   await window.trust();
   await beside({ window, machine, saw, say, pictures });
   await window.page.close();
+
+  await sass();
 
   await mishaps.silent({ window: (window = first), say });
   await window.page.close();
@@ -172,6 +185,9 @@ try {
   } else if (only === 'cells') {
     await vscode.start();
     await cells();
+  } else if (only === 'sass') {
+    await vscode.start();
+    await sass();
   } else await whole();
 } catch (error) {
   say(`FAILED: ${error.message.split('\n').slice(0, 4).join('\n')}`);
