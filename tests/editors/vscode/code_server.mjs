@@ -248,9 +248,9 @@ export class Window {
     await this.pick(name);
   }
 
-  /** What is in a panel of HTML: its frame's frame. */
+  /** What is in a panel of HTML: its frame's frame. While another text comes, there is a second one, which is not yet shown. */
   webview() {
-    return this.page.frameLocator('iframe.webview').frameLocator('iframe');
+    return this.page.frameLocator('iframe.webview').frameLocator('iframe#active-frame');
   }
 
   async explorerRename(from, to) {
