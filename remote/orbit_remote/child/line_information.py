@@ -124,8 +124,9 @@ def _tilelang(undo: contextlib.ExitStack, _: Placed) -> None:
     cache: Any = importlib.import_module("tilelang.cache.kernel_cache")
 
     def asking(original: Any) -> Any:
-        def configured(given: Any) -> Any:
-            return {key: True} | (original(given) or {})
+        def configured(given: Any) -> dict[Any, Any]:
+            named: dict[Any, Any] = original(given) or {}
+            return {key: True} | named
 
         return configured
 
