@@ -15,7 +15,7 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
-from orbit_remote.child import cute_dsl, line_information, profile_range, triton_compile, triton_instances
+from orbit_remote.child import cute_dsl, triton_compile, triton_instances, under_profiler
 from orbit_remote.child.user_module import ENTRIES, Entry, UserFile
 from orbit_remote.common import measure, python_errors, symbols
 from orbit_remote.common.launch_records import LaunchSeries
@@ -126,9 +126,9 @@ def _run(job: Job, file: UserFile, recorder: Recorder) -> Finished:
     profiled = job.action == "profile"
     languages = {kernel.language for kernel in job.other_kernels}
     with (
-        line_information.written(languages if profiled else (), job.path, job.text),
+        under_profiler.with_lines(languages if profiled else (), job.path, job.text),
         autotuning(recorder, profiled, languages) as tuning,
-        profile_range.profiled() if profiled else contextlib.nullcontext(),
+        under_profiler.profiled() if profiled else contextlib.nullcontext(),
     ):
         exit_code, explained, certain = _execute(file, job.device, script=job.through == "exec")
     seconds = time.perf_counter() - began
@@ -412,14 +412,14 @@ def autotuning(
                 synchronise()
             begin = recorder.timestamp()
             if profiled:
-                profile_range.stop()
+                under_profiler.stop()
             try:
                 return original(*args, **kwargs)
             finally:
                 with contextlib.suppress(Exception):
                     synchronise()
                 if profiled:
-                    profile_range.start()
+                    under_profiler.start()
                 tuning.spans.append((begin, recorder.timestamp()))
 
         return bench

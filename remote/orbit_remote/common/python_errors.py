@@ -557,7 +557,7 @@ def _of_embedded(error: BaseException, words: str, path: str) -> list[Problem]:
     for match in _OF_NVCC.finditer(words):
         if match["severity"] == "error" and len(problems) < _MOST_PROBLEMS:
             line: int | None = int(match["line"])
-            if match["file"] != path:  # `line_information` has named the author's file
+            if match["file"] != path:  # `under_profiler` has named the author's file
                 source = _source(error, match["file"])
                 line = same_line(
                     source, int(match["line"]), [text.rstrip() for text in linecache.getlines(path)]

@@ -112,7 +112,7 @@ def _readers(path: Path, version: str) -> list[Path]:
 @dataclass(frozen=True, slots=True)
 class Order:
     """What is profiled. `symbols` are mangled names, any kernel where there are none; `pattern` is used instead
-    where those are too many. `marked` waits for the program to say where (`profile_range`). `sources`
+    where those are too many. `marked` waits for the program to say where (`under_profiler`). `sources`
     puts the source files, as they lie on the disk, into the report.
     """
 

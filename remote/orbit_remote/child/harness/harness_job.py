@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from orbit_remote.child import profile_range, python_job, triton_instances
+from orbit_remote.child import python_job, triton_instances, under_profiler
 from orbit_remote.child.harness import tensor_data
 from orbit_remote.child.harness.call_timing import BUDGET_S, CallBench, Seen, Side, Timed
 from orbit_remote.child.harness.harness_case import Case, Judged, Refused
@@ -143,7 +143,7 @@ class _Run:
             for _ in range(_WARM_UP):
                 subject.call(tensor_data.cloned(torch, inputs))
             given = tensor_data.cloned(torch, inputs)
-            with profile_range.profiled(torch):
+            with under_profiler.profiled(torch):
                 subject.call(given)
         return c.ok(self.job.run, resources=tuple(triton_instances.instances()))
 

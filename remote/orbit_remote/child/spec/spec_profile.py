@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from orbit_remote.child import profile_range
+from orbit_remote.child import under_profiler
 from orbit_remote.child.spec.trial import Backend, Gpu, Trials
 from orbit_remote.common import messages as c
 from orbit_remote.spec import launch_spec
@@ -22,7 +22,7 @@ def profiled(torch: Any, job: c.Job, checked: Checked, backend: Backend) -> c.Fi
     trial = trials.make(point, 0)
     trial.launch()
     trial.memory.restore()
-    with profile_range.profiled(torch):
+    with under_profiler.profiled(torch):
         trial.launch()
     used = [ready.facts().resources for ready in trial.ready]
     timed = [point for point in every if not point.case]

@@ -1,12 +1,16 @@
-"""Under the profiler: every language of Python's kernels is told to note which line of the file each instruction is of.
+"""In a job's own process under Nsight Compute: which launches it profiles, and which line each instruction is of.
 
-Line information changes no instruction, but most languages leave it out unless they are asked. Triton, cuTile and Helion write it
-by themselves.
+Nsight Compute is started with `--profile-from-start off`, so that loading, compiling, checking and tuning are not profiled, and
+listens to the driver's own two calls. Without a profiler they do nothing.
+
+Line information changes no instruction, but most languages of Python's kernels leave it out unless they are asked. Triton, cuTile
+and Helion write it by themselves.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import inspect
 import os
@@ -23,8 +27,37 @@ _TELLING = 8
 """Characters of a line that can say where in the file it stands: a brace stands everywhere."""
 
 
+def start() -> None:
+    """From here on; a CUDA context has to be there. Raises OSError where there is no driver."""
+    _driver().cuProfilerStart()
+
+
+def stop() -> None:
+    _driver().cuProfilerStop()
+
+
 @contextlib.contextmanager
-def written(languages: Container[str], path: str, text: str) -> Generator[None]:
+def profiled(torch: Any = None) -> Generator[None]:
+    """What is launched within; with a torch not what is still under way when it begins, and all of it."""
+    synchronize = torch.cuda.synchronize if torch else lambda: None
+    synchronize()
+    start()
+    try:
+        yield
+        synchronize()
+    finally:
+        stop()
+
+
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+# -- lines ------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def with_lines(languages: Container[str], path: str, text: str) -> Generator[None]:
     """What the program compiles meanwhile has line information. `languages` are those of the kernels in the file at `path`
     with this `text`.
     """

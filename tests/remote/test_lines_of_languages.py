@@ -1,4 +1,4 @@
-"""Which line of the author's file the machine code of Python's other languages is of (line_information.py, report_reader.py)."""
+"""Which line of the author's file the machine code of Python's other languages is of (under_profiler.py, report_reader.py)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from orbit_remote.child import line_information
+from orbit_remote.child import under_profiler
 from orbit_remote.ncu.report_reader import Request, _Reader
 
 FILE = textwrap.dedent(
@@ -54,7 +54,7 @@ CODE, TAIL = FILE.split('"""')[1], 'extern "C" __global__ void tail(float* p) {\
     ],
 )  # fmt: skip
 def test_code_in_a_string_names_its_lines(source: str, expected: str) -> None:
-    made = line_information.with_places(source, "/src/k.py", [line.rstrip() for line in FILE.split("\n")])
+    made = under_profiler.with_places(source, "/src/k.py", [line.rstrip() for line in FILE.split("\n")])
     print(made)
     assert made == expected
 
@@ -64,7 +64,7 @@ def test_the_compiler_reports_the_files_own_line(tmp_path: Path) -> None:
     lines = FILE.replace("TWICE(p[1])", "missing").split("\n")
     code = "\n".join(lines).split('"""')[1]
     (tmp_path / "k.cu").write_text(
-        "#include <stdio.h>\n" + line_information.with_places(code, str(path), lines)
+        "#include <stdio.h>\n" + under_profiler.with_places(code, str(path), lines)
     )
     ended = subprocess.run(
         ["nvcc", "-ptx", "-arch=sm_90", "k.cu"], cwd=tmp_path, capture_output=True, text=True, check=False
@@ -88,7 +88,7 @@ def test_torch_builds_with_line_information(
     given: list[Any] = []
     monkeypatch.setattr(cpp_extension, "_jit_compile", lambda *args, **_: given.append(args))
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
-    with line_information.written({"embedded"}, "/src/k.py", FILE + "cpp_extension"):
+    with under_profiler.with_lines({"embedded"}, "/src/k.py", FILE + "cpp_extension"):
         call(cpp_extension)
     [(_, sources, _, flags, *_)] = given
     cuda = next(Path(source) for source in sources if source.endswith(".cu"))
