@@ -262,7 +262,7 @@ def test_what_autotuning_tried_is_a_table_the_fastest_first() -> None:
     tuned = launched(4.2, tuning=tried, constants={"BLOCK": "128"})
     table = Spec().answered(point(launches=(tuned,))).hover().partition("saxpy: autotuned\n")[2]
     assert table.splitlines() == [
-        "          configuration  median, Triton's own",
+        "          configuration  median while tuning",
         "  chosen  BLOCK: 128     4.10 µs",
         "          BLOCK: 64      5.20 µs",
         "          BLOCK: 4096    did not run",

@@ -175,7 +175,7 @@ def tuning(launches: Launches) -> Table | None:
         )
         for trial in tried
     )
-    return Table(f"{launches.name}: autotuned", ("", "configuration", "median, Triton's own"), rows)
+    return Table(f"{launches.name}: autotuned", ("", "configuration", "median while tuning"), rows)
 
 
 def _share(rate: rates.Rate | None) -> str:

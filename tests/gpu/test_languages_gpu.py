@@ -18,6 +18,7 @@ from _pytest.mark import ParameterSet
 from orbit_lsp.runs.scheduler import Run
 from orbit_lsp.state.kernel_ids import identify
 from orbit_lsp.state.session import uri_of
+from orbit_lsp.views import sweep_tables
 from orbit_remote.common import messages as c
 from tests.gpu.test_run_gpu import Bench
 
@@ -26,7 +27,7 @@ PROGRAMS = Path(__file__).parent / "programs" / "languages"
 FIRST = ("_saxpy", "_add", "_raw")
 PACKAGES = {
     "numba": ("numba_cuda",), "warp": ("warp",), "cupy": ("cupy",), "inline": ("torch", "ninja"),
-    "cute": ("cutlass",), "cutile": ("cuda.tile", "torch"), "helion": ("helion",), "tilelang": ("tilelang",),
+    "triton": ("triton", "torch"), "cute": ("cutlass",), "cutile": ("cuda.tile", "torch"), "helion": ("helion",), "tilelang": ("tilelang",),
 }  # fmt: skip
 """Of a language, by the beginning of its programs' names: what has to be installed."""
 
@@ -143,3 +144,17 @@ async def test_a_profile_has_counters_and_lines_of_the_kernel(bench: Bench, name
     shown = {line.line for line in profile.lines if line.file == path}
     assert expected + 1 in shown
     assert min(shown) >= profile.place.line - 1  # numba has code of the decorator's line
+
+
+@pytest.mark.parametrize("name", programs("_tuned"))
+async def test_what_tuning_tried_is_a_table(bench: Bench, name: str) -> None:
+    finished, uri = await follow(bench, name)
+    assert finished.outcome == "ok", (finished, bench.watcher.printed)
+    [(_, expected)] = _expected(uri, bench, r"expect: (\d) tried").items()
+    [launches] = finished.launches
+    assert launches.count == 6
+    assert [trial.chosen for trial in launches.tuning] == [True] + [False] * (int(expected) - 1)
+    table = sweep_tables.tuning(launches)
+    assert table
+    print(table)
+    assert all(re.search(r"[\d.]+ [nµm]s", row[-1]) for row in table.rows)

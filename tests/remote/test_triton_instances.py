@@ -111,6 +111,67 @@ def test_launches_made_while_a_configuration_is_tried_are_autotunings(fails):
     assert autotuner.Autotuner._bench is original
 
 
+def test_what_triton_tried_last_is_known_by_kernel():
+    triton = pytest.importorskip("triton")
+    autotuner = pytest.importorskip("triton.runtime.autotuner")
+    times = iter([3.0, 5.0, float("inf"), 2.0, 1.0])
+
+    def kernel(x): ...
+
+    tuner = autotuner.Autotuner(
+        kernel,
+        ["x"],
+        [triton.Config({})],
+        [],
+        None,
+        None,
+        do_bench=lambda _call, quantiles: [next(times)] * len(quantiles),
+    )
+    tuner.nargs = {}
+    small, large, huge = (triton.Config({"BLOCK": size}) for size in (64, 128, 4096))
+    with python_job.autotuning(Clock()) as tuning:
+        for configuration in (small, large, huge):
+            tuner._bench(config=configuration)
+        first = [
+            (tried.configuration.split(",")[0], tried.median, tried.chosen) for tried in tuning.of("kernel")
+        ]
+        for configuration in (small, large):  # for arguments of another size
+            tuner._bench(config=configuration)
+    assert first == [("BLOCK: 64", 3e6, True), ("BLOCK: 128", 5e6, False), ("BLOCK: 4096", None, False)]
+    assert [(tried.configuration.split(",")[0], tried.median) for tried in tuning.of("kernel")] == [
+        ("BLOCK: 128", 1e6), ("BLOCK: 64", 2e6),
+    ]  # fmt: skip
+    assert tuning.of("kernel_2") == tuning.of("kernel")
+    assert tuning.of("kernels") == ()
+
+
+def test_what_tilelang_tried_is_read_from_what_it_prints(monkeypatch):
+    """TileLang itself needs a GPU to tune."""
+
+    class Bar:
+        @staticmethod
+        def write(text):
+            print(text)
+
+    class AutoTuner:
+        def run(self):
+            tuner.tqdm.write("Tuned Latency 0.5 with config {'block': 128} at index 0")
+            tuner.tqdm.write("Tuned Latency 0.25 with config {'block': 256} at index 1")
+            return types.SimpleNamespace(func=types.SimpleNamespace(attrs={"global_symbol": "add"}))
+
+    tuner = types.ModuleType("tilelang.autotuner.tuner")
+    tuner.AutoTuner, tuner.tqdm = AutoTuner, Bar
+    for name in ("tilelang", "tilelang.autotuner"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setitem(sys.modules, "tilelang.autotuner.tuner", tuner)
+    with python_job.autotuning(Clock(), languages=("tilelang",)) as tuning:
+        AutoTuner().run()
+    assert [(tried.configuration, tried.median) for tried in tuning.of("add_kernel")] == [
+        ("block: 256", 250_000.0), ("block: 128", 500_000.0),
+    ]  # fmt: skip
+    assert tuner.tqdm is Bar
+
+
 def test_what_another_language_launches_while_it_tunes_is_autotunings(monkeypatch):
     class BoundKernel:
         def autotune(self):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import contextlib
 import importlib
+import math
+import re
 import sys
 import tempfile
 import time
@@ -13,7 +15,7 @@ import zlib
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from orbit_remote.child import cute_dsl, triton_compile, triton_instances, under_profiler
 from orbit_remote.child.user_module import ENTRIES, Entry, UserFile
@@ -29,6 +31,7 @@ from orbit_remote.common.messages import (
     Place,
     Resources,
     Stage,
+    Tried,
     failed,
 )
 from orbit_remote.common.python_errors import Explained
@@ -163,7 +166,10 @@ def _run(job: Job, file: UserFile, recorder: Recorder) -> Finished:
     return _finished(
         job,
         explained,
-        launches=(*grouped(matched.launches), *of_libraries),
+        launches=(
+            *(replace(launches, tuning=tuning.of(launches.symbol)) for launches in grouped(matched.launches)),
+            *of_libraries,
+        ),
         resources=_distinct(resources for resources in known if resources.architecture),
         exit_code=exit_code,
         run_s=seconds,
@@ -371,9 +377,10 @@ def _late_error(path: str) -> Explained | None:
 
 @dataclass(slots=True)
 class Tuning:
-    """Spans of time in which Triton tried configurations."""
+    """Spans of time in which configurations were tried, and what was tried, by the name of the machine code."""
 
     spans: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    tried: dict[str, list[Tried]] = field(default_factory=dict[str, list[Tried]])
 
     def without(self, series: Sequence[LaunchSeries]) -> tuple[Sequence[LaunchSeries], int]:
         """The launches outside these spans, and how many were inside."""
@@ -386,6 +393,45 @@ class Tuning:
         kept = [launches.where(outside) for launches in series]
         dropped = sum(launches.count for launches in series) - sum(launches.count for launches in kept)
         return [launches for launches in kept if launches.count], dropped
+
+    def note(self, name: str, configuration: object, milliseconds: float, *, afresh: bool = False) -> None:
+        """`afresh`: a configuration that comes again begins another tuning, of which only the last is kept."""
+        trial = Tried(
+            _configuration(configuration), milliseconds * 1e6 if math.isfinite(milliseconds) else None
+        )
+        tried = self.tried.setdefault(name, [])
+        same = [at for at, known in enumerate(tried) if known.configuration == trial.configuration]
+        if same and afresh:
+            tried.clear()
+        elif same:
+            tried.pop(same[0])
+        tried.append(trial)
+
+    def of(self, symbol: str) -> tuple[Tried, ...]:
+        """What was tried for a kernel, the fastest first. The languages put a number behind a name that they use again."""
+        for name, tried in self.tried.items():
+            if re.fullmatch(rf"{re.escape(name)}(_\d+)?", symbol):
+                ran = sorted(
+                    (trial for trial in tried if trial.median is not None),
+                    key=lambda trial: trial.median or 0,
+                )
+                failed_ = [trial for trial in tried if trial.median is None]
+                chosen = [replace(trial, chosen=True) for trial in ran[:1]]
+                return (*chosen, *ran[1:], *failed_)[:_MOST_TRIED]
+        return ()
+
+
+_MOST_TRIED = 40
+"""Configurations that are shown: Helion tries hundreds."""
+_TILELANG_TRIED = re.compile(r"Tuned Latency (\S+) with config (.*) at index \d+$", re.DOTALL)
+
+
+def _configuration(configuration: object) -> str:
+    if isinstance(configuration, dict):
+        return ", ".join(
+            f"{name}: {value}" for name, value in cast("dict[str, object]", configuration).items()
+        )
+    return str(configuration)
 
 
 _TUNERS = (
@@ -429,10 +475,74 @@ def autotuning(
             if language == "triton" or language in languages:
                 with contextlib.suppress(ImportError, AttributeError):
                     tuner: Any = getattr(importlib.import_module(module), kind)
-                    original = getattr(tuner, method)
-                    setattr(tuner, method, noted(original))
-                    undo.callback(setattr, tuner, method, original)
+                    under_profiler.replaced(undo, tuner, method, noted)
+                    _TRIED[language](undo, tuning)
         yield tuning
+
+
+def _of_triton(undo: contextlib.ExitStack, tuning: Tuning) -> None:
+    tuner: Any = importlib.import_module("triton.runtime.autotuner").Autotuner
+
+    def noting(original: Any) -> Any:
+        def bench(self: Any, *args: Any, **kwargs: Any) -> Any:
+            times = original(self, *args, **kwargs)
+            with contextlib.suppress(Exception):
+                milliseconds = float(times[0] if hasattr(times, "__getitem__") else times)
+                tuning.note(self.base_fn.__name__, kwargs["config"], milliseconds, afresh=True)
+            return times
+
+        return bench
+
+    under_profiler.replaced(undo, tuner, "_bench", noting)
+
+
+def _of_helion(undo: contextlib.ExitStack, tuning: Tuning) -> None:
+    search: Any = importlib.import_module("helion.autotuner.base_search").BaseSearch
+
+    def noting(original: Any) -> Any:
+        def batch(self: Any, *args: Any, **kwargs: Any) -> Any:
+            results = original(self, *args, **kwargs)
+            with contextlib.suppress(Exception):
+                for result in results:
+                    tuning.note(f"_helion_{self.kernel.kernel.name}", dict(result.config), float(result.perf))
+            return results
+
+        return batch
+
+    under_profiler.replaced(undo, search, "benchmark_batch", noting)
+
+
+def _of_tilelang(undo: contextlib.ExitStack, tuning: Tuning) -> None:
+    """It tells each configuration's time to its progress bar alone, and the kernel's name when all were tried."""
+    module: Any = importlib.import_module("tilelang.autotuner.tuner")
+    told: list[tuple[str, float]] = []
+
+    def listening(bar: Any) -> Any:
+        write: Any = bar.write
+
+        def writing(text: str, *args: Any, **kwargs: Any) -> None:
+            if match := _TILELANG_TRIED.match(text):
+                told.append((match[2].strip("{}").replace("'", ""), float(match[1])))
+            write(text, *args, **kwargs)
+
+        return type("Bar", (bar,), {"write": staticmethod(writing)})
+
+    def noting(original: Any) -> Any:
+        def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+            told.clear()
+            result = original(self, *args, **kwargs)
+            with contextlib.suppress(Exception):
+                for configuration, milliseconds in told:
+                    tuning.note(f"{result.func.attrs['global_symbol']}_kernel", configuration, milliseconds)
+            return result
+
+        return run
+
+    under_profiler.replaced(undo, module, "tqdm", listening)
+    under_profiler.replaced(undo, module.AutoTuner, "run", noting)
+
+
+_TRIED = {"triton": _of_triton, "helion": _of_helion, "tilelang": _of_tilelang}
 
 
 # -- results ----------------------------------------------------------------------------------------

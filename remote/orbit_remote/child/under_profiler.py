@@ -96,7 +96,8 @@ def with_places(source: str, path: str, lines: Sequence[str]) -> str:
 Placed = Callable[[Any], Any]
 
 
-def _replaced(undo: contextlib.ExitStack, of: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+def replaced(undo: contextlib.ExitStack, of: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+    """Until `undo` is closed, an attribute is what `wrap` makes of it."""
     original = getattr(of, name)
     setattr(of, name, wrap(original))
     undo.callback(setattr, of, name, original)
@@ -116,7 +117,7 @@ def _cute(undo: contextlib.ExitStack, _: Placed) -> None:
 
 def _warp(undo: contextlib.ExitStack, _: Placed) -> None:
     config: Any = importlib.import_module("warp.config")
-    _replaced(undo, config, "lineinfo", lambda _: True)
+    replaced(undo, config, "lineinfo", lambda _: True)
 
 
 def _numba(undo: contextlib.ExitStack, _: Placed) -> None:
@@ -130,13 +131,13 @@ def _numba(undo: contextlib.ExitStack, _: Placed) -> None:
 
         return init
 
-    _replaced(undo, dispatcher, "__init__", asking)
+    replaced(undo, dispatcher, "__init__", asking)
 
     # kernels of an earlier run are kept by their types alone, with or without lines
     def nothing(dispatcher: Any) -> None:
         """Nothing is kept."""
 
-    _replaced(undo, dispatcher, "enable_caching", lambda _: nothing)
+    replaced(undo, dispatcher, "enable_caching", lambda _: nothing)
 
 
 def _cupy(undo: contextlib.ExitStack, placed: Placed) -> None:
@@ -148,7 +149,7 @@ def _cupy(undo: contextlib.ExitStack, placed: Placed) -> None:
 
         return compiled
 
-    _replaced(undo, compiler, "_compile_with_cache_cuda", asking)
+    replaced(undo, compiler, "_compile_with_cache_cuda", asking)
 
 
 def _tilelang(undo: contextlib.ExitStack, _: Placed) -> None:
@@ -163,7 +164,7 @@ def _tilelang(undo: contextlib.ExitStack, _: Placed) -> None:
 
         return configured
 
-    _replaced(undo, cache, "normalize_pass_configs", asking)
+    replaced(undo, cache, "normalize_pass_configs", asking)
 
 
 def _cpp_extension(undo: contextlib.ExitStack, placed: Placed) -> None:
@@ -185,7 +186,7 @@ def _cpp_extension(undo: contextlib.ExitStack, placed: Placed) -> None:
         return load
 
     for name in ("load", "load_inline"):
-        _replaced(undo, extension, name, asking)
+        replaced(undo, extension, name, asking)
     # in a folder of its own: else a run after a profile, and a profile after a run, would build it anew each time
     root = os.environ.get("TORCH_EXTENSIONS_DIR") or extension.get_default_build_root()
     version = f"py{sys.version_info[0]}{sys.version_info[1]}_{extension.torch.__version__}"

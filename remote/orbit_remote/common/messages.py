@@ -322,7 +322,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A configuration that autotuning tried: Triton's own median in nanoseconds, None where it did not run."""
+    """A configuration that autotuning tried: the language's own median in nanoseconds, None where it did not run."""
 
     configuration: str
     median: float | None = None
