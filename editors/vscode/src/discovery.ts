@@ -17,6 +17,8 @@ export interface Place {
   uvx: boolean;
   /** The folder of an environment that the extension itself makes, where the author wants one. */
   own: string;
+  /** The names of the environment variables that are set. */
+  variables: string[];
   isProgram: (file: string) => boolean;
 }
 
@@ -68,11 +70,26 @@ export function findProgram(name: string, place: Place): string | undefined {
     .find(place.isProgram);
 }
 
-/** The command lines that install the server: into the selected Python environment, else into one of the extension's own. */
+/** Whether orbit-lsp is on PyPI. Until it is, nothing is offered that would look for it there. */
+const PUBLISHED = false as boolean;
+
+/** Whether pip or uv can find orbit-lsp: on PyPI, or on the index or in the folder that its environment variables name. */
+export function canFetch(by: 'PIP' | 'UV', place: Place): boolean {
+  const elsewhere = ['FIND_LINKS', 'INDEX', 'INDEX_URL', 'EXTRA_INDEX_URL', 'DEFAULT_INDEX'].map(
+    (name) => `${by}_${name}`,
+  );
+  return PUBLISHED || place.variables.some((name) => elsewhere.includes(name));
+}
+
+/**
+ * The command lines that install the server, into the selected Python environment, else into one of the extension's own;
+ * undefined where they would not find it, or there is no Python.
+ */
 export function installation(place: Place): [string, ...string[]][] | undefined {
   const extra = findProgram('nvcc', place) ? '' : '[cuda]';
   const requirement = `orbit-lsp${extra}==${place.version}`;
-  const uv = findProgram('uv', place);
+  const uv = canFetch('UV', place) ? findProgram('uv', place) : undefined;
+  if (!uv && !canFetch('PIP', place)) return undefined;
   const into = (python: string): [string, ...string[]] =>
     uv ? [uv, 'pip', 'install', '--python', python, requirement] : [python, '-m', 'pip', 'install', requirement];
   if (place.python) return [into(place.python)];

@@ -6,7 +6,7 @@ import * as os from 'node:os';
 import * as vscode from 'vscode';
 import { MessageType } from 'vscode-languageclient/node';
 import { buttons, Tree, TREES } from './panel';
-import { findProgram, findServer, installation, mismatch, type Place, type Server } from './discovery';
+import { canFetch, findProgram, findServer, installation, mismatch, type Place, type Server } from './discovery';
 import { type Selected, selectedPython, watchPython } from './python';
 import { Listings } from './listings';
 import { Reports } from './report';
@@ -44,6 +44,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     version,
     uvx: context.globalState.get('uvx') === version,
     own: vscode.Uri.joinPath(context.globalStorageUri, 'server').fsPath,
+    variables: Object.keys(process.env),
     isProgram,
   });
 
@@ -111,10 +112,11 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
 
   async function offer(problem: string, here: Place): Promise<void> {
     log.appendLine(problem);
-    const install = installation(here) ? ['Install'] : [];
-    const fetch = !here.setting && !here.uvx && findProgram('uvx', here) ? [`Use uvx orbit-lsp@${version}`] : [];
-    const choice = await vscode.window.showErrorMessage(problem, ...install, ...fetch, 'Open Settings');
-    if (choice === 'Install') await installServer();
+    const install = installation(here) ? 'Install' : 'How to Install';
+    const fetches = !here.setting && !here.uvx && canFetch('UV', here) && findProgram('uvx', here);
+    const fetch = fetches ? [`Use uvx orbit-lsp@${version}`] : [];
+    const choice = await vscode.window.showErrorMessage(problem, install, ...fetch, 'Open Settings');
+    if (choice === install) await installServer();
     else if (choice === 'Open Settings') await openSettings('orbit.serverPath');
     else if (choice) {
       await context.globalState.update('uvx', version);
@@ -126,7 +128,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     const here = await place();
     const lines = installation(here);
     if (!lines) {
-      void vscode.window.showErrorMessage('There is no Python 3 on PATH to install orbit-lsp with: install one first.');
+      await vscode.commands.executeCommand('workbench.action.openWalkthrough', `${context.extension.id}#first`);
       return;
     }
     try {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { findServer, installation, mismatch, type Place } from '../src/discovery';
+import { canFetch, findServer, installation, mismatch, type Place } from '../src/discovery';
 
 /** A machine with these programs and no others. */
 function machine(programs: string[], rest: Partial<Place> = {}): Place {
@@ -13,6 +13,7 @@ function machine(programs: string[], rest: Partial<Place> = {}): Place {
     version: '0.1.0',
     uvx: false,
     own: '/home/ada/.vscode/orbit/server',
+    variables: [],
     isProgram: (file) => programs.includes(file),
     ...rest,
   };
@@ -64,9 +65,21 @@ test('on Windows, beside a conda Python or in its Scripts', () => {
   check(machine(['D:\\bin\\orbit-lsp.exe'], conda), 'PATH: D:\\bin\\orbit-lsp.exe');
 });
 
+test('nothing is offered that would look for it on PyPI, where it is not yet', () => {
+  const programs = ['/usr/bin/python3', '/usr/bin/nvcc', '/usr/bin/uv'];
+  const python = `${VENV}/python`;
+  const line = (...variables: string[]) => lines(machine(programs, { python, variables }));
+  assert.equal(line(), undefined);
+  assert.equal(line('PIP_FIND_LINKS'), `${python} -m pip install orbit-lsp==0.1.0`);
+  assert.equal(line('UV_INDEX_URL'), `/usr/bin/uv pip install --python ${python} orbit-lsp==0.1.0`);
+  assert.equal(canFetch('UV', machine([], { variables: ['PIP_FIND_LINKS'] })), false);
+});
+
+const variables = ['PIP_INDEX_URL', 'UV_INDEX_URL'];
+
 test('it is installed into the selected environment, with the compiler where there is none', () => {
   const python = `${VENV}/python`;
-  const line = (programs: string[]) => lines(machine(programs, { python }));
+  const line = (programs: string[]) => lines(machine(programs, { python, variables }));
   assert.equal(line([]), `${python} -m pip install orbit-lsp[cuda]==0.1.0`);
   assert.equal(line(['/usr/bin/nvcc']), `${python} -m pip install orbit-lsp==0.1.0`);
   assert.equal(line(['/usr/bin/uv']), `/usr/bin/uv pip install --python ${python} orbit-lsp[cuda]==0.1.0`);
@@ -74,9 +87,9 @@ test('it is installed into the selected environment, with the compiler where the
 
 test("without a selected environment it is installed into one of the extension's own, and found there", () => {
   const own = '/home/ada/.vscode/orbit/server';
-  assert.equal(lines(machine([])), undefined);
+  assert.equal(lines(machine([], { variables })), undefined);
   assert.equal(
-    lines(machine(['/usr/bin/python3', '/usr/bin/nvcc'])),
+    lines(machine(['/usr/bin/python3', '/usr/bin/nvcc'], { variables })),
     `/usr/bin/python3 -m venv ${own}; ${own}/bin/python3 -m pip install orbit-lsp==0.1.0`,
   );
   check(machine([`${own}/bin/orbit-lsp`]), `own: ${own}/bin/orbit-lsp`);
