@@ -249,14 +249,14 @@ def test_the_figures_are_of_the_instance_that_was_launched() -> None:
 def test_of_two_architectures_the_hint_names_the_one_that_its_figures_are_of() -> None:
     """One instance is no choice among several."""
     older = replace(PTXAS, architecture="sm_80", registers=48)
-    bench = Bench(hints={"measured": False}).built(PTXAS, older)
+    bench = Bench().built(PTXAS, older)
     assert hint(bench) == "occ 62.5% (regs) · 48 regs · sm_80"
 
 
 def test_static_shared_memory_goes_before_the_smallest_block_of_the_occupancy() -> None:
     bench = Bench("__global__ void saxpy(int n, float* y) { y[n] = 0; }\n")
     assert hint(bench.built(PTXAS)) == "occ 75% from 64 threads · 40 regs"
-    assert hint(bench.built(replace(PTXAS, static_shared=4096))) == "occ 75% (regs) · 40 regs · 4 KiB shared"
+    assert hint(bench.built(replace(PTXAS, static_shared=4096))) == "occ ≤75% · 40 regs · 4 KiB shared"
 
 
 def test_each_of_a_lines_lenses_begins_a_column_later() -> None:

@@ -201,7 +201,7 @@ def launched_instance(known: KernelStatus) -> tuple[Resources, bool]:
 
 def static_occupancy(session: Session, uri: str, kernel: Kernel, resources: Resources) -> tuple[str, ...]:
     """`occ 75% (registers) at 256 threads` and shorter forms; with no block size to be had, `occ 100% from 64 threads`:
-    the best reachable, and the smallest block that reaches it. Empty where it is not known.
+    the best reachable, and the smallest block that reaches it, which the last form leaves out. Empty where it is not known.
     """
     if resources.registers is None:
         return ()
@@ -229,8 +229,9 @@ def static_occupancy(session: Session, uri: str, kernel: Kernel, resources: Reso
     if best is None:
         return ()
     block, limits = best
-    text = f"occ {units.occupancy(limits.fraction)} from {block} threads"
-    return f"{text}{limited_by(limits)}", f"{text}{_abbreviated(limited_by(limits))}", text
+    share = units.occupancy(limits.fraction)
+    text = f"occ {share} from {block} threads"
+    return f"{text}{limited_by(limits)}", f"{text}{_abbreviated(limited_by(limits))}", text, f"occ ≤{share}"
 
 
 def _abbreviated(limit: str) -> str:
