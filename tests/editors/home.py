@@ -36,6 +36,11 @@ TIME = "288 µs"
 """What the recorded H100 says of every other program."""
 
 
+def outside_environments(path: str) -> list[str]:
+    """The folders of a PATH but those of virtual environments, in whose packages a type checker would look."""
+    return [part for part in path.split(os.pathsep) if not (Path(part).parent / "pyvenv.cfg").exists()]
+
+
 class Home:
     """`server` is what the shell runs as `orbit-lsp`; `beside` are further programs to have on PATH."""
 
@@ -57,7 +62,7 @@ class Home:
             if not name.startswith(("NVIM", "XDG_", "MODAL_", "TMUX", "VIRTUAL_ENV"))
         } | {
             "HOME": str(folder),
-            "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
+            "PATH": os.pathsep.join([str(folder / "bin"), *outside_environments(os.environ["PATH"])]),
             "DISPLAY": ":0",  # a browser is offered only where it can have a window
             "PYTHONPATH": f"{ROOT / 'remote'}{os.pathsep}{ROOT}",
         }
