@@ -91,7 +91,8 @@ async def queue(folder: Path, places: str, make: cluster.Make = OfANode) -> Asyn
     jobs = JobQueue(
         JobStore(folder / "jobs.sqlite"),
         pool.parse(places),
-        lambda slot: ClusterEngine(slot, options, make),
+        # the place of the compiler takes no GPU, as in `job_queue.engines`: else it may get that of a node that joins
+        lambda slot: ClusterEngine(slot, options, make) if slot.clustered else SlotEngine(slot, options),
         "test",
     )
     await jobs.start()
@@ -118,7 +119,6 @@ async def process_of(folder: Path, name: str) -> tuple[psutil.Process, int]:
 async def test_a_node_that_joins_is_a_place_more_and_one_that_leaves_costs_its_job(
     two_nodes: Any, tmp_path: Path
 ) -> None:
-    # the first of this file: on a cluster that the others have used, a third node sometimes never registers (cause not known)
     async with queue(tmp_path, "ray*3") as jobs:
         known = [await jobs.submit(asks(tmp_path, f"long{at}")) for at in range(3)]
         for job in known[:2]:
