@@ -7,8 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from orbit_lsp.cli.machine import doctor
 from orbit_lsp.compilation import compiler_messages, inference, installed
 from orbit_lsp.compilation.installed import Installed
+from orbit_lsp.specs import job_builder
+from orbit_lsp.state.compilation import Compilation, Reason
+from orbit_lsp.state.config import Settings
+from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.session import Session
 from orbit_remote.common.messages import Place, Problem
 from tests.compilation_check import check, database, entry, find, project
 
@@ -572,3 +578,115 @@ def test_what_provides_a_header_that_is_nowhere(
     project(tmp_path, files | {"src/k.cu": f"#include {include}\n"})
     made = find(tmp_path, "src/k.cu", python="/py/bin/python")
     assert made.missing == {include[1:-1]: message}
+
+
+MAKEFILE = """
+NVCC ?= nvcc
+ARCH ?= sm_86
+TILE := 32
+DEFS := -DTILE_DIM=$(TILE)
+DEFS += -DFAST
+INCLUDES = -I${LIB}/inc
+LIB = third_party
+NVCCFLAGS = -O3 -std=c++20 -arch=$(ARCH) --use_fast_math $(INCLUDES) $(DEFS) $(EXTRA)
+build/%.o: src/%.cu | build
+\t@mkdir -p build && $(NVCC) $(NVCCFLAGS) --ftz=true -Xcompiler -fPIC -c -o $@ $<
+"""
+
+
+def test_a_makefiles_variables_are_followed_to_its_recipe(tmp_path: Path) -> None:
+    files = {
+        "Makefile": MAKEFILE,
+        "src/k.cu": '#include "vec.h"\n',
+        "third_party/inc/vec.h": "",
+        "nearer/vec.h": "",
+    }
+    check(
+        tmp_path,
+        files,
+        """
+        -std c++20 --use_fast_math -DTILE_DIM=32 -DFAST -ftz true -Ithird_party/inc
+        by what was found in ROOT, because there is no compile_commands.json (`bear -- make` writes it)
+        -std=c++20: Makefile names it
+        --use_fast_math: Makefile names it
+        -DTILE_DIM=32: Makefile names it
+        -DFAST: Makefile names it
+        --ftz=true: Makefile names it
+        sm_86: Makefile names it
+        third_party/inc: Makefile:1 names it
+        """,
+    )
+    made = find(tmp_path, "src/k.cu")
+    assert (made.architectures, made.left_out) == (("86",), ())
+
+
+RECIPES = {
+    "its own rule, not another's": ("k.o: k.cu\n\tnvcc -DK -c k.cu\n", "-DK"),
+    "the pattern of its folder": ("%.o: tests/%.cu\n\tnvcc -DTEST -c $<\n%.o: %.cu\n\tnvcc -DK -c $<\n", "-DK"),
+    "a static pattern": ("OBJS = k.o\n$(OBJS): %.o: %.cu\n\t$(NVCC) -DK -c $< -o $@\n", "-DK"),
+    "a suffix rule": (".cu.o:\n\t$(CUDA_HOME)/bin/nvcc -DK -c $<\n", "-DK"),
+    "all in one call": ("app: k.cu main.cu; nvcc -DK $^ -o $@\n", "-DK"),
+    "without a rule of nvcc": ("CUFLAGS = -DK\nCXXFLAGS = -DHOST\nk.o: k.cu\n\t$(call compile,$<)\n", "-DK"),
+    "what is set first counts": ("D ?= -DK\nD ?= -DOTHER\nk.o: k.cu\n\tnvcc $D $(D) $<\n", "-DK"),
+    "set at once, or when it is used": ("N = 1\nA := -DA=$(N)\nB = -DB=$(N)\nN = 2\nk.o: k.cu\n\tnvcc $(A) $(B) $<\n", "-DA=1 -DB=2"),
+    "a condition that holds": ("ifeq ($(DEBUG),1)\nD = -DSLOW\nelse ifndef DEBUG\nD = -DK\nendif\nk.o: k.cu\n\tnvcc $(D) $<\n", "-DK"),
+    "of another target": ("F = -DK\ndebug: F += -DDEBUG\nk.o: k.cu\n\tnvcc $(F) $<\n", "-DK"),
+    "a prefix": ("M = A B=2\nk.o: k.cu\n\tnvcc $(addprefix -D,$(M)) $<\n", "-DA -DB=2"),
+    "included": ("include common.mk\nk.o: k.cu\n\tnvcc $(FROM_COMMON) $<\n", "-DK"),
+    "a comment": ("F = -DK # -DOLD\nk.o: k.cu\n\tnvcc $(F) $<\n", "-DK"),
+    "itself": ("F = $(F) $(G)\nG = $(F)\nk.o: k.cu\n\tnvcc $(F) -DK $<\n", "-DK"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_rule_that_compiles_a_file(tmp_path: Path, name: str) -> None:
+    text, flags = RECIPES[name]
+    other = "other.o: other.cu\n\tnvcc -DOTHERS -c $<\n"
+    project(tmp_path, {"Makefile": other * ("own rule" in name) + text, "common.mk": "FROM_COMMON = -DK\n", "k.cu": ""})  # fmt: skip
+    made = find(tmp_path, "k.cu")
+    assert " ".join(made.flags) == flags
+    assert made.left_out == ()
+
+
+LEFT_OUT = {
+    "of a shell": ("V := $(shell git describe)\nF = -DV=$(V) -DK", "-DV=$(shell git describe)"),
+    "of a function": ("F = -DK $(foreach m,A B,-D$(m))", "$(foreach m,A B,-D$(m))"),
+    "of a variable that nothing sets": ("F = -DK -DN=$(N)", "-DN=$(N)"),
+    "an architecture": ("F = -DK -gencode arch=compute_$(SM),code=sm_$(SM)", "-gencode arch=compute_$(SM),code=sm_$(SM)"),
+    "under a condition": ("ifeq ($(shell nproc),4)\nF += -DFOUR\nendif\nF += -DK", "what `ifeq ($(shell nproc),4)` adds to F"),
+    "by eval": ("$(foreach s,1,$(eval F += -D$(s)))\nF += -DK", "what `$(eval …)` adds to F"),
+    "what a shell would execute": ("F = -DK '-DV=$$(touch x)'", "-DV=$$(touch x)"),
+    "what CUDA 13 lacks": ("F = -DK -arch=sm_35", "sm_35"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_what_a_makefile_says_only_when_it_is_run_is_left_out_and_said(tmp_path: Path, name: str) -> None:
+    text, left_out = LEFT_OUT[name]
+    project(tmp_path, {"Makefile": f"{text}\nk.o: k.cu\n\tnvcc $(F) $<\n", "k.cu": ""})
+    made = find(tmp_path, "k.cu")
+    lacks = "names it, and CUDA 13 and newer have no code for it"
+    why = lacks if left_out == "sm_35" else "has it, and only the build knows its value"
+    assert (made.flags, made.left_out) == (("-DK",), (Reason(left_out, f"Makefile {why}"),))
+    assert f"  {left_out}: Makefile {why}" in doctor.compilation_lines("k.cu", made, ())
+
+
+@pytest.mark.parametrize(
+    ("named", "own", "gpu", "figures"),
+    [
+        (("86",), "9.0", "H100", "sm_86"),
+        (("80", "90"), "9.0", "H100", "sm_90"),  # that of the GPU at hand
+        (("75", "80"), "9.0", "H100", "sm_80"),
+        (("86",), "9.0", "A100", ""),  # which the author named
+        ((), "9.0", "H100", ""),
+    ],
+)
+def test_the_architecture_of_figures(named: tuple[str, ...], own: str, gpu: str, figures: str) -> None:
+    session = Session(setup=Setup(settings=Settings(gpu=gpu)))
+    session.open("file:///p/k.cu", 1, "__global__ void k() {}")
+    session.files["file:///p/k.cu"].compilation = Compilation(architectures=named)
+    frozen = session.freeze("file:///p/k.cu")
+    assert frozen
+    compiled, run = (job_builder.make(session, frozen, action, "") for action in ("compile", "run"))
+    named_by_author = "sm_80" if gpu == "A100" else "sm_90a"
+    assert (compiled.architecture, run.architecture) == (figures or named_by_author, named_by_author)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
-from orbit_lsp.compilation import setup_files
+from orbit_lsp.compilation import makefiles, setup_files
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_lsp.compilation.projects import BUILD_FILES
 from orbit_lsp.compilation.setup_files import Folder
@@ -55,6 +56,7 @@ _MOST_FILES = 32
 """Build files above one source file."""
 _LONGEST = 4096
 """Characters of a path or a flag."""
+_TARGET = lazy_pattern(r"code=sm_(\d+[af]?)")
 _INTERFACE = lazy_pattern(r"\$<(?:BUILD_INTERFACE|INSTALL_INTERFACE):([^<>]*)>")
 _TOP = lazy_pattern(
     r"\$[{(](?:CMAKE_SOURCE_DIR|PROJECT_SOURCE_DIR|\w+_SOURCE_DIR|SRC_?DIR|TOP_?DIR|ROOT_?DIR)[})]",
@@ -76,6 +78,10 @@ class Declared:
     flags: tuple[tuple[str, str], ...] = ()
     nearest: str = ""
     extension: tuple[str, str] = ("", "")
+    architectures: tuple[tuple[str, str], ...] = ()
+    """`86`, and the file that names it."""
+    left_out: tuple[tuple[str, str], ...] = ()
+    """What the build gives its compiler and is not known without running it, and the file that says it."""
 
     @property
     def torch_builds(self) -> bool:
@@ -90,15 +96,18 @@ class Declared:
             return "`cmake -S . -B build -DCMAKE_EXPORT_COMPILE_COMMANDS=ON`"
         if name == "meson.build":
             return "`meson setup build`"
-        return "`bear -- make`" if name.lower().endswith("makefile") else ""
+        return "`bear -- make`" if _is_makefile(self.nearest) else ""
 
 
 def declared(path: str, root: str) -> Declared:
     """From the build files of the file's folder and of those above it, up to the root; the nearest first. Reads files."""
     folders: list[Folder] = []
     flags: dict[str, str] = {}
+    architectures: dict[str, str] = {}
+    left_out: dict[str, str] = {}
     nearest = ""
     extension = ("", "")
+    certain = False
     for file in islice(_above(Path(path).parent, root), _MOST_FILES):
         nearest = nearest or file
         try:
@@ -110,7 +119,19 @@ def declared(path: str, root: str) -> Declared:
             folders += setup.folders
             named = dict.fromkeys(setup.flags, file)
             extension = extension if extension[0] else (setup.extension, file)
+        elif _is_makefile(file) and not certain and _is_makefile(nearest):
+            recipe = makefiles.read(file, text, path, lambda name, file=file: _text(name, file, root))
+            certain = recipe.certain
+            made = _parted(recipe.flags)
+            lines = {each.path: each.line for each in _folders(file, _COMMENT.sub("", text), root)}
+            folders += (Folder(folder, file, lines.get(folder, 1)) for folder in made.folders)
+            named = dict.fromkeys(made.flags, file)
+            for architecture in () if architectures else made.architectures:
+                architectures[architecture] = file
+            left_out |= dict.fromkeys(recipe.left_out, file)
         else:
+            named = {}
+        if not file.endswith(".py"):
             text = _COMMENT.sub("", text)
             for included in _included(file, text, root):
                 if len(text) + len(included) < BUILD_FILE.most:
@@ -118,21 +139,67 @@ def declared(path: str, root: str) -> Declared:
             folders += _folders(file, text, root)
             # CMake's folders inherit macros from those above; another build system above is another project's
             same = os.path.basename(file) == os.path.basename(nearest)
-            named = dict.fromkeys(islice(_definitions(text), _MOST) if same else (), file)
+            plain = same and not _is_makefile(file)
+            named |= dict.fromkeys(islice(_definitions(text), _MOST) if plain else (), file)
             of_cuda = dict.fromkeys(_OF_CUDA.findall(text) if same else ())
             named |= dict.fromkeys((f"-D{definition}" for definition in islice(of_cuda, _MOST)), file)
         named |= dict.fromkeys(_SWITCHES.findall(text), file)
         if _RELOCATABLE.search(text):
             named["-rdc=true"] = file
         standards = [next(filter(None, match.groups())) for match in _STANDARD.finditer(text)]
-        if standards:
+        if standards and not any(map(year, named)):
             named[f"-std=c++{max(standards, key=_year)}"] = file
         for flag, where in named.items():
             asked = year(flag)
             standard = asked is not None and (asked < _OLDEST or any(map(year, flags)))
             if flag not in flags and not standard:
                 flags[flag] = where
-    return Declared(tuple(dict.fromkeys(folders)), tuple(flags.items()), nearest, extension)
+    return Declared(
+        tuple(dict.fromkeys(folders)),
+        tuple(flags.items()),
+        nearest,
+        extension,
+        tuple(architectures.items()),
+        tuple(left_out.items()),
+    )
+
+
+class _Parted(NamedTuple):
+    """A command's flags: those of one word, include folders, and architectures."""
+
+    flags: list[str]
+    folders: list[str]
+    architectures: list[str]
+
+
+def _parted(command: Sequence[str]) -> _Parted:
+    parted = _Parted([], [], [])
+    words = iter(command)
+    for word in words:
+        if word in ("-isystem", "-include", "-gencode"):
+            value = next(words, "")
+            if word == "-isystem":
+                parted.folders.append(value)
+            elif target := _TARGET.search(value):
+                parted.architectures.append(target[1])
+        elif word.startswith("-I"):
+            parted.folders.append(word[2:])
+        else:
+            parted.flags.append(word)
+    return parted
+
+
+def _is_makefile(file: str) -> bool:
+    return os.path.basename(file).lower().endswith("makefile")
+
+
+def _text(name: str, file: str, root: str) -> str:
+    """Of a file of the workspace that a build file includes; "" where it is none."""
+    path = os.path.normpath(os.path.join(os.path.dirname(file), name))
+    try:
+        return regular_files.text(path, BUILD_FILE) if Path(path).is_relative_to(root) else ""
+    except (OSError, ValueError):
+        return ""
 
 
 def _included(file: str, text: str, root: str) -> Iterator[str]:

@@ -17,11 +17,14 @@ from orbit_lsp.compilation.inference import Inferred, Texts
 from orbit_lsp.compilation.installed import Installed, prefixes, venvs
 from orbit_lsp.compilation.projects import project_of
 from orbit_lsp.state.compilation import Compilation, Reason
+from orbit_remote.common import architectures as architectures_of
 from orbit_remote.common import nvcc_flags
 from orbit_remote.common.lazy_dataclass import dataclass
 
 _AGE_S = 30.0
 """How old what is known of a workspace's folders may be where no editor reports its changes."""
+
+_OLDEST_ARCHITECTURE = 75
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,7 @@ class Finder:
         of_package = [flag for flag in inferred.flags if build_files.year(flag)]
         standards = [flag for flag, _ in declared.flags if build_files.year(flag)] + of_package
         standard = "" if _has_standard(kept) else max(standards, key=_year, default="")
-        named, reasons = _declared_flags(declared, kept, root, standard)
+        named, reasons, left_out = _declared_flags(declared, kept, root, standard)
         folders = [
             flag
             for flag in inferred.flags
@@ -88,16 +91,22 @@ class Finder:
         # a package's -D come first, so that the project's -U of the same name wins; folders keep their order
         defines = [flag for flag in folders if flag.startswith("-D")]
         flags = (*defines, *kept, *named, *(flag for flag in folders if flag not in defines))
+        known = tuple(each for each in declared.architectures if _is_known(each[0]))
+        targets = () if architectures_of.asked_for(kept) else known
+        architectures = _architecture_reasons(targets, root)
         return Compilation(
             flags,
             _source(match, root, headers, declared),
             (
                 *reasons,
+                *architectures,
                 *(each for each in inferred.reasons if each.what in flags or not build_files.year(each.what)),
             ),
             refused,
             self._explained(inferred, headers, next(iter(question.not_started), question.python)),
             made=tuple(inferred.made),
+            architectures=tuple(number for number, _ in targets),
+            left_out=left_out,
             nvcc=_compiler(match) if question.trusted else None,
             python=question.python,
             root=root,
@@ -156,15 +165,48 @@ def _has_standard(flags: Sequence[str]) -> bool:
 
 def _declared_flags(
     declared: build_files.Declared, kept: Sequence[str], root: str, standard: str
-) -> tuple[list[str], list[Reason]]:
+) -> tuple[list[str], list[Reason], tuple[Reason, ...]]:
+    """The flags that are used, why, and what is left out."""
     flags: list[str] = []
     reasons: list[Reason] = []
+    left_out = [
+        Reason(what, f"{os.path.relpath(file, root)} has it, and only the build knows its value")
+        for what, file in declared.left_out
+    ]
+    left_out += [
+        Reason(
+            f"sm_{number}",
+            f"{os.path.relpath(file, root)} names it, and CUDA 13 and newer have no code for it",
+        )
+        for number, file in declared.architectures
+        if not _is_known(number)
+    ]
     for flag, file in declared.flags:
         taken, _ = nvcc_flags.allowed_flags((flag,), trusted=False)  # a guess gets no more than anybody
+        where = os.path.relpath(file, root)
         if taken and flag not in kept and (flag == standard or not build_files.year(flag)):
             flags += taken
-            reasons.append(Reason(flag, f"{os.path.relpath(file, root)} names it"))
-    return flags, reasons
+            reasons.append(Reason(flag, f"{where} names it"))
+        elif not taken and flag.startswith(("-D", "-U")):
+            left_out.append(Reason(flag, f"{where} has it, and a shell would execute a part of it"))
+    return flags, reasons, tuple(left_out)
+
+
+def _is_known(number: str) -> bool:
+    """An architecture that CUDA 13 no longer has says how old the build file is, not what the figures shall be for."""
+    return int(number.rstrip("af")) >= _OLDEST_ARCHITECTURE
+
+
+def _architecture_reasons(targets: Sequence[tuple[str, str]], root: str) -> list[Reason]:
+    """One for each build file that names some."""
+    files = dict.fromkeys(file for _, file in targets)
+    return [
+        Reason(
+            ", ".join(f"sm_{number}" for number, of in targets if of == file),
+            f"{os.path.relpath(file, root)} names it",
+        )
+        for file in files
+    ]
 
 
 def _year(flag: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import replace
 from typing import Literal
 
@@ -39,7 +40,9 @@ def make(session: Session, frozen: Frozen, action: c.Action, run: str, plan: Lau
         stdin="" if by_spec else plan.stdin or "",
         flags=_flags(session, file, plan),
         nvcc=settings.nvcc or (file.compilation.nvcc if file else None),
-        architecture=(architectures.architecture_for(gpu) if gpu else None) or session.setup.architecture(),
+        architecture=(figures_for(session, file) if file and action == "compile" else "")
+        or (architectures.architecture_for(gpu) if gpu else None)
+        or session.setup.architecture(),
         device=settings.device,
         build_timeout_s=settings.build_timeout_s,
         run_timeout_s=plan.timeout_s or settings.run_timeout_s,
@@ -61,6 +64,19 @@ def _flags(session: Session, file: OpenFile | None, plan: LaunchPlan) -> tuple[s
     if session.setup.figures_for:
         of_file = architectures.without_targets(of_file)
     return (*of_file, *plan.flags)
+
+
+def figures_for(session: Session, file: OpenFile) -> str:
+    """Of the architectures that build files name, where no database does, the one that figures are for: that of the GPU at
+    hand if it is among them, else the newest. "" where the author names one, or they name none. A run is for its GPU.
+    """
+    setup = session.setup
+    named = file.compilation.architectures
+    if not named or setup.gpu_is_named:
+        return ""
+    at_hand = re.sub(r"\D", "", setup.architecture())
+    ours = next((each for each in named if each.rstrip("af") == at_hand), None)
+    return f"sm_{ours or max(named, key=lambda each: int(each.rstrip('af')))}"
 
 
 def _templates(session: Session, frozen: Frozen) -> tuple[c.Definition, ...]:

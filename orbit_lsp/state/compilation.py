@@ -30,6 +30,10 @@ class Compilation:
     missing: dict[str, str] = field(default_factory=dict[str, str])
     made: tuple[str, ...] = ()
     """Headers that were made from templates, because the project is not configured."""
+    architectures: tuple[str, ...] = ()
+    """`86`: what build files that were read as text name. The figures are for one of them; a run is for its GPU."""
+    left_out: tuple[Reason, ...] = ()
+    """What build files give the compiler, and is not known without running them."""
     nvcc: str | None = None
     python: str = ""
     """The Python whose packages were looked into first."""

@@ -72,6 +72,13 @@ class Setup:
             return self.settings.runner
         return "local" if self.own_gpu() or not self.modal_account else "modal"
 
+    @property
+    def gpu_is_named(self) -> bool:
+        """Whether the author chose a GPU. A client may send the default as if it had been chosen."""
+        return bool(
+            self.figures_for or self.figures_elsewhere or self.settings.gpu != type(self.settings)().gpu
+        )
+
     def own_gpu(self) -> c.Device | None:
         """The GPU of this machine that runs go to, None where it has none."""
         if self.machine is None or not self.machine.devices:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
+from dataclasses import replace
 
 from orbit_lsp.kernels import Kernel
 from orbit_lsp.specs import job_builder, launch_plan, spec_cache
@@ -57,7 +58,8 @@ def of(session: Session, uri: str) -> list[KernelStatus]:
 
         # a build for a run has its launch spec's flags, and the figures of all kernels of the file
         figures_stale = figures is not None and (
-            changed(figures) or (figures.inputs != inputs.compiled and figures.inputs not in inputs.of_builds)
+            changed(figures)
+            or (figures.inputs not in inputs.figures and figures.inputs not in inputs.of_builds)
         )
         cell = session.files[uri].cell  # what runs it has its own settings
         stale = result is not None and (
@@ -96,6 +98,16 @@ class _Inputs:
         self._keys: dict[object, str] = {}
         self.plans = known
         self.compiled = self._key(launch_plan.PROGRAM)
+        self.figures = {self.compiled, self._inferred()}
+        """Of a compile, and of a run, which is for its GPU whatever architectures build files name."""
+
+    def _inferred(self) -> str:
+        file = self._session.files.get(self._frozen.uri)
+        architecture = job_builder.figures_for(self._session, file) if file else ""
+        if not architecture:
+            return self.compiled
+        job = job_builder.make(self._session, self._frozen, "run", "", launch_plan.PROGRAM)
+        return staleness.job_key(replace(job, architecture=architecture))
 
     def of(self, asked: KernelId, through: str) -> str:
         """Of a run of the kernel `asked`, by its launch spec or by the program."""

@@ -78,12 +78,14 @@ def compilation_rows(session: Session, uri: str) -> list[Row]:
     more than a plain call of nvcc.
     """
     compilation = session.files[uri].compilation
-    if not (compilation.flags or compilation.missing):
+    if not (compilation.flags or compilation.missing or compilation.architectures or compilation.left_out):
         return []
     rows: list[Row] = [("flags", compilation.source, "setting `nvcc_flags` adds to them")]
     rows += [(reason.what, reason.why, "inferred") for reason in compilation.reasons[:_MOST_REASONS]]
-    if more := len(compilation.reasons) - _MOST_REASONS:
-        rows += [("", f"and {more} more: orbit-lsp doctor FILE", "")] if more > 0 else []
+    more = len(compilation.reasons) - _MOST_REASONS
+    rows += [("", f"and {more} more: orbit-lsp doctor FILE", "")] if more > 0 else []
+    for reason in compilation.left_out[:_MOST_REASONS]:
+        rows.append((reason.what, f"left out: {reason.why}", "figures may differ"))
     return rows
 
 

@@ -46,7 +46,7 @@ BUILD_FILES = {
     "CMakeLists.txt": [
         "\n", "#\n", "a", "include_directories(", "include_directories(/usr ", "$<BUILD_INTERFACE:", "${a", "if(\n", "include(a)\n",
     ],
-    "Makefile": ["\n", "-I /usr ", '-I"', "-Ia\n", "NVCC_", "CUFLAGS -Da=", "include a\n", "\\\n", "-std="],
+    "Makefile": ["\n", "-I /usr ", '-I"', "-Ia\n", "NVCC_", "CUFLAGS -Da=", "include a\n", "\\\n", "-std=", "$(", "a = $(a) $(b)\n", "CUFLAGS += $(CUFLAGS)\n", "a:", " ", "k.o: k.cu\n\tnvcc $(A)\n", "ifeq (,,", "$(eval ", "CU"],
     ".gitmodules": ["\n", "[submodule\n", "path = a ", "path =  ", "[submodule\npath = /\n"],
 }  # fmt: skip
 
@@ -67,6 +67,12 @@ def test_a_setup_that_repeats_a_text_without_end(tmp_path: Path) -> None:
     (tmp_path / "setup.py").write_text(
         f"a0 = 'x' * 2\n{doubled}CUDAExtension('a', ['k.cu'], include_dirs=[a12])\n"
     )
+    assert ends(lambda: build_files.declared(str(tmp_path / "k.cu"), str(tmp_path)))
+
+
+def test_a_makefile_whose_variables_double_without_end(tmp_path: Path) -> None:
+    doubled = "".join(f"A{at} = $(A{at - 1}) $(A{at - 1})\n" for at in range(1, 60))
+    (tmp_path / "Makefile").write_text(f"A0 = -DA\n{doubled}k.o: k.cu\n" + "\tnvcc $(A59) $<\n" * 50)
     assert ends(lambda: build_files.declared(str(tmp_path / "k.cu"), str(tmp_path)))
 
 

@@ -133,6 +133,9 @@ def compilation_lines(name: str, compilation: Compilation, refused: Sequence[str
     if compilation.reasons:
         lines += ["", "inferred (setting `nvcc_flags` goes before it)"]
         lines += [f"  {reason.what}: {reason.why}" for reason in compilation.reasons]
+    if compilation.left_out:
+        lines += ["", "left out (figures may differ from those of the build)"]
+        lines += [f"  {reason.what}: {reason.why}" for reason in compilation.left_out]
     if compilation.missing:
         lines += ["", "not found (the compiler reports those that it needs)"]
         lines += [f"  {header}: {why}" for header, why in compilation.missing.items()]

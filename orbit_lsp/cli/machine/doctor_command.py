@@ -12,6 +12,7 @@ from orbit_lsp.cli.machine import doctor
 from orbit_lsp.cli.terminal_text import UsageError
 from orbit_lsp.runners import shared_worker
 from orbit_lsp.runs import run_environment
+from orbit_lsp.specs import job_builder
 from orbit_lsp.state.session import Session
 from orbit_remote.common import architectures
 from orbit_remote.common import messages as c
@@ -28,7 +29,7 @@ async def of_file(
         )
     refused = await environment.find_compilation(uri)
     compilation = session.files[uri].compilation
-    if asked := session.setup.figures_for:
+    if asked := session.setup.figures_for or job_builder.figures_for(session, session.files[uri]):
         flags = (*architectures.without_targets(compilation.flags), *architectures.gencode(asked))
         compilation = dataclasses.replace(compilation, flags=flags)
     if as_json:
