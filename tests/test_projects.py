@@ -171,6 +171,40 @@ def test_a_trusted_project_is_compiled_by_the_nvcc_that_it_names(projects: Path)
 
 
 @needs_nvcc
+def test_an_untrusted_projects_nvcc_is_not_started_and_that_is_said(projects: Path) -> None:
+    folder = projects / "two_toolkits"
+    _, told, _ = orbit(folder, "doctor", "old/k.cu")
+    code, out, err = orbit(folder, "compile", "old/k.cu")
+    assert code == 0, err
+    sentence = (
+        f"{folder}/toolkits/old/bin/nvcc, which the project compiles with, is not started, because the workspace is not trusted; "
+        f"figures are another compiler's: if you trust the authors of {folder}, add --trust to use them in this command, "
+        f"or `orbit-lsp trust {folder}` to use them from now on"
+    )
+    assert f"\n  {sentence}\n" in told
+    assert f"{sentence}\n" in err
+    assert (
+        f"not {folder}/toolkits/old/bin/nvcc, as the project: it is started in a trusted workspace only"
+        in out
+    )
+    *_, err = orbit(folder, "compile", "old/k.cu", "--trust")
+    assert "is not started" not in err
+    *_, err = orbit(folder, "compile", "old/k.cu", "--nvcc", str(shutil.which("nvcc")))
+    assert "is not started" not in err
+
+
+@needs_nvcc
+async def test_an_editor_says_that_a_projects_nvcc_is_not_started(start) -> None:  # noqa: F811
+    editor: Editor = await start("vscode")
+    check_out(editor.folder)
+    name = "two_toolkits/old/k.cu"
+    editor.open(name, (editor.folder / name).read_text())
+    ((line, _),) = await editor.asked_until(editor.hints, bool)
+    assert "it is started in a trusted workspace only" in await editor.hover(line)
+    assert any("is not started, because the workspace is not trusted" in each for each in editor.messages())
+
+
+@needs_nvcc
 async def test_every_shape_in_one_server(start) -> None:  # noqa: F811
     """One workspace that holds all of them."""
     editor: Editor = await start("vscode")

@@ -168,7 +168,7 @@ async def _opened(
     """The URI of the command's file, opened, with what its compilation needs; what is ignored there is reported."""
     uri = _open(session, options.file)
     for refused in await environment.find_compilation(uri):
-        terminal_text.warn(f"nvcc flag {refused}")
+        terminal_text.warn(refused)
     _say_ignored(session, environment, uri)
     return uri
 
@@ -296,7 +296,7 @@ async def _file(
     if looks := not listed and (options.gpu is None or action != "compile"):
         environment.begin_looking()  # the worker answers while we search
     for refused in await environment.find_compilation(uri):
-        terminal_text.warn(f"nvcc flag {refused}")
+        terminal_text.warn(refused)
     _say_ignored(session, environment, uri)
     dump = _dump_folder(options)
     target, targets = _chosen(options, session, uri, action)

@@ -11,6 +11,7 @@ from pathlib import Path
 from orbit_lsp.closure import includes
 from orbit_lsp.compilation import build_files, inference
 from orbit_lsp.compilation import headers as header_search
+from orbit_lsp.compilation import installed as installed_headers
 from orbit_lsp.compilation.database import Databases, Match
 from orbit_lsp.compilation.headers import Headers
 from orbit_lsp.compilation.inference import Inferred, Texts
@@ -42,6 +43,9 @@ class Question:
     not_started: tuple[str, ...] = ()
     """Pythons that the workspace brings along and that are not trusted: their headers are read, nothing is started."""
     nvcc: str | None = None
+    """The one that compiles, None where that is not known yet."""
+    nvcc_chosen: bool = False
+    """By the setting `nvcc`."""
     database: str = ""
     """The setting `compile_commands`."""
     flags_trusted: bool = False
@@ -108,6 +112,7 @@ class Finder:
             architectures=tuple(number for number, _ in targets),
             left_out=left_out,
             nvcc=_compiler(match) if question.trusted else None,
+            nvcc_not_started=_not_started(match, question),
             python=question.python,
             root=root,
             database_command="" if match else declared.database_command,
@@ -231,3 +236,12 @@ def _compiler(match: Match | None) -> str | None:
         return None
     program = match.command.program
     return program if os.path.isabs(program) and os.path.isfile(program) else None
+
+
+def _not_started(match: Match | None, question: Question) -> str:
+    """The project's nvcc, where only trust is lacking and another one compiles in its place."""
+    named = _compiler(match)
+    if named is None or question.trusted or question.nvcc_chosen:
+        return ""
+    ours = question.nvcc or installed_headers.default_nvcc()
+    return "" if ours and os.path.realpath(ours) == os.path.realpath(named) else named

@@ -245,6 +245,15 @@ def _common_places() -> list[str]:
     return [*places, *sorted(glob.glob("/usr/lib/*-linux-gnu*/openmpi/include"))]
 
 
+def default_nvcc() -> str | None:
+    """The nvcc that compiles where no setting names one, as far as that is known before a worker says it."""
+    roots = (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"))
+    placed = [os.path.join(root, "bin", "nvcc") for root in roots if root]
+    on_path = shutil.which("nvcc")
+    candidates = (*placed, *([on_path] if on_path else ()), "/usr/local/cuda/bin/nvcc")
+    return next(filter(os.path.isfile, candidates), None)
+
+
 @lru_cache(maxsize=4)
 def _toolkits(nvcc: str | None) -> tuple[str, ...]:
     """The include folders that nvcc itself looks in."""

@@ -169,7 +169,7 @@ class SlotEngine:
                 )
             assert run
             finished = await runs.result(run)
-            remarks = (*finished.remarks, *(f"nvcc flag {flag}" for flag in refused))
+            remarks = (*finished.remarks, *refused)
             finished = dataclasses.replace(finished, run=job, remarks=remarks)
             return self._result(uri, request, run, finished, target)
         finally:

@@ -444,7 +444,7 @@ class Environment:
     # -- files --------------------------------------------------------------------------------
 
     async def find_compilation(self, uri: str) -> tuple[str, ...]:
-        """Find out how a CUDA file is compiled; returns a sentence for each flag that is not used."""
+        """Find out how a CUDA file is compiled; returns a sentence for each flag and compiler of the project that is not used."""
         file = self._session.files.get(uri)
         if file is None or kernels.language_of(file.document.path) == "triton":  # a scan may take long
             return ()
@@ -456,7 +456,13 @@ class Environment:
             file.compilation = await asyncio.to_thread(self._finder.find, question)
         await self._session.look_for_headers(uri, finder.project_folders(file.compilation, question.path))
         folders = dataclasses.replace(self.trust, folders=question.folders)
-        return (*self._folded(file.compilation.refused, folders),)
+        sentences = [f"nvcc flag {refused}" for refused in self._folded(file.compilation.refused, folders)]
+        if nvcc := file.compilation.nvcc_not_started:
+            sentences.append(
+                f"{nvcc}, which the project compiles with, is not started, because the workspace is not trusted; figures are "
+                f"another compiler's: {folders.remedy(self.trust_once)}"
+            )
+        return tuple(sentences)
 
     async def build_on_disk(self, uri: str) -> frozenset[object]:
         """What stands on disk, as it is now, of that which may tell how a CUDA file is compiled: it is equal while nothing
@@ -490,6 +496,7 @@ class Environment:
             python=choice.python,
             not_started=choice.ignored,
             nvcc=settings.nvcc or (setup.machine.nvcc if setup.machine else None),
+            nvcc_chosen=bool(settings.nvcc),
             database=settings.compile_commands,
         )
 

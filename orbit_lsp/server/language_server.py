@@ -302,7 +302,7 @@ class OrbitServer(LanguageServer):
             if source is None and file.document.path.lower().endswith(HEADER_SUFFIXES):
                 return False  # by itself it need not compile, and what the compiler would say of it is nobody's mistake
         for refused in await self.builds.find(uri):
-            self.watcher.once(f"nvcc flag {refused}", lsp.MessageType.Warning)
+            self.watcher.once(refused, lsp.MessageType.Warning)
         if news_of and file and file.compilation == news_of:
             return False
         await self.settle(uri)

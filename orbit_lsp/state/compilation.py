@@ -35,6 +35,8 @@ class Compilation:
     left_out: tuple[Reason, ...] = ()
     """What build files give the compiler, and is not known without running them."""
     nvcc: str | None = None
+    nvcc_not_started: str = ""
+    """That compiler, where it is another than ours and the workspace is not trusted."""
     python: str = ""
     """The Python whose packages were looked into first."""
     root: str = ""

@@ -78,10 +78,14 @@ def compilation_rows(session: Session, uri: str) -> list[Row]:
     more than a plain call of nvcc.
     """
     compilation = session.files[uri].compilation
-    if not (compilation.flags or compilation.missing or compilation.architectures or compilation.left_out):
+    named = compilation.architectures or compilation.left_out or compilation.nvcc_not_started
+    if not (compilation.flags or compilation.missing or named):
         return []
     rows: list[Row] = [("flags", compilation.source, "setting `nvcc_flags` adds to them")]
     rows += [(reason.what, reason.why, "inferred") for reason in compilation.reasons[:_MOST_REASONS]]
+    if compilation.nvcc_not_started:
+        why = f"not {compilation.nvcc_not_started}, as the project: it is started in a trusted workspace only"
+        rows.append(("compiler", why, "figures may differ"))
     more = len(compilation.reasons) - _MOST_REASONS
     rows += [("", f"and {more} more: orbit-lsp doctor FILE", "")] if more > 0 else []
     for reason in compilation.left_out[:_MOST_REASONS]:

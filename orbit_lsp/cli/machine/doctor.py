@@ -140,7 +140,7 @@ def compilation_lines(name: str, compilation: Compilation, refused: Sequence[str
         lines += ["", "not found (the compiler reports those that it needs)"]
         lines += [f"  {header}: {why}" for header, why in compilation.missing.items()]
     if refused:
-        lines += ["", "flags that are not used", *(f"  {sentence}" for sentence in refused)]
+        lines += ["", "not used", *(f"  {sentence}" for sentence in refused)]
     return [*lines, "", "The setting `compile_commands` names another database."]
 
 
