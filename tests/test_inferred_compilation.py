@@ -690,3 +690,37 @@ def test_the_architecture_of_figures(named: tuple[str, ...], own: str, gpu: str,
     compiled, run = (job_builder.make(session, frozen, action, "") for action in ("compile", "run"))
     named_by_author = "sm_80" if gpu == "A100" else "sm_90a"
     assert (compiled.architecture, run.architecture) == (figures or named_by_author, named_by_author)
+
+
+BAZEL = {
+    "WORKSPACE": "",
+    "kernels/gray.cu": '#include "lib/math/pixel.h"\n#include <far.h>\n',
+    "lib/math/pixel.h": "",
+    "lib/far/inc/far.h": "",
+    "lib/far/BUILD": "cc_library(name = 'far', defines = ['FAR'], local_defines = ['NOT_PASSED_ON'], includes = ['inc'])\n",
+    "lib/math/BUILD.bazel": "D = ['PIXEL=4']\ncc_library(name = 'math', defines = D, copts = ['-DALONE'], deps = ['//lib/far'])\n",
+}
+LIBRARY = (
+    "cuda_library(name = 'gray', srcs = ['gray.cu'], deps = ['//lib/math', ':gone', '@nowhere//:x'], %s)\n"
+)
+LIBRARIES = {
+    "its own and those passed on": (LIBRARY % "copts = ['--use_fast_math'], defines = ['R=0.299f'], local_defines = ['L']", "--use_fast_math -DL -DR=0.299f -DPIXEL=4 -DFAR", ()),
+    "of two": ("cc_library(name = 'a', srcs = ['other.cc'], defines = ['OTHER'])\n" + LIBRARY % "", "-DPIXEL=4 -DFAR", ()),
+    "a pattern": ("cuda_library(name = 'a', srcs = glob(['*.cu']), defines = ['A'] + ['B'])\n", "-DA -DB", ()),
+    "a choice of Bazel's": (LIBRARY % "copts = ['-DA'] + select({'//:x': ['-DX']})", "-DA -DPIXEL=4 -DFAR", ("copts = select({'//:x': ['-DX']})",)),
+    "a variable of Bazel's": (LIBRARY % "copts = ['-DDIR=$(BINDIR)']", "-DPIXEL=4 -DFAR", ("-DDIR=$(BINDIR)",)),
+    "an architecture": (LIBRARY % "copts = ['-gencode', 'arch=compute_86,code=sm_86', '-Ilib']", "-DPIXEL=4 -DFAR", ()),
+    "no Python": ("cuda_library(name = = 'a', srcs = ['gray.cu'])\n", "", ()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_the_library_of_bazel_that_has_a_file(tmp_path: Path, name: str) -> None:
+    build, flags, left_out = LIBRARIES[name]
+    project(tmp_path, {**BAZEL, "kernels/BUILD": build})
+    made = find(tmp_path, "kernels/gray.cu")
+    assert " ".join(flag for flag in made.flags if not flag.startswith("-I")) == flags
+    assert tuple(reason.what for reason in made.left_out) == left_out
+    assert f"-I{tmp_path}/lib/far/inc" in made.flags
+    assert made.missing == {}
+    assert made.architectures == (("86",) if name == "an architecture" else ())

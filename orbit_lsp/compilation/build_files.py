@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from orbit_lsp.compilation import makefiles, setup_files
+from orbit_lsp.compilation import bazel_files, makefiles, setup_files
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_lsp.compilation.projects import BUILD_FILES
 from orbit_lsp.compilation.setup_files import Folder
@@ -129,6 +129,15 @@ def declared(path: str, root: str) -> Declared:
             for architecture in () if architectures else made.architectures:
                 architectures[architecture] = file
             left_out |= dict.fromkeys(recipe.left_out, file)
+        elif os.path.basename(file) in bazel_files.NAMES and not certain:
+            library = bazel_files.read(file, path, root)
+            certain = bool(library.flags or library.left_out)
+            made = _parted(library.flags)
+            folders += (Folder(folder, file, 1) for folder in made.folders)
+            named = dict.fromkeys(made.flags, file)
+            for architecture in () if architectures else made.architectures:
+                architectures[architecture] = file
+            left_out |= dict.fromkeys(library.left_out, file)
         else:
             named = {}
         if not file.endswith(".py"):

@@ -47,6 +47,7 @@ BUILD_FILES = {
         "\n", "#\n", "a", "include_directories(", "include_directories(/usr ", "$<BUILD_INTERFACE:", "${a", "if(\n", "include(a)\n",
     ],
     "Makefile": ["\n", "-I /usr ", '-I"', "-Ia\n", "NVCC_", "CUFLAGS -Da=", "include a\n", "\\\n", "-std=", "$(", "a = $(a) $(b)\n", "CUFLAGS += $(CUFLAGS)\n", "a:", " ", "k.o: k.cu\n\tnvcc $(A)\n", "ifeq (,,", "$(eval ", "CU"],
+    "BUILD": ["\n", "cuda_library(srcs = ['k.cu'], copts = ['-Da'])\n", "a = a + a\n", "[", "a + ", "'a' "],
     ".gitmodules": ["\n", "[submodule\n", "path = a ", "path =  ", "[submodule\npath = /\n"],
 }  # fmt: skip
 
@@ -73,6 +74,14 @@ def test_a_setup_that_repeats_a_text_without_end(tmp_path: Path) -> None:
 def test_a_makefile_whose_variables_double_without_end(tmp_path: Path) -> None:
     doubled = "".join(f"A{at} = $(A{at - 1}) $(A{at - 1})\n" for at in range(1, 60))
     (tmp_path / "Makefile").write_text(f"A0 = -DA\n{doubled}k.o: k.cu\n" + "\tnvcc $(A59) $<\n" * 50)
+    assert ends(lambda: build_files.declared(str(tmp_path / "k.cu"), str(tmp_path)))
+
+
+def test_a_library_whose_lists_double_without_end(tmp_path: Path) -> None:
+    doubled = "".join(f"A{at} = [{', '.join([f'A{at - 1}'] * 300)}]\n" for at in range(1, 12))
+    (tmp_path / "BUILD").write_text(
+        f"A0 = []\n{doubled}cuda_library(name = 'k', srcs = ['k.cu'], copts = A11, deps = A11)\n"
+    )
     assert ends(lambda: build_files.declared(str(tmp_path / "k.cu"), str(tmp_path)))
 
 
