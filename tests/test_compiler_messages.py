@@ -113,3 +113,24 @@ def test_a_slip_of_the_pen_is_no_fault_of_the_build(name: str, *, advised: bool)
     compilation = Compilation(database_command="`bear -- make`")
     (shown,) = compiler_messages.explained((problem,), "/p/k.cu", text, compilation)
     assert ("bear -- make" in shown.message) == advised
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "database", "advised"),
+    [
+        ("/p/own.h", "LUMA_R", "", True),
+        ("/p/own.h", "LUMA_R", "/p/compile_commands.json", False),  # which has all macros
+        ("/p/own.h", "widht", "", False),
+        ("/p/k.cu", "LUMA_R", "", False),
+    ],
+)
+def test_a_name_that_a_header_lacks_may_be_a_macro_of_the_build(
+    file: str, name: str, database: str, *, advised: bool
+) -> None:
+    problem = Problem("error", f'identifier "{name}" is undefined', "nvcc", Place(file, 7, 3))
+    compilation = Compilation(root="/p", database=database)
+    (shown,) = compiler_messages.explained((problem,), "/p/k.cu", "int width;", compilation)
+    remedy = (
+        f'; if the project\'s build defines it as a macro, name it too: nvcc_flags = ["-D{name}=<value>"]'
+    )
+    assert shown.message == problem.message + remedy * advised

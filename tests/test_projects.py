@@ -171,6 +171,31 @@ def test_a_trusted_project_is_compiled_by_the_nvcc_that_it_names(projects: Path)
 
 
 @needs_nvcc
+def test_an_error_in_a_projects_header_is_shown_at_the_line_that_leads_there(projects: Path) -> None:
+    folder = projects / "broken_header"
+    folder.mkdir()
+    (folder / "scale.h").write_text(
+        "__device__ float scaled(float x) { return SCALE * x; }\n__device__ int f() { return N; }\n"
+    )
+    (folder / "k.cu").write_text(
+        '#include <vector>\n#include "all.h"\n__global__ void k(float* x) { *x = scaled(*x); }\n'
+    )
+    (folder / "all.h").write_text('#include "scale.h"\n')
+    _, out, _ = orbit(folder, "show", "k.cu")
+    advice = 'if the project\'s build defines it as a macro, name it too: nvcc_flags = ["-DSCALE=<value>"]'
+    assert (
+        f"""
+2 #include "all.h"
+           ~~~~~~~
+           error nvcc: identifier "SCALE" is undefined; {advice}
+             scale.h:1: identifier "SCALE" is undefined
+             scale.h:2: identifier "N" is undefined
+"""
+        in out
+    )
+
+
+@needs_nvcc
 def test_an_untrusted_projects_nvcc_is_not_started_and_that_is_said(projects: Path) -> None:
     folder = projects / "two_toolkits"
     _, told, _ = orbit(folder, "doctor", "old/k.cu")

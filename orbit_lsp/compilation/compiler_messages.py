@@ -65,7 +65,10 @@ def explained(
 ) -> tuple[Problem, ...]:
     """The same problems for a reader of `path`, whose text is `text`; what only follows from one is among its notes."""
     placed = [_placed(_named(problem, compilation), path, text, compilation.root) for problem in problems]
-    return tuple(_with_database(_folded(placed), compilation.database_command, text))
+    folded = _folded(placed)
+    if not compilation.database and not compilation.database_command:
+        folded = _with_macro(folded, path, text)
+    return tuple(_with_database(folded, compilation.database_command, text))
 
 
 def _is_slip(name: str, text: str) -> bool:
@@ -76,6 +79,21 @@ def _is_slip(name: str, text: str) -> bool:
     from difflib import get_close_matches  # 3 ms, of errors alone
 
     return bool(get_close_matches(name, sorted(words - {name})[:_MOST_WORDS], 1, 0.75))
+
+
+def _with_macro(problems: list[Problem], path: str, text: str) -> list[Problem]:
+    """The first name that a header of the project lacks may be a macro of a build whose flags nothing writes down."""
+    for at, problem in enumerate(problems):
+        place, name = problem.place, _UNDEFINED.search(problem.message)
+        if problem.severity != "error" or place is None or name is None or place.file == path:
+            continue
+        if not advice(problem) and not name[1].islower() and not _is_slip(name[1], text):
+            advised = (
+                f"{problem.message}; if the project's build defines it as a macro, name it too: "
+                f'nvcc_flags = ["-D{name[1]}=<value>"]'
+            )
+            return [*problems[:at], replace(problem, message=advised), *problems[at + 1 :]]
+    return problems
 
 
 def _with_database(problems: list[Problem], command: str, text: str) -> list[Problem]:
@@ -180,7 +198,7 @@ def _placed(problem: Problem, path: str, text: str, root: str) -> Problem:
     header, missing_too, _ = first.partition(_IS_MISSING)  # the remedy stands in the message only
     note = Note((header + missing_too).rstrip(": "), place)
     if own is None:
-        own = _including(place.file, path, text)
+        own = including(place.file, path, text)
         first += "" if missing_too or advice(problem) else NOT_YOURS
     if own is None:
         return problem
@@ -193,15 +211,18 @@ def _authors(file: str, path: str, root: str) -> bool:
     return bool(root) and Path(file).is_relative_to(root) and not _INSTALLED.search(file[len(root) :])
 
 
-def _including(header: str, path: str, text: str) -> Place | None:
-    """The `#include` of the file that names the header, else the first of the header's own library, else the first."""
-    best: tuple[int, Place] | None = None
+def including(header: str, path: str, text: str, *, quoted: bool = False) -> Place | None:
+    """The `#include` of the file that names the header, else the first of the header's own library, else the first; `quoted`:
+    rather one with quotes, as a header of the project has it.
+    """
+    best: tuple[float, Place] | None = None
     library = Path(header).parts
     for line, directive in _directives(text):
         if match := _INCLUDE.search(directive):
             name = match[1][1:-1]
             names = Path(header).as_posix().endswith("/" + name)
-            rank = 2 if names else 1 if name.partition("/")[0] in library else 0
+            rank = 2.0 if names else 1.0 if name.partition("/")[0] in library else 0.0
+            rank += 0.5 * (quoted and match[1][0] == '"' and not names)
             if best is None or rank > best[0]:
                 column = directive.find(match[1])
                 best = rank, Place(path, line, column + 1, column + 1 + len(match[1]))

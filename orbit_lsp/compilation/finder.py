@@ -115,6 +115,7 @@ class Finder:
             nvcc_not_started=_not_started(match, question),
             python=question.python,
             root=root,
+            database=match.database if match else "",
             database_command="" if match else declared.database_command,
         )
 

@@ -41,5 +41,7 @@ class Compilation:
     """The Python whose packages were looked into first."""
     root: str = ""
     """The workspace folder that was searched."""
+    database: str = ""
+    """The compile_commands.json that was used; "" where flags were inferred."""
     database_command: str = ""
     """What writes a compile_commands.json for this project, where there is none and its build system can."""

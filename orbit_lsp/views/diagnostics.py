@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import chain
 
 from lsprotocol import types as lsp
 
@@ -24,7 +25,7 @@ def diagnostics(session: Session, uri: str) -> list[lsp.Diagnostic]:
     reported: list[lsp.Diagnostic] = []
     reported += [
         problem_view.as_shown(session, document, line, problem)
-        for problem, line in problem_view.present(session, uri)
+        for problem, line in chain(problem_view.present(session, uri), problem_view.of_headers(session, uri))
     ]
     reported += spec_diagnostics.diagnostics(session, uri)
     reported += cost_diagnostics.diagnostics(session, uri)

@@ -121,11 +121,15 @@ async def test_an_error_in_a_header_stands_in_the_header_and_goes_with_its_fix(s
     editor.open("k.cu", '#include "half.cuh"\n__global__ void k(float* x) { x[0] = half_of(x[0]); }\n')
     await editor.until(lambda: editor.client.diagnostics.get(header.as_uri()))
     (result,) = editor.client.diagnostics[header.as_uri()]
+    await editor.until(editor.diagnostics)
+    ((_, line, *_, message),) = editor.diagnostics()  # and at the line that leads there
+    assert (line, 'identifier "two" is undefined' in message) == (0, True)
     assert result.message == 'identifier "two" is undefined'
     header.write_text("__device__ float half_of(float v) { return v / 2; }\n")
     change = lsp.FileEvent(header.as_uri(), lsp.FileChangeType.Changed)
     editor.client.workspace_did_change_watched_files(lsp.DidChangeWatchedFilesParams([change]))
     await editor.until(lambda: not editor.client.diagnostics[header.as_uri()])
+    await editor.until(lambda: not editor.diagnostics())
 
 
 @pytest.mark.parametrize("grows", [False, True])

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from lsprotocol import types as lsp
 
 from orbit_lsp.state.documents import Document
-from orbit_lsp.state.session import Session
+from orbit_lsp.state.session import Session, path_of
 from orbit_lsp.views import positions
-from orbit_remote.common.messages import Place, Problem
+from orbit_remote.common.messages import Note, Place, Problem
 
 _SEVERITY = {
     "error": lsp.DiagnosticSeverity.Error,
     "warning": lsp.DiagnosticSeverity.Warning,
     "information": lsp.DiagnosticSeverity.Information,
 }
+_MOST_NOTES = 12
 _MOST = (1 << 31) - 1
 """The protocol's largest number."""
 
@@ -44,6 +46,44 @@ def present(session: Session, uri: str) -> Iterator[tuple[Problem, int]]:
             if key not in yielded:
                 yielded.add(key)
                 yield problem, line
+
+
+def of_headers(session: Session, uri: str) -> Iterator[tuple[Problem, int]]:
+    """The errors that the build of a file found in other files of the project, at its own lines that lead there: whoever looks
+    at the file alone sees why it has no figures.
+    """
+    file = session.files.get(uri)
+    if file is None or file.source is not None:
+        return
+    path = path_of(uri)
+    led: dict[int, Problem] = {}
+    for (source, about), problems in session.results.problems.items():
+        if about == uri or source not in (f"build {uri}", f"typed {uri}"):
+            continue
+        for problem in problems.items:
+            if problem.severity == "error" and problem.place is not None:
+                _lead(led, problem, path, file.document.text)
+    for line, problem in led.items():
+        yield problem, line
+
+
+def _lead(led: dict[int, Problem], problem: Problem, path: str, text: str) -> None:
+    """Note an error of a header under the line, from 0, that leads to it; the first of a line says what is wrong."""
+    from orbit_lsp.compilation import compiler_messages
+
+    assert problem.place
+    leading = (note.place for note in problem.notes if note.place and note.place.file == path)
+    place = next(leading, None)
+    place = (
+        place or compiler_messages.including(problem.place.file, path, text, quoted=True) or Place(path, 1)
+    )
+    line = max(place.line - 1, 0)
+    first = led.get(line)
+    note = Note(problem.message.partition(";")[0].partition("\n")[0], problem.place)
+    if first is None:
+        led[line] = replace(problem, place=place, notes=(note,))
+    elif note not in first.notes and len(first.notes) < _MOST_NOTES:
+        led[line] = replace(first, notes=(*first.notes, note))
 
 
 def as_shown(session: Session, document: Document | None, line: int, problem: Problem) -> lsp.Diagnostic:
