@@ -505,8 +505,8 @@ def test_other_build_files_are_read_as_text(tmp_path: Path, name: str, text: str
 @pytest.mark.parametrize(
     ("name", "text", "flags"),
     [
-        ("CMakeLists.txt", 'set(CUDA_NVCC_FLAGS ${CUDA_NVCC_FLAGS} -DWRAPPED=amgx)\nadd_definitions(-DFAST "-DN=4")\n', ["-DWRAPPED=amgx", "-DFAST", "-DN=4"]),
-        ("CMakeLists.txt", "if(WIN32)\n  add_definitions(-DNOMINMAX)\nendif()\nset(CXX_FLAGS -DHOST)\nadd_definitions(-DX=${X} -DY=$<1>)\n", []),
+        ("CMakeLists.txt", 'set(CUDA_NVCC_FLAGS ${CUDA_NVCC_FLAGS} -DWRAPPED=amgx)\nadd_definitions(-DFAST "-DN=4")\n', ["-DFAST", "-DN=4", "-DWRAPPED=amgx"]),
+        ("CMakeLists.txt", "if(WIN32)\n  add_definitions(-DNOMINMAX)\nendif()\nset(CXX_FLAGS -DHOST)\nadd_definitions(-DX=${X} -DY=$<CONFIG>)\n", []),
         ("../CMakeLists.txt", "add_definitions(-DABOVE)\n", []),
         ("Makefile", "NVCCFLAGS += -DTILE=16 -D WIDE \\\n  -DMORE\nCXXFLAGS = -DHOST\nifdef D\nNVCC_FLAGS += -DDEBUG\nendif\n", ["-DTILE=16", "-DWIDE", "-DMORE"]),
     ],
@@ -724,3 +724,78 @@ def test_the_library_of_bazel_that_has_a_file(tmp_path: Path, name: str) -> None
     assert f"-I{tmp_path}/lib/far/inc" in made.flags
     assert made.missing == {}
     assert made.architectures == (("86",) if name == "an architecture" else ())
+
+
+TARGETS = {
+    "its own target's": ("add_library(k src/k.cu)\nadd_library(o src/o.cu)\ntarget_compile_definitions(k PRIVATE A B=2)\ntarget_compile_definitions(o PRIVATE O)\n", "-DA -DB=2"),
+    "of all": ("add_compile_definitions(A -DB=2)\nadd_compile_options(--use_fast_math -Wall)\n", "-DA -DB=2 --use_fast_math"),
+    "of CUDA": ("add_library(k src/k.cu)\ntarget_compile_options(k PUBLIC $<$<COMPILE_LANGUAGE:CUDA>:-DA --use_fast_math> $<$<COMPILE_LANGUAGE:CXX>:-DHOST> $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<NOT:$<CONFIG:Debug>>>:-DB=256>)\n", "-DA --use_fast_math -DB=256"),
+    "a macro of CUDA": ("add_library(k src/k.cu)\ntarget_compile_definitions(k PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:A> $<$<COMPILE_LANGUAGE:CXX>:HOST>)\n", "-DA"),
+    "what a library passes on": ("add_library(k src/k.cu)\nadd_library(base INTERFACE)\ntarget_compile_definitions(base INTERFACE A PRIVATE OWN)\ntarget_link_libraries(k PRIVATE base)\ntarget_compile_definitions(k INTERFACE OTHERS)\n", "-DA"),
+    "the only target's": ("file(GLOB_RECURSE S CONFIGURE_DEPENDS src/*.cu)\nadd_executable(k ${S})\ntarget_compile_definitions(k PRIVATE A)\n", "-DA"),
+    "a pattern of one of two": ("file(GLOB S src/*.cu)\nadd_executable(k ${S})\nadd_executable(o o.cu)\ntarget_compile_definitions(k PRIVATE A)\ntarget_compile_definitions(o PRIVATE O)\n", "-DA"),
+    "of variables": ("project(p)\nset(N 4)\nset(D A N=${N})\nlist(APPEND D B)\nadd_library(${PROJECT_NAME} src/k.cu)\ntarget_compile_definitions(p PRIVATE ${D})\n", "-DA -DN=4 -DB"),
+    "nvcc's flags": ('set(CMAKE_CUDA_FLAGS "${CMAKE_CUDA_FLAGS} --use_fast_math")\nstring(APPEND CMAKE_CUDA_FLAGS " -DA -Xcompiler -Wall")\n', "--use_fast_math -DA"),
+    "options as they are by default": ("option(FAST x ON)\noption(SLOW x OFF)\nif(FAST)\nadd_compile_definitions(A)\nelseif(SLOW)\nadd_compile_definitions(S)\nendif()\nif(NOT SLOW)\nadd_compile_definitions(B)\nendif()\nif(WIN32)\nadd_compile_definitions(W)\nendif()\n", "-DA -DB"),
+    "of the source": ('set_source_files_properties(src/k.cu PROPERTIES COMPILE_DEFINITIONS "A;B" COMPILE_FLAGS "--use_fast_math")\nset_source_files_properties(src/o.cu PROPERTIES COMPILE_DEFINITIONS O)\n', "--use_fast_math -DA -DB"),
+    "of a folder above": ("add_subdirectory(src)\nadd_compile_definitions(A)\nset(B 2)\n", "-DA -DB=2"),
+    "a bracket of a condition": ("if((A AND B) OR C)\nadd_compile_definitions(X)\nendif()\nadd_compile_definitions(A)\n", "-DA"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_the_macros_and_options_that_cmake_gives_a_file(tmp_path: Path, name: str) -> None:
+    text, flags = TARGETS[name]
+    project(tmp_path, {"CMakeLists.txt": text, "src/k.cu": ""})
+    if "folder" in name:
+        project(tmp_path, {"src/CMakeLists.txt": "add_compile_definitions(B=${B})\n"})
+    made = find(tmp_path, "src/k.cu")
+    assert " ".join(made.flags) == flags
+    assert [each.what for each in made.left_out] == ["what `if((A AND B) OR C)` adds by add_compile_definitions"] * ("bracket" in name)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "left_out"),
+    [
+        ("target_compile_definitions(k PRIVATE A N=${N})", "-DN=${N}"),
+        ("target_compile_options(k PRIVATE -DA $<$<CONFIG:Release>:-DR> $<$<CONFIG:Release>:-O3> ${WARNINGS})", "$<$<CONFIG:Release>:-DR>"),
+        ("add_compile_definitions(A)\nif(CMAKE_BUILD_TYPE STREQUAL Debug)\ntarget_compile_definitions(k PRIVATE D)\nendif()", "what `if(CMAKE_BUILD_TYPE STREQUAL Debug)` adds by target_compile_definitions(k)"),
+        ("add_compile_definitions(A)\nfunction(f t)\ntarget_compile_definitions(${t} PRIVATE D)\nendfunction()", ""),
+        ("add_compile_definitions(A)\nadd_library(o2 ${ALL})\ntarget_compile_definitions(o2 PRIVATE O)", ""),
+    ],
+)  # fmt: skip
+def test_what_only_cmake_knows_is_left_out_and_said(tmp_path: Path, text: str, left_out: str) -> None:
+    project(tmp_path, {"CMakeLists.txt": f"add_library(k k.cu)\n{text}\n", "k.cu": ""})
+    made = find(tmp_path, "k.cu")
+    assert made.flags == ("-DA",)
+    assert [each.what for each in made.left_out] == ([left_out] if left_out else [])
+
+
+def test_macros_of_targets_that_may_not_have_the_file_are_said(tmp_path: Path) -> None:
+    build = "add_library(a ${S})\nadd_library(b ${S})\ntarget_compile_definitions(a PRIVATE A)\n"
+    project(tmp_path, {"CMakeLists.txt": build, "k.cu": ""})
+    made = find(tmp_path, "k.cu")
+    assert made.flags == ()
+    assert [each.what for each in made.left_out] == ["macros of a, if the file is one of its sources"]
+
+
+PRESET = '{"configurePresets": [{"name": "base", "hidden": true, "cacheVariables": {"CMAKE_CUDA_ARCHITECTURES": {"value": "86"}}}, {"name": "a", "inherits": "base"}, {"name": "b", "cacheVariables": {"CMAKE_CUDA_ARCHITECTURES": "75"}}]}'
+NAMED = {
+    "for all": ({"CMakeLists.txt": "set(CMAKE_CUDA_ARCHITECTURES 80-real 86)\n"}, ("80", "86")),
+    "as a default": ({"CMakeLists.txt": 'if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)\n  set(CMAKE_CUDA_ARCHITECTURES "75;90a")\nendif()\n'}, ("75", "90a")),
+    "by a preset": ({"CMakeLists.txt": "if(NOT CMAKE_CUDA_ARCHITECTURES)\nset(CMAKE_CUDA_ARCHITECTURES 75)\nendif()\n", "CMakePresets.json": PRESET}, ("86",)),
+    "for its target": ({"CMakeLists.txt": "set(CMAKE_CUDA_ARCHITECTURES 80)\nadd_library(k k.cu)\nset_target_properties(k PROPERTIES CUDA_SEPARABLE_COMPILATION OFF CUDA_ARCHITECTURES 86 FOLDER x)\n"}, ("86",)),
+    "for its target by property": ({"CMakeLists.txt": "add_library(k k.cu)\nset_property(TARGET k PROPERTY CUDA_ARCHITECTURES 86 89)\n"}, ("86", "89")),
+    "for another target": ({"CMakeLists.txt": "add_library(k k.cu)\nadd_library(o o.cu)\nset_target_properties(o PROPERTIES CUDA_ARCHITECTURES 86)\n"}, ()),
+    "that of the machine": ({"CMakeLists.txt": "set(CMAKE_CUDA_ARCHITECTURES native)\n"}, ()),
+    "by nvcc's flags": ({"CMakeLists.txt": 'set(CMAKE_CUDA_FLAGS "-gencode arch=compute_86,code=sm_86")\n'}, ("86",)),
+    "by a setup.py": ({"setup.py": SETUP % "'-O3', '-gencode=arch=compute_80,code=sm_80', '-gencode', 'arch=compute_86,code=sm_86'"}, ("80", "86")),
+    "by a setup.py, in short": ({"setup.py": SETUP % "'-arch=sm_86'"}, ("86",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_architectures_that_a_build_file_names(tmp_path: Path, name: str) -> None:
+    files, architectures = NAMED[name]
+    project(tmp_path, {**files, "k.cu": ""})
+    assert find(tmp_path, "k.cu").architectures == architectures

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from orbit_lsp.closure import includes
-from orbit_lsp.compilation import database
+from orbit_lsp.compilation import database, presets
 from orbit_lsp.compilation.finder import Question, root_of
 from orbit_lsp.compilation.installed import folders_outside, prefixes, venvs
 from orbit_lsp.state.compilation import Compilation
@@ -17,7 +17,7 @@ State = tuple[str, int, int]
 """Of a file or a folder: its path, when it changed last in nanoseconds, its size."""
 _MOST_PLACES = 512
 _MOST_ANSWERS = 1024
-_NAMES = (database.NAME, *database.PRESETS)
+_NAMES = (database.NAME, *presets.NAMES)
 
 
 def is_of_build(path: str) -> bool:

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from orbit_lsp.compilation import bazel_files, makefiles, setup_files
+from orbit_lsp.compilation import bazel_files, cmake_files, command_line, makefiles, setup_files
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_lsp.compilation.projects import BUILD_FILES
 from orbit_lsp.compilation.setup_files import Folder
@@ -108,6 +108,7 @@ def declared(path: str, root: str) -> Declared:
     nearest = ""
     extension = ("", "")
     certain = False
+    cmake: list[tuple[str, str]] = []
     for file in islice(_above(Path(path).parent, root), _MOST_FILES):
         nearest = nearest or file
         try:
@@ -118,6 +119,8 @@ def declared(path: str, root: str) -> Declared:
             setup = setup_files.read(file, text, path)
             folders += setup.folders
             named = dict.fromkeys(setup.flags, file)
+            for architecture in () if architectures else setup.architectures:
+                architectures[architecture] = file
             extension = extension if extension[0] else (setup.extension, file)
         elif _is_makefile(file) and not certain and _is_makefile(nearest):
             recipe = makefiles.read(file, text, path, lambda name, file=file: _text(name, file, root))
@@ -148,7 +151,10 @@ def declared(path: str, root: str) -> Declared:
             folders += _folders(file, text, root)
             # CMake's folders inherit macros from those above; another build system above is another project's
             same = os.path.basename(file) == os.path.basename(nearest)
-            plain = same and not _is_makefile(file)
+            by_cmake = os.path.basename(file) == "CMakeLists.txt"
+            if same and by_cmake:
+                cmake.insert(0, (file, text))
+            plain = same and not by_cmake and not _is_makefile(file)
             named |= dict.fromkeys(islice(_definitions(text), _MOST) if plain else (), file)
             of_cuda = dict.fromkeys(_OF_CUDA.findall(text) if same else ())
             named |= dict.fromkeys((f"-D{definition}" for definition in islice(of_cuda, _MOST)), file)
@@ -163,6 +169,22 @@ def declared(path: str, root: str) -> Declared:
             standard = asked is not None and (asked < _OLDEST or any(map(year, flags)))
             if flag not in flags and not standard:
                 flags[flag] = where
+    found = cmake_files.read(cmake, path)
+    for file in dict.fromkeys(file for _, file in found.words):
+        made = _parted(
+            command_line.parse(
+                ["nvcc", *(word for word, of in found.words if of == file)], os.path.dirname(file), path
+            ).flags
+        )
+        folders += (Folder(folder, file, 1) for folder in made.folders)
+        for flag in made.flags:
+            if not year(flag):  # the newest of the text counts
+                flags.setdefault(flag, file)
+        for architecture in made.architectures:
+            architectures.setdefault(architecture, file)
+    if found.architectures:
+        architectures = dict(found.architectures)
+    left_out |= dict(found.left_out)
     return Declared(
         tuple(dict.fromkeys(folders)),
         tuple(flags.items()),

@@ -11,17 +11,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from orbit_lsp.compilation import command_line
+from orbit_lsp.compilation import command_line, presets
 from orbit_lsp.compilation.command_line import Command
 from orbit_remote.common import codec, regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.limits import BUILD_FILE, DATABASE
+from orbit_remote.common.limits import DATABASE
 
 NAME = "compile_commands.json"
 _BUILD_FOLDERS = re.compile(
     r"build.*|_build.*|out|cmake-build-.*|builddir.*|bin|_skbuild|target|bazel-out", re.IGNORECASE
 )
-PRESETS = ("CMakePresets.json", "CMakeUserPresets.json")
 _MOST_FOLDERS = 64
 """Build folders of one folder that are looked into."""
 _MOST_ENTRIES = 100_000
@@ -210,18 +209,8 @@ def _build_folders(folder: Path, goes_into: Callable[[Path], bool] = lambda _: T
 
 def _of_presets(folder: Path, root: str) -> Iterator[str]:
     """In the `binaryDir` of each of CMake's presets, where that lies in the workspace."""
-    for name in PRESETS:
-        try:
-            presets: Any = codec.read_json(regular_files.text(folder / name, BUILD_FILE))
-        except (OSError, ValueError):
-            continue
-        listed = (
-            cast("dict[str, Any]", presets).get("configurePresets") if isinstance(presets, dict) else None
-        )
-        for preset in cast("list[Any]", listed) if isinstance(listed, list) else []:
-            if not isinstance(preset, dict):
-                continue
-            fields = cast("dict[str, Any]", preset)
+    for name in presets.NAMES:
+        for fields in presets.configured(folder / name):
             shown = str(fields.get("name", ""))
             values = {"sourceDir": str(folder), "presetName": shown, "sourceDirName": folder.name}
             text = re.sub(

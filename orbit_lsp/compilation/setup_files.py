@@ -28,6 +28,7 @@ _EXTENSIONS = {
 _CERTAIN = lazy_pattern(r"cuda|gpu|__name__", re.IGNORECASE)
 """Conditions under which a setup.py builds extensions of CUDA."""
 _AMD = lazy_pattern(r"(?<![a-z])(?:hip|rocm)(?![a-z])", re.IGNORECASE)
+_TARGET = lazy_pattern(r"(?:code=|arch=|architecture=)\[?(?:[\w,]{0,100},)?sm_(\d+[af]?)")
 _LOADS = {"load", "load_inline"}
 _LOAD = lazy_pattern(r"\bload(?:_inline)?\s{0,20}\(")
 _SOURCES = ("sources", "cuda_sources", "cpp_sources")
@@ -50,11 +51,14 @@ class Folder(NamedTuple):
 
 
 class Setup(NamedTuple):
-    """What a setup.py says of a source file: include folders, flags, and the name of its extension, "" where it is not known."""
+    """What a setup.py says of a source file: include folders, flags, the name of its extension, "" where it is not known, and
+    architectures (`86`).
+    """
 
     folders: tuple[Folder, ...] = ()
     flags: tuple[str, ...] = ()
     extension: str = ""
+    architectures: tuple[str, ...] = ()
 
 
 def read(file: str, text: str, path: str) -> Setup:
@@ -65,6 +69,7 @@ def read(file: str, text: str, path: str) -> Setup:
     own = [call for call in calls if _has_source(call, path, values)]
     folders: list[Folder] = []
     flags: dict[str, None] = {}
+    targets: dict[str, None] = {}
     for call in own or calls:
         for keyword in ("include_dirs", "extra_include_paths"):
             node = _keyword(call, keyword)
@@ -76,6 +81,7 @@ def read(file: str, text: str, path: str) -> Setup:
             node = _keyword(call, keyword)
             added = ast.Name(f"{node.id}[nvcc]") if isinstance(node, ast.Name) else None
             for flag in (*values.texts(_nvcc_part(values.meaning(node))), *values.texts(added)):
+                targets |= dict.fromkeys(_TARGET.findall(flag))
                 if re.fullmatch(r"-[DU]\w.*|--?std=.*|--?use_fast_math", flag):
                     flags[flag] = None
         if (
@@ -85,7 +91,7 @@ def read(file: str, text: str, path: str) -> Setup:
                 flags[macro] = None
     if any("CUDAExtension" in values.functions(call.func) for call in calls):
         flags["--expt-relaxed-constexpr"] = None  # torch's builder adds it
-    return Setup(tuple(folders), tuple(flags), _name_of_one(own or calls, values))
+    return Setup(tuple(folders), tuple(flags), _name_of_one(own or calls, values), tuple(targets))
 
 
 def loaded_as(path: str, root: str) -> tuple[str, str]:

@@ -44,7 +44,7 @@ def ends(work: Callable[[], object]) -> bool:
 
 BUILD_FILES = {
     "CMakeLists.txt": [
-        "\n", "#\n", "a", "include_directories(", "include_directories(/usr ", "$<BUILD_INTERFACE:", "${a", "if(\n", "include(a)\n",
+        "\n", "#\n", "a", "include_directories(", "include_directories(/usr ", "$<BUILD_INTERFACE:", "${a", "if(\n", "include(a)\n", "a(\n", "a()\n", "add_library(k k.cu)\n", "set(CUFLAGS ${CUFLAGS} $<)\n", "set(a ${a}${a}b)\n", "add_definitions($<1:$<1:", 'set(a "', "if(a)\n", "target_link_libraries(k k)\n",
     ],
     "Makefile": ["\n", "-I /usr ", '-I"', "-Ia\n", "NVCC_", "CUFLAGS -Da=", "include a\n", "\\\n", "-std=", "$(", "a = $(a) $(b)\n", "CUFLAGS += $(CUFLAGS)\n", "a:", " ", "k.o: k.cu\n\tnvcc $(A)\n", "ifeq (,,", "$(eval ", "CU"],
     "BUILD": ["\n", "cuda_library(srcs = ['k.cu'], copts = ['-Da'])\n", "a = a + a\n", "[", "a + ", "'a' "],
