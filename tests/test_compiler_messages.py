@@ -110,7 +110,7 @@ def test_an_error_in_somebody_elses_header_stands_at_the_authors_line() -> None:
 def test_a_slip_of_the_pen_is_no_fault_of_the_build(name: str, *, advised: bool) -> None:
     text = f"__global__ void k(float* x, int width) {{ x[{name}] = 1; }}"
     problem = Problem("error", f'identifier "{name}" is undefined', "nvcc", Place("/p/k.cu", 1, 1))
-    compilation = Compilation(database_command="`bear -- make`")
+    compilation = Compilation(database_command="`bear -- make -B`")
     (shown,) = compiler_messages.explained((problem,), "/p/k.cu", text, compilation)
     assert ("bear -- make" in shown.message) == advised
 
@@ -134,3 +134,25 @@ def test_a_name_that_a_header_lacks_may_be_a_macro_of_the_build(
         f'; if the project\'s build defines it as a macro, name it too: nvcc_flags = ["-D{name}=<value>"]'
     )
     assert shown.message == problem.message + remedy * advised
+
+
+def test_what_a_librarys_headers_make_of_a_missing_macro_is_one_note_of_it() -> None:
+    macro = Problem("error", 'identifier "BLOCK" is undefined', "nvcc", Place("/p/k.cu", 3, 5))
+    in_cub = Problem(
+        "error",
+        "no instance matches\nargument types are: (<error-type>, int)",
+        "nvcc",
+        Place("/opt/cub/x.h", 7),
+    )
+    deeper = Problem(
+        "error", "incomplete type", "nvcc", Place("/opt/cub/y.h", 9),
+        notes=(Note("detected during z<<error-constant>>", Place("/p/k.cu", 4)),),
+    )  # fmt: skip
+    other = Problem("error", "expected a ;", "nvcc", Place("/opt/cub/z.h", 9))
+    text = "#include <cub/cub.cuh>\n"
+    assert explain(text, [macro, in_cub, deeper]) == [
+        'k.cu:3:5 error nvcc identifier "BLOCK" is undefined',
+        "  /opt/cub/x.h:7 2 errors in libraries' headers only follow from it",
+    ]
+    assert explain(text, [macro, other])[1] == "k.cu:1:10-23 error nvcc expected a ;"  # one remedy only
+    assert compiler_messages.NOT_YOURS in explain(text, [other, macro])[0]

@@ -472,7 +472,7 @@ def test_the_only_extension_has_its_macros_though_its_sources_are_a_pattern(tmp_
 
 @pytest.mark.parametrize(
     ("name", "command"),
-    [("CMakeLists.txt", "cmake -S . -B build -DCMAKE_EXPORT_COMPILE_COMMANDS=ON"), ("meson.build", "meson setup build"), ("Makefile", "bear -- make")],
+    [("CMakeLists.txt", "cmake -S . -B build -DCMAKE_EXPORT_COMPILE_COMMANDS=ON"), ("meson.build", "meson setup build"), ("Makefile", "bear -- make -B")],
 )  # fmt: skip
 def test_a_project_without_a_database_is_told_how_to_get_one(tmp_path: Path, name: str, command: str) -> None:
     project(tmp_path, {name: "", "k.cu": ""})
@@ -606,7 +606,7 @@ def test_a_makefiles_variables_are_followed_to_its_recipe(tmp_path: Path) -> Non
         files,
         """
         -std c++20 --use_fast_math -DTILE_DIM=32 -DFAST -ftz true -Ithird_party/inc
-        by what was found in ROOT, because there is no compile_commands.json (`bear -- make` writes it)
+        by what was found in ROOT, because there is no compile_commands.json (`bear -- make -B` writes it)
         -std=c++20: Makefile names it
         --use_fast_math: Makefile names it
         -DTILE_DIM=32: Makefile names it
@@ -799,3 +799,23 @@ def test_architectures_that_a_build_file_names(tmp_path: Path, name: str) -> Non
     files, architectures = NAMED[name]
     project(tmp_path, {**files, "k.cu": ""})
     assert find(tmp_path, "k.cu").architectures == architectures
+
+
+@pytest.mark.parametrize(
+    ("files", "standing", "command"),
+    [
+        (("CMakeLists.txt", "src/CMakeLists.txt"), ".", "cmake -S . -B build"),
+        (("CMakeLists.txt", "src/CMakeLists.txt"), "src", "cmake -S .. -B ../build"),
+        (("src/CMakeLists.txt",), ".", "cmake -S src -B src/build"),
+        (("src/CMakeLists.txt",), "src", "cmake -S . -B build"),
+        (("Makefile",), "src", "cd .. && bear -- make -B"),
+        (("src/Makefile", "Makefile"), ".", "cd src && bear -- make -B"),
+        (("src/meson.build", "meson.build"), "src", "cd .. && meson setup build"),
+    ],
+)
+def test_the_command_that_writes_a_database_is_for_the_folder_in_which_the_author_stands(
+    tmp_path: Path, files: tuple[str, ...], standing: str, command: str
+) -> None:
+    project(tmp_path, {**dict.fromkeys(files, ""), "src/k.cu": ""})
+    made = find(tmp_path, "src/k.cu", standing=str(tmp_path / standing))
+    assert made.database_command.strip("`").removesuffix(" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON") == command

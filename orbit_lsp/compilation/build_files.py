@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from orbit_lsp.compilation import bazel_files, cmake_files, command_line, makefiles, setup_files
+from orbit_lsp.compilation import bazel_files, cmake_files, command_line, makefiles, setup_files, templates
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_lsp.compilation.projects import BUILD_FILES
 from orbit_lsp.compilation.setup_files import Folder
@@ -88,15 +89,26 @@ class Declared:
         """Whether torch's own builder may compile the file: by a setup.py, or when a program runs."""
         return not self.nearest or self.nearest.endswith(".py")
 
-    @property
-    def database_command(self) -> str:
-        """How the project writes a compile_commands.json; "" where its build system has no command for that."""
+    def database_command(self, path: str, root: str, standing: str) -> str:
+        """How somebody who stands in the folder `standing` makes the project of the file `path` write a compile_commands.json; ""
+        where its build system has no command for that.
+        """
         name = os.path.basename(self.nearest)
         if name == "CMakeLists.txt":
-            return "`cmake -S . -B build -DCMAKE_EXPORT_COMPILE_COMMANDS=ON`"
-        if name == "meson.build":
-            return "`meson setup build`"
-        return "`bear -- make`" if _is_makefile(self.nearest) else ""
+            project = os.path.relpath(
+                templates.project_of(path, root) or os.path.dirname(self.nearest), standing
+            )
+            build = os.path.normpath(os.path.join(project, "build"))
+            return f"`cmake -S {shlex.quote(project)} -B {shlex.quote(build)} -DCMAKE_EXPORT_COMPILE_COMMANDS=ON`"
+        if name != "meson.build" and not _is_makefile(self.nearest):
+            return ""
+        files = islice(_above(Path(path).parent, root), _MOST_FILES)
+        highest = [file for file in files if os.path.basename(file) == name][-1]
+        at = highest if name == "meson.build" else self.nearest
+        folder = os.path.relpath(os.path.dirname(at), standing)
+        there = "" if folder == "." else f"cd {shlex.quote(folder)} && "
+        # bear notes what make runs, and make -B runs all though nothing has changed
+        return f"`{there}{'meson setup build' if name == 'meson.build' else 'bear -- make -B'}`"
 
 
 def declared(path: str, root: str) -> Declared:

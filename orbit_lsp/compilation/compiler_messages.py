@@ -65,7 +65,7 @@ def explained(
 ) -> tuple[Problem, ...]:
     """The same problems for a reader of `path`, whose text is `text`; what only follows from one is among its notes."""
     placed = [_placed(_named(problem, compilation), path, text, compilation.root) for problem in problems]
-    folded = _folded(placed)
+    folded = _folded(_followed_from(placed))
     if not compilation.database and not compilation.database_command:
         folded = _with_macro(folded, path, text)
     return tuple(_with_database(folded, compilation.database_command, text))
@@ -240,12 +240,47 @@ def _directives(text: str) -> list[tuple[int, str]]:
     ]
 
 
+def _followed_from(problems: list[Problem]) -> list[Problem]:
+    """Errors in libraries' headers that only follow from one of the author's own are a note of it. Of others that come after one
+    it is not known whether they do: the first error's remedy is the only one.
+    """
+    own = next(
+        (at for at, each in enumerate(problems) if each.severity == "error" and not _was_moved(each)), None
+    )
+    if own is None or problems[own].place is None:
+        return problems
+    later = problems[own + 1 :]
+    follow = [each for each in later if _was_moved(each) and _follows(each)]
+    kept = [
+        replace(each, message=each.message.replace(NOT_YOURS, "")) for each in later if each not in follow
+    ]
+    first = problems[own]
+    if follow:
+        what = (
+            "1 error in a library's header only follows"
+            if len(follow) == 1
+            else f"{len(follow)} errors in libraries' headers only follow"
+        )
+        note = Note(f"{what} from it", follow[0].notes[0].place)
+        first = replace(first, notes=(*first.notes, note))
+    return [*problems[:own], first, *kept]
+
+
+def _was_moved(problem: Problem) -> bool:
+    """Whether it stood in a header that is not the author's."""
+    return bool(problem.notes) and problem.message.startswith(problem.notes[0].message)
+
+
+def _follows(problem: Problem) -> bool:
+    """nvcc writes `<error-type>` for what has no type because of another error."""
+    return "<error" in problem.message or any("<error" in note.message for note in problem.notes)
+
+
 def _folded(problems: list[Problem]) -> list[Problem]:
     """Errors at one line that all come out of headers that are not the author's are one, the first."""
     kept: dict[object, Problem] = {}
     for problem in problems:
-        moved = bool(problem.notes) and problem.message.startswith(problem.notes[0].message)
-        inside = moved and problem.place is not None and problem.notes[0].place is not None
+        inside = _was_moved(problem) and problem.place is not None and problem.notes[0].place is not None
         key: object = (
             (problem.place.file, problem.place.line, problem.tool)
             if inside and problem.place

@@ -38,6 +38,8 @@ class Question:
     flags: tuple[str, ...] = ()
     """Of the setting `nvcc_flags`."""
     trusted: bool = False
+    standing: str = ""
+    """Where the author types commands, which sentences name folders from; "" for the top of the project."""
     python: str = ""
     """The chosen one."""
     not_started: tuple[str, ...] = ()
@@ -95,12 +97,14 @@ class Finder:
         # a package's -D come first, so that the project's -U of the same name wins; folders keep their order
         defines = [flag for flag in folders if flag.startswith("-D")]
         flags = (*defines, *kept, *named, *(flag for flag in folders if flag not in defines))
+        standing = question.standing or root
+        command = "" if match else declared.database_command(question.path, root, standing)
         known = tuple(each for each in declared.architectures if _is_known(each[0]))
         targets = () if architectures_of.asked_for(kept) else known
         architectures = _architecture_reasons(targets, root)
         return Compilation(
             flags,
-            _source(match, root, headers, declared),
+            _source(match, root, headers, command),
             (
                 *reasons,
                 *architectures,
@@ -116,7 +120,7 @@ class Finder:
             python=question.python,
             root=root,
             database=match.database if match else "",
-            database_command="" if match else declared.database_command,
+            database_command=command,
         )
 
     def _headers_of(self, root: str) -> Headers:
@@ -219,7 +223,7 @@ def _year(flag: str) -> int:
     return build_files.year(flag) or 0
 
 
-def _source(match: Match | None, root: str, headers: Headers, declared: build_files.Declared) -> str:
+def _source(match: Match | None, root: str, headers: Headers, command: str) -> str:
     if match:
         shown = os.path.relpath(match.database, root)
         source = f"as {shown} says"
@@ -227,8 +231,8 @@ def _source(match: Match | None, root: str, headers: Headers, declared: build_fi
             source = f"as {shown} says of {os.path.relpath(match.beside, root)}, because it has no entry for this file"
         return "; ".join([source, *match.command.remarks])
     partly = "" if headers.complete else f", of which {headers.folders} folders were searched"
-    command = f" ({declared.database_command} writes it)" if declared.database_command else ""
-    return f"by what was found in {root}{partly}, because there is no compile_commands.json{command}"
+    how = f" ({command} writes it)" if command else ""
+    return f"by what was found in {root}{partly}, because there is no compile_commands.json{how}"
 
 
 def _compiler(match: Match | None) -> str | None:

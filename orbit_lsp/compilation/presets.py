@@ -51,7 +51,8 @@ def _fields(value: object) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """Of a cache variable, which may name its type too."""
-    given: Any = _fields(value).get("value", "") if isinstance(value, dict) else value
+    fields = _fields(value)
+    given: object = fields.get("value", "") if fields else value
     return ("ON" if given else "OFF") if isinstance(given, bool) else str(given or "")[:_LONGEST]

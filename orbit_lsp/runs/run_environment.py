@@ -490,6 +490,7 @@ class Environment:
             path,
             text,
             self._searched(projects.project_of),
+            standing=setup.folders[0] if self.of_command and setup.folders else setup.directory(path),
             flags=tuple(settings.nvcc_flags),
             flags_trusted=self._users_flags,
             trusted=settings.trusted,
