@@ -408,3 +408,72 @@ def test_a_header_is_compiled_through_the_source_that_includes_it(folder: Path) 
     assert orbit(folder, "compile", "include/project/all.h")[2] == (
         "orbit-lsp: error: include/project/all.h is a header without a kernel\n"
     )
+
+
+TESTED = (
+    "#pragma once\n#include <lib/config.hpp>\ntemplate <class T> __global__ void scale(T* x) {\n"
+    "  x[threadIdx.x] *= 2;\n}\n"
+)
+BY_MACRO = (
+    '#pragma once\n#include "config.hpp"\nLIB_KERNEL static void negate(float* x) { x[threadIdx.x] *= -1; }\n'
+)
+
+
+@pytest.fixture
+def header_library(folder: Path) -> Path:
+    """Of headers alone: tests instantiate its kernels, of which one carries a macro of the library."""
+    for name, text in {
+        "include/lib/config.hpp": "#pragma once\n#define LIB_KERNEL __global__\n",
+        "include/lib/scale.cuh": TESTED,
+        "include/lib/negate.hpp": BY_MACRO,
+        "include/lib/unused.cuh": TESTED.replace("scale", "unused"),
+        "tests/all.cu": "#include <lib/negate.hpp>\n#include <lib/scale.cuh>\n#include <lib/unused.cuh>\n"
+        "int main() { scale<<<1, 64>>>((float*)0); scale<<<1, 64>>>((double*)0); negate<<<1, 64>>>(0); }\n",
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+@needs_nvcc
+@pytest.mark.parametrize(
+    ("name", "shown", "count"), [("scale.cuh", "scale<double>", 2), ("negate.hpp", "negate", 1)]
+)
+def test_a_header_of_templates_and_one_whose_macro_names_kernels_are_compiled_through_a_test(
+    header_library: Path, name: str, shown: str, count: int
+) -> None:
+    code, out, message = orbit(header_library, "compile", "--gpu", "H100", f"include/lib/{name}")
+    assert (code, f"{shown}, compiled for sm_90a" in out, out.count("registers per thread")) == (
+        0,
+        True,
+        count,
+    )
+    assert "note: compiled through tests/all.cu, which includes it\n" in message
+    assert f", {3 - count} of them in headers that are not shown" in message
+    assert "  through" in out
+    assert "regs" in orbit(header_library, "show", "--gpu", "H100", f"include/lib/{name}")[1]
+
+
+@needs_nvcc
+def test_a_test_without_kernels_shows_those_of_the_projects_headers_that_it_instantiates(
+    header_library: Path,
+) -> None:
+    code, out, message = orbit(header_library, "compile", "--gpu", "H100", "tests/all.cu")
+    assert (code, message.splitlines()[-1]) == (0, "ok: 3 kernels compiled for sm_90a")
+    assert [line for line in out.splitlines() if line.startswith("in ")] == [
+        "in include/lib/scale.cuh:3:",
+        "in include/lib/negate.hpp:3:",
+    ]
+    assert "scale<double>, compiled for sm_90a" in out
+    shown = orbit(header_library, "show", "--gpu", "H100", "tests/all.cu")[2].splitlines()
+    assert shown[-1].startswith("note: with it, include/lib/negate.hpp:3 is compiled: negate   occ ")
+
+
+@needs_nvcc
+def test_a_template_that_the_including_file_does_not_instantiate_is_said_with_that_file(
+    header_library: Path,
+) -> None:
+    assert (
+        "note: a template is compiled only if tests/all.cu instantiates it"
+        in (orbit(header_library, "compile", "--gpu", "H100", "include/lib/unused.cuh")[2])
+    )

@@ -24,7 +24,7 @@ from orbit_lsp.kernels import HEADER_SUFFIXES, language_of
 from orbit_lsp.profile import dump_files
 from orbit_lsp.runs import run_environment, summary
 from orbit_lsp.runs.scheduler import Action, Scheduler
-from orbit_lsp.specs import spec_cache
+from orbit_lsp.specs import job_builder, spec_cache
 from orbit_lsp.state import harness, placement
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.placement import Setup
@@ -167,10 +167,19 @@ async def _opened(
 ) -> str:
     """The URI of the command's file, opened, with what its compilation needs; what is ignored there is reported."""
     uri = _open(session, options.file)
+    await _find_compilation(options, session, environment, uri)
+    return uri
+
+
+async def _find_compilation(
+    options: argparse.Namespace, session: Session, environment: run_environment.Environment, uri: str
+) -> None:
+    """Raises UsageError for a header that has no kernel with what its include folders define, either."""
     for refused in await environment.find_compilation(uri):
         terminal_text.warn(refused)
     _say_ignored(session, environment, uri)
-    return uri
+    if options.file.lower().endswith(HEADER_SUFFIXES) and not session.kernels(uri):
+        raise UsageError(f"{options.file} is a header without a kernel")
 
 
 def _measures(options: argparse.Namespace) -> bool:
@@ -295,9 +304,7 @@ async def _file(
     listed = options.command == "show" and action == "compile" and session.files[uri].scan.language != "cuda"
     if looks := not listed and (options.gpu is None or action != "compile"):
         environment.begin_looking()  # the worker answers while we search
-    for refused in await environment.find_compilation(uri):
-        terminal_text.warn(refused)
-    _say_ignored(session, environment, uri)
+    await _find_compilation(options, session, environment, uri)
     dump = _dump_folder(options)
     target, targets = _chosen(options, session, uri, action)
     if listed:
@@ -347,14 +354,18 @@ async def _file(
 
 def _with_limits(finished: c.Finished, session: Session, uri: str) -> c.Finished:
     """Remarks on what a compile leaves out: a file with a `main` is not linked, a template needs its arguments."""
-    scan = session.files[uri].scan
+    scan, source = session.files[uri].scan, session.files[uri].source
     if scan.language != "cuda" or finished.outcome != "ok":
         return finished
     remarks = finished.remarks
+    through = terminal_text.relative(source[0]) if source else "the file"
+    if source:
+        remarks += (f"compiled through {through}, which includes it",)
     if "main" in scan.entries:
         remarks += ("compile does not look for link errors; orbit-lsp run links the program",)
-    if not finished.resources and any(kernel.template for kernel in scan.kernels):
-        remarks += ("a template is compiled only if the file instantiates it or a launch spec launches it",)
+    templates = any(kernel.template for kernel in scan.kernels)
+    if templates and not any(target.uri == uri for target in session.results.figures):
+        remarks += (f"a template is compiled only if {through} instantiates it or a launch spec launches it",)
     return replace(finished, remarks=remarks)
 
 
@@ -389,9 +400,22 @@ def _shown(options: argparse.Namespace, session: Session, uri: str) -> int:
         return 0
     color = options.color == "always" or (options.color == "auto" and sys.stdout.isatty())
     from orbit_lsp.cli import source_listing
+    from orbit_lsp.views import labels
 
     print("\n".join(source_listing.lines(session, uri, color=color)))
+    if (source := session.files[uri].source) and session.files[uri].scan.kernels:
+        _note(f"compiled through {terminal_text.relative(source[0])}, which includes it")
+    if session.files[uri].scan.language == "cuda":
+        from orbit_lsp.cli.files import header_kernels
+
+        for known in header_kernels.of(session, uri):
+            hint = labels.hint(session, known.target.uri, known)
+            _note(f"with it, {header_kernels.place(known)} is compiled: {known.kernel.name}   {hint}")
     return 0
+
+
+def _note(text: str) -> None:
+    print(visible(f"note: {text}"), file=sys.stderr)
 
 
 def _targets(session: Session, uri: str, target: KernelId | None, action: Action) -> list[KernelId | None]:
@@ -447,11 +471,12 @@ def _open(session: Session, name: str) -> str:
         raise UsageError(f"{name} cannot be read: it is a symbolic link to itself") from None
     if file := session.open(uri, 0, text):
         folders = session.setup.folders
-        if header:  # the sources that include it may lie anywhere in the project
+        templates = name.lower().endswith(".cuh") and job_builder.only_templates(session, uri)
+        if header or templates:  # the sources that include it may lie anywhere in the project
             from orbit_lsp.compilation import projects
 
             folders = [projects.project_of(folder) for folder in folders]
-        file.source = includers.read(str(path), folders)
+        file.source = includers.read(str(path), folders, templates=templates)
     return uri
 
 
@@ -519,24 +544,34 @@ def _report(
     *,
     sweep: bool,
 ) -> None:
+    from orbit_lsp.cli.files import header_kernels
     from orbit_lsp.views import harness_view, kernel_tables, tables  # 15 ms that --json does without
 
     for line in terminal_text.problem_lines(session, uri):
         print(visible(line))
-    for known in kernel_status.of(session, uri):
+    in_headers = header_kernels.of(session, uri) if action in ("compile", "run") and not target else []
+    for known in (*kernel_status.of(session, uri), *in_headers):
         if target and known.target != target:
             continue
-        sections = kernel_tables.content(session, uri, known, time.time())
+        sections = kernel_tables.content(session, known.target.uri, known, time.time())
         if sweep:
             sections = [section for section in sections if isinstance(section, tables.Table)]
+        if known.target.uri != uri:
+            sections = [
+                section
+                for section in sections
+                if not isinstance(section, tuple) or section[0] != kernel_tables.HOW_COMPILED
+            ]
         if sections:
+            if known.target.uri != uri:
+                print(visible(f"in {header_kernels.place(known)}:"))
             print(visible(tables.render(sections, markdown=False)), end="\n\n")
     if (checked := kernel_status.harness_status(session, uri)) and checked.result and not sweep:
         title = f"{checked.entry.name}: {harness_view.text(checked.result)}"
         rows = harness_view.rows(checked.result) + kernel_tables.run_rows(checked.result.finished)
         print(visible(tables.render([(title, rows)], markdown=False)), end="\n\n")
     for remark in finished.remarks if finished and finished.outcome == "ok" else ():
-        print(visible(f"note: {remark}"), file=sys.stderr)
+        _note(remark)
     if finished and finished.outcome != "ok" and finished.failure:
         failure = finished.failure
         _line(
@@ -544,12 +579,18 @@ def _report(
             f"orbit-lsp: error: {terminal_text.unrepeated(session, uri, failure)} [{finished.outcome}]",
             failure.remedy,
         )
-    elif finished and finished.outcome == "ok" and not (session.kernels(uri) or harness.of(session, uri)):
+    elif (
+        finished
+        and finished.outcome == "ok"
+        and not (session.kernels(uri) or in_headers or harness.of(session, uri))
+    ):
         print("no kernel in this file")
     elif finished:
         compiled = action == "compile"
         ok = "" if compiled and not finished.resources else "ok: "
-        print(visible(f"{ok}{summary.one_line(finished, compiled_only=compiled)}"), file=sys.stderr)
+        unseen = header_kernels.unseen(session, finished) if compiled else 0
+        more = f", {unseen} of them in headers that are not shown" if unseen else ""
+        print(visible(f"{ok}{summary.one_line(finished, compiled_only=compiled)}{more}"), file=sys.stderr)
 
 
 def _line(stream: TextIO, text: str, remedy: str) -> None:

@@ -18,11 +18,13 @@ _SECONDS = 2.0
 """A longer search ends with what was read so far: the header is then compiled on its own."""
 
 
-def read(path: str, folders: Sequence[str]) -> tuple[str, str] | None:
+def read(path: str, folders: Sequence[str], *, templates: bool = False) -> tuple[str, str] | None:
     """Path and text of the source through which the kernels of a header are compiled; None for what is no header, or
-    is included nowhere. Takes time.
+    is included nowhere. A `.cuh` is compiled by itself, unless it has nothing but `templates`, of which that makes
+    nothing. Takes time.
     """
-    if not path.lower().endswith(HEADER_SUFFIXES) or not (source := source_of(path, folders)):
+    suffixes = (*HEADER_SUFFIXES, ".cuh") if templates else HEADER_SUFFIXES
+    if not path.lower().endswith(suffixes) or not (source := source_of(path, folders)):
         return None
     try:
         return source, regular_files.text(Path(source), limits.SOURCE)

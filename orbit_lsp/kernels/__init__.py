@@ -24,10 +24,11 @@ def language_of(path: str, text: str = "") -> Language | None:
     """By suffix only: editors call the same file cuda, cuda-cpp, cpp or c. A header is CUDA if its text may have a kernel."""
     lowered = path.lower()
     if text and lowered.endswith(HEADER_SUFFIXES):
-        from orbit_lsp.kernels.cuda.macros import WELL_KNOWN, with_keyword
+        from orbit_lsp.kernels.cuda.macros import WELL_KNOWN, may_name_kernels, with_keyword
 
         readable = with_keyword(text)
-        return "cuda" if any(name in readable for name in ("__global__", *WELL_KNOWN)) else None
+        named = any(name in readable for name in ("__global__", *WELL_KNOWN))
+        return "cuda" if named or may_name_kernels(text) else None
     if lowered.endswith(CUDA_SUFFIXES):
         return "cuda"
     return "triton" if lowered.endswith(".py") else None

@@ -292,10 +292,16 @@ class OrbitServer(LanguageServer):
     async def _find_and_compile(self, uri: str, news_of: Compilation | None = None) -> bool:
         """Whether a compilation has begun: none does where the file is still compiled as `news_of` says."""
         from orbit_lsp.closure import includers
+        from orbit_lsp.specs import job_builder
         from orbit_lsp.state.session import path_of
 
         _ = self.every_gpu  # it follows what is compiled
-        source = await asyncio.to_thread(includers.read, path_of(uri), self.session.setup.folders)
+        templates = (
+            uri.endswith(".cuh") and self.is_settled(uri) and job_builder.only_templates(self.session, uri)
+        )
+        source = await asyncio.to_thread(
+            includers.read, path_of(uri), self.session.setup.folders, templates=templates
+        )
         tracker = None
         if file := self.session.files.get(uri):
             file.source, tracker = source, file.tracker

@@ -79,6 +79,14 @@ def figures_for(session: Session, file: OpenFile) -> str:
     return f"sm_{ours or max(named, key=lambda each: int(each.rstrip('af')))}"
 
 
+def only_templates(session: Session, uri: str) -> bool:
+    """Whether compiling an open CUDA file by itself makes none of its kernels: each is a template without a launch spec."""
+    frozen = session.freeze(uri)
+    if frozen is None or not frozen.scan.kernels or not all(each.template for each in frozen.scan.kernels):
+        return False
+    return not _templates(session, frozen)
+
+
 def _templates(session: Session, frozen: Frozen) -> tuple[c.Definition, ...]:
     """The CUDA templates that have a launch spec without a mistake: it says which instances there are."""
     if frozen.scan.language != "cuda" or frozen.uri not in session.files:

@@ -234,11 +234,18 @@ class Session:
         file = self.files.get(uri)
         if file is None or file.include_folders == folders:
             return
-        headers = header_reader(file.document.path, folders)
-        tracker = kernels.tracker("cuda", macros=self.macros(), headers=headers)
-        text = file.document.text
+        tracker, text = self._cuda_tracker(file, folders), file.document.text
         await daemon_thread.call(lambda: tracker.scan(text))  # headers are read here, and once
         file.include_folders, file.tracker = folders, tracker
+
+    def use_headers(self, uri: str, folders: tuple[str, ...]) -> None:
+        """The same for a file that nobody types in: its next scan reads them."""
+        if file := self.files.get(uri):
+            file.include_folders, file.tracker = folders, self._cuda_tracker(file, folders)
+
+    def _cuda_tracker(self, file: OpenFile, folders: tuple[str, ...]) -> Tracker:
+        headers = header_reader(file.document.path, folders)
+        return kernels.tracker("cuda", macros=self.macros(), headers=headers)
 
     def path(self, uri: str) -> str:
         """Of a file, open or not; of a cell its notebook's."""

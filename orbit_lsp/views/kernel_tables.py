@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from orbit_lsp.state import units
 from orbit_lsp.state.results import Profiled, Result
 from orbit_lsp.state.session import Session
@@ -24,6 +26,8 @@ from orbit_remote.common.messages import Cost, Device, Finished, Launches, Resou
 _BUSY = 0.9
 _STEPS = 20
 """A launch's energy is stated where its kernel ran for this share of the time, and for this many steps of the counter."""
+HOW_COMPILED = "how the file is compiled"
+"""The title of the table that is the same for all kernels of a file."""
 _MOST_REASONS = 6
 """How many inferred flags and folders a hover names."""
 
@@ -69,7 +73,7 @@ def content(session: Session, uri: str, known: KernelStatus, now: float) -> list
             sections.append((title, _resource_rows(session, uri, known, resources)))
     sections += gpu_occupancy.sections(session, uri, known)
     if sections and (rows := compilation_rows(session, uri)):
-        sections.append(("how the file is compiled", rows))
+        sections.append((HOW_COMPILED, rows))
     return sections
 
 
@@ -82,6 +86,8 @@ def compilation_rows(session: Session, uri: str) -> list[Row]:
     if not (compilation.flags or compilation.missing or named):
         return []
     rows: list[Row] = [("flags", compilation.source, "setting `nvcc_flags` adds to them")]
+    if source := session.files[uri].source:
+        rows.insert(0, ("through", Path(source[0]).name, "it includes this header"))
     rows += [(reason.what, reason.why, "inferred") for reason in compilation.reasons[:_MOST_REASONS]]
     if compilation.nvcc_not_started:
         why = f"not {compilation.nvcc_not_started}, as the project: it is started in a trusted workspace only"

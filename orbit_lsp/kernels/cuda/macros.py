@@ -63,6 +63,9 @@ class Macro(NamedTuple):
     variadic: bool = False
 
 
+_BY_MACRO: Final = re.compile(r"\b[A-Z][A-Z0-9_]{2,}\s++(?:(?:static|inline|void)\s++)*+[A-Za-z_]\w*+\s*\(")
+"""A function behind a name as macros have: `LIB_KERNEL static void scale(`."""
+
 _ASSUMED: Final = {name: (Macro(name, None, KEYWORD),) for name in WELL_KNOWN}
 
 
@@ -193,6 +196,11 @@ def with_keyword(text: str) -> str:
     if "__attribute__" not in text:
         return text
     return _ATTRIBUTE.sub(lambda match: KEYWORD.ljust(len(match[0])), text)
+
+
+def may_name_kernels(text: str) -> bool:
+    """Whether a header's kernels may carry a macro of the project, which another of its headers defines."""
+    return ("threadIdx" in text or "blockIdx" in text) and _BY_MACRO.search(text) is not None
 
 
 def possible_definitions(text: str) -> list[str]:

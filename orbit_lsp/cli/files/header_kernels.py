@@ -1,0 +1,63 @@
+"""Kernels of the project's headers that a source file instantiates: a file of tests has no others"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from orbit_lsp.cli import terminal_text
+from orbit_lsp.kernels import language_of
+from orbit_lsp.state.session import Session, path_of
+from orbit_lsp.views import kernel_status
+from orbit_lsp.views.kernel_status import KernelStatus
+from orbit_remote.common import limits, regular_files
+from orbit_remote.common.messages import Finished
+
+
+def of(session: Session, uri: str) -> list[KernelStatus]:
+    """What the last job of `uri` has filed under kernels of headers, which are opened for it; none of a library's."""
+    results, file = session.results, session.files[uri]
+    if file.source:  # a header itself: what else its source compiles was not asked for
+        return []
+    filed = [*results.figures, *(target for target, run in results.runs.items() if run.launches)]
+    statuses: list[KernelStatus] = []
+    for header in dict.fromkeys(target.uri for target in filed if target.uri != uri):
+        if not Path(path_of(header)).is_relative_to(file.compilation.root or Path(path_of(uri)).parent):
+            continue
+        if header not in session.files and not _open(session, header, uri):
+            continue
+        # a header is compiled as its source is, and the results are of this moment
+        statuses += [
+            replace(known, figures_stale=False, stale=False)
+            for known in kernel_status.of(session, header)
+            if known.figures or known.result
+        ]
+    return statuses
+
+
+def unseen(session: Session, finished: Finished) -> int:
+    """How many of the compiled instances are of kernels that no open file has: those of libraries."""
+    shown = {
+        (each.symbol, *sorted(each.constants.items()))
+        for target, figures in session.results.figures.items()
+        if target.uri in session.files
+        for each in figures.resources
+    }
+    return len({(each.symbol, *sorted(each.constants.items())) for each in finished.resources} - shown)
+
+
+def place(known: KernelStatus) -> str:
+    """`include/scale.cuh:12`, as compilers write it."""
+    return f"{terminal_text.relative(path_of(known.target.uri))}:{known.kernel.name_span.line + 1}"
+
+
+def _open(session: Session, header: str, source: str) -> bool:
+    try:
+        text = regular_files.text(Path(path_of(header)), limits.SCANNED)
+    except (OSError, ValueError):
+        return False
+    if language_of(path_of(header), text) is None or not (opened := session.open(header, 0, text)):
+        return False
+    opened.compilation = session.files[source].compilation
+    session.use_headers(header, session.files[source].include_folders)
+    return True
