@@ -477,3 +477,52 @@ def test_a_template_that_the_including_file_does_not_instantiate_is_said_with_th
         "note: a template is compiled only if tests/all.cu instantiates it"
         in (orbit(header_library, "compile", "--gpu", "H100", "include/lib/unused.cuh")[2])
     )
+
+
+INLINE = """\
+import cupy as cp
+
+saxpy = cp.RawKernel(r'''
+extern "C" __global__
+void saxpy(float a, const float* x, float* y) {
+  y[threadIdx.x] += a * x[threadIdx.x];
+}
+''', "saxpy")
+"""
+
+
+@needs_nvcc
+def test_cuda_in_a_string_has_figures_and_errors_at_its_lines_and_nothing_is_imported(folder: Path) -> None:
+    (folder / "inline.py").write_text(INLINE)
+    code, out, message = orbit(folder, "compile", "--gpu", "H100", "inline.py")
+    assert (code, message.splitlines()[-1]) == (0, "ok: 1 kernel compiled for sm_90a")
+    assert "saxpy, compiled for sm_90a\n  registers per thread" in out
+    assert "[ptxas]" in out
+    shown = orbit(folder, "show", "--gpu", "H100", "inline.py")[1].splitlines()
+    assert " regs" in next(line for line in shown if "void saxpy" in line)
+    assert "edited since" not in "".join(shown)
+    assert orbit(folder, "doctor", "inline.py")[1].startswith("inline.py is compiled with no flags,")
+    assert ".visible .entry saxpy(" in orbit(folder, "disassemble", "inline.py", "--level", "ptx")[1]
+    (folder / "inline.py").write_text(INLINE.replace("+=", "+= wrong *"))
+    code, out, message = orbit(folder, "compile", "inline.py")
+    assert (code, out) == (1, 'inline.py:6:21: error: identifier "wrong" is undefined [nvcc]\n')
+    assert "orbit-lsp: error: inline.py does not compile (1 error) [compile error]" in message
+
+
+@needs_nvcc
+def test_an_extensions_own_headers_are_left_out_if_it_says_so(folder: Path) -> None:
+    (folder / "e.py").write_text(
+        "from torch.utils.cpp_extension import load_inline\n"
+        "load_inline(name='e', cpp_sources='', cuda_sources='__global__ void k(float* x) { *x = N; }',\n"
+        "            no_implicit_headers=True, extra_cuda_cflags=['-DN=4'])\n"
+    )
+    assert orbit(folder, "compile", "--gpu", "H100", "e.py")[2].endswith("ok: 1 kernel compiled for sm_90a\n")
+
+
+@pytest.mark.parametrize("command", ["compile", "doctor", "show"])
+def test_cuda_that_a_program_puts_together_has_one_sentence_everywhere(folder: Path, command: str) -> None:
+    (folder / "made.py").write_text(INLINE.replace("r'''", "HEAD + r'''"))
+    assert orbit(folder, command, "made.py")[2].partition(": ")[2].removeprefix("error: ") == (
+        "saxpy: compiled only while the program runs, because its text is put together there; "
+        "Run, or `orbit-lsp run made.py`, measures it\n"
+    )

@@ -21,6 +21,7 @@ from orbit_lsp.history.history_tracker import HistoryTracker
 from orbit_lsp.kernels.model import SPECIFIED
 from orbit_lsp.profile import dump_files, listing, report_store
 from orbit_lsp.runs.scheduler import Scheduler
+from orbit_lsp.specs import job_builder
 from orbit_lsp.state.documents import split_lines
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session
@@ -86,11 +87,13 @@ async def source(
     kernel = target or terminal_text.only_kernel(kernels)
     language = file.scan.language
     known = session.find(kernel)
-    if known and known.dsl not in SPECIFIED:
+    frozen = session.freeze(uri)
+    in_string = frozen is not None and job_builder.inline_of(frozen) is not None
+    if known and known.dsl not in SPECIFIED and not in_string:
         raise UsageError(
             f"{known.name} is compiled only while its program runs: profile it, then open its SASS"
         )
-    if language == "cuda" and options.level in ("ttir", "ttgir", "llir"):
+    if (language == "cuda" or in_string) and options.level in ("ttir", "ttgir", "llir"):
         raise UsageError(f"{options.level} exists only for Triton kernels; a CUDA kernel has ptx and sass")
     if options.arch:
         session.setup.figures_for = architecture(options.arch)

@@ -235,7 +235,7 @@ def _editors(options: argparse.Namespace) -> dict[str, Any]:
 
 def _say_ignored(session: Session, environment: run_environment.Environment, uri: str | None) -> None:
     """Which Pythons are not started, where a Python is needed."""
-    if uri and session.files[uri].scan.language == "cuda" and not _by_spec(session, uri):
+    if uri and _by_nvcc(session, uri) and not _by_spec(session, uri):
         return
     if sentence := environment.python_ignored():
         terminal_text.warn(sentence)
@@ -301,10 +301,13 @@ async def _file(
         return draft_command.run(session, uri, _target(session, uri, options.kernel), as_json=options.json)
     action: Action = _ACTIONS.get(options.command, "run" if getattr(options, "run", False) else "compile")
     # compiling Triton imports the module: only `compile` and `run` do
-    listed = options.command == "show" and action == "compile" and session.files[uri].scan.language != "cuda"
+    listed = options.command == "show" and action == "compile" and not _by_nvcc(session, uri)
     if looks := not listed and (options.gpu is None or action != "compile"):
         environment.begin_looking()  # the worker answers while we search
     await _find_compilation(options, session, environment, uri)
+    frozen = session.freeze(uri)
+    if frozen and options.command == "compile" and (why := job_builder.while_running(frozen)):
+        raise UsageError(why)
     dump = _dump_folder(options)
     target, targets = _chosen(options, session, uri, action)
     if listed:
@@ -369,6 +372,12 @@ def _with_limits(finished: c.Finished, session: Session, uri: str) -> c.Finished
     return replace(finished, remarks=remarks)
 
 
+def _by_nvcc(session: Session, uri: str) -> bool:
+    """Whether compiling the file imports nothing."""
+    frozen = session.freeze(uri)
+    return frozen is not None and bool(frozen.scan.language == "cuda" or job_builder.inline_of(frozen))
+
+
 def _dump_folder(options: argparse.Namespace) -> Path | None:
     dump = Path(options.dump) if getattr(options, "dump", None) else None
     if dump and dump.exists() and not dump.is_dir():
@@ -405,6 +414,9 @@ def _shown(options: argparse.Namespace, session: Session, uri: str) -> int:
     print("\n".join(source_listing.lines(session, uri, color=color)))
     if (source := session.files[uri].source) and session.files[uri].scan.kernels:
         _note(f"compiled through {terminal_text.relative(source[0])}, which includes it")
+    frozen = session.freeze(uri)
+    if frozen and (why := job_builder.while_running(frozen)):
+        _note(why)
     if session.files[uri].scan.language == "cuda":
         from orbit_lsp.cli.files import header_kernels
 

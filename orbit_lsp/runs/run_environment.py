@@ -15,6 +15,7 @@ from orbit_lsp import __version__, kernels
 from orbit_lsp.runners.modal import account as modal_account
 from orbit_lsp.runs import python_choice, trust
 from orbit_lsp.specs import job_builder
+from orbit_lsp.state.compilation import Compilation
 from orbit_lsp.state.placement import Warm
 from orbit_lsp.state.session import OpenFile, Session, path_of
 from orbit_lsp.state.user_folders import cache_folder, state_folder
@@ -23,6 +24,7 @@ from orbit_remote.common import nvcc_flags
 
 if TYPE_CHECKING:
     from orbit_lsp.compilation.finder import Finder, Question
+    from orbit_lsp.kernels.python.inline import Inline
     from orbit_lsp.runners import Runner
     from orbit_lsp.runners.local import LocalRunner
     from orbit_lsp.runners.modal import spending
@@ -446,15 +448,27 @@ class Environment:
     async def find_compilation(self, uri: str) -> tuple[str, ...]:
         """Find out how a CUDA file is compiled; returns a sentence for each flag and compiler of the project that is not used."""
         file = self._session.files.get(uri)
-        if file is None or kernels.language_of(file.document.path) == "triton":  # a scan may take long
+        if file is None:
             return ()
+        inline = None
+        if kernels.language_of(file.document.path) == "triton":  # a scan may take long
+            from orbit_lsp.kernels.python import inline as in_strings
+
+            text = file.document.text
+            if not in_strings.may_have(text):
+                return ()
+            inline = await asyncio.to_thread(in_strings.of, text, path_of(uri))
+            if inline is None:
+                file.compilation = Compilation()
+                return ()
         from orbit_lsp.compilation import finder
 
-        question = self._question(file)
+        question = self._question(file, inline)
         async with self.finding:
             self._finder = self._finder or finder.Finder()
             file.compilation = await asyncio.to_thread(self._finder.find, question)
-        await self._session.look_for_headers(uri, finder.project_folders(file.compilation, question.path))
+        if inline is None:
+            await self._session.look_for_headers(uri, finder.project_folders(file.compilation, question.path))
         folders = dataclasses.replace(self.trust, folders=question.folders)
         sentences = [f"nvcc flag {refused}" for refused in self._folded(file.compilation.refused, folders)]
         if nvcc := file.compilation.nvcc_not_started:
@@ -480,18 +494,22 @@ class Environment:
         if self._finder is not None:
             self._finder.forget(self._session.path(uri))
 
-    def _question(self, file: OpenFile) -> Question:
+    def _question(self, file: OpenFile, inline: Inline | None = None) -> Question:
         from orbit_lsp.compilation import finder, projects
 
         settings, setup, choice = self.settings, self._session.setup, self.python_choice()
         # a header is compiled through the source that includes it
         path, text = file.source or (path_of(file.document.uri), file.document.text)
+        of_call: tuple[str, ...] = ()
+        if inline:
+            path, text = f"{path}.cu", inline.text
+            of_call, _ = nvcc_flags.allowed_flags(inline.flags, trusted=False)
         return finder.Question(
             path,
             text,
             self._searched(projects.project_of),
             standing=setup.folders[0] if self.of_command and setup.folders else setup.directory(path),
-            flags=tuple(settings.nvcc_flags),
+            flags=(*settings.nvcc_flags, *of_call),
             flags_trusted=self._users_flags,
             trusted=settings.trusted,
             python=choice.python,

@@ -269,8 +269,13 @@ class OrbitServer(LanguageServer):
         from orbit_lsp.kernels import language_of
 
         file = self.session.files.get(uri)
-        if file is None or language_of(file.document.path, file.document.text) != "cuda":
+        if file is None or file.cell:
             return
+        if language_of(file.document.path, file.document.text) != "cuda":
+            from orbit_lsp.kernels.python import inline
+
+            if not inline.may_have(file.document.text):
+                return
         self.spawn(self._compile_quietly(uri), "compile")
 
     async def _compile_quietly(self, uri: str) -> None:
@@ -318,6 +323,9 @@ class OrbitServer(LanguageServer):
             self.watcher.changed({uri})
         if uri not in self.session.files or not self.environment.settings.compile_on_save:
             return False
+        frozen = self.session.freeze(uri)
+        if frozen and frozen.scan.language == "triton" and job_builder.inline_of(frozen) is None:
+            return False  # compiling it would import it
         return self.runs.start("compile", uri, levels=self.session.results.levels(uri)) is not None
 
     @property

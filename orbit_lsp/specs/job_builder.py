@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import replace
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from orbit_lsp.kernels import Scan
 from orbit_lsp.specs import launch_plan, spec_blocks
@@ -17,6 +18,12 @@ from orbit_remote.common import architectures, limits
 from orbit_remote.common import messages as c
 from orbit_remote.common.symbols import LANGUAGES
 
+if TYPE_CHECKING:
+    from orbit_lsp.kernels.python.inline import Inline
+
+IN_STRINGS = frozenset(("embedded",))
+"""Languages whose kernels a Python file has in strings."""
+
 
 def make(session: Session, frozen: Frozen, action: c.Action, run: str, plan: LaunchPlan = PROGRAM) -> c.Job:
     """`plan` is how the kernel that was asked for is run; a compile needs none."""
@@ -24,6 +31,9 @@ def make(session: Session, frozen: Frozen, action: c.Action, run: str, plan: Lau
     path = path_of(frozen.uri)
     file = session.files.get(frozen.uri)
     through = file.source if file and action == "compile" else None
+    inline = inline_of(frozen) if action == "compile" else None
+    if inline:
+        through = inline.path, inline.text
     by_spec = plan.through != "program"
     arguments = plan.arguments if plan.arguments is not None else tuple(settings.arguments)
     wanted = gpu_of(session, plan)
@@ -31,14 +41,14 @@ def make(session: Session, frozen: Frozen, action: c.Action, run: str, plan: Lau
     return c.Job(
         run=run,
         action=action,
-        language=frozen.scan.language,
+        language="cuda" if inline else frozen.scan.language,
         path=through[0] if through else path,
         text=through[1] if through else frozen.text,
         kernel=plan.definition.name if plan.definition else None,
         directory=session.setup.directory(path),
         arguments=() if by_spec else arguments,
         stdin="" if by_spec else plan.stdin or "",
-        flags=_flags(session, file, plan),
+        flags=_flags(session, None if frozen.scan.language == "triton" and not inline else file, plan),
         nvcc=settings.nvcc or (file.compilation.nvcc if file else None),
         architecture=(figures_for(session, file) if file and action == "compile" else "")
         or (architectures.architecture_for(gpu) if gpu else None)
@@ -77,6 +87,33 @@ def figures_for(session: Session, file: OpenFile) -> str:
     at_hand = re.sub(r"\D", "", setup.architecture())
     ours = next((each for each in named if each.rstrip("af") == at_hand), None)
     return f"sm_{ours or max(named, key=lambda each: int(each.rstrip('af')))}"
+
+
+def inline_of(frozen: Frozen) -> Inline | None:
+    """The CUDA C++ of a Python file that has kernels in strings, and no others: those of Triton are compiled by an import."""
+    if not _in_strings(frozen):
+        return None
+    from orbit_lsp.kernels.python import inline
+
+    return inline.of(frozen.text, path_of(frozen.uri))
+
+
+def _in_strings(frozen: Frozen) -> bool:
+    """Whether it is a Python file, no notebook, and all its kernels are in strings."""
+    kernels = frozen.scan.kernels
+    return bool(kernels) and all(each.dsl in IN_STRINGS for each in kernels) and frozen.uri.endswith(".py")
+
+
+def while_running(frozen: Frozen) -> str:
+    """Why a Python file that has kernels in strings alone cannot be compiled, and what to do; empty where it can."""
+    if not _in_strings(frozen) or inline_of(frozen):
+        return ""
+    kernels = frozen.scan.kernels
+    names = ", ".join(kernel.name for kernel in kernels[:3]) + (", …" if len(kernels) > 3 else "")
+    return (
+        f"{names}: compiled only while the program runs, because its text is put together there; "
+        f"Run, or `orbit-lsp run {Path(path_of(frozen.uri)).name}`, measures it"
+    )
 
 
 def only_templates(session: Session, uri: str) -> bool:

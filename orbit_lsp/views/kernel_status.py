@@ -98,8 +98,13 @@ class _Inputs:
         self._keys: dict[object, str] = {}
         self.plans = known
         self.compiled = self._key(launch_plan.PROGRAM)
+        self.of_program = self.compiled
+        if frozen.scan.language == "triton" and job_builder.inline_of(frozen):
+            self.compiled = staleness.job_key(job_builder.make(session, frozen, "compile", ""))
         self.figures = {self.compiled, self._inferred()}
-        """Of a compile, and of a run, which is for its GPU whatever architectures build files name."""
+        """Of a compile, and of a run, which is for its GPU whatever architectures build files name; a compile of a Python file's
+        strings is not what its run is.
+        """
 
     def _inferred(self) -> str:
         file = self._session.files.get(self._frozen.uri)
@@ -115,7 +120,7 @@ class _Inputs:
             return self._key(launch_plan.CONTRACT)
         plan = self.plans.get(asked, launch_plan.PROGRAM)
         if plan is launch_plan.PROGRAM or (through == "program" and plan.through == "spec"):
-            return self.compiled
+            return self.of_program
         return self._key(plan)
 
     @functools.cached_property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from orbit_lsp.specs import job_builder
 from orbit_lsp.state import units
 from orbit_lsp.state.results import Profiled, Result
 from orbit_lsp.state.session import Session
@@ -72,6 +73,8 @@ def content(session: Session, uri: str, known: KernelStatus, now: float) -> list
             title = f"{resources.name}, compiled for {resources.architecture}{mark}"
             sections.append((title, _resource_rows(session, uri, known, resources)))
     sections += gpu_occupancy.sections(session, uri, known)
+    if not sections and (frozen := session.freeze(uri)) and (why := job_builder.while_running(frozen)):
+        return [(known.kernel.qualified, [("figures", why, "")])]
     if sections and (rows := compilation_rows(session, uri)):
         sections.append((HOW_COMPILED, rows))
     return sections
@@ -93,7 +96,7 @@ def compilation_rows(session: Session, uri: str) -> list[Row]:
         why = f"not {compilation.nvcc_not_started}, as the project: it is started in a trusted workspace only"
         rows.append(("compiler", why, "figures may differ"))
     more = len(compilation.reasons) - _MOST_REASONS
-    rows += [("", f"and {more} more: orbit-lsp doctor FILE", "")] if more > 0 else []
+    rows += [("", f"and {more} more: orbit-lsp doctor {Path(session.path(uri)).name}", "")] if more > 0 else []
     for reason in compilation.left_out[:_MOST_REASONS]:
         rows.append((reason.what, f"left out: {reason.why}", "figures may differ"))
     return rows
@@ -263,7 +266,8 @@ def _energy(telemetry: Telemetry, step_j: float, launches: tuple[Launches, ...])
 
 def _resource_rows(session: Session, uri: str, known: KernelStatus, resources: Resources) -> list[Row]:
     rows: list[Row] = []
-    source = "ptxas" if known.kernel.language == "cuda" else "Triton's compiler"
+    by_nvcc = known.kernel.language == "cuda" or known.kernel.dsl in job_builder.IN_STRINGS
+    source = "ptxas" if by_nvcc else "Triton's compiler"
     amounts = (
         ("registers per thread", resources.registers, str),
         ("static shared memory", resources.static_shared, units.size),

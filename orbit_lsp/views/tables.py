@@ -92,7 +92,7 @@ def _short(row: Row) -> Row:
 def _wrapped(row: Row, width: int, columns: int | None) -> list[str]:
     """A row of plain text; what is too long goes on under its value."""
     what, value, source = row
-    text = f"{value}  [{source}]"
+    text = f"{value}  [{source}]" if source else value
     head = f"  {what:<{width}}  "
     if columns is None or len(head) + len(text) <= columns:
         return [head + text]

@@ -171,6 +171,18 @@ async def test_a_header_has_lenses_and_figures_through_its_source_and_a_kernel_m
     assert not editor.diagnostics()
 
 
+async def test_cuda_in_a_string_of_python_has_figures_and_what_a_program_makes_says_why_it_has_none(
+    start,
+) -> None:
+    editor: Editor = await start("vscode")
+    text = "import cupy\nk = cupy.RawKernel('''\nextern \"C\" __global__ void k(float* x) { x[0] = 1; }\n''', 'k')\n"
+    editor.open("k.py", text)
+    ((line, label),) = await _hints(editor)
+    assert (line, " regs" in label, "edited since" in label) == (2, True, False)
+    editor.open("made.py", text.replace("'k'", "NAME").replace("RawKernel(", "RawKernel(HEAD + "))
+    assert "compiled only while the program runs" in await editor.hover(2)
+
+
 async def test_a_macro_of_the_projects_own_headers_names_kernels(start) -> None:
     editor: Editor = await start("vscode")
     for name in ("include/lib/detail", "src"):

@@ -8,6 +8,7 @@ from textwrap import dedent
 
 import pytest
 
+from orbit_lsp.kernels.python import inline
 from orbit_lsp.kernels.python.triton_kernels import scan
 from tests.kernels.triton_check import IMPORT, check
 
@@ -130,6 +131,47 @@ def test_kernels_in_strings() -> None:
         8 one_line embedded
         """,
     )
+
+
+def test_the_cuda_in_strings_stands_at_the_lines_of_the_file() -> None:
+    text = dedent(
+        """\
+        from torch.utils.cpp_extension import load_inline
+        source = r'''
+        __global__ void k(float* x) {}
+        '''
+        helper = '''\\
+        __device__ float two();
+        '''
+        load_inline("ext", "void f();", cuda_sources=[helper, source], extra_cuda_cflags=["-O2"])
+        """
+    )
+    made = inline.of(text, "/w/k.py")
+    assert made
+    assert made.text.splitlines() == [
+        '#line 8 "/w/k.py"', "#include <torch/types.h>",
+        '#line 8 "/w/k.py"', "#include <cuda.h>",
+        '#line 8 "/w/k.py"', "#include <cuda_runtime.h>",
+        "",
+        '#line 6 "/w/k.py"', "__device__ float two();",
+        "",
+        '#line 2 "/w/k.py"', "", "__global__ void k(float* x) {}",
+    ]  # fmt: skip
+    assert made.flags == ("-O2",)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "load_inline('ext', '', PREFIX + K)",
+        "load_inline('ext', '', f'{K}')",
+        "cp.RawKernel(K % 4, 'k')",
+        "cp.RawModule(code=K); cp.RawModule(code=open('k.cu').read())",
+        "cp.RawKernel('#define N 4\\n__global__ void a() {}', 'a'); cp.RawKernel('#define N 8\\n' + K, 'k')",
+    ],
+)
+def test_cuda_that_the_program_puts_together_is_left_to_it(call: str) -> None:
+    assert inline.of(f"K = '''__global__ void k() {{}}\n'''\n{call}\n", "/w/k.py") is None
 
 
 def test_a_function_that_makes_a_kernel_of_tilelang_is_none_itself() -> None:

@@ -22,8 +22,12 @@ from orbit_remote.common.plain_text import visible
 async def of_file(
     session: Session, environment: run_environment.Environment, uri: str, name: str, *, as_json: bool
 ) -> int:
-    """How an open CUDA file is compiled, and why. Raises UsageError."""
-    if session.files[uri].scan.language != "cuda":
+    """How an open CUDA file is compiled, or the CUDA C++ in a Python file, and why. Raises UsageError."""
+    frozen = session.freeze(uri)
+    assert frozen
+    if why := job_builder.while_running(frozen):
+        raise UsageError(why)
+    if frozen.scan.language != "cuda" and not job_builder.inline_of(frozen):
         raise UsageError(
             f"{name} is not a CUDA file; orbit-lsp doctor without a file checks Python and Triton"
         )
