@@ -280,6 +280,8 @@ def k(x, y, n, m):
         ("def f(a):\n    n = a.shape[0]\n    k[(1,)](a, torch.zeros(9), n if n > 9 else 0.5, n > 9)", "x n", "m"),
         ("def f(n):\n    c = torch.zeros(9)\n    k[(1,)](c, c, n, 2 * n)", "n m", ""),
         ("def f():\n    c = torch.zeros(9)\n    k[(1,)](c, c, c.shape[0], 2)", "", ""),
+        ("def f(a):\n    h, w = a.shape\n    k[(1,)](a, a, *a.stride())", "x y", "n m"),
+        ("def f():\n    a = torch.ones((4, 8)).half()\n    k[(1,)](a, torch.empty_like(a), *a.shape)", "", ""),
     ],
 )  # fmt: skip
 def test_which_arguments_of_a_launch_are_guessed_and_of_which_only_the_value(
@@ -290,7 +292,17 @@ def test_which_arguments_of_a_launch_are_guessed_and_of_which_only_the_value(
     assert (" ".join(launch.assumed), " ".join(launch.sized)) == (assumed, sized), launch
 
 
-@pytest.mark.parametrize("arguments", ["*a, 1, 2", "a, *b", "a, a, **options"])
+def test_tensors_have_the_type_that_the_file_gives_those_that_it_makes() -> None:
+    text = KERNEL + "def f(a):\n    c = torch.ones(64, dtype=torch.bfloat16)\n    k[(1,)](a, c, 1, 2)"
+    [launch] = job_builder.host_launches(text, triton_kernels.scan(text))
+    assert launch.statements[0] == "a = torch.randn(1 << 20, dtype=torch.bfloat16)"
+    assert launch.assumed == ("x",)
+    text = text.replace("1, 2)", "1, 2)\n    torch.rand(4)")  # two types: which of them is not told
+    [launch] = job_builder.host_launches(text, triton_kernels.scan(text))
+    assert launch.statements[0] == "a = torch.randn(1 << 20)"
+
+
+@pytest.mark.parametrize("arguments", ["*a, 1, 2", "a, *b", "a, a, **options", "a, a, *a.stride()"])
 def test_a_launch_that_unpacks_its_arguments_is_not_read(arguments: str) -> None:
     text = KERNEL + f"def f(a, b, options):\n    k[(1,)]({arguments})"
     assert job_builder.host_launches(text, triton_kernels.scan(text)) == ()

@@ -17,7 +17,7 @@ from orbit_lsp.drafts.guesses import Statement, Subject, guessed, used
 from orbit_lsp.drafts.python_scopes import Choice, Frame, frames, lookup
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import HostLaunch
-from orbit_remote.spec.dtypes import named
+from orbit_remote.spec.dtypes import named, told
 from orbit_remote.spec.functions.function_table import function
 from orbit_remote.spec.python_expressions import PythonParser
 from orbit_remote.spec.rules import OPTIONS
@@ -72,10 +72,14 @@ def _read(subject: Subject, body: triton.Body, tree: ast.Module) -> _Read | None
     if any(parameter.refused for parameter in subject.header.parameters):
         return None
     read: list[_Read] = []
+    element = told(tree)
     for call in ast.walk(tree):
         match call:
             case ast.Call(func=ast.Subscript(value=ast.Name(id=name))) if name == subject.name:
-                ways = (_Host(subject, body, frame).launch(call) for frame in frames(tree, call, _MOST_WAYS))
+                ways = (
+                    _Host(subject, body, frame, element).launch(call)
+                    for frame in frames(tree, call, _MOST_WAYS)
+                )
                 read += filter(None, ways)
             case _:
                 pass
@@ -84,16 +88,25 @@ def _read(subject: Subject, body: triton.Body, tree: ast.Module) -> _Read | None
 
 @dataclass
 class _Host:
-    """`frame` is the code around the launch; `names` says under which name of the spec a value of the code stands."""
+    """`frame` is the code around the launch; `names` says under which name of the spec a value of the code stands, `element`
+    which type guessed tensors have, if the file says it.
+    """
 
     subject: Subject
     body: triton.Body
     frame: Frame
+    element: str = ""
     assigned: dict[str, Statement] = field(default_factory=dict[str, Statement])
     names: dict[tuple[int, str, int], str] = field(default_factory=dict["tuple[int, str, int]", str])
 
     def launch(self, call: ast.Call) -> _Read | None:
         parameters = {parameter.name: parameter for parameter in self.subject.header.parameters}
+        call = ast.Call(
+            call.func,
+            [each for node in call.args for each in self.unpacked(node)],
+            call.keywords,
+            lineno=call.lineno,
+        )
         given = [
             *zip(parameters, call.args, strict=False),
             *((keyword.arg, keyword.value) for keyword in call.keywords),
@@ -138,6 +151,60 @@ class _Host:
             tuple(assumed),
             tuple(name for name in sized if name not in assumed),
         )
+
+    def unpacked(self, node: ast.expr) -> list[ast.expr]:
+        """`x.stride(0), x.stride(1)` of `*x.stride()`, where the code says how many dimensions x has; else the node itself."""
+        match node:
+            case ast.Starred(
+                value=ast.Call(
+                    func=ast.Attribute(value=ast.Name(id=of), attr="stride" | "size" as what), args=[]
+                )
+            ):
+                text = f"{of}.{what}({{}})"
+            case ast.Starred(value=ast.Attribute(value=ast.Name(id=of), attr="shape")):
+                text = f"{of}.shape[{{}}]"
+            case _:
+                return [node]
+        rank = self.rank(of, self.frame, self.frame.line)
+        return [ast.parse(text.format(at), mode="eval").body for at in range(rank)] if rank else [node]
+
+    def rank(self, name: str, frame: Frame, line: int, depth: int = 0) -> int:
+        """How many dimensions a tensor has, as `M, K = a.shape` or the call that makes it says; 0 where nothing does."""
+        if names := re.search(
+            rf"(?<![\w, ])([\w, ]+) = {name}\.(?:shape|size\(\))$", frame.code, re.MULTILINE
+        ):
+            return names[1].count(",") + 1
+        value = lookup(name, frame, line)
+        if value is None or depth > _DEEPEST:
+            return 0
+        match value.node:
+            case (
+                ast.Name(id=other)
+                | ast.Call(
+                    func=ast.Attribute(
+                        attr="empty_like" | "zeros_like" | "ones_like" | "rand_like" | "randn_like"
+                    ),
+                    args=[ast.Name(id=other), *_],
+                )
+            ):
+                return self.rank(other, value.frame, value.line, depth + 1)
+            case ast.Call(
+                func=ast.Attribute(value=made, attr="half" | "to" | "cuda" | "bfloat16" | "float")
+            ) if isinstance(made, ast.Call):
+                node = made
+            case ast.Call() as node:
+                pass
+            case _:
+                return 0
+        match node:
+            case ast.Call(
+                func=ast.Attribute(attr=maker), args=[ast.Tuple(elts=sizes) | ast.List(elts=sizes), *_]
+            ) if maker in _MADE - {"randint"}:
+                return len(sizes)
+            case ast.Call(func=ast.Attribute(attr=maker), args=sizes) if maker in _MADE - {"randint", "full"}:
+                return len(sizes)
+            case _:
+                return 0
 
     def behind(self, texts: Sequence[str]) -> set[str]:
         """The names that expressions are made of, and those that these are made of."""
@@ -192,7 +259,8 @@ class _Host:
         # of a single dimension nobody asks for the last
         known = [1, *(at + 1 if at >= 0 else max(-at, 2) for at in asked)]
         known += [(names or block).count(",") + 1 for names, block in unpacked]
-        return guessed(name, f"torch.randn({_SHAPES[min(max(known), 4) - 1]})")
+        of = f", dtype=torch.{self.element}" if self.element not in ("", "float32") else ""
+        return guessed(name, f"torch.randn({_SHAPES[min(max(known), 4) - 1]}{of})")
 
     def is_tensor(self, name: str, frame: Frame) -> bool:
         """Whether a parameter of the function around is used as a tensor."""

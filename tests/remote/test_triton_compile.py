@@ -147,6 +147,43 @@ def test_constants_that_the_file_does_not_tell_are_assumed_by_their_use(check_co
     )
 
 
+@pytest.mark.parametrize(
+    ("size", "block"),
+    [
+        ("max(128, triton.next_power_of_2(n))", 128),
+        ("block_size(n)", 256),
+        ("min(512, max(n, 100))", 100),
+        ("triton.next_power_of_2(n)", 64),
+        ("n", 64),
+        ("made_elsewhere(n)", 64),
+    ],
+)
+def test_an_assumed_block_is_as_long_as_the_launch_makes_it_at_least(check_compiled, size: str, block: int):
+    check_compiled(
+        f"""
+        def block_size(n):
+            least = 200
+            return triton.next_power_of_2(max(least, n))
+
+        def made_elsewhere(n):
+            if n > 9:
+                return 1024
+            return n
+
+        @triton.jit
+        def k(x, BLOCK: tl.constexpr):
+            tl.store(x + tl.program_id(0) * BLOCK, 1.0)
+
+        def host(x, n):
+            k[(1,)](x.half(), *x.extra(), BLOCK={size})
+        """,
+        f"""
+        k: BLOCK {block} (assumed); num_warps 4; x *fp16 (assumed)
+        (k: BLOCK = {block} and argument types assumed; write them in a launch spec above it (`orbit-lsp draft` writes one))
+        """,
+    )
+
+
 def test_an_error_with_assumed_constants_is_not_reported(check_compiled):
     check_compiled(
         """

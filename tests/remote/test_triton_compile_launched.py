@@ -353,7 +353,7 @@ def test_no_code_is_made_of_a_block_whose_size_is_a_guess(job):
 
 def test_of_a_launch_that_unpacks_its_arguments_no_type_is_known(check_compiled):
     check_compiled(
-        PRODUCT.format("row = row ** 2", "k[(n,)](x, y, *x.shape, 1, 64)"),
+        PRODUCT.format("row = row ** 2", "k[(n,)](x, y, *x.some(), 1, 64)"),
         f"({SILENT})",
     )
 

@@ -11,16 +11,20 @@ import importlib
 import inspect
 import itertools
 import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any
 
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.spec.dtypes import told
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _ADDRESSED = {"load", "store", "make_block_ptr", "make_tensor_descriptor"}  # and atomic_*
 _OF_DESCRIPTORS = {"load", "store", "gather", "scatter", "block_shape", "block_type"}
 _POINTEES = ("fp32", "fp16", "i32")
+_FLOATS = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
+_DEEPEST = 8
 _SIDES = (64, 32, 16)
 """Lengths of blocks to try: each has room for `tl.dot`, and the last fits where many blocks stay in shared memory."""
 _PASSES = 3
@@ -36,7 +40,8 @@ _FLOAT_NAMES = re.compile(r"(?:^|_)(?:eps|epsilon|scale|alpha|beta|gamma|lr|mome
 @dataclass(frozen=True, slots=True)
 class Configuration:
     """Values for a kernel's constants and options, and where in the file they stand; `assumed` are those that stand nowhere.
-    `tensors` are parameters that a launch passes tensors to.
+    `tensors` are parameters that a launch passes tensors to; `least` has for a constant that a launch computes how large it is
+    at least, `element` the type of the tensors that the file makes, if it names one alone.
     """
 
     constants: Mapping[str, Any]
@@ -44,6 +49,8 @@ class Configuration:
     source: str
     assumed: frozenset[str] = frozenset()
     tensors: frozenset[str] = frozenset()
+    least: Mapping[str, int] = field(default_factory=dict[str, int])
+    element: str = ""
 
 
 def configurations_of(
@@ -65,11 +72,13 @@ def configurations_of(
         options |= {name: value for name, value in values.items() if name in OPTIONS}
         source = f"constants as launched on line {line}"
     base |= known
+    least = _least_of_launch(function.fn.__name__, tree, namespace)
+    element = _FLOATS.get(told(tree), "")
     tuned = next(
         (layer.configs for layer in layers(outermost(function, namespace)) if getattr(layer, "configs", ())),
         (),
     )
-    configurations = [Configuration(base, options, source, tensors=tensors)]
+    configurations = [Configuration(base, options, source, tensors=tensors, least=least, element=element)]
     if tuned:
         configurations = [
             Configuration(
@@ -77,6 +86,8 @@ def configurations_of(
                 options | {o: v for o in OPTIONS if (v := getattr(c, o, None)) is not None},
                 "constants of autotune's configurations",
                 tensors=tensors,
+                least=least,
+                element=element,
             )
             for c in tuned
         ]
@@ -101,7 +112,10 @@ def completed(function: Any, configuration: Configuration, missing: Sequence[str
     return [
         replace(
             configuration,
-            constants={**configuration.constants, **{n: _value(n, uses[n], *way) for n in missing}},
+            constants={
+                **configuration.constants,
+                **{n: _at_least(configuration.least.get(n), _value(n, uses[n], *way)) for n in missing},
+            },
             assumed=frozenset(missing),
         )
         for way in ways
@@ -157,6 +171,89 @@ def _value(name: str, use: str, side: int, flag: bool) -> Any:
     return 1.0 if _FLOAT_NAMES.search(name.lower()) else side
 
 
+def _at_least(least: int | None, value: Any) -> Any:
+    return max(least, value) if least is not None and type(value) is int else value
+
+
+def _least_of_launch(kernel: str, tree: ast.Module, namespace: Mapping[str, Any]) -> dict[str, int]:
+    """How large the constants are at least that the first launch of a kernel computes."""
+    values = {
+        name: value
+        for node in ast.walk(tree)
+        for name, value in _assigned(node)
+        if not isinstance(value, ast.Name)
+    }
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Subscript(value=ast.Name(id=name)), keywords=keywords) if name == kernel:
+                bounds = {each.arg: _least(each.value, values, namespace) for each in keywords if each.arg}
+                return {name: bound for name, bound in bounds.items() if bound is not None}
+            case _:
+                pass
+    return {}
+
+
+def _assigned(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    match node:
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            yield name, value
+        case _:
+            pass
+
+
+def _least(
+    node: ast.expr, values: Mapping[str, ast.expr], namespace: Mapping[str, Any], depth: int = 0
+) -> int | None:
+    """How large an integer is at least, whatever the sizes are; None where its text does not say. No function is called: of
+    one of Python the source is read.
+    """
+    if depth > _DEEPEST:
+        return None
+
+    def of(each: ast.expr) -> int | None:
+        return _least(each, values, namespace, depth + 1)
+
+    match node:
+        case ast.Constant(value=int(value)):
+            return value
+        case ast.Name(id=name) if name in values:
+            return of(values[name])
+        case ast.Name(id=name) if type(namespace.get(name)) is int:
+            return namespace[name]
+        case ast.IfExp(body=body, orelse=orelse):
+            sides = [of(body), of(orelse)]
+            return None if None in sides else min(side for side in sides if side is not None)
+        case ast.Call(func=ast.Name(id="max"), args=given):
+            return max((bound for each in given if (bound := of(each)) is not None), default=None)
+        case ast.Call(func=ast.Name(id="min"), args=given):
+            bounds = [of(each) for each in given]
+            return (
+                None if None in bounds else min((each for each in bounds if each is not None), default=None)
+            )
+        case ast.Call(
+            func=ast.Name(id="next_power_of_2") | ast.Attribute(attr="next_power_of_2"), args=[of_what]
+        ):
+            return 1 << (max(1, of(of_what) or 1) - 1).bit_length()
+        case ast.Call(func=ast.Name(id=name)) if inspect.isfunction(function := namespace.get(name)):
+            try:
+                source = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+            except (OSError, TypeError, SyntaxError, IndexError):
+                return None
+            statements = source.body if isinstance(source, ast.FunctionDef) else []
+            returned = [
+                each
+                for statement in statements
+                for each in ast.walk(statement)
+                if isinstance(each, ast.Return)
+            ]
+            if len(returned) != 1 or returned != statements[-1:] or returned[0].value is None:
+                return None
+            own = dict(pair for statement in statements for pair in _assigned(statement))
+            return _least(returned[0].value, own, function.__globals__, depth + 1)
+        case _:
+            return None
+
+
 def layers(kernel: Any) -> list[Any]:
     """`@autotune` around `@heuristics` around `@jit`: the kernel and what it wraps."""
     functions = [kernel]
@@ -204,7 +301,7 @@ def assumed_signatures(function: Any, configuration: Configuration) -> Iterator[
     pointers = addressed(tree, set(function.arg_names)) | configuration.tensors
     places = pointing(tree, pointers)
     for integers in (places, set[str]()) if places else (places,):
-        for pointee in _POINTEES:
+        for pointee in dict.fromkeys((configuration.element or _POINTEES[0], *_POINTEES)):
             types = {name: "*i32" if name in integers else f"*{pointee}" for name in pointers}
             yield _signature(function, constants, types)
 

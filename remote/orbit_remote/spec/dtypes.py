@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 from typing import Literal
 
@@ -170,3 +171,43 @@ def tolerance(output: DType, terms: int) -> Tolerance:
         return Tolerance(output.rtol, output.atol)
     unit = min(output.unit, DTYPES["float32"].unit)
     return Tolerance(output.rtol, output.atol, _FACTOR * unit * math.sqrt(min(terms, _LONGEST_CHAIN)))
+
+
+def told(tree: ast.AST) -> str:
+    """The type of floats that a Python file gives the tensors that it fills: `torch.randn(…, dtype=torch.float16)`, `.half()`,
+    `.to(…)`. Empty where it fills none, or such of several types. What is made `empty` is an output, which tells nothing of
+    inputs.
+    """
+    names: set[str] = set()
+    converted: set[int] = set()
+    for node in ast.walk(tree):  # what converts stands around what it converts
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=made, attr="to"),
+                args=[*_, ast.Attribute(value=ast.Name(id="torch"), attr=name)],
+            ):
+                names.add(name)
+                converted.add(id(made))
+            case ast.Call(func=ast.Attribute(value=made, attr="half" | "bfloat16" as name), args=[]):
+                names.add(name)
+                converted.add(id(made))
+            case ast.Call(func=ast.Attribute(value=made, attr="cuda")) if id(node) in converted:
+                converted.add(id(made))
+            case ast.Call(
+                func=ast.Attribute(
+                    value=ast.Name(id="torch"), attr="rand" | "randn" | "ones" | "full" as maker
+                ),
+                keywords=keywords,
+            ) if id(node) not in converted:
+                given = {each.arg: each.value for each in keywords}
+                match given.get("dtype"):
+                    case ast.Attribute(value=ast.Name(id="torch"), attr=name):
+                        names.add(name)
+                    case None if maker in ("rand", "randn"):
+                        names.add("float32")
+                    case _:
+                        pass
+            case _:
+                pass
+    known = {dtype.name for name in names if (dtype := named(name, "triton")) and dtype.kind == "floating"}
+    return known.pop() if len(known) == 1 else ""
