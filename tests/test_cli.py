@@ -526,3 +526,10 @@ def test_cuda_that_a_program_puts_together_has_one_sentence_everywhere(folder: P
         "saxpy: compiled only while the program runs, because its text is put together there; "
         "Run, or `orbit-lsp run made.py`, measures it\n"
     )
+
+
+def test_show_says_why_a_triton_kernel_has_no_figures(folder: Path) -> None:
+    (folder / "t.py").write_text("import triton\n\n@triton.jit\ndef k(x):\n    pass\n")
+    code, _, message = orbit(folder, "show", "t.py")
+    assert code == 0
+    assert "note: show has no figures of Triton kernels, because compiling them imports the file: " in message

@@ -28,7 +28,7 @@ from orbit_lsp.specs import job_builder, spec_cache
 from orbit_lsp.state import harness, placement
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.placement import Setup
-from orbit_lsp.state.session import Client, Session, path_of, uri_of
+from orbit_lsp.state.session import Client, Frozen, Session, path_of, uri_of
 from orbit_lsp.views import kernel_status
 from orbit_remote.common import architectures, codec, limits, regular_files
 from orbit_remote.common import messages as c
@@ -302,7 +302,7 @@ async def _file(
     action: Action = _ACTIONS.get(options.command, "run" if getattr(options, "run", False) else "compile")
     # compiling Triton imports the module: only `compile` and `run` do
     listed = options.command == "show" and action == "compile" and not _by_nvcc(session, uri)
-    if looks := not listed and (options.gpu is None or action != "compile"):
+    if looks := options.gpu is None or action != "compile":
         environment.begin_looking()  # the worker answers while we search
     await _find_compilation(options, session, environment, uri)
     frozen = session.freeze(uri)
@@ -311,6 +311,8 @@ async def _file(
     dump = _dump_folder(options)
     target, targets = _chosen(options, session, uri, action)
     if listed:
+        if looks:
+            await environment.looked()
         return _shown(options, session, uri)
     on = getattr(options, "on", None)
     named = [name.strip() for name in on.split(",")] if on else []
@@ -372,6 +374,11 @@ def _with_limits(finished: c.Finished, session: Session, uri: str) -> c.Finished
     return replace(finished, remarks=remarks)
 
 
+def _of_import(frozen: Frozen) -> bool:
+    """Whether a file has kernels that are compiled by an import."""
+    return any(kernel.dsl == "triton" for kernel in frozen.scan.kernels)
+
+
 def _by_nvcc(session: Session, uri: str) -> bool:
     """Whether compiling the file imports nothing."""
     frozen = session.freeze(uri)
@@ -417,6 +424,11 @@ def _shown(options: argparse.Namespace, session: Session, uri: str) -> int:
     frozen = session.freeze(uri)
     if frozen and (why := job_builder.while_running(frozen)):
         _note(why)
+    elif frozen and _of_import(frozen):
+        _note(
+            "show has no figures of Triton kernels, because compiling them imports the file: "
+            f"orbit-lsp compile {options.file} prints them, and show --run those of a run"
+        )
     if session.files[uri].scan.language == "cuda":
         from orbit_lsp.cli.files import header_kernels
 
