@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from orbit_lsp.cli import main as cli_main
+from orbit_lsp.cli import terminal_text
 from orbit_lsp.state import placement
 from tests.cli_check import orbit
 from tests.e2e.recorded_worker import DEVICE
@@ -533,3 +534,13 @@ def test_show_says_why_a_triton_kernel_has_no_figures(folder: Path) -> None:
     code, _, message = orbit(folder, "show", "t.py")
     assert code == 0
     assert "note: show has no figures of Triton kernels, because compiling them imports the file: " in message
+
+
+def test_a_remedy_names_the_option_where_an_editor_names_the_setting() -> None:
+    for said, typed in {
+        '; set nvcc_flags = ["-rdc=true"]': "; add --flag=-rdc=true",
+        ' Set nvcc_flags = ["--a"].': " Add --flag=--a.",
+        'or name its folder: nvcc_flags = ["-I<folder>"]': "or name its folder: --flag=-I<folder>",
+        'set nvcc_flags = ["-UA", "-UB"]': "add --flag=-UA --flag=-UB",
+    }.items():
+        assert terminal_text.with_options(said) == typed

@@ -156,3 +156,20 @@ def test_what_a_librarys_headers_make_of_a_missing_macro_is_one_note_of_it() -> 
     ]
     assert explain(text, [macro, other])[1] == "k.cu:1:10-23 error nvcc expected a ;"  # one remedy only
     assert compiler_messages.NOT_YOURS in explain(text, [other, macro])[0]
+
+
+def test_that_torch_is_built_without_cuda_goes_before_the_libraries_of_which_alone_nothing_comes() -> None:
+    of_torch = Place("/v/torch/include/ATen/cuda/CUDAContextLight.h", 6)
+    problem = Problem("error", "cusparse.h: No such file or directory", "host compiler", of_torch)
+    without = Compilation(flags=("-isystem", "/v/torch/include"), python="/py")
+    (shown,) = compiler_messages.explained(
+        (problem,), "/p/k.cu", "#include <ATen/cuda/CUDAContext.h>\n", without
+    )
+    assert shown.message.startswith(
+        "cusparse.h is not found: torch's headers include it, but the torch of /py is built without CUDA: install one"
+    )
+    own = replace(problem, place=Place("/p/k.cu", 1))
+    (shown,) = compiler_messages.explained((own,), "/p/k.cu", "#include <cusparse.h>\n", without)
+    assert shown.message.startswith(
+        "cusparse.h is not found: the CUDA toolkit is installed without its libraries"
+    )

@@ -5,10 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncGenerator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from orbit_lsp.cli.machine import doctor
+from orbit_lsp.runs import python_choice
+from orbit_lsp.state.compilation import Compilation
 from orbit_lsp.state.config import Settings
 from orbit_lsp.state.placement import Setup
 from orbit_remote.common import messages as c
@@ -291,3 +294,35 @@ def test_whether_counters_are_permitted() -> None:
     assert mend.startswith(
         "fix it: load the driver with NVreg_RestrictProfilingToAdminUsers=0, or run the worker"
     )
+
+
+def test_a_conda_environment_that_is_not_created_is_said_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "environment.yml").write_text("name: gemmlab\ndependencies: [pytorch]\n")
+    environment = {"MAMBA_ROOT_PREFIX": str(tmp_path / "conda")}
+    assert python_choice.not_created([str(tmp_path)], environment) == (
+        f"environment.yml names gemmlab, which is not on this machine: "
+        f"conda env create -f {tmp_path}/environment.yml (or mamba) creates it"
+    )
+    python = tmp_path / "conda/envs/gemmlab/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text("")
+    assert python_choice.not_created([str(tmp_path)], environment) == ""
+    assert python_choice.not_created([str(tmp_path)], {"CONDA_PREFIX": "/opt/envs/gemmlab"}) == ""
+
+
+def test_headers_of_other_platforms_are_left_out_and_what_to_do_is_an_option() -> None:
+    missing = {
+        "hip/hip_runtime.h": "it belongs to AMD's ROCm: nvcc compiles CUDA only",
+        "intrin.h": "it belongs to Windows: this file compiles only there",
+        "gone.h": 'build the project once, or name its folder: nvcc_flags = ["-I<folder>"]',
+    }
+    lines = doctor.compilation_lines("k.cu", Compilation(source="by guess", missing=missing), ())
+    assert lines[2:] == [
+        "",
+        "not found, perhaps only in branches that are not taken: the compiler reports those that it needs",
+        "  gone.h: build the project once, or name its folder: --flag=-I<folder>",
+        "",
+        f"left out: 2 headers of other platforms, in branches that a build for CUDA does not take ({', '.join(list(missing)[:2])})",
+        "",
+        "To compile by another database, set `compile_commands`; add flags with --flag.",
+    ]

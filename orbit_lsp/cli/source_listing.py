@@ -6,6 +6,7 @@ from collections import defaultdict
 
 from lsprotocol import types as lsp
 
+from orbit_lsp.cli import terminal_text
 from orbit_lsp.state.documents import from_client
 from orbit_lsp.state.session import Session, path_of
 from orbit_lsp.views import diagnostics, hints, lenses
@@ -70,7 +71,7 @@ def _squiggle(session: Session, line: str, diagnostic: lsp.Diagnostic, color: bo
     parts = [" " * before + _paint(style, "~" * length, color)]
     parts += [
         " " * before + _paint(style, text if number else f"{style} {diagnostic.source}{code}: {text}", color)
-        for number, text in enumerate(diagnostic.message.splitlines() or [""])
+        for number, text in enumerate(terminal_text.with_options(diagnostic.message).splitlines() or [""])
     ]
     for note in diagnostic.related_information or []:
         place = note.location

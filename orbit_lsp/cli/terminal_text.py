@@ -66,7 +66,7 @@ def problems(session: Session, uri: str) -> list[tuple[str, Problem]]:
 def problem_lines(session: Session, uri: str) -> list[str]:
     """Every diagnostic as one line, `file:line:column: error: … [nvcc #20]`, its notes indented."""
     return [
-        relative(line)
+        relative(with_options(line))
         for path, problem in problems(session, uri)
         for line in summary.problem_lines(problem, path)
     ]
@@ -77,7 +77,17 @@ def unrepeated(session: Session, uri: str, failure: Failure) -> str:
     counted = re.match(r".* does not compile \(\d+ errors?\)(?=: )", failure.message)
     errors = [problem.message for _, problem in problems(session, uri) if problem.severity == "error"]
     printed = any(failure.message.endswith(error.partition("\n")[0]) for error in errors)
-    return counted[0] if counted and printed else failure.message
+    return counted[0] if counted and printed else with_options(failure.message)
+
+
+def with_options(text: str) -> str:
+    """A sentence for whoever types commands: `--flag=-DN=4` where an editor's user sets `nvcc_flags`."""
+
+    def typed(match: re.Match[str]) -> str:
+        flags = " ".join(f"--flag={flag}" for flag in re.findall(r'"([^"]*)"', match["flags"]))
+        return {"set ": "add ", "Set ": "Add "}.get(match["set"], "") + flags
+
+    return re.sub(r"(?P<set>[sS]et |)nvcc_flags = \[(?P<flags>[^\]]*)\]", typed, text)
 
 
 def relative(text: str) -> str:

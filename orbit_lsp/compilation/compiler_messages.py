@@ -51,6 +51,10 @@ _NO_HALF = tuple(
     for what in ("HALF_OPERATORS", "HALF_CONVERSIONS", "HALF2_OPERATORS", "BFLOAT16_CONVERSIONS")
 )
 """What torch's builder of extensions adds to nvcc's flags."""
+_OF_CUDA = "c10/cuda/impl/cuda_cmake_macros.h"
+"""A header that a torch with CUDA has, and none without."""
+_OF_TORCH = re.compile(r"[\\/]torch[\\/]include[\\/]")
+_OF_LIBRARIES = re.compile(r"cu(?:blas|fft|rand|sparse|solver|dnn)\w*\.h(?:pp)?")
 _INCLUDE = re.compile(r'\#\s*(?:include|import)\s*(["<][^">\n]+[">])')
 _INSTALLED = re.compile(r"[\\/](?:site-packages|dist-packages|\.venv|venv|\.conda)[\\/]")
 _MOST_NOTES = 12
@@ -136,12 +140,23 @@ def _named(problem: Problem, compilation: Compilation) -> Problem:
         return replace(problem, message=problem.message + (advice(problem) or _half(problem, compilation)))
     name = next(filter(None, match.groups()))
     why = compilation.missing.get(name) or missing.provider(name, compilation.python)
+    within = problem.place.file if problem.place else ""
+    if why and _OF_LIBRARIES.fullmatch(name) and _OF_TORCH.search(within) and _torch_lacks_cuda(compilation):
+        # the libraries alone do not make torch's headers for CUDA compile
+        lacks = missing.provider(_OF_CUDA, compilation.python)
+        why = f"torch's headers include it, but {lacks}" if lacks else why
     if compilation.database_command.startswith("`cmake"):  # what configures a project names its folders too
         why = why.replace(
             f"{missing.CONFIGURE}, {missing.SETTING}",
             f"configure the project, {compilation.database_command}",
         )
     return replace(problem, message=f"{name} is not found: {why}" if why else f"{name} is not found")
+
+
+def _torch_lacks_cuda(compilation: Compilation) -> bool:
+    """Whether the file is compiled with the headers of a torch that was built without CUDA."""
+    folders = [flag for flag in compilation.flags if flag.endswith(("/torch/include", "\\torch\\include"))]
+    return bool(folders) and not any(Path(folder, _OF_CUDA).exists() for folder in folders)
 
 
 def advice(problem: Problem) -> str:

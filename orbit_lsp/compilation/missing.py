@@ -13,6 +13,8 @@ from orbit_remote.common import regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.limits import BUILD_FILE
 
+OTHER_PLATFORM = "it belongs to "
+"""The beginning of what is said of headers that no build for CUDA on this system has."""
 CONFIGURE = "configure the project (cmake -B build)"
 SETTING = 'or name its folder: nvcc_flags = ["-I<folder>"]'
 _NEAREST = 3
@@ -212,6 +214,7 @@ PROVIDERS: tuple[tuple[str, str], ...] = (
     (r"ceres/.*", "it comes with Ceres: apt install libceres-dev"),
     (r"pcl/.*", "it comes with PCL: apt install libpcl-dev, " + SETTING),
     (r"windows\.h|Windows\.h|intrin\.h|winsock2?\.h|ws2\w+\.h|iphlpapi\.h|processthreadsapi\.h|d3d\w*\.h|dxgi\w*\.h|direct\.h|io\.h|conio\.h", "it belongs to Windows: this file compiles only there"),
+    (r"TargetConditionals\.h|Availability\w*\.h|mach/.*|android/.*|arm_\w+\.h|altivec\.h|spe\.h|wasm_simd128\.h|vecintrin\.h", "it belongs to another platform (macOS, Android, ARM, PowerPC or another)"),
     (r"CL/.*|sycl/.*|level_zero/.*", "it belongs to OpenCL or SYCL: nvcc compiles CUDA only"),
     (r"optix\w*\.h", "it comes with NVIDIA's OptiX SDK: install it from developer.nvidia.com/optix, " + SETTING),
     (r"NvInfer\w*\.h|NvOnnx\w*\.h|NvUtils\.h", "it comes with TensorRT: apt install libnvinfer-dev, " + SETTING),

@@ -149,10 +149,8 @@ def _home() -> Path | None:
 
 def _conda(place: Path, environment: Mapping[str, str]) -> Iterator[Path]:
     """Where conda keeps the environment that `environment.yml` names."""
-    text = _read(place / "environment.yml") or _read(place / "environment.yaml")
-    match = re.search(r"^name:[ \t]*(['\"]?)([^\s'\"#]+)\1[ \t]*(?:#.*)?$", text, re.MULTILINE)
     home = _home()
-    if match is None or home is None or not _NAME.fullmatch(name := match[2]):
+    if home is None or not (name := _conda_name(place)):
         return
     listed = _read(home / ".conda" / "environments.txt").splitlines()  # conda's own list of all
     yield from (Path(line) for line in listed if Path(line).is_absolute() and Path(line).name == name)
@@ -163,6 +161,24 @@ def _conda(place: Path, environment: Mapping[str, str]) -> Iterator[Path]:
     yield from (
         home / root / "envs" / name for root in ("miniconda3", "miniforge3", "mambaforge", "anaconda3")
     )
+
+
+def _conda_name(place: Path) -> str:
+    text = _read(place / "environment.yml") or _read(place / "environment.yaml")
+    match = re.search(r"^name:[ \t]*(['\"]?)([^\s'\"#]+)\1[ \t]*(?:#.*)?$", text, re.MULTILINE)
+    return match[2] if match and _NAME.fullmatch(match[2]) else ""
+
+
+def not_created(folders: Sequence[str], environment: Mapping[str, str] = os.environ) -> str:
+    """How to get the conda environment that `environment.yml` names, in a line; empty where it is there, or none is named."""
+    for place in dict.fromkeys(place for folder in folders for place in _project(Path(folder))):
+        name = _conda_name(place)
+        if not name or Path(environment.get("CONDA_PREFIX", "")).name == name:
+            continue
+        if not any(map(_python_in, _conda(place, environment))):
+            file = "environment.yml" if _exists(place / "environment.yml") else "environment.yaml"
+            return f"{file} names {name}, which is not on this machine: conda env create -f {place / file} (or mamba) creates it"
+    return ""
 
 
 def _pyenv(place: Path, environment: Mapping[str, str]) -> Iterator[Path]:

@@ -88,7 +88,7 @@ def compilation_rows(session: Session, uri: str) -> list[Row]:
     named = compilation.architectures or compilation.left_out or compilation.nvcc_not_started
     if not (compilation.flags or compilation.missing or named):
         return []
-    rows: list[Row] = [("flags", compilation.source, "setting `nvcc_flags` adds to them")]
+    rows: list[Row] = [("flags", compilation.source, "--flag and the setting `nvcc_flags` add to them")]
     if source := session.files[uri].source:
         rows.insert(0, ("through", Path(source[0]).name, "it includes this header"))
     rows += [(reason.what, reason.why, "inferred") for reason in compilation.reasons[:_MOST_REASONS]]
@@ -96,7 +96,9 @@ def compilation_rows(session: Session, uri: str) -> list[Row]:
         why = f"not {compilation.nvcc_not_started}, as the project: it is started in a trusted workspace only"
         rows.append(("compiler", why, "figures may differ"))
     more = len(compilation.reasons) - _MOST_REASONS
-    rows += [("", f"and {more} more: orbit-lsp doctor {Path(session.path(uri)).name}", "")] if more > 0 else []
+    rows += (
+        [("", f"and {more} more: orbit-lsp doctor {Path(session.path(uri)).name}", "")] if more > 0 else []
+    )
     for reason in compilation.left_out[:_MOST_REASONS]:
         rows.append((reason.what, f"left out: {reason.why}", "figures may differ"))
     return rows

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
 
+from orbit_lsp.cli import terminal_text
+from orbit_lsp.compilation.missing import OTHER_PLATFORM
 from orbit_lsp.runners import Runner
 from orbit_lsp.state.compilation import Compilation
 from orbit_lsp.state.placement import Setup
@@ -87,15 +89,17 @@ def lines(
     compiler: c.Failure | None = None,
     python_from: str = "",
     workers: Sequence[str] = (),
+    conda: str = "",
 ) -> list[str]:
     """What there is, what works with it, and what is missing, the most useful first. Each missing thing is
     named once, even if several things need it; packages that nothing here could use are not listed.
     `compiler` is what `compiler_failure` returned, `python_from` what chose the Python, `workers` what
-    `worker_lines` returned.
+    `worker_lines` returned, `conda` says that an environment is not created.
     """
     compiles_on_modal = compiles_on_modal and setup.modal_account
     return [
         *_inventory(machine, python_from),
+        *([f"conda     {conda}"] if conda else []),
         *workers,
         "",
         "works now",
@@ -131,17 +135,30 @@ def compilation_lines(name: str, compilation: Compilation, refused: Sequence[str
     if compilation.nvcc:
         lines.append(f"  compiler: {compilation.nvcc}, as the project names it (setting `nvcc` overrides it)")
     if compilation.reasons:
-        lines += ["", "inferred (setting `nvcc_flags` goes before it)"]
+        lines += ["", "inferred (--flag and the setting `nvcc_flags` go before it)"]
         lines += [f"  {reason.what}: {reason.why}" for reason in compilation.reasons]
     if compilation.left_out:
         lines += ["", "left out (figures may differ from those of the build)"]
         lines += [f"  {reason.what}: {reason.why}" for reason in compilation.left_out]
-    if compilation.missing:
-        lines += ["", "not found (the compiler reports those that it needs)"]
-        lines += [f"  {header}: {why}" for header, why in compilation.missing.items()]
+    elsewhere = [header for header, why in compilation.missing.items() if why.startswith(OTHER_PLATFORM)]
+    if needed := [header for header in compilation.missing if header not in elsewhere]:
+        lines += [
+            "",
+            "not found, perhaps only in branches that are not taken: the compiler reports those that it needs",
+        ]
+        lines += [
+            f"  {header}: {terminal_text.with_options(compilation.missing[header])}" for header in needed
+        ]
+    if elsewhere:
+        count = "1 header" if len(elsewhere) == 1 else f"{len(elsewhere)} headers"
+        names = ", ".join(elsewhere[:3]) + (", …" if len(elsewhere) > 3 else "")
+        lines += [
+            "",
+            f"left out: {count} of other platforms, in branches that a build for CUDA does not take ({names})",
+        ]
     if refused:
         lines += ["", "not used", *(f"  {sentence}" for sentence in refused)]
-    return [*lines, "", "The setting `compile_commands` names another database."]
+    return [*lines, "", "To compile by another database, set `compile_commands`; add flags with --flag."]
 
 
 def _inventory(machine: c.Machine, python_from: str) -> list[str]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from orbit_lsp.cli.machine import doctor
 from orbit_lsp.cli.terminal_text import UsageError
 from orbit_lsp.runners import shared_worker
-from orbit_lsp.runs import run_environment
+from orbit_lsp.runs import python_choice, run_environment
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state.session import Session
 from orbit_remote.common import architectures
@@ -70,6 +70,7 @@ async def of_machine(session: Session, environment: run_environment.Environment,
         compiles_on_modal=compiles_on_modal,
         compiler=failure,
         python_from=environment.python_choice().why,
+        conda=python_choice.not_created(session.setup.folders),
         workers=doctor.worker_lines(await shared_worker.running(), session.client.name, time.time()),
     )
     print("\n".join(text))
