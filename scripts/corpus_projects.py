@@ -44,7 +44,7 @@ CLASSES = (
     ("a device program of OptiX, which nvcc does not assemble", r"OptiX itself assembles"),
     ("of another platform", r"of Windows|of AMD|of Moore Threads|OpenCL or SYCL"),
     ("a flag that the message names", r"set nvcc_flags|Set nvcc_flags|-rdc=true|-std="),
-    ("macros of the build: its database has them", r"compile_commands|writes them for orbit|bear -- make"),
+    ("macros of the build: its database has them", r"compile_commands|writes (?:them|the build.s flags) for orbit|bear -- make"),
     ("written for an older Triton", r"Cannot access global variable|has no such parameter|since Triton 2"),
     ("for another GPU", r"it is for another GPU"),
     ("its library or compilers are of other versions", r"another version of it, or other compilers"),

@@ -483,8 +483,7 @@ def test_a_project_without_a_database_is_told_how_to_get_one(tmp_path: Path, nam
     first, second = compiler_messages.explained((syntax, missing_macro), "/p/k.cu", "", made)
     assert first.message == 'expected a ";"'
     assert second.message == (
-        'identifier "TILE" is undefined; if the project\'s build has flags for this, '
-        f"`{command}` writes them for orbit-lsp"
+        f'identifier "TILE" is undefined; `{command}` writes the build\'s flags for orbit-lsp, if it has some for this'
     )
 
 

@@ -114,7 +114,11 @@ def _with_database(problems: list[Problem], command: str, text: str) -> list[Pro
         return problems  # a header that is missing has a remedy of its own
     if (name := _UNDEFINED.search(problems[at].message)) and _is_slip(name[1], text):
         return problems
-    advised = f"{problems[at].message}; if the project's build has flags for this, {command} writes them for orbit-lsp"
+    first, line_end, rest = problems[at].message.partition("\n")
+    # the command first: editors cut the end
+    advised = (
+        f"{first}; {command} writes the build's flags for orbit-lsp, if it has some for this{line_end}{rest}"
+    )
     return [*problems[:at], replace(problems[at], message=advised), *problems[at + 1 :]]
 
 

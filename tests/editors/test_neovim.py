@@ -272,6 +272,20 @@ def test_no_message_asks_for_a_key_press(
     saw("end", "message line")
 
 
+def test_how_a_compilation_ended_is_whole_in_the_output(neovim: Start) -> None:
+    """One that began by itself, and says more than a line."""
+    editor = neovim(config="vim.o.columns = 80\n")
+    editor.open("saxpy.cu", SAXPY)
+    editor.lua("""
+      require('orbit.progress').show({ token = 'orbit/compile k.cu r1', value = {
+        kind = 'end', title = 'Compile k.cu', message = ('a long error '):rep(60) .. 'with what to do' } })""")
+    text = editor.lua(
+        "return table.concat(vim.api.nvim_buf_get_lines(require('orbit.output').buffer(), 0, -1, false))"
+    )
+    assert text.startswith("Compile k.cu: a long error ")
+    assert text.endswith("with what to do")
+
+
 def without_times(screen: str) -> str:
     return re.sub(r"\d\d:\d\d:\d\d", "hh:mm:ss", screen)
 

@@ -32,17 +32,21 @@ function M.show(params)
     return
   end
   local text = value.message or '…'
+  local whole ---@type boolean
   if vim.fn.has('nvim-0.12') == 1 then
-    require('orbit.message').echo(text, nil, ended, {
+    whole = require('orbit.message').echo(text, nil, ended, {
       id = 'orbit.' .. params.token,
       kind = 'progress',
       source = 'orbit',
       title = title,
       status = ended and 'success' or 'running',
     })
-    return
+  else
+    whole = require('orbit.message').echo(('%s: %s'):format(title, text), nil, ended)
   end
-  require('orbit.message').echo(('%s: %s'):format(title, text), nil, ended)
+  if ended and not whole and vim.startswith(tostring(params.token), 'orbit/compile ') then
+    require('orbit.output').append(('%s: %s\n'):format(title, text)) -- the server writes how runs ended, not compiles
+  end
 end
 
 return M
