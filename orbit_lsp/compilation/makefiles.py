@@ -27,6 +27,11 @@ _COMPILER = lazy_pattern(r"nvcc(?:[-.][\w.]+)?|clang\+\+(?:-\d+)?")
 _COMPILERS_NAME = lazy_pattern(r"\w*(?:NVCC|CUDACC|CUDA_COMPILER|CUCC)", re.IGNORECASE)
 _FLAGS_NAME = lazy_pattern(r"\w{0,100}?(?:CU|NVCC|GENCODE)\w{0,100}?FLAGS", re.IGNORECASE)
 _EVALUATED = lazy_pattern(r"\$\(eval[ \t]+([\w.-]{1,200})")
+_DECIDES = lazy_pattern(
+    r"-D|-U|fast_math|arch|gencode|generate-code|-ftz|-fmad|-prec-|maxrregcount|std[= ]|-rdc|-dc\b|-expt|lambda|\$"
+)
+"""What may decide about a figure."""
+_OF_LINKER = lazy_pattern(r"LD|LIB|INC", re.IGNORECASE)
 _PART = lazy_pattern(r"\ue000(\d+)\ue001")
 _MOST_STEPS = 5_000
 """References that are followed: a few lines can repeat one without end."""
@@ -167,7 +172,8 @@ class _Makefile:
 
     def _assign(self, name: str, operator: str, value: str, doubt: str) -> None:
         if doubt:
-            self.doubtful[name] = doubt
+            if _DECIDES.search(value) and not _OF_LINKER.search(name):
+                self.doubtful[name] = doubt
         elif operator == "!=":
             self.values[name] = f"$(shell {value})"
         elif operator == "+=":

@@ -145,7 +145,10 @@ KERNELS(float)
         (
             "k.cuh",
             '#include "broken.h"\n__global__ void k(int* x) { x[0] = wrong; }\n',
-            [(1, 35, 40, 'identifier "wrong" is undefined')],
+            [
+                (1, 35, 40, 'identifier "wrong" is undefined'),
+                (0, 9, 19, 'identifier "nowhere" is undefined'),  # at the line that leads to it
+            ],
         ),
     ],
     ids=["a macro of three kernels", "#line", "50,000 lines", "a .cuh that nothing includes"],

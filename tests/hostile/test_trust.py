@@ -128,9 +128,10 @@ async def test_the_canary_can_sing(folder: Path) -> None:
 
 async def test_flags_that_are_left_out_are_one_sentence_with_what_to_do(folder: Path) -> None:
     hostile_flags(folder, ["-ccbin", "./canary", "-lineinfo", "-DN=1"])
-    _, (sentence,) = await flags_of(folder)
+    _, (sentence, of_nvcc) = await flags_of(folder)
+    assert of_nvcc.startswith(f"{folder}/canary, which the project compiles with, is not started")
     assert sentence == (
-        "-ccbin=./canary is left out, because the workspace is not trusted and only flags that cannot run "
+        "nvcc flag -ccbin=./canary is left out, because the workspace is not trusted and only flags that cannot run "
         f"a program are used: if you trust the authors of {folder}, `orbit-lsp trust {folder}` to use them from now on"
     )
 
