@@ -531,6 +531,11 @@ def test_what_a_build_file_includes_is_read_too(tmp_path: Path, files: dict[str,
     assert find(tmp_path / "p", "kernels/gemm/k.cu").flags == ((flag,) if flag else ())
 
 
+def test_a_standard_that_does_not_exist_is_not_asked_for(tmp_path: Path) -> None:
+    project(tmp_path, {"Makefile": "FLAGS = -std=c++1h --extended-lambda\n", "k.cu": ""})
+    assert find(tmp_path, "k.cu").flags == ("--extended-lambda",)
+
+
 @pytest.mark.parametrize(
     ("header", "flags"),
     [

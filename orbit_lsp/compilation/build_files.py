@@ -58,6 +58,8 @@ _MOST_FILES = 32
 _LONGEST = 4096
 """Characters of a path or a flag."""
 _TARGET = lazy_pattern(r"code=sm_(\d+[af]?)")
+_MARKS = lazy_pattern("[\ue000\ue001]")
+"""Characters that no build file needs, and between which its readers put what they cannot follow."""
 _INTERFACE = lazy_pattern(r"\$<(?:BUILD_INTERFACE|INSTALL_INTERFACE):([^<>]*)>")
 _TOP = lazy_pattern(
     r"\$[{(](?:CMAKE_SOURCE_DIR|PROJECT_SOURCE_DIR|\w+_SOURCE_DIR|SRC_?DIR|TOP_?DIR|ROOT_?DIR)[})]",
@@ -127,6 +129,7 @@ def declared(path: str, root: str) -> Declared:
             text = regular_files.text(file, BUILD_FILE)
         except (OSError, ValueError):
             continue
+        text = _MARKS.sub("", text)
         if file.endswith(".py"):
             setup = setup_files.read(file, text, path)
             folders += setup.folders
@@ -159,7 +162,7 @@ def declared(path: str, root: str) -> Declared:
             text = _COMMENT.sub("", text)
             for included in _included(file, text, root):
                 if len(text) + len(included) < BUILD_FILE.most:
-                    text += "\n" + _COMMENT.sub("", included)
+                    text += "\n" + _COMMENT.sub("", _MARKS.sub("", included))
             folders += _folders(file, text, root)
             # CMake's folders inherit macros from those above; another build system above is another project's
             same = os.path.basename(file) == os.path.basename(nearest)
@@ -240,7 +243,7 @@ def _text(name: str, file: str, root: str) -> str:
     """Of a file of the workspace that a build file includes; "" where it is none."""
     path = os.path.normpath(os.path.join(os.path.dirname(file), name))
     try:
-        return regular_files.text(path, BUILD_FILE) if Path(path).is_relative_to(root) else ""
+        return _MARKS.sub("", regular_files.text(path, BUILD_FILE)) if Path(path).is_relative_to(root) else ""
     except (OSError, ValueError):
         return ""
 
@@ -293,7 +296,8 @@ def year(flag: str) -> int | None:
 
 def _year(standard: str) -> int:
     """c++98 is older than c++11; `2a` is a draft of 20."""
-    number = int({"0x": "11", "1y": "14", "1z": "17", "2a": "20", "2b": "23"}.get(standard, standard))
+    written = {"0x": "11", "1y": "14", "1z": "17", "2a": "20", "2b": "23"}.get(standard, standard)
+    number = int(written) if written.isdecimal() else 0  # `-std=c++1H` is a slip of the pen
     return number if number < 90 else 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -55,4 +56,5 @@ def _text(value: object) -> str:
     """Of a cache variable, which may name its type too."""
     fields = _fields(value)
     given: object = fields.get("value", "") if fields else value
-    return ("ON" if given else "OFF") if isinstance(given, bool) else str(given or "")[:_LONGEST]
+    text = str(given or "")[:_LONGEST]
+    return ("ON" if given else "OFF") if isinstance(given, bool) else re.sub("[\ue000\ue001]", "", text)

@@ -71,6 +71,15 @@ def test_a_setup_that_repeats_a_text_without_end(tmp_path: Path) -> None:
     assert ends(lambda: build_files.declared(str(tmp_path / "k.cu"), str(tmp_path)))
 
 
+@pytest.mark.parametrize("name", ["Makefile", "CMakeLists.txt"])
+def test_a_build_file_with_the_marks_of_its_readers(tmp_path: Path, name: str) -> None:
+    text = "CUFLAGS = -DA\ue0009\ue001\n" if name == "Makefile" else "add_definitions(-DA\ue0009\ue001)\n"
+    (tmp_path / name).write_text(text)
+    assert build_files.declared(str(tmp_path / "k.cu"), str(tmp_path)).flags == (
+        ("-DA9", str(tmp_path / name)),
+    )
+
+
 def test_a_makefile_whose_variables_double_without_end(tmp_path: Path) -> None:
     doubled = "".join(f"A{at} = $(A{at - 1}) $(A{at - 1})\n" for at in range(1, 60))
     (tmp_path / "Makefile").write_text(f"A0 = -DA\n{doubled}k.o: k.cu\n" + "\tnvcc $(A59) $<\n" * 50)
