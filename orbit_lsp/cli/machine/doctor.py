@@ -128,10 +128,14 @@ def worker_text(worker: handshake.Status, own: str, now: float) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def compilation_lines(name: str, compilation: Compilation, refused: Sequence[str]) -> list[str]:
-    """How a CUDA file is compiled, and why, with the settings that override it."""
+def compilation_lines(
+    name: str, compilation: Compilation, refused: Sequence[str], through: str = ""
+) -> list[str]:
+    """How a CUDA file is compiled, and why, with the settings that override it. `through` is the file that includes a header."""
     flags = shlex.join(compilation.flags) if compilation.flags else "no flags"
     lines = [f"{name} is compiled with {flags},", f"  {compilation.source}."]
+    if through:
+        lines.append(f"  It is compiled through {through}, which includes it.")
     if compilation.nvcc:
         lines.append(f"  compiler: {compilation.nvcc}, as the project names it (setting `nvcc` overrides it)")
     if compilation.reasons:

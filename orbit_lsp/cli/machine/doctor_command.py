@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import replace
 
+from orbit_lsp.cli import terminal_text
 from orbit_lsp.cli.machine import doctor
 from orbit_lsp.cli.terminal_text import UsageError
 from orbit_lsp.runners import shared_worker
@@ -36,10 +37,12 @@ async def of_file(
     if asked := session.setup.figures_for or job_builder.figures_for(session, session.files[uri]):
         flags = (*architectures.without_targets(compilation.flags), *architectures.gencode(asked))
         compilation = dataclasses.replace(compilation, flags=flags)
+    source = session.files[uri].source
+    through = terminal_text.relative(source[0]) if source else ""
     if as_json:
         print(json.dumps(dataclasses.asdict(compilation), ensure_ascii=False, indent=2))
         return 0
-    print(visible("\n".join(doctor.compilation_lines(name, compilation, refused))))
+    print(visible("\n".join(doctor.compilation_lines(name, compilation, refused, through))))
     return 0
 
 
