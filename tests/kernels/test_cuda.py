@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from orbit_lsp.kernels import language_of
 from orbit_lsp.kernels.cuda.cuda_kernels import scan
 from orbit_remote.common import limits
 from tests.kernels.cuda_check import check, described, text_at
@@ -458,3 +459,10 @@ def test_a_kernel_begins_within_a_lines_limit(beyond: int, kernels: list[str]) -
 def test_described_places_names() -> None:
     source = "__global__ void k() {}"
     assert described(source, scan(source)) == ["0 k"]
+
+
+def test_a_header_whose_kernels_carry_a_macro_of_the_project_is_cuda() -> None:
+    kernel = "LIB_KERNEL static void scale(float* x) { x[threadIdx.x] *= 2; }\n"
+    assert language_of("a.hpp", kernel) == "cuda"
+    assert language_of("a.hpp", kernel.replace("threadIdx.x", "0")) is None
+    assert language_of("a.hpp", "#define AT blockIdx(0)\ninline int at() { return threadIdx.x; }\n") is None

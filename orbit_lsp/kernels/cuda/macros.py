@@ -63,7 +63,9 @@ class Macro(NamedTuple):
     variadic: bool = False
 
 
-_BY_MACRO: Final = re.compile(r"\b[A-Z][A-Z0-9_]{2,}\s++(?:(?:static|inline|void)\s++)*+[A-Za-z_]\w*+\s*\(")
+_BY_MACRO: Final = re.compile(
+    r"(?<!define )\b[A-Z][A-Z0-9_]{2,}\s++(?:(?:static|inline|void)\s++)*+[A-Za-z_]\w*+\s*\("
+)
 """A function behind a name as macros have: `LIB_KERNEL static void scale(`."""
 
 _ASSUMED: Final = {name: (Macro(name, None, KEYWORD),) for name in WELL_KNOWN}
