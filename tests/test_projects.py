@@ -182,7 +182,7 @@ def test_an_error_in_a_projects_header_is_shown_at_the_line_that_leads_there(pro
     )
     (folder / "all.h").write_text('#include "scale.h"\n')
     _, out, _ = orbit(folder, "show", "k.cu")
-    advice = 'if the project\'s build defines it as a macro, name it too: nvcc_flags = ["-DSCALE=<value>"]'
+    advice = "if the project's build defines it as a macro, name it too: --flag=-DSCALE=<value>"
     assert (
         f"""
 2 #include "all.h"
