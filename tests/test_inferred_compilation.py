@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import textwrap
 from pathlib import Path
 
 import pytest
 
 from orbit_lsp.cli.machine import doctor
-from orbit_lsp.compilation import compiler_messages, inference, installed
+from orbit_lsp.compilation import cmake_files, compiler_messages, inference, installed, setup_files
 from orbit_lsp.compilation.installed import Installed
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state.compilation import Compilation, Reason
@@ -743,6 +744,12 @@ TARGETS = {
     "options as they are by default": ("option(FAST x ON)\noption(SLOW x OFF)\nif(FAST)\nadd_compile_definitions(A)\nelseif(SLOW)\nadd_compile_definitions(S)\nendif()\nif(NOT SLOW)\nadd_compile_definitions(B)\nendif()\nif(WIN32)\nadd_compile_definitions(W)\nendif()\n", "-DA -DB"),
     "of the source": ('set_source_files_properties(src/k.cu PROPERTIES COMPILE_DEFINITIONS "A;B" COMPILE_FLAGS "--use_fast_math")\nset_source_files_properties(src/o.cu PROPERTIES COMPILE_DEFINITIONS O)\n', "--use_fast_math -DA -DB"),
     "of a folder above": ("add_subdirectory(src)\nadd_compile_definitions(A)\nset(B 2)\n", "-DA -DB=2"),
+    "an option with CUDA in its name": ("option(MY_CUDA_FAST_MATH x OFF)\nif(MY_CUDA_FAST_MATH)\nadd_compile_definitions(FAST)\nendif()\noption(WITH_CUDA x OFF)\nif(WITH_CUDA)\nadd_compile_definitions(A)\nendif()\n", "-DA"),
+    "comments": ('add_library(k src/k.cu) # the (only one\ntarget_compile_definitions(k PRIVATE A # USE_SLOW was removed\n)\n#[[ add_compile_definitions(OLD)\nadd_compile_definitions(OLD2) ]]\n#[=[ x ]] add_compile_definitions(OLD3)\n]=]\nadd_compile_definitions("URL=a#b")\n', '-DURL=a#b -DA'),
+    "brackets in quotes": ('message("smile :(")\nadd_compile_definitions(A)\n', "-DA"),
+    "quotes in quotes": ('add_library(k src/k.cu)\ntarget_compile_definitions(k PRIVATE "NAME=\\"x y\\"" A)\n', '-DNAME="x y" -DA'),
+    "not, many times": ("if(" + "NOT " * 2_000 + "CMAKE_CUDA_COMPILER)\nadd_compile_definitions(A)\nendif()\n", "-DA"),
+    "a file of options": ("add_compile_options(@/etc/hostname --options-file=/etc/hostname -DA)\n", "-DA"),
     "a bracket of a condition": ("if((A AND B) OR C)\nadd_compile_definitions(X)\nendif()\nadd_compile_definitions(A)\n", "-DA"),
 }  # fmt: skip
 
@@ -755,7 +762,7 @@ def test_the_macros_and_options_that_cmake_gives_a_file(tmp_path: Path, name: st
         project(tmp_path, {"src/CMakeLists.txt": "add_compile_definitions(B=${B})\n"})
     made = find(tmp_path, "src/k.cu")
     assert " ".join(made.flags) == flags
-    assert [each.what for each in made.left_out] == ["what `if((A AND B) OR C)` adds by add_compile_definitions"] * ("bracket" in name)  # fmt: skip
+    assert [each.what for each in made.left_out] == ["what `if((A AND B) OR C)` adds by add_compile_definitions"] * ("bracket of" in name)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -773,6 +780,56 @@ def test_what_only_cmake_knows_is_left_out_and_said(tmp_path: Path, text: str, l
     made = find(tmp_path, "k.cu")
     assert made.flags == ("-DA",)
     assert [each.what for each in made.left_out] == ([left_out] if left_out else [])
+
+
+def test_a_command_that_is_too_long_is_said(tmp_path: Path) -> None:
+    text = f"set(S {'a.cc ' * 8_000})\nadd_compile_definitions(A)\n"
+    project(tmp_path, {"CMakeLists.txt": text, "k.cu": ""})
+    made = find(tmp_path, "k.cu")
+    assert made.flags == ("-DA",)
+    assert [each.what for each in made.left_out] == ["what set has after its first 20,000 characters"]
+
+
+def test_a_variable_that_is_used_for_ever_ends(tmp_path: Path) -> None:
+    text = f"set(X {'a' * 19_000})\n" + "add_definitions(${X})\n" * 2_000
+    read = cmake_files.read([(str(tmp_path / "CMakeLists.txt"), text)], str(tmp_path / "k.cu"))
+    assert sum(len(word) for word, _ in read.words) < 1 << 21
+
+
+DEEP = {
+    "a sum in a condition": "if " + "+".join(["a"] * 600) + ":\n    pass\n",
+    "negations": "if " + "not " * 600 + "a:\n    pass\n",
+    "a number": "if 0x" + "f" * 5_000 + ":\n    pass\n",
+    "a macro's number": "CUDAExtension(name='k', sources=['k.cu'], define_macros=[('N', 0x"
+    + "f" * 5_000
+    + ")])\n",
+    "an architecture": "CUDAExtension(name='k', sources=['k.cu'], extra_compile_args=['-arch=sm_"
+    + "9" * 5_000
+    + "'])\n",
+}
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_a_setup_py_that_no_project_has(tmp_path: Path, name: str) -> None:
+    project(tmp_path, {"setup.py": DEEP[name], "include/x.h": "", "k.cu": "#include <x.h>\n"})
+    made = find(tmp_path, "k.cu")
+    assert made.architectures == ()
+    assert made.missing == {}
+    too_deep = name == "a macro's number"
+    assert [each.what.partition(":")[0] for each in made.left_out] == ["what it says"] * too_deep
+
+
+def test_branches_within_branches_are_looked_at_once() -> None:
+    text = (
+        "x = 0\n"
+        + "".join(f"{' ' * at}if a:\n" for at in range(90))
+        + " " * 90
+        + "y = ["
+        + "1, " * 2_000
+        + "]\n"
+    )
+    tree = ast.parse(text)
+    assert len(setup_files._doubtful(tree)) > 2_000
 
 
 def test_macros_of_targets_that_may_not_have_the_file_are_said(tmp_path: Path) -> None:

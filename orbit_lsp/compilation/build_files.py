@@ -54,10 +54,13 @@ _OLDEST = 17
 _MOST = 400
 """Values that one list of a setup.py may come to, and folders that another build file may name."""
 _MOST_FILES = 32
+_UNREADABLE = (RecursionError, ValueError, OSError, MemoryError)
+"""What the readers raise for texts that no build has: a project's files may hold anything."""
+_NOT_FOLLOWED = "what it says: it is nested too deeply, or has a number or a path that is too long"
 """Build files above one source file."""
 _LONGEST = 4096
 """Characters of a path or a flag."""
-_TARGET = lazy_pattern(r"code=sm_(\d+[af]?)")
+_TARGET = lazy_pattern(r"code=sm_(\d{1,3}[af]?)")
 _MARKS = lazy_pattern("[\ue000\ue001]")
 """Characters that no build file needs, and between which its readers put what they cannot follow."""
 _INTERFACE = lazy_pattern(r"\$<(?:BUILD_INTERFACE|INSTALL_INTERFACE):([^<>]*)>")
@@ -130,43 +133,45 @@ def declared(path: str, root: str) -> Declared:
         except (OSError, ValueError):
             continue
         text = _MARKS.sub("", text)
-        if file.endswith(".py"):
-            setup = setup_files.read(file, text, path)
-            folders += setup.folders
-            named = dict.fromkeys(setup.flags, file)
-            for architecture in () if architectures else setup.architectures:
-                architectures[architecture] = file
-            extension = extension if extension[0] else (setup.extension, file)
-        elif _is_makefile(file) and not certain and _is_makefile(nearest):
-            recipe = makefiles.read(file, text, path, lambda name, file=file: _text(name, file, root))
-            certain = recipe.certain
-            made = _parted(recipe.flags)
-            lines = {each.path: each.line for each in _folders(file, _COMMENT.sub("", text), root)}
-            folders += (Folder(folder, file, lines.get(folder, 1)) for folder in made.folders)
-            named = dict.fromkeys(made.flags, file)
-            for architecture in () if architectures else made.architectures:
-                architectures[architecture] = file
-            left_out |= dict.fromkeys(recipe.left_out, file)
-        elif os.path.basename(file) in bazel_files.NAMES and not certain:
-            library = bazel_files.read(file, path, root)
-            certain = bool(library.flags or library.left_out)
-            made = _parted(library.flags)
-            folders += (Folder(folder, file, 1) for folder in made.folders)
-            named = dict.fromkeys(made.flags, file)
-            for architecture in () if architectures else made.architectures:
-                architectures[architecture] = file
-            left_out |= dict.fromkeys(library.left_out, file)
-        else:
-            named = {}
+        named: dict[str, str] = {}
+        try:
+            if file.endswith(".py"):
+                setup = setup_files.read(file, text, path)
+                folders += setup.folders
+                named = dict.fromkeys(setup.flags, file)
+                for architecture in () if architectures else setup.architectures:
+                    architectures[architecture] = file
+                extension = extension if extension[0] else (setup.extension, file)
+            elif _is_makefile(file) and not certain and _is_makefile(nearest):
+                recipe = makefiles.read(file, text, path, lambda name, file=file: _text(name, file, root))
+                certain = recipe.certain
+                made = _parted(recipe.flags)
+                lines = {each.path: each.line for each in _folders(file, _COMMENT.sub("", text), root)}
+                folders += (Folder(folder, file, lines.get(folder, 1)) for folder in made.folders)
+                named = dict.fromkeys(made.flags, file)
+                for architecture in () if architectures else made.architectures:
+                    architectures[architecture] = file
+                left_out |= dict.fromkeys(recipe.left_out, file)
+            elif os.path.basename(file) in bazel_files.NAMES and not certain:
+                library = bazel_files.read(file, path, root)
+                certain = bool(library.flags or library.left_out)
+                made = _parted(library.flags)
+                folders += (Folder(folder, file, 1) for folder in made.folders)
+                named = dict.fromkeys(made.flags, file)
+                for architecture in () if architectures else made.architectures:
+                    architectures[architecture] = file
+                left_out |= dict.fromkeys(library.left_out, file)
+        except _UNREADABLE:
+            left_out[_NOT_FOLLOWED] = file
         if not file.endswith(".py"):
-            text = _COMMENT.sub("", text)
+            by_cmake = os.path.basename(file) == "CMakeLists.txt"
+            text = _without_comments(text, by_cmake)
             for included in _included(file, text, root):
                 if len(text) + len(included) < BUILD_FILE.most:
-                    text += "\n" + _COMMENT.sub("", _MARKS.sub("", included))
+                    text += "\n" + _without_comments(_MARKS.sub("", included), by_cmake)
             folders += _folders(file, text, root)
             # CMake's folders inherit macros from those above; another build system above is another project's
             same = os.path.basename(file) == os.path.basename(nearest)
-            by_cmake = os.path.basename(file) == "CMakeLists.txt"
             if same and by_cmake:
                 cmake.insert(0, (file, text))
             plain = same and not by_cmake and not _is_makefile(file)
@@ -184,7 +189,10 @@ def declared(path: str, root: str) -> Declared:
             standard = asked is not None and (asked < _OLDEST or any(map(year, flags)))
             if flag not in flags and not standard:
                 flags[flag] = where
-    found = cmake_files.read(cmake, path)
+    try:
+        found = cmake_files.read(cmake, path)
+    except _UNREADABLE:
+        found = cmake_files.Found(left_out=((_NOT_FOLLOWED, nearest),))
     for file in dict.fromkeys(file for _, file in found.words):
         made = _parted(
             command_line.parse(
@@ -208,6 +216,10 @@ def declared(path: str, root: str) -> Declared:
         tuple(architectures.items()),
         tuple(left_out.items()),
     )
+
+
+def _without_comments(text: str, by_cmake: bool) -> str:
+    return cmake_files.without_comments(text) if by_cmake else _COMMENT.sub("", text)
 
 
 class _Parted(NamedTuple):

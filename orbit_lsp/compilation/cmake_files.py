@@ -18,7 +18,15 @@ from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_remote.common.lazy_dataclass import dataclass
 
 _COMMAND = lazy_pattern(r"^[ \t]*([A-Za-z_]\w{0,100})[ \t]{0,100}\(", re.MULTILINE)
-_ARGUMENT = lazy_pattern(r'"([^"]*)"|([^\s";]+)')
+_ARGUMENT = lazy_pattern(r'"((?:[^"\\]|\\.)*)"|([^\s";]+)', re.DOTALL)
+_MARK = lazy_pattern(r'"|#\[(=*)\[|#')
+_BRACKET = lazy_pattern(r'"(?:[^"\\]|\\.)*"|[()]', re.DOTALL)
+_SWITCH = lazy_pattern(
+    r"(?:\w*_)?CUDA|\w*CUDA(?:TOOLKIT)?_(?:FOUND|ENABLED?|SUPPORT|BACKEND|BUILD|COMPILER\w*)", re.IGNORECASE
+)
+"""Variables that say whether a build has CUDA. The file is compiled, so its build has."""
+_OPTIONS_FILE = lazy_pattern(r"@|--?options-file|--?optf")
+"""Files of options are not followed: they may lie anywhere."""
 _REFERENCE = lazy_pattern(r"\$\{(\w{1,200})\}")
 _PART = lazy_pattern(r"\ue000(\d+)\ue001")
 _ARCHITECTURE = lazy_pattern(r"(\d{2,3}[af]?)(?:-real|-virtual)?")
@@ -36,6 +44,8 @@ _MOST_COMMANDS = 5_000
 _MOST_WORDS = 2_000
 _MOST_LEFT_OUT = 12
 _MOST_DEPTH = 8
+_MOST_EXPANDED = 1 << 20
+"""Characters of all commands together, once variables have their values."""
 
 
 class Found(NamedTuple):
@@ -85,6 +95,7 @@ class _Project:
         self.said: list[_Said] = []
         self.parts: list[str] = []
         self.left_out: dict[str, str] = {}
+        self.left = _MOST_EXPANDED
         file, given = presets.usual_variables(top)
         self.values |= given
         self.set_by |= dict.fromkeys(given, file)
@@ -96,6 +107,8 @@ class _Project:
         around: list[tuple[bool | None, bool]] = []
         conditions: list[str] = []
         for command, arguments in _commands(text):
+            if len(arguments) > _LONGEST:
+                self._leave_out(f"what {command} has after its first {_LONGEST:,} characters", file)
             if command == "if":
                 holds = self._holds(arguments.split())
                 around.append((holds, bool(holds)))
@@ -116,9 +129,11 @@ class _Project:
 
     def _holds(self, words: list[str]) -> bool | None:
         """What is not known is None."""
-        if words[:1] == ["NOT"]:
-            holds = self._holds(words[1:])
-            return None if holds is None else not holds
+        negations = next((at for at, word in enumerate(words) if word != "NOT"), len(words))
+        holds = self._is_true(words[negations:])
+        return holds if holds is None or negations % 2 == 0 else not holds
+
+    def _is_true(self, words: list[str]) -> bool | None:
         if len(words) == 2 and words[0] == "DEFINED":
             return words[1] in self.values
         if len(words) != 1:
@@ -130,8 +145,8 @@ class _Project:
             return None
         if name == _ARCHITECTURES:
             return bool(self.values.get(name))
-        if "CUDA" in name.upper() or name == "UNIX":
-            return True  # the file is compiled, so its build has CUDA
+        if _SWITCH.fullmatch(name) or name == "UNIX":
+            return True
         return not _OFF.fullmatch(self.values[name]) if name in self.values else None
 
     # -- commands -----------------------------------------------------------------------------------
@@ -259,6 +274,7 @@ class _Project:
         words: list[str] = []
         for match in _ARGUMENT.finditer(self._expressions(self._expanded(arguments))):
             quoted, plain = match.groups()
+            quoted = quoted if quoted is None else quoted.replace('\\"', '"')
             words += [plain] if quoted is None else quoted.split(";") if split else [quoted]
             if len(words) > _MOST_WORDS:
                 break
@@ -277,7 +293,9 @@ class _Project:
             known = self.values.get(match[1])
             return match[0] if known is None else known
 
-        return _REFERENCE.sub(value, text[:_LONGEST])[:_LONGEST]
+        expanded = _REFERENCE.sub(value, text[:_LONGEST])[:_LONGEST] if self.left > 0 else ""
+        self.left -= len(expanded)
+        return expanded
 
     def _expressions(self, text: str, depth: int = 0) -> str:
         """The text with the values of its generator expressions, as they are where CUDA is compiled; one that is not known
@@ -322,7 +340,11 @@ class _Project:
                 file = self.set_by.get(name, self.file)
                 text = self._expressions(self.values[name])
                 words += [(word, file) for word in re.split(r"[\s;]+", text)]
-        kept = [(word, file) for word, file in words if word and self._is_known(word, file)]
+        kept = [
+            (word, file)
+            for word, file in words
+            if word and not _OPTIONS_FILE.match(word) and self._is_known(word, file)
+        ]
         return Found(tuple(kept), tuple(self._architectures(target)), tuple(self.left_out.items()))
 
     def _is_known(self, word: str, file: str) -> bool:
@@ -361,6 +383,29 @@ class _Project:
                 yield match[1], file
 
 
+def without_comments(text: str) -> str:
+    """A CMakeLists.txt without its comments, of a line and in brackets; its lines keep their numbers."""
+    made: list[str] = []
+    position = 0
+    while match := _MARK.search(text, position):
+        if match[0] == '"':
+            end = match.end()
+            while (end := text.find('"', end) + 1) and text[end - 2] == "\\":
+                pass
+            made.append(text[position : end or len(text)])
+            position = end or len(text)
+            continue
+        made.append(text[position : match.start()])
+        if match[0] == "#":
+            end = text.find("\n", match.start())
+        else:
+            end = text.find(f"]{match[1]}]", match.end())
+            made.append("\n" * text.count("\n", match.start(), end if end >= 0 else len(text)))
+            end = end + 2 + len(match[1]) if end >= 0 else end
+        position = end if end >= 0 else len(text)
+    return "".join([*made, text[position:]])
+
+
 def _commands(text: str) -> Iterator[tuple[str, str]]:
     """Each command in small letters, with the text of its arguments."""
     position = 0
@@ -368,10 +413,10 @@ def _commands(text: str) -> Iterator[tuple[str, str]]:
         if (match := _COMMAND.search(text, position)) is None:
             return
         depth, end = 1, match.end()
-        for bracket in re.finditer(r"[()]", text[end : end + _LONGEST]):
-            depth += 1 if bracket[0] == "(" else -1
+        for bracket in _BRACKET.finditer(text, end):
+            depth += (bracket[0] == "(") - (bracket[0] == ")")
             if depth == 0:
-                position = end + bracket.end()
+                position = bracket.end()
                 break
         if depth:
             return

@@ -57,7 +57,7 @@ _ARCHITECTURES = {
     "-arch", "--gpu-architecture", "-gencode", "--generate-code", "-code", "--gpu-code",
     "--cuda-gpu-arch", "--offload-arch",
 }  # fmt: skip
-_TARGET = lazy_pattern(r"(sm|compute|lto)_(\d+[af]?)")
+_TARGET = lazy_pattern(r"(sm|compute|lto)_(\d{1,3}[af]?)")
 _OPTION_FILES = {"--options-file", "-optf"}
 _NESTED = 4
 _MOST_OPTION_FILES = 100

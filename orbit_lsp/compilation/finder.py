@@ -25,6 +25,7 @@ from orbit_remote.common.lazy_dataclass import dataclass
 _AGE_S = 30.0
 """How old what is known of a workspace's folders may be where no editor reports its changes."""
 
+_LONGEST_ARCHITECTURE = 4
 _OLDEST_ARCHITECTURE = 75
 
 
@@ -204,7 +205,7 @@ def _declared_flags(
 
 def _is_known(number: str) -> bool:
     """An architecture that CUDA 13 no longer has says how old the build file is, not what the figures shall be for."""
-    return int(number.rstrip("af")) >= _OLDEST_ARCHITECTURE
+    return len(number) <= _LONGEST_ARCHITECTURE and int(number.rstrip("af")) >= _OLDEST_ARCHITECTURE
 
 
 def _architecture_reasons(targets: Sequence[tuple[str, str]], root: str) -> list[Reason]:

@@ -28,7 +28,7 @@ _EXTENSIONS = {
 _CERTAIN = lazy_pattern(r"cuda|gpu|__name__", re.IGNORECASE)
 """Conditions under which a setup.py builds extensions of CUDA."""
 _AMD = lazy_pattern(r"(?<![a-z])(?:hip|rocm)(?![a-z])", re.IGNORECASE)
-_TARGET = lazy_pattern(r"(?:code=|arch=|architecture=)\[?(?:[\w,]{0,100},)?sm_(\d+[af]?)")
+_TARGET = lazy_pattern(r"(?:code=|arch=|architecture=)\[?(?:[\w,]{0,100},)?sm_(\d{1,3}[af]?)(?!\d)")
 _LOADS = {"load", "load_inline"}
 _LOAD = lazy_pattern(r"\bload(?:_inline)?\s{0,20}\(")
 _SOURCES = ("sources", "cuda_sources", "cpp_sources")
@@ -179,16 +179,28 @@ def _doubtful(tree: ast.AST) -> set[int]:
     """The ids of expressions in branches of which it is not known whether the build takes them: of other platforms, and
     of what a variable of the environment chooses.
     """
-    return {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If)
-        and not _CERTAIN.search(ast.unparse(node.test))
-        and not _AMD.search(ast.unparse(node.test))
-        for statement in (*node.body, *node.orelse)
-        for inner in ast.walk(statement)
-        if isinstance(inner, ast.expr)
-    }
+    ids: set[int] = set()
+    waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
+    while waiting:
+        node, doubtful = waiting.pop()
+        if doubtful and isinstance(node, ast.expr):
+            ids.add(id(node))
+        if isinstance(node, ast.If) and not doubtful:
+            test = _unparsed(node.test)
+            doubtful = not _CERTAIN.search(test) and not _AMD.search(test)
+            waiting.append((node.test, False))
+            waiting += [(statement, doubtful) for statement in (*node.body, *node.orelse)]
+        else:
+            waiting += [(child, doubtful) for child in ast.iter_child_nodes(node)]
+    return ids
+
+
+def _unparsed(node: ast.expr) -> str:
+    """Empty for what is nested too deeply, or has a number of thousands of digits."""
+    try:
+        return ast.unparse(node)
+    except (RecursionError, ValueError):
+        return ""
 
 
 def _asks_for_amd(test: ast.expr) -> bool:
@@ -200,7 +212,7 @@ def _asks_for_amd(test: ast.expr) -> bool:
         case ast.UnaryOp(op=ast.Not()) | ast.Compare(ops=[ast.Is() | ast.NotEq() | ast.NotIn()]):
             return False
         case _:
-            return bool(_AMD.search(ast.unparse(test)))
+            return bool(_AMD.search(_unparsed(test)))
 
 
 def _called(call: ast.Call) -> str:

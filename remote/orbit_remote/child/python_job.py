@@ -381,6 +381,8 @@ class Tuning:
 
     spans: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     tried: dict[str, list[Tried]] = field(default_factory=dict[str, list[Tried]])
+    tunings: dict[str, list[object]] = field(default_factory=dict[str, list[object]])
+    """By the same name, one for each time: `for_`, kept so that no other object gets its identity."""
 
     def without(self, series: Sequence[LaunchSeries]) -> tuple[Sequence[LaunchSeries], int]:
         """The launches outside these spans, and how many were inside."""
@@ -394,30 +396,33 @@ class Tuning:
         dropped = sum(launches.count for launches in series) - sum(launches.count for launches in kept)
         return [launches for launches in kept if launches.count], dropped
 
-    def note(self, name: str, configuration: object, milliseconds: float, *, afresh: bool = False) -> None:
-        """`afresh`: a configuration that comes again begins another tuning, of which only the last is kept."""
+    def note(self, name: str, configuration: object, milliseconds: float, for_: object = None) -> None:
+        """`for_` is an object of this tuning: of those for other arguments the last is kept."""
         trial = Tried(
             _configuration(configuration), milliseconds * 1e6 if math.isfinite(milliseconds) else None
         )
+        tunings = self.tunings.setdefault(name, [for_])
         tried = self.tried.setdefault(name, [])
-        same = [at for at, known in enumerate(tried) if known.configuration == trial.configuration]
-        if same and afresh:
+        if tunings[-1] is not for_:
+            tunings.append(for_)
             tried.clear()
-        elif same:
-            tried.pop(same[0])
+        tried[:] = [known for known in tried if known.configuration != trial.configuration]
         tried.append(trial)
 
     def of(self, symbol: str) -> tuple[Tried, ...]:
-        """What was tried for a kernel, the fastest first. The languages put a number behind a name that they use again."""
+        """What was tried for a kernel, the fastest first. The languages put a number behind a name that they use again.
+        None is the chosen one where it was tuned for several arguments: a launch may be of any of them.
+        """
         for name, tried in self.tried.items():
             if re.fullmatch(rf"{re.escape(name)}(_\d+)?", symbol):
                 ran = sorted(
                     (trial for trial in tried if trial.median is not None),
                     key=lambda trial: trial.median or 0,
                 )
-                failed_ = [trial for trial in tried if trial.median is None]
-                chosen = [replace(trial, chosen=True) for trial in ran[:1]]
-                return (*chosen, *ran[1:], *failed_)[:_MOST_TRIED]
+                did_not = [trial for trial in tried if trial.median is None]
+                if ran and len(self.tunings[name]) == 1:
+                    ran[0] = replace(ran[0], chosen=True)
+                return (*ran, *did_not)[:_MOST_TRIED]
         return ()
 
 
@@ -488,7 +493,7 @@ def _of_triton(undo: contextlib.ExitStack, tuning: Tuning) -> None:
             times = original(self, *args, **kwargs)
             with contextlib.suppress(Exception):
                 milliseconds = float(times[0] if hasattr(times, "__getitem__") else times)
-                tuning.note(self.base_fn.__name__, kwargs["config"], milliseconds, afresh=True)
+                tuning.note(self.base_fn.__name__, kwargs["config"], milliseconds, self.nargs)
             return times
 
         return bench
@@ -504,7 +509,9 @@ def _of_helion(undo: contextlib.ExitStack, tuning: Tuning) -> None:
             results = original(self, *args, **kwargs)
             with contextlib.suppress(Exception):
                 for result in results:
-                    tuning.note(f"_helion_{self.kernel.kernel.name}", dict(result.config), float(result.perf))
+                    tuning.note(
+                        f"_helion_{self.kernel.kernel.name}", dict(result.config), float(result.perf), self
+                    )
             return results
 
         return batch
@@ -533,7 +540,9 @@ def _of_tilelang(undo: contextlib.ExitStack, tuning: Tuning) -> None:
             result = original(self, *args, **kwargs)
             with contextlib.suppress(Exception):
                 for configuration, milliseconds in told:
-                    tuning.note(f"{result.func.attrs['global_symbol']}_kernel", configuration, milliseconds)
+                    tuning.note(
+                        f"{result.func.attrs['global_symbol']}_kernel", configuration, milliseconds, result
+                    )
             return result
 
         return run
