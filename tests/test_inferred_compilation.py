@@ -745,7 +745,7 @@ TARGETS = {
     "of the source": ('set_source_files_properties(src/k.cu PROPERTIES COMPILE_DEFINITIONS "A;B" COMPILE_FLAGS "--use_fast_math")\nset_source_files_properties(src/o.cu PROPERTIES COMPILE_DEFINITIONS O)\n', "--use_fast_math -DA -DB"),
     "of a folder above": ("add_subdirectory(src)\nadd_compile_definitions(A)\nset(B 2)\n", "-DA -DB=2"),
     "an option with CUDA in its name": ("option(MY_CUDA_FAST_MATH x OFF)\nif(MY_CUDA_FAST_MATH)\nadd_compile_definitions(FAST)\nendif()\noption(WITH_CUDA x OFF)\nif(WITH_CUDA)\nadd_compile_definitions(A)\nendif()\n", "-DA"),
-    "comments": ('add_library(k src/k.cu) # the (only one\ntarget_compile_definitions(k PRIVATE A # USE_SLOW was removed\n)\n#[[ add_compile_definitions(OLD)\nadd_compile_definitions(OLD2) ]]\n#[=[ x ]] add_compile_definitions(OLD3)\n]=]\nadd_compile_definitions("URL=a#b")\n', '-DURL=a#b -DA'),
+    "comments": ('add_library(k src/k.cu) # the (only one\ntarget_compile_definitions(k PRIVATE A # USE_SLOW was removed\n)\n#[[ add_compile_definitions(OLD)\nadd_compile_definitions(OLD2) ]]\n#[=[ x ]] add_compile_definitions(OLD3)\n]=]\nadd_compile_definitions("URL=a#b")\n', "-DURL=a#b -DA"),
     "brackets in quotes": ('message("smile :(")\nadd_compile_definitions(A)\n', "-DA"),
     "quotes in quotes": ('add_library(k src/k.cu)\ntarget_compile_definitions(k PRIVATE "NAME=\\"x y\\"" A)\n', '-DNAME="x y" -DA'),
     "not, many times": ("if(" + "NOT " * 2_000 + "CMAKE_CUDA_COMPILER)\nadd_compile_definitions(A)\nendif()\n", "-DA"),
@@ -772,6 +772,7 @@ def test_the_macros_and_options_that_cmake_gives_a_file(tmp_path: Path, name: st
         ("target_compile_options(k PRIVATE -DA $<$<CONFIG:Release>:-DR> $<$<CONFIG:Release>:-O3> ${WARNINGS})", "$<$<CONFIG:Release>:-DR>"),
         ("add_compile_definitions(A)\nif(CMAKE_BUILD_TYPE STREQUAL Debug)\ntarget_compile_definitions(k PRIVATE D)\nendif()", "what `if(CMAKE_BUILD_TYPE STREQUAL Debug)` adds by target_compile_definitions(k)"),
         ("add_compile_definitions(A)\nfunction(f t)\ntarget_compile_definitions(${t} PRIVATE D)\nendfunction()", ""),
+        ("add_compile_definitions(A)\nset(CMAKE_CUDA_COMPILER /opt/cuda-12.8/bin/nvcc)", "set(CMAKE_CUDA_COMPILER /opt/cuda-12.8/bin/nvcc)"),
         ("add_compile_definitions(A)\nadd_library(o2 ${ALL})\ntarget_compile_definitions(o2 PRIVATE O)", ""),
     ],
 )  # fmt: skip
