@@ -5,11 +5,11 @@ A plain call of make is meant: a variable that nothing sets is empty, and a cond
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import platform
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from orbit_lsp.compilation import command_line
@@ -19,13 +19,17 @@ _ASSIGNMENT = lazy_pattern(
     r"(?:(?:export|override)[ \t]+){0,2}([\w.-]{1,200})[ \t]{0,200}(=|:{1,3}=|\?=|\+=|!=)[ \t]*(.*)"
 )
 _RULE = lazy_pattern(r"([^:=#&]+)&?::?(?![=:])([^=;]*)(?:;(.*))?$")
+_OF_TARGET = lazy_pattern(
+    r"((?:[^:=#$]|\$[({][^(){}]{0,200}[)}]|\$[^({])+):(?![:=])[ \t]*(?:(?:export|override|private)[ \t]+){0,3}"
+    r"([\w.-]{1,200})[ \t]{0,200}(=|:{1,3}=|\?=|\+=|!=)[ \t]*(.*)"
+)
 _INCLUDE = lazy_pattern(r"[-s]?include[ \t]+(.+)")
 _CONDITION = lazy_pattern(r"(ifn?eq|ifn?def)\b[ \t]*(.*)")
 _BRACKETED = lazy_pattern(r"\((.*),(.*)\)")
 _QUOTED = lazy_pattern(r"([\"'])(.*?)\1[ \t]+([\"'])(.*)\3")
 _COMPILER = lazy_pattern(r"nvcc(?:[-.][\w.]+)?|clang\+\+(?:-\d+)?")
 _COMPILERS_NAME = lazy_pattern(r"\w*(?:NVCC|CUDACC|CUDA_COMPILER|CUCC)", re.IGNORECASE)
-_FLAGS_NAME = lazy_pattern(r"\w{0,100}?(?:CU|NVCC|GENCODE)\w{0,100}?FLAGS", re.IGNORECASE)
+_MENTIONS_COMPILER = lazy_pattern(r"nvcc|clang\+\+|cudacc|cuda_compiler|cucc", re.IGNORECASE)
 _EVALUATED = lazy_pattern(r"\$\(eval[ \t]+([\w.-]{1,200})")
 _DECIDES = lazy_pattern(
     r"-D|-U|fast_math|arch|gencode|generate-code|-ftz|-fmad|-prec-|maxrregcount|std[= ]|-rdc|-dc\b|-expt|lambda|\$"
@@ -33,18 +37,47 @@ _DECIDES = lazy_pattern(
 """What may decide about a figure."""
 _OF_LINKER = lazy_pattern(r"LD|LIB|INC", re.IGNORECASE)
 _PART = lazy_pattern(r"\ue000(\d+)\ue001")
+_BRACKET = {"(": lazy_pattern(r"[()]"), "{": lazy_pattern(r"[{}]")}
+_UNKNOWN = "\ue000"
+"""A need that is not known."""
 _MOST_STEPS = 5_000
 """References that are followed: a few lines can repeat one without end."""
-_MOST_CHARACTERS = 50_000
+_SHORT = 1_000
+_MOST_CHARACTERS = 64 << 10
 """Of one value."""
+_MOST_EXPANDED = 256 << 10
+"""Characters of all values that references are replaced by."""
+_MOST_SPLIT = 64 << 10
+"""Characters of all recipes that are divided into words: a shell's rules for that take a microsecond for each."""
+_MOST_WORDS = 2_000
 _MOST_DEPTH = 20
+_MOST_CONDITIONS = 64
+"""Around one line."""
+_LONGEST_REFERENCE = 2_000
+"""`$(shell …)` takes some hundred."""
+_MOST_BRACKETS = 64
+"""Of one reference."""
+_MOST_INCLUDED = 20
+_MOST_LINES = 20_000
+"""Of a Makefile and what it includes."""
+_MOST_TEXT = 1 << 20
+"""Characters of these lines."""
+_MOST_NEEDS = 20_000
+"""Of all rules."""
+_MOST_OBJECTS = 64
+"""Of one rule."""
+_MOST_MATCHED = 50_000
+"""Targets of variables that are compared with those of rules."""
+_LONGEST_SHOWN = 200
 _MOST_LEFT_OUT = 12
 _LONGEST_CONDITION = 500
 _CLOSING = {"(": ")", "{": "}"}
 _VALUED = {
     "-gencode", "--generate-code", "-arch", "--gpu-architecture", "-code", "--gpu-code", "-D", "-U", "-I", "-isystem",
     "-std", "--std", "-L", "-l", "-ccbin", "--compiler-bindir", "-Xcompiler", "-Xlinker", "-Xptxas", "-o", "-odir",
+    "--options-file", "-optf",
 }  # fmt: skip
+_OPTION_FILES = ("--options-file", "-optf")
 _SILENT = ("-I", "-L", "-l", "-isystem", "-ccbin", "--compiler-bindir", "-X", "-o", "-M", "-O")
 """What decides about no figure; a folder that is not known is of no header, or of one that is then missing."""
 _ASKED: dict[str, Callable[[], str]] = {
@@ -71,61 +104,145 @@ class _Rule(NamedTuple):
     targets: str
     needs: str
     recipe: list[str]
+    doubts: list[tuple[str, str]]
+    """Recipe lines under a condition that is not known, each behind that condition."""
+
+
+class _OfTarget(NamedTuple):
+    """A variable that is set for some targets only."""
+
+    targets: tuple[str, ...]
+    name: str
+    operator: str
+    value: str
+    doubt: str
+    shown: str
 
 
 def read(file: str, text: str, path: str, include: Callable[[str], str]) -> Recipe:
-    """How the Makefile `file` compiles `path`. `include` gives the text of a file that it includes, "" for none. Reads option
-    files that the recipe names.
+    """How the Makefile `file` compiles `path`. `include` gives the text of a file that it includes, "" for none. Option files
+    that the recipe names are left out: a Makefile of somebody else's could name any file of this machine.
     """
-    makefile = _Makefile(os.path.dirname(file))
+    makefile = _Makefile(os.path.dirname(file), path)
     makefile.take(text, include)
-    return makefile.recipe(path)
+    return makefile.recipe()
+
+
+def without_option_files(words: Iterable[str]) -> tuple[list[str], list[str]]:
+    """A command's words without those that name files of options, and the latter."""
+    kept: list[str] = []
+    named: list[str] = []
+    waiting = iter(words)
+    for word in waiting:
+        option, joined, _ = word.partition("=")
+        if option in _OPTION_FILES:
+            named.append(word if joined else f"{word} {next(waiting, '')}".strip())
+        elif word.startswith("@") and len(word) > 1:
+            named.append(f"{kept.pop()} {word}" if kept and kept[-1] in _VALUED else word)
+        else:
+            kept.append(word)
+    return kept, [each[:_LONGEST_SHOWN] for each in named]
 
 
 class _Makefile:
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, path: str) -> None:
         self.folder = folder
+        self.path = path
+        self.here = os.path.relpath(path, folder)
         self.values = {"CURDIR": folder, "PWD": folder}
         self.rules: list[_Rule] = []
+        self.edges: list[tuple[str, str]] = []
+        """Targets and what they need, also where that is not known."""
+        self.of_targets: list[_OfTarget] = []
         self.doubtful: dict[str, str] = {}
         """Variables that are set under a condition which is not known, and the condition."""
+        self.unread: dict[str, None] = {}
+        """What was not read of the Makefile, in words."""
         self.parts: list[str] = []
         """References that cannot be followed, each a character's number in the values that have it."""
-        self.steps = 0
+        self.included: set[str] = set()
+        self.graph: tuple[set[str], dict[str, list[str]]] | None = None
+        self.lines = self.text = self.steps = self.size = self.split = self.needs = self.matched = (
+            self.named
+        ) = 0
 
     def take(self, text: str, include: Callable[[str], str] | None) -> None:
         """Each line as make reads it. Conditions: whether a branch is taken, None for not known."""
         around: list[tuple[bool | None, bool, str]] = []  # whether taken, whether one was, and the condition
         rule: _Rule | None = None
         defining = False
-        for line in re.sub(r"\\\r?\n", " ", text).split("\n"):
-            if line.startswith("\t"):
-                if rule and all(taken for taken, _, _ in around):
+        taken, doubt = True, ""
+        for line in re.sub(r"\\\r?\n", " ", text).split("\n", _MOST_LINES):
+            self.lines += 1
+            self.text += len(line)
+            if self.lines > _MOST_LINES or self.text > _MOST_TEXT:
+                self.unread[f"what follows its first {_MOST_LINES:,} lines or {_MOST_TEXT:,} characters"] = (
+                    None
+                )
+                return
+            if len(around) > _MOST_CONDITIONS:
+                self.unread[f"what follows more than {_MOST_CONDITIONS} conditions in one another"] = None
+                return
+            words = line.partition("#")[0].strip()
+            # without a rule before them make takes lines that begin with a tab as any other
+            if line.startswith("\t") and rule and not defining:
+                if taken and doubt:
+                    rule.doubts.append((doubt, line))
+                elif taken:
                     rule.recipe.append(line)
                 continue
-            words = line.partition("#")[0].strip()
-            defining = (defining or words.startswith("define ")) and words != "endef"
+            begins = words.startswith("define ")
+            defining = (defining or begins) and words != "endef"
+            if begins:
+                rule = None
             if defining or not words:
                 continue
-            for name in _EVALUATED.findall(words):
+            for name in _EVALUATED.findall(words) if "$(eval" in words else ():
                 self.doubtful[name] = "$(eval …)"
-            if self._branches(words, around):
+            if words[0] in "ie" and self._branches(words, around):
+                taken = all(each is not False for each, _, _ in around)
+                doubt = next((why for each, _, why in around if each is None), "")
+            elif not taken:
                 continue
-            if any(taken is False for taken, _, _ in around):
-                continue
-            doubt = next((why for taken, _, why in around if taken is None), "")
-            if match := _ASSIGNMENT.fullmatch(words):
+            elif match := _ASSIGNMENT.fullmatch(words):
                 rule = None
                 self._assign(match[1], match[2], match[3], doubt)
             elif match := _INCLUDE.fullmatch(words):
                 rule = None
-                for name in self.expanded(match[1]).split()[:20] if include and not doubt else ():
-                    self.take(include(name) if include else "", None)
-            elif not doubt and (match := _RULE.match(words)):
-                rule = _Rule(self.expanded(match[1]), self.expanded(match[2]), [match[3]] if match[3] else [])
-                self.rules.append(rule)
-            else:
+                if include and not doubt:
+                    self._include(match[1], include)
+            elif match := _OF_TARGET.fullmatch(words):
                 rule = None
+                targets, name, operator, value = match.groups()
+                if operator not in ("=", "+=", "?=", "!="):
+                    value = self._kept(self.expanded(value))
+                of = tuple(map(os.path.normpath, self.expanded(targets).split()))
+                self.named += 1 + len(of)
+                self.of_targets.append(_OfTarget(of, name, operator, value, doubt, words))
+            elif match := _RULE.match(words):
+                recipe = [match[3]] if match[3] else []
+                doubts = [(doubt, each) for each in recipe if doubt]
+                rule = _Rule(
+                    self.expanded(match[1]), self.expanded(match[2]), [] if doubt else recipe, doubts
+                )
+                self.rules.append(rule)
+                self.edges.append((rule.targets, rule.needs))
+            else:
+                rule = _Rule("", "", [], [])  # what this line is make alone knows, and whose recipe follows
+                if ":" in words:
+                    self.edges.append((words.partition(":")[0], _UNKNOWN))
+
+    def _include(self, words: str, include: Callable[[str], str]) -> None:
+        for name in self.expanded(words).split():
+            file = os.path.normpath(name)
+            if file in self.included:
+                continue
+            full = self.lines >= _MOST_LINES or self.text >= _MOST_TEXT
+            if full or len(self.included) >= _MOST_INCLUDED:
+                self.unread[f"what `include {self._shown(name)}` adds"] = None
+                return
+            self.included.add(file)
+            self.take(include(name), None)
 
     def _branches(self, words: str, around: list[tuple[bool | None, bool, str]]) -> bool:
         """Whether the line begins, divides or ends a condition; `around` are those it stands in."""
@@ -177,11 +294,15 @@ class _Makefile:
         elif operator == "!=":
             self.values[name] = f"$(shell {value})"
         elif operator == "+=":
-            self.values[name] = f"{self.values.get(name, '')} {value}"[:_MOST_CHARACTERS].strip()
+            before = self.values.get(name, "")
+            if len(before) + len(value) < _MOST_CHARACTERS:
+                self.values[name] = f"{before} {value}".strip()
+            elif len(self.unread) < _MOST_LEFT_OUT:
+                self.unread[f"the end of {name}, which is too long to be read"] = None
         elif operator == "?=":
             self.values.setdefault(name, value)
         elif operator == "=":
-            self.values[name] = re.sub(rf"\$[({{]{re.escape(name)}[)}}]", "", value)
+            self.values[name] = value.replace(f"$({name})", "").replace(f"${{{name}}}", "")
         else:
             self.values[name] = self._kept(self.expanded(value))
 
@@ -196,22 +317,27 @@ class _Makefile:
         made: list[str] = []
         size = position = 0
         while (at := text.find("$", position)) >= 0 and size < _MOST_CHARACTERS:
-            end = _reference_end(text, at)
+            # behind the last step what is left is one thing that is not known
+            end = _reference_end(text, at) if self.steps < _MOST_STEPS or len(text) < _SHORT else len(text)
             value = self._value(text[at:end], doubtful, depth)
             made += [text[position:at], value]
             size += at - position + len(value)
             position = end
-        return "".join([*made, text[position:]])[:_MOST_CHARACTERS]
+        whole = "".join([*made, text[position:]])
+        if len(whole) > _MOST_CHARACTERS:
+            self.unread[f"what follows {_MOST_CHARACTERS:,} characters of one line"] = None
+        return whole[:_MOST_CHARACTERS]
 
     def _value(self, reference: str, doubtful: list[str] | None, depth: int) -> str:
         self.steps += 1
+        self.size += len(reference)
         inner = reference[2:-1] if reference[1:2] in _CLOSING else reference[1:]
         if reference == "$$":
             return self._unknown("$$")
-        if self.steps > _MOST_STEPS or depth > _MOST_DEPTH:
-            return self._unknown(reference)
         if reference[1:2] and (reference[1] in _AUTOMATIC or inner[:1] in tuple(_AUTOMATIC)):
             return "orbit-input"
+        if self.steps > _MOST_STEPS or self.size > _MOST_EXPANDED or depth > _MOST_DEPTH:
+            return self._unknown(reference)
         function, _, arguments = inner.partition(" ")
         if function == "shell" and (asked := arguments.partition("2>")[0].strip()) in _ASKED:
             return _ASKED[asked]() or self.folder
@@ -227,7 +353,9 @@ class _Makefile:
             doubtful.append(inner)
         if inner not in self.values:
             return self._unknown(reference)
-        return self.expanded(self.values[inner], doubtful, depth + 1)
+        value = self.expanded(self.values[inner], doubtful, depth + 1)
+        self.size += len(value)
+        return value
 
     def _unknown(self, reference: str) -> str:
         self.parts.append(reference)
@@ -235,44 +363,164 @@ class _Makefile:
 
     # -- what compiles a file -----------------------------------------------------------------------
 
-    def recipe(self, path: str) -> Recipe:
+    def recipe(self) -> Recipe:
         """Of the rule that fits the file best; without one of nvcc, the variables that are called as its flags."""
-        rules = [(self._fits(rule, path), at) for at, rule in enumerate(self.rules)]
-        for fits, at in sorted(rules, key=lambda each: (-each[0], each[1])):
-            for line in self.rules[at].recipe if fits else ():
+        ranked = [(self._fits(rule), at) for at, rule in enumerate(self.rules)]
+        ranked.sort(key=lambda each: (-each[0], each[1]))
+        general = self.values
+        for fits, at in ranked:
+            rule = self.rules[at]
+            if not fits or not rule.recipe:
+                continue
+            left_out: dict[str, None] = {}
+            self.values = self._values_of(self._objects(rule, fits), general, left_out)
+            for line in rule.recipe:
                 for words, doubtful in self._commands(line):
-                    return self._read(words, doubtful, path, certain=fits > 1)
+                    of_file = [self.rules[each] for rank, each in ranked if rank > 1]
+                    self._doubts(of_file if fits > 1 else [*of_file, rule], left_out)
+                    return self._read(words, doubtful, left_out, certain=fits > 1)
         words: list[str] = []
         doubtful: list[str] = []
-        for name in [*self.values, *self.doubtful]:
-            if _FLAGS_NAME.fullmatch(name):
+        left_out = {}
+        of_file = [(self.rules[at], fits) for fits, at in ranked if fits > 1]
+        objects = [each for rule, fits in of_file[:_MOST_LEFT_OUT] for each in self._objects(rule, fits)]
+        self.values = self._values_of(objects or [self._usual_object()], general, left_out)
+        self._doubts([rule for rule, _ in of_file], left_out)
+        for name in dict.fromkeys([*self.values, *self.doubtful]):
+            if _is_flags(name) and len(words) < _MOST_WORDS and len(doubtful) < _MOST_LEFT_OUT:
                 words += self.expanded(f"$({name})", doubtful).split()
-        return self._read(words, doubtful, path, certain=False)
+        return self._read(words[:_MOST_WORDS], doubtful, left_out, certain=False)
 
-    def _fits(self, rule: _Rule, path: str) -> int:
+    def _doubts(self, rules: Sequence[_Rule], left_out: dict[str, None]) -> None:
+        """Calls of nvcc in recipes of these rules that a condition decides about which is not known."""
+        for rule in rules:
+            for condition, line in rule.doubts:
+                if len(left_out) >= _MOST_LEFT_OUT:
+                    return
+                if next(self._commands(line), None):
+                    target = self._shown(rule.targets.strip())
+                    left_out[f"what `{self._shown(condition)}` adds to the recipe of {target}"] = None
+
+    def _fits(self, rule: _Rule) -> int:
         """3: the rule names the file; 2: its pattern fits the file; 1: another rule, which may link what others compile."""
-        here = os.path.relpath(path, self.folder)
-        extension = os.path.splitext(path)[1]
+        extension = os.path.splitext(self.path)[1]
+        base = os.path.basename(self.path)
         best = 1
-        for need in rule.needs.replace("|", " ").split():
+        for need in islice(rule.needs.replace("|", " ").split(), _MOST_NEEDS):
+            self.needs += 1
+            if self.needs > _MOST_NEEDS:
+                self.unread[f"what rules behind the first {_MOST_NEEDS:,} prerequisites add"] = None
+                break
+            if not need.endswith(extension):
+                continue
             name = os.path.normpath(need)
-            if name == here or (name == os.path.basename(path) and os.path.dirname(path) == self.folder):
+            if name == self.here or (name == base and os.path.dirname(self.path) == self.folder):
                 return 3
-            if need.endswith(extension) and "%" in need:
-                fits = fnmatch.fnmatchcase(here, name.replace("[", "[[]").replace("%", "*"))
-                best = max(best, 2 if fits else 0)
-            elif need.endswith(extension) and os.path.basename(name) == os.path.basename(path):
+            if "%" in need:
+                best = max(best, 2 if _stem(name, self.here) is not None else 0)
+            elif os.path.basename(name) == base:
                 best = 3
         if not rule.needs.strip() and rule.targets.startswith(f"{extension}.") and best < 2:
             best = 2  # a suffix rule: `.cu.o:`
         return best
 
+    def _usual_object(self) -> str:
+        return os.path.splitext(self.here)[0] + ".o"
+
+    def _objects(self, rule: _Rule, fits: int) -> list[str]:
+        """What the rule makes of the file; of a rule that only links, what it makes too."""
+        targets = rule.targets.split()[:_MOST_WORDS]
+        if fits == 1:
+            return [*targets, self._usual_object()]
+        if not rule.needs.strip():
+            return [os.path.splitext(self.here)[0] + os.path.splitext(targets[0])[1]]
+        pattern, static, needs = rule.needs.partition(":")
+        targets = pattern.split() if static else targets
+        for need in (needs if static else rule.needs).split()[:_MOST_WORDS]:
+            stem = _stem(os.path.normpath(need), self.here) if "%" in need else None
+            if stem is not None:
+                return [os.path.normpath(each.replace("%", stem, 1)) for each in targets]
+        return [os.path.normpath(each) for each in targets]
+
+    def _values_of(
+        self, objects: Sequence[str], values: dict[str, str], left_out: dict[str, None]
+    ) -> dict[str, str]:
+        """The variables as they are where these targets are made. `left_out` gets what may be of them."""
+        if not self.of_targets:
+            return values
+        names = dict.fromkeys(islice(objects, _MOST_OBJECTS))
+        self.matched += len(names) * self.named
+        if self.matched > _MOST_MATCHED:
+            self.unread["what variables of single targets add, which are too many to be read"] = None
+            return values
+        # of several patterns the one with the shortest stem counts most, and a name more than any
+        fitting: list[tuple[int, _OfTarget]] = []
+        above: set[str] | None = None
+        for each in self.of_targets:
+            stems = [_stem(target, name) for target in each.targets for name in names]
+            fit = min((len(stem) for stem in stems if stem is not None), default=-1)
+            if fit >= 0 and not each.doubt:
+                fitting.append((fit, each))
+            elif (
+                len(left_out) < _MOST_LEFT_OUT
+                and _DECIDES.search(each.value)
+                and not _OF_LINKER.search(each.name)
+            ):
+                above = self._above(objects) if above is None else above
+                if fit >= 0 or any(_UNKNOWN in target or target in above for target in each.targets):
+                    left_out[f"what `{self._shown(each.doubt or each.shown)}` adds to {each.name}"] = None
+        if not fitting:
+            return values
+        self.matched += len(values)
+        general, self.values = self.values, dict(values)
+        for _, each in sorted(fitting, key=lambda pair: -pair[0]):
+            self._assign(each.name, "=" if each.operator.startswith(":") else each.operator, each.value, "")
+        made, self.values = self.values, general
+        return made
+
+    def _above(self, objects: Sequence[str]) -> set[str]:
+        """The targets that a plain call of make makes, and that need one of these: their variables may be passed on."""
+        if self.graph is None:
+            self.graph = self._graph()
+        made, needed_by = self.graph
+        return made & _reached([*objects, _UNKNOWN], needed_by) - {*objects}
+
+    def _graph(self) -> tuple[set[str], dict[str, list[str]]]:
+        """What a plain call of make makes, and which targets need each file."""
+        needs: dict[str, list[str]] = {}
+        needed_by: dict[str, list[str]] = {}
+        phony: set[str] = set()
+        first = ""
+        edges = 0
+        for targets, needed in self.edges:
+            words = [_UNKNOWN if _UNKNOWN in each else each for each in needed.split()]
+            for target in targets.split():
+                if target == ".PHONY":
+                    phony.update(words)
+                if target.startswith(".") or "%" in target:
+                    continue
+                first = first or target
+                for need in words:
+                    edges += 1
+                    if edges > _MOST_NEEDS:
+                        break
+                    needs.setdefault(target, []).append(need)
+                    needed_by.setdefault(need, []).append(target)
+        made = _reached([first], needs)
+        return (made | (needs.keys() - phony) if _UNKNOWN in made else made), needed_by
+
     def _commands(self, line: str) -> Iterator[tuple[list[str], list[str]]]:
         """Each call of nvcc in a line of a recipe, its words behind the compiler."""
         doubtful: list[str] = []
         text = self.expanded(line.strip().lstrip("@-+ \t"), doubtful)
+        if not _MENTIONS_COMPILER.search(self._kept(text)):
+            return
+        self.split += len(text)
+        if self.split > _MOST_SPLIT:
+            self.unread[f"what recipes behind the first {_MOST_SPLIT:,} characters add"] = None
+            return
         for command in re.split(r"&&|\|\||;", text):
-            words = command_line.split(command)[:2_000]
+            words = command_line.split(command)[:_MOST_WORDS]
             for at, word in enumerate(words[:8]):
                 shown = self._kept(word)
                 reference = shown.strip("${}()")
@@ -282,9 +530,16 @@ class _Makefile:
                     yield words[at + 1 :], doubtful
                     break
 
-    def _read(self, words: Sequence[str], doubtful: Sequence[str], path: str, *, certain: bool) -> Recipe:
+    def _shown(self, text: str) -> str:
+        text = self._kept(text)
+        return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+
+    def _read(
+        self, words: Sequence[str], doubtful: Sequence[str], more: dict[str, None], *, certain: bool
+    ) -> Recipe:
+        """`more` is left out too."""
         known: list[str] = []
-        left_out: dict[str, None] = {}
+        left_out = self.unread | more
         for word in words:
             unset = _PART.sub(self._unset, word)
             if not _PART.search(word):
@@ -293,24 +548,53 @@ class _Makefile:
             option = known.pop() + " " if known and known[-1] in _VALUED else ""
             if not unset and not option:
                 continue  # a variable that is for the command line, as `$(EXTRA)`
-            if not (option or word).startswith(_SILENT) and re.match(r"[-\ue000]", option or word):
-                left_out[option + self._kept(word)] = None
-        for name in doubtful:
-            left_out[f"what `{self.doubtful[name]}` adds to {name}"] = None
+            if not (option or word).startswith(_SILENT) and re.match(r"[-@\ue000]", option or word):
+                left_out[option + self._shown(word)] = None
+        for name in doubtful[:_MOST_LEFT_OUT]:
+            left_out[f"what `{self._shown(self.doubtful[name])}` adds to {name}"] = None
+        known, option_files = without_option_files(known)
+        left_out |= dict.fromkeys(option_files)
         if "orbit-input" not in known:
-            known.append(path)
-        command = command_line.parse(["nvcc", *known], self.folder, path)
+            known.append(self.path)
+        command = command_line.parse(["nvcc", *known], self.folder, self.path)
         return Recipe(command.flags, tuple(left_out)[:_MOST_LEFT_OUT], certain)
 
 
+def _is_flags(name: str) -> bool:
+    """Whether a variable is called as one of nvcc's flags."""
+    rest, flags, behind = name.upper().rpartition("FLAGS")
+    return bool(flags) and not behind and ("CU" in rest or "NVCC" in rest or "GENCODE" in rest)
+
+
+def _stem(pattern: str, name: str) -> str | None:
+    """What `%` stands for where the pattern fits the name, "" where it is the name; None where it does not fit."""
+    head, percent, tail = pattern.partition("%")
+    if not percent:
+        return "" if pattern == name else None
+    fits = len(name) > len(head) + len(tail) and name.startswith(head) and name.endswith(tail)
+    return name[len(head) : len(name) - len(tail)] if fits else None
+
+
+def _reached(starts: Sequence[str], edges: dict[str, list[str]]) -> set[str]:
+    seen = set(starts)
+    waiting = list(seen)
+    while waiting:
+        for each in edges.get(waiting.pop(), ()):
+            if each not in seen:
+                seen.add(each)
+                waiting.append(each)
+    return seen
+
+
 def _reference_end(text: str, at: int) -> int:
-    """Behind `$(…)`, `${…}` or `$x`."""
-    closing = _CLOSING.get(text[at + 1 : at + 2])
-    if closing is None:
+    """Behind `$(…)`, `${…}` or `$x`; the end of the text where a reference is too long to be one."""
+    opening = text[at + 1 : at + 2]
+    if opening not in _CLOSING:
         return min(at + 2, len(text))
-    opening, depth = text[at + 1], 0
-    for position in range(at + 1, min(len(text), at + _MOST_CHARACTERS)):
-        depth += (text[position] == opening) - (text[position] == closing)
+    depth = 0
+    brackets = _BRACKET[opening].finditer(text, at + 1, at + _LONGEST_REFERENCE)
+    for match in islice(brackets, _MOST_BRACKETS):
+        depth += 1 if match[0] == opening else -1
         if depth == 0:
-            return position + 1
+            return match.end()
     return len(text)
