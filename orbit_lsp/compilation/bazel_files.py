@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from orbit_lsp.compilation import command_line
+from orbit_lsp.compilation.makefiles import without_option_files
 from orbit_remote.common import regular_files
 from orbit_remote.common.limits import BUILD_FILE, OUTLINED
 
@@ -23,11 +24,25 @@ _MOST_LIBRARIES = 64
 """Whose defines one library may be given."""
 _LONGEST = 80
 """Characters of an expression that is named."""
-_MOST_TEXTS = 400
-"""Of one list."""
+_MOST_TEXTS = 2_001
+"""Of one list: one more than may become flags, so that it is seen where there are more."""
 _MOST_DEPTH = 12
 _MOST_PARTS = 20_000
-"""Of all lists of a file: a few lines can repeat one without end."""
+"""Of all lists: a few lines can repeat one without end."""
+_MOST_WORDS = 2_000
+"""Of all options, macros and folders."""
+_MOST_CHARACTERS = 64 << 10
+"""Of these words."""
+_MOST_SHOWN = 500
+"""Parts of an expression that is named as it is written."""
+_MARKS = ",[({=+-*.<>|&~!/:;@%^"
+_MOST_TOKENS = 20_000
+"""Marks and words of all BUILD files that are read for one library; Python's parser takes 10 µs for each and cannot be
+interrupted. A BUILD file of 3,000 lines has about as many.
+"""
+_LONGEST_PATTERN = 200
+_DEEPEST_PATTERN = 16
+_NOT_IN_FLAGS = ("name", "deps", *_SOURCES)
 
 
 class Library(NamedTuple):
@@ -39,30 +54,55 @@ class Library(NamedTuple):
 
 def read(file: str, path: str, root: str) -> Library:
     """Of the library in the BUILD file `file` that has the source `path`: its options and macros, and the macros and include
-    folders of what it depends on, which Bazel passes on. Reads the BUILD files of those.
+    folders of what it depends on, which Bazel passes on. Reads the BUILD files of those. Option files that it names are left out:
+    they could be any file of this machine.
     """
     above = [each for each in Path(file).parents if each.is_relative_to(root)]
-    top = next((each for each in above if any((each / name).is_file() for name in _ROOTS)), Path(root))
+    top = next((each for each in above if any(os.path.isfile(each / name) for name in _ROOTS)), Path(root))
     packages = _Packages(top)
     package = os.path.relpath(os.path.dirname(file), top)
     return packages.library("" if package == "." else package, path)
 
 
+class _Budget:
+    """How much of lists is read, of all of them together."""
+
+    def __init__(self) -> None:
+        self.parts = self.words = self.characters = 0
+        self.shown: dict[int, str] = {}
+        """Each expression that is named, by its identity: a list can have one a thousand times."""
+
+
 class _Lists:
     """A call's lists, as far as they are literal."""
 
-    def __init__(self, names: dict[str, ast.expr]) -> None:
+    def __init__(self, names: dict[str, ast.expr], budget: _Budget, source: str = "") -> None:
         self.names = names
+        self.budget = budget
+        self.source = source
+        """The file, as its package names it, that a glob may exclude."""
         self.left_out: dict[str, None] = {}
-        self.parts = 0
 
     def of(self, call: ast.Call, keyword: str) -> list[str]:
         node = next((each.value for each in call.keywords if each.arg == keyword), None)
-        return list(islice(self._texts(node, keyword), _MOST_TEXTS)) if node else []
+        texts = islice(self._texts(node, keyword), _MOST_TEXTS) if node else ()
+        if keyword in _NOT_IN_FLAGS:
+            return list(texts)
+        words: list[str] = []
+        for text in texts:
+            self.budget.words += 1
+            self.budget.characters += len(text)
+            if self.budget.words > _MOST_WORDS or self.budget.characters > _MOST_CHARACTERS:
+                limits = f"{_MOST_WORDS:,} words or {_MOST_CHARACTERS:,} characters"
+                self.left_out[f"{keyword} behind the first {limits} of lists"] = None
+                break
+            words.append(text)
+        return words
 
     def _texts(self, node: ast.expr, keyword: str, depth: int = 0) -> Iterator[str]:
-        self.parts += 1
-        if self.parts > _MOST_PARTS:
+        self.budget.parts += 1
+        if self.budget.parts > _MOST_PARTS:
+            self.left_out[f"{keyword} behind the first {_MOST_PARTS:,} parts of lists"] = None
             return
         match node:
             case ast.Constant(value=str() as text):
@@ -75,24 +115,52 @@ class _Lists:
                 yield from self._texts(node.right, keyword, depth + 1)
             case ast.Name() if node.id in self.names and depth < _MOST_DEPTH:
                 yield from self._texts(self.names[node.id], keyword, depth + 1)
-            case ast.Call(func=ast.Name(id="glob"), args=[patterns, *_]):
-                yield from self._texts(patterns, keyword, depth + 1)
+            case ast.Call(func=ast.Name(id="glob")) if depth < _MOST_DEPTH:
+                included, excluded = (_argument(node, *each) for each in ((0, "include"), (1, "exclude")))
+                without = islice(self._texts(excluded, keyword, depth + 1), _MOST_TEXTS) if excluded else ()
+                if included and not (self.source and any(_means(each, self.source) for each in without)):
+                    yield from self._texts(included, keyword, depth + 1)
             case _:
-                self.left_out[f"{keyword} = {_shown(node)}"] = None
+                self.left_out[f"{keyword} = {self._shown(node)}"] = None
+
+    def _shown(self, node: ast.expr) -> str:
+        key = id(node)  # the tree lives as long as the packages
+        if key not in self.budget.shown:
+            self.budget.shown[key] = _shown(node)
+        return self.budget.shown[key]
+
+
+def _argument(call: ast.Call, at: int, name: str) -> ast.expr | None:
+    named = next((each.value for each in call.keywords if each.arg == name), None)
+    return call.args[at] if at < len(call.args) else named
+
+
+class _Package(NamedTuple):
+    calls: list[ast.Call]
+    names: dict[str, ast.expr]
+    """What its names stand for."""
+    targets: dict[str, list[ast.Call]]
+    """Its calls by their `name`."""
 
 
 class _Packages:
     def __init__(self, top: Path) -> None:
         self.top = top
-        self.read: dict[str, tuple[list[ast.Call], dict[str, ast.expr]]] = {}
+        self.read: dict[str, _Package] = {}
+        self.budget = _Budget()
+        self.tokens = 0
+        self.unread: dict[str, None] = {}
+        """BUILD files that are too long, with those before them."""
 
     def library(self, package: str, path: str) -> Library:
-        calls, names = self._calls(package)
+        made = self._package(package)
         name = os.path.relpath(path, self.top / package)
-        lists = _Lists(names)
-        found = [call for call in calls if any(_means(each, name) for each in self._sources(call, names))]
+        sources = _Lists(made.names, self.budget, name)
+        found = [call for call in made.calls if self._has(call, sources, name)]
         if not found:
-            return Library()
+            return Library((), (*self.unread, *self._too_many(sources)))
+        self.budget.parts = 0  # what the search took is not missing in the flags
+        lists = _Lists(made.names, self.budget)
         (call, *_) = sorted(found, key=lambda each: "cuda" not in _function(each))
         words: list[str] = []
         for option in _OPTIONS:
@@ -103,15 +171,22 @@ class _Packages:
             macros += [define] if define else []
             folders += [folder] if folder else []
         words += [f"-D{macro}" for macro in macros]
+        words, option_files = without_option_files(words)
         known = [word for word in words if not re.search(r"\$[(@<]", word)]
-        left_out = dict.fromkeys(word for word in words if word not in known)
+        left_out = dict.fromkeys(word for word in words if re.search(r"\$[(@<]", word))
         flags = command_line.parse(["nvcc", *known, *(f"-I{each}" for each in folders)], str(self.top), path)
         relevant = (each for each in lists.left_out if each.partition(" =")[0] not in ("deps", *_SOURCES))
-        return Library(flags.flags, (*left_out, *relevant))
+        return Library(flags.flags, (*left_out, *option_files, *relevant, *self.unread))
 
-    def _sources(self, call: ast.Call, names: dict[str, ast.expr]) -> Iterator[str]:
-        for keyword in _SOURCES:
-            yield from _Lists(names).of(call, keyword)
+    def _too_many(self, sources: _Lists) -> Iterator[str]:
+        if sources.budget.parts > _MOST_PARTS:
+            yield f"sources behind the first {_MOST_PARTS:,} parts of lists"
+
+    def _has(self, call: ast.Call, sources: _Lists, name: str) -> bool:
+        """Whether the file `name` of the package is one of the call's sources."""
+        return self.budget.parts <= _MOST_PARTS and any(
+            _means(each, name) for keyword in _SOURCES for each in sources.of(call, keyword)
+        )
 
     def _passed_on(self, package: str, deps: list[str], lists: _Lists) -> Iterator[tuple[str, str]]:
         """The macros and the include folders of libraries that a library depends on, and of those that they depend on."""
@@ -122,15 +197,14 @@ class _Packages:
             if label in seen:
                 continue
             seen.add(label)
-            calls, names = self._calls(label[0])
-            own = _Lists(names)
-            for call in calls:
-                if own.of(call, "name") == [label[1]]:
-                    own.left_out.clear()
-                    yield from ((define, "") for define in own.of(call, "defines"))
-                    yield from (("", each) for each in self._folders(label[0], own.of(call, "includes")))
-                    lists.left_out |= own.left_out
-                    waiting += [self._label(dep, label[0]) for dep in own.of(call, "deps")]
+            made = self._package(label[0])
+            own = _Lists(made.names, self.budget)
+            for call in made.targets.get(label[1], ()):
+                own.left_out.clear()
+                yield from ((define, "") for define in own.of(call, "defines"))
+                yield from (("", each) for each in self._folders(label[0], own.of(call, "includes")))
+                lists.left_out |= own.left_out
+                waiting += [self._label(dep, label[0]) for dep in own.of(call, "deps")]
 
     def _label(self, label: str, package: str) -> tuple[str, str]:
         """The package and the name of `//lib/math:pixel`, `:pixel`, `//lib/pixel` or `@repository//:pixel`."""
@@ -145,24 +219,39 @@ class _Packages:
     def _folders(self, package: str, includes: list[str]) -> list[str]:
         return [os.path.normpath(self.top / package / each) for each in includes]
 
-    def _calls(self, package: str) -> tuple[list[ast.Call], dict[str, ast.expr]]:
-        """The calls of a package's BUILD file, and what its names stand for."""
+    def _package(self, package: str) -> _Package:
+        """What a package's BUILD file has."""
         if package not in self.read:
-            self.read[package] = [], {}
+            self.read[package] = _Package([], {}, {})
             folder = Path(os.path.normpath(self.top / package))
-            file = next((folder / name for name in NAMES if (folder / name).is_file()), None)
+            # os.path.isfile: a name may be too long for the system, which raises elsewhere
+            file = next((str(folder / name) for name in NAMES if os.path.isfile(folder / name)), "")
             if file and folder.is_relative_to(self.top):
-                self.read[package] = _parsed(str(file))
+                text = _text(file)
+                tokens = sum(map(text.count, _MARKS)) + len(text.split())
+                if self.tokens + tokens <= _MOST_TOKENS:
+                    self.tokens += tokens
+                    self.read[package] = _parsed(text)
+                else:
+                    name = os.path.relpath(file, self.top)
+                    self.unread[f"what {name} adds, which is too long to be read"] = None
         return self.read[package]
 
 
-def _parsed(file: str) -> tuple[list[ast.Call], dict[str, ast.expr]]:
-    """Starlark that is no Python has nothing."""
+def _text(file: str) -> str:
     try:
         text = regular_files.text(file, BUILD_FILE)
-        body = ast.parse(text).body if len(text) <= OUTLINED.most else []
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return [], {}
+    except (OSError, ValueError):
+        return ""
+    return text if len(text) <= OUTLINED.most else ""
+
+
+def _parsed(text: str) -> _Package:
+    """Starlark that is no Python has nothing."""
+    try:
+        body = ast.parse(text).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return _Package([], {}, {})
     calls = [each.value for each in body if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call)]
     names = {
         target.id: each.value
@@ -171,13 +260,21 @@ def _parsed(file: str) -> tuple[list[ast.Call], dict[str, ast.expr]]:
         for target in each.targets
         if isinstance(target, ast.Name)
     }
-    return calls, names
+    targets: dict[str, list[ast.Call]] = {}
+    for call in calls:
+        node = _argument(call, len(call.args), "name")
+        node = names.get(node.id) if isinstance(node, ast.Name) else node
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            targets.setdefault(node.value, []).append(call)
+    return _Package(calls, names, targets)
 
 
 def _shown(node: ast.expr) -> str:
+    if len(list(islice(ast.walk(node), _MOST_SHOWN))) == _MOST_SHOWN:
+        return f"{_function(node)}(…)" if isinstance(node, ast.Call) else "…"
     try:
         text = ast.unparse(node)
-    except RecursionError:
+    except (RecursionError, ValueError):  # ValueError: a number that is too long to be written
         return "…"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
@@ -191,7 +288,35 @@ def _means(source: str, name: str) -> bool:
     source = source.removeprefix(":")
     if "*" not in source:
         return source == name
-    if len(source) > 200:
+    if len(source) > _LONGEST_PATTERN or source.count("/") > _DEEPEST_PATTERN:
         return False
-    head, _, tail = source.partition("*")
-    return name.startswith(head) and name.endswith(tail.lstrip("*/").rpartition("*")[2])
+    return _fits(source.split("/"), name.split("/"))
+
+
+def _fits(pattern: list[str], names: list[str]) -> bool:
+    """Whether folders fit a pattern's; `**` stands for any number of them. In as many steps as a table of both has cells."""
+    fits = [True] + [False] * len(names)  # whether what was seen of the pattern fits the first 0, 1, … names
+    for part in pattern:
+        if part == "**":
+            first = fits.index(True) if True in fits else len(fits)
+            fits = [at >= first for at in range(len(fits))]
+        else:
+            fits = [False, *(fit and _fits_one(part, name) for fit, name in zip(fits, names, strict=False))]
+    return fits[-1]
+
+
+def _fits_one(pattern: str, name: str) -> bool:
+    """`*` stands for any characters of one name."""
+    head, *between = pattern.split("*")
+    if not between:
+        return pattern == name
+    *between, tail = between
+    at, end = len(head), len(name) - len(tail)
+    if end < at or not name.startswith(head) or not name.endswith(tail):
+        return False
+    for part in between:
+        found = name.find(part, at, end)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True
