@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,20 +13,33 @@ from orbit_remote.common.limits import BUILD_FILE
 
 NAMES = ("CMakePresets.json", "CMakeUserPresets.json")
 _MOST_INHERITED = 100
+_MOST_PRESETS = 200
+"""Of one file; those that follow are not used."""
 _LONGEST = 20_000
 """Characters of a value."""
 
 
-def configured(file: Path) -> Iterator[dict[str, Any]]:
-    """The configure presets of a file, hidden ones too; none where it cannot be read."""
+def configured(file: Path) -> tuple[dict[str, Any], ...]:
+    """The configure presets of a file, hidden ones too, for reading only; none where it cannot be read. Looks whether the file
+    changed: an editor asks every few seconds.
+    """
+    try:
+        status = file.stat()
+    except (OSError, ValueError):
+        return ()
+    return _configured(str(file), status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=16)
+def _configured(file: str, _changed_ns: int, _size: int) -> tuple[dict[str, Any], ...]:
     try:
         presets: Any = codec.read_json(regular_files.text(file, BUILD_FILE))
     except (OSError, ValueError, RecursionError):
-        return
+        return ()
     listed = cast("dict[str, Any]", presets).get("configurePresets") if isinstance(presets, dict) else None
-    for preset in cast("list[Any]", listed) if isinstance(listed, list) else []:
-        if isinstance(preset, dict):
-            yield cast("dict[str, Any]", preset)
+    every = cast("list[Any]", listed) if isinstance(listed, list) else []
+    fields = (cast("dict[str, Any]", preset) for preset in every if isinstance(preset, dict))
+    return tuple(islice(fields, _MOST_PRESETS))
 
 
 def usual_variables(folder: str) -> tuple[str, dict[str, str]]:
@@ -37,7 +51,7 @@ def usual_variables(folder: str) -> tuple[str, dict[str, str]]:
         values: dict[str, str] = {}
         waiting = [shown]
         for _ in range(_MOST_INHERITED):
-            preset = known.get(waiting.pop(0), {}) if waiting else {}
+            preset = known.pop(waiting.pop(0), {}) if waiting else {}  # one that was met before adds nothing
             for key, value in _fields(preset.get("cacheVariables")).items():
                 values.setdefault(key, _text(value))
             parents = preset.get("inherits")
@@ -56,5 +70,5 @@ def _text(value: object) -> str:
     """Of a cache variable, which may name its type too."""
     fields = _fields(value)
     given: object = fields.get("value", "") if fields else value
-    text = str(given or "")[:_LONGEST]
+    text = str(given or "")[:_LONGEST] if isinstance(given, str | int | float) else ""
     return ("ON" if given else "OFF") if isinstance(given, bool) else re.sub("[\ue000\ue001]", "", text)
