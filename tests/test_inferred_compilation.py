@@ -639,6 +639,12 @@ RECIPES = {
     "a prefix": ("M = A B=2\nk.o: k.cu\n\tnvcc $(addprefix -D,$(M)) $<\n", "-DA -DB=2"),
     "included": ("include common.mk\nk.o: k.cu\n\tnvcc $(FROM_COMMON) $<\n", "-DK"),
     "a comment": ("F = -DK # -DOLD\nk.o: k.cu\n\tnvcc $(F) $<\n", "-DK"),
+    "assigned behind a tab": ("\tF = -DA\nifdef X\n\tF = -DX\nendif\nk.o: k.cu\n\tnvcc $(F) $<\n\tF = -DRECIPE\nG = 1\n\tF += -DK\n", "-DA -DK"),
+    "of its target": ("F = -DA\nk.o: private F += -DK\no.o: F += -DO\nk.o: k.cu\n\tnvcc $(F) $<\n", "-DA -DK"),
+    "of its pattern": ("D = build\n$(D)/%.o: F = -DK\n%.o: F = -DA\nother/%.o: F = -DO\n$(D)/%.o: %.cu\n\tnvcc $(F) $<\n", "-DK"),
+    "of what a static pattern makes": ("F = -DA\nout/k.o: F += -DK\nk.o: F += -DO\nout/k.o out/o.o: out/%.o: %.cu\n\tnvcc $(F) $<\n", "-DA -DK"),
+    "of its target, without a rule of nvcc": ("CUFLAGS = -DA\nk.o: CUFLAGS += -DK\n", "-DA -DK"),
+    "of a target that a plain make does not make": ("F = -DK\nall: k.o\ndebug: all\ndebug: F += -DDEBUG\nk.o: k.cu\n\tnvcc $(F) $<\n", "-DK"),
     "itself": ("F = $(F) $(G)\nG = $(F)\nk.o: k.cu\n\tnvcc $(F) -DK $<\n", "-DK"),
 }  # fmt: skip
 
@@ -659,6 +665,14 @@ LEFT_OUT = {
     "of a variable that nothing sets": ("F = -DK -DN=$(N)", "-DN=$(N)"),
     "an architecture": ("F = -DK -gencode arch=compute_$(SM),code=sm_$(SM)", "-gencode arch=compute_$(SM),code=sm_$(SM)"),
     "under a condition": ("ifeq ($(shell nproc),4)\nF += -DFOUR\nendif\nF += -DK", "what `ifeq ($(shell nproc),4)` adds to F"),
+    "of a target that needs the file's": ("all: app\napp: F += -DAPP\napp: k.o\nF = -DK", "what `app: F += -DAPP` adds to F"),
+    "of a target that may need the file's": ("app: F += -DAPP\napp: $(SOURCES:.cu=.o)\nF = -DK", "what `app: F += -DAPP` adds to F"),
+    "of its target under a condition": ("ifeq ($(shell nproc),4)\nk.o: F += -DFOUR\nendif\nF += -DK", "what `ifeq ($(shell nproc),4)` adds to F"),
+    "a recipe under a condition": ("k.o: k.cu\nifeq ($(shell nproc),4)\n\t@echo four\n\tnvcc -DFOUR $<\nendif\nF += -DK", "what `ifeq ($(shell nproc),4)` adds to the recipe of k.o"),
+    "a rule under a condition": ("ifeq ($(shell nproc),4)\nk.o: k.cu\n\tnvcc -DFOUR $<\nendif\nF += -DK", "what `ifeq ($(shell nproc),4)` adds to the recipe of k.o"),
+    "a file of options": ("F = -DK @options", "@options"),
+    "another file of options": ("F = -optf /etc/options -DK", "-optf /etc/options"),
+    "a file of options by its long name": ("F = --options-file=options -DK", "--options-file=options"),
     "by eval": ("$(foreach s,1,$(eval F += -D$(s)))\nF += -DK", "what `$(eval …)` adds to F"),
     "what a shell would execute": ("F = -DK '-DV=$$(touch x)'", "-DV=$$(touch x)"),
     "what CUDA 13 lacks": ("F = -DK -arch=sm_35", "sm_35"),
@@ -668,7 +682,7 @@ LEFT_OUT = {
 @pytest.mark.parametrize("name", LEFT_OUT)
 def test_what_a_makefile_says_only_when_it_is_run_is_left_out_and_said(tmp_path: Path, name: str) -> None:
     text, left_out = LEFT_OUT[name]
-    project(tmp_path, {"Makefile": f"{text}\nk.o: k.cu\n\tnvcc $(F) $<\n", "k.cu": ""})
+    project(tmp_path, {"Makefile": f"{text}\nk.o: k.cu\n\tnvcc $(F) $<\n", "options": "-DOPTION", "k.cu": ""})
     made = find(tmp_path, "k.cu")
     lacks = "names it, and CUDA 13 and newer have no code for it"
     why = lacks if left_out == "sm_35" else "has it, and only the build knows its value"
@@ -712,6 +726,11 @@ LIBRARIES = {
     "its own and those passed on": (LIBRARY % "copts = ['--use_fast_math'], defines = ['R=0.299f'], local_defines = ['L']", "--use_fast_math -DL -DR=0.299f -DPIXEL=4 -DFAR", ()),
     "of two": ("cc_library(name = 'a', srcs = ['other.cc'], defines = ['OTHER'])\n" + LIBRARY % "", "-DPIXEL=4 -DFAR", ()),
     "a pattern": ("cuda_library(name = 'a', srcs = glob(['*.cu']), defines = ['A'] + ['B'])\n", "-DA -DB", ()),
+    "not one whose pattern excludes it": ("cuda_library(name = 'o', srcs = glob(['*.cu'], exclude = ['gray.*']), copts = ['-DO'])\ncuda_library(name = 'p', srcs = glob(include = ['**'], exclude = ['*.h'] + ['**/gray.cu']), copts = ['-DP'])\ncuda_library(name = 'a', srcs = ['gray.cu'], copts = ['-DA'])\n", "-DA", ()),
+    "one whose pattern excludes others": ("cuda_library(name = 'a', srcs = glob(['**/*.cu'], exclude = ['*/*.cu', 'gray_*.cu']), copts = ['-DA'])\n", "-DA", ()),
+    "a name that is too long": ("cuda_library(name = 'a', srcs = ['gray.cu'], copts = ['-DA'], deps = ['//%s:x'])\n" % ("a" * 300), "-DA", ()),
+    "a number that is too long": ("cuda_library(name = 'a', srcs = ['gray.cu'], copts = ['-DA'] + 0x%s)\n" % ("f" * 5_000), "-DA", ("copts = …",)),
+    "files of options": (LIBRARY % "copts = ['-DA', '@WORKSPACE', '--options-file', '/etc/passwd', '-optf=x']", "-DA -DPIXEL=4 -DFAR", ("@WORKSPACE", "--options-file /etc/passwd", "-optf=x")),
     "a choice of Bazel's": (LIBRARY % "copts = ['-DA'] + select({'//:x': ['-DX']})", "-DA -DPIXEL=4 -DFAR", ("copts = select({'//:x': ['-DX']})",)),
     "a variable of Bazel's": (LIBRARY % "copts = ['-DDIR=$(BINDIR)']", "-DPIXEL=4 -DFAR", ("-DDIR=$(BINDIR)",)),
     "an architecture": (LIBRARY % "copts = ['-gencode', 'arch=compute_86,code=sm_86', '-Ilib']", "-DPIXEL=4 -DFAR", ()),

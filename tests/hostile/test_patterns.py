@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import random
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -12,7 +14,7 @@ import pytest
 from pathspec import GitIgnoreSpec
 
 from orbit_lsp.closure import ignores
-from orbit_lsp.compilation import build_files, command_line, missing
+from orbit_lsp.compilation import bazel_files, build_files, command_line, makefiles, missing, presets
 from orbit_lsp.kernels import cells
 from orbit_lsp.kernels.cuda import cuda_kernels
 from orbit_lsp.views.spec import spec_drafts
@@ -26,6 +28,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processor time 
 MOST_S = 10.0
 """Of processor time: none takes a tenth of it now, and each would take a hundred times as long."""
 SIZE = 250_000
+
+
+RULE = "k.o: k.cu\n\tnvcc -DK $<\n"
 
 
 def full(unit: str, size: int = SIZE) -> str:
@@ -92,6 +97,130 @@ def test_a_library_whose_lists_double_without_end(tmp_path: Path) -> None:
         f"A0 = []\n{doubled}cuda_library(name = 'k', srcs = ['k.cu'], copts = A11, deps = A11)\n"
     )
     assert ends(lambda: build_files.declared(str(tmp_path / "k.cu"), str(tmp_path)))
+
+
+def test_a_makefile_that_includes_without_end() -> None:
+    read: list[str] = []
+
+    def include(name: str) -> str:
+        read.append(name)
+        return "A = 1\n"
+
+    named = "".join(f"include ./{at}.mk {at}.mk\n" * 20 for at in range(21))
+    recipe = makefiles.read("/p/Makefile", named + RULE, "/p/k.cu", include)
+    assert read == [f"./{at}.mk" for at in range(20)]
+    assert recipe == (("-DK",), ("what `include ./20.mk` adds",), True)
+
+
+def test_a_makefile_whose_includes_are_long() -> None:
+    included = "A = 1\n" * 12_000
+    recipe = makefiles.read("/p/Makefile", "include a\ninclude b\n" + RULE, "/p/k.cu", lambda _: included)
+    assert recipe.flags == ()
+    assert recipe.left_out == ("what follows its first 20,000 lines or 1,048,576 characters",)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["V = $(" + "a" * 49_000, "V = $(" + "()" * 24_000, "W = " + "a " * 20_000 + "\nV = $(W)$(W)$(W)$(W)"],
+)
+def test_a_makefile_that_repeats_a_long_value(text: str) -> None:
+    makefile = makefiles._Makefile("/p", "/p/k.cu")
+    makefile.take(text + "\n" + "$(V):\n" * 4_000 + RULE, None)
+    assert makefile.recipe().flags == ("-DK",)
+    assert makefile.size + sum(map(len, makefile.parts)) < 1 << 20
+
+
+def test_no_pattern_is_compiled_for_each_line_of_a_makefile(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[object] = []
+    compile_pattern = re._compiler.compile
+
+    def compile_it(*arguments: object) -> object:
+        compiled.append(arguments)
+        return compile_pattern(*arguments)
+
+    monkeypatch.setattr("re._compiler.compile", compile_it)
+    lines = "".join(f"A{at} = $(A{at})\nx: a%{at}.cu\n\tnvcc $<\n" for at in range(1_000))
+    assert makefiles.read("/p/Makefile", lines + RULE, "/p/k.cu", lambda _: "").flags == ("-DK",)
+    assert len(compiled) < 50
+
+
+@pytest.mark.parametrize(
+    ("text", "left_out"),
+    [
+        ("t: F += -DX\n" * 9_000 + "o:\n\tcc\n" * 5_000, "what variables of single targets add, which are too many to be read"),
+        ("x:\n" + "\techo nvccs -DX\n" * 18_000, "what recipes behind the first 65,536 characters add"),
+        (("x:" + " k.cu.cu" * 5_000 + "\n") * 5, "what rules behind the first 20,000 prerequisites add"),
+        ("x:" + " k.cu.cu" * 21_000 + "\n", "what follows 65,536 characters of one line"),
+        ("ifeq (1,1)\n" * 66, "what follows more than 64 conditions in one another"),
+        ("A = " + "x" * 65_000 + "\n" + "A += " + "y" * 600 + "\n", "the end of A, which is too long to be read"),
+    ],
+)  # fmt: skip
+def test_what_is_too_long_in_a_makefile_is_said(text: str, left_out: str) -> None:
+    recipe = makefiles.read("/p/Makefile", text, "/p/k.cu", lambda _: "")
+    assert recipe == ((), (left_out,), False)
+
+
+def test_an_expression_of_a_library_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unparse, written = ast.unparse, []
+    monkeypatch.setattr(ast, "unparse", lambda node: written.append(node) or unparse(node))
+    large = ", ".join(f"'a{at}': {at}" for at in range(3_000))
+    (tmp_path / "BUILD").write_text(
+        f"C = {{'a': 1}}\nD = {{{large}}}\nL = [{'C, D, ' * 200}]\n"
+        "cuda_library(name = 'k', srcs = ['k.cu'], copts = L + L, defines = L)\n"
+    )
+    library = bazel_files.read(str(tmp_path / "BUILD"), str(tmp_path / "k.cu"), str(tmp_path))
+    assert library.left_out == ("copts = {'a': 1}", "copts = …", "defines = {'a': 1}", "defines = …")
+    assert len(written) == 1
+
+
+WORDS = "behind the first 2,000 words or 65,536 characters of lists"
+PARTS = "behind the first 20,000 parts of lists"
+
+
+@pytest.mark.parametrize(
+    ("texts", "flags", "left_out"),
+    [
+        ("L = [" + "'-DA', " * 400 + "]\n", 1, [f"copts {WORDS}"]),
+        (f"L = ['-D{'A' * 20_000}']\n", 1, [f"copts {WORDS}"]),
+        (f"M = [{'[], ' * 400}]\nL = [{'M, ' * 400}]\n", 0, [f"copts {PARTS}"]),
+        ("L = []\n" + "x\n" * 20_000, 0, ["what BUILD adds, which is too long to be read"]),
+    ],
+)
+def test_what_is_too_long_in_a_library_is_said(
+    tmp_path: Path, texts: str, flags: int, left_out: list[str]
+) -> None:
+    (tmp_path / "BUILD").write_text(
+        f"{texts}cuda_library(name = 'k', srcs = ['k.cu'], copts = L + L + L + L + L + L)\n"
+    )
+    library = bazel_files.read(str(tmp_path / "BUILD"), str(tmp_path / "k.cu"), str(tmp_path))
+    assert (len(library.flags), list(library.left_out)) == (flags, left_out)
+
+
+def test_all_build_files_of_a_library_have_one_limit(tmp_path: Path) -> None:
+    for at in range(4):
+        (tmp_path / f"p{at}").mkdir()
+        (tmp_path / f"p{at}" / "BUILD").write_text(
+            f"cc_library(name = 'p{at}', defines = ['P{at}'], deps = ['//p{at + 1}'])\n" + "x\n" * 8_000
+        )
+    (tmp_path / "BUILD").write_text("cuda_library(name = 'k', srcs = ['k.cu'], deps = ['//p0'])\n")
+    library = bazel_files.read(str(tmp_path / "BUILD"), str(tmp_path / "k.cu"), str(tmp_path))
+    assert library == (("-DP0", "-DP1"), ("what p2/BUILD adds, which is too long to be read",))
+
+
+def test_presets_are_read_once_and_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[str] = []
+    read_json = presets.codec.read_json
+    monkeypatch.setattr(presets.codec, "read_json", lambda text: reads.append(text) or read_json(text))
+    file = tmp_path / "CMakePresets.json"
+    one = '{"name": "a", "inherits": ["a", "a"], "cacheVariables": {"A": "1", "B": [[]]}}'
+    file.write_text(f'{{"configurePresets": [{", ".join([one] * 8_000)}]}}')
+    for _ in range(3):
+        assert len(presets.configured(file)) == 200
+        assert presets.usual_variables(str(tmp_path)) == (str(file), {"A": "1", "B": ""})
+    assert len(reads) == 1
+    file.write_text(f'{{"configurePresets": [{one}]}}')
+    assert len(presets.configured(file)) == 1
+    assert len(reads) == 2
 
 
 @pytest.mark.parametrize("text", ["@a.rsp " * 100_000, "-DX " * 1_000 + "@a.rsp " * 1_000])
