@@ -640,6 +640,7 @@ RECIPES = {
     "included": ("include common.mk\nk.o: k.cu\n\tnvcc $(FROM_COMMON) $<\n", "-DK"),
     "a comment": ("F = -DK # -DOLD\nk.o: k.cu\n\tnvcc $(F) $<\n", "-DK"),
     "assigned behind a tab": ("\tF = -DA\nifdef X\n\tF = -DX\nendif\nk.o: k.cu\n\tnvcc $(F) $<\n\tF = -DRECIPE\nG = 1\n\tF += -DK\n", "-DA -DK"),
+    "assigned behind a tab and a definition": ("o.o: o.cu\ndefine x\n\tnvcc -DX\nendef\n\tF = -DK\nk.o: k.cu\n\tnvcc $(F) $<\n", "-DK"),
     "of its target": ("F = -DA\nk.o: private F += -DK\no.o: F += -DO\nk.o: k.cu\n\tnvcc $(F) $<\n", "-DA -DK"),
     "of its pattern": ("D = build\n$(D)/%.o: F = -DK\n%.o: F = -DA\nother/%.o: F = -DO\n$(D)/%.o: %.cu\n\tnvcc $(F) $<\n", "-DK"),
     "of what a static pattern makes": ("F = -DA\nout/k.o: F += -DK\nk.o: F += -DO\nout/k.o out/o.o: out/%.o: %.cu\n\tnvcc $(F) $<\n", "-DA -DK"),

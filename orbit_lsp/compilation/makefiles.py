@@ -195,7 +195,7 @@ class _Makefile:
             defining = (defining or begins) and words != "endef"
             if begins:
                 rule = None
-            if defining or not words:
+            if defining or words in ("", "endef"):
                 continue
             for name in _EVALUATED.findall(words) if "$(eval" in words else ():
                 self.doubtful[name] = "$(eval …)"
