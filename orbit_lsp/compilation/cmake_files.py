@@ -336,7 +336,10 @@ class _Project:
                         self._leave_out(f"macros of {name}, if the file is one of its sources", each.file)
         words = [(word, each.file) for each in said for word in each.words]
         if compiler := self.values.get("CMAKE_CUDA_COMPILER"):  # a database names it, and is asked for it
-            self._leave_out(f"set(CMAKE_CUDA_COMPILER {compiler[:200]})", self.set_by.get("CMAKE_CUDA_COMPILER", self.file))
+            self._leave_out(
+                f"set(CMAKE_CUDA_COMPILER {compiler[:200]})",
+                self.set_by.get("CMAKE_CUDA_COMPILER", self.file),
+            )
         for name in self.values:
             if _is_of_nvcc(name):
                 file = self.set_by.get(name, self.file)
