@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from orbit_lsp.cli import json_results, terminal_text
-from orbit_lsp.cli.history_command import file_or_revision
 from orbit_lsp.cli.terminal_text import UsageError
 from orbit_lsp.history import variants
 from orbit_lsp.history.history_tracker import HistoryTracker
@@ -113,6 +112,8 @@ async def source(
         return _failed(options, _none(finished, kernel, options.level))
     if not options.against:
         return _print_result(options, finished, made, None, architecture_of(finished, run.job))
+    from orbit_lsp.cli.history_command import file_or_revision
+
     with tempfile.TemporaryDirectory(prefix="orbit-lsp-") as folder:
         try:
             now = variants.now(session, kernel, "compile")

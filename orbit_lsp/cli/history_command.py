@@ -24,7 +24,7 @@ from orbit_lsp.runs.scheduler import Scheduler, Watcher
 from orbit_lsp.state import harness, placement
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session, path_of
-from orbit_lsp.views import ab_table, kernel_status, lenses, version_table
+from orbit_lsp.views import ab_table, kernel_status, version_table
 from orbit_lsp.views import tables as table_text
 from orbit_remote.common import messages as c
 from orbit_remote.common.plain_text import visible
@@ -125,6 +125,8 @@ async def history(options: argparse.Namespace, versions: HistoryTracker, uri: st
         table = version_table.table(entries, harness.named(KernelId(uri, name)) or name)
         print(visible(table_text.render([table], markdown=False)))
         if histories := regression(entries):
+            from orbit_lsp.views import lenses  # 0.2 s of lsprotocol
+
             print(f"  {visible(lenses.regression(histories))}")
         print()
     return 0
