@@ -10,6 +10,9 @@ from pathlib import Path
 from orbit_lsp.compilation.finder import Finder, Question
 from orbit_lsp.state.compilation import Compilation
 
+SETUP = "from torch.utils.cpp_extension import CUDAExtension\nCUDAExtension('k', ['k.cu'], extra_compile_args={'nvcc': [%s]})\n"
+"""A setup.py whose flags of nvcc are to be filled in."""
+
 
 def project(folder: Path, files: Mapping[str, str]) -> None:
     for name, text in files.items():

@@ -156,12 +156,12 @@ class _Packages:
         made = self._package(package)
         name = os.path.relpath(path, self.top / package)
         sources = _Lists(made.names, self.budget, name)
-        found = [call for call in made.calls if self._has(call, sources, name)]
-        if not found:
+        libraries = [call for call in made.calls if self._has(call, sources, name)]
+        if not libraries:
             return Library((), (*self.unread, *self._too_many(sources)))
         self.budget.parts = 0  # what the search took is not missing in the flags
         lists = _Lists(made.names, self.budget)
-        (call, *_) = sorted(found, key=lambda each: "cuda" not in _function(each))
+        (call, *_) = sorted(libraries, key=lambda each: "cuda" not in _function(each))
         words: list[str] = []
         for option in _OPTIONS:
             words += lists.of(call, option)
@@ -315,8 +315,8 @@ def _fits_one(pattern: str, name: str) -> bool:
     if end < at or not name.startswith(head) or not name.endswith(tail):
         return False
     for part in between:
-        found = name.find(part, at, end)
-        if found < 0:
+        position = name.find(part, at, end)
+        if position < 0:
             return False
-        at = found + len(part)
+        at = position + len(part)
     return True

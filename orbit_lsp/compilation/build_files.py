@@ -76,7 +76,7 @@ _LOCAL = lazy_pattern(
 @dataclass(frozen=True, slots=True)
 class Declared:
     """What the build files above a source file say: include folders in their order, and flags with the file that
-    names each. `nearest` is the build file nearest to the source; "" where there is none. `extension` is the name of torch's
+    names each. `nearest` is the build file nearest to the source, or "". `extension` is the name of torch's
     extension that the source is part of, and the file that says it.
     """
 
@@ -190,13 +190,13 @@ def declared(path: str, root: str) -> Declared:
             if flag not in flags and not standard:
                 flags[flag] = where
     try:
-        found = cmake_files.read(cmake, path)
+        of_cmake = cmake_files.read(cmake, path)
     except _UNREADABLE:
-        found = cmake_files.Found(left_out=((_NOT_FOLLOWED, nearest),))
-    for file in dict.fromkeys(file for _, file in found.words):
+        of_cmake = cmake_files.CMakeFlags(left_out=((_NOT_FOLLOWED, nearest),))
+    for file in dict.fromkeys(file for _, file in of_cmake.words):
         made = _parted(
             command_line.parse(
-                ["nvcc", *(word for word, of in found.words if of == file)], os.path.dirname(file), path
+                ["nvcc", *(word for word, of in of_cmake.words if of == file)], os.path.dirname(file), path
             ).flags
         )
         folders += (Folder(folder, file, 1) for folder in made.folders)
@@ -205,9 +205,9 @@ def declared(path: str, root: str) -> Declared:
                 flags.setdefault(flag, file)
         for architecture in made.architectures:
             architectures.setdefault(architecture, file)
-    if found.architectures:
-        architectures = dict(found.architectures)
-    left_out |= dict(found.left_out)
+    if of_cmake.architectures:
+        architectures = dict(of_cmake.architectures)
+    left_out |= dict(of_cmake.left_out)
     return Declared(
         tuple(dict.fromkeys(folders)),
         tuple(flags.items()),
@@ -252,7 +252,7 @@ def _is_makefile(file: str) -> bool:
 
 
 def _text(name: str, file: str, root: str) -> str:
-    """Of a file of the workspace that a build file includes; "" where it is none."""
+    """Of a file of the workspace that a build file includes; "" for any other file."""
     path = os.path.normpath(os.path.join(os.path.dirname(file), name))
     try:
         return _MARKS.sub("", regular_files.text(path, BUILD_FILE)) if Path(path).is_relative_to(root) else ""

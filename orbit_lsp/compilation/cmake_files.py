@@ -48,7 +48,7 @@ _MOST_EXPANDED = 1 << 20
 """Characters of all commands together, once variables have their values."""
 
 
-class Found(NamedTuple):
+class CMakeFlags(NamedTuple):
     """`words` are options of nvcc, with the file that names each. `left_out` is what only CMake knows."""
 
     words: tuple[tuple[str, str], ...] = ()
@@ -56,31 +56,31 @@ class Found(NamedTuple):
     left_out: tuple[tuple[str, str], ...] = ()
 
 
-class _Said(NamedTuple):
-    """What a command gives a target, or all: its words, whether others that link it get it, and whether it does."""
+class _Setting(NamedTuple):
+    """Words that one command gives a target, or all targets. `passed_on`: targets that link it get them; `applies`: it gets them."""
 
     words: tuple[str, ...]
     file: str
     passed_on: bool = False
-    own: bool = True
+    applies: bool = True
 
 
 @dataclass(slots=True)
 class _Target:
     sources: list[str] = field(default_factory=list[str])
-    said: list[_Said] = field(default_factory=list[_Said])
+    settings: list[_Setting] = field(default_factory=list[_Setting])
     linked: list[str] = field(default_factory=list[str])
     architectures: tuple[str, str] = ("", "")
 
 
-def read(files: Sequence[tuple[str, str]], path: str) -> Found:
+def read(files: Sequence[tuple[str, str]], path: str) -> CMakeFlags:
     """`files` are the CMakeLists.txt above a source file with their texts, the highest first. Reads presets."""
     if not files:
-        return Found()
+        return CMakeFlags()
     project = _Project(os.path.dirname(files[0][0]), path)
     for file, text in files:
         project.take(file, text)
-    return project.found()
+    return project.result()
 
 
 class _Project:
@@ -92,7 +92,7 @@ class _Project:
         self.set_by: dict[str, str] = {}
         self.doubtful: dict[str, tuple[str, str]] = {}
         self.targets: dict[str, _Target] = {}
-        self.said: list[_Said] = []
+        self.settings: list[_Setting] = []
         self.parts: list[str] = []
         self.left_out: dict[str, str] = {}
         self.left = _MOST_EXPANDED
@@ -161,9 +161,9 @@ class _Project:
             self.values |= {"PROJECT_NAME": name, "PROJECT_SOURCE_DIR": here, f"{name}_SOURCE_DIR": here}
             self.values.setdefault("CMAKE_PROJECT_NAME", name)
         elif command in ("add_compile_definitions", "add_definitions"):
-            self._say(self.said, _macros(self._words(arguments, split=False)), command, doubt)
+            self._apply(self.settings, _macros(self._words(arguments, split=False)), command, doubt)
         elif command == "add_compile_options":
-            self._say(self.said, self._options(arguments), command, doubt)
+            self._apply(self.settings, self._options(arguments), command, doubt)
         elif command in ("target_compile_definitions", "target_compile_options"):
             self._target_words(command, arguments, doubt)
         elif command in ("set_target_properties", "set_property", "set_source_files_properties"):
@@ -214,26 +214,26 @@ class _Project:
         macros = command.endswith("definitions")
         words = self._words(arguments, split=False) if macros else self._options(arguments)
         name, *rest = words or [""]
-        said = self._target(name).said
+        settings = self._target(name).settings
         scope, group = "PUBLIC", list[str]()
         for word in (*rest, "PUBLIC"):
             if word not in _KEYWORDS:
                 group.append(word)
                 continue
             if group:
-                self._say(said, _macros(group) if macros else group, f"{command}({name})", doubt, scope)
+                self._apply(settings, _macros(group) if macros else group, f"{command}({name})", doubt, scope)
             scope, group = word, []
 
-    def _say(
-        self, said: list[_Said], words: Sequence[str], command: str, doubt: str, scope: str = "PRIVATE"
+    def _apply(
+        self, settings: list[_Setting], words: Sequence[str], command: str, doubt: str, scope: str = "PRIVATE"
     ) -> None:
         if doubt:
             if any(map(_DECIDES.search, words)):
                 words = (f"\ue000{self._part(f'what `{doubt}` adds by {command}')}\ue001",)
             else:
                 return
-        said.append(
-            _Said(
+        settings.append(
+            _Setting(
                 tuple(words[:_MOST_WORDS]), self.file, scope in ("PUBLIC", "INTERFACE"), scope != "INTERFACE"
             )
         )
@@ -261,8 +261,10 @@ class _Project:
             here = os.path.dirname(self.file)
             if any(os.path.normpath(os.path.join(here, each)) == self.path for each in names):
                 for key in ("COMPILE_FLAGS", "COMPILE_OPTIONS"):
-                    self._say(self.said, pairs.get(key, "").replace(";", " ").split(), command, doubt)
-                self._say(self.said, _macros(pairs.get("COMPILE_DEFINITIONS", "").split(";")), command, doubt)
+                    self._apply(self.settings, pairs.get(key, "").replace(";", " ").split(), command, doubt)
+                self._apply(
+                    self.settings, _macros(pairs.get("COMPILE_DEFINITIONS", "").split(";")), command, doubt
+                )
         elif (value := pairs.get("CUDA_ARCHITECTURES")) and not doubt:
             for name in names[:_MOST_WORDS]:
                 self._target(name).architectures = value, self.file
@@ -324,17 +326,17 @@ class _Project:
 
     # -- of the file --------------------------------------------------------------------------------
 
-    def found(self) -> Found:
+    def result(self) -> CMakeFlags:
         target, certain = self._target_of_file()
-        said = [*self.said, *(target.said if target else ())]
+        settings = [*self.settings, *(target.settings if target else ())]
         if target:
-            said = [each for each in said if each.own] + list(self._passed_on(target))
+            settings = [each for each in settings if each.applies] + list(self._passed_on(target))
         elif not certain:
             for name, other in self.targets.items():
-                for each in other.said:
+                for each in other.settings:
                     if any(word.startswith("-D") for word in each.words):
                         self._leave_out(f"macros of {name}, if the file is one of its sources", each.file)
-        words = [(word, each.file) for each in said for word in each.words]
+        words = [(word, each.file) for each in settings for word in each.words]
         if compiler := self.values.get("CMAKE_CUDA_COMPILER"):  # a database names it, and is asked for it
             self._leave_out(
                 f"set(CMAKE_CUDA_COMPILER {compiler[:200]})",
@@ -350,7 +352,7 @@ class _Project:
             for word, file in words
             if word and not _OPTIONS_FILE.match(word) and self._is_known(word, file)
         ]
-        return Found(tuple(kept), tuple(self._architectures(target)), tuple(self.left_out.items()))
+        return CMakeFlags(tuple(kept), tuple(self._architectures(target)), tuple(self.left_out.items()))
 
     def _is_known(self, word: str, file: str) -> bool:
         shown = _PART.sub(lambda match: self.parts[int(match[1])], word)
@@ -368,7 +370,7 @@ class _Project:
         with_sources = [target for target in self.targets.values() if target.sources]
         return (with_sources[0], True) if len(with_sources) == 1 else (None, False)
 
-    def _passed_on(self, target: _Target) -> Iterator[_Said]:
+    def _passed_on(self, target: _Target) -> Iterator[_Setting]:
         """What the targets that it links give it."""
         waiting, seen = list(target.linked), set[str]()
         while waiting and len(seen) < _MOST_WORDS:
@@ -376,7 +378,7 @@ class _Project:
             if name in seen or name not in self.targets:
                 continue
             seen.add(name)
-            yield from (each for each in self.targets[name].said if each.passed_on)
+            yield from (each for each in self.targets[name].settings if each.passed_on)
             waiting += self.targets[name].linked
 
     def _architectures(self, target: _Target | None) -> Iterator[tuple[str, str]]:

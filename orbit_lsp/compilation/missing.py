@@ -14,7 +14,7 @@ from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.limits import BUILD_FILE
 
 OTHER_PLATFORM = "it belongs to "
-"""The beginning of what is said of headers that no build for CUDA on this system has."""
+"""How the reason begins for headers that no build for CUDA on this system has."""
 CONFIGURE = "configure the project (cmake -B build)"
 SETTING = 'or name its folder: nvcc_flags = ["-I<folder>"]'
 _NEAREST = 3

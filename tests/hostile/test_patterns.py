@@ -212,13 +212,13 @@ def test_presets_are_read_once_and_up_to_a_limit(tmp_path: Path, monkeypatch: py
     read_json = presets.codec.read_json
     monkeypatch.setattr(presets.codec, "read_json", lambda text: reads.append(text) or read_json(text))
     file = tmp_path / "CMakePresets.json"
-    one = '{"name": "a", "inherits": ["a", "a"], "cacheVariables": {"A": "1", "B": [[]]}}'
-    file.write_text(f'{{"configurePresets": [{", ".join([one] * 8_000)}]}}')
+    preset = '{"name": "a", "inherits": ["a", "a"], "cacheVariables": {"A": "1", "B": [[]]}}'
+    file.write_text(f'{{"configurePresets": [{", ".join([preset] * 8_000)}]}}')
     for _ in range(3):
         assert len(presets.configured(file)) == 200
         assert presets.usual_variables(str(tmp_path)) == (str(file), {"A": "1", "B": ""})
     assert len(reads) == 1
-    file.write_text(f'{{"configurePresets": [{one}]}}')
+    file.write_text(f'{{"configurePresets": [{preset}]}}')
     assert len(presets.configured(file)) == 1
     assert len(reads) == 2
 

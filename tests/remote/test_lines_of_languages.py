@@ -38,7 +38,7 @@ CODE, TAIL = FILE.split('"""')[1], 'extern "C" __global__ void tail(float* p) {\
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
-        pytest.param(CODE, '\n#line 5 "/src/k.py"' + CODE, id="as it stands in the file"),
+        pytest.param(CODE, '\n#line 5 "/src/k.py"' + CODE, id="the whole string"),
         pytest.param("#include <x>\n" + CODE, "#include <x>\n\n" + '#line 5 "/src/k.py"' + CODE, id="after a header"),
         pytest.param("int other;\n", "int other;\n", id="not of this file"),
         pytest.param(

@@ -23,8 +23,8 @@ _DECLARES = re.compile(r"\b(?:__device__|struct|class|enum|template|typedef|usin
 
 @dataclass(frozen=True, slots=True)
 class Inline:
-    """`text` has `#line` directives, so that errors and figures are of the Python file's lines. `path` leads to that file,
-    but is not its own: it is the text's, which is none of a file.
+    """`text` has `#line` directives, so that errors and figures are of the Python file's lines. `path` leads to that file
+    by another spelling, because this text is in no file.
     """
 
     path: str

@@ -1,0 +1,334 @@
+"""What Makefiles, BUILD files, CMakeLists.txt and setup.py tell of how a file is compiled, without a run of theirs."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from orbit_lsp.cli.machine import doctor
+from orbit_lsp.compilation import cmake_files, setup_files
+from orbit_lsp.specs import job_builder
+from orbit_lsp.state.compilation import Compilation, Reason
+from orbit_lsp.state.config import Settings
+from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.session import Session
+from tests.compilation_check import SETUP, check, find, project
+
+MAKEFILE = """
+NVCC ?= nvcc
+ARCH ?= sm_86
+TILE := 32
+DEFS := -DTILE_DIM=$(TILE)
+DEFS += -DFAST
+INCLUDES = -I${LIB}/inc
+LIB = third_party
+NVCCFLAGS = -O3 -std=c++20 -arch=$(ARCH) --use_fast_math $(INCLUDES) $(DEFS) $(EXTRA)
+build/%.o: src/%.cu | build
+\t@mkdir -p build && $(NVCC) $(NVCCFLAGS) --ftz=true -Xcompiler -fPIC -c -o $@ $<
+"""
+
+
+def test_a_makefiles_variables_are_followed_to_its_recipe(tmp_path: Path) -> None:
+    files = {
+        "Makefile": MAKEFILE,
+        "src/k.cu": '#include "vec.h"\n',
+        "third_party/inc/vec.h": "",
+        "nearer/vec.h": "",
+    }
+    check(
+        tmp_path,
+        files,
+        """
+        -std c++20 --use_fast_math -DTILE_DIM=32 -DFAST -ftz true -Ithird_party/inc
+        by what was found in ROOT, because there is no compile_commands.json (`bear -- make -B` writes it)
+        -std=c++20: Makefile names it
+        --use_fast_math: Makefile names it
+        -DTILE_DIM=32: Makefile names it
+        -DFAST: Makefile names it
+        --ftz=true: Makefile names it
+        sm_86: Makefile names it
+        third_party/inc: Makefile:1 names it
+        """,
+    )
+    made = find(tmp_path, "src/k.cu")
+    assert (made.architectures, made.left_out) == (("86",), ())
+
+
+RECIPES = {
+    "its own rule, not another's": ("k.o: k.cu\n\tnvcc -DK -c k.cu\n", "-DK"),
+    "the pattern of its folder": ("%.o: tests/%.cu\n\tnvcc -DTEST -c $<\n%.o: %.cu\n\tnvcc -DK -c $<\n", "-DK"),
+    "a static pattern": ("OBJS = k.o\n$(OBJS): %.o: %.cu\n\t$(NVCC) -DK -c $< -o $@\n", "-DK"),
+    "a suffix rule": (".cu.o:\n\t$(CUDA_HOME)/bin/nvcc -DK -c $<\n", "-DK"),
+    "all in one call": ("app: k.cu main.cu; nvcc -DK $^ -o $@\n", "-DK"),
+    "without a rule of nvcc": ("CUFLAGS = -DK\nCXXFLAGS = -DHOST\nk.o: k.cu\n\t$(call compile,$<)\n", "-DK"),
+    "what is set first counts": ("D ?= -DK\nD ?= -DOTHER\nk.o: k.cu\n\tnvcc $D $(D) $<\n", "-DK"),
+    "set at once, or when it is used": ("N = 1\nA := -DA=$(N)\nB = -DB=$(N)\nN = 2\nk.o: k.cu\n\tnvcc $(A) $(B) $<\n", "-DA=1 -DB=2"),
+    "a condition that holds": ("ifeq ($(DEBUG),1)\nD = -DSLOW\nelse ifndef DEBUG\nD = -DK\nendif\nk.o: k.cu\n\tnvcc $(D) $<\n", "-DK"),
+    "of another target": ("F = -DK\ndebug: F += -DDEBUG\nk.o: k.cu\n\tnvcc $(F) $<\n", "-DK"),
+    "a prefix": ("M = A B=2\nk.o: k.cu\n\tnvcc $(addprefix -D,$(M)) $<\n", "-DA -DB=2"),
+    "included": ("include common.mk\nk.o: k.cu\n\tnvcc $(FROM_COMMON) $<\n", "-DK"),
+    "a comment": ("F = -DK # -DOLD\nk.o: k.cu\n\tnvcc $(F) $<\n", "-DK"),
+    "assigned behind a tab": ("\tF = -DA\nifdef X\n\tF = -DX\nendif\nk.o: k.cu\n\tnvcc $(F) $<\n\tF = -DRECIPE\nG = 1\n\tF += -DK\n", "-DA -DK"),
+    "assigned behind a tab and a definition": ("o.o: o.cu\ndefine x\n\tnvcc -DX\nendef\n\tF = -DK\nk.o: k.cu\n\tnvcc $(F) $<\n", "-DK"),
+    "of its target": ("F = -DA\nk.o: private F += -DK\no.o: F += -DO\nk.o: k.cu\n\tnvcc $(F) $<\n", "-DA -DK"),
+    "of its pattern": ("D = build\n$(D)/%.o: F = -DK\n%.o: F = -DA\nother/%.o: F = -DO\n$(D)/%.o: %.cu\n\tnvcc $(F) $<\n", "-DK"),
+    "of what a static pattern makes": ("F = -DA\nout/k.o: F += -DK\nk.o: F += -DO\nout/k.o out/o.o: out/%.o: %.cu\n\tnvcc $(F) $<\n", "-DA -DK"),
+    "of its target, without a rule of nvcc": ("CUFLAGS = -DA\nk.o: CUFLAGS += -DK\n", "-DA -DK"),
+    "of a target that a plain make does not make": ("F = -DK\nall: k.o\ndebug: all\ndebug: F += -DDEBUG\nk.o: k.cu\n\tnvcc $(F) $<\n", "-DK"),
+    "itself": ("F = $(F) $(G)\nG = $(F)\nk.o: k.cu\n\tnvcc $(F) -DK $<\n", "-DK"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_rule_that_compiles_a_file(tmp_path: Path, name: str) -> None:
+    text, flags = RECIPES[name]
+    other = "other.o: other.cu\n\tnvcc -DOTHERS -c $<\n"
+    project(tmp_path, {"Makefile": other * ("own rule" in name) + text, "common.mk": "FROM_COMMON = -DK\n", "k.cu": ""})  # fmt: skip
+    made = find(tmp_path, "k.cu")
+    assert " ".join(made.flags) == flags
+    assert made.left_out == ()
+
+
+LEFT_OUT = {
+    "of a shell": ("V := $(shell git describe)\nF = -DV=$(V) -DK", "-DV=$(shell git describe)"),
+    "of a function": ("F = -DK $(foreach m,A B,-D$(m))", "$(foreach m,A B,-D$(m))"),
+    "of a variable that nothing sets": ("F = -DK -DN=$(N)", "-DN=$(N)"),
+    "an architecture": ("F = -DK -gencode arch=compute_$(SM),code=sm_$(SM)", "-gencode arch=compute_$(SM),code=sm_$(SM)"),
+    "under a condition": ("ifeq ($(shell nproc),4)\nF += -DFOUR\nendif\nF += -DK", "what `ifeq ($(shell nproc),4)` adds to F"),
+    "of a target that needs the file's": ("all: app\napp: F += -DAPP\napp: k.o\nF = -DK", "what `app: F += -DAPP` adds to F"),
+    "of a target that may need the file's": ("app: F += -DAPP\napp: $(SOURCES:.cu=.o)\nF = -DK", "what `app: F += -DAPP` adds to F"),
+    "of its target under a condition": ("ifeq ($(shell nproc),4)\nk.o: F += -DFOUR\nendif\nF += -DK", "what `ifeq ($(shell nproc),4)` adds to F"),
+    "a recipe under a condition": ("k.o: k.cu\nifeq ($(shell nproc),4)\n\t@echo four\n\tnvcc -DFOUR $<\nendif\nF += -DK", "what `ifeq ($(shell nproc),4)` adds to the recipe of k.o"),
+    "a rule under a condition": ("ifeq ($(shell nproc),4)\nk.o: k.cu\n\tnvcc -DFOUR $<\nendif\nF += -DK", "what `ifeq ($(shell nproc),4)` adds to the recipe of k.o"),
+    "a file of options": ("F = -DK @options", "@options"),
+    "another file of options": ("F = -optf /etc/options -DK", "-optf /etc/options"),
+    "a file of options by its long name": ("F = --options-file=options -DK", "--options-file=options"),
+    "by eval": ("$(foreach s,1,$(eval F += -D$(s)))\nF += -DK", "what `$(eval …)` adds to F"),
+    "what a shell would execute": ("F = -DK '-DV=$$(touch x)'", "-DV=$$(touch x)"),
+    "what CUDA 13 lacks": ("F = -DK -arch=sm_35", "sm_35"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_what_a_makefile_says_only_when_it_is_run_is_left_out_and_said(tmp_path: Path, name: str) -> None:
+    text, left_out = LEFT_OUT[name]
+    project(tmp_path, {"Makefile": f"{text}\nk.o: k.cu\n\tnvcc $(F) $<\n", "options": "-DOPTION", "k.cu": ""})
+    made = find(tmp_path, "k.cu")
+    lacks = "names it, and CUDA 13 and newer have no code for it"
+    why = lacks if left_out == "sm_35" else "has it, and only the build knows its value"
+    assert (made.flags, made.left_out) == (("-DK",), (Reason(left_out, f"Makefile {why}"),))
+    assert f"  {left_out}: Makefile {why}" in doctor.compilation_lines("k.cu", made, ())
+
+
+@pytest.mark.parametrize(
+    ("named", "own", "gpu", "figures"),
+    [
+        (("86",), "9.0", "H100", "sm_86"),
+        (("80", "90"), "9.0", "H100", "sm_90"),  # that of the GPU at hand
+        (("75", "80"), "9.0", "H100", "sm_80"),
+        (("86",), "9.0", "A100", ""),  # which the author named
+        ((), "9.0", "H100", ""),
+    ],
+)
+def test_the_architecture_of_figures(named: tuple[str, ...], own: str, gpu: str, figures: str) -> None:
+    session = Session(setup=Setup(settings=Settings(gpu=gpu)))
+    session.open("file:///p/k.cu", 1, "__global__ void k() {}")
+    session.files["file:///p/k.cu"].compilation = Compilation(architectures=named)
+    frozen = session.freeze("file:///p/k.cu")
+    assert frozen
+    compiled, run = (job_builder.make(session, frozen, action, "") for action in ("compile", "run"))
+    named_by_author = "sm_80" if gpu == "A100" else "sm_90a"
+    assert (compiled.architecture, run.architecture) == (figures or named_by_author, named_by_author)
+
+
+BAZEL = {
+    "WORKSPACE": "",
+    "kernels/gray.cu": '#include "lib/math/pixel.h"\n#include <far.h>\n',
+    "lib/math/pixel.h": "",
+    "lib/far/inc/far.h": "",
+    "lib/far/BUILD": "cc_library(name = 'far', defines = ['FAR'], local_defines = ['NOT_PASSED_ON'], includes = ['inc'])\n",
+    "lib/math/BUILD.bazel": "D = ['PIXEL=4']\ncc_library(name = 'math', defines = D, copts = ['-DALONE'], deps = ['//lib/far'])\n",
+}
+LIBRARY = (
+    "cuda_library(name = 'gray', srcs = ['gray.cu'], deps = ['//lib/math', ':gone', '@nowhere//:x'], %s)\n"
+)
+LIBRARIES = {
+    "its own and those passed on": (LIBRARY % "copts = ['--use_fast_math'], defines = ['R=0.299f'], local_defines = ['L']", "--use_fast_math -DL -DR=0.299f -DPIXEL=4 -DFAR", ()),
+    "of two": ("cc_library(name = 'a', srcs = ['other.cc'], defines = ['OTHER'])\n" + LIBRARY % "", "-DPIXEL=4 -DFAR", ()),
+    "a pattern": ("cuda_library(name = 'a', srcs = glob(['*.cu']), defines = ['A'] + ['B'])\n", "-DA -DB", ()),
+    "not one whose pattern excludes it": ("cuda_library(name = 'o', srcs = glob(['*.cu'], exclude = ['gray.*']), copts = ['-DO'])\ncuda_library(name = 'p', srcs = glob(include = ['**'], exclude = ['*.h'] + ['**/gray.cu']), copts = ['-DP'])\ncuda_library(name = 'a', srcs = ['gray.cu'], copts = ['-DA'])\n", "-DA", ()),
+    "one whose pattern excludes others": ("cuda_library(name = 'a', srcs = glob(['**/*.cu'], exclude = ['*/*.cu', 'gray_*.cu']), copts = ['-DA'])\n", "-DA", ()),
+    "a name that is too long": ("cuda_library(name = 'a', srcs = ['gray.cu'], copts = ['-DA'], deps = ['//%s:x'])\n" % ("a" * 300), "-DA", ()),
+    "a number that is too long": ("cuda_library(name = 'a', srcs = ['gray.cu'], copts = ['-DA'] + 0x%s)\n" % ("f" * 5_000), "-DA", ("copts = …",)),
+    "files of options": (LIBRARY % "copts = ['-DA', '@WORKSPACE', '--options-file', '/etc/passwd', '-optf=x']", "-DA -DPIXEL=4 -DFAR", ("@WORKSPACE", "--options-file /etc/passwd", "-optf=x")),
+    "a choice of Bazel's": (LIBRARY % "copts = ['-DA'] + select({'//:x': ['-DX']})", "-DA -DPIXEL=4 -DFAR", ("copts = select({'//:x': ['-DX']})",)),
+    "a variable of Bazel's": (LIBRARY % "copts = ['-DDIR=$(BINDIR)']", "-DPIXEL=4 -DFAR", ("-DDIR=$(BINDIR)",)),
+    "an architecture": (LIBRARY % "copts = ['-gencode', 'arch=compute_86,code=sm_86', '-Ilib']", "-DPIXEL=4 -DFAR", ()),
+    "no Python": ("cuda_library(name = = 'a', srcs = ['gray.cu'])\n", "", ()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_the_library_of_bazel_that_has_a_file(tmp_path: Path, name: str) -> None:
+    build, flags, left_out = LIBRARIES[name]
+    project(tmp_path, {**BAZEL, "kernels/BUILD": build})
+    made = find(tmp_path, "kernels/gray.cu")
+    assert " ".join(flag for flag in made.flags if not flag.startswith("-I")) == flags
+    assert tuple(reason.what for reason in made.left_out) == left_out
+    assert f"-I{tmp_path}/lib/far/inc" in made.flags
+    assert made.missing == {}
+    assert made.architectures == (("86",) if name == "an architecture" else ())
+
+
+TARGETS = {
+    "its own target's": ("add_library(k src/k.cu)\nadd_library(o src/o.cu)\ntarget_compile_definitions(k PRIVATE A B=2)\ntarget_compile_definitions(o PRIVATE O)\n", "-DA -DB=2"),
+    "of all": ("add_compile_definitions(A -DB=2)\nadd_compile_options(--use_fast_math -Wall)\n", "-DA -DB=2 --use_fast_math"),
+    "of CUDA": ("add_library(k src/k.cu)\ntarget_compile_options(k PUBLIC $<$<COMPILE_LANGUAGE:CUDA>:-DA --use_fast_math> $<$<COMPILE_LANGUAGE:CXX>:-DHOST> $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<NOT:$<CONFIG:Debug>>>:-DB=256>)\n", "-DA --use_fast_math -DB=256"),
+    "a macro of CUDA": ("add_library(k src/k.cu)\ntarget_compile_definitions(k PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:A> $<$<COMPILE_LANGUAGE:CXX>:HOST>)\n", "-DA"),
+    "what a library passes on": ("add_library(k src/k.cu)\nadd_library(base INTERFACE)\ntarget_compile_definitions(base INTERFACE A PRIVATE OWN)\ntarget_link_libraries(k PRIVATE base)\ntarget_compile_definitions(k INTERFACE OTHERS)\n", "-DA"),
+    "the only target's": ("file(GLOB_RECURSE S CONFIGURE_DEPENDS src/*.cu)\nadd_executable(k ${S})\ntarget_compile_definitions(k PRIVATE A)\n", "-DA"),
+    "a pattern of one of two": ("file(GLOB S src/*.cu)\nadd_executable(k ${S})\nadd_executable(o o.cu)\ntarget_compile_definitions(k PRIVATE A)\ntarget_compile_definitions(o PRIVATE O)\n", "-DA"),
+    "of variables": ("project(p)\nset(N 4)\nset(D A N=${N})\nlist(APPEND D B)\nadd_library(${PROJECT_NAME} src/k.cu)\ntarget_compile_definitions(p PRIVATE ${D})\n", "-DA -DN=4 -DB"),
+    "nvcc's flags": ('set(CMAKE_CUDA_FLAGS "${CMAKE_CUDA_FLAGS} --use_fast_math")\nstring(APPEND CMAKE_CUDA_FLAGS " -DA -Xcompiler -Wall")\n', "--use_fast_math -DA"),
+    "options as they are by default": ("option(FAST x ON)\noption(SLOW x OFF)\nif(FAST)\nadd_compile_definitions(A)\nelseif(SLOW)\nadd_compile_definitions(S)\nendif()\nif(NOT SLOW)\nadd_compile_definitions(B)\nendif()\nif(WIN32)\nadd_compile_definitions(W)\nendif()\n", "-DA -DB"),
+    "of the source": ('set_source_files_properties(src/k.cu PROPERTIES COMPILE_DEFINITIONS "A;B" COMPILE_FLAGS "--use_fast_math")\nset_source_files_properties(src/o.cu PROPERTIES COMPILE_DEFINITIONS O)\n', "--use_fast_math -DA -DB"),
+    "of a folder above": ("add_subdirectory(src)\nadd_compile_definitions(A)\nset(B 2)\n", "-DA -DB=2"),
+    "an option with CUDA in its name": ("option(MY_CUDA_FAST_MATH x OFF)\nif(MY_CUDA_FAST_MATH)\nadd_compile_definitions(FAST)\nendif()\noption(WITH_CUDA x OFF)\nif(WITH_CUDA)\nadd_compile_definitions(A)\nendif()\n", "-DA"),
+    "comments": ('add_library(k src/k.cu) # the (only one\ntarget_compile_definitions(k PRIVATE A # USE_SLOW was removed\n)\n#[[ add_compile_definitions(OLD)\nadd_compile_definitions(OLD2) ]]\n#[=[ x ]] add_compile_definitions(OLD3)\n]=]\nadd_compile_definitions("URL=a#b")\n', "-DURL=a#b -DA"),
+    "brackets in quotes": ('message("smile :(")\nadd_compile_definitions(A)\n', "-DA"),
+    "quotes in quotes": ('add_library(k src/k.cu)\ntarget_compile_definitions(k PRIVATE "NAME=\\"x y\\"" A)\n', '-DNAME="x y" -DA'),
+    "not, many times": ("if(" + "NOT " * 2_000 + "CMAKE_CUDA_COMPILER)\nadd_compile_definitions(A)\nendif()\n", "-DA"),
+    "a file of options": ("add_compile_options(@/etc/hostname --options-file=/etc/hostname -DA)\n", "-DA"),
+    "a bracket of a condition": ("if((A AND B) OR C)\nadd_compile_definitions(X)\nendif()\nadd_compile_definitions(A)\n", "-DA"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_the_macros_and_options_that_cmake_gives_a_file(tmp_path: Path, name: str) -> None:
+    text, flags = TARGETS[name]
+    project(tmp_path, {"CMakeLists.txt": text, "src/k.cu": ""})
+    if "folder" in name:
+        project(tmp_path, {"src/CMakeLists.txt": "add_compile_definitions(B=${B})\n"})
+    made = find(tmp_path, "src/k.cu")
+    assert " ".join(made.flags) == flags
+    assert [each.what for each in made.left_out] == ["what `if((A AND B) OR C)` adds by add_compile_definitions"] * ("bracket of" in name)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "left_out"),
+    [
+        ("target_compile_definitions(k PRIVATE A N=${N})", "-DN=${N}"),
+        ("target_compile_options(k PRIVATE -DA $<$<CONFIG:Release>:-DR> $<$<CONFIG:Release>:-O3> ${WARNINGS})", "$<$<CONFIG:Release>:-DR>"),
+        ("add_compile_definitions(A)\nif(CMAKE_BUILD_TYPE STREQUAL Debug)\ntarget_compile_definitions(k PRIVATE D)\nendif()", "what `if(CMAKE_BUILD_TYPE STREQUAL Debug)` adds by target_compile_definitions(k)"),
+        ("add_compile_definitions(A)\nfunction(f t)\ntarget_compile_definitions(${t} PRIVATE D)\nendfunction()", ""),
+        ("add_compile_definitions(A)\nset(CMAKE_CUDA_COMPILER /opt/cuda-12.8/bin/nvcc)", "set(CMAKE_CUDA_COMPILER /opt/cuda-12.8/bin/nvcc)"),
+        ("add_compile_definitions(A)\nadd_library(o2 ${ALL})\ntarget_compile_definitions(o2 PRIVATE O)", ""),
+    ],
+)  # fmt: skip
+def test_what_only_cmake_knows_is_left_out_and_said(tmp_path: Path, text: str, left_out: str) -> None:
+    project(tmp_path, {"CMakeLists.txt": f"add_library(k k.cu)\n{text}\n", "k.cu": ""})
+    made = find(tmp_path, "k.cu")
+    assert made.flags == ("-DA",)
+    assert [each.what for each in made.left_out] == ([left_out] if left_out else [])
+
+
+def test_a_command_that_is_too_long_is_said(tmp_path: Path) -> None:
+    text = f"set(S {'a.cc ' * 8_000})\nadd_compile_definitions(A)\n"
+    project(tmp_path, {"CMakeLists.txt": text, "k.cu": ""})
+    made = find(tmp_path, "k.cu")
+    assert made.flags == ("-DA",)
+    assert [each.what for each in made.left_out] == ["what set has after its first 20,000 characters"]
+
+
+def test_a_variable_that_is_used_for_ever_ends(tmp_path: Path) -> None:
+    text = f"set(X {'a' * 19_000})\n" + "add_definitions(${X})\n" * 2_000
+    read = cmake_files.read([(str(tmp_path / "CMakeLists.txt"), text)], str(tmp_path / "k.cu"))
+    assert sum(len(word) for word, _ in read.words) < 1 << 21
+
+
+DEEP = {
+    "a sum in a condition": "if " + "+".join(["a"] * 600) + ":\n    pass\n",
+    "negations": "if " + "not " * 600 + "a:\n    pass\n",
+    "a number": "if 0x" + "f" * 5_000 + ":\n    pass\n",
+    "a macro's number": "CUDAExtension(name='k', sources=['k.cu'], define_macros=[('N', 0x"
+    + "f" * 5_000
+    + ")])\n",
+    "an architecture": "CUDAExtension(name='k', sources=['k.cu'], extra_compile_args=['-arch=sm_"
+    + "9" * 5_000
+    + "'])\n",
+}
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_a_setup_py_that_no_project_has(tmp_path: Path, name: str) -> None:
+    project(tmp_path, {"setup.py": DEEP[name], "include/x.h": "", "k.cu": "#include <x.h>\n"})
+    made = find(tmp_path, "k.cu")
+    assert made.architectures == ()
+    assert made.missing == {}
+    too_deep = name == "a macro's number"
+    assert [each.what.partition(":")[0] for each in made.left_out] == ["what it says"] * too_deep
+
+
+def test_branches_within_branches_are_looked_at_once() -> None:
+    text = (
+        "x = 0\n"
+        + "".join(f"{' ' * at}if a:\n" for at in range(90))
+        + " " * 90
+        + "y = ["
+        + "1, " * 2_000
+        + "]\n"
+    )
+    tree = ast.parse(text)
+    assert len(setup_files._doubtful(tree)) > 2_000
+
+
+def test_macros_of_targets_that_may_not_have_the_file_are_said(tmp_path: Path) -> None:
+    build = "add_library(a ${S})\nadd_library(b ${S})\ntarget_compile_definitions(a PRIVATE A)\n"
+    project(tmp_path, {"CMakeLists.txt": build, "k.cu": ""})
+    made = find(tmp_path, "k.cu")
+    assert made.flags == ()
+    assert [each.what for each in made.left_out] == ["macros of a, if the file is one of its sources"]
+
+
+PRESET = '{"configurePresets": [{"name": "base", "hidden": true, "cacheVariables": {"CMAKE_CUDA_ARCHITECTURES": {"value": "86"}}}, {"name": "a", "inherits": "base"}, {"name": "b", "cacheVariables": {"CMAKE_CUDA_ARCHITECTURES": "75"}}]}'
+NAMED = {
+    "for all": ({"CMakeLists.txt": "set(CMAKE_CUDA_ARCHITECTURES 80-real 86)\n"}, ("80", "86")),
+    "as a default": ({"CMakeLists.txt": 'if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)\n  set(CMAKE_CUDA_ARCHITECTURES "75;90a")\nendif()\n'}, ("75", "90a")),
+    "by a preset": ({"CMakeLists.txt": "if(NOT CMAKE_CUDA_ARCHITECTURES)\nset(CMAKE_CUDA_ARCHITECTURES 75)\nendif()\n", "CMakePresets.json": PRESET}, ("86",)),
+    "for its target": ({"CMakeLists.txt": "set(CMAKE_CUDA_ARCHITECTURES 80)\nadd_library(k k.cu)\nset_target_properties(k PROPERTIES CUDA_SEPARABLE_COMPILATION OFF CUDA_ARCHITECTURES 86 FOLDER x)\n"}, ("86",)),
+    "for its target by property": ({"CMakeLists.txt": "add_library(k k.cu)\nset_property(TARGET k PROPERTY CUDA_ARCHITECTURES 86 89)\n"}, ("86", "89")),
+    "for another target": ({"CMakeLists.txt": "add_library(k k.cu)\nadd_library(o o.cu)\nset_target_properties(o PROPERTIES CUDA_ARCHITECTURES 86)\n"}, ()),
+    "that of the machine": ({"CMakeLists.txt": "set(CMAKE_CUDA_ARCHITECTURES native)\n"}, ()),
+    "by nvcc's flags": ({"CMakeLists.txt": 'set(CMAKE_CUDA_FLAGS "-gencode arch=compute_86,code=sm_86")\n'}, ("86",)),
+    "by a setup.py": ({"setup.py": SETUP % "'-O3', '-gencode=arch=compute_80,code=sm_80', '-gencode', 'arch=compute_86,code=sm_86'"}, ("80", "86")),
+    "by a setup.py, in short": ({"setup.py": SETUP % "'-arch=sm_86'"}, ("86",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_architectures_that_a_build_file_names(tmp_path: Path, name: str) -> None:
+    files, architectures = NAMED[name]
+    project(tmp_path, {**files, "k.cu": ""})
+    assert find(tmp_path, "k.cu").architectures == architectures
+
+
+@pytest.mark.parametrize(
+    ("files", "standing", "command"),
+    [
+        (("CMakeLists.txt", "src/CMakeLists.txt"), ".", "cmake -S . -B build"),
+        (("CMakeLists.txt", "src/CMakeLists.txt"), "src", "cmake -S .. -B ../build"),
+        (("src/CMakeLists.txt",), ".", "cmake -S src -B src/build"),
+        (("src/CMakeLists.txt",), "src", "cmake -S . -B build"),
+        (("Makefile",), "src", "cd .. && bear -- make -B"),
+        (("src/Makefile", "Makefile"), ".", "cd src && bear -- make -B"),
+        (("src/meson.build", "meson.build"), "src", "cd .. && meson setup build"),
+    ],
+)
+def test_the_command_that_writes_a_database_is_for_the_folder_in_which_the_author_stands(
+    tmp_path: Path, files: tuple[str, ...], standing: str, command: str
+) -> None:
+    project(tmp_path, {**dict.fromkeys(files, ""), "src/k.cu": ""})
+    made = find(tmp_path, "src/k.cu", standing=str(tmp_path / standing))
+    assert made.database_command.strip("`").removesuffix(" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON") == command
