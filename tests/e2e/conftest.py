@@ -228,7 +228,11 @@ class Editor:
 
     async def hints(self) -> list[tuple[int, str]]:
         """Those of results: on a busy machine any compilation takes so long that kernels say so."""
-        return [(line, label) for line, label in await self.all_hints() if label != labels.COMPILING]
+        hints = [
+            (line, label.removesuffix(labels.COMPILING).removesuffix(" · "))
+            for line, label in await self.all_hints()
+        ]
+        return [(line, label) for line, label in hints if label]
 
     async def all_hints(self) -> list[tuple[int, str]]:
         whole = lsp.Range(lsp.Position(0, 0), lsp.Position(999, 0))

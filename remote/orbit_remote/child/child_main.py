@@ -19,8 +19,9 @@ import re
 import socket
 import sys
 import tempfile
+import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -41,22 +42,24 @@ _LEAVING = '{"kind":"leaving","status":'
 
 def warm_up() -> None:
     """Import what a job will need, and touch no GPU: CUDA does not survive a fork."""
-    names = (
-        "torch",
-        "triton",
-        "triton.language",
-        "triton.compiler",
-        "torch.profiler",
-        "cuda.core",
-        "cuda.bindings.driver",
-    )
-    for name in (*names, "orbit_remote.child.spec.spec_job"):
+    _import(("triton", "triton.language", "triton.compiler"))
+    hashing = threading.Thread(target=_hash_triton)
+    hashing.start()
+    others = ("torch.profiler", "cuda.core", "cuda.bindings.driver", "orbit_remote.child.spec.spec_job")
+    _import(("torch", *others))
+    hashing.join()  # no thread survives a fork
+
+
+def _import(names: Iterable[str]) -> None:
+    for name in names:
         with contextlib.suppress(Exception):  # said by the user's own import, at its line
             importlib.import_module(name)
 
 
-def warm_up_further() -> None:
-    """What takes long and is the same in every process: Triton's hash of its own files, which names each compiled kernel."""
+def _hash_triton() -> None:
+    """Triton's hash of its own files, which names each compiled kernel. It takes 0.3 s, mostly without Python's lock, and Triton
+    keeps it.
+    """
     for name in ("triton.runtime.cache", "triton.compiler.compiler"):  # since 3.5, and before
         with contextlib.suppress(Exception):
             sys.modules[name].triton_key()

@@ -55,7 +55,6 @@ class Template:
         self._control = control
         self._cache = cache
         self._spares: dict[int, int] = {}  # pid -> id
-        self._is_warm = False
 
     def serve(self) -> None:
         """Until the worker's end of the socket is closed."""
@@ -69,12 +68,8 @@ class Template:
                     with contextlib.suppress(BlockingIOError):
                         os.read(woken, 1 << 10)
                     self._reap()
-                if self._control in ready:
-                    if not self._obey():
-                        return
-                    if not self._is_warm:  # the first spare did not wait for it
-                        self._is_warm = True
-                        child_main.warm_up_further()
+                if self._control in ready and not self._obey():
+                    return
         finally:
             for pid in self._spares:
                 process_groups.kill_group(pid)
