@@ -304,7 +304,7 @@ def _known(result: Result, seen: verdict.Seen, suspicious: str) -> c.Judged:
 def _scored(job: c.Job, result: Result, point: c.Point, known: c.Judged) -> c.Finished:
     empty = statistics.median(result.empty.flag)
     kind = "cold L2" if result.gated else "host included"
-    clock = f"the judge's clock, less the {empty / 1000:.2f} µs of a call that computes nothing"
+    clock = f"the judge's clock, less the {empty / 1000:.2f} µs that a call takes beside its kernels"
     both: list[tuple[str, list[int]]] = []
     for name, samples in (("ModelNew", result.candidate), ("Model", result.reference)):
         both.append((name, [max(1, round(taken - empty)) for taken in samples.flag]))

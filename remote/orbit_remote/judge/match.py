@@ -1,6 +1,7 @@
 """The judge's work: calls with new arguments at new addresses, two clocks, every output compared, nothing taken on trust.
 
-In each round a call that computes nothing, one of the candidate and one of the reference take turns. The candidate's
+In each round a call of the reference's process that launches one kernel of known length, one of the candidate and one of the
+reference take turns: the first, less that length, is what a call takes besides its kernels. The candidate's
 arguments come when its call has been launched and waits for a gate; its outputs are read here before the reference
 computes what was expected. A side that waits for the GPU within a call cannot wait for a gate: then, and for all
 sides alike, a call is timed from the judge's word to the end of everything, the host's part included.
@@ -152,6 +153,7 @@ class Match:
         self._ends = time.monotonic() + job.run_timeout_s
         self._budget_s = min(most_s, _BUDGET * job.run_timeout_s)
         self._null: list[tuple[int, int]] = []
+        self._known_ns = 0
         self._placing: list[tuple[int, int]] = []
         self._before: list[Any] = []
         self._arguments: tuple[Any, ...] = ()
@@ -194,6 +196,8 @@ class Match:
             self._candidate,
         ):  # the candidate's is sent once its module has been imported
             self._ask(party, {"do": "make", "seed": seed})
+        known, _ = self._ask(self._reference, {"do": "known"})
+        self._known_ns = max(0, int(known["ns"]))
 
     # -- rounds -------------------------------------------------------------------------------------
 
@@ -238,7 +242,7 @@ class Match:
         if self._wrong():
             return None
         if timed and not call.waited and empty:
-            self._null.append((empty.flag_ns, empty.verified_ns))
+            self._null.append((empty.flag_ns - self._known_ns, empty.verified_ns - self._known_ns))
             self._placing.append((call.placing_ns, expected.placing_ns))
             self._candidate.samples.append((call.flag_ns, call.verified_ns))
             self._reference.samples.append((expected.flag_ns, expected.verified_ns))
@@ -312,7 +316,7 @@ class Match:
         start = secrets.randbelow(steps + 1) * memory.ALIGNED
         starts = _starts(start, given.leaves)
         self._send(party, {
-            "do": "call", "number": party.number, "gated": gated, "null": null, "record": record, "seed": given.seed,
+            "do": "call", "number": party.number, "gated": gated, "null": null, "known": self._known_ns > 0, "record": record, "seed": given.seed,
             "arguments": given.packed, "leaves": arguments.written(given.leaves), "starts": starts,
         })  # fmt: skip
         answer: Message | None = None

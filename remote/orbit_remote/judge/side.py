@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import statistics
 import sys
 import tempfile
 import traceback
@@ -29,6 +30,7 @@ from orbit_remote.recording import recorder
 
 Role = Literal["candidate", "reference"]
 _WORDS: Final = 4000
+_KNOWN_CALLS: Final = 15
 _SHOWN: Final = 48
 """How many kernels of a call are reported, at most."""
 
@@ -147,6 +149,8 @@ class Side:
             case "settle":
                 self._memory.wait()
                 return {"settled": True}, ()
+            case "known":
+                return {"ns": self._known_ns()}, ()
             case "precise":
                 return self._precisely(message)
             case other:
@@ -258,7 +262,9 @@ class Side:
         return self._arena[first : max(end, first + 1)]
 
     def _outputs(self, given: Any, message: Message) -> list[tuple[str, Any]]:
-        if message.get("null"):  # what a call costs that computes nothing
+        if message.get("null"):  # what a call costs besides its kernels
+            if message.get("known"):
+                self._memory.known_kernel()
             return [(str(at), value) for at, value in enumerate(self._null)]
         output = self._model(*given)
         leaves = list(tensor_data.leaves(self._torch, output, "output"))
@@ -296,6 +302,21 @@ class Side:
             leaves.append({**asdict(arguments.leaf_of(tensor)), "at": handle})
             descriptors += [] if descriptor is None else [descriptor]
         return {"leaves": leaves}, tuple(descriptors)
+
+    def _known_ns(self) -> int:
+        """The recorded length of the known kernel; 0 where nothing is recorded."""
+        if not self._record():
+            return 0
+        lengths: list[int] = []
+        self._memory.known_kernel()
+        for _ in range(_KNOWN_CALLS):
+            self._memory.wait()
+            self._recorder.fresh()
+            self._memory.known_kernel()
+            self._memory.wait()
+            lengths += [launch.end_ns - launch.start_ns for launch in self._recorder.fresh() if launch.timed]
+        self._recorder.record("nothing")
+        return round(statistics.median(lengths)) if lengths else 0
 
     # -- what else is reported -----------------------------------------------------------------------
 

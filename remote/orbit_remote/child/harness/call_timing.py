@@ -2,8 +2,8 @@
 
 A call of a model is many kernels, copies between them, and gaps. What its user waits for is the time from
 first to last, not the sum, so that is what stands here. It is taken by CUDA events around the call, without
-CUPTI: recording would add to each kernel and so favour the version with fewer of them. What a pair of events
-with nothing between them shows is taken off. Before each call the GPU is kept busy for longer than the host needs to
+CUPTI: recording would add to each kernel and so favour the version with fewer of them. A pair of events shows more than
+what runs between them; that surplus is measured on a kernel whose length is recorded, and taken off. Before each call the GPU is kept busy for longer than the host needs to
 launch the call's kernels: a gap that is only Python's would be the host's time. Where the first event has passed before
 the last one was asked for, the host was too slow, and the GPU is kept busy for longer.
 
@@ -46,6 +46,9 @@ _CYCLES_A_NS: Final = 2.0
 _IDLE: Final = 0.75
 """Kernels that take less than this share of a call's time leave the rest to be explained."""
 _LEAST_NS: Final = 32
+_KNOWN: Final = 1 << 12
+"""Numbers that the kernel of known length adds up: few enough for one block, which needs no memory set beforehand."""
+_KNOWN_CALLS: Final = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,7 @@ class CallBench:
         )
         self._flush = torch.zeros(size // 4, dtype=torch.float32, device="cuda")
         self._sink = torch.zeros((), dtype=torch.float32, device="cuda")
+        self._few = self._flush[:_KNOWN]
 
     def time(
         self, sides: Sequence[Side], sets: Sequence[Any], buffers: Any, *, written: bool, budget_s: float
@@ -223,15 +227,33 @@ class CallBench:
             return None
         return max(record.end_ns for record in records) - min(record.start_ns for record in records)
 
-    def empty_ns(self) -> float:
-        """What two events with nothing between them show."""
+    def surplus_ns(self) -> float:
+        """What a pair of events shows beyond the time from its first kernel's start to its last one's end; where nothing can
+        be recorded, what it shows with nothing between.
+        """
+        known_ns = self._known_ns()
+        call = self._known_kernel if known_ns else lambda: None
         lead_ns = _LEAST_LEAD_NS
         while True:
-            pairs = [self.by_events(lambda: None, lead_ns) for _ in range(15)]
+            pairs = [self.by_events(call, lead_ns) for _ in range(_KNOWN_CALLS)]
             self._synchronize()
             if lead_ns >= _MOST_LEAD_NS or not _too_late(pairs):
-                return median(self.between_ns(pair) for pair in pairs)
+                return median(self.between_ns(pair) for pair in pairs) - known_ns
             lead_ns *= 2
+
+    def _known_kernel(self) -> None:
+        self._sum(self._few, dim=0, out=self._sink)
+
+    def _known_ns(self) -> int:
+        """The recorded length of the known kernel; 0 where nothing is recorded."""
+        if not self.record(True):
+            return 0
+        try:
+            self._known_kernel()
+            lengths = [self.by_records(self._known_kernel) for _ in range(_KNOWN_CALLS)]
+        finally:
+            self.record(False)
+        return round(median(length or 0 for length in lengths))
 
     def wait(self) -> None:
         self._synchronize()
@@ -280,7 +302,7 @@ class _Rounds:
         self._elsewhere = elsewhere
         self._leads = list(leads)
         self._turn = 0
-        self._empty = 0.0 if elsewhere else bench.empty_ns()
+        self._surplus = 0.0 if elsewhere else bench.surplus_ns()
 
     def timings(self, label: str, cap_s: float) -> list[tuple[Timing, list[int]]]:
         """For each side its statistics and all samples."""
@@ -308,7 +330,8 @@ class _Rounds:
             if collecting:
                 gc.enable()
         kind = "records of all streams" if self._elsewhere else "CUDA events"
-        clock = kind if self._elsewhere else f"{kind}, less the {self._empty / 1000:.2f} µs of an empty pair"
+        surplus = f"{kind}, less the {self._surplus / 1000:.2f} µs that a pair shows beyond its kernels"
+        clock = kind if self._elsewhere else surplus
         return [
             (
                 replace(
@@ -353,7 +376,7 @@ class _Rounds:
                     pairs[at].append(self._bench.by_events(call, self._leads[at]))
         self._bench.wait()
         for at, batch in enumerate(pairs):
-            lengths = (self._bench.between_ns(pair) - self._empty for pair in batch)
+            lengths = (self._bench.between_ns(pair) - self._surplus for pair in batch)
             samples[at] += [max(_LEAST_NS, round(length)) for length in lengths]
             if _too_late(batch):
                 self._leads[at] = min(_MOST_LEAD_NS, 2 * self._leads[at])
