@@ -161,10 +161,11 @@ async def bundle(bench: Bench, runner: ModalRunner, folder: Path) -> None:
     began = 0.0
     submit = modal_call.Call._submit
 
-    async def submitting(self: modal_call.Call, request: bytes, blobs: dict[str, bytes]) -> None:
+    async def submitting(self: modal_call.Call, method: str, arguments: list[Any]) -> None:
+        request, blobs = arguments
         before.append(time.perf_counter() - began)
         sent.append((len(blobs), len(request) + sum(map(len, blobs.values()))))
-        await submit(self, request, blobs)
+        await submit(self, method, arguments)
 
     modal_call.Call._submit = submitting
     try:

@@ -150,9 +150,11 @@ async def _answer(
 
         if options.command == "disassemble" and disassemble_command.is_compiled(options.file):
             return await disassemble_command.compiled_code(options, runs)
-        uri = await _opened(options, session, environment)
+        uri = _open(session, options.file)
+        environment.begin_looking(warm=_compiler_process(session, uri))
+        await _find_compilation(options, session, environment, uri)
         if not (options.arch or options.gpu):
-            await environment.look_around()
+            await environment.looked()
         if options.command == "debug-compile":
             from orbit_lsp.cli.files import debug_compile
 
@@ -303,7 +305,8 @@ async def _file(
     # compiling Triton imports the module: only `compile` and `run` do
     listed = options.command == "show" and action == "compile" and not _by_nvcc(session, uri)
     if looks := options.gpu is None or action != "compile":
-        environment.begin_looking()  # the worker answers while we search
+        # the worker answers while we search
+        environment.begin_looking(warm=_compiler_process(session, uri) if options.command == "compile" else "")
     await _find_compilation(options, session, environment, uri)
     frozen = session.freeze(uri)
     if frozen and options.command == "compile" and (why := job_builder.while_running(frozen)):
@@ -377,6 +380,11 @@ def _with_limits(finished: c.Finished, session: Session, uri: str) -> c.Finished
 def _of_import(frozen: Frozen) -> bool:
     """Whether a file has kernels that are compiled by an import."""
     return any(kernel.dsl == "triton" for kernel in frozen.scan.kernels)
+
+
+def _compiler_process(session: Session, uri: str) -> str:
+    """The language of the process that compiles a file, if it takes a second to start: imports of torch and Triton."""
+    return "" if _by_nvcc(session, uri) else "triton"
 
 
 def _by_nvcc(session: Session, uri: str) -> bool:

@@ -388,11 +388,13 @@ class Environment:
             f"is not trusted: {self.trust.remedy(self.trust_once, choice.untrusted)}"
         )
 
-    def begin_looking(self, *, after_s: float = 0.0) -> asyncio.Task[None]:
-        """`look_around` in a task that runs wait for."""
+    def begin_looking(self, *, after_s: float = 0.0, warm: str = "") -> asyncio.Task[None]:
+        """`look_around` in a task that runs wait for. `warm` names the language whose process is started beside it."""
 
         async def look() -> None:
             await asyncio.sleep(after_s)
+            if warm:
+                await self.warm(warm)
             await self.look_around()
 
         self._looking = asyncio.create_task(look(), name="probe")

@@ -158,6 +158,7 @@ class CudaMemory:
         self._flushed: Any = None
         self._sink: Any = None
         self._touched: Any = None
+        self._behind: Any = torch.cuda.Event(enable_timing=True)
         self._few: Any = None
         self._total: Any = None
 
@@ -241,6 +242,7 @@ class CudaMemory:
         process and knows its pages, as in a program that runs alone.
         """
         self._touched = self._torch.amax(data[:: 1 << 16])
+        self._behind.record()  # else a kernel that may begin before the one before it has ended (PDL) would do so here
 
     def known_kernel(self) -> None:
         """A short kernel, which is the same at each call."""
