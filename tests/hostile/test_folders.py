@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import socket as sockets
 import subprocess
 import sys
@@ -224,12 +225,16 @@ TRAPS: dict[str, Trap] = {
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """New, and always of the same name: what no trap changes is compiled once, as the cache knows builds by their paths."""
+    place = tmp_path_factory.getbasetemp() / "trapped"
+    if place.exists():
+        shutil.rmtree(place)
     for name in ("sang", "project", "victim", "state"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "victim" / "secret.h").write_text(f"int {SECRET} = 1;\n")
-    (tmp_path / "project" / "k.cu").write_text(KERNEL)
-    return tmp_path / "project"
+        (place / name).mkdir(parents=True)
+    (place / "victim" / "secret.h").write_text(f"int {SECRET} = 1;\n")
+    (place / "project" / "k.cu").write_text(KERNEL)
+    return place / "project"
 
 
 QUICK = (

@@ -229,7 +229,10 @@ class Match:
         clocks = verdict.clocks(
             _samples(self._candidate.samples), _samples(self._null), _samples(self._reference.samples)
         )
-        return clocks.resolution_ns <= max(verdict.TOLERANCE * clocks.flag_ns, verdict.RESOLUTION_NS)
+        return (
+            clocks.resolution_ns <= max(verdict.TOLERANCE * clocks.flag_ns, verdict.RESOLUTION_NS)
+            and clocks.error_ns <= verdict.PRECISE * clocks.flag_ns
+        )
 
     def _round(self, *, gated: bool, timed: bool) -> Call | None:
         """One call of each side; the candidate's, or None where its answer was wrong."""

@@ -238,7 +238,7 @@ class CudaMemory:
         self._synchronize()
 
     def touch(self, data: Any) -> None:
-        """Read a few bytes of `data`: every call begins so, one that computes nothing too. The GPU then has switched to this
+        """Read a few bytes of `data`: every call begins so. The GPU then has switched to this
         process and knows its pages, as in a program that runs alone.
         """
         self._touched = self._torch.amax(data[:: 1 << 16])

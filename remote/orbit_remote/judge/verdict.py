@@ -2,7 +2,7 @@
 
 Times are nanoseconds. The *flag* clock runs until the side's own stream says that a call has ended: precise, and a side
 could forge it. The *verified* clock runs until the judge itself has read right values from the outputs: nothing can
-forge it, and switching between two processes makes it less precise. Off both goes what a call takes that computes nothing.
+forge it, and switching between two processes makes it less precise. Off both goes what a call takes besides its kernels.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Ran
 
 TOLERANCE: Final = 0.05
+PRECISE: Final = 0.005
+"""Standard error of a time, relative, that ends the rounds."""
 RESOLUTION_NS: Final = 5000.0
 """The least difference of the two clocks that is believed, where a gate hides the host's part,"""
 HOST_NS: Final = 100_000.0
@@ -42,12 +44,15 @@ _LIBRARIES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """Of one side: medians of `n` calls by both clocks, and by how much the verified one may be off."""
+    """Of one side: medians of `n` calls by both clocks, and by how much the verified one may be off. `error_ns` is the standard
+    error of `flag_ns`.
+    """
 
     flag_ns: float
     verified_ns: float
     resolution_ns: float
     n: int
+    error_ns: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ class Samples:
 
 
 def clocks(samples: Samples, empty: Samples, reference: Samples, least_ns: float = RESOLUTION_NS) -> Clocks:
-    """`empty` are calls that compute nothing, `reference` those of the reference, all in turn. Reading outputs takes longer
+    """`empty` are calls less their kernels, `reference` those of the reference, all in turn. Reading outputs takes longer
     after work than after none, so the gap between the clocks is compared with the reference's. The resolution is at least
     `least_ns`.
     """
@@ -68,7 +73,8 @@ def clocks(samples: Samples, empty: Samples, reference: Samples, least_ns: float
     allowed = max(statistics.median(theirs), statistics.median(none))
     noise = (_error(own) ** 2 + _error(theirs) ** 2) ** 0.5
     verified = flag + statistics.median(own) - allowed
-    return Clocks(flag, verified, max(3 * noise, least_ns, TOLERANCE * flag), len(samples.flag))
+    error = (_error(samples.flag) ** 2 + _error(empty.flag) ** 2) ** 0.5
+    return Clocks(flag, verified, max(3 * noise, least_ns, TOLERANCE * flag), len(samples.flag), error)
 
 
 def _gaps(samples: Samples) -> list[int]:
