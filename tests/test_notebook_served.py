@@ -28,7 +28,7 @@ from orbit_remote.common import limits
 from tests.cli_check import orbit
 from tests.processes_check import wait_until_ended
 from tests.remote.nvcc_check import needs_nvcc
-from tests.test_notebook import EXAMPLE, HANGS, LIMIT_S, Kernel, press_until_over
+from tests.test_notebook import EXAMPLE, HANGS, LIMIT_S, Kernel, press_once, press_until_over
 
 AGAIN = "its variables are gone, so run the notebook from its first cell"
 TOKEN = "a token of this test"
@@ -156,7 +156,7 @@ def test_cells_run_at_the_server_and_keep_their_state(shared: Server, served: Se
     served.client.input("ab")
     assert served.outputs(cell) == "abab"
     interrupt = served.manager.interrupt_kernel
-    assert served.run("print('on')\nwhile True: pass", lambda _: interrupt()).split() == [
+    assert served.run("print('on')\nwhile True: pass", press_once(interrupt)).split() == [
         "on",
         "KeyboardInterrupt:",
     ]

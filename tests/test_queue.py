@@ -62,6 +62,17 @@ class _Engine:
     async def ready(self) -> str:
         return ""
 
+    async def prepare(self, job: str, request: Request) -> Result | None:
+        name = request.name.removesuffix(".py")
+        self._stage.beginning(f"build of {name}").set()
+        try:
+            await self._stage.gate(f"build of {name}").wait()
+        finally:
+            self._stage.ended.append(f"build of {name}")
+        if "broken" in name:
+            raise RuntimeError("a fault of ours")
+        return Result(c.failed(job, c.Failure("compile error", "no"))) if "wrong" in name else None
+
     async def perform(self, job: str, request: Request, stage: Stage) -> Result:
         shown, name = self._stage, request.name.removesuffix(".cu")
         if request == gpu_check.KNOWN:
@@ -139,6 +150,40 @@ async def test_the_urgent_goes_first_then_the_older(tmp_path: Path) -> None:
         shown.gate("waits").set()
         await over(jobs, first, *rest)
     assert shown.begun == [f"local:0 {name}" for name in ("waits", "d", "e", "b", "c", "a")]
+
+
+def builds(name: str, **more: object) -> Request:
+    """A candidate that builds an extension when it is imported."""
+    text = "from torch.utils.cpp_extension import load_inline\nclass ModelNew: ...\n"
+    return Request(name=f"{name}.py", text=text, **more)  # type: ignore[arg-type]
+
+
+async def test_what_builds_an_extension_keeps_no_other_from_the_gpu(tmp_path: Path) -> None:
+    async with queue(tmp_path) as (jobs, shown):
+        slow, wrong, broken = [await jobs.submit(builds(name)) for name in ("slow", "wrong", "broken")]
+        for name in ("slow", "wrong", "broken"):
+            await shown.until_begun(f"build of {name}")
+        assert await over(jobs, await jobs.submit(asks("next"))) == ["next: ok"]
+        shown.gate("build of wrong").set()
+        assert await over(jobs, wrong) == ["wrong.py: compile error"]
+        shown.gate("build of broken").set()  # its run builds what is missing
+        assert await over(jobs, broken) == ["broken.py: ok"]
+        shown.gate("build of slow").set()
+        assert await over(jobs, slow) == ["slow.py: ok"]
+    assert shown.begun == ["local:0 next", "local:0 broken.py", "local:0 slow.py"]
+
+
+@pytest.mark.parametrize("how", ["cancelled", "expired", "closed"])
+async def test_a_build_ends_with_its_job(tmp_path: Path, how: str) -> None:
+    async with queue(tmp_path) as (jobs, shown):
+        job = await jobs.submit(builds("slow", wait_limit_s=0.01 if how == "expired" else 60.0))
+        await shown.until_begun("build of slow")
+        if how == "cancelled":
+            await jobs.cancel(job.id)
+        if how != "closed":
+            outcome = "timed out" if how == "expired" else "cancelled"
+            assert await over(jobs, job) == [f"slow.py: {outcome}"]
+    assert (shown.begun, shown.ended) == ([], ["build of slow"])
 
 
 @pytest.mark.parametrize(

@@ -306,7 +306,9 @@ async def _file(
     listed = options.command == "show" and action == "compile" and not _by_nvcc(session, uri)
     if looks := options.gpu is None or action != "compile":
         # the worker answers while we search
-        environment.begin_looking(warm=_compiler_process(session, uri) if options.command == "compile" else "")
+        environment.begin_looking(
+            warm=_compiler_process(session, uri) if options.command == "compile" else ""
+        )
     await _find_compilation(options, session, environment, uri)
     frozen = session.freeze(uri)
     if frozen and options.command == "compile" and (why := job_builder.while_running(frozen)):

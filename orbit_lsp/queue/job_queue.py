@@ -39,6 +39,10 @@ class Engine(Protocol):
         """Once ready for jobs, returns its GPU's name, or empty where the place has it or none is known."""
         ...
 
+    async def prepare(self, job: str, request: Request) -> Result | None:
+        """What needs no GPU and comes before `perform`, beside other jobs; a result where the job ends with it."""
+        ...
+
     async def perform(self, job: str, request: Request, stage: Stage) -> Result: ...
     async def close(self) -> None: ...
 
@@ -51,6 +55,8 @@ class _Waiting:
     slots: frozenset[str] = field(compare=False)
     limit_s: float = field(compare=False, default=requests.WAIT_LIMIT_S)
     expiry: asyncio.TimerHandle | None = field(compare=False, default=None)
+    preparing: asyncio.Task[None] | None = field(compare=False, default=None)
+    """What has to end before a place takes it."""
 
     def __lt__(self, other: _Waiting) -> bool:
         return (self.rank, self.number) < (other.rank, other.number)
@@ -86,6 +92,7 @@ class JobQueue:
         self._guarded = guarded
         self._aside: dict[str, str] = {}
         """Slot -> why it takes no job."""
+        self._engines: dict[str, Engine] = {}
         self._owner: Owner | None = None
         self._waiting: list[_Waiting] = []
         self._running: dict[str, asyncio.Task[Result]] = {}
@@ -98,6 +105,7 @@ class JobQueue:
     async def start(self) -> None:
         """Begin to take jobs. Raises OSError, StoreError, and Refused for settings that no engine can have."""
         engines = [self._make(slot) for slot in self.slots]
+        self._engines = {slot.name: engine for slot, engine in zip(self.slots, engines, strict=True)}
         self._owner = await asyncio.to_thread(Owner, self.store.owners)
         if self.door == RESUMED:
             for job in await asyncio.to_thread(self.store.adopt, self._owner.id, self.door):
@@ -227,9 +235,33 @@ class JobQueue:
         entry = _Waiting(rank, next(self._numbers), job, slots, request.wait_limit_s)
         loop = asyncio.get_running_loop()
         entry.expiry = loop.call_later(request.wait_limit_s, lambda: self._expire(entry))
+        if requests.builds_extension(request) and (
+            engine := next((self._engines[slot.name] for slot in self.slots if slot.name in slots), None)
+        ):
+            entry.preparing = asyncio.create_task(
+                self._prepare(entry, engine, request), name=f"prepare {job}"
+            )
+            self._tasks.append(entry.preparing)
+            entry.preparing.add_done_callback(self._tasks.remove)
         bisect.insort(self._waiting, entry)
         self._changed()
         await self._give_up()
+
+    async def _prepare(self, entry: _Waiting, engine: Engine, request: Request) -> None:
+        result: Result | None = None
+        try:
+            result = await engine.prepare(entry.id, request)
+        except Exception:
+            log.exception("job %s was not prepared", entry.id)  # its run does what is missing
+        entry.preparing = None
+        if result is None:
+            self._changed()
+            return
+        self._drop(entry)
+        await asyncio.to_thread(
+            self.store.end, entry.id, result, summary.one_line(result.finished, compiled_only=False)
+        )
+        self._changed()
 
     async def _give_up(self) -> None:
         """End what waits for GPUs that are all set aside."""
@@ -258,6 +290,8 @@ class JobQueue:
         self._waiting.remove(entry)
         if entry.expiry:
             entry.expiry.cancel()
+        if entry.preparing:
+            entry.preparing.cancel()
         self._changed()
 
     async def _serve(self, slot: Slot, engine: Engine) -> None:
@@ -301,7 +335,8 @@ class JobQueue:
 
     async def _next(self, slot: Slot) -> _Waiting:
         while True:
-            if entry := next((waiting for waiting in self._waiting if slot.name in waiting.slots), None):
+            ready = (waiting for waiting in self._waiting if not waiting.preparing)
+            if entry := next((waiting for waiting in ready if slot.name in waiting.slots), None):
                 self._drop(entry)
                 return entry
             await self._tick.wait()

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from orbit_lsp import kernels
-from orbit_remote.common import limits, nvcc_flags, regular_files
+from orbit_remote.common import harness_files, limits, nvcc_flags, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 
@@ -173,6 +173,12 @@ def place(request: Request, folder: Path) -> tuple[str, str]:
         against = str(folder / "against" / os.path.basename(request.against))  # noqa: PTH119 - also of a Windows client's path
         regular_files.replace(Path(against), request.against_text.encode("utf-8", "surrogatepass"))
     return path, against
+
+
+def builds_extension(request: Request) -> bool:
+    """Whether a run of it may build extensions of torch first."""
+    runs = request.action in ("run", "profile", "check")
+    return runs and request.name.endswith(".py") and harness_files.builds_extension(request.text)
 
 
 def words(values: Sequence[str] | None) -> tuple[str, ...]:

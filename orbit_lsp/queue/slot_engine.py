@@ -20,6 +20,7 @@ from orbit_lsp.queue.job_store import Result
 from orbit_lsp.queue.pool import Slot
 from orbit_lsp.queue.request import Refused, Request
 from orbit_lsp.report import opening
+from orbit_lsp.runners import extension_builds
 from orbit_lsp.runs import run_environment, scheduler
 from orbit_lsp.runs.scheduler import Run, Scheduler
 from orbit_lsp.specs import spec_cache
@@ -31,7 +32,7 @@ from orbit_lsp.state.session import Client, Session, path_of, uri_of
 from orbit_lsp.state.user_folders import cache_folder
 from orbit_lsp.views import ab_table, harness_view, kernel_status, kernel_tables, tables
 from orbit_lsp.views.tables import Section
-from orbit_remote.common import codec
+from orbit_remote.common import codec, harness_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 
@@ -128,6 +129,29 @@ class SlotEngine:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         return result if request.path else _relative(result, folder)
 
+    async def prepare(self, job: str, request: Request) -> Result | None:
+        """What needs no GPU and comes before `perform`, beside jobs that are performed; a result where the job ends with it."""
+        setup = self._session.setup
+        if not requests.builds_extension(request) or setup.place() != "local":
+            return None
+        if not self._looked:
+            await self.machine()
+        devices = setup.machine.devices if setup.machine else ()
+        if not devices:
+            return None
+        place = cache_folder() / "jobs" / f"{job}-ahead"
+        try:
+            path, _ = await asyncio.to_thread(requests.place, request, place)
+            finished = await extension_builds.build(request.text, path, self._base["python"], devices)
+        except OSError:
+            return None  # the run says so
+        finally:
+            await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
+        if finished is None:
+            return None
+        result = Result(dataclasses.replace(finished, run=job), finished.problems)
+        return result if request.path else _relative(result, place)
+
     async def close(self) -> None:
         await self._environment.close()
 
@@ -144,6 +168,7 @@ class SlotEngine:
         if any(name.endswith(PACKED) for name in request.files):  # they go to a rented machine too
             values["modal"] = {**self._base.get("modal", {}), "data": [f"*{PACKED}"]}
         self._configure(values)
+        session.setup.variables = self._extensions(request)
         uri = uri_of(path)
         if session.open(uri, 0, request.text) is None:
             raise Refused(f"{request.name} has no kernel")
@@ -175,6 +200,13 @@ class SlotEngine:
         finally:
             await runs.close()
             await history.close()
+
+    def _extensions(self, request: Request) -> tuple[str, ...]:
+        """The variable that names where a candidate's extensions were built, if they were."""
+        if not requests.builds_extension(request):
+            return ()
+        built = extension_builds.folder(request.text, self._base["python"])
+        return (f"{harness_files.EXTENSIONS}={built}",) if extension_builds.is_built(built) else ()
 
     def _configure(self, values: Mapping[str, Any]) -> None:
         """Raises Refused."""

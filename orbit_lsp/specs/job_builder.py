@@ -64,6 +64,7 @@ def make(session: Session, frozen: Frozen, action: c.Action, run: str, plan: Lau
         host_launches=host_launches(frozen.text, frozen.scan) if action == "compile" else (),
         other_kernels=other_kernels(frozen.scan),
         batch=session.client.batch,
+        variables=session.setup.variables,
         grade=settings.grade,
     )
 

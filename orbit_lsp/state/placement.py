@@ -51,6 +51,8 @@ class Setup:
         """The architecture that static figures were asked for, whatever GPU runs get."""
         self.figures_elsewhere = ""
         """That of the setting `gpu`, where it names one that cannot be rented: it counts where this machine has no GPU."""
+        self.variables: tuple[str, ...] = ()
+        """`NAME=value`, which jobs have in their environment besides the user's own."""
         self.warm: dict[str, Warm] = {}
         """Rented GPUs whose containers are warm."""
 

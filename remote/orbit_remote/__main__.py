@@ -17,6 +17,7 @@ ROLES = {
     "devices": ("worker.probe", "list_devices"),
     "template": ("worker.zygote", "main"),
     "child": ("child.child_main", "child_main"),
+    "extensions": ("judge.build_ahead", "main"),
     "overhead": ("recording.overhead", "main"),
     "keeper": ("worker.keeper", "main"),
     "cells": ("child.notebook_kernel", "main"),

@@ -30,6 +30,7 @@ from tests.test_notebook import (
     LIMIT_S,
     Kernel,
     check_completion,
+    press_once,
     press_until_over,
     until_listed,
 )
@@ -132,7 +133,7 @@ def test_cells_keep_their_state_in_one_container(
     kernel.client.input("ab")
     assert kernel.outputs(cell) == "abab"
     interrupt = kernel.manager.interrupt_kernel
-    assert kernel.run("print('on')\nwhile True: pass", lambda _: interrupt()) == "on\nKeyboardInterrupt: "
+    assert kernel.run("print('on')\nwhile True: pass", press_once(interrupt)) == "on\nKeyboardInterrupt: "
     assert kernel.run("x") == "[text/plain]\n20"
     assert containers(modal) == 1
     kernel.run("%orbit end")

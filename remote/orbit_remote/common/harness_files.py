@@ -199,3 +199,16 @@ def companions(path: Path, text: str) -> tuple[Path, ...]:
         pass  # said when it is run
     existing = {place.resolve(): None for place in places if place.is_file()}
     return tuple(existing)
+
+
+# -- extensions of torch ----------------------------------------------------------------------------
+
+EXTENSIONS = "TORCH_EXTENSIONS_DIR"
+"""torch's variable for the folder in which `torch.utils.cpp_extension` builds extensions."""
+ARCHITECTURES = "TORCH_CUDA_ARCH_LIST"
+"""torch's variable for what it compiles extensions for; without it, for the GPUs that it sees."""
+
+
+def builds_extension(text: str) -> bool:
+    """Whether a Python file may build an extension when it is imported."""
+    return bool(re.search(r"\b(?:load_inline|cpp_extension)\b", text))

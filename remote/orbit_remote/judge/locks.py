@@ -57,8 +57,8 @@ def _no_new_privileges() -> None:
 _NOBODY: Final = 65534
 
 
-def become_nobody(locks: Locks, folder: Path) -> bool:
-    """Where this process is root's: another user, who owns `folder` and nothing else of the machine. False where it stays
+def become_nobody(locks: Locks, *folders: Path) -> bool:
+    """Where this process is root's: another user, who owns `folders` and nothing else of the machine. False where it stays
     the same one, as where Python itself lies in a folder that others may not enter.
     """
     what = "another user, who owns no file but in its folder"
@@ -68,8 +68,9 @@ def become_nobody(locks: Locks, folder: Path) -> bool:
             f"{what} ({f'others may not enter the folder of {closed}' if closed else 'for root alone'})"
         )
         return False
-    for path in (folder, *folder.rglob("*")):
-        os.chown(path, _NOBODY, _NOBODY, follow_symlinks=False)
+    for folder in folders:
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, _NOBODY, _NOBODY, follow_symlinks=False)
     os.setgroups([])
     os.setresgid(_NOBODY, _NOBODY, _NOBODY)
     os.setresuid(_NOBODY, _NOBODY, _NOBODY)
@@ -150,12 +151,15 @@ _PROC: Final = (
 )  # fmt: skip
 """Of other processes nothing: `environ` is read without tracing."""
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom", "shm", "dxg")
+_WAYS_TO_A_GPU: Final = ("/dev/dxg",)
 
 
-def devices() -> list[str]:
+def devices(*, gpus: bool = True) -> list[str]:
     """Files below /dev that are written to: GPUs, and what every program expects."""
-    gpus = [str(path) for path in Path("/dev").glob("nvidia*")]
-    return [f"/dev/{name}" for name in _DEVICES] + gpus
+    own = [f"/dev/{name}" for name in _DEVICES]
+    if not gpus:
+        return [name for name in own if name not in _WAYS_TO_A_GPU]
+    return own + [str(path) for path in Path("/dev").glob("nvidia*")]
 
 
 def readable() -> list[str]:
@@ -177,8 +181,10 @@ def readable() -> list[str]:
 FILES: Final = "files: only its own folder is written, and only system, Python and packages are read"
 
 
-def confine(locks: Locks, reads: Iterable[str], writes: Sequence[str]) -> None:
-    """From here on, files outside `reads` and `writes` are not to be opened, nor processes outside to be traced."""
+def confine(locks: Locks, reads: Iterable[str], writes: Sequence[str], *, gpus: bool = True) -> None:
+    """From here on, files outside `reads` and `writes` are not to be opened, nor processes outside to be traced. Without `gpus`,
+    no GPU either.
+    """
     version, error = _call(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
     what = FILES
     if error:
@@ -194,7 +200,7 @@ def confine(locks: Locks, reads: Iterable[str], writes: Sequence[str]) -> None:
     if not error:
         for place in reads:
             _allow(ruleset, place, (_EXECUTE | _READ | _LIST) & every)
-        for place in (*writes, *devices(), "/proc/self"):  # CUDA names its threads there
+        for place in (*writes, *devices(gpus=gpus), "/proc/self"):  # CUDA names its threads there
             _allow(ruleset, place, every)
         _no_new_privileges()
         _, error = _call(_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0))

@@ -21,6 +21,7 @@ from orbit_remote.child import python_job
 from orbit_remote.child.harness import harness_job, kernelbench, tensor_data
 from orbit_remote.child.harness.harness_case import Refused, described
 from orbit_remote.child.user_module import UserFile
+from orbit_remote.common import harness_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.judge import arguments, locks, memory
@@ -63,6 +64,7 @@ class Side:
         self._model: Any = None
         self._precise: Any = None
         self._source: Any = None
+        self._built: tuple[Path, ...] = ()
         self._kept: Any = None  # outputs that the judge is still reading
         self._null: list[Any] = []
         self._recorder: Any = recorder.Nothing()
@@ -106,12 +108,15 @@ class Side:
         for name, place in home.items():
             (folder / place).mkdir(exist_ok=True)
             os.environ[name] = str(folder / place)
+        self._built = self._built_ahead()
+        if self._built:
+            os.environ[harness_files.EXTENSIONS] = str(self._built[0])
         tempfile.tempdir = os.environ["TMPDIR"]  # the judge's was remembered
         os.chdir(folder)
         locks.limit(self._locks)
         if self._orders.device == "cuda":
             self._recorder = recorder.begin(self._orders.cache, folder / "launches")
-        other_user = locks.become_nobody(self._locks, folder)
+        other_user = locks.become_nobody(self._locks, folder, *self._built)
         if other_user:
             process_groups.die_with_parent()  # which a change of the user has undone
         if self._orders.confined_first:
@@ -130,9 +135,17 @@ class Side:
                     f"{locks.FILES} (CUDA does not begin under Landlock here, so its threads are free)"
                 )
 
+    def _built_ahead(self) -> tuple[Path, ...]:
+        """The folder of the candidate's extensions, where they were built before the job began."""
+        if self._orders.role != "candidate":
+            return ()
+        named = f"{harness_files.EXTENSIONS}="
+        variables = self._orders.job.variables
+        return tuple(Path(each.removeprefix(named)) for each in variables if each.startswith(named))
+
     def _confine(self) -> None:
-        folder = str(self._orders.folder)
-        locks.confine(self._locks, [*locks.readable(), str(self._orders.cache)], [folder])
+        folders = [str(folder) for folder in (self._orders.folder, *self._built)]
+        locks.confine(self._locks, [*locks.readable(), str(self._orders.cache)], folders)
 
     def _answer(self, message: Message, descriptors: list[int]) -> tuple[Message, tuple[int, ...]]:
         match message["do"]:
