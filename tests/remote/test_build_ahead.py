@@ -41,6 +41,7 @@ GPU = c.Device("NVIDIA H100 80GB HBM3", capability="9.0")
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     tmp_path.chmod(0o755)  # the other user's way to its folder
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(extension_builds, "_ROOTS", tmp_path / "roots")
     return tmp_path
 
 

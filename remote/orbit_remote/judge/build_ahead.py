@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import tempfile
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from orbit_remote.process import process_groups
 
 
 def main(arguments: list[str]) -> int:
-    """Prints the report of a candidate that does not compile, as JSON, and else nothing."""
+    """Prints the report of a candidate that does not compile, as JSON, and else nothing. Exits with 0 if it was imported."""
     parser = argparse.ArgumentParser(prog="orbit_remote extensions")
     parser.add_argument("path", help="the candidate's file")
     parser.add_argument("folder", type=Path, help="where its extensions are built")
@@ -30,16 +29,14 @@ def main(arguments: list[str]) -> int:
     with open(os.devnull, "wb") as nothing:  # noqa: PTH123
         os.dup2(nothing.fileno(), 1)
         os.dup2(nothing.fileno(), 2)
-    if finished := build(job, options.folder):
+    finished = build(job, options.folder)
+    if finished.outcome == "compile error":
         os.write(report, c.encode(finished).encode("utf-8", "surrogatepass"))
-    sys.stdout.flush()
-    os._exit(0)  # what the candidate has registered for an exit is not carried out
+    os._exit(finished.outcome != "ok")  # what the candidate has registered for an exit is not carried out
 
 
-def build(job: c.Job, folder: Path) -> c.Finished | None:
-    """Import the candidate, locked from here on; its report where it does not compile. Any other failure is the run's to report,
-    because it may come of the GPU that is missing here.
-    """
+def build(job: c.Job, folder: Path) -> c.Finished:
+    """Import the candidate, locked from here on. A failure other than one to compile may come of the GPU that is missing here."""
     import torch.utils.cpp_extension  # noqa: F401  # pyright: ignore[reportUnusedImport] - before the locks
 
     from orbit_remote.child.harness import harness_job
@@ -55,7 +52,8 @@ def build(job: c.Job, folder: Path) -> c.Finished | None:
     os.environ |= names
     tempfile.tempdir = None
     locks.limit(own)
-    locks.become_nobody(own, folder)
+    if locks.is_open_to_all(folder):
+        locks.become_nobody(own, folder)
     reads = [*locks.readable(), str(Path(job.path).parent)]
     locks.confine(own, reads, [str(folder)], gpus=False)
     locks.refuse_calls(own)
@@ -64,6 +62,5 @@ def build(job: c.Job, folder: Path) -> c.Finished | None:
         file.prepare()
         file.execute(file.module_name())
     except BaseException as error:  # noqa: BLE001 - whatever the code raises
-        finished = harness_job.failed_call(job, error, recorder.Nothing(), c.Place(job.path, 1))
-        return finished if finished.outcome == "compile error" else None
-    return None
+        return harness_job.failed_call(job, error, recorder.Nothing(), c.Place(job.path, 1))
+    return c.ok(job.run)

@@ -62,7 +62,7 @@ def become_nobody(locks: Locks, *folders: Path) -> bool:
     the same one, as where Python itself lies in a folder that others may not enter.
     """
     what = "another user, who owns no file but in its folder"
-    closed = next((place for place in (*_PYTHON, str(Path(__file__))) if not _open_to_all(Path(place))), "")
+    closed = next((place for place in (*_PYTHON, str(Path(__file__))) if not is_open_to_all(Path(place))), "")
     if os.getuid() or closed:
         locks.missing.append(
             f"{what} ({f'others may not enter the folder of {closed}' if closed else 'for root alone'})"
@@ -79,8 +79,8 @@ def become_nobody(locks: Locks, *folders: Path) -> bool:
     return True
 
 
-def _open_to_all(path: Path) -> bool:
-    """Whether every folder on the way to it may be entered by others."""
+def is_open_to_all(path: Path) -> bool:
+    """Whether every folder on the way to it may be entered by other users."""
     return all(folder.stat().st_mode & 0o001 for folder in path.resolve().parents)
 
 

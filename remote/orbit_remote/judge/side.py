@@ -136,12 +136,13 @@ class Side:
                 )
 
     def _built_ahead(self) -> tuple[Path, ...]:
-        """The folder of the candidate's extensions, where they were built before the job began."""
+        """The folder of the candidate's extensions, where they were built before the job began and the other user may enter it."""
         if self._orders.role != "candidate":
             return ()
         named = f"{harness_files.EXTENSIONS}="
         variables = self._orders.job.variables
-        return tuple(Path(each.removeprefix(named)) for each in variables if each.startswith(named))
+        folders = (Path(each.removeprefix(named)) for each in variables if each.startswith(named))
+        return tuple(each for each in folders if os.getuid() or locks.is_open_to_all(each))
 
     def _confine(self) -> None:
         folders = [str(folder) for folder in (self._orders.folder, *self._built)]
