@@ -24,8 +24,8 @@ _ROOTS = Path("/var/cache/orbit-lsp")
 _DONE = ".built"
 _MOST_FOLDERS = 64
 """About 10 MB each."""
-_AT_ONCE = max(1, ((os.cpu_count() or 1) - 2) // 2)
-"""A build is two compilers; what is measured needs a core or two."""
+_AT_ONCE = max(1, (os.cpu_count() or 1) // 2)
+"""A build is two compilers."""
 _MOST_OUTPUT = 1 << 20
 
 _turns = asyncio.Semaphore(_AT_ONCE)

@@ -328,17 +328,20 @@ async def test_a_job_sees_its_own_clients_variables_and_a_warm_process_serves_bo
     text = """
         import os, tempfile
         def main():
-            print(os.environ.get("TERM"), os.environ.get("PATH"), os.environ.get("OURS"), tempfile.gettempdir())
+            print(*map(os.environ.get, ("TERM", "PATH", "TORCH_EXTENSIONS_DIR")), tempfile.gettempdir())
             print(os.getppid())
     """
-    clients = [{"TERM": "xterm", "PATH": "/editor", "OURS": "1"}, {"PATH": "/shell", "TMPDIR": "/dev/shm"}]
+    clients = [
+        {"TERM": "xterm", "PATH": "/editor", "TORCH_EXTENSIONS_DIR": "/built"},
+        {"PATH": "/shell", "TMPDIR": "/dev/shm"},
+    ]
     variables, templates = [], set()
     for client in clients:
         _, _, out, _ = await run(own_pool, text, {"PYTHONPATH": quick["PYTHONPATH"], **client})
         line, template = out.splitlines()
         variables.append(line)
         templates.add(template)
-    assert variables == ["xterm /editor 1 /tmp", "None /shell None /dev/shm"]
+    assert variables == ["xterm /editor /built /tmp", "None /shell None /dev/shm"]
     assert len(templates) == 1
 
 
