@@ -483,6 +483,7 @@ def test_a_python_without_ipykernel(folder: Path) -> None:
         kernel.close()
 
 
+@pytest.mark.slow
 def test_the_example_notebook_runs_from_top_to_bottom(folder: Path) -> None:
     orbit(folder, "kernel", "install")
     notebook = nbformat.read(EXAMPLE, as_version=4)

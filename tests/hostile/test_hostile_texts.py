@@ -55,7 +55,7 @@ QUICK = (
 
 
 HELD = ("a name of 5 MB", "python: 20 launch specs of 2,000 lines")
-"""Looked at both ways in each run of the tests."""
+"""Looked at both ways."""
 
 
 @pytest.fixture(autouse=True)
@@ -251,7 +251,7 @@ def test_no_split_into_lines_keeps_the_interpreter() -> None:
     assert 0 < taken[0] < 0.05  # 0.12 of a whole text
 
 
-@pytest.mark.parametrize("what", HELD)
+@pytest.mark.parametrize("what", [HELD[0], pytest.param(HELD[1], marks=pytest.mark.slow)])
 def test_no_scan_keeps_the_interpreter(what: str) -> None:
     with longest_hold() as held:
         taken = asyncio.run(opened_and_edited(name_of(what), TEXTS[what]()))

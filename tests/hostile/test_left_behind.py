@@ -46,7 +46,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if "300 MB" in name else name for name in ROWS]
+)
 def test_a_row_that_another_program_wrote_stops_no_command(home: Path, name: str) -> None:
     assert orbit(home, "jobs", "list") == (0, "no jobs\n", "")
     values = {column: value() if callable(value) else value for column, value in (ROW | ROWS[name]).items()}

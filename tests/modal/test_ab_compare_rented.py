@@ -32,6 +32,7 @@ async def compare(editor: Editor, what: str = "revision:HEAD") -> str:
     return editor.ended()[-1]
 
 
+@pytest.mark.slow
 async def test_all_jobs_of_a_comparison_share_one_container_and_its_price_is_told(
     h100s: Loopback, start
 ) -> None:
