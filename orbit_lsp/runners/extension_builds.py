@@ -65,11 +65,12 @@ async def build(text: str, path: str, python: str, devices: Sequence[c.Device]) 
             return None
         await asyncio.to_thread(_make_room, place)
         ended = False
+        mark = process_groups.new_mark()
         try:
             status, output, _ = await process_groups.communicate(
                 [python, "-P", MAIN, "extensions", path, place],
                 timeout_s=_LIMIT_S,
-                env=_environment(devices),
+                env=_environment(devices) | {process_groups.MARK: mark},
                 limit=_MOST_OUTPUT,
             )
             ended = True
@@ -77,10 +78,16 @@ async def build(text: str, path: str, python: str, devices: Sequence[c.Device]) 
             return None
         finally:
             if not ended:  # torch's lock lies there, and would keep a later build waiting
-                await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
+                await asyncio.shield(asyncio.to_thread(_forget, place, mark))
         if status == 0:
             (place / _DONE).touch()
         return _report(output)
+
+
+def _forget(place: Path, mark: str) -> None:
+    """A build that was killed, with what it had started."""
+    process_groups.end_marked(mark)
+    shutil.rmtree(place, ignore_errors=True)
 
 
 def _environment(devices: Sequence[c.Device]) -> dict[str, str]:

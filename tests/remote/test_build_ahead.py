@@ -10,13 +10,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from orbit_lsp.runners import extension_builds
 from orbit_remote.common import harness_files
 from orbit_remote.common import messages as c
 from orbit_remote.judge import locks
+from tests.processes_check import ended, is_alive
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the judge's locks are Linux's"),
@@ -114,8 +114,22 @@ for descriptor in range(1, 20):
     assert done == ([] if confined or os.getuid() == 0 else ["a file elsewhere"])
 
 
+DAEMON = """\
+# load_inline
+import os, subprocess
+daemon = subprocess.Popen(["sleep", "600"], start_new_session=True)
+open(os.environ["HOME"] + "/begun", "w").write(str(daemon.pid))
+"""
+
+
+def test_a_process_that_it_leaves_behind_is_ended(cache: Path) -> None:
+    finished, place = built(cache, DAEMON)
+    assert finished is None
+    assert not is_alive(int((place / "begun").read_text()))
+
+
 async def test_nothing_is_left_of_a_build_that_is_cancelled(cache: Path) -> None:
-    text = "# load_inline\nimport os, time\nopen(os.environ['HOME'] + '/begun', 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
+    text = f"{DAEMON}daemon.wait()\n"
     task = asyncio.create_task(build(cache, text))
     place = place_of(text)
     async with asyncio.timeout(120):
@@ -127,4 +141,4 @@ async def test_nothing_is_left_of_a_build_that_is_cancelled(cache: Path) -> None
     with pytest.raises(asyncio.CancelledError):
         await task
     assert not place.exists()
-    assert not psutil.pid_exists(pid)
+    await ended(pid)

@@ -8,6 +8,7 @@ import argparse
 import os
 import tempfile
 from pathlib import Path
+from typing import NoReturn
 
 from orbit_remote.child.user_module import UserFile
 from orbit_remote.common import harness_files, limits, regular_files
@@ -23,13 +24,25 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("folder", type=Path, help="where its extensions are built")
     options = parser.parse_args(arguments)
     process_groups.die_with_parent()
-    text = regular_files.text(options.path, limits.SOURCE)
-    job = c.Job("ahead", "run", "triton", options.path, text, through="contract")
+    process_groups.reap_orphans()
+    pid = os.fork()
+    if pid == 0:
+        process_groups.die_with_parent()
+        _import(options.path, options.folder)
+    _, ended = os.waitpid(pid, 0)
+    process_groups.end_strays(lambda _pid, _session: False)  # what it has started
+    return int(ended != 0)
+
+
+def _import(path: str, folder: Path) -> NoReturn:
+    """In a process of its own."""
+    text = regular_files.text(path, limits.SOURCE)
+    job = c.Job("ahead", "run", "triton", path, text, through="contract")
     report = os.dup(1)
     with open(os.devnull, "wb") as nothing:  # noqa: PTH123
         os.dup2(nothing.fileno(), 1)
         os.dup2(nothing.fileno(), 2)
-    finished = build(job, options.folder)
+    finished = build(job, folder)
     if finished.outcome == "compile error":
         os.write(report, c.encode(finished).encode("utf-8", "surrogatepass"))
     os._exit(finished.outcome != "ok")  # what the candidate has registered for an exit is not carried out

@@ -3,9 +3,10 @@
 A call of a model is many kernels, copies between them, and gaps. What its user waits for is the time from
 first to last, not the sum, so that is what stands here. It is taken by CUDA events around the call, without
 CUPTI: recording would add to each kernel and so favour the version with fewer of them. A pair of events shows more than
-what runs between them; that surplus is measured on a kernel whose length is recorded, and taken off. Before each call the GPU is kept busy for longer than the host needs to
-launch the call's kernels: a gap that is only Python's would be the host's time. Where the first event has passed before
-the last one was asked for, the host was too slow, and the GPU is kept busy for longer.
+what runs between them; that surplus is measured on a kernel whose length is recorded, and taken off. Before each call
+the GPU is kept busy for longer than the host needs to launch the call's kernels: a gap that is only Python's would be
+the host's time. Where the first event has passed before the last one was asked for, the host was too slow, and the GPU
+is kept busy for longer.
 
 Calls that use other streams than the current one are not enclosed by events on it. They are found by
 recording some calls first, and then both versions are timed by the records of all streams.
