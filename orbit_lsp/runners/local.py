@@ -34,6 +34,7 @@ from orbit_remote.process.process_groups import MARK, alive, end_marked, exit_st
 
 log = logging.getLogger("orbit.worker")
 
+_PIPES_S = 1.0
 _CLOSE_S = 3.0
 _DEATH_S = 2.0
 _CANCEL_S = 30.0  # longer than a worker waits for what it has killed
@@ -132,6 +133,9 @@ class _Pipes:
         kill_group(self._process.pid)
 
     async def forget(self) -> None:
+        with suppress(TimeoutError):  # what it has left may hold its standard error
+            async with asyncio.timeout(_PIPES_S):
+                await self._process.wait()  # for its pipes too, which a loop that ends would leave open
         self._log.cancel()
 
     async def _read_log(self) -> None:

@@ -379,7 +379,9 @@ async def communicate(
         assert process.stderr is not None
         async with asyncio.timeout(timeout_s):
             out, err = await asyncio.gather(_read(process.stdout, limit), _read(process.stderr, limit))
-            status = await exit_status(process)
+            status = (
+                await process.wait()
+            )  # its pipes have ended; asyncio then closes them, before a loop that ends
         return status, out, err
     finally:
         await asyncio.shield(finish(process))
