@@ -205,10 +205,8 @@ class ClusterEngine:
         options = replace(self._options, complain=_silent, folders=())
         return node.options(num_gpus=1, num_cpus=0, **chosen).remote(options, self._make)
 
-    async def prepare(self, job: str, request: Request) -> Result | None:
+    async def prepare(self, request: Request) -> None:
         """Nothing: what is built has to lie on the node that runs it."""
-        del job, request
-        return None
 
     async def perform(self, job: str, request: Request, stage: Stage) -> Result:
         text = json.dumps(asdict(request))

@@ -39,8 +39,8 @@ class Engine(Protocol):
         """Once ready for jobs, returns its GPU's name, or empty where the place has it or none is known."""
         ...
 
-    async def prepare(self, job: str, request: Request) -> Result | None:
-        """What needs no GPU and comes before `perform`, beside other jobs; a result where the job ends with it."""
+    async def prepare(self, request: Request) -> None:
+        """What needs no GPU and may come before `perform`, beside other jobs."""
         ...
 
     async def perform(self, job: str, request: Request, stage: Stage) -> Result: ...
@@ -93,6 +93,7 @@ class JobQueue:
         self._aside: dict[str, str] = {}
         """Slot -> why it takes no job."""
         self._engines: dict[str, Engine] = {}
+        self._preparing: set[asyncio.Task[None]] = set()
         self._owner: Owner | None = None
         self._waiting: list[_Waiting] = []
         self._running: dict[str, asyncio.Task[Result]] = {}
@@ -130,7 +131,7 @@ class JobQueue:
             await self._tick.wait()
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, *self._preparing, return_exceptions=True)
         if self._owner:
             await asyncio.to_thread(self._owner.close)
 
@@ -233,34 +234,31 @@ class JobQueue:
         slots = frozenset(slot.name for slot in self.slots if slot.takes(request))
         rank = PRIORITIES.index(request.priority)
         entry = _Waiting(rank, next(self._numbers), job, slots, request.wait_limit_s)
-        loop = asyncio.get_running_loop()
-        entry.expiry = loop.call_later(request.wait_limit_s, lambda: self._expire(entry))
         if requests.builds_extension(request) and (
             engine := next((self._engines[slot.name] for slot in self.slots if slot.name in slots), None)
         ):
-            entry.preparing = asyncio.create_task(
-                self._prepare(entry, engine, request), name=f"prepare {job}"
-            )
-            self._tasks.append(entry.preparing)
-            entry.preparing.add_done_callback(self._tasks.remove)
+            task = asyncio.create_task(self._prepare(entry, engine, request), name=f"prepare {job}")
+            self._preparing.add(task)
+            task.add_done_callback(self._preparing.discard)
+            entry.preparing = task
+        else:
+            self._begin_waiting(entry)
         bisect.insort(self._waiting, entry)
         self._changed()
         await self._give_up()
 
+    def _begin_waiting(self, entry: _Waiting) -> None:
+        """Its limit counts from here on."""
+        loop = asyncio.get_running_loop()
+        entry.expiry = loop.call_later(entry.limit_s, lambda: self._expire(entry))
+
     async def _prepare(self, entry: _Waiting, engine: Engine, request: Request) -> None:
-        result: Result | None = None
         try:
-            result = await engine.prepare(entry.id, request)
+            await engine.prepare(request)
         except Exception:
             log.exception("job %s was not prepared", entry.id)  # its run does what is missing
         entry.preparing = None
-        if result is None:
-            self._changed()
-            return
-        self._drop(entry)
-        await asyncio.to_thread(
-            self.store.end, entry.id, result, summary.one_line(result.finished, compiled_only=False)
-        )
+        self._begin_waiting(entry)
         self._changed()
 
     async def _give_up(self) -> None:

@@ -176,8 +176,8 @@ def place(request: Request, folder: Path) -> tuple[str, str]:
 
 
 def builds_extension(request: Request) -> bool:
-    """Whether a run of it may build extensions of torch first."""
-    runs = request.action in ("run", "profile", "check")
+    """Whether a run of it may build extensions of torch of its own text, which came without a place on the disk."""
+    runs = request.action in ("run", "profile", "check") and not request.path
     return runs and request.name.endswith(".py") and harness_files.builds_extension(request.text)
 
 

@@ -129,28 +129,20 @@ class SlotEngine:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         return result if request.path else _relative(result, folder)
 
-    async def prepare(self, job: str, request: Request) -> Result | None:
-        """What needs no GPU and comes before `perform`, beside jobs that are performed; a result where the job ends with it."""
+    async def prepare(self, request: Request) -> None:
+        """What needs no GPU and may come before `perform`, beside jobs that are performed."""
+        if not self._looked and self._session.setup.place() == "local":
+            await self.machine()
+        if devices := self._extends(request):
+            passed = tuple(self._session.setup.settings.environment)
+            await extension_builds.build(request.text, request.files, self._base["python"], devices, passed)
+
+    def _extends(self, request: Request) -> tuple[c.Device, ...]:
+        """The GPUs of this machine, where extensions of a request may be built for them before it has one; else none."""
         setup = self._session.setup
         if not requests.builds_extension(request) or setup.place() != "local":
-            return None
-        if not self._looked:
-            await self.machine()
-        devices = setup.machine.devices if setup.machine else ()
-        if not devices:
-            return None
-        place = cache_folder() / "jobs" / f"{job}-ahead"
-        try:
-            path, _ = await asyncio.to_thread(requests.place, request, place)
-            finished = await extension_builds.build(request.text, path, self._base["python"], devices)
-        except OSError:
-            return None  # the run says so
-        finally:
-            await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
-        if finished is None:
-            return None
-        result = Result(dataclasses.replace(finished, run=job), finished.problems)
-        return result if request.path else _relative(result, place)
+            return ()
+        return setup.machine.devices if setup.machine else ()
 
     async def close(self) -> None:
         await self._environment.close()
@@ -202,11 +194,11 @@ class SlotEngine:
             await history.close()
 
     def _extensions(self, request: Request) -> tuple[str, ...]:
-        """The variable that names where a candidate's extensions were built, if they were."""
-        if not requests.builds_extension(request):
+        """The variable that names where a request's extensions lie, if they were built."""
+        if not (devices := self._extends(request)):
             return ()
-        built = extension_builds.folder(request.text, self._base["python"])
-        return (f"{harness_files.EXTENSIONS}={built}",) if extension_builds.is_built(built) else ()
+        built = extension_builds.folder(request.text, request.files, self._base["python"], devices)
+        return (f"{harness_files.EXTENSIONS}={built}",) if built.is_dir() else ()
 
     def _configure(self, values: Mapping[str, Any]) -> None:
         """Raises Refused."""

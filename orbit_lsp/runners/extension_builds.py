@@ -1,119 +1,143 @@
 """Extensions of candidates, built while others have the GPU.
 
-nvcc and g++ take half a minute for torch's headers, and a candidate with `load_inline` would hold the GPU meanwhile. Every
-text has a folder of its own, which a second evaluation of it finds built.
+nvcc and g++ take half a minute for torch's headers, and a candidate with `load_inline` would hold the GPU meanwhile. What is built is
+copied to a folder of ours, one for each text, where its run and every later evaluation of it load it. A text whose build fails
+is left to its run, which says why.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
-from collections.abc import Sequence
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from weakref import WeakValueDictionary
 
 from orbit_lsp.state.user_folders import cache_folder
 from orbit_remote import MAIN
-from orbit_remote.common import codec, harness_files
+from orbit_remote.common import harness_files, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.process import process_groups, program
 
-_LIMIT_S = 600.0
 _ROOTS = Path("/var/cache/orbit-lsp")
-_DONE = ".built"
-_MOST_FOLDERS = 64
-"""About 10 MB each."""
-_AT_ONCE = max(1, (os.cpu_count() or 1) // 2)
-"""A build is two compilers."""
-_MOST_OUTPUT = 1 << 20
+_LIMIT_S = 300.0
+_END_S = 10.0
+_MOST_TEXTS = 64
+_MOST_LIBRARIES = 16
+_MOST_BYTES = 64 << 20
+"""Of a library; torch's own examples have 0.1 to 10 MB."""
+_AT_ONCE = max(1, ((os.cpu_count() or 1) - 2) // 2)
+"""A build is two compilers, and what is measured meanwhile needs a core or two."""
+_BUILT = "built"
 
 _turns = asyncio.Semaphore(_AT_ONCE)
-_under_way: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
 
 
-def folder(text: str, python: str) -> Path:
-    """Where the extensions of a text are built for a Python."""
-    key = c.content_hash(f"{python}\0{text}".encode("utf-8", "surrogatepass"))
-    return _root() / "extensions" / key[:32]
+def folder(text: str, files: Mapping[str, str], python: str, devices: Sequence[c.Device]) -> Path:
+    """Where the libraries of a text and the files beside it lie, for a Python and these GPUs; it is made when they were built."""
+    key = json.dumps([text, sorted(files.items()), python, sorted(_environment(devices, ()).items())])
+    return _root() / "extensions" / c.content_hash(key.encode("utf-8", "surrogatepass"))[:32]
 
 
 def _root() -> Path:
     """The cache; root's often lies in a home that no other user may enter, and a referee's candidate is another user."""
     own = cache_folder()
-    if os.name != "posix" or os.getuid() or all(folder.stat().st_mode & 0o001 for folder in _there(own)):
+    if os.name != "posix" or os.getuid() or all(_is_open(folder) for folder in (own, *own.parents)):
         return own
     return _ROOTS
 
 
-def _there(path: Path) -> list[Path]:
-    return [folder for folder in (path, *path.parents) if folder.is_dir()]
+def _is_open(folder: Path) -> bool:
+    return not folder.is_dir() or bool(folder.stat().st_mode & 0o001)
 
 
-def is_built(place: Path) -> bool:
-    return (place / _DONE).is_file()
-
-
-async def build(text: str, path: str, python: str, devices: Sequence[c.Device]) -> c.Finished | None:
-    """Build what a text builds when it is imported, for the GPUs `devices`; `path` is its file. Returns the report of a candidate
-    that does not compile. Other failures are left to its run. Raises OSError.
+async def build(
+    text: str, files: Mapping[str, str], python: str, devices: Sequence[c.Device], passed: Sequence[str]
+) -> None:
+    """Build what a text builds when it is imported, for the GPUs `devices`; `passed` names variables that the build sees besides
+    those that every program sees. Does nothing where that was done before. Raises OSError.
     """
-    place = folder(text, python)
-    async with _under_way.setdefault(place, asyncio.Lock()), _turns:
-        if is_built(place):
+    place = folder(text, files, python, devices)
+    async with _turns:
+        if place.is_dir():
             os.utime(place)
-            return None
-        await asyncio.to_thread(_make_room, place)
-        ended = False
-        mark = process_groups.new_mark()
-        try:
-            status, output, _ = await process_groups.communicate(
-                [python, "-P", MAIN, "extensions", path, place],
-                timeout_s=_LIMIT_S,
-                env=_environment(devices) | {process_groups.MARK: mark},
-                limit=_MOST_OUTPUT,
-            )
-            ended = True
-        except TimeoutError:
-            return None
-        finally:
-            if not ended:  # torch's lock lies there, and would keep a later build waiting
-                await asyncio.shield(asyncio.to_thread(_forget, place, mark))
-        if status == 0:
-            (place / _DONE).touch()
-        return _report(output)
+            return
+        with tempfile.TemporaryDirectory(prefix="orbit-build-", ignore_cleanup_errors=True) as name:
+            scratch = Path(name)
+            await asyncio.to_thread(_write, scratch, {**files, "candidate.py": text})
+            await _import(python, scratch, _environment(devices, passed))
+            await asyncio.to_thread(_keep, scratch / _BUILT, place)
 
 
-def _forget(place: Path, mark: str) -> None:
-    """A build that was killed, with what it had started."""
-    process_groups.end_marked(mark)
-    shutil.rmtree(place, ignore_errors=True)
+def _write(scratch: Path, files: Mapping[str, str]) -> None:
+    scratch.chmod(0o711)
+    for path, content in files.items():
+        regular_files.replace(scratch / "source" / path, content.encode("utf-8", "surrogatepass"))
 
 
-def _environment(devices: Sequence[c.Device]) -> dict[str, str]:
+async def _import(python: str, scratch: Path, environment: Mapping[str, str]) -> None:
+    """Import the candidate in a process that ends with all that it has started, however this ends."""
+    process = await process_groups.start(
+        [python, "-P", MAIN, "extensions", scratch / "source" / "candidate.py", scratch],
+        env=environment,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LIMIT_S):
+                await process.wait()
+    finally:
+        await asyncio.shield(_end(process))
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    assert process.stdin
+    process.stdin.close()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_END_S):
+            await process.wait()
+    await process_groups.finish(process)
+
+
+def _environment(devices: Sequence[c.Device], passed: Sequence[str]) -> dict[str, str]:
     """That of the run, with the GPUs named for which torch would build there, because here it sees none."""
-    environment = program.environment(os.environ)
+    environment = program.environment(os.environ, passed)
     capabilities = sorted({device.capability for device in devices if device.capability})
     if capabilities:
         environment.setdefault(harness_files.ARCHITECTURES, f"{';'.join(capabilities)}+PTX")
     return environment
 
 
-def _report(output: str) -> c.Finished | None:
-    """The candidate shares the process that writes it: nothing but a failure to compile is believed."""
-    if not output.strip():
-        return None
-    try:
-        event = codec.decode_event(codec.read_json(output))
-    except ValueError:
-        return None
-    return event if isinstance(event, c.Finished) and event.outcome == "compile error" else None
-
-
-def _make_room(place: Path) -> None:
-    place.mkdir(parents=True, exist_ok=True)
-    place.chmod(0o755)
-    others = sorted(place.parent.iterdir(), key=lambda other: other.stat().st_mtime, reverse=True)
-    for old in others[_MOST_FOLDERS:]:
-        if old != place:
+def _keep(built: Path, place: Path) -> None:
+    """Copy the libraries; what else the candidate may have put there is left, and no link is followed, as none of its processes
+    is there any more. Of texts, the ones used last are kept.
+    """
+    place.parent.mkdir(parents=True, exist_ok=True)
+    for folder in (place.parent.parent, place.parent):
+        folder.chmod(0o755)
+    with tempfile.TemporaryDirectory(prefix=".", dir=place.parent, ignore_cleanup_errors=True) as name:
+        made = Path(name) / place.name
+        made.mkdir()
+        for library in sorted(built.glob("*/*.so"))[:_MOST_LIBRARIES]:
+            if any(each.is_symlink() for each in (built, library.parent, library)):
+                continue
+            with suppress(OSError), regular_files.opened(library) as file:
+                content = regular_files.upto(file, _MOST_BYTES + 1)
+                if len(content) <= _MOST_BYTES:
+                    copy = made / library.parent.name / library.name
+                    regular_files.replace(copy, content)
+                    copy.parent.chmod(0o755)
+                    copy.chmod(0o755)
+        made.chmod(0o755)
+        with suppress(OSError):  # another process was first
+            made.rename(place)
+    with suppress(OSError):
+        texts = sorted(place.parent.glob("[0-9a-f]*"), key=lambda text: -text.stat().st_mtime)
+        for old in texts[_MOST_TEXTS:]:
             shutil.rmtree(old, ignore_errors=True)

@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import os
-import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from orbit_lsp.runners import extension_builds
-from orbit_remote.common import harness_files
 from orbit_remote.common import messages as c
-from orbit_remote.judge import locks
 from tests.processes_check import ended, is_alive
 
 pytestmark = [
@@ -39,106 +37,117 @@ GPU = c.Device("NVIDIA H100 80GB HBM3", capability="9.0")
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    tmp_path.chmod(0o755)  # the other user's way to its folder
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(extension_builds, "_ROOTS", tmp_path / "roots")
     return tmp_path
 
 
 def place_of(text: str) -> Path:
-    return extension_builds.folder(text, sys.executable)
+    return extension_builds.folder(text, {}, sys.executable, (GPU,))
 
 
-async def build(folder: Path, text: str) -> c.Finished | None:
-    (folder / "k.py").write_text(text)
-    return await extension_builds.build(text, str(folder / "k.py"), sys.executable, (GPU,))
+def built(text: str) -> list[str]:
+    """The libraries that are there after a build."""
+    asyncio.run(extension_builds.build(text, {}, sys.executable, (GPU,), ()))
+    return [path.name for path in place_of(text).rglob("*.so")]
 
 
-def built(folder: Path, text: str) -> tuple[c.Finished | None, Path]:
-    """What `build` reports of a text, and where it built."""
-    return asyncio.run(build(folder, text)), place_of(text)
+def run(text: str, folder: Path, **variables: str) -> str:
+    """What a text prints in a process that may load from `folder`."""
+    lead = "from orbit_remote.child.harness import built_extensions\nbuilt_extensions.load_from_named()\n"
+    environment = os.environ | {"ORBIT_EXTENSIONS": str(folder), "PYTHONPATH": "remote"} | variables
+    command = [sys.executable, "-c", lead + text]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
 
-def test_a_run_takes_what_was_built(cache: Path) -> None:
-    finished, place = built(cache, EXTENSION)
-    assert finished is None
-    (library,) = place.rglob("twice_ext.so")
-    before = library.stat().st_mtime_ns
-    program = EXTENSION + "print(twice(21))"
-    environment = os.environ | {harness_files.EXTENSIONS: str(place)}
-    command = [sys.executable, "-c", program]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert (ended.stdout, library.stat().st_mtime_ns) == ("42\n", before)
-    assert built(cache, EXTENSION) == (None, place)
+def test_a_run_loads_what_was_built(cache: Path) -> None:
+    assert built(EXTENSION) == ["twice_ext.so"]
+    before = [(path, path.stat().st_mtime_ns) for path in place_of(EXTENSION).rglob("*.so")]
+    tools = {"PATH": "/nowhere"}  # nothing is compiled
+    show = "import sys\nprint(twice(21), sys.modules['twice_ext'].__file__)\n"
+    said = run(EXTENSION + show, place_of(EXTENSION), TORCH_EXTENSIONS_DIR=str(cache / "own"), **tools)
+    assert said == f"42 {before[0][0]}\n"
+    assert built(EXTENSION) == ["twice_ext.so"]
+    assert [(path, path.stat().st_mtime_ns) for path in place_of(EXTENSION).rglob("*.so")] == before
 
 
-def test_a_candidate_that_does_not_compile_is_told_without_a_gpu(cache: Path) -> None:
-    finished, place = built(cache, EXTENSION.replace("PyNumber_Add(x, x)", "PyNumber_Add(x, wrong)"))
-    assert finished
-    assert finished.failure
-    assert finished.outcome == "compile error"
-    assert re.search(r"main\.cpp:\d+:\d+: error: .wrong. was not declared", finished.failure.message)
-    assert not extension_builds.is_built(place)
+def test_other_flags_and_a_second_extension_of_one_name_are_built_anew(cache: Path) -> None:
+    assert built(EXTENSION) == ["twice_ext.so"]
+    other = EXTENSION.replace("no_implicit_headers=True", "no_implicit_headers=True, extra_cflags=['-O1']")
+    again = (
+        EXTENSION + EXTENSION.replace("PyNumber_Add(x, x)", "PyNumber_Multiply(x, x)") + "print(twice(21))\n"
+    )
+    for text, said in ((other + "print(twice(21))\n", "42\n"), (again, "441\n")):
+        assert run(text, place_of(EXTENSION), TORCH_EXTENSIONS_DIR=str(cache / said.strip())) == said
 
 
-def test_its_process_is_locked_and_believed_in_nothing_else(cache: Path) -> None:
-    forged = c.encode(c.ok("ahead"))
+def test_what_does_not_compile_is_left_to_its_run(cache: Path) -> None:
+    text = EXTENSION.replace("PyNumber_Add(x, x)", "PyNumber_Add(x, wrong)")
+    assert built(text) == []
+    assert place_of(text).is_dir()  # it is not tried again
+
+
+def test_what_comes_after_a_build_may_fail(cache: Path) -> None:
+    assert built(f"{EXTENSION}raise RuntimeError('no GPU')") == ["twice_ext.so"]
+
+
+def test_its_process_is_locked_and_only_libraries_are_taken_from_it(cache: Path) -> None:
     text = f"""\
 # load_inline
 import os, socket
+place = os.path.join(os.environ["HOME"], "built", "k")
+os.makedirs(place)
 for name, act in (
-    ("a file elsewhere", lambda: open({str(cache / "elsewhere")!r}, "w")),
-    ("a socket", socket.socket),
-    ("a GPU", lambda: open("/dev/nvidiactl")),
+    ("file", lambda: open({str(cache / "elsewhere")!r}, "w")),
+    ("socket", socket.socket),
+    ("gpu", lambda: open("/dev/nvidiactl")),
+    ("device", lambda: os.mknod(place + "/null.so", 0o020666, os.makedev(1, 3))),
 ):
     try:
         act()
     except OSError:
         continue
-    open(os.path.join(os.environ["HOME"], name), "w")
-for descriptor in range(1, 20):
-    try:
-        os.write(descriptor, {forged.encode()!r})
-    except OSError:
-        pass
+    open(f"{{place}}/{{name}}.so", "w")
+open(place + "/plain.so", "w")
+os.symlink("/etc/passwd", place + "/link.so")
+os.mkfifo(place + "/fifo.so")
+open(place + "/text.txt", "w")
 """
-    finished, place = built(cache, text)
-    assert finished is None
-    done = sorted(path.name for path in place.iterdir() if " " in path.name)
-    probe = locks.Locks()
-    pid = os.fork()
-    if pid == 0:  # what this kernel has
-        locks.confine(probe, [], [])
-        os._exit(locks.FILES in probe.held)
-    confined = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
-    assert done == ([] if confined or os.getuid() == 0 else ["a file elsewhere"])
+    assert built(text) == ["plain.so"]
+    assert not (cache / "elsewhere").exists()
 
 
 DAEMON = """\
 # load_inline
 import os, subprocess
-daemon = subprocess.Popen(["sleep", "600"], start_new_session=True)
-open(os.environ["HOME"] + "/begun", "w").write(str(daemon.pid))
+os.mkdir(os.environ["HOME"] + "/built/k")
+daemon = subprocess.Popen(["sleep", "600"], env={}, start_new_session=True)
+open(os.environ["HOME"] + "/built/k/pid.so", "w").write(str(daemon.pid))
 """
 
 
 def test_a_process_that_it_leaves_behind_is_ended(cache: Path) -> None:
-    finished, place = built(cache, DAEMON)
-    assert finished is None
-    assert not is_alive(int((place / "begun").read_text()))
+    assert built(DAEMON) == ["pid.so"]
+    (kept,) = place_of(DAEMON).rglob("pid.so")
+    assert not is_alive(int(kept.read_text()))
 
 
-async def test_nothing_is_left_of_a_build_that_is_cancelled(cache: Path) -> None:
+async def test_nothing_is_left_of_a_build_that_is_cancelled(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = cache / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     text = f"{DAEMON}daemon.wait()\n"
-    task = asyncio.create_task(build(cache, text))
-    place = place_of(text)
+    task = asyncio.create_task(extension_builds.build(text, {}, sys.executable, (GPU,), ()))
     async with asyncio.timeout(120):
-        while not (place / "begun").exists() or not (place / "begun").read_text():
+        while not (written := [path for path in scratch.rglob("pid.so") if path.read_text()]):
             assert not task.done(), task.result()
             await asyncio.sleep(0.02)
-    pid = int((place / "begun").read_text())
+    pid = int(written[0].read_text())
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert not place.exists()
     await ended(pid)
+    assert not place_of(text).exists()
+    assert list(scratch.iterdir()) == []

@@ -328,11 +328,11 @@ async def test_a_job_sees_its_own_clients_variables_and_a_warm_process_serves_bo
     text = """
         import os, tempfile
         def main():
-            print(*map(os.environ.get, ("TERM", "PATH", "TORCH_EXTENSIONS_DIR")), tempfile.gettempdir())
+            print(*map(os.environ.get, ("TERM", "PATH", "OURS")), tempfile.gettempdir())
             print(os.getppid())
     """
     clients = [
-        {"TERM": "xterm", "PATH": "/editor", "TORCH_EXTENSIONS_DIR": "/built"},
+        {"TERM": "xterm", "PATH": "/editor", "OURS": "/built"},
         {"PATH": "/shell", "TMPDIR": "/dev/shm"},
     ]
     variables, templates = [], set()

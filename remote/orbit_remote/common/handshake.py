@@ -31,9 +31,6 @@ _LOADED_PREFIXES = (
     "OMP_", "MKL_", "OPENBLAS_",
 )  # fmt: skip
 
-_READ_LATER = frozenset(("TORCH_EXTENSIONS_DIR", "TORCH_CUDA_ARCH_LIST"))
-"""torch reads these when it builds an extension."""
-
 
 @dataclass(frozen=True, slots=True)
 class Hello:
@@ -84,7 +81,7 @@ def loaded(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if name in _LOADED or (name.startswith(_LOADED_PREFIXES) and name not in _READ_LATER)
+        if name in _LOADED or name.startswith(_LOADED_PREFIXES)
     }
 
 

@@ -203,8 +203,8 @@ def companions(path: Path, text: str) -> tuple[Path, ...]:
 
 # -- extensions of torch ----------------------------------------------------------------------------
 
-EXTENSIONS = "TORCH_EXTENSIONS_DIR"
-"""torch's variable for the folder in which `torch.utils.cpp_extension` builds extensions."""
+EXTENSIONS = "ORBIT_EXTENSIONS"
+"""The variable that names the folder of the extensions that were built before a job."""
 ARCHITECTURES = "TORCH_CUDA_ARCH_LIST"
 """torch's variable for what it compiles extensions for; without it, for the GPUs that it sees."""
 

@@ -1,79 +1,78 @@
 """Builds a candidate's extensions, C++ and CUDA in its strings, before it has the GPU: its module is imported in a locked process
-that sees no GPU. What `torch.utils.cpp_extension.load_inline` leaves in a folder, the run takes from there.
+that sees no GPU. What it builds is copied for the run to load (`child/harness/built_extensions.py`).
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import select
+import sys
 import tempfile
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
+from orbit_remote.child.harness import built_extensions
 from orbit_remote.child.user_module import UserFile
-from orbit_remote.common import harness_files, limits, regular_files
-from orbit_remote.common import messages as c
+from orbit_remote.common import limits, regular_files
 from orbit_remote.judge import locks
 from orbit_remote.process import process_groups
 
+BUILT: Final = "built"
+_NICE: Final = 10
+"""What is measured meanwhile goes first."""
+
 
 def main(arguments: list[str]) -> int:
-    """Prints the report of a candidate that does not compile, as JSON, and else nothing. Exits with 0 if it was imported."""
+    """Returns once the module has been imported, or standard input has ended; nothing that it started is left then."""
     parser = argparse.ArgumentParser(prog="orbit_remote extensions")
-    parser.add_argument("path", help="the candidate's file")
-    parser.add_argument("folder", type=Path, help="where its extensions are built")
+    parser.add_argument("path", help="the candidate's file, in `folder`")
+    parser.add_argument(
+        "folder", type=Path, help="the only folder that is written to; libraries come to `built` in it"
+    )
     options = parser.parse_args(arguments)
-    process_groups.die_with_parent()
     process_groups.reap_orphans()
     pid = os.fork()
     if pid == 0:
-        process_groups.die_with_parent()
         _import(options.path, options.folder)
-    _, ended = os.waitpid(pid, 0)
-    process_groups.end_strays(lambda _pid, _session: False)  # what it has started
-    return int(ended != 0)
+    child = os.pidfd_open(pid)
+    select.select([child, sys.stdin], [], [])
+    process_groups.end_strays(lambda _pid, _session: False)
+    return 0
 
 
 def _import(path: str, folder: Path) -> NoReturn:
-    """In a process of its own."""
-    text = regular_files.text(path, limits.SOURCE)
-    job = c.Job("ahead", "run", "triton", path, text, through="contract")
-    report = os.dup(1)
-    with open(os.devnull, "wb") as nothing:  # noqa: PTH123
-        os.dup2(nothing.fileno(), 1)
-        os.dup2(nothing.fileno(), 2)
-    finished = build(job, folder)
-    if finished.outcome == "compile error":
-        os.write(report, c.encode(finished).encode("utf-8", "surrogatepass"))
-    os._exit(finished.outcome != "ok")  # what the candidate has registered for an exit is not carried out
-
-
-def build(job: c.Job, folder: Path) -> c.Finished:
-    """Import the candidate, locked from here on. A failure other than one to compile may come of the GPU that is missing here."""
-    import torch.utils.cpp_extension  # noqa: F401  # pyright: ignore[reportUnusedImport] - before the locks
-
-    from orbit_remote.child.harness import harness_job
-    from orbit_remote.recording import recorder
-
-    own = locks.Locks()
-    temporary = folder / "tmp"
-    temporary.mkdir(exist_ok=True)
-    names = {
-        "CUDA_VISIBLE_DEVICES": "", harness_files.EXTENSIONS: str(folder), "TMPDIR": str(temporary), "HOME": str(folder),
-        "TRITON_CACHE_DIR": str(folder / "triton"), "XDG_CACHE_HOME": str(folder / "cache"),
-    }  # fmt: skip
-    os.environ |= names
-    tempfile.tempdir = None
-    locks.limit(own)
-    if locks.is_open_to_all(folder):
-        locks.become_nobody(own, folder)
-    reads = [*locks.readable(), str(Path(job.path).parent)]
-    locks.confine(own, reads, [str(folder)], gpus=False)
-    locks.refuse_calls(own)
-    file = UserFile(job.path, job.text, str(folder), (), job.roots)
+    """In a process of its own, which ends with a status that means nothing."""
     try:
-        file.prepare()
-        file.execute(file.module_name())
-    except BaseException as error:  # noqa: BLE001 - whatever the code raises
-        return harness_job.failed_call(job, error, recorder.Nothing(), c.Place(job.path, 1))
-    return c.ok(job.run)
+        os.setsid()
+        os.nice(_NICE)
+        os.dup2(2, 1)
+        text = regular_files.text(path, limits.SOURCE)
+        import torch.utils.cpp_extension  # noqa: F401  # pyright: ignore[reportUnusedImport] - before the locks
+
+        if _locked(folder):
+            built_extensions.install(folder / BUILT, store=True)
+            file = UserFile(path, text, str(folder), (), ())
+            file.prepare()
+            file.execute(file.module_name())
+    finally:
+        os._exit(0)
+
+
+def _locked(folder: Path) -> bool:
+    """Lock this process; False where a lock is missing without which the code of others is not run here."""
+    own = locks.Locks()
+    for name in ("tmp", BUILT, "torch"):
+        (folder / name).mkdir()
+    os.environ |= {
+        "CUDA_VISIBLE_DEVICES": "", "HOME": str(folder), "TMPDIR": str(folder / "tmp"), "TORCH_EXTENSIONS_DIR": str(folder / "torch"),
+        "TRITON_CACHE_DIR": str(folder / "tmp"), "XDG_CACHE_HOME": str(folder / "tmp"),
+    }  # fmt: skip
+    tempfile.tempdir = None
+    os.chdir(folder)
+    locks.limit(own)
+    locks.become_nobody(own, folder)
+    process_groups.die_with_parent()  # which a change of the user has undone
+    locks.confine(own, locks.readable(), [str(folder)], gpus=False)
+    locks.refuse_calls(own)
+    return not any(text.startswith(locks.NEEDED) for text in own.missing)

@@ -31,8 +31,6 @@ from orbit_remote.judge.match import BUDGET_S, Failed, Match, Party, Result, Unj
 from orbit_remote.process import process_groups
 
 Send = Callable[[c.Event], None]
-_NEEDED = ("files", "no network")
-"""Locks, by how their sentences begin, without which nothing is a referee's."""
 
 
 def serve(connection: socket.socket, cache: Path) -> int:
@@ -214,9 +212,9 @@ def _failed(job: c.Job, error: Failed, result: Result, place: c.Place) -> c.Fini
 
 
 def _grade(result: Result) -> tuple[str, str]:
-    if any(not any(text.startswith(need) for text in result.held) for need in _NEEDED):
+    if any(not any(text.startswith(need) for text in result.held) for need in locks.NEEDED):
         why = (
-            "; ".join(text for text in result.missing if text.startswith(_NEEDED))
+            "; ".join(text for text in result.missing if text.startswith(locks.NEEDED))
             or "it did not come to that"
         )
         return "author", f"author: the candidate's process could not be locked: {why}"
@@ -274,9 +272,7 @@ def _least_ns(result: Result) -> float:
 
 def _seen(result: Result, own_kernels: bool) -> verdict.Seen:
     timed = verdict.clocks(result.candidate, result.empty, result.reference, _least_ns(result))
-    # of several recorded calls the shortest: a GPU that other processes use too makes any of them longer
-    every = filter(None, map(verdict.recorded, result.ran))
-    recorded = min(every, key=lambda call: call.span_ns, default=None)
+    recorded = verdict.shortest([call for call in map(verdict.recorded, result.ran) if call])
     return verdict.Seen(
         timed, recorded, bool(result.ran), verdict.least_ns(result.written, result.bandwidth), result.error,
         result.reference_error, own_kernels=own_kernels, late=result.late,

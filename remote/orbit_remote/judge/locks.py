@@ -57,20 +57,19 @@ def _no_new_privileges() -> None:
 _NOBODY: Final = 65534
 
 
-def become_nobody(locks: Locks, *folders: Path) -> bool:
-    """Where this process is root's: another user, who owns `folders` and nothing else of the machine. False where it stays
+def become_nobody(locks: Locks, folder: Path) -> bool:
+    """Where this process is root's: another user, who owns `folder` and nothing else of the machine. False where it stays
     the same one, as where Python itself lies in a folder that others may not enter.
     """
     what = "another user, who owns no file but in its folder"
-    closed = next((place for place in (*_PYTHON, str(Path(__file__))) if not is_open_to_all(Path(place))), "")
+    closed = next((place for place in (*_PYTHON, str(Path(__file__))) if not _open_to_all(Path(place))), "")
     if os.getuid() or closed:
         locks.missing.append(
             f"{what} ({f'others may not enter the folder of {closed}' if closed else 'for root alone'})"
         )
         return False
-    for folder in folders:
-        for path in (folder, *folder.rglob("*")):
-            os.chown(path, _NOBODY, _NOBODY, follow_symlinks=False)
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, _NOBODY, _NOBODY, follow_symlinks=False)
     os.setgroups([])
     os.setresgid(_NOBODY, _NOBODY, _NOBODY)
     os.setresuid(_NOBODY, _NOBODY, _NOBODY)
@@ -79,8 +78,8 @@ def become_nobody(locks: Locks, *folders: Path) -> bool:
     return True
 
 
-def is_open_to_all(path: Path) -> bool:
-    """Whether every folder on the way to it may be entered by other users."""
+def _open_to_all(path: Path) -> bool:
+    """Whether every folder on the way to it may be entered by others."""
     return all(folder.stat().st_mode & 0o001 for folder in path.resolve().parents)
 
 
@@ -129,6 +128,8 @@ _EXECUTE, _WRITE, _READ, _LIST = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _RIGHTS: Final = ((1, 13), (2, 14), (3, 15), (5, 16))
 """From this version of Landlock on, how many rights over files there are."""
 _FILE_RIGHTS: Final = _EXECUTE | _WRITE | _READ | 1 << 14 | 1 << 15
+_NODES: Final = 1 << 6 | 1 << 11
+"""Rights that nobody gets: to make devices of characters and of blocks."""
 _TCP: Final = 0b11  # bind, connect: from version 4 on
 _SIGNALS: Final = 0b10  # to processes outside: from version 6 on
 
@@ -178,6 +179,8 @@ def readable() -> list[str]:
     return list(dict.fromkeys(place for place in places if os.path.exists(place)))  # noqa: PTH110
 
 
+NEEDED: Final = ("files", "no network")
+"""Locks, by how their sentences begin, without which nobody's code is trusted to be alone."""
 FILES: Final = "files: only its own folder is written, and only system, Python and packages are read"
 
 
@@ -201,7 +204,7 @@ def confine(locks: Locks, reads: Iterable[str], writes: Sequence[str], *, gpus: 
         for place in reads:
             _allow(ruleset, place, (_EXECUTE | _READ | _LIST) & every)
         for place in (*writes, *devices(gpus=gpus), "/proc/self"):  # CUDA names its threads there
-            _allow(ruleset, place, every)
+            _allow(ruleset, place, every & ~_NODES)
         _no_new_privileges()
         _, error = _call(_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0))
         os.close(ruleset)

@@ -245,7 +245,8 @@ class Match:
         if self._wrong():
             return None
         if timed and not call.waited and empty:
-            self._null.append((empty.flag_ns - self._known_ns, empty.verified_ns - self._known_ns))
+            known_ns = self._known_ns if gated else 0
+            self._null.append((empty.flag_ns - known_ns, empty.verified_ns - known_ns))
             self._placing.append((call.placing_ns, expected.placing_ns))
             self._candidate.samples.append((call.flag_ns, call.verified_ns))
             self._reference.samples.append((expected.flag_ns, expected.verified_ns))
@@ -319,7 +320,7 @@ class Match:
         start = secrets.randbelow(steps + 1) * memory.ALIGNED
         starts = _starts(start, given.leaves)
         self._send(party, {
-            "do": "call", "number": party.number, "gated": gated, "null": null, "known": self._known_ns > 0, "record": record, "seed": given.seed,
+            "do": "call", "number": party.number, "gated": gated, "null": null, "known": gated and self._known_ns > 0, "record": record, "seed": given.seed,
             "arguments": given.packed, "leaves": arguments.written(given.leaves), "starts": starts,
         })  # fmt: skip
         answer: Message | None = None

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, cast
 
 from orbit_remote.child import python_job
-from orbit_remote.child.harness import harness_job, kernelbench, tensor_data
+from orbit_remote.child.harness import built_extensions, harness_job, kernelbench, tensor_data
 from orbit_remote.child.harness.harness_case import Refused, described
 from orbit_remote.child.user_module import UserFile
 from orbit_remote.common import harness_files
@@ -64,7 +64,6 @@ class Side:
         self._model: Any = None
         self._precise: Any = None
         self._source: Any = None
-        self._built: tuple[Path, ...] = ()
         self._kept: Any = None  # outputs that the judge is still reading
         self._null: list[Any] = []
         self._recorder: Any = recorder.Nothing()
@@ -108,15 +107,12 @@ class Side:
         for name, place in home.items():
             (folder / place).mkdir(exist_ok=True)
             os.environ[name] = str(folder / place)
-        self._built = self._built_ahead()
-        if self._built:
-            os.environ[harness_files.EXTENSIONS] = str(self._built[0])
         tempfile.tempdir = os.environ["TMPDIR"]  # the judge's was remembered
         os.chdir(folder)
         locks.limit(self._locks)
         if self._orders.device == "cuda":
             self._recorder = recorder.begin(self._orders.cache, folder / "launches")
-        other_user = locks.become_nobody(self._locks, folder, *self._built)
+        other_user = locks.become_nobody(self._locks, folder)
         if other_user:
             process_groups.die_with_parent()  # which a change of the user has undone
         if self._orders.confined_first:
@@ -135,18 +131,11 @@ class Side:
                     f"{locks.FILES} (CUDA does not begin under Landlock here, so its threads are free)"
                 )
 
-    def _built_ahead(self) -> tuple[Path, ...]:
-        """The folder of the candidate's extensions, where they were built before the job began and the other user may enter it."""
-        if self._orders.role != "candidate":
-            return ()
-        named = f"{harness_files.EXTENSIONS}="
-        variables = self._orders.job.variables
-        folders = (Path(each.removeprefix(named)) for each in variables if each.startswith(named))
-        return tuple(each for each in folders if os.getuid() or locks.is_open_to_all(each))
-
     def _confine(self) -> None:
-        folders = [str(folder) for folder in (self._orders.folder, *self._built)]
-        locks.confine(self._locks, [*locks.readable(), str(self._orders.cache)], folders)
+        orders = self._orders
+        built = os.environ.get(harness_files.EXTENSIONS, "") if orders.role == "candidate" else ""
+        reads = [*locks.readable(), str(orders.cache), *filter(None, [built])]
+        locks.confine(self._locks, reads, [str(orders.folder)])
 
     def _answer(self, message: Message, descriptors: list[int]) -> tuple[Message, tuple[int, ...]]:
         match message["do"]:
@@ -179,6 +168,7 @@ class Side:
         if self._orders.role == "candidate":
             own = UserFile(job.path, job.text, str(self._orders.folder), (), job.roots)
             own.prepare()
+            built_extensions.load_from_named()
             kind = kernelbench.model_class(
                 torch, own.execute(own.module_name()), "ModelNew", Path(job.path).name
             )

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from orbit_remote.child import python_job, triton_instances, under_profiler
-from orbit_remote.child.harness import tensor_data
+from orbit_remote.child.harness import built_extensions, tensor_data
 from orbit_remote.child.harness.call_timing import BUDGET_S, CallBench, Seen, Side, Timed
 from orbit_remote.child.harness.harness_case import Case, Judged, Refused
 from orbit_remote.child.harness.kernelbench import KernelBench
@@ -128,6 +128,7 @@ class _Run:
         job = self.job
         file = UserFile(job.path, job.text, job.directory, job.arguments, job.roots)
         file.prepare()
+        built_extensions.load_from_named()
         if kept.kind == "popcorn":
             return Popcorn(self._torch, file, lambda: file.execute(file.module_name()))
         return KernelBench(self._torch, file, file.execute(file.module_name()), self._device)

@@ -1,0 +1,70 @@
+"""Extensions of torch that were built before the job: `torch.utils.cpp_extension` stores them in one process and loads them in another.
+
+Only what a text builds of its own strings is stored: with folders to include, what they hold may change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from orbit_remote.common import harness_files, limits, regular_files
+from orbit_remote.common import messages as c
+
+_OF_THE_PLACE: Final = ("build_directory", "sources", "verbose")
+
+
+def load_from_named() -> None:
+    """Load from the folder that the job's environment names, if it does."""
+    if folder := os.environ.get(harness_files.EXTENSIONS):
+        install(Path(folder), store=False)
+
+
+def install(folder: Path, *, store: bool) -> None:
+    """Have every extension that is built from now on copied to `folder`, or loaded from there if it is there. A torch that builds
+    in another way is left as it is.
+    """
+    with contextlib.suppress(Exception):
+        extension: Any = importlib.import_module("torch.utils.cpp_extension")
+        original, load = extension._jit_compile, extension._import_module_from_library  # noqa: SLF001
+        signature = inspect.signature(original)
+        named: set[str] = set()
+
+        def built(*args: Any, **kwargs: Any) -> Any:
+            given = signature.bind(*args, **kwargs)
+            given.apply_defaults()
+            values: dict[str, Any] = given.arguments
+            name = str(values["name"])
+            key = "" if name in named else _key(extension.torch.__version__, values)
+            named.add(name)  # torch gives the second of a name another one
+            kept = folder / key / f"{name}.so"
+            if key and not store and kept.is_file():
+                return load(name, str(kept.parent), values["is_python_module"])
+            module = original(*args, **kwargs)
+            if key and store:
+                with contextlib.suppress(OSError):
+                    kept.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(Path(values["build_directory"]) / kept.name, kept)
+            return module
+
+        extension._jit_compile = built  # noqa: SLF001
+
+
+def _key(version: str, values: dict[str, Any]) -> str:
+    """Of everything that the library is made of; empty where that cannot be told."""
+    try:
+        if values["extra_include_paths"] or values["is_standalone"]:
+            return ""
+        sources = [regular_files.text(source, limits.SOURCE) for source in values["sources"]]
+    except (OSError, KeyError):
+        return ""
+    flags = [(name, str(values[name])) for name in sorted(values) if name not in _OF_THE_PLACE]
+    key = json.dumps([version, sys.version, flags, sources])
+    return c.content_hash(key.encode("utf-8", "surrogatepass"))[:32]
