@@ -119,8 +119,9 @@ def _keep(built: Path, place: Path) -> None:
     is there any more. Of texts, the ones used last are kept.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
-    for folder in (place.parent.parent, place.parent):
-        folder.chmod(0o755)
+    place.parent.chmod(0o755)
+    if place.parent.parent == _ROOTS:
+        _ROOTS.chmod(0o755)
     with tempfile.TemporaryDirectory(prefix=".", dir=place.parent, ignore_cleanup_errors=True) as name:
         made = Path(name) / place.name
         made.mkdir()
