@@ -419,9 +419,16 @@ class LocalRunner:
         async with self._starting:
             if self._closed:
                 raise WorkerError("the runner is closed")
-            if self._worker is None or self._worker.gone:
-                self._worker = await _Worker.start(self.options)
-            return self._worker
+            if self._worker and not self._worker.gone:
+                return self._worker
+            starting = asyncio.ensure_future(_Worker.start(self.options))
+            try:
+                self._worker = worker = await asyncio.shield(starting)
+            except asyncio.CancelledError:
+                with suppress(WorkerError):
+                    self._worker = await starting  # for `close` to end
+                raise
+            return worker
 
 
 async def _ended(worker: _Worker, events: asyncio.Queue[c.Event | WorkerError]) -> None:

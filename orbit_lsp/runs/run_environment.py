@@ -433,6 +433,7 @@ class Environment:
     async def close(self) -> None:
         if self._looking:
             self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
         if self._cooling:
             self._cooling.cancel()
         if self._modal is not None:
