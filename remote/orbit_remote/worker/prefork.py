@@ -44,6 +44,7 @@ class Zygote:
         self._scratches = scratches
         self._loaded = handshake.loaded(env)
         self.alive = True
+        self._imported = False
         self._process = process
         self._control = control
         self._children: dict[int, Forked] = {}
@@ -92,6 +93,7 @@ class Zygote:
         if not message:
             self._lost()
             return
+        self._imported = True
         answer: dict[str, Any] = codec.read_json(message)
         if "forked" in answer:
             self._children[answer["forked"]].forked(answer["pid"])
@@ -114,6 +116,8 @@ class Zygote:
             self.alive = False
             asyncio.get_running_loop().remove_reader(self._control)
         self._control.close()  # it kills its groups and leaves
+        if not self._imported:  # it imports torch, which takes seconds, and has no groups
+            process_groups.kill_group(self._process.pid)
         try:
             async with asyncio.timeout(_LEAVE_S):
                 await process_groups.exit_status(self._process)

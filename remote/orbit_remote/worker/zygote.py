@@ -36,8 +36,6 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="orbit_remote template")
     parser.add_argument("--cache", required=True, type=Path)
     options = parser.parse_args(arguments)
-    # The end of the socket ends us, not the death of the worker: first the groups have to go.
-    process_groups.die_with_parent(0)
     process_groups.reap_orphans()
     control = socket.socket(fileno=os.dup(0))
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123
@@ -46,6 +44,8 @@ def main(arguments: list[str]) -> int:
     lazy_dataclass.complete()
     gc.collect()
     gc.freeze()  # a collection in a spare would copy every page of what is shared
+    # From here on the end of the socket ends us, not the death of the worker: first the groups have to go.
+    process_groups.die_with_parent(0)
     Template(control, options.cache).serve()
     return 0
 
