@@ -143,7 +143,7 @@ async def test_nothing_is_left_of_a_build_that_is_cancelled(
     async with asyncio.timeout(120):
         while not (written := [path for path in scratch.rglob("pid.so") if path.read_text()]):
             assert not task.done(), task.result()
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # a locked process can tell only by a file in its folder
     pid = int(written[0].read_text())
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -22,6 +22,13 @@ from orbit_remote.common.messages import Launches, Resources, Timing
 FLUSHED: Final = 3
 """Multiple of L2's size that is read to leave nothing else in it. Every clock uses the same: their times are compared."""
 
+KNOWN: Final = 1 << 12
+"""Numbers that a kernel of known length adds up, by which clocks are calibrated: few enough for one block, which needs no memory
+set beforehand."""
+
+KNOWN_CALLS: Final = 15
+"""How often it is called for the median of its length."""
+
 MIN_FOR_SPREAD = 5
 """With fewer launches than this no quantile, and so no spread, is stated."""
 

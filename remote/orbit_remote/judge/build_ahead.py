@@ -5,6 +5,7 @@ that sees no GPU. What it builds is copied for the run to load (`child/harness/b
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import select
 import sys
@@ -48,8 +49,7 @@ def _import(path: str, folder: Path) -> NoReturn:
         os.nice(_NICE)
         os.dup2(2, 1)
         text = regular_files.text(path, limits.SOURCE)
-        import torch.utils.cpp_extension  # noqa: F401  # pyright: ignore[reportUnusedImport] - before the locks
-
+        importlib.import_module("torch.utils.cpp_extension")  # before the locks
         if _locked(folder):
             built_extensions.install(folder / BUILT, store=True)
             file = UserFile(path, text, str(folder), (), ())

@@ -22,8 +22,6 @@ _AT_LEAST: Final = 0  # CU_STREAM_WAIT_VALUE_GEQ
 DONE: Final = 16
 """The word of a page of flags that says which call has ended; word 0 opens a gate. 64 bytes apart."""
 
-_KNOWN: Final = 1 << 12
-"""Numbers that the kernel of known length adds up: few enough for one block."""
 
 Handle = dict[str, Any]
 
@@ -247,7 +245,7 @@ class CudaMemory:
     def known_kernel(self) -> None:
         """A short kernel, which is the same at each call."""
         if self._few is None:
-            self._few = self._torch.zeros(_KNOWN, dtype=self._torch.float32, device="cuda")
+            self._few = self._torch.zeros(measure.KNOWN, dtype=self._torch.float32, device="cuda")
             self._total = self._torch.zeros((), dtype=self._torch.float32, device="cuda")
         self._torch.sum(self._few, dim=0, out=self._total)
 

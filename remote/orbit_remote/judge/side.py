@@ -21,7 +21,7 @@ from orbit_remote.child import python_job
 from orbit_remote.child.harness import built_extensions, harness_job, kernelbench, tensor_data
 from orbit_remote.child.harness.harness_case import Refused, described
 from orbit_remote.child.user_module import UserFile
-from orbit_remote.common import harness_files
+from orbit_remote.common import harness_files, measure
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.judge import arguments, locks, memory
@@ -31,7 +31,6 @@ from orbit_remote.recording import recorder
 
 Role = Literal["candidate", "reference"]
 _WORDS: Final = 4000
-_KNOWN_CALLS: Final = 15
 _SHOWN: Final = 48
 """How many kernels of a call are reported, at most."""
 
@@ -313,7 +312,7 @@ class Side:
             return 0
         lengths: list[int] = []
         self._memory.known_kernel()
-        for _ in range(_KNOWN_CALLS):
+        for _ in range(measure.KNOWN_CALLS):
             self._memory.wait()
             self._recorder.fresh()
             self._memory.known_kernel()

@@ -47,9 +47,6 @@ _CYCLES_A_NS: Final = 2.0
 _IDLE: Final = 0.75
 """Kernels that take less than this share of a call's time leave the rest to be explained."""
 _LEAST_NS: Final = 32
-_KNOWN: Final = 1 << 12
-"""Numbers that the kernel of known length adds up: few enough for one block, which needs no memory set beforehand."""
-_KNOWN_CALLS: Final = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +121,7 @@ class CallBench:
         )
         self._flush = torch.zeros(size // 4, dtype=torch.float32, device="cuda")
         self._sink = torch.zeros((), dtype=torch.float32, device="cuda")
-        self._few = self._flush[:_KNOWN]
+        self._few = self._flush[: measure.KNOWN]
 
     def time(
         self, sides: Sequence[Side], sets: Sequence[Any], buffers: Any, *, written: bool, budget_s: float
@@ -236,7 +233,7 @@ class CallBench:
         call = self._known_kernel if known_ns else lambda: None
         lead_ns = _LEAST_LEAD_NS
         while True:
-            pairs = [self.by_events(call, lead_ns) for _ in range(_KNOWN_CALLS)]
+            pairs = [self.by_events(call, lead_ns) for _ in range(measure.KNOWN_CALLS)]
             self._synchronize()
             if lead_ns >= _MOST_LEAD_NS or not _too_late(pairs):
                 return median(self.between_ns(pair) for pair in pairs) - known_ns
@@ -251,7 +248,7 @@ class CallBench:
             return 0
         try:
             self._known_kernel()
-            lengths = [self.by_records(self._known_kernel) for _ in range(_KNOWN_CALLS)]
+            lengths = [self.by_records(self._known_kernel) for _ in range(measure.KNOWN_CALLS)]
         finally:
             self.record(False)
         return round(median(length or 0 for length in lengths))
