@@ -75,9 +75,9 @@ class Author:
             return lsp.ApplyWorkspaceEditResult(applied=True)
 
     async def lenses(self) -> list[str]:
-        return [
-            re.sub(r"\d+ s", "N s", lens.command.title) for lens in await self.editor.lenses() if lens.command
-        ]
+        """Without what changes by itself: seconds, until when a GPU is warm, what that costs."""
+        titles = [lens.command.title for lens in await self.editor.lenses() if lens.command]
+        return [re.sub(r"\d+ s\b|\d\d:\d\d|\$[\d.]+", "…", title) for title in titles]
 
     async def offered(self) -> dict[str, Button]:
         """Lenses, code actions, and items of the lists beside the text with their buttons, each once by its name."""

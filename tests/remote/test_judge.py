@@ -98,6 +98,13 @@ def test_odd_tensors_and_bad_manners(
     assert answer in said
 
 
+def test_the_source_of_a_reference_is_known_in_the_candidates_process_too(judge: Judge) -> None:
+    """As `@triton.jit` wants it; the candidate's process runs the reference's file for its inputs."""
+    reference = f"{cheats.REFERENCE}\nimport inspect\nassert 'torch.randn' in inspect.getsource(get_inputs)\n"
+    finished = judge(cheats.HONEST.text("cpu"), reference)
+    assert finished.outcome == "ok", finished
+
+
 @pytest.mark.parametrize(
     "cheat",
     [known for known in cheats.CHEATS if known.on == "both"],

@@ -35,7 +35,7 @@ def test_a_call_that_computes_nothing_goes_off_both_clocks() -> None:
         (replace(HONEST, error=3e-4, reference_error=6e-8), "less than the reference's precision"),
         (replace(HONEST, error=3e-6, reference_error=6e-8), ""),
         (replace(HONEST, recorded=None), "no kernel of it was recorded"),
-        (replace(HONEST, recorded=replace(OWN, span_ns=900_000)), "its kernels take 900.00 µs where they are recorded"),
+        (replace(HONEST, recorded=replace(OWN, busy_ns=900_000)), "its kernels take 900.00 µs where they are recorded"),
         (replace(HONEST, recorded=replace(OWN, kernels=(Ran("nvjet_sm90", "cuBLAS", 1, 50_000),))), "kernels of libraries (cuBLAS)"),
         (replace(HONEST, recorded=None, records=False), ""),
     ],
@@ -62,6 +62,15 @@ def test_whose_kernel_it_is(name: str, library: str) -> None:
 def test_a_record_that_is_none_is_not_believed() -> None:
     assert verdict.recorded("a lot") is None
     assert verdict.recorded([{"name": "x", "start": "soon"}]) is None
+
+
+def test_the_host_is_waited_for_between_two_recorded_launches_and_not_counted() -> None:
+    def launch(start: int, end: int, stream: int = 7) -> dict[str, object]:
+        return {"name": "k", "start": start, "end": end, "stream": stream}
+
+    alone = [launch(1_000, 4_000), launch(54_000, 57_000)]
+    beside = [launch(1_000, 4_000), launch(2_000, 6_000, stream=8), launch(2_500, 3_000, stream=9)]
+    assert [call.busy_ns for call in map(verdict.recorded, (alone, beside)) if call] == [6_000, 5_000]
 
 
 def test_a_gpu_that_is_busy_between_calls_is_noticed() -> None:
