@@ -1,13 +1,14 @@
 """Jobs of `orbit-lsp api` from many clients, with candidates, workers and the server killed in between: lost, doubled, wrong, left.
 
-    python -P bench/job_kills.py [--jobs 10000] [--clients 8] [--kills 200] [--gpu | --recorded] [--seed 1] [--within SECONDS]
+    python -P bench/job_kills.py [--jobs 10000] [--clients 8] [--kills 200] [--gpu | --recorded [--ray]] [--seed 1] [--within SECONDS]
 
 Clients hand in their jobs over HTTP with a key each, and follow them by long polls. A client whose server is gone asks again until the
 next one is there; a job that ended as infrastructure is handed in again with its key. Without --gpu a job compiles one of a few kernels,
 each with an amount of shared memory of its own, so that the answer to another job is noticed; a candidate is then a process of the
 compiler. With --gpu a job runs a launch spec whose kernel spins for a time of its own by the GPU's clock; a candidate is the process
 that runs it. With --recorded the tests' stand-in for the worker answers at once, so that there are many jobs: what is tried then
-is the server and its record; there are no candidates. After --within seconds no job is begun any more. Ends with status 1 where anything is lost, doubled, wrong or left.
+is the server and its record; there are no candidates. With --ray the places are those of a Ray cluster of two nodes on this machine,
+whose GPUs are declared, and its actors are killed too. After --within seconds no job is begun any more. Ends with status 1 where anything is lost, doubled, wrong or left.
 """
 
 from __future__ import annotations
@@ -74,6 +75,8 @@ class Kills:
             self.port = free.getsockname()[1]
         own = {MARK: str(folder), "ORBIT_SHARED_WORKER": "no" if options.recorded else "yes"}
         self.medians: dict[str, float] = {}
+        if options.ray:
+            own |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
         own |= {name: str(folder / name.lower()) for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME")}
         own["XDG_RUNTIME_DIR"] = str(folder)
         self.environment = os.environ | own
@@ -86,6 +89,9 @@ class Kills:
         self._numbers = iter(range(options.jobs))
         self._ends = time.monotonic() + options.within
         self.begun = 0
+        self._ray: Any = None
+        self._of_ray: set[int] = set()
+        """The daemons of the cluster, which are not the server's."""
 
     # -- the server -------------------------------------------------------------------------------
 
@@ -99,7 +105,7 @@ class Kills:
             "--port",
             str(self.port),
             "--pool",
-            "local:0",
+            "ray*2" if self.options.ray else "local:0",
         ]
         if self.options.recorded:
             python = self.folder / "python"
@@ -120,8 +126,8 @@ class Kills:
         return known
 
     def kill(self) -> None:
-        weights = (0, 3, 1) if self.options.recorded else (6, 3, 1)
-        what = self._random.choices(("candidate", "worker", "server"), weights)[0]
+        weights = (0, 3, 1, 3 * self.options.ray) if self.options.recorded else (6, 3, 1, 0)
+        what = self._random.choices(("candidate", "worker", "server", "actor"), weights)[0]
         if what == "server":
             assert self.server
             self.server.kill()
@@ -129,27 +135,30 @@ class Kills:
             self.did[what] += 1
             self.start()
             return
-        workers, candidates = self._sorted()
-        chosen = workers if what == "worker" else candidates
+        workers, candidates, actors = self._sorted()
+        chosen = {"worker": workers, "candidate": candidates, "actor": actors}[what]
         if chosen:
             with contextlib.suppress(psutil.Error):
                 self._random.choice(chosen).kill()
                 self.did[what] += 1
 
-    def _sorted(self) -> tuple[list[psutil.Process], list[psutil.Process]]:
-        """Workers, and what they have started for jobs."""
+    def _sorted(self) -> tuple[list[psutil.Process], list[psutil.Process], list[psutil.Process]]:
+        """Workers, what they have started for jobs, and the actors of Ray that have workers."""
+        actors: list[psutil.Process] = []
         workers: list[psutil.Process] = []
         candidates: list[psutil.Process] = []
         for process in self.processes():
             with contextlib.suppress(psutil.Error):
                 words = process.cmdline()
-                if str(STAND_IN) in words or (
+                if words[0].startswith("ray::") and "IDLE" not in words[0]:
+                    actors.append(process)
+                elif str(STAND_IN) in words or (
                     any(word.endswith("orbit_remote/__main__.py") for word in words) and "worker" in words
                 ):
                     workers.append(process)
                 elif "orbit_lsp" not in words and "template" not in words:
                     candidates.append(process)
-        return workers, candidates
+        return workers, candidates, actors
 
     # -- clients ----------------------------------------------------------------------------------
 
@@ -247,6 +256,13 @@ class Kills:
 
     async def run(self) -> int:
         before = memory()
+        if self.options.ray:
+            os.environ |= {
+                name: self.environment[name] for name in self.environment if name not in os.environ
+            }
+            self._ray = two_nodes()  # it sets handlers of signals, for which it wants the main thread
+            self.environment["RAY_ADDRESS"] = self._ray.address
+            self._of_ray = {process.pid for process in self.processes()}
         self.start()
         began = time.monotonic()
         clients = asyncio.gather(*(self.client() for _ in range(self.options.clients)))
@@ -281,13 +297,34 @@ class Kills:
         return more + [f"{job.id} is {job.state}" for job in every if not job.over]
 
     async def left(self) -> list[str]:
-        await asyncio.to_thread(psutil.wait_procs, self.processes(), GONE_S)
+        await asyncio.to_thread(psutil.wait_procs, self._servers(), GONE_S)
         names: list[str] = []
-        for process in self.processes():
+        for process in self._servers():
             with contextlib.suppress(psutil.Error):
                 names.append(f"{process.pid} {' '.join(process.cmdline())[:100]}")
                 process.kill()
+        if self._ray:
+            self._ray.shutdown()
         return names
+
+    def _servers(self) -> list[psutil.Process]:
+        """Without what Ray keeps: its daemons, and Pythons that wait for work."""
+        own: list[psutil.Process] = []
+        for process in self.processes():
+            with contextlib.suppress(psutil.Error):
+                if process.pid not in self._of_ray and not process.cmdline()[0].startswith("ray::IDLE"):
+                    own.append(process)
+        return own
+
+
+def two_nodes() -> Any:
+    from ray.cluster_utils import Cluster  # pyright: ignore[reportMissingImports]
+
+    made = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 1, "include_dashboard": False}
+    )
+    made.add_node(num_cpus=1, num_gpus=1)
+    return made
 
 
 def memory() -> int | None:
@@ -308,6 +345,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--recorded", action="store_true")
+    parser.add_argument("--ray", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--within", type=float, default=3600.0)
     options = parser.parse_args()

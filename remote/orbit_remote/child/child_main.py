@@ -50,6 +50,18 @@ def warm_up() -> None:
     hashing.join()  # no thread survives a fork
 
 
+def warm_up_further(*, batch: bool) -> None:
+    """What would delay the first job, and saves every later one time: Triton imports Gluon when it compiles for the first time (40 ms),
+    and which modules are installed is looked up for each job (25 ms). In a `batch`, candidates often build extensions: torch's
+    builder takes 0.2 s, most of it for setuptools. The builder itself starts CUDA, and so cannot be imported here.
+    """
+    if "triton" in sys.modules:
+        _import(("triton.experimental.gluon",))
+    if batch:
+        _import(("setuptools",))
+    python_job.modules_read("")
+
+
 def _import(names: Iterable[str]) -> None:
     for name in names:
         with contextlib.suppress(Exception):  # said by the user's own import, at its line

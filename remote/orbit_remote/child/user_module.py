@@ -137,14 +137,11 @@ class UserFile:
         # on another machine the author's folder may not exist, and the user of a judged file may not enter it
         with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
             os.chdir(where)
-        lines = self.text.splitlines(keepends=True)
-        if lines and not lines[-1].endswith("\n"):
-            lines[-1] += "\n"
-        # no time of change: linecache then never asks the disk whether it knows better
-        linecache.cache[self.path] = (len(self.text), None, lines, self.path)
+        self._know_source()
 
     def execute(self, name: str) -> types.ModuleType:
         """Run the file's text as the module `name`, and leave it in sys.modules."""
+        self._know_source()
         code = compile(self.text, self.path, "exec", dont_inherit=True)
         module = self.empty(name)
         if module.__package__:
@@ -152,6 +149,14 @@ class UserFile:
         sys.modules[name] = module
         exec(code, module.__dict__)  # noqa: S102 - running the user's file is what this is for
         return module
+
+    def _know_source(self) -> None:
+        """Give tracebacks, and compilers of kernels, the text that runs: the disk may have another, or may not be readable."""
+        lines = self.text.splitlines(keepends=True)
+        if lines and not lines[-1].endswith("\n"):
+            lines[-1] += "\n"
+        # no time of change: linecache then never asks the disk whether it knows better
+        linecache.cache[self.path] = (len(self.text), None, lines, self.path)
 
     def empty(self, name: str) -> types.ModuleType:
         """The module, before anything of the file or its package has run."""

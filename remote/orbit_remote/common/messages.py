@@ -613,8 +613,8 @@ class Judged:
     """What the judge knows beside the answers and the times. `suspicious` is why there is no score, empty where there is one.
 
     `flag_ns` is by the clock that is the score, `verified_ns` by the one that ends with right values in the judge's hands;
-    the two agree within `resolution_ns`. `recorded_ns`, `own_share`, `streams` and `kernels` are what the recorder in the
-    candidate's process says of one call. `kept_bytes` are GPU memory that its calls did not give back. Errors are against
+    the two agree within `resolution_ns`. `recorded_ns`, for which any kernel ran, `own_share`, `streams` and `kernels` are what the
+    recorder in the candidate's process says of one call. `kept_bytes` are GPU memory that its calls did not give back. Errors are against
     the reference in double precision, relative. `locks` held the candidate's process, `unlocked` did not.
     """
 

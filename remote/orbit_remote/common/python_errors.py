@@ -328,8 +328,13 @@ def is_users(file: str, path: str) -> bool:
         return True
     if not file or file.startswith("<"):
         return False
+    return not _is_foreign(file)
+
+
+@functools.lru_cache(maxsize=8192)
+def _is_foreign(file: str) -> bool:
     real = _real(file)
-    return not real.startswith(_FOREIGN) and not _INSTALLED.search(real)
+    return real.startswith(_FOREIGN) or _INSTALLED.search(real) is not None
 
 
 def _real(file: str) -> str:

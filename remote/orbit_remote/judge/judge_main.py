@@ -289,7 +289,7 @@ def _known(result: Result, seen: verdict.Seen, suspicious: str) -> c.Judged:
         verified_ns=seen.clocks.verified_ns,
         resolution_ns=seen.clocks.resolution_ns,
         host_included=not result.gated,
-        recorded_ns=ran.span_ns if ran else None,
+        recorded_ns=ran.busy_ns if ran else None,
         own_share=ran.own_share if ran else None,
         streams=ran.streams if ran else None,
         kernels=ran.kernels if ran else (),

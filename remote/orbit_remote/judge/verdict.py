@@ -102,10 +102,12 @@ def _error(samples: Sequence[int]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What the recorder in the candidate's process says of one call: its word, not the judge's."""
+    """What the recorder in the candidate's process says of one call: its word, not the judge's. `busy_ns` is how long any kernel ran;
+    in a recorded call the GPU waits for the host between two launches, and in a timed one it does not.
+    """
 
     kernels: tuple[Ran, ...]
-    span_ns: int
+    busy_ns: int
     streams: int
 
     @property
@@ -120,25 +122,33 @@ def recorded(claims: Any) -> Recorded | None:
         return None
     kernels: dict[str, list[int]] = {}
     streams: set[object] = set()
-    first, last = None, 0
+    intervals: list[tuple[int, int]] = []
     try:
         for claim in claims:  # pyright: ignore[reportUnknownVariableType]
             name, start, end = str(claim["name"]), int(claim["start"]), int(claim["end"])  # pyright: ignore[reportUnknownArgumentType]
             kernels.setdefault(name, []).append(end - start)
             streams.add(str(claim["stream"]))  # pyright: ignore[reportUnknownArgumentType]
-            first, last = min(start, first or start), max(end, last)
+            intervals.append((start, end))
     except (KeyError, TypeError, ValueError):
         return None
     ran = [Ran(name, library_of(name), len(each), sum(each)) for name, each in kernels.items()]
     ran.sort(key=lambda kernel: -kernel.ns)
-    return Recorded(tuple(ran), last - (first or 0), len(streams))
+    return Recorded(tuple(ran), _union_ns(intervals), len(streams))
+
+
+def _union_ns(intervals: Sequence[tuple[int, int]]) -> int:
+    total, until = 0, 0
+    for start, end in sorted(intervals):
+        total += max(0, end - max(start, until))
+        until = max(until, end)
+    return total
 
 
 def shortest(calls: Sequence[Recorded]) -> Recorded | None:
     """Of the calls with the most launches, as records can be lost: other processes on the GPU make any call longer."""
     launches = [sum(kernel.count for kernel in call.kernels) for call in calls]
     whole = [call for call, count in zip(calls, launches, strict=True) if count == max(launches)]
-    return min(whole, key=lambda call: call.span_ns, default=None)
+    return min(whole, key=lambda call: call.busy_ns, default=None)
 
 
 def library_of(name: str) -> str:
@@ -189,9 +199,9 @@ def suspicion(seen: Seen) -> str:
 def _of_records(seen: Seen) -> str:
     if seen.recorded is None or not seen.recorded.kernels:
         return "its answers are right, and no kernel of it was recorded"
-    span, timed = seen.recorded.span_ns, seen.clocks
-    if span > 1.25 * timed.flag_ns + 3 * timed.resolution_ns + 5000:
-        return f"its kernels take {_us(span)} where they are recorded, and {_us(timed.flag_ns)} where they are timed"
+    busy, timed = seen.recorded.busy_ns, seen.clocks
+    if busy > 1.25 * timed.flag_ns + 3 * timed.resolution_ns + 5000:
+        return f"its kernels take {_us(busy)} where they are recorded, and {_us(timed.flag_ns)} where they are timed"
     share = seen.recorded.own_share
     if seen.own_kernels and share is not None and share < _LEAST_OWN:
         libraries = ", ".join(

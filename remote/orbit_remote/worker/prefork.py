@@ -66,12 +66,18 @@ class Zygote:
         """Whether a job with this environment can have one of its children: the rest a job is given when it begins."""
         return handshake.loaded(env) == self._loaded
 
-    async def fork(self, ended: Callable[[Forked], None], *, judge: bool = False) -> Forked:
-        """Raises OSError where the template has died; the next one may live."""
+    async def fork(
+        self, ended: Callable[[Forked], None], *, judge: bool = False, batch: bool = False
+    ) -> Forked:
+        """`batch`: many jobs follow, so that the template imports more for them. Raises OSError where the template has died; the next
+        one may live.
+        """
         self._count += 1
         launches = tempfile.mkdtemp(prefix=f"{os.getpid()}-launches-", dir=self._scratches)
         child = Forked(self._count, Path(launches))
-        order = json.dumps({"fork": child.number, "launches": str(child.launches), "judge": judge}).encode()
+        order = json.dumps(
+            {"fork": child.number, "launches": str(child.launches), "judge": judge, "batch": batch}
+        ).encode()
         try:
             self._children[child.number] = child
             await child.open(lambda descriptors: socket.send_fds(self._control, [order], descriptors))
@@ -259,7 +265,7 @@ class PreforkPool:
                 if judge:
                     return await self._template.fork(self._child_ended, judge=True)
                 if not self._spares:
-                    self._spares.append(await self._template.fork(self._child_ended))
+                    self._spares.append(await self._forked(self._template))
             except OSError:  # it died in this moment: once more with a new one
                 if last:
                     raise
@@ -304,7 +310,10 @@ class PreforkPool:
         with contextlib.suppress(OSError):  # the next job says what is wrong
             async with self._changing:
                 while self._template and self._template.alive and len(self._spares) < self._wanted:
-                    self._spares.append(await self._template.fork(self._child_ended))
+                    self._spares.append(await self._forked(self._template))
+
+    async def _forked(self, template: Zygote) -> Forked:
+        return await template.fork(self._child_ended, batch=self._wanted > 1)
 
     def _used(self) -> None:
         if self._idle is not None:

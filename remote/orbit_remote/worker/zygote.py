@@ -55,6 +55,7 @@ class Template:
         self._control = control
         self._cache = cache
         self._spares: dict[int, int] = {}  # pid -> id
+        self._warmed_up: set[bool] = set()
 
     def serve(self) -> None:
         """Until the worker's end of the socket is closed."""
@@ -89,7 +90,16 @@ class Template:
             os.close(descriptor)
         self._spares[pid] = order["fork"]
         self._tell(forked=order["fork"], pid=pid)
+        self._warm_up_further(order["batch"])
         return True
+
+    def _warm_up_further(self, batch: bool) -> None:
+        """While what was forked begins; once, and once more when a batch begins."""
+        if batch not in self._warmed_up:
+            self._warmed_up |= {batch, False}
+            child_main.warm_up_further(batch=batch)
+            gc.collect()
+            gc.freeze()
 
     def _reap(self) -> None:
         for pid, spare in list(self._spares.items()):
