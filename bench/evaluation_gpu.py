@@ -114,7 +114,7 @@ def candidates() -> dict[str, list[str]]:
     triton = [
         NEW.format(top=TRITON.format(factor=float(2**number)), call="run(x)") for number in range(1, 11)
     ]
-    inline = [NEW.format(top=INLINE.format(factor=number), call="run(x)") for number in range(8)]
+    inline = [NEW.format(top=INLINE.format(factor=number), call="run(x)") for number in range(64)]
     return {"torch": torch, "triton": triton, "load_inline": inline}
 
 
@@ -271,7 +271,9 @@ async def throughput(folder: Path, count: int, seconds: float) -> float:
     rate = 0.0
     async with server(folder, guarded=True) as known:
         for kind, own in texts.items():
-            await phase(known, f"{kind}, new", count, each(own[:8]))
+            await phase(
+                known, f"{kind}, new", count, each(own[: max(8, 2 * count if kind == "load_inline" else 0)])
+            )
         built = {kind: own[:6] for kind, own in texts.items()}
         every = [text for group in itertools.zip_longest(*built.values()) for text in group if text]
         rate = await phase(known, "all kinds, built before", count, again(every, seconds))

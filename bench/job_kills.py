@@ -150,6 +150,8 @@ class Kills:
         for process in self.processes():
             with contextlib.suppress(psutil.Error):
                 words = process.cmdline()
+                if not words:  # it has ended
+                    continue
                 if words[0].startswith("ray::") and "IDLE" not in words[0]:
                     actors.append(process)
                 elif str(STAND_IN) in words or (
@@ -312,7 +314,9 @@ class Kills:
         own: list[psutil.Process] = []
         for process in self.processes():
             with contextlib.suppress(psutil.Error):
-                if process.pid not in self._of_ray and not process.cmdline()[0].startswith("ray::IDLE"):
+                if process.pid not in self._of_ray and not "".join(process.cmdline()[:1]).startswith(
+                    "ray::IDLE"
+                ):
                     own.append(process)
         return own
 
@@ -349,6 +353,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--within", type=float, default=3600.0)
     options = parser.parse_args()
+    if options.ray and not options.recorded:
+        parser.error("--ray declares GPUs that are not there: it needs --recorded")
     # a shell ignores it for what it starts in the background, and so would the server, which is ended by it
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="orbit-kills-") as folder:

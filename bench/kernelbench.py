@@ -3,9 +3,9 @@
     python -P bench/kernelbench.py CLONE [--problems 20] [--at-once 6]
 
 CLONE is a clone of ScalingIntelligence/KernelBench. Its problems with real candidates are those of its prompts; the rest are of level 1,
-made smaller (`SMALLER`), each with a rewritten candidate and with faults put into it (`FAULTS`). Both sides get the same two texts and
-five trials. KernelBench's evaluator runs in a process of its own for each pair, as its README asks; what it imports for models' answers
-(openai, litellm, dotenv, tqdm) is replaced by empty modules where it is not installed. Needs torch, Triton, numpy, requests and nvcc.
+made smaller (`SMALLER`), each with candidates that are its own text, changed (`CHANGES`). Both sides get the same two texts and
+five trials; ours judges at grade `author`. Where either gives no answer, the pair does not count as the same. KernelBench's evaluator runs in a process of its own for each pair, as its README asks; what it imports for models' answers
+(openai, litellm, dotenv, tqdm, datasets) is replaced by empty modules where it is not installed. Needs torch, Triton, numpy, requests and nvcc.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import re
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -40,7 +42,7 @@ PROMPTS: Final = {
     "few shot, tiled product": ("few_shot/model_ex_tiled_matmul", "few_shot/model_new_ex_tiled_matmul"),
     "few shot, attention": ("few_shot/model_ex_flash_attn", "few_shot/model_new_ex_flash_attn"),
 }
-FAULTS: Final = {
+CHANGES: Final = {
     "as it is": "{result}",
     "5 % more": "{result} * 1.05 + 0.05",
     "another shape": "torch.stack([{result}] * 2)",
@@ -62,9 +64,8 @@ from kernelbench.eval import eval_kernel_against_ref
 reference, candidate = (open(path).read() for path in sys.argv[2:4])
 backend = "triton" if "import triton" in candidate else "cuda"
 result = eval_kernel_against_ref(reference, candidate, num_correct_trials=5, backend=backend, device=0)
-compiled, correct = (False, False) if result is None else (result.compiled, result.correctness)
-metadata = {} if result is None else {name: str(value)[:300] for name, value in result.metadata.items()}
-print("\\n" + json.dumps([bool(compiled), bool(correct), metadata]))
+metadata = {name: str(value)[:300] for name, value in result.metadata.items()}
+print("\\n" + json.dumps([bool(result.compiled), bool(result.correctness), metadata]))
 """
 
 
@@ -80,14 +81,14 @@ def pairs(clone: Path, problems: int) -> list[Pair]:
     """The pairs of `problems` problems; those with published candidates first."""
     made: list[Pair] = []
     prompts = clone / "src" / "kernelbench" / "prompts"
-    for name, (old, new) in PROMPTS.items():
+    for name, (old, new) in list(PROMPTS.items())[:problems]:
         made.append(Pair(name, "published", *((prompts / f"{part}.py").read_text() for part in (old, new))))
     for number in LEVEL_1[: max(0, problems - len(PROMPTS))]:
         path = next((clone / "KernelBench" / "level1").glob(f"{number}_*.py"))
         text = path.read_text()
         for pattern, smaller in SMALLER:
             text = re.sub(pattern, smaller, text)
-        made += [Pair(path.stem, fault, text, faulty(text, change)) for fault, change in FAULTS.items()]
+        made += [Pair(path.stem, fault, text, faulty(text, change)) for fault, change in CHANGES.items()]
         made.append(
             Pair(
                 path.stem, "syntax error", text, faulty(text, "{result}").replace("def forward", "def def", 1)
@@ -117,33 +118,39 @@ def faulty(text: str, change: str) -> str:
     return f"{body}{forward}{head}return {change.format(result=f'({result.strip()})')}{end}{rest}"
 
 
-def theirs(clone: Path, pair: Pair) -> tuple[bool, bool, str]:
+Verdict = tuple[bool, bool] | None
+"""Whether it compiled, whether it was right; None without an answer."""
+
+
+def theirs(clone: Path, pair: Pair) -> tuple[Verdict, str]:
     with tempfile.TemporaryDirectory() as folder:
         old, new = Path(folder, "reference.py"), Path(folder, "candidate.py")
         old.write_text(pair.reference_text)
         new.write_text(pair.candidate_text)
         command = [sys.executable, "-c", THEIRS, clone, old, new]
+        own = os.environ | {"TORCH_EXTENSIONS_DIR": folder}  # two pairs may build extensions of one name
         try:
-            ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+            ran = subprocess.run(command, env=own, capture_output=True, text=True, check=False, timeout=300)
         except subprocess.TimeoutExpired:
-            return False, False, "no answer within 300 s"
+            return None, "no answer within 300 s"
     if ran.returncode:
-        return False, False, f"ended with {ran.returncode}: {ran.stderr.strip()[-300:]}"
+        return None, f"ended with {ran.returncode}: {ran.stderr.strip()[-300:]}"
     compiled, correct, metadata = json.loads(ran.stdout.rsplit("\n", 2)[-2])
-    return compiled, correct, str(metadata)
+    return (compiled, correct), str(metadata)
 
 
-async def ours(known: Server, pair: Pair) -> tuple[bool, bool, str]:
+async def ours(known: Server, pair: Pair) -> tuple[Verdict, str]:
     answer = await known.evaluate(pair.reference_text, pair.candidate_text, num_correct_trials=5)
-    result = answer.get("kernel_exec_result") or {}
-    return bool(result.get("compiled")), bool(result.get("correctness")), json.dumps(answer)[:1500]
+    result = answer.get("kernel_exec_result")
+    verdict = (bool(result["compiled"]), bool(result["correctness"])) if result else None
+    return verdict, json.dumps(answer)[:1500]
 
 
 async def compare(clone: Path, problems: int, at_once: int) -> None:
     every = pairs(clone, problems)
     turns = asyncio.Semaphore(at_once)
 
-    async def their(pair: Pair) -> tuple[bool, bool, str]:
+    async def their(pair: Pair) -> tuple[Verdict, str]:
         async with turns:
             return await asyncio.to_thread(theirs, clone, pair)
 
@@ -152,20 +159,20 @@ async def compare(clone: Path, problems: int, at_once: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         async with server(Path(folder)) as known:
             own = await asyncio.gather(*(ours(known, pair) for pair in every))
-    for pair, (*verdict, why), (*mine, answer) in zip(every, upstream, own, strict=True):
-        if verdict == mine:
+    counts: Counter[str] = Counter()
+    for pair, (verdict, why), (mine, answer) in zip(every, upstream, own, strict=True):
+        counts[str(verdict)] += 1
+        if verdict is not None and verdict == mine:
             same += 1
             continue
         say(
-            f"{pair.problem}, {pair.candidate}: KernelBench (compiled, correct) {verdict}, ours {mine}",
+            f"{pair.problem}, {pair.candidate}: KernelBench (compiled, right) {verdict}, ours {mine}",
             f"    {why[:500]}",
             f"    {answer[:500]}",
         )
-    counts = {str(tuple(verdict)): 0 for *verdict, _ in upstream}
-    for *verdict, _ in upstream:
-        counts[str(tuple(verdict))] += 1
     say(
-        f"{len({pair.problem for pair in every})} problems, {len(every)} pairs: {same} with the same verdict; KernelBench's (compiled, correct): {counts}"
+        f"{len({pair.problem for pair in every})} problems, {len(every)} pairs: {same} with the same verdict; KernelBench's "
+        f"(compiled, right): {dict(counts)}"
     )
 
 

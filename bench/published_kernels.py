@@ -4,7 +4,7 @@
 
 CLONE is a clone of thunlp/TritonBench, whose data/TritonBench_G_v1 has 184 operators from public repositories, each with calls that test
 it. Each file runs once, in a process of its own; the largest call of a function of the file is recorded. The pair that is then
-judged has that function on both sides, with new tensors of the recorded shapes, types and ranges. So every candidate is right, and
+judged has that function on both sides, with new values of the recorded shapes and types (but for small tensors of integers). So every candidate is right, and
 as fast as it says. The second grade gets what was right at the first: some do not compute the same twice, because they read memory that
 nobody wrote. A file that does not run with this Triton, or whose call cannot be written as text, is counted as left out.
 """
@@ -45,8 +45,8 @@ def spec(value, tensors):
         tensors.append(value)
         return f"_t[{len(tensors) - 1}]"
     if isinstance(value, (list, tuple)):
-        inner = ", ".join(spec(item, tensors) for item in value)
-        return f"[{inner}]" if isinstance(value, list) else f"({inner},)"
+        inner = "".join(f"{spec(item, tensors)}, " for item in value)
+        return f"[{inner}]" if isinstance(value, list) else f"({inner})"
     if value is None or isinstance(value, (bool, int, float, str, torch.dtype)):
         if isinstance(value, float) and value - value != 0:
             return f"float('{value}')"
@@ -56,7 +56,7 @@ def spec(value, tensors):
     raise TypeError(type(value).__name__)
 
 def made(tensor):
-    """Source text of new values of its shape, type, strides and range."""
+    """Source text of values of its shape, type, order of dimensions and spread; small integers, which may be offsets, are kept."""
     shape, kind = tuple(tensor.shape), f"dtype={tensor.dtype}"
     if not tensor.is_contiguous() and 0 in tensor.stride():
         raise TypeError("a stride of 0")
@@ -199,9 +199,9 @@ def recorded(path: Path) -> tuple[str, str] | str:
 async def judged(
     known: Server, pairs: dict[str, tuple[str, str]], grade: str, within: float, at_once: int
 ) -> dict[str, tuple[str, str]]:
-    """Prints how each grade answered; returns the pairs that were right."""
+    """Prints how the judge answered, and how many it called suspicious; returns the pairs that were right."""
     right: dict[str, tuple[str, str]] = {}
-    outcomes: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter({"called suspicious": 0})
     names = iter(pairs)
     ends = time.monotonic() + within
 
@@ -213,12 +213,13 @@ async def judged(
             answer = await known.evaluate(*pairs[name], grade=grade, timeout=120, num_correct_trials=2)
             result: dict[str, Any] = answer.get("kernel_exec_result") or {}
             metadata: dict[str, Any] = result.get("metadata") or {}
-            outcome = str(metadata.get("outcome") or answer.get("outcome") or answer["status"])
+            outcome = str(metadata.get("outcome") or answer.get("outcome") or answer.get("status"))
             correct = "right" if result.get("correctness") else "not right"
             if correct == "right":
                 right[name] = pairs[name]
             outcomes[f"{answer.get('grade')}: {outcome}, {correct}"] += 1
             if outcome != "ok" or not result.get("correctness"):
+                outcomes["called suspicious"] += "the result is suspicious" in json.dumps(answer)
                 why = answer.get("error") or result.get("validation_error") or result.get("compilation_error")
                 say(f"{name}, {grade}: {outcome}, {correct}: {' '.join(str(why).split())[:400]}")
 
@@ -251,8 +252,6 @@ async def measure(options: argparse.Namespace) -> None:
         for grade in options.grades.split(","):
             async with server(Path(folder)) as known:
                 pairs = await judged(known, pairs, grade, options.within, 6 if grade == "author" else 2)
-            if options.pairs:
-                options.pairs.write_text(json.dumps(pairs))
 
 
 def main() -> None:
@@ -263,10 +262,8 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=200)
     parser.add_argument("--grades", default="author,referee")
     parser.add_argument("--within", type=float, default=900.0, help="seconds for each grade")
-    parser.add_argument(
-        "--pairs", type=Path, help="read if there; keeps what was recorded, then what was right"
-    )
-    parser.add_argument("--at-once", type=int, default=8)
+    parser.add_argument("--pairs", type=Path, help="what was recorded: read if there, else written")
+    parser.add_argument("--at-once", type=int, default=8, help="processes that record")
     asyncio.run(measure(parser.parse_args()))
 
 

@@ -477,3 +477,21 @@ def test_a_record_that_cannot_be_used(tmp_path: Path, content: bytes | None, mes
     with pytest.raises(StoreError) as why:
         JobStore(path)
     assert message in str(why.value)
+
+
+def test_of_many_jobs_those_that_are_asked_for_are_read_alone(tmp_path: Path) -> None:
+    store = JobStore(tmp_path / "jobs.sqlite")
+    own = Owner(store.owners)
+    known = [store.add(asks(f"{number}"), own.id, "api")[0].id for number in range(300)]
+    for job in known[:-1]:
+        store.end(job, Result(c.ok(job)), "ok")
+    steps: list[None] = []
+    store._file.set_progress_handler(lambda: steps.append(None), 100)
+    assert store.job(known[0])
+    assert store.job(known[0][:10].upper())
+    assert store.cancelling(own.id) == []
+    store.sweep()
+    assert len(steps) < 10  # 54 where every row is read
+    assert [job.id for job in store.jobs(under_way=True)] == [known[-1]]
+    own.close()
+    store.close()

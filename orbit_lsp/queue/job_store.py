@@ -49,6 +49,8 @@ create table jobs (
 create index by_state on jobs (state);
 create unique index by_key on jobs (door, key) where key <> '';
 """
+_UNDER_WAY = "create index if not exists under_way on jobs (owner) where outcome is null"
+"""Else each look at what is under way reads every job that ever ended."""
 
 
 class StoreError(Exception):
@@ -129,6 +131,7 @@ class JobStore:
                 for statement in filter(str.strip, _TABLES.split(";")):
                     file.execute(statement)
                 file.execute(f"pragma user_version = {FORMAT}")
+            file.execute(_UNDER_WAY)
 
     def close(self) -> None:
         with self._lock:
@@ -253,7 +256,9 @@ class JobStore:
         with self._reading() as file:
             if not 4 <= len(job) <= 64 or not job.isascii() or not job.isalnum():
                 return None
-            rows = self._rows(file, "where id = ? or id like ? || '%' limit 2", (job, job))
+            job = job.lower()
+            # not `like`: it would read every row
+            rows = self._rows(file, "where id >= ? and id < ? limit 2", (job, job + "~"))
         return rows[0] if len(rows) == 1 else None
 
     def jobs(

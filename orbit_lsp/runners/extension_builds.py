@@ -31,7 +31,7 @@ _MOST_LIBRARIES = 16
 _MOST_BYTES = 64 << 20
 """Of a library; torch's own examples have 0.1 to 10 MB."""
 _AT_ONCE = max(1, ((os.cpu_count() or 1) - 2) * 2 // 3)
-"""A build is nvcc for 30 s and g++ for 16 s of them, and what is measured meanwhile needs a core or two."""
+"""A build is nvcc for 30 s, and g++ for the first 16 s beside it. What is measured meanwhile needs a core or two."""
 _BUILT = "built"
 
 _turns = asyncio.Semaphore(_AT_ONCE)

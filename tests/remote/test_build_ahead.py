@@ -151,3 +151,29 @@ async def test_nothing_is_left_of_a_build_that_is_cancelled(
     await ended(pid)
     assert not place_of(text).exists()
     assert list(scratch.iterdir()) == []
+
+
+KEPT = """
+import os, sys
+from orbit_remote.child.harness import built_extensions
+path, modules = sys.path[:], set(sys.modules)
+built_extensions.keep_setuptools()
+new = set(sys.modules) - modules
+print(*sorted(name for name in new if name.partition(".")[0] not in sys.stdlib_module_names), sys.path == path)
+os.environ["ORBIT_EXTENSIONS"] = "/nowhere"
+built_extensions.install = lambda folder, store: None
+built_extensions.load_from_named()
+print("setuptools" in sys.modules, sys.path[:len(path)] == path)
+import torch.utils.cpp_extension
+"""
+
+
+def test_setuptools_is_imported_ahead_and_seen_by_jobs_with_extensions_alone() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", KEPT],
+        env=os.environ | {"PYTHONPATH": "remote"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout.splitlines() == ["True", "True True"]

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from orbit_remote.judge import verdict
+from orbit_remote.common.launch_records import LaunchRecord
+from orbit_remote.judge import side, verdict
 from orbit_remote.judge.verdict import Ran, Recorded, Samples, Seen
 
 EMPTY = Samples((10_000,) * 20, (60_000,) * 20)
@@ -61,16 +62,19 @@ def test_whose_kernel_it_is(name: str, library: str) -> None:
 
 def test_a_record_that_is_none_is_not_believed() -> None:
     assert verdict.recorded("a lot") is None
-    assert verdict.recorded([{"name": "x", "start": "soon"}]) is None
+    assert verdict.recorded({"kernels": [{"name": "x", "count": "many"}], "busy": 1, "streams": 1}) is None
 
 
-def test_the_host_is_waited_for_between_two_recorded_launches_and_not_counted() -> None:
-    def launch(start: int, end: int, stream: int = 7) -> dict[str, object]:
-        return {"name": "k", "start": start, "end": end, "stream": stream}
-
-    alone = [launch(1_000, 4_000), launch(54_000, 57_000)]
-    beside = [launch(1_000, 4_000), launch(2_000, 6_000, stream=8), launch(2_500, 3_000, stream=9)]
-    assert [call.busy_ns for call in map(verdict.recorded, (alone, beside)) if call] == [6_000, 5_000]
+def test_what_is_told_of_many_launches() -> None:
+    """However many short kernels hide a long one, and however long the host takes between two launches."""
+    times = [("decoy", at, at + 1_000) for at in range(50_000, 10_050_000, 50_000)] + [
+        ("cublas", 10**8, 10**8 + 10**6)
+    ]
+    launches = [LaunchRecord(name, start, end, (1, 1, 1), (32, 1, 1)) for name, start, end in times]
+    call = verdict.recorded(side.summed(launches))
+    assert call
+    assert call.kernels[0] == Ran("cublas", "cuBLAS", 1, 10**6)
+    assert (call.busy_ns, call.streams, round(call.own_share or 0, 2)) == (10**6 + 200 * 1_000, 1, 0.17)
 
 
 def test_a_gpu_that_is_busy_between_calls_is_noticed() -> None:

@@ -47,6 +47,15 @@ def clock_label(kind: Literal["serial", "concurrent"], taken_off: Added | None) 
     return f"CUPTI {kind} records, less the {taken_off.ns / 1000:.2f} µs that recording adds here"
 
 
+def busy_ns(launches: Iterable[LaunchRecord]) -> int:
+    """The time in which at least one kernel ran, in nanoseconds. `launches` are in order of start."""
+    total, until = 0, 0
+    for launch in launches:
+        total += max(0, launch.end_ns - max(launch.start_ns, until))
+        until = max(until, launch.end_ns)
+    return total
+
+
 def _integers() -> array[int]:
     return array("q")
 

@@ -613,9 +613,9 @@ class Judged:
     """What the judge knows beside the answers and the times. `suspicious` is why there is no score, empty where there is one.
 
     `flag_ns` is by the clock that is the score, `verified_ns` by the one that ends with right values in the judge's hands;
-    the two agree within `resolution_ns`. `recorded_ns`, for which any kernel ran, `own_share`, `streams` and `kernels` are what the
-    recorder in the candidate's process says of one call. `kept_bytes` are GPU memory that its calls did not give back. Errors are against
-    the reference in double precision, relative. `locks` held the candidate's process, `unlocked` did not.
+    the two agree within `resolution_ns`. What the recorder in the candidate's process says of one call: `recorded_ns`, the time in which
+    at least one kernel ran, `own_share`, `streams` and `kernels`. `kept_bytes` are GPU memory that its calls did not give back. Errors
+    are against the reference in double precision, relative. `locks` held the candidate's process, `unlocked` did not.
     """
 
     grade: Grade

@@ -328,13 +328,18 @@ def is_users(file: str, path: str) -> bool:
         return True
     if not file or file.startswith("<"):
         return False
-    return not _is_foreign(file)
+    return not (_known_foreign(file) if os.path.isabs(file) else _is_foreign(file))  # noqa: PTH117 - texts, by the thousand
 
 
-@functools.lru_cache(maxsize=8192)
 def _is_foreign(file: str) -> bool:
     real = _real(file)
     return real.startswith(_FOREIGN) or _INSTALLED.search(real) is not None
+
+
+@functools.lru_cache(maxsize=8192)
+def _known_foreign(file: str) -> bool:
+    """As of the first look."""
+    return _is_foreign(file)
 
 
 def _real(file: str) -> str:

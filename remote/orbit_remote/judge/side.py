@@ -13,6 +13,7 @@ import statistics
 import sys
 import tempfile
 import traceback
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, Literal, cast
@@ -21,8 +22,9 @@ from orbit_remote.child import python_job
 from orbit_remote.child.harness import built_extensions, harness_job, kernelbench, tensor_data
 from orbit_remote.child.harness.harness_case import Refused, described
 from orbit_remote.child.user_module import UserFile
-from orbit_remote.common import harness_files, measure
+from orbit_remote.common import harness_files, launch_records, measure
 from orbit_remote.common import messages as c
+from orbit_remote.common.launch_records import LaunchRecord
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.judge import arguments, locks, memory
 from orbit_remote.judge.channel import Channel, Lost, Message
@@ -32,7 +34,7 @@ from orbit_remote.recording import recorder
 Role = Literal["candidate", "reference"]
 _WORDS: Final = 4000
 _SHOWN: Final = 48
-"""How many kernels of a call are reported, at most."""
+"""How many kernels of a call are reported by name, at most; those that take longest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,18 +328,10 @@ class Side:
     def _record(self) -> bool:
         return isinstance(self._recorder, recorder.Native) and self._recorder.record("concurrent")
 
-    def _recorded(self) -> list[Message]:
-        launches = sorted(self._recorder.fresh(), key=lambda launch: launch.start_ns)
+    def _recorded(self) -> Message:
+        launches = self._recorder.fresh()
         self._recorder.record("nothing")
-        return [
-            {
-                "name": launch.symbol[:400],
-                "start": launch.start_ns,
-                "end": launch.end_ns,
-                "stream": launch.stream,
-            }
-            for launch in launches[:_SHOWN]
-        ]
+        return summed(launches)
 
     def _failed(self, error: BaseException) -> Message:
         job = self._orders.job
@@ -355,6 +349,20 @@ class Side:
         finished = harness_job.failed_call(replace(job, path=path), error, recorder.Nothing(), place)
         failure = finished.failure or c.Failure("runtime error", type(error).__name__)
         return {"failed": asdict(replace(failure, message=failure.message[:_WORDS]))}
+
+
+def summed(launches: Iterable[LaunchRecord]) -> Message:
+    """What is told of a call's launches, as `verdict.recorded` reads it."""
+    launches = sorted(launches, key=lambda launch: launch.start_ns)
+    kernels: dict[str, list[int]] = {}
+    for launch in launches:
+        kernels.setdefault(launch.symbol[:400], []).append(launch.end_ns - launch.start_ns)
+    longest = sorted(kernels.items(), key=lambda kernel: -sum(kernel[1]))[:_SHOWN]
+    return {
+        "kernels": [{"name": name, "count": len(each), "ns": sum(each)} for name, each in longest],
+        "busy": launch_records.busy_ns(launches),
+        "streams": len({launch.stream for launch in launches}),
+    }
 
 
 def _wide(torch: Any, value: Any) -> Any:

@@ -102,8 +102,8 @@ def _error(samples: Sequence[int]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What the recorder in the candidate's process says of one call: its word, not the judge's. `busy_ns` is how long any kernel ran;
-    in a recorded call the GPU waits for the host between two launches, and in a timed one it does not.
+    """What the recorder in the candidate's process says of one call: its word, not the judge's. `busy_ns` is the time in which at least
+    one kernel ran. Between two launches of a recorded call the GPU waits for the host, which it does not in a timed call.
     """
 
     kernels: tuple[Ran, ...]
@@ -118,30 +118,14 @@ class Recorded:
 
 def recorded(claims: Any) -> Recorded | None:
     """None where nothing was recorded, or the claim has another form."""
-    if not isinstance(claims, list):
-        return None
-    kernels: dict[str, list[int]] = {}
-    streams: set[object] = set()
-    intervals: list[tuple[int, int]] = []
     try:
-        for claim in claims:  # pyright: ignore[reportUnknownVariableType]
-            name, start, end = str(claim["name"]), int(claim["start"]), int(claim["end"])  # pyright: ignore[reportUnknownArgumentType]
-            kernels.setdefault(name, []).append(end - start)
-            streams.add(str(claim["stream"]))  # pyright: ignore[reportUnknownArgumentType]
-            intervals.append((start, end))
+        kernels = [
+            Ran(name := str(kernel["name"]), library_of(name), int(kernel["count"]), int(kernel["ns"]))
+            for kernel in claims["kernels"]
+        ]
+        return Recorded(tuple(kernels), int(claims["busy"]), int(claims["streams"]))
     except (KeyError, TypeError, ValueError):
         return None
-    ran = [Ran(name, library_of(name), len(each), sum(each)) for name, each in kernels.items()]
-    ran.sort(key=lambda kernel: -kernel.ns)
-    return Recorded(tuple(ran), _union_ns(intervals), len(streams))
-
-
-def _union_ns(intervals: Sequence[tuple[int, int]]) -> int:
-    total, until = 0, 0
-    for start, end in sorted(intervals):
-        total += max(0, end - max(start, until))
-        until = max(until, end)
-    return total
 
 
 def shortest(calls: Sequence[Recorded]) -> Recorded | None:
@@ -199,9 +183,9 @@ def suspicion(seen: Seen) -> str:
 def _of_records(seen: Seen) -> str:
     if seen.recorded is None or not seen.recorded.kernels:
         return "its answers are right, and no kernel of it was recorded"
-    busy, timed = seen.recorded.busy_ns, seen.clocks
-    if busy > 1.25 * timed.flag_ns + 3 * timed.resolution_ns + 5000:
-        return f"its kernels take {_us(busy)} where they are recorded, and {_us(timed.flag_ns)} where they are timed"
+    kernels_ns, timed = seen.recorded.busy_ns, seen.clocks
+    if kernels_ns > 1.25 * timed.flag_ns + 3 * timed.resolution_ns + 5000:
+        return f"its kernels take {_us(kernels_ns)} where they are recorded, and {_us(timed.flag_ns)} where they are timed"
     share = seen.recorded.own_share
     if seen.own_kernels and share is not None and share < _LEAST_OWN:
         libraries = ", ".join(

@@ -265,7 +265,7 @@ class PreforkPool:
                 if judge:
                     return await self._template.fork(self._child_ended, judge=True)
                 if not self._spares:
-                    self._spares.append(await self._forked(self._template))
+                    self._spares.append(await self._fork_spare(self._template))
             except OSError:  # it died in this moment: once more with a new one
                 if last:
                     raise
@@ -310,9 +310,9 @@ class PreforkPool:
         with contextlib.suppress(OSError):  # the next job says what is wrong
             async with self._changing:
                 while self._template and self._template.alive and len(self._spares) < self._wanted:
-                    self._spares.append(await self._forked(self._template))
+                    self._spares.append(await self._fork_spare(self._template))
 
-    async def _forked(self, template: Zygote) -> Forked:
+    async def _fork_spare(self, template: Zygote) -> Forked:
         return await template.fork(self._child_ended, batch=self._wanted > 1)
 
     def _used(self) -> None:

@@ -6,7 +6,8 @@ anything behind, and a CUDA error leaves a context that is lost - or for any num
 files, as long as they end well. A judge is forked when its job comes, and opens no context before its sides are there.
 
 The template is told what to do by messages on its standard input, a sequenced socket:
-    {"fork": id, "launches": folder, "judge": false} with three descriptors: events, standard output, standard error
+    {"fork": id, "launches": folder, "judge": false, "batch": false} with three descriptors: events, standard output,
+    standard error; where many jobs follow, `batch` is true, and the template imports more for the next ones
 and answers {"forked": id, "pid": …} and {"ended": id, "status": …}. When the socket ends, the worker
 has gone, by whatever death: every group is killed and the template leaves.
 """
@@ -55,7 +56,7 @@ class Template:
         self._control = control
         self._cache = cache
         self._spares: dict[int, int] = {}  # pid -> id
-        self._warmed_up: set[bool] = set()
+        self._warmed_up = self._warmed_up_for_batch = False
 
     def serve(self) -> None:
         """Until the worker's end of the socket is closed."""
@@ -95,11 +96,12 @@ class Template:
 
     def _warm_up_further(self, batch: bool) -> None:
         """While what was forked begins; once, and once more when a batch begins."""
-        if batch not in self._warmed_up:
-            self._warmed_up |= {batch, False}
-            child_main.warm_up_further(batch=batch)
-            gc.collect()
-            gc.freeze()
+        if self._warmed_up and (self._warmed_up_for_batch or not batch):
+            return
+        self._warmed_up, self._warmed_up_for_batch = True, batch
+        child_main.warm_up_further(batch=batch)
+        gc.collect()
+        gc.freeze()
 
     def _reap(self) -> None:
         for pid, spare in list(self._spares.items()):

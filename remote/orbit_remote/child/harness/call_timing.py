@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from orbit_remote.child.harness import tensor_data
 from orbit_remote.child.spec.launch_timing import COLD_S, FIRST_BATCH, MOST_LAUNCHES, WARM_S
-from orbit_remote.common import measure
+from orbit_remote.common import launch_records, measure
 from orbit_remote.common.launch_records import LaunchRecord
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Timing
@@ -69,12 +69,7 @@ class Seen:
 
     @property
     def busy_ns(self) -> int:
-        """The time in which at least one kernel ran."""
-        total, until = 0, 0
-        for record in self.records:
-            total += max(0, record.end_ns - max(record.start_ns, until))
-            until = max(until, record.end_ns)
-        return total
+        return launch_records.busy_ns(self.records)
 
 
 @dataclass(frozen=True, slots=True)
