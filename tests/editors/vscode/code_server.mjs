@@ -189,6 +189,18 @@ export class Window {
     await this.page.keyboard.type(text);
   }
 
+  /** The row of a code action at the cursor, once the list has it. A key that comes while the focus moves is lost, and an open list gets
+   * no more actions: then again. */
+  async action(title) {
+    const row = `.action-widget .monaco-list-row:has-text("${title}")`;
+    for (let left = 5; ; left--) {
+      await this.page.keyboard.press('Control+.');
+      if (await this.has(row, 10_000)) return row;
+      if (!left) throw new Error(`no code action ${title}`);
+      await this.page.keyboard.press('Escape');
+    }
+  }
+
   pick(title) {
     return this.page.click(`.quick-input-list .monaco-list-row[aria-label*="${title}"]`);
   }

@@ -19,8 +19,7 @@ export async function sass({ window, saw, picture }) {
   await window.see(window.line('occ '));
   await window.palette('View: Toggle Primary Side Bar Visibility');
   await window.goTo(SUM);
-  await window.keyboard.press('Control+.');
-  await window.page.click('.action-widget .monaco-list-row:has-text("Show SASS (saxpy)")');
+  await window.page.click(await window.action('Show SASS (saxpy)'));
   await window.see(`${LISTING} .view-line:has-text("// saxpy.cu:${SUM}    if (i < n) y[i] = a * x[i] + y[i];")`);
   await window.see(`${SOURCE}.active .view-line:has-text("y[i] = a * x[i] + y[i];")`);
   await window.status(`Ln ${SUM}, Col 1`);
