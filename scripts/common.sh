@@ -66,15 +66,12 @@ set_up() {
   .venv/bin/ruff format --check .
 }
 
-# pytest on all cores, and two workers more: what waits for a process leaves its core to another. The slow tests wait longer, so
-# that they get four more: 12 minutes on two cores, and 14 with two more.
+# pytest on all cores, and two workers more: what waits for a process leaves its core to another.
 run_tests() {
-  local more=2 most=6
-  [[ " $* " != *" --slow "* ]] || more=4 most=8
-  local workers=$(($(nproc) + more))
+  local workers=$(($(nproc) + 2))
   # in a new clone once for all of them, else each of them compiles the tests and torch: half a minute of processor time
   [ -d tests/__pycache__ ] || .venv/bin/python -m pytest --collect-only -qq --ignore=tests/editors >/dev/null || true
-  pytest -n $((workers < most ? workers : most)) --dist worksteal --durations 10 --durations-min 10 --ignore=tests/editors "$@"
+  pytest -n $((workers < 6 ? workers : 6)) --dist worksteal --durations 10 --durations-min 10 --ignore=tests/editors "$@"
 }
 
 # Where FLAKY is a file, as in .ci/run, what failed is tried once more with nothing beside it, so that a busy machine
