@@ -271,9 +271,10 @@ async def throughput(folder: Path, count: int, seconds: float) -> float:
     rate = 0.0
     async with server(folder, guarded=True) as known:
         for kind, own in texts.items():
-            await phase(
-                known, f"{kind}, new", count, each(own[: max(8, 2 * count if kind == "load_inline" else 0)])
-            )
+            most = (
+                2 * count if kind == "load_inline" else 8
+            )  # so that the builds of one round wait for those of another
+            await phase(known, f"{kind}, new", count, each(own[:most]))
         built = {kind: own[:6] for kind, own in texts.items()}
         every = [text for group in itertools.zip_longest(*built.values()) for text in group if text]
         rate = await phase(known, "all kinds, built before", count, again(every, seconds))

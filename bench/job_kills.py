@@ -8,7 +8,8 @@ each with an amount of shared memory of its own, so that the answer to another j
 compiler. With --gpu a job runs a launch spec whose kernel spins for a time of its own by the GPU's clock; a candidate is the process
 that runs it. With --recorded the tests' stand-in for the worker answers at once, so that there are many jobs: what is tried then
 is the server and its record; there are no candidates. With --ray the places are those of a Ray cluster of two nodes on this machine,
-whose GPUs are declared, and its actors are killed too. After --within seconds no job is begun any more. Ends with status 1 where anything is lost, doubled, wrong or left.
+whose GPUs are declared, and its actors are killed too. After --within seconds no job is begun any more. Ends with status 1 where
+anything is lost, doubled, wrong or left.
 """
 
 from __future__ import annotations
@@ -259,9 +260,7 @@ class Kills:
     async def run(self) -> int:
         before = memory()
         if self.options.ray:
-            os.environ |= {
-                name: self.environment[name] for name in self.environment if name not in os.environ
-            }
+            os.environ.update(self.environment)  # the cluster's daemons are told apart by it, too
             self._ray = two_nodes()  # it sets handlers of signals, for which it wants the main thread
             self.environment["RAY_ADDRESS"] = self._ray.address
             self._of_ray = {process.pid for process in self.processes()}

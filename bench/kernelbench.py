@@ -4,8 +4,9 @@
 
 CLONE is a clone of ScalingIntelligence/KernelBench. Its problems with real candidates are those of its prompts; the rest are of level 1,
 made smaller (`SMALLER`), each with candidates that are its own text, changed (`CHANGES`). Both sides get the same two texts and
-five trials; ours judges at grade `author`. Where either gives no answer, the pair does not count as the same. KernelBench's evaluator runs in a process of its own for each pair, as its README asks; what it imports for models' answers
-(openai, litellm, dotenv, tqdm, datasets) is replaced by empty modules where it is not installed. Needs torch, Triton, numpy, requests and nvcc.
+five trials; ours judges at grade `author`. Where either gives no answer, the pair does not count as the same. KernelBench's evaluator
+runs in a process of its own for each pair, as its README asks. What it imports for models' answers (openai, litellm, dotenv, tqdm,
+datasets) is replaced by empty modules where it is not installed. Needs torch, Triton, numpy, requests and nvcc.
 """
 
 from __future__ import annotations
@@ -88,17 +89,20 @@ def pairs(clone: Path, problems: int) -> list[Pair]:
         text = path.read_text()
         for pattern, smaller in SMALLER:
             text = re.sub(pattern, smaller, text)
-        made += [Pair(path.stem, fault, text, faulty(text, change)) for fault, change in CHANGES.items()]
+        made += [Pair(path.stem, name, text, changed(text, change)) for name, change in CHANGES.items()]
         made.append(
             Pair(
-                path.stem, "syntax error", text, faulty(text, "{result}").replace("def forward", "def def", 1)
+                path.stem,
+                "syntax error",
+                text,
+                changed(text, "{result}").replace("def forward", "def def", 1),
             )
         )
     return made
 
 
-def faulty(text: str, change: str) -> str:
-    """A candidate that computes what the problem does, and changes the result."""
+def changed(text: str, change: str) -> str:
+    """The problem's text as a candidate, whose result, or arguments for `{result_half}`, is changed before it is returned."""
     text = re.sub(r"\bModel\b", "ModelNew", text)
     body, forward, tail = text.partition("    def forward(")
     own, end, rest = tail.partition("\n\n")

@@ -4,9 +4,10 @@
 
 CLONE is a clone of thunlp/TritonBench, whose data/TritonBench_G_v1 has 184 operators from public repositories, each with calls that test
 it. Each file runs once, in a process of its own; the largest call of a function of the file is recorded. The pair that is then
-judged has that function on both sides, with new values of the recorded shapes and types (but for small tensors of integers). So every candidate is right, and
-as fast as it says. The second grade gets what was right at the first: some do not compute the same twice, because they read memory that
-nobody wrote. A file that does not run with this Triton, or whose call cannot be written as text, is counted as left out.
+judged has that function on both sides, with new values of the recorded shapes and types (small tensors of integers keep theirs). So
+every candidate is right, and as fast as it says. The second grade gets what was right at the first: some do not compute the same
+twice, because they read memory that nobody wrote. A file that does not run with this Triton, or whose call cannot be written as text,
+is counted as left out.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ calls, depth = [], [0]
 SMALL = 4096
 
 def spec(value, tensors):
-    """Source text that makes the value; raises where there is none."""
+    """Source text that makes the value; raises TypeError for a value that no text makes."""
     if isinstance(value, torch.Tensor):
         tensors.append(value)
         return f"_t[{len(tensors) - 1}]"
@@ -116,13 +117,12 @@ def watched(name, function):
         return result
     return wrapper
 
-names = open(tests).read()
 for name, value in list(vars(module).items()):
     own = getattr(value, "__module__", None) == "kernels" or (callable(value) and "apply" in getattr(value, "__qualname__", ""))
     if callable(value) and not isinstance(value, type) and own and type(value).__name__ in ("function", "method", "builtin_function_or_method"):
         setattr(module, name, watched(name, value))
 try:
-    exec(compile(names, tests, "exec"), module.__dict__)
+    exec(compile(open(tests).read(), tests, "exec"), module.__dict__)
 except BaseException as error:
     print("its tests:", type(error).__name__, str(error)[:200], file=sys.stderr)
 torch.cuda.synchronize()
@@ -159,7 +159,7 @@ FLATTENED: Final = """        _left = [_result]
 
 
 def recorded(path: Path) -> tuple[str, str] | str:
-    """The reference's and the candidate's text; why there is none."""
+    """The reference's and the candidate's text, or a sentence: why the file gives no pair."""
     text = path.read_text()
     marks = [line for line in text.splitlines() if line.startswith("#" * 30)]
     if not marks:

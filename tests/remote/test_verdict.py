@@ -60,12 +60,12 @@ def test_whose_kernel_it_is(name: str, library: str) -> None:
     assert verdict.library_of(name) == library
 
 
-def test_a_record_that_is_none_is_not_believed() -> None:
+def test_a_report_of_another_form_counts_for_nothing() -> None:
     assert verdict.recorded("a lot") is None
     assert verdict.recorded({"kernels": [{"name": "x", "count": "many"}], "busy": 1, "streams": 1}) is None
 
 
-def test_what_is_told_of_many_launches() -> None:
+def test_a_report_sums_all_launches() -> None:
     """However many short kernels hide a long one, and however long the host takes between two launches."""
     times = [("decoy", at, at + 1_000) for at in range(50_000, 10_050_000, 50_000)] + [
         ("cublas", 10**8, 10**8 + 10**6)

@@ -328,25 +328,21 @@ def is_users(file: str, path: str) -> bool:
         return True
     if not file or file.startswith("<"):
         return False
-    return not (_known_foreign(file) if os.path.isabs(file) else _is_foreign(file))  # noqa: PTH117 - texts, by the thousand
-
-
-def _is_foreign(file: str) -> bool:
     real = _real(file)
-    return real.startswith(_FOREIGN) or _INSTALLED.search(real) is not None
-
-
-@functools.lru_cache(maxsize=8192)
-def _known_foreign(file: str) -> bool:
-    """As of the first look."""
-    return _is_foreign(file)
+    return not real.startswith(_FOREIGN) and not _INSTALLED.search(real)
 
 
 def _real(file: str) -> str:
-    """Without links. Of a thousand modules most share their folders, and each link of a path costs a look at the disk."""
+    """Without links."""
     folder, name = os.path.split(file)
     if not os.path.isabs(folder) or name in ("", ".", ".."):  # noqa: PTH117 - texts, by the thousand
         return os.path.realpath(file)
+    return _real_absolute(folder, name)
+
+
+@functools.lru_cache(maxsize=8192)
+def _real_absolute(folder: str, name: str) -> str:
+    """As of the first look: each link of a path costs one at the disk, and each job asks about a thousand modules."""
     path = os.path.join(_real_folder(folder), name)  # noqa: PTH118
     return os.path.realpath(path) if os.path.islink(path) else path  # noqa: PTH114
 

@@ -352,7 +352,7 @@ class Side:
 
 
 def summed(launches: Iterable[LaunchRecord]) -> Message:
-    """What is told of a call's launches, as `verdict.recorded` reads it."""
+    """The report about a call's launches that `verdict.recorded` reads."""
     launches = sorted(launches, key=lambda launch: launch.start_ns)
     kernels: dict[str, list[int]] = {}
     for launch in launches:
