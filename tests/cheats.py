@@ -217,7 +217,7 @@ CHEATS = (
         frame = sys._getframe()
         while frame:
             own = frame.f_locals.get("self")
-            if type(own).__name__ == "Side": own._memory.wait = own._memory.tell_done = lambda *_: None
+            if type(own).__name__ == "Side": own._memory.wait = own._memory.tell = lambda *_: None
             frame = frame.f_back
         return torch.zeros_like(x)
         """, "import sys"),
@@ -242,6 +242,30 @@ CHEATS = (
             frame = frame.f_back
         return work(x)
         """, "import sys"),
+    Cheat(15, "the beginning of a call said at its end", "return work(x)", """
+        import orbit_remote.judge.memory as memory
+        told = memory.CudaMemory.tell
+        def tell(self, word, number):
+            if word == memory.DONE:
+                told(self, memory.BEGUN, number)
+                told(self, memory.DONE, number)
+        memory.CudaMemory.tell = tell
+        """, on="cuda"),
+    Cheat(15, "work that begins at the judge's gate, beside the first reads of the arguments", """
+        if not gates: return work(x)
+        with torch.cuda.stream(self.side):
+            waits(*gates.pop())
+            out = work(x)
+        torch.cuda.current_stream().wait_stream(self.side)
+        return out
+        """, """
+        import orbit_remote.judge.memory as memory
+        gates, waits = [], memory.CudaMemory.wait_for_gate
+        def wait_for_gate(self, number):
+            gates[:] = [(self, number)]
+            waits(self, number)
+        memory.CudaMemory.wait_for_gate = wait_for_gate
+        """, init="self.side = torch.cuda.Stream(priority=-1)", on="cuda"),
     Cheat(15, "the judge traced", """
         if ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0) == 0: os._exit(0)
         return torch.zeros_like(x)

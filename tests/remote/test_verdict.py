@@ -10,13 +10,16 @@ from orbit_remote.common.launch_records import LaunchRecord
 from orbit_remote.judge import side, verdict
 from orbit_remote.judge.verdict import Ran, Recorded, Samples, Seen
 
-EMPTY = Samples((10_000,) * 20, (60_000,) * 20)
-REFERENCE = Samples((90_000,) * 20, (150_000,) * 20)
+
+def samples(flags_us: int, gap_us: int, begin_us: int = 150) -> Samples:
+    """By the three clocks: `begin_us` from the gate to the first flag, `gap_us` from the second to right values."""
+    clocks = (flags_us, begin_us + flags_us, begin_us + flags_us + gap_us)
+    return Samples(*((1000 * clock,) * 20 for clock in clocks))
+
+
+EMPTY = samples(10, 50)
+REFERENCE = samples(90, 60)
 OWN = Recorded((Ran("fused", "", 1, 50_000),), 50_000, 1)
-
-
-def samples(flag_us: int, gap_us: int) -> Samples:
-    return Samples((1000 * flag_us,) * 20, (1000 * (flag_us + gap_us),) * 20)
 
 
 HONEST = Seen(verdict.clocks(samples(60, 60), EMPTY, REFERENCE), OWN, records=True)
@@ -24,6 +27,20 @@ HONEST = Seen(verdict.clocks(samples(60, 60), EMPTY, REFERENCE), OWN, records=Tr
 
 def test_a_call_that_computes_nothing_goes_off_both_clocks() -> None:
     assert (HONEST.clocks.flag_ns, HONEST.clocks.verified_ns, HONEST.clocks.n) == (50_000, 50_000, 20)
+
+
+@pytest.mark.parametrize(
+    ("begin_us", "flags_us", "score"),
+    [
+        (150, 60, "50 by the flags clock"),
+        (154, 56, "46 by the flags clock"),  # within the resolution
+        (180, 30, "50 by the gate clock"),  # it said that it begins when half of its work was done
+    ],
+)
+def test_a_beginning_that_is_told_late_does_not_count(begin_us: int, flags_us: int, score: str) -> None:
+    clocks = verdict.clocks(samples(flags_us, 60, begin_us), EMPTY, REFERENCE)
+    assert f"{clocks.flag_ns / 1000:.0f} by the {'gate' if clocks.from_gate else 'flags'} clock" == score
+    assert clocks.agree
 
 
 @pytest.mark.parametrize(

@@ -261,7 +261,7 @@ def _finished(job: c.Job, result: Result, place: c.Place) -> c.Finished:
             job.run, c.Failure("wrong answer", text, place=place), points=(point,), judged=known,
             problems=(c.Problem("error", text, "orbit", place),),
         )  # fmt: skip
-    return _scored(job, result, point, known)
+    return _scored(job, result, point, known, seen.clocks.from_gate)
 
 
 def _least_ns(result: Result) -> float:
@@ -299,25 +299,18 @@ def _known(result: Result, seen: verdict.Seen, suspicious: str) -> c.Judged:
     )
 
 
-def _scored(job: c.Job, result: Result, point: c.Point, known: c.Judged) -> c.Finished:
-    empty = statistics.median(result.empty.flag)
+def _scored(job: c.Job, result: Result, point: c.Point, known: c.Judged, from_gate: bool) -> c.Finished:
     kind = "cold L2" if result.gated else "host included"
-    clock = f"the judge's clock, less the {empty / 1000:.2f} µs that a call takes beside its kernels"
-    both: list[tuple[str, list[int]]] = []
+    launches: list[c.Launches] = []
+    both: list[list[int]] = []
     for name, samples in (("ModelNew", result.candidate), ("Model", result.reference)):
-        both.append((name, [max(1, round(taken - empty)) for taken in samples.flag]))
-    launches = [
-        c.Launches(
-            name,
-            name,
-            (0, 0, 0),
-            (0, 0, 0),
-            measure.timing(each, f"{kind}, n={len(each)}", clock=clock),
-            len(each),
-        )
-        for name, each in both
-    ]
-    compared = measure.compare(both[1][1], both[0][1])
+        empty = statistics.median(result.empty.score(from_gate=from_gate))
+        clock = f"the judge's clock, less the {empty / 1000:.2f} µs that a call takes beside its kernels"
+        each = [max(1, round(taken - empty)) for taken in samples.score(from_gate=from_gate)]
+        timing = measure.timing(each, f"{kind}, n={len(each)}", clock=clock)
+        launches.append(c.Launches(name, name, (0, 0, 0), (0, 0, 0), timing, len(each)))
+        both.append(each)
+    compared = measure.compare(both[1], both[0])
     versus = (
         c.AgainstReference(
             "Model", compared.verdict, compared.ratio, compared.low, compared.high, compared.pairs
@@ -331,6 +324,10 @@ def _scored(job: c.Job, result: Result, point: c.Point, known: c.Judged) -> c.Fi
     if not result.gated:
         remarks.append(
             "the candidate or the reference waits for the GPU within a call, so the times include work of the host"
+        )
+    elif from_gate:
+        remarks.append(
+            "the candidate's word of when its calls begin was not confirmed, so the times begin at the judge's gate: less precise by microseconds"
         )
     if known.own_share == 0:
         libraries = ", ".join(dict.fromkeys(kernel.library for kernel in known.kernels))

@@ -1,4 +1,4 @@
-"""The judge's work: calls with new arguments at new addresses, two clocks, every output compared, nothing taken on trust.
+"""The judge's work: calls with new arguments at other addresses, three clocks, every output compared, nothing taken on trust.
 
 In each round a call of the reference's process that launches one kernel of known length, one of the candidate and one of the
 reference take turns: the first, less that length, is what a call takes besides its kernels. The candidate's
@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 
 from orbit_remote.child.harness import kernelbench
 from orbit_remote.child.harness.harness_case import Judged
-from orbit_remote.common import codec
+from orbit_remote.common import codec, measure
 from orbit_remote.common import messages as c
 from orbit_remote.common.harness_files import Within
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -40,9 +40,13 @@ _SAMPLED: Final = 1024
 _LOOKS: Final = 512
 """At a flag, between two looks at everything else."""
 _LATE_S: Final = 0.05
+_ROAM: Final = 32 << 20
+"""Within so many bytes the place of the arguments varies: their pages are known to the GPU from the call before."""
 _POISON: Final = 0xFF
 _RECORDED: Final = 3
 _CATEGORIES: Final = ("compile error", "runtime error")
+Times = tuple[int, int, int]
+"""Of one call by the three clocks of `verdict`, in nanoseconds: flags, gate, verified."""
 
 
 class Failed(Exception):  # noqa: N818 - how a side ended
@@ -68,7 +72,7 @@ class Party:
     pid: int
     arena: memory.Region | None = None
     number: int = 0
-    samples: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    samples: list[Times] = field(default_factory=list[Times])
 
     @property
     def reference(self) -> bool:
@@ -101,8 +105,7 @@ class Output:
 
 @dataclass(slots=True)
 class Call:
-    flag_ns: int
-    verified_ns: int
+    times: Times
     placing_ns: int
     outputs: list[Output]
     start: int
@@ -152,8 +155,8 @@ class Match:
         self._stage = stage
         self._ends = time.monotonic() + job.run_timeout_s
         self._budget_s = min(most_s, _BUDGET * job.run_timeout_s)
-        self._null: list[tuple[int, int]] = []
-        self._known_ns = 0
+        self._null: list[Times] = []
+        self._known = False  # whether the calls of calibration launch the known kernel
         self._placing: list[tuple[int, int]] = []
         self._before: list[Any] = []
         self._arguments: tuple[Any, ...] = ()
@@ -166,7 +169,7 @@ class Match:
         self._begin()
         self._stage("checking")
         for _ in range(_WARM):
-            if not self._round(gated=False, timed=False):
+            if not self._round(gated=False, known_ns=None):
                 return result
         free = self._memory.free()
         self._stage("timing")
@@ -196,8 +199,6 @@ class Match:
             self._candidate,
         ):  # the candidate's is sent once its module has been imported
             self._ask(party, {"do": "make", "seed": seed})
-        known, _ = self._ask(self._reference, {"do": "known"})
-        self._known_ns = max(0, int(known["ns"]))
 
     # -- rounds -------------------------------------------------------------------------------------
 
@@ -205,8 +206,9 @@ class Match:
         result = self.result
         began = time.monotonic()
         gated = self._memory.gates
+        known_ns = self._known_ns() if gated else 0
         while True:
-            call = self._round(gated=gated, timed=True)
+            call = self._round(gated=gated, known_ns=known_ns if gated else 0)
             if call is None:
                 return
             if gated and call.waited:
@@ -234,22 +236,36 @@ class Match:
             and clocks.error_ns <= verdict.PRECISE * clocks.flag_ns
         )
 
-    def _round(self, *, gated: bool, timed: bool) -> Call | None:
-        """One call of each side; the candidate's, or None where its answer was wrong."""
+    def _known_ns(self) -> int:
+        """The length of the known kernel in calls like those that are timed: after a pause and with a cold L2 it takes longer."""
+        recording, _ = self._ask(self._reference, {"do": "record"})
+        if not recording["records"]:
+            return 0
+        self._known = True
         given = self._arguments_of(secrets.randbits(48))
-        empty = self._call(self._reference, given, gated=gated, null=True) if timed else None
+        for _ in range(measure.KNOWN_CALLS):
+            self._call(self._reference, given, gated=True, null=True)
+        known, _ = self._ask(self._reference, {"do": "known"})
+        return max(0, int(known["ns"]))
+
+    def _round(self, *, gated: bool, known_ns: int | None) -> Call | None:
+        """One call of each side; the candidate's, or None where its answer was wrong. They are timed where `known_ns` is given, the
+        length of the kernel in the call of calibration.
+        """
+        given = self._arguments_of(secrets.randbits(48))
+        empty = self._call(self._reference, given, gated=gated, null=True) if known_ns is not None else None
         call = self._call(self._candidate, given, gated=gated)
         expected = self._call(self._reference, given, gated=gated)
         call.waited = call.waited or expected.waited
         self._compare(call, expected)
         if self._wrong():
             return None
-        if timed and not call.waited and empty:
-            known_ns = self._known_ns if gated else 0
-            self._null.append((empty.flag_ns - known_ns, empty.verified_ns - known_ns))
+        if empty and known_ns is not None and not call.waited:
+            flags_ns, gate_ns, verified_ns = empty.times
+            self._null.append((flags_ns - known_ns, gate_ns - known_ns, verified_ns - known_ns))
             self._placing.append((call.placing_ns, expected.placing_ns))
-            self._candidate.samples.append((call.flag_ns, call.verified_ns))
-            self._reference.samples.append((expected.flag_ns, expected.verified_ns))
+            self._candidate.samples.append(call.times)
+            self._reference.samples.append(expected.times)
         self.result.written = sum(output.leaf.size for output in call.outputs)
         return call
 
@@ -316,11 +332,11 @@ class Match:
         party.number += 1
         arena = party.arena
         assert arena
-        steps = (arena.size - given.room) // memory.ALIGNED
+        steps = min(arena.size - given.room, _ROAM) // memory.ALIGNED
         start = secrets.randbelow(steps + 1) * memory.ALIGNED
         starts = _starts(start, given.leaves)
         self._send(party, {
-            "do": "call", "number": party.number, "gated": gated, "null": null, "known": gated and self._known_ns > 0, "record": record, "seed": given.seed,
+            "do": "call", "number": party.number, "gated": gated, "null": null, "known": gated and self._known, "record": record, "seed": given.seed,
             "arguments": given.packed, "leaves": arguments.written(given.leaves), "starts": starts,
         })  # fmt: skip
         answer: Message | None = None
@@ -344,8 +360,11 @@ class Match:
         self._memory.wait()
         began = time.perf_counter_ns()
         party.page[0:4] = party.number.to_bytes(4, "little")
-        self._until_done(party, answer is not None)
-        flag_ns = time.perf_counter_ns() - began
+        begun = began
+        if gated and answer is not None and self._until(memory.BEGUN, party, answered=True):
+            begun = time.perf_counter_ns()
+        self._until(memory.DONE, party, answered=answer is not None)
+        ended = time.perf_counter_ns()
         if answer is None:
             answer, descriptors = self._receive(party)
         if not outputs:
@@ -356,9 +375,9 @@ class Match:
             for each, at in zip(outputs, sampled, strict=True)
         ]
         self._memory.wait()
-        verified_ns = time.perf_counter_ns() - began
+        times = (ended - begun, ended - began, time.perf_counter_ns() - began)
         self._keep(party, outputs, sampled, taken, null)
-        return Call(flag_ns, verified_ns, placing_ns, outputs, start, answer.get("ran"), waited)
+        return Call(times, placing_ns, outputs, start, answer.get("ran"), waited)
 
     def _places(self, output: Output) -> Any:
         if not output.leaf.size:
@@ -388,11 +407,15 @@ class Match:
                 output.data.fill_(_POISON)
         self._memory.wait()
 
-    def _until_done(self, party: Party, answered: bool) -> None:
-        """Until the side's flag says that the call has ended, or it says something else. Raises Failed."""
-        page, at = party.page, 4 * memory.DONE
-        looks, asked, since = 0, False, time.monotonic()
-        while int.from_bytes(page[at : at + 4], "little") < party.number:
+    def _until(self, word: int, party: Party, *, answered: bool) -> bool:
+        """Until a flag of the side says that the call has begun or ended, or the side says something else; whether that flag came
+        first. Raises Failed.
+        """
+        looks, asked, since, first = 0, False, time.monotonic(), True
+        while _flag(party, word) < party.number:
+            if word != memory.DONE and _flag(party, memory.DONE) >= party.number:
+                first = False
+                break
             self._memory.pause()
             looks += 1
             if looks % _LOOKS:
@@ -404,11 +427,12 @@ class Match:
                 asked = True
             if party.channel.readable():
                 if not answered:
-                    return
+                    return False
                 self._receive(party)
                 asked = answered = False
         if asked:
             self._receive(party)
+        return first
 
     def _read(self, party: Party, answer: Message, descriptors: list[int]) -> list[Output]:
         names: list[Any] = [*answer["names"]] if isinstance(answer.get("names"), list) else []
@@ -552,8 +576,12 @@ class Match:
         return Failed(c.Failure("runtime error", f"{party.name}: {why}"), party.reference)
 
 
-def _samples(pairs: Sequence[tuple[int, int]]) -> verdict.Samples:
-    return verdict.Samples(tuple(own for own, _ in pairs), tuple(theirs for _, theirs in pairs))
+def _flag(party: Party, word: int) -> int:
+    return int.from_bytes(party.page[4 * word : 4 * word + 4], "little")
+
+
+def _samples(calls: Sequence[Times]) -> verdict.Samples:
+    return verdict.Samples(*(tuple(clock) for clock in zip(*calls, strict=True)))
 
 
 def _starts(start: int, leaves: Sequence[Leaf]) -> list[int]:

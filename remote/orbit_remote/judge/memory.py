@@ -20,7 +20,8 @@ _LAZY_PEER_ACCESS: Final = 1
 _DEVICE_MAP: Final = 2
 _AT_LEAST: Final = 0  # CU_STREAM_WAIT_VALUE_GEQ
 DONE: Final = 16
-"""The word of a page of flags that says which call has ended; word 0 opens a gate. 64 bytes apart."""
+BEGUN: Final = 32
+"""The words of a page of flags that say which call has ended and which has begun; word 0 opens a gate. 64 bytes apart."""
 
 
 Handle = dict[str, Any]
@@ -236,8 +237,8 @@ class CudaMemory:
         self._synchronize()
 
     def touch(self, data: Any) -> None:
-        """Read a few bytes of `data`: every call begins so. The GPU then has switched to this
-        process and knows its pages, as in a program that runs alone.
+        """Read a few bytes of `data`. The GPU then has switched to this process and knows its pages, as in a program that runs alone.
+        A timed call knows them before its gate: what runs behind the gate beside a long touch would cost nothing.
         """
         self._touched = self._torch.amax(data[:: 1 << 16])
         self._behind.record()  # else a kernel that may begin before the one before it has ended (PDL) would do so here
@@ -270,10 +271,10 @@ class CudaMemory:
         stream = int(self._torch.cuda.current_stream().cuda_stream)
         self._call("cuStreamWaitValue32_v2", stream, self._flags, number, _AT_LEAST)
 
-    def tell_done(self, number: int) -> None:
-        """After what has been launched until here."""
+    def tell(self, word: int, number: int) -> None:
+        """Write `number` to a word of the page of flags, after what has been launched until here."""
         stream = int(self._torch.cuda.current_stream().cuda_stream)
-        self._call("cuStreamWriteValue32_v2", stream, self._flags + 4 * DONE, number, 0)
+        self._call("cuStreamWriteValue32_v2", stream, self._flags + 4 * word, number, 0)
 
     def flush(self) -> None:
         """Push out what is in L2 by reads, what was set aside in it too."""

@@ -22,7 +22,7 @@ from orbit_remote.child import python_job
 from orbit_remote.child.harness import built_extensions, harness_job, kernelbench, tensor_data
 from orbit_remote.child.harness.harness_case import Refused, described
 from orbit_remote.child.user_module import UserFile
-from orbit_remote.common import harness_files, launch_records, measure
+from orbit_remote.common import harness_files, launch_records
 from orbit_remote.common import messages as c
 from orbit_remote.common.launch_records import LaunchRecord
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -153,6 +153,8 @@ class Side:
             case "settle":
                 self._memory.wait()
                 return {"settled": True}, ()
+            case "record":
+                return {"records": self._record()}, ()
             case "known":
                 return {"ns": self._known_ns()}, ()
             case "precise":
@@ -239,16 +241,19 @@ class Side:
         with torch.no_grad():
             torch.manual_seed(int(message["seed"]))
             self._memory.wait()
+            placed = self._placed(message)
             if gated:
+                self._memory.touch(placed)
                 self._memory.wait_for_gate(number)
-                self._memory.touch(self._placed(message))
+                self._memory.touch(placed[:1])
+                self._memory.tell(memory.BEGUN, number)
                 output = self._outputs(given, message)
-                self._memory.tell_done(number)
+                self._memory.tell(memory.DONE, number)
             else:
                 self._channel.send({"ready": number})
                 self._wait_for_go(number)
                 if not recording:  # its kernel would be among the candidate's
-                    self._memory.touch(self._placed(message))
+                    self._memory.touch(placed)
                 output = self._outputs(given, message)
                 self._memory.wait()
                 self._page[4 * memory.DONE : 4 * memory.DONE + 4] = number.to_bytes(4, "little")
@@ -309,19 +314,18 @@ class Side:
         return {"leaves": leaves}, tuple(descriptors)
 
     def _known_ns(self) -> int:
-        """The recorded length of the known kernel; 0 where nothing is recorded."""
-        if not self._record():
-            return 0
-        lengths: list[int] = []
-        self._memory.known_kernel()
-        for _ in range(measure.KNOWN_CALLS):
-            self._memory.wait()
-            self._recorder.fresh()
-            self._memory.known_kernel()
-            self._memory.wait()
-            lengths += [launch.end_ns - launch.start_ns for launch in self._recorder.fresh() if launch.timed]
+        """The length of the known kernel in the calls that have been recorded, which end with it; 0 where none was recorded."""
+        self._memory.wait()
+        launches = [launch for launch in self._recorder.fresh() if launch.timed]
         self._recorder.record("nothing")
-        return round(statistics.median(lengths)) if lengths else 0
+        if not launches:
+            return 0
+        known = max(launches, key=lambda launch: launch.start_ns).symbol
+        return round(
+            statistics.median(
+                launch.end_ns - launch.start_ns for launch in launches if launch.symbol == known
+            )
+        )
 
     # -- what else is reported -----------------------------------------------------------------------
 

@@ -1,8 +1,10 @@
-"""From what the judge saw to a verdict: two clocks that must agree, and what no honest kernel does. Pure.
+"""From what the judge saw to a verdict: clocks that must agree, and what no honest kernel does. Pure.
 
-Times are nanoseconds. The *flag* clock runs until the side's own stream says that a call has ended: precise, and a side
-could forge it. The *verified* clock runs until the judge itself has read right values from the outputs: nothing can
-forge it, and switching between two processes makes it less precise. Off both goes what a call takes besides its kernels.
+Times are nanoseconds. The *flags* clock runs between two words of the side's own stream, that a call begins and that it has
+ended: precise to half a microsecond, and a side could forge both. The *gate* clock begins when the judge lets the call begin: only its end
+could be forged, and the GPU's switch to the side's process varies by microseconds. The *verified* clock begins there too and runs until the
+judge itself has read right values from the outputs: nothing can forge it, and it is the least precise. Off all goes what a call
+takes besides its kernels.
 """
 
 from __future__ import annotations
@@ -44,8 +46,8 @@ _LIBRARIES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """Of one side: medians of `n` calls by both clocks, and by how much the verified one may be off. `error_ns` is the standard
-    error of `flag_ns`.
+    """Of one side: medians of `n` calls by the clock that is the score and by the verified one, and by how much the latter may be
+    off. `error_ns` is the standard error of `flag_ns`. `from_gate`: the score is by the gate clock.
     """
 
     flag_ns: float
@@ -53,32 +55,50 @@ class Clocks:
     resolution_ns: float
     n: int
     error_ns: float = 0.0
+    from_gate: bool = False
+
+    @property
+    def agree(self) -> bool:
+        return self.verified_ns <= self.flag_ns + self.resolution_ns
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Of the same calls, by both clocks."""
+    """Of the same calls, by the three clocks."""
 
-    flag: tuple[int, ...] = ()
+    flags: tuple[int, ...] = ()
+    gate: tuple[int, ...] = ()
     verified: tuple[int, ...] = ()
+
+    def score(self, *, from_gate: bool) -> tuple[int, ...]:
+        return self.gate if from_gate else self.flags
 
 
 def clocks(samples: Samples, empty: Samples, reference: Samples, least_ns: float = RESOLUTION_NS) -> Clocks:
-    """`empty` are calls less their kernels, `reference` those of the reference, all in turn. Reading outputs takes longer
-    after work than after none, so the gap between the clocks is compared with the reference's. The resolution is at least
-    `least_ns`.
+    """`empty` are calls less their kernels, `reference` those of the reference, all in turn. The resolution is at least `least_ns`.
+
+    The score is by the flags clock where it agrees with the verified one, else by the gate clock, whose beginning the side does not tell.
     """
-    flag = statistics.median(samples.flag) - statistics.median(empty.flag)
-    own, theirs, none = map(_gaps, (samples, reference, empty))
+    precise = _clocks(samples, empty, reference, least_ns, from_gate=False)
+    return precise if precise.agree else _clocks(samples, empty, reference, least_ns, from_gate=True)
+
+
+def _clocks(
+    samples: Samples, empty: Samples, reference: Samples, least_ns: float, *, from_gate: bool
+) -> Clocks:
+    """Reading outputs takes longer after work than after none, so the gap between the clocks is compared with the reference's."""
+    scores = [side.score(from_gate=from_gate) for side in (samples, reference, empty)]
+    own, theirs, none = (
+        [verified - score for score, verified in zip(each, side.verified, strict=True)]
+        for each, side in zip(scores, (samples, reference, empty), strict=True)
+    )
+    flag = statistics.median(scores[0]) - statistics.median(scores[2])
     allowed = max(statistics.median(theirs), statistics.median(none))
     noise = (_error(own) ** 2 + _error(theirs) ** 2) ** 0.5
     verified = flag + statistics.median(own) - allowed
-    error = (_error(samples.flag) ** 2 + _error(empty.flag) ** 2) ** 0.5
-    return Clocks(flag, verified, max(3 * noise, least_ns, TOLERANCE * flag), len(samples.flag), error)
-
-
-def _gaps(samples: Samples) -> list[int]:
-    return [verified - flag for flag, verified in zip(samples.flag, samples.verified, strict=True)]
+    error = (_error(scores[0]) ** 2 + _error(scores[2]) ** 2) ** 0.5
+    resolution = max(3 * noise, least_ns, TOLERANCE * flag)
+    return Clocks(flag, verified, resolution, len(scores[0]), error, from_gate)
 
 
 def busy(between: Sequence[int], reference: Sequence[int]) -> str:
@@ -163,7 +183,7 @@ def suspicion(seen: Seen) -> str:
     timed = seen.clocks
     if seen.late:
         return seen.late
-    if timed.verified_ns > timed.flag_ns + timed.resolution_ns:
+    if not timed.agree:
         return (
             f"its process said that a call ends after {_us(timed.flag_ns)}; its outputs were complete after {_us(timed.verified_ns)} "
             f"(± {_us(timed.resolution_ns)}): work goes on after the end"
