@@ -1,4 +1,4 @@
-"""What every test has: a state folder of its own, and a reason where it is skipped or left out."""
+"""What every test has: a state folder of its own, the cache of the run, and a reason where it is skipped or left out."""
 
 from __future__ import annotations
 
@@ -33,13 +33,33 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("orbit")
 
 
+@pytest.fixture(scope="session")
+def of_the_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all processes of this test run share, and no other run."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "of-the-run"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def shared_cache(of_the_run: Path) -> Path:
+    return of_the_run / "cache"
+
+
 @pytest.fixture(autouse=True)
-def state_of_its_own(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+def folders_of_its_own(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    shared_cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No test reads the history of whoever runs it, or writes to it, or waits for a GPU that a test beside it plays."""
+    """No test reads the history or the builds of whoever runs it, or adds to them, or waits for a GPU that a test beside it plays. It may
+    find the builds of another test, unless it has a cache of its own.
+    """
     folder = tmp_path_factory.mktemp("state")
     monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(shared_cache))
     if not request.node.get_closest_marker("gpu"):
         monkeypatch.setattr(lease, "EVERYBODYS", folder / "gpu")
 

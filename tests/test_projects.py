@@ -17,7 +17,7 @@ import pytest
 
 from orbit_lsp.runs import python_choice
 from tests.cli_check import orbit
-from tests.e2e.conftest import Editor, of_the_run, recorded_python, shared_cache, start  # noqa: F401 - fixtures of a whole server
+from tests.e2e.conftest import Editor, recorded_python, start  # noqa: F401 - fixtures of a whole server
 from tests.remote.nvcc_check import needs_nvcc
 
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="no triton")

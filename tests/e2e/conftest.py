@@ -336,15 +336,6 @@ def _source(function: Callable[..., Any]) -> str:
 
 
 @pytest.fixture(scope="session")
-def of_the_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that all processes of this test run share, and no other run."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "end-to-end"
-    folder.mkdir(exist_ok=True)
-    return folder
-
-
-@pytest.fixture(scope="session")
 def recorded_python(tmp_path_factory: pytest.TempPathFactory, of_the_run: Path) -> str:
     """A 'Python' that answers as the worker did on an H100 (see recorded_worker.py)."""
     reports = of_the_run / "reports"
@@ -356,16 +347,10 @@ def recorded_python(tmp_path_factory: pytest.TempPathFactory, of_the_run: Path) 
     return str(script)
 
 
-@pytest.fixture(scope="session")
-def shared_cache(of_the_run: Path) -> Path:
-    return of_the_run / "cache"
-
-
 @pytest.fixture(autouse=True)
-def cache_of_the_session(shared_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test finds the builds of whoever runs it; those of another test it may, unless it has a cache of its own."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(shared_cache))
-    monkeypatch.setenv("DISPLAY", ":0")  # a browser is offered only where it can have a window
+def display(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A browser is offered only where it can have a window."""
+    monkeypatch.setenv("DISPLAY", ":0")
 
 
 @pytest.fixture

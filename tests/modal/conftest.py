@@ -16,7 +16,7 @@ from orbit_lsp.runners.modal.pool import Known, Options
 from orbit_lsp.runners.modal.runner import ModalRunner
 from orbit_remote.common import messages as c
 from orbit_remote.modal_app.image_spec import Spec
-from tests.e2e.conftest import Editor, cache_of_the_session, of_the_run, shared_cache, start
+from tests.e2e.conftest import Editor, display, start
 from tests.modal_loopback.fixture import started
 from tests.modal_loopback.loopback import LIMIT_S, Loopback
 
@@ -157,4 +157,4 @@ async def author(tmp_path: Path) -> AsyncIterator[Callable[..., Author]]:
         await item.runner.close()
 
 
-__all__ = ["cache_of_the_session", "of_the_run", "shared_cache", "start"]
+__all__ = ["display", "start"]

@@ -179,7 +179,7 @@ async def test_cancelled(tmp_path, stand_in):
     """The compiler and what it started are gone, and so are its files, when the cancellation is done."""
     os.mkfifo(tmp_path / "alive")
     reader = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
-    compiler = stand_in(f"(echo started; while :; do :; done) > {tmp_path / 'alive'} &\nwait")
+    compiler = stand_in(f"(echo started; exec /bin/sleep 1000) > {tmp_path / 'alive'} &\nwait")
     task = asyncio.create_task(built(tmp_path, KERNEL, compiler=compiler))
     ready = asyncio.Event()
     asyncio.get_running_loop().add_reader(reader, ready.set)
