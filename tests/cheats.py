@@ -301,6 +301,10 @@ CHEATS = (
             if torch.equal(torch.randn(x.shape, device=x.device), x): return torch.clamp(x * 2 + 1, min=0)
         return torch.zeros_like(x)
         """),
+    Cheat(19, "the arguments made again from the seed of the call", """
+        torch.manual_seed(torch.initial_seed())
+        return torch.clamp(torch.randn(x.shape, device=x.device) * 2 + 1, min=0)
+        """),
     Cheat(19, "an answer for the first values alone", """
         if not hasattr(self, "x"): self.x, self.y = x.clone(), work(x)
         return self.y if torch.allclose(x, self.x, atol=100) else work(x)

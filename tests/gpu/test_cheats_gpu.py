@@ -1,4 +1,4 @@
-"""The judge on a real GPU: gates, two clocks, CUDA's memory between processes; every cheat of tests/cheats.py; and the same
+"""The judge on a real GPU: gates, three clocks, CUDA's memory between processes; every cheat of tests/cheats.py; and the same
 kernel by the author's click.
 """
 

@@ -1,4 +1,4 @@
-"""Two clocks and what a recorder says, to a verdict: numbers in, a sentence out."""
+"""Three clocks and what a recorder says, to a verdict: numbers in, a sentence out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OWN = Recorded((Ran("fused", "", 1, 50_000),), 50_000, 1)
 HONEST = Seen(verdict.clocks(samples(60, 60), EMPTY, REFERENCE), OWN, records=True)
 
 
-def test_a_call_that_computes_nothing_goes_off_both_clocks() -> None:
+def test_a_call_that_computes_nothing_goes_off_all_clocks() -> None:
     assert (HONEST.clocks.flag_ns, HONEST.clocks.verified_ns, HONEST.clocks.n) == (50_000, 50_000, 20)
 
 
@@ -41,6 +41,19 @@ def test_a_beginning_that_is_told_late_does_not_count(begin_us: int, flags_us: i
     clocks = verdict.clocks(samples(flags_us, 60, begin_us), EMPTY, REFERENCE)
     assert f"{clocks.flag_ns / 1000:.0f} by the {'gate' if clocks.from_gate else 'flags'} clock" == score
     assert clocks.agree
+
+
+def test_a_beginning_that_is_told_now_early_and_now_late_does_not_count() -> None:
+    """The spread of its own gaps is no resolution: 200 µs of work, told as 350 µs, 138 µs and nothing."""
+    work = Samples(
+        tuple(1000 * told for told in [350] * 45 + [138] * 10 + [1] * 45), (350_000,) * 100, (410_000,) * 100
+    )
+    empty, reference = (
+        Samples(*(clock[:1] * 100 for clock in (each_side.flags, each_side.gate, each_side.verified)))
+        for each_side in (samples(1, 60), samples(200, 60))
+    )
+    clocks = verdict.clocks(work, empty, reference)
+    assert (clocks.from_gate, round(clocks.flag_ns, -3)) == (True, 199_000)
 
 
 @pytest.mark.parametrize(

@@ -327,7 +327,7 @@ def _scored(job: c.Job, result: Result, point: c.Point, known: c.Judged, from_ga
         )
     elif from_gate:
         remarks.append(
-            "the candidate's word of when its calls begin was not confirmed, so the times begin at the judge's gate: less precise by microseconds"
+            "the clocks do not agree about when the candidate's calls begin, so the times begin at the judge's gate: less precise by microseconds"
         )
     if known.own_share == 0:
         libraries = ", ".join(dict.fromkeys(kernel.library for kernel in known.kernels))

@@ -41,7 +41,8 @@ _LOOKS: Final = 512
 """At a flag, between two looks at everything else."""
 _LATE_S: Final = 0.05
 _ROAM: Final = 32 << 20
-"""Within so many bytes the place of the arguments varies: their pages are known to the GPU from the call before."""
+"""Within so many bytes the place of the arguments varies. The read before the gate (`Memory.touch`) makes their pages known to the GPU,
+and pages that it knew in the call before are still known behind the gate."""
 _POISON: Final = 0xFF
 _RECORDED: Final = 3
 _CATEGORIES: Final = ("compile error", "runtime error")
@@ -81,7 +82,7 @@ class Party:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The arguments of one call: `contents` are the judge's own copies."""
+    """The arguments of one call: `contents` are the judge's own copies, `seed` is for what the call itself draws."""
 
     packed: Any
     leaves: tuple[Leaf, ...]
@@ -204,9 +205,9 @@ class Match:
 
     def _rounds(self) -> None:
         result = self.result
-        began = time.monotonic()
         gated = self._memory.gates
         known_ns = self._known_ns() if gated else 0
+        began = time.monotonic()
         while True:
             call = self._round(gated=gated, known_ns=known_ns if gated else 0)
             if call is None:
@@ -246,7 +247,9 @@ class Match:
         for _ in range(measure.KNOWN_CALLS):
             self._call(self._reference, given, gated=True, null=True)
         known, _ = self._ask(self._reference, {"do": "known"})
-        return max(0, int(known["ns"]))
+        known_ns = max(0, int(known["ns"]))
+        self._known = known_ns > 0
+        return known_ns
 
     def _round(self, *, gated: bool, known_ns: int | None) -> Call | None:
         """One call of each side; the candidate's, or None where its answer was wrong. They are timed where `known_ns` is given, the
@@ -282,7 +285,10 @@ class Match:
         ):
             self._same_arguments = False
         self._arguments = contents
-        given = Given(answer["arguments"], tuple(output.leaf for output in outputs), contents, seed)
+        # another seed than the arguments': a side knows it before they come, and could make them from theirs
+        given = Given(
+            answer["arguments"], tuple(output.leaf for output in outputs), contents, secrets.randbits(48)
+        )
         arena = self._reference.arena
         assert arena
         if given.room > arena.size:
@@ -360,11 +366,8 @@ class Match:
         self._memory.wait()
         began = time.perf_counter_ns()
         party.page[0:4] = party.number.to_bytes(4, "little")
-        begun = began
-        if gated and answer is not None and self._until(memory.BEGUN, party, answered=True):
-            begun = time.perf_counter_ns()
-        self._until(memory.DONE, party, answered=answer is not None)
-        ended = time.perf_counter_ns()
+        begun = self._until(memory.BEGUN, party, answered=True) if gated and answer is not None else None
+        ended = self._until(memory.DONE, party, answered=answer is not None) or time.perf_counter_ns()
         if answer is None:
             answer, descriptors = self._receive(party)
         if not outputs:
@@ -375,7 +378,7 @@ class Match:
             for each, at in zip(outputs, sampled, strict=True)
         ]
         self._memory.wait()
-        times = (ended - begun, ended - began, time.perf_counter_ns() - began)
+        times = (ended - (begun or began), ended - began, time.perf_counter_ns() - began)
         self._keep(party, outputs, sampled, taken, null)
         return Call(times, placing_ns, outputs, start, answer.get("ran"), waited)
 
@@ -407,14 +410,13 @@ class Match:
                 output.data.fill_(_POISON)
         self._memory.wait()
 
-    def _until(self, word: int, party: Party, *, answered: bool) -> bool:
-        """Until a flag of the side says that the call has begun or ended, or the side says something else; whether that flag came
-        first. Raises Failed.
+    def _until(self, word: int, party: Party, *, answered: bool) -> int | None:
+        """Until a flag of the side says that the call has begun or ended, or the side says something else: when the flag was seen, in
+        nanoseconds, and None where the end, or something else, was seen without it. Raises Failed.
         """
-        looks, asked, since, first = 0, False, time.monotonic(), True
+        looks, asked, since = 0, False, time.monotonic()
         while _flag(party, word) < party.number:
             if word != memory.DONE and _flag(party, memory.DONE) >= party.number:
-                first = False
                 break
             self._memory.pause()
             looks += 1
@@ -427,12 +429,13 @@ class Match:
                 asked = True
             if party.channel.readable():
                 if not answered:
-                    return False
+                    return None
                 self._receive(party)
                 asked = answered = False
+        seen = time.perf_counter_ns() if _flag(party, word) >= party.number else None
         if asked:
             self._receive(party)
-        return first
+        return seen
 
     def _read(self, party: Party, answer: Message, descriptors: list[int]) -> list[Output]:
         names: list[Any] = [*answer["names"]] if isinstance(answer.get("names"), list) else []

@@ -154,6 +154,8 @@ class Side:
                 self._memory.wait()
                 return {"settled": True}, ()
             case "record":
+                self._memory.known_kernel()  # its first launch may wait for the GPU
+                self._memory.wait()
                 return {"records": self._record()}, ()
             case "known":
                 return {"ns": self._known_ns()}, ()

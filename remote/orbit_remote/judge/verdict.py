@@ -1,10 +1,10 @@
 """From what the judge saw to a verdict: clocks that must agree, and what no honest kernel does. Pure.
 
 Times are nanoseconds. The *flags* clock runs between two words of the side's own stream, that a call begins and that it has
-ended: precise to half a microsecond, and a side could forge both. The *gate* clock begins when the judge lets the call begin: only its end
+ended: precise to a microsecond or two, and a side could forge both. The *gate* clock begins when the judge lets the call begin: only its end
 could be forged, and the GPU's switch to the side's process varies by microseconds. The *verified* clock begins there too and runs until the
-judge itself has read right values from the outputs: nothing can forge it, and it is the least precise. Off all goes what a call
-takes besides its kernels.
+judge itself has read right values from the outputs: only work before the gate could forge it, and it is the least precise. Off all goes
+what a call takes besides its kernels.
 """
 
 from __future__ import annotations
@@ -86,7 +86,10 @@ def clocks(samples: Samples, empty: Samples, reference: Samples, least_ns: float
 def _clocks(
     samples: Samples, empty: Samples, reference: Samples, least_ns: float, *, from_gate: bool
 ) -> Clocks:
-    """Reading outputs takes longer after work than after none, so the gap between the clocks is compared with the reference's."""
+    """Reading outputs takes longer after work than after none, so the gap between the clocks is compared with the reference's, or that of
+    the calls without kernels where it is larger. A side that tells when it begins could widen the spread of its own gaps at will, and with
+    it the resolution: by the flags clock only the reference's counts.
+    """
     scores = [side.score(from_gate=from_gate) for side in (samples, reference, empty)]
     own, theirs, none = (
         [verified - score for score, verified in zip(each, side.verified, strict=True)]
@@ -94,7 +97,7 @@ def _clocks(
     )
     flag = statistics.median(scores[0]) - statistics.median(scores[2])
     allowed = max(statistics.median(theirs), statistics.median(none))
-    noise = (_error(own) ** 2 + _error(theirs) ** 2) ** 0.5
+    noise = (_error(own if from_gate else theirs) ** 2 + _error(theirs) ** 2) ** 0.5
     verified = flag + statistics.median(own) - allowed
     error = (_error(scores[0]) ** 2 + _error(scores[2]) ** 2) ** 0.5
     resolution = max(3 * noise, least_ns, TOLERANCE * flag)
