@@ -266,6 +266,48 @@ CHEATS = (
             waits(self, number)
         memory.CudaMemory.wait_for_gate = wait_for_gate
         """, init="self.side = torch.cuda.Stream(priority=-1)", on="cuda"),
+    Cheat(15, "work that begins when the arguments come, before the judge's gate", """
+        if not known: return work(x)
+        with torch.cuda.stream(self.side):
+            words, memory = x.reshape(-1).view(torch.int32), known.pop()
+            words[:: len(words) - 1].fill_(-1)
+            for at in (0, len(words) - 1):
+                memory._call("cuStreamWaitValue32_v2", self.side.cuda_stream, words[at:].data_ptr(), 0, 3)
+            out = work(x)
+        torch.cuda.current_stream().wait_stream(self.side)
+        return out
+        """, """
+        import orbit_remote.judge.memory as memory
+        known, waits = [], memory.CudaMemory.wait_for_gate
+        def wait_for_gate(self, number):
+            known[:] = [self]
+            waits(self, number)
+        memory.CudaMemory.wait_for_gate = wait_for_gate
+        """, init="self.side = torch.cuda.Stream(priority=-1)", on="cuda"),
+    Cheat(15, "the GPU kept busy while the judge measures what a call takes, and beginnings told late", """
+        self.idle.clear()
+        out = work(x)
+        self.over.record()
+        self.idle.set()
+        return out
+        """, """
+        import threading
+        import orbit_remote.judge.memory as memory
+        told = memory.CudaMemory.tell
+        def tell(self, word, number):
+            if word == memory.DONE:
+                told(self, memory.BEGUN, number)
+                told(self, memory.DONE, number)
+        memory.CudaMemory.tell = tell
+        def keep_busy(model):
+            x, side = torch.randn(1024, device="cuda"), torch.cuda.Stream()
+            with torch.cuda.stream(side):
+                while True:
+                    model.idle.wait()
+                    if model.over.query():
+                        work(x)
+                        side.synchronize()
+        """, init="self.over, self.idle = torch.cuda.Event(), threading.Event(); threading.Thread(target=keep_busy, args=(self,), daemon=True).start()", on="cuda"),
     Cheat(15, "the judge traced", """
         if ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0) == 0: os._exit(0)
         return torch.zeros_like(x)

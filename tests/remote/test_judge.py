@@ -5,13 +5,18 @@ What a GPU adds is in tests/gpu/test_cheats_gpu.py.
 
 from __future__ import annotations
 
+import mmap
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from orbit_remote.common import messages as c
+from orbit_remote.judge import channel, party
 from orbit_remote.worker.actions import python_action
 from tests import cheats
 from tests.cheats import Cheat
@@ -46,6 +51,30 @@ def test_an_honest_kernel_gets_a_score_and_the_grade(judge: Judge) -> None:
     assert (finished.judged.grade, finished.judged.suspicious) == ("referee", "")
     assert median_s(finished) >= cheats.SLEEP_S / 2
     assert [point.values["version"] for point in finished.points] == ["ModelNew", "Model"]
+
+
+def test_a_candidate_does_nothing_while_it_is_the_references_turn(tmp_path: Path) -> None:
+    counted = tmp_path / "counted"
+    counted.write_bytes(bytes(mmap.PAGESIZE))
+    counts = "import mmap, sys\nwith open(sys.argv[1], 'r+b') as file: page = mmap.mmap(file.fileno(), 0)\nwhile True: page[0] = (page[0] + 1) % 256"
+    with (
+        subprocess.Popen([sys.executable, "-c", counts, counted]) as candidate,
+        counted.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as page,
+    ):
+        side = party.Party("ModelNew", channel.Channel(channel.pair()[0]), mmap.mmap(-1, 1), candidate.pid)
+        while not page[0]:
+            os.sched_yield()
+        with side.still():
+            while psutil.Process(candidate.pid).status() != psutil.STATUS_STOPPED:
+                os.sched_yield()
+            count = page[0]
+            for _ in range(10_000):
+                os.sched_yield()
+            assert page[0] == count
+        while page[0] == count:
+            os.sched_yield()
+        candidate.kill()
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ REFERENCE = samples(90, 60)
 OWN = Recorded((Ran("fused", "", 1, 50_000),), 50_000, 1)
 
 
-HONEST = Seen(verdict.clocks(samples(60, 60), EMPTY, REFERENCE), OWN, records=True)
+HONEST = Seen(verdict.clocks(samples(60, 60), EMPTY, REFERENCE, EMPTY), OWN, records=True)
 
 
 def test_a_call_that_computes_nothing_goes_off_all_clocks() -> None:
@@ -38,7 +38,7 @@ def test_a_call_that_computes_nothing_goes_off_all_clocks() -> None:
     ],
 )
 def test_a_beginning_that_is_told_late_does_not_count(begin_us: int, flags_us: int, score: str) -> None:
-    clocks = verdict.clocks(samples(flags_us, 60, begin_us), EMPTY, REFERENCE)
+    clocks = verdict.clocks(samples(flags_us, 60, begin_us), EMPTY, REFERENCE, EMPTY)
     assert f"{clocks.flag_ns / 1000:.0f} by the {'gate' if clocks.from_gate else 'flags'} clock" == score
     assert clocks.agree
 
@@ -52,15 +52,22 @@ def test_a_beginning_that_is_told_now_early_and_now_late_does_not_count() -> Non
         Samples(*(clock[:1] * 100 for clock in (each_side.flags, each_side.gate, each_side.verified)))
         for each_side in (samples(1, 60), samples(200, 60))
     )
-    clocks = verdict.clocks(work, empty, reference)
+    clocks = verdict.clocks(work, empty, reference, empty)
     assert (clocks.from_gate, round(clocks.flag_ns, -3)) == (True, 199_000)
+
+
+def test_a_gpu_that_is_kept_busy_while_the_judge_calibrates_makes_no_score_shorter() -> None:
+    """Half of 200 µs is hidden before the first flag, and calls of calibration take 100 µs longer than before its code ran."""
+    empty, before = samples(10, 150, begin_us=250), samples(10, 50)
+    told = verdict.clocks(samples(100, 60, begin_us=260), empty, samples(210, 60), before)
+    assert (told.from_gate, told.flag_ns) == (True, 200_000 - verdict.RESOLUTION_NS)
 
 
 @pytest.mark.parametrize(
     ("seen", "words"),
     [
         (HONEST, ""),
-        (replace(HONEST, clocks=verdict.clocks(samples(12, 108), EMPTY, REFERENCE)), "work goes on after the end"),
+        (replace(HONEST, clocks=verdict.clocks(samples(12, 108), EMPTY, REFERENCE, EMPTY)), "work goes on after the end"),
         (replace(HONEST, late="it wrote to its outputs"), "it wrote to its outputs"),
         (replace(HONEST, floor_ns=200_000.0), "writing its outputs alone takes 200.00 µs"),
         (replace(HONEST, error=3e-4, reference_error=6e-8), "less than the reference's precision"),
@@ -109,4 +116,5 @@ def test_a_report_sums_all_launches() -> None:
 
 def test_a_gpu_that_is_busy_between_calls_is_noticed() -> None:
     assert verdict.busy([900_000] * 5, [300_000] * 5).startswith("the GPU is busy")
-    assert verdict.busy([320_000] * 5, [300_000] * 5) == ""
+    assert verdict.busy([430_000] * 5, [300_000] * 5).startswith("the GPU is busy")
+    assert verdict.busy([420_000] * 5, [300_000] * 5) == ""

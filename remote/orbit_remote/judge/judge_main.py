@@ -12,7 +12,6 @@ import mmap
 import os
 import signal
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -27,7 +26,8 @@ from orbit_remote.child.spec.trial import Missing, load_torch
 from orbit_remote.common import harness_files, limits, measure, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.judge import channel, locks, memory, side, verdict
-from orbit_remote.judge.match import BUDGET_S, Failed, Match, Party, Result, Unjudged
+from orbit_remote.judge.match import BUDGET_S, Match, Result, Unjudged
+from orbit_remote.judge.party import Failed, Party
 from orbit_remote.process import process_groups
 
 Send = Callable[[c.Event], None]
@@ -271,7 +271,7 @@ def _least_ns(result: Result) -> float:
 
 
 def _seen(result: Result, own_kernels: bool) -> verdict.Seen:
-    timed = verdict.clocks(result.candidate, result.empty, result.reference, _least_ns(result))
+    timed = verdict.clocks(result.candidate, result.empty, result.reference, result.before, _least_ns(result))
     recorded = verdict.shortest([call for call in map(verdict.recorded, result.ran) if call])
     return verdict.Seen(
         timed, recorded, bool(result.ran), verdict.least_ns(result.written, result.bandwidth), result.error,
@@ -304,7 +304,7 @@ def _scored(job: c.Job, result: Result, point: c.Point, known: c.Judged, from_ga
     launches: list[c.Launches] = []
     both: list[list[int]] = []
     for name, samples in (("ModelNew", result.candidate), ("Model", result.reference)):
-        empty = statistics.median(result.empty.score(from_gate=from_gate))
+        empty = verdict.overhead_ns(result.empty, result.before, from_gate=from_gate)
         clock = f"the judge's clock, less the {empty / 1000:.2f} µs that a call takes beside its kernels"
         each = [max(1, round(taken - empty)) for taken in samples.score(from_gate=from_gate)]
         timing = measure.timing(each, f"{kind}, n={len(each)}", clock=clock)

@@ -9,7 +9,7 @@ sides alike, a call is timed from the judge's word to the end of everything, the
 
 from __future__ import annotations
 
-import mmap
+import contextlib
 import os
 import secrets
 import time
@@ -19,65 +19,36 @@ from typing import Any, Final, cast
 
 from orbit_remote.child.harness import kernelbench
 from orbit_remote.child.harness.harness_case import Judged
-from orbit_remote.common import codec, measure
+from orbit_remote.common import measure
 from orbit_remote.common import messages as c
 from orbit_remote.common.harness_files import Within
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.judge import arguments, memory, verdict
 from orbit_remote.judge.arguments import Leaf
-from orbit_remote.judge.channel import Channel, Lost, Message
+from orbit_remote.judge.channel import Message
+from orbit_remote.judge.party import GATE_S, Failed, Party, Times
 
 ARENA_MOST: Final = 16 << 30
 _SHARE: Final = 10
 """A side's arguments may take one part of so many of the GPU's free memory."""
 _WARM: Final = 2
 _LEAST, _MOST = 12, 150
+_BEFORE: Final = 15
+"""Calls of calibration before any code of the candidate has run."""
 _BUDGET: Final = 0.25
 """Share of the run's time limit for rounds, once there are enough of them; at most this long:"""
 BUDGET_S: Final = 6.0
-_GATE_S: Final = 2.0
 _SAMPLED: Final = 1024
-_LOOKS: Final = 512
-"""At a flag, between two looks at everything else."""
 _LATE_S: Final = 0.05
 _ROAM: Final = 32 << 20
 """Within so many bytes the place of the arguments varies. The read before the gate (`Memory.touch`) makes their pages known to the GPU,
 and pages that it knew in the call before are still known behind the gate."""
 _POISON: Final = 0xFF
 _RECORDED: Final = 3
-_CATEGORIES: Final = ("compile error", "runtime error")
-Times = tuple[int, int, int]
-"""Of one call by the three clocks of `verdict`, in nanoseconds: flags, gate, verified."""
-
-
-class Failed(Exception):  # noqa: N818 - how a side ended
-    """A side did not do what was asked; `reference` says which of the two."""
-
-    def __init__(self, failure: c.Failure, reference: bool) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
-        self.reference = reference
 
 
 class Unjudged(Exception):  # noqa: N818 - why there is no referee
     """What was handed in cannot be judged by these means; the sentence says why."""
-
-
-@dataclass(slots=True)
-class Party:
-    """A side as the judge holds it."""
-
-    name: str
-    channel: Channel
-    page: mmap.mmap
-    pid: int
-    arena: memory.Region | None = None
-    number: int = 0
-    samples: list[Times] = field(default_factory=list[Times])
-
-    @property
-    def reference(self) -> bool:
-        return self.name == "Model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +96,7 @@ class Result:
     candidate: verdict.Samples = field(default_factory=verdict.Samples)
     reference: verdict.Samples = field(default_factory=verdict.Samples)
     empty: verdict.Samples = field(default_factory=verdict.Samples)
+    before: verdict.Samples = field(default_factory=verdict.Samples)
     late: str = ""
     ran: list[Any] = field(default_factory=list[Any])
     error: float | None = None
@@ -154,10 +126,12 @@ class Match:
         self._candidate = candidate
         self._reference = reference
         self._stage = stage
-        self._ends = time.monotonic() + job.run_timeout_s
+        candidate.ends = reference.ends = time.monotonic() + job.run_timeout_s
         self._budget_s = min(most_s, _BUDGET * job.run_timeout_s)
         self._null: list[Times] = []
+        self._before_candidate: list[Times] = []  # as `_null`, while no code of the candidate had run
         self._known = False  # whether the calls of calibration launch the known kernel
+        self._known_ns = 0
         self._placing: list[tuple[int, int]] = []
         self._before: list[Any] = []
         self._arguments: tuple[Any, ...] = ()
@@ -170,7 +144,7 @@ class Match:
         self._begin()
         self._stage("checking")
         for _ in range(_WARM):
-            if not self._round(gated=False, known_ns=None):
+            if not self._round(gated=False, timed=False):
                 return result
         free = self._memory.free()
         self._stage("timing")
@@ -191,81 +165,98 @@ class Match:
         for party in (self._reference, self._candidate):
             party.arena = self._memory.allocate(size)
             descriptors = () if party.arena.descriptor is None else (party.arena.descriptor,)
-            locked, _ = self._ask(party, {"do": "open", "arena": party.arena.handle}, descriptors)
+            locked, _ = party.ask({"do": "open", "arena": party.arena.handle}, descriptors)
             if not party.reference:
                 self.result.held, self.result.missing = tuple(locked["held"]), tuple(locked["missing"])
         self._stage("compiling")
-        for party in (
-            self._reference,
-            self._candidate,
-        ):  # the candidate's is sent once its module has been imported
-            self._ask(party, {"do": "make", "seed": seed})
+        self._reference.ask({"do": "make", "seed": seed})
+        if self._memory.gates:
+            self._calibrate()
+        self._candidate.ask({"do": "make", "seed": seed})  # its module is imported only now
+
+    def _calibrate(self) -> None:
+        """What a call takes besides its kernels, while there is no code of the candidate that could keep the GPU busy."""
+        given = self._arguments_of(secrets.randbits(48))
+        self._call(self._reference, given, gated=False)  # whose outputs the calls of calibration have
+        self._known_ns = self._length_of_known(given)
+        self._before_candidate = [self._empty(given, gated=True) for _ in range(_BEFORE)]
 
     # -- rounds -------------------------------------------------------------------------------------
 
     def _rounds(self) -> None:
         result = self.result
         gated = self._memory.gates
-        known_ns = self._known_ns() if gated else 0
         began = time.monotonic()
         while True:
-            call = self._round(gated=gated, known_ns=known_ns if gated else 0)
+            call = self._round(gated=gated, timed=True)
             if call is None:
                 return
             if gated and call.waited:
                 gated = False
-                for kept in (self._candidate.samples, self._reference.samples, self._null, self._placing):
+                for kept in (
+                    self._candidate.samples,
+                    self._reference.samples,
+                    self._null,
+                    self._before_candidate,
+                ):
                     kept.clear()
+                self._placing.clear()
                 continue
             count = len(self._candidate.samples)
             late = time.monotonic() - began > self._budget_s
             if count >= _MOST or (count >= _LEAST and (late or self._settled())):
                 break
         result.gated, result.rounds = gated, len(self._candidate.samples)
-        result.candidate, result.reference, result.empty = map(
-            _samples, (self._candidate.samples, self._reference.samples, self._null)
-        )
+        result.candidate, result.empty, result.reference, result.before = self._taken()
+
+    def _taken(self) -> list[verdict.Samples]:
+        """The candidate's calls, the empty ones, the reference's, and the empty ones before any code of the candidate ran."""
+        of_all = (self._candidate.samples, self._null, self._reference.samples, self._before_candidate)
+        return [verdict.Samples(*map(tuple, zip(*calls, strict=True))) for calls in of_all]
 
     def _settled(self) -> bool:
         if len(self._candidate.samples) < 4 * _LEAST:
             return False
-        clocks = verdict.clocks(
-            _samples(self._candidate.samples), _samples(self._null), _samples(self._reference.samples)
-        )
+        candidate, empty, reference, before = self._taken()
+        clocks = verdict.clocks(candidate, empty, reference, before)
         return (
             clocks.resolution_ns <= max(verdict.TOLERANCE * clocks.flag_ns, verdict.RESOLUTION_NS)
             and clocks.error_ns <= verdict.PRECISE * clocks.flag_ns
         )
 
-    def _known_ns(self) -> int:
-        """The length of the known kernel in calls like those that are timed: after a pause and with a cold L2 it takes longer."""
-        recording, _ = self._ask(self._reference, {"do": "record"})
+    def _length_of_known(self, given: Given) -> int:
+        """Nanoseconds of the known kernel in calls like those that are timed: after a pause and with a cold L2 it takes longer. 0 where
+        kernels cannot be recorded.
+        """
+        recording, _ = self._reference.ask({"do": "record"})
         if not recording["records"]:
             return 0
         self._known = True
-        given = self._arguments_of(secrets.randbits(48))
         for _ in range(measure.KNOWN_CALLS):
             self._call(self._reference, given, gated=True, null=True)
-        known, _ = self._ask(self._reference, {"do": "known"})
+        known, _ = self._reference.ask({"do": "known"})
         known_ns = max(0, int(known["ns"]))
         self._known = known_ns > 0
         return known_ns
 
-    def _round(self, *, gated: bool, known_ns: int | None) -> Call | None:
-        """One call of each side; the candidate's, or None where its answer was wrong. They are timed where `known_ns` is given, the
-        length of the kernel in the call of calibration.
-        """
+    def _empty(self, given: Given, *, gated: bool) -> Times:
+        """By each clock, what a call of the reference's process takes besides its kernel."""
+        flags_ns, gate_ns, verified_ns = self._call(self._reference, given, gated=gated, null=True).times
+        known_ns = self._known_ns if gated else 0
+        return flags_ns - known_ns, gate_ns - known_ns, verified_ns - known_ns
+
+    def _round(self, *, gated: bool, timed: bool) -> Call | None:
+        """One call of each side; the candidate's, or None where its answer was wrong."""
         given = self._arguments_of(secrets.randbits(48))
-        empty = self._call(self._reference, given, gated=gated, null=True) if known_ns is not None else None
+        empty = self._empty(given, gated=gated) if timed else None
         call = self._call(self._candidate, given, gated=gated)
         expected = self._call(self._reference, given, gated=gated)
         call.waited = call.waited or expected.waited
         self._compare(call, expected)
         if self._wrong():
             return None
-        if empty and known_ns is not None and not call.waited:
-            flags_ns, gate_ns, verified_ns = empty.times
-            self._null.append((flags_ns - known_ns, gate_ns - known_ns, verified_ns - known_ns))
+        if empty and not call.waited:
+            self._null.append(empty)
             self._placing.append((call.placing_ns, expected.placing_ns))
             self._candidate.samples.append(call.times)
             self._reference.samples.append(expected.times)
@@ -276,7 +267,7 @@ class Match:
         return any(not checked.check.passed for checked in self.result.checks)
 
     def _arguments_of(self, seed: int) -> Given:
-        answer, descriptors = self._ask(self._reference, {"do": "inputs", "seed": seed})
+        answer, descriptors = self._reference.ask({"do": "inputs", "seed": seed})
         outputs = self._read(self._reference, answer, descriptors)
         contents = tuple(output.data.clone() for output in outputs)
         self._memory.wait()
@@ -335,13 +326,17 @@ class Match:
     def _call(
         self, party: Party, given: Given, *, gated: bool, null: bool = False, record: bool = False
     ) -> Call:
+        with self._candidate.still() if party.reference else contextlib.nullcontext():
+            return self._called(party, given, gated=gated, null=null, record=record)
+
+    def _called(self, party: Party, given: Given, *, gated: bool, null: bool, record: bool) -> Call:
         party.number += 1
         arena = party.arena
         assert arena
         steps = min(arena.size - given.room, _ROAM) // memory.ALIGNED
         start = secrets.randbelow(steps + 1) * memory.ALIGNED
         starts = _starts(start, given.leaves)
-        self._send(party, {
+        party.send({
             "do": "call", "number": party.number, "gated": gated, "null": null, "known": gated and self._known, "record": record, "seed": given.seed,
             "arguments": given.packed, "leaves": arguments.written(given.leaves), "starts": starts,
         })  # fmt: skip
@@ -349,27 +344,34 @@ class Match:
         descriptors: list[int] = []
         if gated:
             try:
-                answer, descriptors = self._receive(party, min(_GATE_S, self._left()))
+                answer, descriptors = party.receive(min(GATE_S, party.left()))
             except TimeoutError:
                 answer = None
         else:
-            self._receive(party)  # it is ready
+            party.receive()  # it is ready
         waited = gated and answer is None
         outputs = self._read(party, answer, descriptors) if answer and self._memory.gates else []
+        sampled = [self._places(output) for output in outputs]
+        self._memory.wait()
         placing = time.perf_counter_ns()
         for content, at, leaf in zip(given.contents, starts, given.leaves, strict=True):
             arena.data[at : at + leaf.size].copy_(content)
         self._memory.flush()
         self._memory.wait()
-        placing_ns = time.perf_counter_ns() - placing
-        sampled = [self._places(output) for output in outputs]
-        self._memory.wait()
         began = time.perf_counter_ns()
+        placing_ns = began - placing
         party.page[0:4] = party.number.to_bytes(4, "little")
-        begun = self._until(memory.BEGUN, party, answered=True) if gated and answer is not None else None
-        ended = self._until(memory.DONE, party, answered=answer is not None) or time.perf_counter_ns()
+        begun = (
+            party.until(memory.BEGUN, self._memory.pause, answered=True)
+            if gated and answer is not None
+            else None
+        )
+        ended = (
+            party.until(memory.DONE, self._memory.pause, answered=answer is not None)
+            or time.perf_counter_ns()
+        )
         if answer is None:
-            answer, descriptors = self._receive(party)
+            answer, descriptors = party.receive()
         if not outputs:
             outputs = self._read(party, answer, descriptors)
             sampled = [self._places(output) for output in outputs]
@@ -409,33 +411,6 @@ class Match:
             for output in outputs:
                 output.data.fill_(_POISON)
         self._memory.wait()
-
-    def _until(self, word: int, party: Party, *, answered: bool) -> int | None:
-        """Until a flag of the side says that the call has begun or ended, or the side says something else: when the flag was seen, in
-        nanoseconds, and None where the end, or something else, was seen without it. Raises Failed.
-        """
-        looks, asked, since = 0, False, time.monotonic()
-        while _flag(party, word) < party.number:
-            if word != memory.DONE and _flag(party, memory.DONE) >= party.number:
-                break
-            self._memory.pause()
-            looks += 1
-            if looks % _LOOKS:
-                continue
-            if self._left() <= 0:
-                raise self._timed_out(party)
-            if answered and not asked and time.monotonic() - since > _GATE_S:
-                self._send(party, {"do": "settle"})  # a kernel that failed writes no flag
-                asked = True
-            if party.channel.readable():
-                if not answered:
-                    return None
-                self._receive(party)
-                asked = answered = False
-        seen = time.perf_counter_ns() if _flag(party, word) >= party.number else None
-        if asked:
-            self._receive(party)
-        return seen
 
     def _read(self, party: Party, answer: Message, descriptors: list[int]) -> list[Output]:
         names: list[Any] = [*answer["names"]] if isinstance(answer.get("names"), list) else []
@@ -503,7 +478,7 @@ class Match:
             "starts": _starts(expected.start, given.leaves), "seed": given.seed,
         }  # fmt: skip
         try:
-            answer, descriptors = self._ask(self._reference, message)
+            answer, descriptors = self._reference.ask(message)
             exact = self._read(self._reference, answer, descriptors)
             pairs = [
                 [arguments.tensor_in(torch, output.leaf, output.copy if output.copy is not None else output.data) for output in each]
@@ -531,61 +506,6 @@ class Match:
             best = max(best, data.numel() / (time.perf_counter_ns() - began) * 1e9)
         return best
 
-    # -- talking ------------------------------------------------------------------------------------
-
-    def _ask(
-        self, party: Party, message: Message, descriptors: tuple[int, ...] = ()
-    ) -> tuple[Message, list[int]]:
-        self._send(party, message, descriptors)
-        return self._receive(party)
-
-    def _send(self, party: Party, message: Message, descriptors: tuple[int, ...] = ()) -> None:
-        try:
-            party.channel.send(message, descriptors)
-        except Lost as error:
-            raise self._lost(party, error) from None
-
-    def _receive(self, party: Party, timeout_s: float | None = None) -> tuple[Message, list[int]]:
-        """Raises Failed; TimeoutError where a timeout was given."""
-        try:
-            answer, descriptors = party.channel.receive(
-                max(0.001, self._left() if timeout_s is None else timeout_s)
-            )
-        except TimeoutError:
-            if timeout_s is None or self._left() <= 0:
-                raise self._timed_out(party) from None
-            raise
-        except Lost as error:
-            raise self._lost(party, error) from None
-        if "unable" in answer and party.number == 0:
-            raise OSError(str(answer["unable"]))
-        if (failed := answer.get("failed")) is not None:
-            raise Failed(_failure(failed), party.reference)
-        return answer, descriptors
-
-    def _left(self) -> float:
-        return self._ends - time.monotonic()
-
-    def _timed_out(self, party: Party) -> Failed:
-        text = f"{party.name} did not end within the limit of the run"
-        return Failed(
-            c.Failure("timed out", text, "raise the limit, or look for a wait that never ends"),
-            party.reference,
-        )
-
-    def _lost(self, party: Party, error: Lost) -> Failed:
-        status = _status(party.pid)
-        why = f"its process ended with {status}" if status else error.why
-        return Failed(c.Failure("runtime error", f"{party.name}: {why}"), party.reference)
-
-
-def _flag(party: Party, word: int) -> int:
-    return int.from_bytes(party.page[4 * word : 4 * word + 4], "little")
-
-
-def _samples(calls: Sequence[Times]) -> verdict.Samples:
-    return verdict.Samples(*(tuple(clock) for clock in zip(*calls, strict=True)))
-
 
 def _starts(start: int, leaves: Sequence[Leaf]) -> list[int]:
     starts: list[int] = []
@@ -600,27 +520,3 @@ def _distance(tensor: Any, exact: Any) -> float:
     wide = exact.double()
     scale = float(wide.square().mean().sqrt())
     return float((tensor.double() - wide).square().mean().sqrt()) / scale if scale else 0.0
-
-
-def _failure(claim: Any) -> c.Failure:
-    """A side's own account: its words, and a category that it may name."""
-    try:
-        failure = codec.build(c.Failure, claim)
-    except (ValueError, TypeError):
-        return c.Failure("runtime error", "it failed without a message")
-    if failure.category in _CATEGORIES:
-        return failure
-    return c.Failure("runtime error", failure.message, failure.remedy, place=failure.place)
-
-
-def _status(pid: int) -> str:
-    """How a process ended, in words; empty where it has not."""
-    try:
-        deadline = time.monotonic() + 1
-        while (ended := os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is None:
-            if time.monotonic() > deadline:
-                return ""
-            time.sleep(0.01)
-    except ChildProcessError:
-        return ""
-    return f"signal {ended.si_status}" if ended.si_code != os.CLD_EXITED else f"exit code {ended.si_status}"

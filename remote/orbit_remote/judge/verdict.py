@@ -26,7 +26,10 @@ HOST_NS: Final = 100_000.0
 """where it does not,"""
 NO_GPU_NS: Final = 4_000_000.0
 """and where both processes compute on the same cores."""
-_BUSY: Final = 1.5
+_BUSY, _BUSY_NS = 1.25, 50_000
+"""Putting arguments in place may take so much longer than for the reference: factor, and nanoseconds. The medians of honest kernels
+were at most 7 µs apart (docs/dev/judge.md).
+"""
 _LEAST_OWN: Final = 0.02
 """Share of the GPU's time below which kernels of one's own are a decoy."""
 _PEAK: Final = 1.1
@@ -74,29 +77,49 @@ class Samples:
         return self.gate if from_gate else self.flags
 
 
-def clocks(samples: Samples, empty: Samples, reference: Samples, least_ns: float = RESOLUTION_NS) -> Clocks:
-    """`empty` are calls less their kernels, `reference` those of the reference, all in turn. The resolution is at least `least_ns`.
+def clocks(
+    samples: Samples,
+    empty: Samples,
+    reference: Samples,
+    before: Samples,
+    least_ns: float = RESOLUTION_NS,
+) -> Clocks:
+    """`empty` are calls less their kernels, `reference` those of the reference, all in turn; `before` as `empty`, from before any code of
+    the candidate ran. The resolution is at least `least_ns`.
 
     The score is by the flags clock where it agrees with the verified one, else by the gate clock, whose beginning the side does not tell.
     """
-    precise = _clocks(samples, empty, reference, least_ns, from_gate=False)
-    return precise if precise.agree else _clocks(samples, empty, reference, least_ns, from_gate=True)
+    precise = _clocks(samples, empty, reference, before, least_ns, from_gate=False)
+    return precise if precise.agree else _clocks(samples, empty, reference, before, least_ns, from_gate=True)
+
+
+def overhead_ns(empty: Samples, before: Samples, *, from_gate: bool) -> float:
+    """What a call takes besides its kernels. A candidate that keeps the GPU busy could lengthen this, but not what it was `before`."""
+    return _bounded(empty.score(from_gate=from_gate), before.score(from_gate=from_gate))
+
+
+def _bounded(empty: Sequence[int], before: Sequence[int]) -> float:
+    now = statistics.median(empty)
+    return min(now, statistics.median(before) + RESOLUTION_NS) if before else now
 
 
 def _clocks(
-    samples: Samples, empty: Samples, reference: Samples, least_ns: float, *, from_gate: bool
+    samples: Samples, empty: Samples, reference: Samples, before: Samples, least_ns: float, *, from_gate: bool
 ) -> Clocks:
     """Reading outputs takes longer after work than after none, so the gap between the clocks is compared with the reference's, or that of
     the calls without kernels where it is larger. A side that tells when it begins could widen the spread of its own gaps at will, and with
     it the resolution: by the flags clock only the reference's counts.
     """
     scores = [side.score(from_gate=from_gate) for side in (samples, reference, empty)]
-    own, theirs, none = (
-        [verified - score for score, verified in zip(each, side.verified, strict=True)]
-        for each, side in zip(scores, (samples, reference, empty), strict=True)
+    own, theirs, none, first = (
+        [
+            verified - score
+            for score, verified in zip(side.score(from_gate=from_gate), side.verified, strict=True)
+        ]
+        for side in (samples, reference, empty, before)
     )
-    flag = statistics.median(scores[0]) - statistics.median(scores[2])
-    allowed = max(statistics.median(theirs), statistics.median(none))
+    flag = statistics.median(scores[0]) - overhead_ns(empty, before, from_gate=from_gate)
+    allowed = max(statistics.median(theirs), _bounded(none, first))
     noise = (_error(own if from_gate else theirs) ** 2 + _error(theirs) ** 2) ** 0.5
     verified = flag + statistics.median(own) - allowed
     error = (_error(scores[0]) ** 2 + _error(scores[2]) ** 2) ** 0.5
@@ -111,7 +134,7 @@ def busy(between: Sequence[int], reference: Sequence[int]) -> str:
     if not between or not reference:
         return ""
     own, usual = statistics.median(between), statistics.median(reference)
-    if own <= _BUSY * usual + 100_000:
+    if own <= _BUSY * usual + _BUSY_NS:
         return ""
     return f"the GPU is busy before its call begins: putting its arguments in place takes {_us(own)}, and {_us(usual)} for other sides"
 

@@ -1,0 +1,163 @@
+"""A side as the judge holds it: its process, and the talk with it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import mmap
+import os
+import signal
+import time
+from collections.abc import Callable, Generator
+from dataclasses import field
+from typing import Any, Final
+
+from orbit_remote.common import codec
+from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.judge import memory
+from orbit_remote.judge.channel import Channel, Lost, Message
+
+GATE_S: Final = 2.0
+"""A call that waits for its gate is launched in this time."""
+_LOOKS: Final = 512
+"""At a flag, between two looks at everything else."""
+_CATEGORIES: Final = ("compile error", "runtime error")
+Times = tuple[int, int, int]
+"""Of one call by the three clocks of `verdict`, in nanoseconds: flags, gate, verified."""
+
+
+class Failed(Exception):  # noqa: N818 - how a side ended
+    """A side did not do what was asked; `reference` says which of the two."""
+
+    def __init__(self, failure: c.Failure, reference: bool) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+        self.reference = reference
+
+
+@dataclass(slots=True)
+class Party:
+    """`page` has the flags that both processes see. `ends`: when the run's limit is over, by the monotonic clock."""
+
+    name: str
+    channel: Channel
+    page: mmap.mmap
+    pid: int
+    ends: float = math.inf
+    arena: memory.Region | None = None
+    number: int = 0
+    samples: list[Times] = field(default_factory=list[Times])
+
+    @property
+    def reference(self) -> bool:
+        return self.name == "Model"
+
+    @contextlib.contextmanager
+    def still(self) -> Generator[None]:
+        """Its process is stopped meanwhile: it cannot keep the GPU busy in the other side's call."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
+
+    def ask(self, message: Message, descriptors: tuple[int, ...] = ()) -> tuple[Message, list[int]]:
+        """Raises Failed."""
+        self.send(message, descriptors)
+        return self.receive()
+
+    def send(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
+        """Raises Failed."""
+        try:
+            self.channel.send(message, descriptors)
+        except Lost as error:
+            raise self._lost(error) from None
+
+    def receive(self, timeout_s: float | None = None) -> tuple[Message, list[int]]:
+        """Raises Failed; TimeoutError where a timeout was given."""
+        try:
+            answer, descriptors = self.channel.receive(
+                max(0.001, self.left() if timeout_s is None else timeout_s)
+            )
+        except TimeoutError:
+            if timeout_s is None or self.left() <= 0:
+                raise self._timed_out() from None
+            raise
+        except Lost as error:
+            raise self._lost(error) from None
+        if "unable" in answer and self.number == 0:
+            raise OSError(str(answer["unable"]))
+        if (failed := answer.get("failed")) is not None:
+            raise Failed(_failure(failed), self.reference)
+        return answer, descriptors
+
+    def until(self, word: int, pause: Callable[[], None], *, answered: bool) -> int | None:
+        """Until a flag says that the call has begun or ended, or the side says something else: when the flag was seen, in
+        nanoseconds, and None where the end, or something else, was seen without it. Raises Failed.
+        """
+        looks, asked, since = 0, False, time.monotonic()
+        while self._flag(word) < self.number:
+            if word != memory.DONE and self._flag(memory.DONE) >= self.number:
+                break
+            pause()
+            looks += 1
+            if looks % _LOOKS:
+                continue
+            if self.left() <= 0:
+                raise self._timed_out()
+            if answered and not asked and time.monotonic() - since > GATE_S:
+                self.send({"do": "settle"})  # a kernel that failed writes no flag
+                asked = True
+            if self.channel.readable():
+                if not answered:
+                    return None
+                self.receive()
+                asked = answered = False
+        seen = time.perf_counter_ns() if self._flag(word) >= self.number else None
+        if asked:
+            self.receive()
+        return seen
+
+    def left(self) -> float:
+        """Seconds until the run's limit is over."""
+        return self.ends - time.monotonic()
+
+    def _flag(self, word: int) -> int:
+        return int.from_bytes(self.page[4 * word : 4 * word + 4], "little")
+
+    def _timed_out(self) -> Failed:
+        text = f"{self.name} did not end within the limit of the run"
+        return Failed(
+            c.Failure("timed out", text, "raise the limit, or look for a wait that never ends"),
+            self.reference,
+        )
+
+    def _lost(self, error: Lost) -> Failed:
+        status = _status(self.pid)
+        why = f"its process ended with {status}" if status else error.why
+        return Failed(c.Failure("runtime error", f"{self.name}: {why}"), self.reference)
+
+
+def _failure(claim: Any) -> c.Failure:
+    """A side's own account: its words, and a category that it may name."""
+    try:
+        failure = codec.build(c.Failure, claim)
+    except (ValueError, TypeError):
+        return c.Failure("runtime error", "it failed without a message")
+    if failure.category in _CATEGORIES:
+        return failure
+    return c.Failure("runtime error", failure.message, failure.remedy, place=failure.place)
+
+
+def _status(pid: int) -> str:
+    """How a process ended, in words; empty where it has not."""
+    try:
+        deadline = time.monotonic() + 1
+        while (ended := os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is None:
+            if time.monotonic() > deadline:
+                return ""
+            time.sleep(0.01)
+    except ChildProcessError:
+        return ""
+    return f"signal {ended.si_status}" if ended.si_code != os.CLD_EXITED else f"exit code {ended.si_status}"
