@@ -31,6 +31,8 @@ log = logging.getLogger("orbit.queue")
 
 _LOOK_S = 0.5
 """How often another process's word to cancel a job, and a job of another process, is looked for."""
+_AHEAD = 16
+"""Of the jobs that wait, so many are looked at for kernels that may be built."""
 CANCELLED = c.Failure("cancelled", "cancelled")
 
 
@@ -57,6 +59,8 @@ class _Waiting:
     expiry: asyncio.TimerHandle | None = field(compare=False, default=None)
     preparing: asyncio.Task[None] | None = field(compare=False, default=None)
     """What has to end before a place takes it."""
+    looked_at: bool = field(compare=False, default=False)
+    """Whether its kernel is built ahead, or need not be."""
 
     def __lt__(self, other: _Waiting) -> bool:
         return (self.rank, self.number) < (other.rank, other.number)
@@ -116,6 +120,7 @@ class JobQueue:
             for slot, engine in zip(self.slots, engines, strict=True)
         ]
         self._tasks.append(asyncio.create_task(self._look(), name="cancelled elsewhere"))
+        self._tasks.append(asyncio.create_task(self._build_ahead(), name="built ahead"))
 
     async def close(self) -> None:
         """Cancel what runs, wait for its end, and give up what waits - but for a server, whose next start takes it."""
@@ -234,14 +239,9 @@ class JobQueue:
         slots = frozenset(slot.name for slot in self.slots if slot.takes(request))
         rank = PRIORITIES.index(request.priority)
         entry = _Waiting(rank, next(self._numbers), job, slots, request.wait_limit_s)
-        if requests.builds_extension(request) and (
-            engine := next((self._engines[slot.name] for slot in self.slots if slot.name in slots), None)
-        ):
-            task = asyncio.create_task(self._prepare(entry, engine, request), name=f"prepare {job}")
-            self._preparing.add(task)
-            task.add_done_callback(self._preparing.discard)
-            entry.preparing = task
-        else:
+        if requests.builds_extension(request):
+            self._begin_preparing(entry, request)
+        if not entry.preparing:
             self._begin_waiting(entry)
         bisect.insort(self._waiting, entry)
         self._changed()
@@ -252,14 +252,44 @@ class JobQueue:
         loop = asyncio.get_running_loop()
         entry.expiry = loop.call_later(entry.limit_s, lambda: self._expire(entry))
 
+    def _begin_preparing(self, entry: _Waiting, request: Request) -> None:
+        if name := min(entry.slots, default=""):
+            task = asyncio.create_task(
+                self._prepare(entry, self._engines[name], request), name=f"prepare {entry.id}"
+            )
+            self._preparing.add(task)
+            task.add_done_callback(self._preparing.discard)
+            entry.preparing = task
+
     async def _prepare(self, entry: _Waiting, engine: Engine, request: Request) -> None:
         try:
             await engine.prepare(request)
+        except requests.Refused:
+            pass  # as its run will be
         except Exception:
             log.exception("job %s was not prepared", entry.id)  # its run does what is missing
         entry.preparing = None
-        self._begin_waiting(entry)
+        if not entry.expiry:
+            self._begin_waiting(entry)
         self._changed()
+
+    async def _build_ahead(self) -> None:
+        """The kernels of jobs that wait, while all their places have other jobs. Of the jobs behind the first few not even the request is
+        read: there may be thousands.
+        """
+        while True:
+            tick = self._tick
+            for entry in [entry for entry in self._waiting[:_AHEAD] if not entry.looked_at]:
+                if entry.slots <= self._at.keys():
+                    entry.looked_at = True
+                    try:
+                        request = await asyncio.to_thread(self.store.request, entry.id)
+                    except StoreError as error:
+                        log.warning("%s", error)
+                        continue
+                    if requests.builds_ahead(request) and entry in self._waiting and not entry.preparing:
+                        self._begin_preparing(entry, request)
+            await tick.wait()
 
     async def _give_up(self) -> None:
         """End what waits for GPUs that are all set aside."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import shutil
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -42,6 +42,8 @@ _ACTIONS: dict[str, scheduler.Action] = {
     "check": "sanitize",
     "compile": "compile",
 }
+_BUILDS = asyncio.Semaphore(max(1, ((os.cpu_count() or 1) - 2) * 2 // 3))
+"""Kernels that are built at once for jobs that wait. What is measured meanwhile needs a core or two."""
 PACKED = ".tensor"
 """How the names of files end that a launch spec reads with `from_file`."""
 Stage = Callable[[c.State, str], None]
@@ -97,6 +99,9 @@ class SlotEngine:
         # chosen by the folders of the user, not by a job's own
         self._base["python"] = self._environment.python()
         self._looked = False
+        self._slot = slot
+        self._builders: list[SlotEngine] = []
+        self._idle_builders: list[SlotEngine] = []
 
     async def ready(self) -> str:
         return ""
@@ -113,7 +118,7 @@ class SlotEngine:
 
     async def perform(self, job: str, request: Request, stage: Stage) -> Result:
         """Carry out one job; who is cancelled meanwhile ends the work first."""
-        folder = cache_folder() / "jobs" / job
+        folder = requests.folder_of(request, job, cache_folder())
         try:
             path, against = await asyncio.to_thread(requests.place, request, folder)
             result = await self._perform(job, request, path, against, stage)
@@ -126,7 +131,7 @@ class SlotEngine:
             )
             return Result(c.failed(job, failure))
         finally:
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            await asyncio.to_thread(requests.remove, folder)
         return result if request.path else _relative(result, folder)
 
     async def prepare(self, request: Request) -> None:
@@ -136,6 +141,29 @@ class SlotEngine:
         if devices := self._extends(request):
             passed = tuple(self._session.setup.settings.environment)
             await extension_builds.build(request.text, request.files, self._base["python"], devices, passed)
+        elif requests.builds_ahead(request):
+            async with _BUILDS:
+                builder = self._idle_builders.pop() if self._idle_builders else self._another_builder()
+                try:
+                    await builder.build(request)
+                finally:
+                    self._idle_builders.append(builder)
+
+    def _another_builder(self) -> SlotEngine:
+        quiet = dataclasses.replace(self._options, complain=lambda _: None)  # the run complains
+        self._builders.append(SlotEngine(self._slot, quiet))
+        return self._builders[-1]
+
+    async def build(self, request: Request) -> None:
+        """What the run of a kernel will launch, left where the run finds it. Raises Refused and OSError."""
+        folder = requests.folder_of(request, "", cache_folder())
+        path, _ = await asyncio.to_thread(requests.place, request, folder)
+        uri = self._opened(request, path)
+        runs = Scheduler(self._session, self._environment.runner_of, _Watcher(lambda _state, _why: None))
+        await self._known(uri)
+        target = chosen(self._session, uri, request)
+        if target and (building := runs.ahead(target)):
+            await building
 
     def _extends(self, request: Request) -> tuple[c.Device, ...]:
         """The GPUs of this machine, where extensions of a request may be built for them before it has one; else none."""
@@ -145,6 +173,8 @@ class SlotEngine:
         return setup.machine.devices if setup.machine else ()
 
     async def close(self) -> None:
+        for builder in self._builders:
+            await builder.close()
         await self._environment.close()
 
     # -- one job ------------------------------------------------------------------------------
@@ -152,27 +182,14 @@ class SlotEngine:
     async def _perform(self, job: str, request: Request, path: str, against: str, stage: Stage) -> Result:
         """Raises Refused and OSError."""
         session, environment = self._session, self._environment
-        session.files.clear()
-        session.running.clear()
-        session.results = Results()
-        session.setup.folders = list(self._options.folders) if request.path else [str(Path(path).parent)]
-        values = _settings(request)
-        if any(name.endswith(PACKED) for name in request.files):  # they go to a rented machine too
-            values["modal"] = {**self._base.get("modal", {}), "data": [f"*{PACKED}"]}
-        self._configure(values)
-        session.setup.variables = self._extensions(request)
-        uri = uri_of(path)
-        if session.open(uri, 0, request.text) is None:
-            raise Refused(f"{request.name} has no kernel")
+        uri = self._opened(request, path)
         watcher = _Watcher(stage)
         runs = Scheduler(session, environment.runner_of, watcher, environment.profile_folder)
         history = HistoryTracker(session, environment.history_file, self._options.complain, lambda _: None)
         if request.path:
             runs.when_ended(history.filed)
         try:
-            refused = await environment.find_compilation(uri)
-            if not self._looked:
-                await self.machine()
+            refused = await self._known(uri)
             target = chosen(session, uri, request)
             if request.action == "compare":
                 assert target
@@ -192,6 +209,30 @@ class SlotEngine:
         finally:
             await runs.close()
             await history.close()
+
+    def _opened(self, request: Request, path: str) -> str:
+        """The URI of a job's file, the only one that the session has open. Raises Refused."""
+        session = self._session
+        session.files.clear()
+        session.running.clear()
+        session.results = Results()
+        session.setup.folders = list(self._options.folders) if request.path else [str(Path(path).parent)]
+        values = _settings(request)
+        if any(name.endswith(PACKED) for name in request.files):  # they go to a rented machine too
+            values["modal"] = {**self._base.get("modal", {}), "data": [f"*{PACKED}"]}
+        self._configure(values)
+        session.setup.variables = self._extensions(request)
+        uri = uri_of(path)
+        if session.open(uri, 0, request.text) is None:
+            raise Refused(f"{request.name} has no kernel")
+        return uri
+
+    async def _known(self, uri: str) -> Sequence[str]:
+        """Find out how the file is compiled, and what the machine has; returns remarks about flags that were refused."""
+        refused = await self._environment.find_compilation(uri)
+        if not self._looked:
+            await self.machine()
+        return refused
 
     def _extensions(self, request: Request) -> tuple[str, ...]:
         """The variable that names where a request's extensions lie, if they were built."""

@@ -5,6 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
+from orbit_lsp.queue import pool
+from orbit_lsp.queue.request import Request
+from orbit_lsp.queue.slot_engine import EngineOptions, SlotEngine
 from tests.e2e.test_history import SAXPY
 from tests.e2e.test_spec_runs import orbit
 from tests.schema_check import valid
@@ -63,3 +68,28 @@ def test_words_that_no_job_has(tmp_path: Path) -> None:
         (["prune", "--older", "soon"], "--older is 'soon'; write a number and a unit, as in 7d, 12h, 30m or 0s"),
     ]:  # fmt: skip
         assert orbit(tmp_path, None, "jobs", *words) == (64, "", f"{error}{message}\n")
+
+
+async def test_a_kernel_is_built_once_for_all_jobs_with_its_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its first run, by the real nvcc; a server that begins later finds the build, too."""
+    for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.setenv("ORBIT_SHARED_WORKER", "no")
+    builds: list[list[int]] = []
+
+    def files() -> list[int]:
+        """A file that is written anew is another one."""
+        return [path.stat().st_ino for path in tmp_path.glob("*/builds/*.build")]
+
+    for _ in range(2):
+        engine = SlotEngine(pool.parse("local:0")[0], EngineOptions())
+        try:
+            for text in (SAXPY, SAXPY, SAXPY + "int main() {}"):
+                await engine.prepare(Request(name="k.cu", text=text))
+                builds.append(files())
+        finally:
+            await engine.close()
+    assert len(builds[0]) == 1
+    assert builds == [builds[0]] * 6
