@@ -150,7 +150,8 @@ class SlotEngine:
                     self._idle_builders.append(builder)
 
     def _another_builder(self) -> SlotEngine:
-        quiet = dataclasses.replace(self._options, complain=lambda _: None)  # the run complains
+        own = self._options
+        quiet = EngineOptions(own.settings, own.folders, own.remedy)  # the run complains
         self._builders.append(SlotEngine(self._slot, quiet))
         return self._builders[-1]
 

@@ -140,6 +140,8 @@ class Author:
         # `settle` cancels a program that would never end; a run on every GPU may not have given its message by then
         if name in ("orbit.release", "orbit.keepWarm") or (name == "orbit.runOnAll" and self.slow):
             await self.editor.until(lambda: len(self.editor.messages()) > messages)
+        if name == "orbit.disassemble":  # the lens says that it compiles, and the text comes after that
+            await self.editor.until(shown)
         await self.settle()
         return ", ".join(shown()) or "the lens"
 

@@ -20,8 +20,7 @@ export async function work({ window, saw, say, pictures, place, ...more }) {
   saw('result');
   await window.see('.statusbar-item:has-text("Run saxpy: 288")');
   saw('end', 'status bar');
-  await window.hover(SAXPY.kernel, SAXPY.name);
-  await window.see('.monaco-hover .hover-contents:has-text("H100 80GB HBM3")');
+  await window.hover(SAXPY.kernel, SAXPY.name, 'H100 80GB HBM3');
   saw('hover', 'with tables');
   await window.picture(join(pictures, 'vscode-hover.png'));
   await window.keyboard.press('Escape');

@@ -68,8 +68,7 @@ export async function beside({ window, machine, saw, say, pictures }) {
   await window.save();
   await window.errors(0);
 
-  await window.hover(SAXPY.kernel, SAXPY.name);
-  await window.see('.monaco-hover:has-text("CUPTI")');
+  await window.hover(SAXPY.kernel, SAXPY.name, 'CUPTI');
   await window.see('.monaco-hover:has-text("function saxpy")');
   const first = await window.page.textContent('.monaco-hover .hover-contents >> nth=0');
   if (!first.includes('288 µs')) throw new Error(`the first hover is ${first}`);

@@ -106,6 +106,7 @@ export class CodeServer {
     for (const end = Date.now() + PATIENCE_MS; Date.now() < end;) {
       if (this.host.exitCode !== null) throw new Error(`code-server ended: ${readFileSync(this.log, 'utf8').trim()}`);
       if ((await fetch(`http://127.0.0.1:${this.port}/healthz`).catch(() => undefined))?.ok) return;
+      await new Promise((done) => setTimeout(done, 100));
     }
     throw new Error('code-server does not listen');
   }
@@ -220,11 +221,17 @@ export class Window {
     await this.see(`.statusbar-item:has-text("Ln ${line}, Col ${column}")`);
   }
 
-  /** The hover at a place of the text. */
-  async hover(line, column) {
-    await this.goTo(line, column);
-    await this.keyboard.press('Control+k');
-    await this.keyboard.press('Control+i');
+  /** The hover at a place of the text, once it has the words. A key that comes while the focus moves, or a message closes, is lost: then
+   * again. */
+  async hover(line, column, words) {
+    for (let left = 5; ; left--) {
+      await this.goTo(line, column);
+      await this.keyboard.press('Control+k');
+      await this.keyboard.press('Control+i');
+      if (await this.has(`.monaco-hover .hover-contents:has-text("${words}")`, 10_000)) return;
+      if (!left) throw new Error(`no hover with ${words}`);
+      await this.keyboard.press('Escape');
+    }
   }
 
   /** One of the `items` of the submenu *Orbit* of the text's context menu, at the cursor. Rejects where an item is missing. */

@@ -132,7 +132,7 @@ async function round(session, number) {
 
   await open('saxpy.cu', window.lens('Run'));
   await run('Run', click(window.lens('Run')), window.line(TIME));
-  await act('hover', () => window.hover(4, 17), '.monaco-hover .hover-contents:has-text("288 µs")');
+  await act('hover', () => window.hover(4, 17, '288 µs'), '.monaco-hover .hover-contents:has-text("288 µs")');
   await act('close the hover', press('Escape'));
   await act('go to a line', () => window.goTo(6));
   await act('to its end', press('End'));
