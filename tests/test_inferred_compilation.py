@@ -11,6 +11,7 @@ from orbit_lsp.compilation import compiler_messages, inference, installed
 from orbit_lsp.compilation.installed import Installed
 from orbit_remote.common.messages import Place, Problem
 from tests.compilation_check import SETUP, check, database, entry, find, project
+from tests.e2e.conftest import own_cache
 
 FOUND = "by what was found in ROOT, because there is no compile_commands.json"
 
@@ -71,7 +72,7 @@ TEMPLATES = {
 def test_a_header_that_cmake_would_make_is_made_from_its_template(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    own_cache(monkeypatch, tmp_path)
     template, expected = TEMPLATES[name]
     workspace = tmp_path / "ws"
     files = {
@@ -117,7 +118,7 @@ OTHERS = {
 def test_a_projects_own_template_wins_over_a_header_of_that_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    own_cache(monkeypatch, tmp_path)
     workspace, (others, expected) = tmp_path / "ws", OTHERS[name]
     project(workspace, {**OWN, **others})
     made = find(workspace, "one/src/k.cu")

@@ -13,7 +13,7 @@ from orbit_lsp.history.history_store import Entry, Store, StoredResult
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
 from tests.e2e import recorded_worker as recorded
-from tests.e2e.conftest import Editor
+from tests.e2e.conftest import Editor, own_cache
 from tests.e2e.test_history import FASTER, SAXPY, click, opened, state
 from tests.e2e.test_run import named_gpu
 from tests.e2e.test_spec_runs import MEASURED
@@ -226,7 +226,7 @@ async def test_an_editor_that_cannot_ask_has_a_code_action_for_each(start, recor
 async def test_the_history_and_a_comparison_open_as_pages(
     start, recorded_python, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    own_cache(monkeypatch, tmp_path)
     editor = await opened(start, recorded_python, FASTER)
     await editor.command("orbit.history", target(editor))
     await said(editor, "orbit: the history has no run of saxpy: run or profile it first")

@@ -19,7 +19,7 @@ from orbit_lsp.views.compiler import gpu_occupancy
 from orbit_remote.common import limits
 from orbit_remote.common import messages as c
 from orbit_remote.toolchain import disassembly, nvcc
-from tests.e2e.conftest import Editor, first_of
+from tests.e2e.conftest import Editor, first_of, own_cache
 from tests.e2e.forks import LIMIT_S
 from tests.remote.nvcc_check import COMPILER
 
@@ -297,7 +297,7 @@ class WaitingCompiler:
 
 @pytest.fixture
 def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WaitingCompiler]:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # nothing in it is built already
+    own_cache(monkeypatch, tmp_path)  # nothing in it is built already
     made = WaitingCompiler(tmp_path / "toolkit")
     yield made
     made.close()
@@ -498,7 +498,7 @@ async def test_every_level_that_triton_makes_is_opened(
     start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("triton")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    own_cache(monkeypatch, tmp_path)
     editor: Editor = await start("vscode")
     text = "@triton.jit\ndef k(x, N: tl.constexpr = 8):\n    tl.store(x + tl.arange(0, N), 1.0)\n"
     editor.open("k.py", f"import triton\nimport triton.language as tl\n\n{text}")
@@ -540,7 +540,7 @@ async def test_sass_follows_the_file(start, tmp_path: Path, monkeypatch: pytest.
     """Opened at the line of the cursor; its instructions in the hover of their line, and how many behind it; made again, and
     marked, at a save.
     """
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    own_cache(monkeypatch, tmp_path)
     editor: Editor = await start("vscode", hints={"instructions": True})
     text = "__global__ void scale(float* x) {\n  x[threadIdx.x] *= 3;\n}\n"
     editor.open("k.cu", text)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.conftest import own_cache
 from tests.e2e.forks import Ended, command
 from tests.remote.nvcc_check import needs_nvcc
 
@@ -68,7 +69,7 @@ class Cute:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    own_cache(monkeypatch, tmp_path)
     library, workspace = tmp_path / "library", tmp_path / "work"
     library.mkdir()
     workspace.mkdir()

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from lsprotocol import types as lsp
 
-from tests.e2e.conftest import Editor
+from tests.e2e.conftest import Editor, own_cache
 from tests.e2e.test_run import named_gpu
 from tests.e2e.test_spec_runs import KERNEL, MEASURED, RUN, SPEC, STALE, SWEPT
 
@@ -115,7 +115,7 @@ async def test_a_gpu_that_cannot_be_reached_ends_it(start, recorded_python) -> N
 async def test_a_report_is_opened_or_its_place_is_said(
     start, recorded_python, tmp_path, monkeypatch, opens: bool
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    own_cache(monkeypatch, tmp_path)
     editor: Editor = await start("vscode", python=recorded_python)
     if not opens:  # as where there is no browser
         features = editor.client.protocol.fm.features

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import EDITORS, Editor
+from tests.e2e.conftest import EDITORS, Editor, own_cache
 from tests.e2e.forks import command
 from tests.e2e.test_run import named_gpu
 
@@ -103,7 +103,7 @@ async def test_the_program_of_a_file_is_a_code_action_away(start, recorded_pytho
 async def test_opening_a_file_prepares_what_its_click_will_need(
     start, recorded_python, tmp_path, monkeypatch, text: str, prepared: list[str]
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    own_cache(monkeypatch, tmp_path)
     editor: Editor = await start("vscode", python=recorded_python)
     editor.open("saxpy.cu", text + "int main() {}\n")
     await named_gpu(editor)
