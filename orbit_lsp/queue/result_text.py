@@ -104,7 +104,7 @@ def graded(judged: c.Judged | None) -> dict[str, Any]:
             "suspicious": judged.suspicious or None,
             "judge": {
                 "rounds": judged.rounds, "clock_ms": milliseconds(judged.flag_ns), "verified_ms": milliseconds(judged.verified_ns),
-                "resolution_ms": milliseconds(judged.resolution_ns), "host_included": judged.host_included,
+                "resolution_ms": milliseconds(judged.resolution_ns), "host_included": judged.host_included, "clock": judged.clock or None,
                 "recorded_ms": milliseconds(judged.recorded_ns), "own_share": judged.own_share, "streams": judged.streams,
                 "kernels": [dataclasses.asdict(kernel) for kernel in judged.kernels], "kept_bytes": judged.kept_bytes,
                 "error": judged.error, "reference_error": judged.reference_error, "locks": judged.locks, "unlocked": judged.unlocked,

@@ -48,7 +48,11 @@ def test_an_honest_kernel_gets_a_score_and_the_grade(judge: Judge) -> None:
     finished = judge(cheats.HONEST.text("cpu"))
     assert finished.outcome == "ok", finished
     assert finished.judged
-    assert (finished.judged.grade, finished.judged.suspicious) == ("referee", "")
+    assert (finished.judged.grade, finished.judged.suspicious, finished.judged.clock) == (
+        "referee",
+        "",
+        "host",
+    )
     assert median_s(finished) >= cheats.SLEEP_S / 2
     assert [point.values["version"] for point in finished.points] == ["ModelNew", "Model"]
 

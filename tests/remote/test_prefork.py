@@ -121,7 +121,11 @@ async def test_where_there_is_no_referee_the_job_is_an_authors(tmp_path, monkeyp
         assert os.waitpid(pid, 0)[1] == 0  # noqa: ASYNC222 - it has closed its end
     result = child_main.decode_event(events[-1])
     assert isinstance(result, c.Finished)
-    assert result.judged is None
+    assert result.judged
+    assert (result.judged.grade, result.judged.why.rpartition(", ")[2]) == (
+        "author",
+        "because this machine cannot judge from outside: no stream memory operations",
+    )
 
 
 async def test_the_next_spare_comes_when_a_job_measures_nothing_more(own_pool, quick):

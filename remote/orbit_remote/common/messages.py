@@ -612,7 +612,8 @@ class Ran:
 class Judged:
     """What the judge knows beside the answers and the times. `suspicious` is why there is no score, empty where there is one.
 
-    `flag_ns` is by the clock that is the score, `verified_ns` by the one that ends with right values in the judge's hands;
+    `flag_ns` is by the clock that is the score, whose name is `clock`: the time between two flags of the candidate's stream, that from the
+    judge's gate to the second, or with the host's part included. `verified_ns` is by the one that ends with right values in the judge's hands;
     the two agree within `resolution_ns`. What the recorder in the candidate's process says of one call: `recorded_ns`, the time in which
     at least one kernel ran, `own_share`, `streams` and `kernels`. `kept_bytes` are GPU memory that its calls did not give back. Errors
     are against the reference in double precision, relative. `locks` held the candidate's process, `unlocked` did not.
@@ -628,6 +629,7 @@ class Judged:
     verified_ns: float | None = None
     resolution_ns: float | None = None
     host_included: bool = False
+    clock: Literal["", "flags", "gate", "host"] = ""
     recorded_ns: int | None = None
     own_share: float | None = None
     streams: int | None = None

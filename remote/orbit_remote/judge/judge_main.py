@@ -13,7 +13,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -49,23 +48,26 @@ def serve(connection: socket.socket, cache: Path) -> int:
     try:
         finished = judge(order.job, send, cache)
     except OSError as error:
-        print(
-            f"orbit: no referee on this machine ({error}); measured in the author's way",
-            file=sys.stderr,
-            flush=True,
-        )
-        return _by_author(order.job, connection, cache)
+        return _by_author(order.job, send, cache, str(error))
     send(finished)
     return 0
 
 
-def _by_author(job: c.Job, connection: socket.socket, cache: Path) -> int:
-    """The same job in a new process, whose grade is `author`: CUDA may have begun in this one."""
+def _by_author(job: c.Job, send: Send, cache: Path, error: str) -> int:
+    """The same job in a new process, whose grade is `author`: CUDA may have begun in this one. The answer says why there was no referee."""
+    why = f"author: the candidate's code shared the process that measured it, because this machine cannot judge from outside: {error}"
     with tempfile.TemporaryDirectory(prefix="orbit-job-") as folder:
         command = child_main.command(Path(folder), cache, replace(job, grade="author"))
         status = subprocess.run(command, check=False).returncode
+        events = b""
         with contextlib.suppress(OSError):
-            connection.sendall(regular_files.read(Path(folder) / "events", limits.EVENTS))
+            events = regular_files.read(Path(folder) / "events", limits.EVENTS)
+        for line in events.decode("utf-8", "replace").splitlines():
+            event = child_main.decode_event(line)
+            if isinstance(event, c.Finished):
+                event = replace(event, judged=c.Judged("author", why))
+            if event:
+                send(event)
     if status < 0:
         os.kill(os.getpid(), -status)
     return status
@@ -289,6 +291,7 @@ def _known(result: Result, seen: verdict.Seen, suspicious: str) -> c.Judged:
         verified_ns=seen.clocks.verified_ns,
         resolution_ns=seen.clocks.resolution_ns,
         host_included=not result.gated,
+        clock="host" if not result.gated else "gate" if seen.clocks.from_gate else "flags",
         recorded_ns=ran.busy_ns if ran else None,
         own_share=ran.own_share if ran else None,
         streams=ran.streams if ran else None,
