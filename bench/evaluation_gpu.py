@@ -125,8 +125,8 @@ class Watched:
         self._engine = engine
         self._seen = seen
 
-    async def prepare(self, request: Request) -> None:
-        await self._engine.prepare(request)
+    async def prepare(self, job: str, request: Request) -> None:
+        await self._engine.prepare(job, request)
 
     async def perform(self, job: str, request: Request, stage: Stage) -> Result:
         stages = self._seen[job] = [(time.perf_counter(), "begin")]

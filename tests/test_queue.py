@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import re
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -64,7 +62,8 @@ class _Engine:
     async def ready(self) -> str:
         return ""
 
-    async def prepare(self, request: Request) -> None:
+    async def prepare(self, job: str, request: Request) -> None:
+        del job
         name = request.name.partition(".")[0]
         if request.name.endswith(".cu") and "built" not in name:
             return
@@ -174,50 +173,39 @@ async def test_what_builds_an_extension_keeps_no_other_from_the_gpu(tmp_path: Pa
     assert shown.begun == ["local:0 next", "local:0 broken.py", "local:0 slow.py"]
 
 
-async def test_kernels_of_jobs_that_wait_are_built_beside_the_one_that_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["built", "cancelled"])
+async def test_kernels_of_jobs_that_wait_are_built_beside_the_one_that_runs(tmp_path: Path, how: str) -> None:
+    """No job overtakes another because of it."""
     async with queue(tmp_path) as (jobs, shown):
         await jobs.submit(asks("waits"))
         await shown.until_begun("waits")
         built, following = [await jobs.submit(asks(name)) for name in ("built", "next")]
         await shown.until_begun("build of built")
         shown.gate("waits").set()
-        assert await over(jobs, following) == ["next: ok"]
+        async for followed in jobs.follow(built.id):
+            if followed.job.state == "starting":
+                break
+        if how == "cancelled":
+            await jobs.cancel(built.id)
         shown.gate("build of built").set()
-        assert await over(jobs, built) == ["built: ok"]
-    assert shown.begun == ["local:0 waits", "local:0 next", "local:0 built"]
+        assert await over(jobs, built, following) == [f"built: {'ok' if how == 'built' else how}", "next: ok"]
+    assert shown.ended == ["waits", "build of built", *(["built"] if how == "built" else []), "next"]
 
 
 @pytest.mark.parametrize(
-    ("asked", "again", "kept"),
+    ("asked", "ahead"),
     [
-        (asks("k"), asks("k"), True),
-        (asks("k", files={"k.cuh": "int n;"}), asks("k", files={"k.cuh": "int n;"}), True),
-        (asks("k", files={"k.cuh": "int n;"}), asks("k", files={"k.cuh": "int m;"}), False),
-        (asks("k"), asks("other"), False),
-        # its host code could leave something for the next job
-        (replace(asks("k"), text=KERNEL + "int main() {}"), replace(asks("k"), text=KERNEL + "int main() {}"), False),
-        (replace(asks("k"), files={"m.h": "int main() {}"}), replace(asks("k"), files={"m.h": "int main() {}"}), False),
-        (replace(asks("k"), name="k.py"), replace(asks("k"), name="k.py"), False),
+        (asks("k"), True),
+        (asks("k", action="profile"), True),
+        (asks("k", action="compile"), False),
+        (asks("k", path="/k.cu"), False),
+        (asks("k", files={"x.tensor": "0" * (1 << 20)}), False),
+        (Request(name="k.py", text=KERNEL), False),
     ],
-    ids=["text", "files", "other files", "other name", "program", "program in a header", "Python"],
-)  # fmt: skip
-def test_the_same_kernel_stands_where_it_was_built(
-    tmp_path: Path, asked: Request, again: Request, kept: bool
-) -> None:
-    first, second = request.folder_of(asked, "1", tmp_path), request.folder_of(again, "2", tmp_path)
-    assert (first == second) is kept
-    request.place(asked, first)
-    request.remove(first)
-    assert first.is_dir() is (first.parent.name == "texts")
-
-
-def test_of_kernels_those_used_last_are_kept(tmp_path: Path) -> None:
-    folders = [request.folder_of(asks(f"k{number}"), "", tmp_path) for number in range(257)]
-    for at, folder in enumerate(folders):
-        request.place(asks("k"), folder)
-        os.utime(folder, (at, at))
-    request.remove(folders[0])  # it was used just now
-    assert [folder.is_dir() for folder in folders] == [True, False, *[True] * 255]
+    ids=["run", "profile", "compile", "file of the user's", "large", "Python"],
+)
+def test_what_is_built_ahead(asked: Request, ahead: bool) -> None:
+    assert request.builds_ahead(asked) is ahead
 
 
 @pytest.mark.parametrize("how", ["cancelled", "closed"])

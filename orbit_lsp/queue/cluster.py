@@ -205,7 +205,7 @@ class ClusterEngine:
         options = replace(self._options, complain=_silent, folders=())
         return node.options(num_gpus=1, num_cpus=0, **chosen).remote(options, self._make)
 
-    async def prepare(self, request: Request) -> None:
+    async def prepare(self, job: str, request: Request) -> None:
         """Nothing: what is built has to lie on the node that runs it."""
 
     async def perform(self, job: str, request: Request, stage: Stage) -> Result:

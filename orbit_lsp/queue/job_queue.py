@@ -41,7 +41,7 @@ class Engine(Protocol):
         """Once ready for jobs, returns its GPU's name, or empty where the place has it or none is known."""
         ...
 
-    async def prepare(self, request: Request) -> None:
+    async def prepare(self, job: str, request: Request) -> None:
         """What needs no GPU and may come before `perform`, beside other jobs."""
         ...
 
@@ -58,7 +58,9 @@ class _Waiting:
     limit_s: float = field(compare=False, default=requests.WAIT_LIMIT_S)
     expiry: asyncio.TimerHandle | None = field(compare=False, default=None)
     preparing: asyncio.Task[None] | None = field(compare=False, default=None)
-    """What has to end before a place takes it."""
+    """What has to end before it begins."""
+    held: bool = field(compare=False, default=False)
+    """Whether no place takes it until then: what is prepared takes minutes."""
     looked_at: bool = field(compare=False, default=False)
     """Whether its kernel is built ahead, or need not be."""
 
@@ -241,7 +243,8 @@ class JobQueue:
         entry = _Waiting(rank, next(self._numbers), job, slots, request.wait_limit_s)
         if requests.builds_extension(request):
             self._begin_preparing(entry, request)
-        if not entry.preparing:
+            entry.held = entry.preparing is not None
+        if not entry.held:
             self._begin_waiting(entry)
         bisect.insort(self._waiting, entry)
         self._changed()
@@ -253,34 +256,38 @@ class JobQueue:
         entry.expiry = loop.call_later(entry.limit_s, lambda: self._expire(entry))
 
     def _begin_preparing(self, entry: _Waiting, request: Request) -> None:
-        if name := min(entry.slots, default=""):
-            task = asyncio.create_task(
-                self._prepare(entry, self._engines[name], request), name=f"prepare {entry.id}"
-            )
-            self._preparing.add(task)
-            task.add_done_callback(self._preparing.discard)
-            entry.preparing = task
+        name = next((slot.name for slot in self.slots if slot.name in entry.slots), None)
+        if name is None:
+            return
+        task = asyncio.create_task(
+            self._prepare(entry, self._engines[name], request), name=f"prepare {entry.id}"
+        )
+        self._preparing.add(task)
+        task.add_done_callback(self._preparing.discard)
+        entry.preparing = task
 
     async def _prepare(self, entry: _Waiting, engine: Engine, request: Request) -> None:
         try:
-            await engine.prepare(request)
+            await engine.prepare(entry.id, request)
         except requests.Refused:
             pass  # as its run will be
         except Exception:
             log.exception("job %s was not prepared", entry.id)  # its run does what is missing
         entry.preparing = None
-        if not entry.expiry:
+        if entry.held:
+            entry.held = False
             self._begin_waiting(entry)
         self._changed()
 
     async def _build_ahead(self) -> None:
-        """The kernels of jobs that wait, while all their places have other jobs. Of the jobs behind the first few not even the request is
-        read: there may be thousands.
+        """The kernels of jobs that wait, while all their places have other jobs, and are GPUs of this machine. Of the jobs behind the first
+        few not even the request is read: there may be thousands.
         """
+        own = {slot.name for slot in self.slots if slot.local}
         while True:
             tick = self._tick
             for entry in [entry for entry in self._waiting[:_AHEAD] if not entry.looked_at]:
-                if entry.slots <= self._at.keys():
+                if entry.slots <= self._at.keys() & own:
                     entry.looked_at = True
                     try:
                         request = await asyncio.to_thread(self.store.request, entry.id)
@@ -314,13 +321,16 @@ class JobQueue:
             self._tasks.append(task)
             task.add_done_callback(self._tasks.remove)
 
-    def _drop(self, entry: _Waiting) -> None:
+    def _take(self, entry: _Waiting) -> None:
         self._waiting.remove(entry)
         if entry.expiry:
             entry.expiry.cancel()
+        self._changed()
+
+    def _drop(self, entry: _Waiting) -> None:
+        self._take(entry)
         if entry.preparing:
             entry.preparing.cancel()
-        self._changed()
 
     async def _serve(self, slot: Slot, engine: Engine) -> None:
         """Jobs one after the other in one place."""
@@ -363,9 +373,9 @@ class JobQueue:
 
     async def _next(self, slot: Slot) -> _Waiting:
         while True:
-            ready = (waiting for waiting in self._waiting if not waiting.preparing)
+            ready = (waiting for waiting in self._waiting if not waiting.held)
             if entry := next((waiting for waiting in ready if slot.name in waiting.slots), None):
-                self._drop(entry)
+                self._take(entry)
                 return entry
             await self._tick.wait()
 
@@ -380,10 +390,13 @@ class JobQueue:
                 self._changed()
 
         writing = asyncio.create_task(write())
-        task = asyncio.create_task(
-            engine.perform(entry.id, request, lambda state, why: phases.put_nowait((state, why))),
-            name=entry.id,
-        )
+
+        async def perform() -> Result:
+            if entry.preparing:  # the same build, begun before
+                await entry.preparing
+            return await engine.perform(entry.id, request, lambda state, why: phases.put_nowait((state, why)))
+
+        task = asyncio.create_task(perform(), name=entry.id)
         self._running[entry.id] = task
         self._changed()
         try:

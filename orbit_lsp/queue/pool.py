@@ -29,6 +29,11 @@ class Slot:
     gpu: str = ""
 
     @property
+    def local(self) -> bool:
+        """Whether it has GPUs of this machine."""
+        return self.name.startswith("local:")
+
+    @property
     def clustered(self) -> bool:
         """Whether a node of a Ray cluster has its GPU."""
         return self.name.startswith("ray")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import field
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -27,8 +24,7 @@ ACTIONS: tuple[Action, ...] = ("run", "profile", "check", "compile", "compare")
 PRIORITIES: tuple[Priority, ...] = ("high", "normal", "low")
 _TOOLS = {"memcheck", "racecheck", "initcheck", "synccheck"}
 _NAME = re.compile(r"[\w.+-]{1,120}")
-_MAIN = re.compile(r"\bmain\b")
-_MOST_TEXTS = 256
+_SMALL = 1 << 20
 _HALF = re.compile("[\ud800-\udfff]")
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 
@@ -164,35 +160,12 @@ def _check_values(request: Request) -> None:
 
 
 def builds_ahead(request: Request) -> bool:
-    """Whether a run of it launches kernels of a text that came without a place on the disk, and no host code of it: they may be built
-    before, and once for all requests with this text.
+    """Whether kernels of it may be built before it has its GPU: CUDA that came without a place on the disk. Large ones are not, which would
+    have to stay in memory meanwhile.
     """
     ran = request.action in ("run", "profile", "compare") and not request.path
-    of_cuda = kernels.language_of(request.name, request.text) == "cuda"
-    return ran and of_cuda and not any(_MAIN.search(text) for text in (request.text, *request.files.values()))
-
-
-def folder_of(request: Request, job: str, cache: Path) -> Path:
-    """Where the job's file stands, if it came as text. A build is kept by the path of its source. So what `builds_ahead` gets the same
-    folder for the same text, which is not removed after the job; no host code of it runs that could leave anything there.
-    """
-    if not builds_ahead(request):
-        return cache / "jobs" / job
-    texts = [request.name, request.text, request.against, request.against_text, sorted(request.files.items())]
-    digest = c.content_hash(json.dumps(texts).encode("utf-8", "surrogatepass"))
-    return cache / "texts" / digest[:32]
-
-
-def remove(folder: Path) -> None:
-    """After a job: its own folder, or, of those that are kept for their texts, all but the ones used last."""
-    if folder.parent.name != "texts":
-        shutil.rmtree(folder, ignore_errors=True)
-        return
-    with suppress(OSError):
-        os.utime(folder)
-        texts = sorted(folder.parent.iterdir(), key=lambda text: -text.stat().st_mtime)
-        for old in texts[_MOST_TEXTS:]:
-            shutil.rmtree(old, ignore_errors=True)
+    size = len(request.text) + sum(map(len, request.files.values()))
+    return ran and size <= _SMALL and kernels.language_of(request.name, request.text) == "cuda"
 
 
 def place(request: Request, folder: Path) -> tuple[str, str]:

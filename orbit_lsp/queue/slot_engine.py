@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -42,7 +43,7 @@ _ACTIONS: dict[str, scheduler.Action] = {
     "check": "sanitize",
     "compile": "compile",
 }
-_BUILDS = asyncio.Semaphore(max(1, ((os.cpu_count() or 1) - 2) * 2 // 3))
+_BUILDS = max(1, ((os.cpu_count() or 1) - 2) * 2 // 3)
 """Kernels that are built at once for jobs that wait. What is measured meanwhile needs a core or two."""
 PACKED = ".tensor"
 """How the names of files end that a launch spec reads with `from_file`."""
@@ -100,6 +101,7 @@ class SlotEngine:
         self._base["python"] = self._environment.python()
         self._looked = False
         self._slot = slot
+        self._building = asyncio.Semaphore(_BUILDS)
         self._builders: list[SlotEngine] = []
         self._idle_builders: list[SlotEngine] = []
 
@@ -118,7 +120,7 @@ class SlotEngine:
 
     async def perform(self, job: str, request: Request, stage: Stage) -> Result:
         """Carry out one job; who is cancelled meanwhile ends the work first."""
-        folder = requests.folder_of(request, job, cache_folder())
+        folder = _folder(job)
         try:
             path, against = await asyncio.to_thread(requests.place, request, folder)
             result = await self._perform(job, request, path, against, stage)
@@ -131,21 +133,21 @@ class SlotEngine:
             )
             return Result(c.failed(job, failure))
         finally:
-            await asyncio.to_thread(requests.remove, folder)
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         return result if request.path else _relative(result, folder)
 
-    async def prepare(self, request: Request) -> None:
-        """What needs no GPU and may come before `perform`, beside jobs that are performed."""
+    async def prepare(self, job: str, request: Request) -> None:
+        """What needs no GPU and may come before `perform`, beside other jobs that are performed."""
         if not self._looked and self._session.setup.place() == "local":
             await self.machine()
         if devices := self._extends(request):
             passed = tuple(self._session.setup.settings.environment)
             await extension_builds.build(request.text, request.files, self._base["python"], devices, passed)
         elif requests.builds_ahead(request):
-            async with _BUILDS:
+            async with self._building:
                 builder = self._idle_builders.pop() if self._idle_builders else self._another_builder()
                 try:
-                    await builder.build(request)
+                    await builder.build(job, request)
                 finally:
                     self._idle_builders.append(builder)
 
@@ -155,16 +157,21 @@ class SlotEngine:
         self._builders.append(SlotEngine(self._slot, quiet))
         return self._builders[-1]
 
-    async def build(self, request: Request) -> None:
-        """What the run of a kernel will launch, left where the run finds it. Raises Refused and OSError."""
-        folder = requests.folder_of(request, "", cache_folder())
-        path, _ = await asyncio.to_thread(requests.place, request, folder)
-        uri = self._opened(request, path)
-        runs = Scheduler(self._session, self._environment.runner_of, _Watcher(lambda _state, _why: None))
-        await self._known(uri)
-        target = chosen(self._session, uri, request)
-        if target and (building := runs.ahead(target)):
-            await building
+    async def build(self, job: str, request: Request) -> None:
+        """What the run of a kernel will launch, left where the run finds it: a build is known by the path of its source, and by what is
+        in it. Raises Refused and OSError.
+        """
+        folder = _folder(job)
+        try:
+            path, _ = await asyncio.to_thread(requests.place, request, folder)
+            uri = self._opened(request, path)
+            runs = Scheduler(self._session, self._environment.runner_of, _Watcher(lambda _state, _why: None))
+            await self._known(uri)
+            target = chosen(self._session, uri, request)
+            if target and (building := runs.ahead(target)):
+                await building
+        finally:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     def _extends(self, request: Request) -> tuple[c.Device, ...]:
         """The GPUs of this machine, where extensions of a request may be built for them before it has one; else none."""
@@ -303,6 +310,10 @@ class SlotEngine:
             )
         except opening.NoReport:
             return ""
+
+
+def _folder(job: str) -> Path:
+    return cache_folder() / "jobs" / job
 
 
 def chosen(session: Session, uri: str, request: Request) -> KernelId | None:

@@ -70,26 +70,26 @@ def test_words_that_no_job_has(tmp_path: Path) -> None:
         assert orbit(tmp_path, None, "jobs", *words) == (64, "", f"{error}{message}\n")
 
 
-async def test_a_kernel_is_built_once_for_all_jobs_with_its_text(
+async def test_a_kernel_is_built_where_its_run_finds_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before its first run, by the real nvcc; a server that begins later finds the build, too."""
+    """By the real nvcc; what has host code is left to its run."""
     for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME"):
         monkeypatch.setenv(name, str(tmp_path))
     monkeypatch.setenv("ORBIT_SHARED_WORKER", "no")
-    builds: list[list[int]] = []
 
     def files() -> list[int]:
         """A file that is written anew is another one."""
         return [path.stat().st_ino for path in tmp_path.glob("*/builds/*.build")]
 
-    for _ in range(2):
-        engine = SlotEngine(pool.parse("local:0")[0], EngineOptions())
-        try:
-            for text in (SAXPY, SAXPY, SAXPY + "int main() {}"):
-                await engine.prepare(Request(name="k.cu", text=text))
-                builds.append(files())
-        finally:
-            await engine.close()
-    assert len(builds[0]) == 1
-    assert builds == [builds[0]] * 6
+    engine = SlotEngine(pool.parse("local:0")[0], EngineOptions())
+    built: list[list[int]] = []
+    try:
+        for job, text in (("1", SAXPY), ("1", SAXPY), ("2", SAXPY + "int main() {}")):
+            await engine.prepare(job, Request(name="k.cu", text=text))
+            built.append(files())
+    finally:
+        await engine.close()
+    assert len(built[0]) == 1
+    assert built == [built[0]] * 3
+    assert list((tmp_path / "orbit-lsp" / "jobs").iterdir()) == []
