@@ -63,6 +63,12 @@ def test_a_gpu_that_is_kept_busy_while_the_judge_calibrates_makes_no_score_short
     assert (told.from_gate, told.flag_ns) == (True, 200_000 - verdict.RESOLUTION_NS)
 
 
+def test_without_a_gate_too_no_score_is_shorter_by_what_was_added_to_calibration() -> None:
+    empty, before = samples(280, 50), samples(10, 50)
+    told = verdict.clocks(samples(300, 60), empty, samples(300, 60), before, verdict.HOST_NS)
+    assert told.flag_ns == 300_000 - 10_000 - verdict.HOST_NS
+
+
 @pytest.mark.parametrize(
     ("seen", "words"),
     [

@@ -307,7 +307,7 @@ def _scored(job: c.Job, result: Result, point: c.Point, known: c.Judged, from_ga
     launches: list[c.Launches] = []
     both: list[list[int]] = []
     for name, samples in (("ModelNew", result.candidate), ("Model", result.reference)):
-        empty = verdict.overhead_ns(result.empty, result.before, from_gate=from_gate)
+        empty = verdict.overhead_ns(result.empty, result.before, _least_ns(result), from_gate=from_gate)
         clock = f"the judge's clock, less the {empty / 1000:.2f} µs that a call takes beside its kernels"
         each = [max(1, round(taken - empty)) for taken in samples.score(from_gate=from_gate)]
         timing = measure.timing(each, f"{kind}, n={len(each)}", clock=clock)

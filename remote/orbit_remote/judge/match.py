@@ -130,6 +130,7 @@ class Match:
         self._budget_s = min(most_s, _BUDGET * job.run_timeout_s)
         self._null: list[Times] = []
         self._before_candidate: list[Times] = []  # as `_null`, while no code of the candidate had run
+        self._before_ungated: list[Times] = []
         self._known = False  # whether the calls of calibration launch the known kernel
         self._known_ns = 0
         self._placing: list[tuple[int, int]] = []
@@ -179,7 +180,9 @@ class Match:
         given = self._arguments_of(secrets.randbits(48))
         self._call(self._reference, given, gated=False)  # whose outputs the calls of calibration have
         self._known_ns = self._length_of_known(given)
-        self._before_candidate = [self._empty(given, gated=True) for _ in range(_BEFORE)]
+        self._before_candidate, self._before_ungated = (
+            [self._empty(given, gated=gated) for _ in range(_BEFORE)] for gated in (True, False)
+        )
 
     # -- rounds -------------------------------------------------------------------------------------
 
@@ -193,13 +196,9 @@ class Match:
                 return
             if gated and call.waited:
                 gated = False
-                for kept in (
-                    self._candidate.samples,
-                    self._reference.samples,
-                    self._null,
-                    self._before_candidate,
-                ):
+                for kept in (self._candidate.samples, self._reference.samples, self._null):
                     kept.clear()
+                self._before_candidate = self._before_ungated
                 self._placing.clear()
                 continue
             count = len(self._candidate.samples)

@@ -20,6 +20,8 @@ from orbit_remote.judge.channel import Channel, Lost, Message
 
 GATE_S: Final = 2.0
 """A call that waits for its gate is launched in this time."""
+_STOPPED_S: Final = 5.0
+"""Long for a stop, which takes microseconds: a thread that waits for a vfork's child does not stop."""
 _LOOKS: Final = 512
 """At a flag, between two looks at everything else."""
 _CATEGORIES: Final = ("compile error", "runtime error")
@@ -55,9 +57,12 @@ class Party:
 
     @contextlib.contextmanager
     def still(self) -> Generator[None]:
-        """Its process is stopped meanwhile: it cannot keep the GPU busy in the other side's call."""
+        """Its process is stopped meanwhile, so that none of its threads launches kernels in the other side's call. Kernels that wait on the
+        GPU already go on. Raises Failed.
+        """
         os.kill(self.pid, signal.SIGSTOP)
         try:
+            self._until_stopped()
             yield
         finally:
             os.kill(self.pid, signal.SIGCONT)
@@ -118,6 +123,15 @@ class Party:
         if asked:
             self.receive()
         return seen
+
+    def _until_stopped(self) -> None:
+        """Or until it has ended, which whatever is asked of it next reports."""
+        limit = time.monotonic() + _STOPPED_S
+        while os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+            if time.monotonic() > limit:
+                text = f"{self.name}: its process cannot be stopped, as it has to be in the reference's calls"
+                raise Failed(c.Failure("runtime error", text), self.reference)
+            time.sleep(2e-5)
 
     def left(self) -> float:
         """Seconds until the run's limit is over."""

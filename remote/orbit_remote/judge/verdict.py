@@ -93,14 +93,16 @@ def clocks(
     return precise if precise.agree else _clocks(samples, empty, reference, before, least_ns, from_gate=True)
 
 
-def overhead_ns(empty: Samples, before: Samples, *, from_gate: bool) -> float:
-    """What a call takes besides its kernels. A candidate that keeps the GPU busy could lengthen this, but not what it was `before`."""
-    return _bounded(empty.score(from_gate=from_gate), before.score(from_gate=from_gate))
+def overhead_ns(empty: Samples, before: Samples, least_ns: float, *, from_gate: bool) -> float:
+    """What a call takes besides its kernels. A candidate that keeps the GPU busy could lengthen this, but not what it was `before`:
+    so it is at most `least_ns` more.
+    """
+    return _bounded(empty.score(from_gate=from_gate), before.score(from_gate=from_gate), least_ns)
 
 
-def _bounded(empty: Sequence[int], before: Sequence[int]) -> float:
+def _bounded(empty: Sequence[int], before: Sequence[int], least_ns: float) -> float:
     now = statistics.median(empty)
-    return min(now, statistics.median(before) + RESOLUTION_NS) if before else now
+    return min(now, statistics.median(before) + least_ns) if before else now
 
 
 def _clocks(
@@ -118,8 +120,8 @@ def _clocks(
         ]
         for side in (samples, reference, empty, before)
     )
-    flag = statistics.median(scores[0]) - overhead_ns(empty, before, from_gate=from_gate)
-    allowed = max(statistics.median(theirs), _bounded(none, first))
+    flag = statistics.median(scores[0]) - overhead_ns(empty, before, least_ns, from_gate=from_gate)
+    allowed = max(statistics.median(theirs), _bounded(none, first, least_ns))
     noise = (_error(own if from_gate else theirs) ** 2 + _error(theirs) ** 2) ** 0.5
     verified = flag + statistics.median(own) - allowed
     error = (_error(scores[0]) ** 2 + _error(scores[2]) ** 2) ** 0.5
