@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from orbit_lsp.queue import gpu_check, job_store, pool, request
+from orbit_lsp.queue import gpu_check, job_queue, job_store, pool, request
 from orbit_lsp.queue.job_queue import JobQueue
 from orbit_lsp.queue.job_store import Job, JobStore, Result, StoreError
 from orbit_lsp.queue.owners import Owner
@@ -190,6 +190,21 @@ async def test_kernels_of_jobs_that_wait_are_built_beside_the_one_that_runs(tmp_
         shown.gate("build of built").set()
         assert await over(jobs, built, following) == [f"built: {'ok' if how == 'built' else how}", "next: ok"]
     assert shown.ended == ["waits", "build of built", *(["built"] if how == "built" else []), "next"]
+
+
+async def test_the_next_kernel_is_built_when_another_has_been(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_queue, "_BUILDS", 1)
+    async with queue(tmp_path) as (jobs, shown):
+        await jobs.submit(asks("waits"))
+        await shown.until_begun("waits")
+        await jobs.submit(asks("built-first"))
+        await shown.until_begun("build of built-first")
+        await jobs.submit(asks("built-second"))
+        shown.gate("build of built-first").set()
+        await shown.until_begun("build of built-second")
+        assert shown.ended == ["build of built-first"]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import asyncio
 import bisect
 import itertools
 import logging
+import os
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
@@ -32,7 +33,9 @@ log = logging.getLogger("orbit.queue")
 _LOOK_S = 0.5
 """How often another process's word to cancel a job, and a job of another process, is looked for."""
 _AHEAD = 16
-"""Of the jobs that wait, so many are looked at for kernels that may be built."""
+"""Of the jobs that wait, so many are looked at for kernels that may be built,"""
+_BUILDS = max(1, ((os.cpu_count() or 1) - 2) * 2 // 3)
+"""and so many are built at once. What is measured meanwhile needs a core or two."""
 CANCELLED = c.Failure("cancelled", "cancelled")
 
 
@@ -100,6 +103,8 @@ class JobQueue:
         """Slot -> why it takes no job."""
         self._engines: dict[str, Engine] = {}
         self._preparing: set[asyncio.Task[None]] = set()
+        self._building: set[asyncio.Task[None]] = set()
+        """Of those that prepare, the ones that build ahead."""
         self._owner: Owner | None = None
         self._waiting: list[_Waiting] = []
         self._running: dict[str, asyncio.Task[Result]] = {}
@@ -287,16 +292,23 @@ class JobQueue:
         while True:
             tick = self._tick
             for entry in [entry for entry in self._waiting[:_AHEAD] if not entry.looked_at]:
-                if entry.slots <= self._at.keys() & own:
+                if len(self._building) < _BUILDS and entry.slots <= self._at.keys() & own:
                     entry.looked_at = True
                     try:
                         request = await asyncio.to_thread(self.store.request, entry.id)
                     except StoreError as error:
                         log.warning("%s", error)
                         continue
-                    if requests.builds_ahead(request) and entry in self._waiting and not entry.preparing:
+                    if requests.builds_ahead(request) and entry in self._waiting:
                         self._begin_preparing(entry, request)
+                        if entry.preparing:
+                            self._building.add(entry.preparing)
+                            entry.preparing.add_done_callback(self._built)
             await tick.wait()
+
+    def _built(self, task: asyncio.Task[None]) -> None:
+        self._building.discard(task)
+        self._changed()  # another may be built
 
     async def _give_up(self) -> None:
         """End what waits for GPUs that are all set aside."""

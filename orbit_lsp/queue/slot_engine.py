@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -43,8 +42,6 @@ _ACTIONS: dict[str, scheduler.Action] = {
     "check": "sanitize",
     "compile": "compile",
 }
-_BUILDS = max(1, ((os.cpu_count() or 1) - 2) * 2 // 3)
-"""Kernels that are built at once for jobs that wait. What is measured meanwhile needs a core or two."""
 PACKED = ".tensor"
 """How the names of files end that a launch spec reads with `from_file`."""
 Stage = Callable[[c.State, str], None]
@@ -101,7 +98,6 @@ class SlotEngine:
         self._base["python"] = self._environment.python()
         self._looked = False
         self._slot = slot
-        self._building = asyncio.Semaphore(_BUILDS)
         self._builders: list[SlotEngine] = []
         self._idle_builders: list[SlotEngine] = []
 
@@ -144,12 +140,11 @@ class SlotEngine:
             passed = tuple(self._session.setup.settings.environment)
             await extension_builds.build(request.text, request.files, self._base["python"], devices, passed)
         elif requests.builds_ahead(request):
-            async with self._building:
-                builder = self._idle_builders.pop() if self._idle_builders else self._another_builder()
-                try:
-                    await builder.build(job, request)
-                finally:
-                    self._idle_builders.append(builder)
+            builder = self._idle_builders.pop() if self._idle_builders else self._another_builder()
+            try:
+                await builder.build(job, request)
+            finally:
+                self._idle_builders.append(builder)
 
     def _another_builder(self) -> SlotEngine:
         own = self._options
