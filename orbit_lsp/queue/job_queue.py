@@ -419,6 +419,9 @@ class JobQueue:
                 await asyncio.wait([task])
             result = Result(c.failed(entry.id, CANCELLED))
         finally:
+            if entry.preparing and not entry.preparing.done():  # cancelled before its first step
+                entry.preparing.cancel()
+                await asyncio.wait([entry.preparing])
             phases.put_nowait(None)
             await writing
             del self._running[entry.id]

@@ -17,7 +17,6 @@ from tests.editors.home import ALONE, HEADER, PROFILED, ROOT, RUN_TIME, SAXPY, S
 from tests.editors.terminal import Terminal
 
 INIT = """\
-(setq native-comp-jit-compilation nil) ; else each Emacs compiles its libraries anew, beside the test
 (setq suggest-key-bindings nil inhibit-startup-screen t save-silently t make-backup-files nil auto-save-default nil create-lockfiles nil)
 (menu-bar-mode -1)
 (setq frame-background-mode 'dark)
