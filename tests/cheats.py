@@ -98,6 +98,26 @@ if not hasattr(self, "graph"):
     with torch.cuda.graph(self.graph):
         self.y = work(self.x)
 """
+_TELL = """
+import threading
+import orbit_remote.judge.memory as memory
+told = memory.CudaMemory.tell
+def tell(self, word, number):
+    {patch}
+memory.CudaMemory.tell = tell
+"""
+_LATE = _TELL.format(
+    patch="if word == memory.DONE: told(self, memory.BEGUN, number); told(self, word, number)"
+)
+_EARLY = _TELL.format(patch="told(self, word, number); told(self, memory.DONE, number)")
+_BESIDE = "self.over, self.idle = torch.cuda.Event(), threading.Event(); threading.Thread(target=beside, args=(self,), daemon=True).start()"
+_IDLE = """
+self.idle.clear()
+out = work(x)
+self.over.record()
+self.idle.set()
+return out
+"""
 CHEATS = (
     Cheat(1, "a timer that says nothing passed", "return work(x)", """
         import time
@@ -242,15 +262,7 @@ CHEATS = (
             frame = frame.f_back
         return work(x)
         """, "import sys"),
-    Cheat(15, "the beginning of a call said at its end", "return work(x)", """
-        import orbit_remote.judge.memory as memory
-        told = memory.CudaMemory.tell
-        def tell(self, word, number):
-            if word == memory.DONE:
-                told(self, memory.BEGUN, number)
-                told(self, memory.DONE, number)
-        memory.CudaMemory.tell = tell
-        """, on="cuda"),
+    Cheat(15, "the beginning of a call said at its end", "return work(x)", _LATE, on="cuda"),
     Cheat(15, "work that begins at the judge's gate, beside the first reads of the arguments", """
         if not gates: return work(x)
         with torch.cuda.stream(self.side):
@@ -284,30 +296,33 @@ CHEATS = (
             waits(self, number)
         memory.CudaMemory.wait_for_gate = wait_for_gate
         """, init="self.side = torch.cuda.Stream(priority=-1)", on="cuda"),
-    Cheat(15, "the GPU kept busy while the judge measures what a call takes, and beginnings told late", """
-        self.idle.clear()
-        out = work(x)
-        self.over.record()
-        self.idle.set()
-        return out
-        """, """
-        import threading
-        import orbit_remote.judge.memory as memory
-        told = memory.CudaMemory.tell
-        def tell(self, word, number):
-            if word == memory.DONE:
-                told(self, memory.BEGUN, number)
-                told(self, memory.DONE, number)
-        memory.CudaMemory.tell = tell
-        def keep_busy(model):
-            x, side = torch.randn(1024, device="cuda"), torch.cuda.Stream()
-            with torch.cuda.stream(side):
-                while True:
-                    model.idle.wait()
-                    if model.over.query():
-                        work(x)
-                        side.synchronize()
-        """, init="self.over, self.idle = torch.cuda.Event(), threading.Event(); threading.Thread(target=keep_busy, args=(self,), daemon=True).start()", on="cuda"),
+    Cheat(15, "the GPU kept busy while the judge measures what a call takes, and beginnings told late", _IDLE, _LATE + """
+def beside(model):
+    x, side = torch.randn(1024, device="cuda"), torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        while True:
+            model.idle.wait()
+            if model.over.query():
+                work(x)
+                side.synchronize()
+""", init=_BESIDE, on="cuda"),
+    Cheat(15, "ends told early, and kernels left on the GPU for the reference's calls", _IDLE, _EARLY + """
+import time
+def beside(model):
+    with torch.cuda.stream(torch.cuda.Stream()):
+        while True:
+            model.idle.wait()
+            if model.over.query():
+                model.idle.clear()
+                time.sleep(2e-4)
+                torch.cuda._sleep(40_000_000)
+""", init=_BESIDE, on="cuda"),
+    Cheat(15, "ends told early, and a child process that computes in the reference's calls", "return work(x)", _EARLY + """
+import ctypes, os, subprocess, sys
+if ctypes.CDLL(None).prctl(36, 0) == 0: raise OSError("what it starts may leave it")
+program = "import torch\\nx = torch.randn(4096, 4096, device='cuda')\\nwhile True: x @ x"
+subprocess.Popen([sys.executable, "-c", program])
+""", on="cuda"),
     Cheat(15, "the judge traced", """
         if ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0) == 0: os._exit(0)
         return torch.zeros_like(x)

@@ -8,7 +8,7 @@ import pytest
 
 from orbit_remote.common.launch_records import LaunchRecord
 from orbit_remote.judge import side, verdict
-from orbit_remote.judge.verdict import Ran, Recorded, Samples, Seen
+from orbit_remote.judge.verdict import Baseline, Ran, Recorded, Samples, Seen
 
 
 def samples(flags_us: int, gap_us: int, begin_us: int = 150) -> Samples:
@@ -19,10 +19,11 @@ def samples(flags_us: int, gap_us: int, begin_us: int = 150) -> Samples:
 
 EMPTY = samples(10, 50)
 REFERENCE = samples(90, 60)
+USUAL = Baseline(EMPTY, REFERENCE)
 OWN = Recorded((Ran("fused", "", 1, 50_000),), 50_000, 1)
 
 
-HONEST = Seen(verdict.clocks(samples(60, 60), EMPTY, REFERENCE, EMPTY), OWN, records=True)
+HONEST = Seen(verdict.clocks(samples(60, 60), USUAL, USUAL), OWN, records=True)
 
 
 def test_a_call_that_computes_nothing_goes_off_all_clocks() -> None:
@@ -38,7 +39,7 @@ def test_a_call_that_computes_nothing_goes_off_all_clocks() -> None:
     ],
 )
 def test_a_beginning_that_is_told_late_does_not_count(begin_us: int, flags_us: int, score: str) -> None:
-    clocks = verdict.clocks(samples(flags_us, 60, begin_us), EMPTY, REFERENCE, EMPTY)
+    clocks = verdict.clocks(samples(flags_us, 60, begin_us), USUAL, USUAL)
     assert f"{clocks.flag_ns / 1000:.0f} by the {'gate' if clocks.from_gate else 'flags'} clock" == score
     assert clocks.agree
 
@@ -52,28 +53,46 @@ def test_a_beginning_that_is_told_now_early_and_now_late_does_not_count() -> Non
         Samples(*(clock[:1] * 100 for clock in (each_side.flags, each_side.gate, each_side.verified)))
         for each_side in (samples(1, 60), samples(200, 60))
     )
-    clocks = verdict.clocks(work, empty, reference, empty)
+    usual = Baseline(empty, reference)
+    clocks = verdict.clocks(work, usual, usual)
     assert (clocks.from_gate, round(clocks.flag_ns, -3)) == (True, 199_000)
 
 
 def test_a_gpu_that_is_kept_busy_while_the_judge_calibrates_makes_no_score_shorter() -> None:
     """Half of 200 µs is hidden before the first flag, and calls of calibration take 100 µs longer than before its code ran."""
     empty, before = samples(10, 150, begin_us=250), samples(10, 50)
-    told = verdict.clocks(samples(100, 60, begin_us=260), empty, samples(210, 60), before)
+    reference = samples(210, 60)
+    told = verdict.clocks(
+        samples(100, 60, begin_us=260), Baseline(empty, reference), Baseline(before, reference)
+    )
     assert (told.from_gate, told.flag_ns) == (True, 200_000 - verdict.RESOLUTION_NS)
 
 
 def test_without_a_gate_too_no_score_is_shorter_by_what_was_added_to_calibration() -> None:
     empty, before = samples(280, 50), samples(10, 50)
-    told = verdict.clocks(samples(300, 60), empty, samples(300, 60), before, verdict.HOST_NS)
+    work = samples(300, 60)
+    told = verdict.clocks(work, Baseline(empty, work), Baseline(before, work), verdict.HOST_NS)
     assert told.flag_ns == 300_000 - 10_000 - verdict.HOST_NS
+
+
+def test_kernels_left_for_the_references_calls_do_not_excuse_an_end_that_was_told_early() -> None:
+    """Of 200 µs, the half comes after the end that was told; and the reference's outputs are read 100 µs later than before."""
+    before = Baseline(EMPTY, samples(210, 60))
+    told = verdict.clocks(samples(110, 160), Baseline(EMPTY, samples(210, 160)), before)
+    assert not told.agree
+
+
+def test_nor_does_the_spread_that_they_bring() -> None:
+    wide = Samples(*(tuple(at + 2_000 * n for n in range(20)) for at in (210_000, 360_000)), (600_000,) * 20)
+    told = verdict.clocks(samples(110, 160), Baseline(EMPTY, wide), USUAL)
+    assert (told.agree, told.resolution_ns) == (False, verdict.RESOLUTION_NS)
 
 
 @pytest.mark.parametrize(
     ("seen", "words"),
     [
         (HONEST, ""),
-        (replace(HONEST, clocks=verdict.clocks(samples(12, 108), EMPTY, REFERENCE, EMPTY)), "work goes on after the end"),
+        (replace(HONEST, clocks=verdict.clocks(samples(12, 108), USUAL, USUAL)), "work goes on after the end"),
         (replace(HONEST, late="it wrote to its outputs"), "it wrote to its outputs"),
         (replace(HONEST, floor_ns=200_000.0), "writing its outputs alone takes 200.00 µs"),
         (replace(HONEST, error=3e-4, reference_error=6e-8), "less than the reference's precision"),
@@ -121,6 +140,8 @@ def test_a_report_sums_all_launches() -> None:
 
 
 def test_a_gpu_that_is_busy_between_calls_is_noticed() -> None:
-    assert verdict.busy([900_000] * 5, [300_000] * 5).startswith("the GPU is busy")
-    assert verdict.busy([430_000] * 5, [300_000] * 5).startswith("the GPU is busy")
-    assert verdict.busy([420_000] * 5, [300_000] * 5) == ""
+    usual = [300_000] * 5
+    assert verdict.busy([900_000] * 5, usual, usual).startswith("the GPU is busy")
+    assert verdict.busy([430_000] * 5, usual, usual).startswith("the GPU is busy")
+    assert verdict.busy([420_000] * 5, usual, usual) == ""
+    assert verdict.busy([900_000] * 5, [800_000] * 5, usual).startswith("the GPU is busy")

@@ -273,7 +273,7 @@ def _least_ns(result: Result) -> float:
 
 
 def _seen(result: Result, own_kernels: bool) -> verdict.Seen:
-    timed = verdict.clocks(result.candidate, result.empty, result.reference, result.before, _least_ns(result))
+    timed = verdict.clocks(result.candidate, result.now, result.before, _least_ns(result))
     recorded = verdict.shortest([call for call in map(verdict.recorded, result.ran) if call])
     return verdict.Seen(
         timed, recorded, bool(result.ran), verdict.least_ns(result.written, result.bandwidth), result.error,
@@ -306,8 +306,8 @@ def _scored(job: c.Job, result: Result, point: c.Point, known: c.Judged, from_ga
     kind = "cold L2" if result.gated else "host included"
     launches: list[c.Launches] = []
     both: list[list[int]] = []
-    for name, samples in (("ModelNew", result.candidate), ("Model", result.reference)):
-        empty = verdict.overhead_ns(result.empty, result.before, _least_ns(result), from_gate=from_gate)
+    for name, samples in (("ModelNew", result.candidate), ("Model", result.now.reference)):
+        empty = verdict.overhead_ns(result.now, result.before, _least_ns(result), from_gate=from_gate)
         clock = f"the judge's clock, less the {empty / 1000:.2f} µs that a call takes beside its kernels"
         each = [max(1, round(taken - empty)) for taken in samples.score(from_gate=from_gate)]
         timing = measure.timing(each, f"{kind}, n={len(each)}", clock=clock)

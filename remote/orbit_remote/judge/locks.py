@@ -241,6 +241,9 @@ _REFUSED: Final = {
 """On x86-64 and on arm64: sockets, other processes, name spaces, the clock, the kernel."""
 _OWN: Final = {"kill": (62, 129), "tgkill": (234, 131)}
 """Permitted to this process itself."""
+_PRCTL: Final = 157, 167
+_PR_SET_CHILD_SUBREAPER: Final = 36
+"""Refused: what its processes start stays below it (`process_groups.reap_orphans`)."""
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _ALLOW, _EPERM = 0x7FFF0000, 0x00050001
 
@@ -276,6 +279,10 @@ def _filter(audit: int, column: int, own: int) -> list[tuple[int, int, int, int]
             (_EQUAL, 0, 4, numbers[column]), (_LOAD, 0, 0, 16), (_EQUAL, 0, 1, own),
             (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _EPERM),
         ]  # fmt: skip
+    steps += [
+        (_EQUAL, 0, 3, _PRCTL[column]), (_LOAD, 0, 0, 16), (_EQUAL, 0, 1, _PR_SET_CHILD_SUBREAPER), (_RETURN, 0, 0, _EPERM),
+        (_LOAD, 0, 0, 0),
+    ]  # fmt: skip
     for numbers in _REFUSED.values():
         steps += [(_EQUAL, 0, 1, numbers[column]), (_RETURN, 0, 0, _EPERM)]
     return [*steps, (_RETURN, 0, 0, _ALLOW)]

@@ -94,9 +94,8 @@ class Result:
     on_gpu: bool = True
     rounds: int = 0
     candidate: verdict.Samples = field(default_factory=verdict.Samples)
-    reference: verdict.Samples = field(default_factory=verdict.Samples)
-    empty: verdict.Samples = field(default_factory=verdict.Samples)
-    before: verdict.Samples = field(default_factory=verdict.Samples)
+    now: verdict.Baseline = field(default_factory=verdict.Baseline)
+    before: verdict.Baseline = field(default_factory=verdict.Baseline)
     late: str = ""
     ran: list[Any] = field(default_factory=list[Any])
     error: float | None = None
@@ -106,6 +105,18 @@ class Result:
     kept_bytes: int = 0
     held: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Taken:
+    """Calls of the reference's process: see `verdict.Baseline`; `placing` is how long it took to put the arguments of `reference` in place."""
+
+    empty: list[Times] = field(default_factory=list[Times])
+    reference: list[Times] = field(default_factory=list[Times])
+    placing: list[int] = field(default_factory=list[int])
+
+    def baseline(self) -> verdict.Baseline:
+        return verdict.Baseline(_samples(self.empty), _samples(self.reference))
 
 
 class Match:
@@ -128,12 +139,13 @@ class Match:
         self._stage = stage
         candidate.ends = reference.ends = time.monotonic() + job.run_timeout_s
         self._budget_s = min(most_s, _BUDGET * job.run_timeout_s)
-        self._null: list[Times] = []
-        self._before_candidate: list[Times] = []  # as `_null`, while no code of the candidate had run
-        self._before_ungated: list[Times] = []
+        self._own: list[
+            tuple[Times, int]
+        ] = []  # the candidate's calls, and how long placing their arguments took
+        self._now = Taken()
+        self._first = {gated: Taken() for gated in (True, False)}  # while no code of the candidate had run
         self._known = False  # whether the calls of calibration launch the known kernel
         self._known_ns = 0
-        self._placing: list[tuple[int, int]] = []
         self._before: list[Any] = []
         self._arguments: tuple[Any, ...] = ()
         self._same_arguments = self._same_answers = True
@@ -173,16 +185,23 @@ class Match:
         self._reference.ask({"do": "make", "seed": seed})
         if self._memory.gates:
             self._calibrate()
+            self._reference.ask({"do": "make", "seed": seed})  # a model may keep something from call to call
         self._candidate.ask({"do": "make", "seed": seed})  # its module is imported only now
 
     def _calibrate(self) -> None:
-        """What a call takes besides its kernels, while there is no code of the candidate that could keep the GPU busy."""
+        """What calls of the reference's process take, while there is no code of the candidate that could keep the GPU busy."""
         given = self._arguments_of(secrets.randbits(48))
-        self._call(self._reference, given, gated=False)  # whose outputs the calls of calibration have
+        for _ in range(_WARM):
+            self._call(self._reference, given, gated=False)  # whose outputs the calls of calibration have
         self._known_ns = self._length_of_known(given)
-        self._before_candidate, self._before_ungated = (
-            [self._empty(given, gated=gated) for _ in range(_BEFORE)] for gated in (True, False)
-        )
+        for gated, first in self._first.items():
+            for _ in range(_BEFORE):
+                first.empty.append(self._empty(given, gated=gated))
+                call = self._call(self._reference, given, gated=gated)
+                if call.waited:
+                    break  # nor will any later call be gated
+                first.reference.append(call.times)
+                first.placing.append(call.placing_ns)
 
     # -- rounds -------------------------------------------------------------------------------------
 
@@ -196,28 +215,25 @@ class Match:
                 return
             if gated and call.waited:
                 gated = False
-                for kept in (self._candidate.samples, self._reference.samples, self._null):
-                    kept.clear()
-                self._before_candidate = self._before_ungated
-                self._placing.clear()
+                self._own.clear()
+                self._now = Taken()
                 continue
-            count = len(self._candidate.samples)
+            count = len(self._own)
             late = time.monotonic() - began > self._budget_s
-            if count >= _MOST or (count >= _LEAST and (late or self._settled())):
+            if count >= _MOST or (count >= _LEAST and (late or self._settled(gated))):
                 break
-        result.gated, result.rounds = gated, len(self._candidate.samples)
-        result.candidate, result.empty, result.reference, result.before = self._taken()
+        result.gated, result.rounds = gated, len(self._own)
+        result.candidate, result.now, result.before = self._taken(gated)
 
-    def _taken(self) -> list[verdict.Samples]:
-        """The candidate's calls, the empty ones, the reference's, and the empty ones before any code of the candidate ran."""
-        of_all = (self._candidate.samples, self._null, self._reference.samples, self._before_candidate)
-        return [verdict.Samples(*map(tuple, zip(*calls, strict=True))) for calls in of_all]
+    def _taken(self, gated: bool) -> tuple[verdict.Samples, verdict.Baseline, verdict.Baseline]:
+        """The candidate's calls, and those that `verdict.clocks` compares them with."""
+        own = _samples([times for times, _ in self._own])
+        return own, self._now.baseline(), self._first[gated].baseline()
 
-    def _settled(self) -> bool:
-        if len(self._candidate.samples) < 4 * _LEAST:
+    def _settled(self, gated: bool) -> bool:
+        if len(self._own) < 4 * _LEAST:
             return False
-        candidate, empty, reference, before = self._taken()
-        clocks = verdict.clocks(candidate, empty, reference, before)
+        clocks = verdict.clocks(*self._taken(gated))
         return (
             clocks.resolution_ns <= max(verdict.TOLERANCE * clocks.flag_ns, verdict.RESOLUTION_NS)
             and clocks.error_ns <= verdict.PRECISE * clocks.flag_ns
@@ -255,10 +271,10 @@ class Match:
         if self._wrong():
             return None
         if empty and not call.waited:
-            self._null.append(empty)
-            self._placing.append((call.placing_ns, expected.placing_ns))
-            self._candidate.samples.append(call.times)
-            self._reference.samples.append(expected.times)
+            self._own.append((call.times, call.placing_ns))
+            self._now.empty.append(empty)
+            self._now.reference.append(expected.times)
+            self._now.placing.append(expected.placing_ns)
         self.result.written = sum(output.leaf.size for output in call.outputs)
         return call
 
@@ -463,7 +479,9 @@ class Match:
                 self.result.late = "it wrote to its outputs after the call had ended"
             self.result.bandwidth = self._bandwidth()
             self.result.late = self.result.late or verdict.busy(
-                [mine for mine, _ in self._placing], [theirs for _, theirs in self._placing]
+                [placing for _, placing in self._own],
+                self._now.placing,
+                self._first[self.result.gated].placing,
             )
         self._precision(given, call, expected)
 
@@ -504,6 +522,10 @@ class Match:
             self._memory.wait()
             best = max(best, data.numel() / (time.perf_counter_ns() - began) * 1e9)
         return best
+
+
+def _samples(calls: Sequence[Times]) -> verdict.Samples:
+    return verdict.Samples(*map(tuple, zip(*calls, strict=True)))
 
 
 def _starts(start: int, leaves: Sequence[Leaf]) -> list[int]:

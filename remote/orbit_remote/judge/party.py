@@ -9,7 +9,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Generator
-from dataclasses import field
 from typing import Any, Final
 
 from orbit_remote.common import codec
@@ -17,6 +16,7 @@ from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.judge import memory
 from orbit_remote.judge.channel import Channel, Lost, Message
+from orbit_remote.process import process_groups
 
 GATE_S: Final = 2.0
 """A call that waits for its gate is launched in this time."""
@@ -49,7 +49,6 @@ class Party:
     ends: float = math.inf
     arena: memory.Region | None = None
     number: int = 0
-    samples: list[Times] = field(default_factory=list[Times])
 
     @property
     def reference(self) -> bool:
@@ -57,15 +56,19 @@ class Party:
 
     @contextlib.contextmanager
     def still(self) -> Generator[None]:
-        """Its process is stopped meanwhile, so that none of its threads launches kernels in the other side's call. Kernels that wait on the
-        GPU already go on. Raises Failed.
+        """Its process and all that it has started are stopped meanwhile, so that none launches kernels in the other side's call.
+        Kernels that wait on the GPU already go on. Raises Failed.
         """
+        stopped = [self.pid]
         os.kill(self.pid, signal.SIGSTOP)
         try:
             self._until_stopped()
+            process_groups.stop_below(self.pid, stopped)
             yield
         finally:
-            os.kill(self.pid, signal.SIGCONT)
+            for pid in stopped:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
 
     def ask(self, message: Message, descriptors: tuple[int, ...] = ()) -> tuple[Message, list[int]]:
         """Raises Failed."""

@@ -62,6 +62,7 @@ class Side:
         self._locks = locks.Locks()
         self._memory: Any = None
         self._arena: Any = None
+        self._kind: Any = None
         self._model: Any = None
         self._precise: Any = None
         self._source: Any = None
@@ -110,6 +111,7 @@ class Side:
             os.environ[name] = str(folder / place)
         tempfile.tempdir = os.environ["TMPDIR"]  # the judge's was remembered
         os.chdir(folder)
+        process_groups.reap_orphans()  # so all that it starts stays below it, and is stopped with it
         locks.limit(self._locks)
         if self._orders.device == "cuda":
             self._recorder = recorder.begin(self._orders.cache, folder / "launches")
@@ -145,6 +147,8 @@ class Side:
                 locks.refuse_calls(self._locks)
                 return {"held": self._locks.held, "missing": self._locks.missing}, ()
             case "make":
+                if self._kind is None:
+                    self._import()
                 return self._make(int(message["seed"])), ()
             case "inputs":
                 return self._inputs(int(message["seed"]))
@@ -166,7 +170,7 @@ class Side:
 
     # -- the code of others -------------------------------------------------------------------------
 
-    def _make(self, seed: int) -> Message:
+    def _import(self) -> None:
         job, torch = self._orders.job, self._torch
         path, text = self._orders.reference
         file = UserFile(path, text, str(self._orders.folder), (), job.roots)
@@ -174,14 +178,19 @@ class Side:
             own = UserFile(job.path, job.text, str(self._orders.folder), (), job.roots)
             own.prepare()
             built_extensions.load_from_named()
-            kind = kernelbench.model_class(
+            self._kind = kernelbench.model_class(
                 torch, own.execute(own.module_name()), "ModelNew", Path(job.path).name
             )
             self._source = file.execute(file.module_name())
         else:
             file.prepare()
             self._source = file.execute(file.module_name())
-            kind = kernelbench.model_class(torch, self._source, "Model", Path(path).name)
+            self._kind = kernelbench.model_class(torch, self._source, "Model", Path(path).name)
+
+    def _make(self, seed: int) -> Message:
+        """A model, as it is before its first call."""
+        torch, kind = self._torch, self._kind
+        self._model = None
         torch.manual_seed(seed)
         wanted = getattr(self._source, "get_init_inputs", None)
         made: Any = wanted() if callable(wanted) else []

@@ -30,6 +30,8 @@ _BUSY, _BUSY_NS = 1.25, 50_000
 """Putting arguments in place may take so much longer than for the reference: factor, and nanoseconds. The medians of honest kernels
 were at most 7 µs apart (docs/dev/judge.md).
 """
+_WIDER: Final = 3.0
+"""The gaps of the reference's calls may spread so much wider than before any code of the candidate ran, where there were few of them."""
 _LEAST_OWN: Final = 0.02
 """Share of the GPU's time below which kernels of one's own are a decoy."""
 _PEAK: Final = 1.1
@@ -77,27 +79,29 @@ class Samples:
         return self.gate if from_gate else self.flags
 
 
-def clocks(
-    samples: Samples,
-    empty: Samples,
-    reference: Samples,
-    before: Samples,
-    least_ns: float = RESOLUTION_NS,
-) -> Clocks:
-    """`empty` are calls less their kernels, `reference` those of the reference, all in turn; `before` as `empty`, from before any code of
-    the candidate ran. The resolution is at least `least_ns`.
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """Calls of the reference's process: `empty` less their known kernel, and `reference`, whole calls of the reference."""
+
+    empty: Samples = Samples()
+    reference: Samples = Samples()
+
+
+def clocks(samples: Samples, now: Baseline, before: Baseline, least_ns: float = RESOLUTION_NS) -> Clocks:
+    """Calls of a side, those of `now` in turn with them, and those `before` any code of the candidate ran. The resolution is at
+    least `least_ns`.
 
     The score is by the flags clock where it agrees with the verified one, else by the gate clock, whose beginning the side does not tell.
     """
-    precise = _clocks(samples, empty, reference, before, least_ns, from_gate=False)
-    return precise if precise.agree else _clocks(samples, empty, reference, before, least_ns, from_gate=True)
+    precise = _clocks(samples, now, before, least_ns, from_gate=False)
+    return precise if precise.agree else _clocks(samples, now, before, least_ns, from_gate=True)
 
 
-def overhead_ns(empty: Samples, before: Samples, least_ns: float, *, from_gate: bool) -> float:
+def overhead_ns(now: Baseline, before: Baseline, least_ns: float, *, from_gate: bool) -> float:
     """What a call takes besides its kernels. A candidate that keeps the GPU busy could lengthen this, but not what it was `before`:
     so it is at most `least_ns` more.
     """
-    return _bounded(empty.score(from_gate=from_gate), before.score(from_gate=from_gate), least_ns)
+    return _bounded(now.empty.score(from_gate=from_gate), before.empty.score(from_gate=from_gate), least_ns)
 
 
 def _bounded(empty: Sequence[int], before: Sequence[int], least_ns: float) -> float:
@@ -105,47 +109,52 @@ def _bounded(empty: Sequence[int], before: Sequence[int], least_ns: float) -> fl
     return min(now, statistics.median(before) + least_ns) if before else now
 
 
-def _clocks(
-    samples: Samples, empty: Samples, reference: Samples, before: Samples, least_ns: float, *, from_gate: bool
-) -> Clocks:
+def _clocks(samples: Samples, now: Baseline, before: Baseline, least_ns: float, *, from_gate: bool) -> Clocks:
     """Reading outputs takes longer after work than after none, so the gap between the clocks is compared with the reference's, or that of
-    the calls without kernels where it is larger. A side that tells when it begins could widen the spread of its own gaps at will, and with
-    it the resolution: by the flags clock only the reference's counts.
+    the calls without kernels where it is larger. Kernels that the candidate left on the GPU could lengthen both gaps, and widen the
+    reference's spread: so they are bounded by what they were before. A side that tells when it begins could widen the spread of its
+    own gaps at will, and with it the resolution: by the flags clock only the reference's counts.
     """
-    scores = [side.score(from_gate=from_gate) for side in (samples, reference, empty)]
-    own, theirs, none, first = (
-        [
-            verified - score
-            for score, verified in zip(side.score(from_gate=from_gate), side.verified, strict=True)
-        ]
-        for side in (samples, reference, empty, before)
+    score, empty = (side.score(from_gate=from_gate) for side in (samples, now.empty))
+    own, theirs, none, theirs_before, none_before = (
+        [verified - at for at, verified in zip(side.score(from_gate=from_gate), side.verified, strict=True)]
+        for side in (samples, now.reference, now.empty, before.reference, before.empty)
     )
-    flag = statistics.median(scores[0]) - overhead_ns(empty, before, least_ns, from_gate=from_gate)
-    allowed = max(statistics.median(theirs), _bounded(none, first, least_ns))
-    noise = (_error(own if from_gate else theirs) ** 2 + _error(theirs) ** 2) ** 0.5
+    flag = statistics.median(score) - overhead_ns(now, before, least_ns, from_gate=from_gate)
+    allowed = max(_bounded(theirs, theirs_before, least_ns), _bounded(none, none_before, least_ns))
+    theirs_error = _error(theirs)
+    if theirs_before:
+        theirs_error = min(theirs_error, _WIDER * _spread(theirs_before) / len(theirs) ** 0.5)
+    noise = ((_error(own) if from_gate else theirs_error) ** 2 + theirs_error**2) ** 0.5
     verified = flag + statistics.median(own) - allowed
-    error = (_error(scores[0]) ** 2 + _error(scores[2]) ** 2) ** 0.5
+    error = (_error(score) ** 2 + _error(empty) ** 2) ** 0.5
     resolution = max(3 * noise, least_ns, TOLERANCE * flag)
-    return Clocks(flag, verified, resolution, len(scores[0]), error, from_gate)
+    return Clocks(flag, verified, resolution, len(score), error, from_gate)
 
 
-def busy(between: Sequence[int], reference: Sequence[int]) -> str:
+def busy(between: Sequence[int], reference: Sequence[int], before: Sequence[int]) -> str:
     """Why a side is suspicious whose GPU is busy between its calls; empty where it is not. `between` is what putting its
-    arguments in place took, `reference` the same for the reference, which waits; a GPU is shared by turns of milliseconds.
+    arguments in place took, `reference` the same for the reference, which waits, `before` too, as no code of the candidate had run; a GPU is
+    shared by turns of milliseconds.
     """
     if not between or not reference:
         return ""
-    own, usual = statistics.median(between), statistics.median(reference)
+    own, usual = statistics.median(between), _bounded(reference, before, _BUSY_NS)
     if own <= _BUSY * usual + _BUSY_NS:
         return ""
     return f"the GPU is busy before its call begins: putting its arguments in place takes {_us(own)}, and {_us(usual)} for other sides"
 
 
 def _error(samples: Sequence[int]) -> float:
-    """Standard error of a median, from the median distance to it."""
+    """Standard error of a median."""
+    return _spread(samples) / len(samples) ** 0.5
+
+
+def _spread(samples: Sequence[int]) -> float:
+    """Standard error of a median of one sample, from the median distance to the median of these."""
     middle = statistics.median(samples)
     away = statistics.median(abs(sample - middle) for sample in samples)
-    return 1.2533 * 1.4826 * away / len(samples) ** 0.5
+    return 1.2533 * 1.4826 * away
 
 
 @dataclass(frozen=True, slots=True)
