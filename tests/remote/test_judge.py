@@ -94,6 +94,13 @@ while True: page[at] = (page[at] + 1) % 256
             os.sched_yield()
 
 
+def test_what_a_candidate_starts_cannot_leave_it(judge: Judge) -> None:
+    leaves = (
+        "import ctypes\nif ctypes.CDLL(None).prctl(36, 0) == 0: raise OSError('init reaps its orphans')\n"
+    )
+    assert judge(leaves + cheats.HONEST.text("cpu")).outcome == "ok"
+
+
 @pytest.mark.parametrize(
     ("finished", "text"),
     [
