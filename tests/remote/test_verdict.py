@@ -76,16 +76,23 @@ def test_without_a_gate_too_no_score_is_shorter_by_what_was_added_to_calibration
 
 
 def test_kernels_left_for_the_references_calls_do_not_excuse_an_end_that_was_told_early() -> None:
-    """Of 200 µs, the half comes after the end that was told; and the reference's outputs are read 100 µs later than before."""
-    before = Baseline(EMPTY, samples(210, 60))
-    told = verdict.clocks(samples(110, 160), Baseline(EMPTY, samples(210, 160)), before)
+    """Of 500 µs, 400 come after the end that was told; and the reference's outputs are read 400 µs later than before."""
+    before = Baseline(EMPTY, samples(510, 60))
+    told = verdict.clocks(samples(110, 460), Baseline(EMPTY, samples(510, 460)), before)
     assert not told.agree
 
 
 def test_nor_does_the_spread_that_they_bring() -> None:
-    wide = Samples(*(tuple(at + 2_000 * n for n in range(20)) for at in (210_000, 360_000)), (600_000,) * 20)
-    told = verdict.clocks(samples(110, 160), Baseline(EMPTY, wide), USUAL)
-    assert (told.agree, told.resolution_ns) == (False, verdict.RESOLUTION_NS)
+    early = tuple(range(0, 400_000, 20_000))
+    wide = Samples(early, early, (460_000,) * 20)
+    told = verdict.clocks(samples(110, 360), Baseline(EMPTY, wide), USUAL)
+    assert (told.agree, round(told.resolution_ns)) == (False, round(3 * 40_000 / 20**0.5))
+
+
+def test_kernels_left_for_the_references_calls_are_noticed() -> None:
+    crowded, alone = samples(90, 60, begin_us=400), samples(90, 60, begin_us=160)
+    assert verdict.crowded(crowded, REFERENCE).startswith("the GPU is busy in the reference's calls")
+    assert verdict.crowded(alone, REFERENCE) == ""
 
 
 @pytest.mark.parametrize(

@@ -478,12 +478,16 @@ class Match:
             if not all(bool((output.data == _POISON).all()) for output in call.outputs):
                 self.result.late = "it wrote to its outputs after the call had ended"
             self.result.bandwidth = self._bandwidth()
-            self.result.late = self.result.late or verdict.busy(
-                [placing for _, placing in self._own],
-                self._now.placing,
-                self._first[self.result.gated].placing,
-            )
+            self.result.late = self.result.late or self._busy()
         self._precision(given, call, expected)
+
+    def _busy(self) -> str:
+        """Why the candidate is suspicious of keeping the GPU busy outside its calls; empty where it is not."""
+        result, own = self.result, [placing for _, placing in self._own]
+        why = verdict.busy(own, self._now.placing, self._first[result.gated].placing)
+        if result.gated:
+            why = why or verdict.crowded(result.now.reference, result.before.reference)
+        return why
 
     def _precision(self, given: Given, call: Call, expected: Call) -> None:
         torch = self._torch

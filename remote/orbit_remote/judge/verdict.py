@@ -27,11 +27,14 @@ HOST_NS: Final = 100_000.0
 NO_GPU_NS: Final = 4_000_000.0
 """and where both processes compute on the same cores."""
 _BUSY, _BUSY_NS = 1.25, 50_000
-"""Putting arguments in place may take so much longer than for the reference: factor, and nanoseconds. The medians of honest kernels
-were at most 7 µs apart (docs/dev/judge.md).
+"""What takes more than this on a GPU that others use not: factor, and nanoseconds. Putting arguments in place took at most
+15 µs longer for honest kernels than for the reference (docs/dev/judge.md).
 """
-_WIDER: Final = 3.0
-"""The gaps of the reference's calls may spread so much wider than before any code of the candidate ran, where there were few of them."""
+_GAP_NS: Final = 100_000.0
+"""Reading outputs may take so much longer than before any code of the candidate ran: between these times honest medians differed by
+up to 50 µs (docs/dev/judge.md),"""
+_WIDER, _SPREAD_NS = 3.0, 40_000.0
+"""and spread so much wider, or so far."""
 _LEAST_OWN: Final = 0.02
 """Share of the GPU's time below which kernels of one's own are a decoy."""
 _PEAK: Final = 1.1
@@ -121,10 +124,11 @@ def _clocks(samples: Samples, now: Baseline, before: Baseline, least_ns: float, 
         for side in (samples, now.reference, now.empty, before.reference, before.empty)
     )
     flag = statistics.median(score) - overhead_ns(now, before, least_ns, from_gate=from_gate)
-    allowed = max(_bounded(theirs, theirs_before, least_ns), _bounded(none, none_before, least_ns))
+    allowed = max(_bounded(theirs, theirs_before, _GAP_NS), _bounded(none, none_before, _GAP_NS))
     theirs_error = _error(theirs)
     if theirs_before:
-        theirs_error = min(theirs_error, _WIDER * _spread(theirs_before) / len(theirs) ** 0.5)
+        spread = max(_WIDER * _spread(theirs_before), _SPREAD_NS)
+        theirs_error = min(theirs_error, spread / len(theirs) ** 0.5)
     noise = ((_error(own) if from_gate else theirs_error) ** 2 + theirs_error**2) ** 0.5
     verified = flag + statistics.median(own) - allowed
     error = (_error(score) ** 2 + _error(empty) ** 2) ** 0.5
@@ -143,6 +147,18 @@ def busy(between: Sequence[int], reference: Sequence[int], before: Sequence[int]
     if own <= _BUSY * usual + _BUSY_NS:
         return ""
     return f"the GPU is busy before its call begins: putting its arguments in place takes {_us(own)}, and {_us(usual)} for other sides"
+
+
+def crowded(reference: Samples, before: Samples) -> str:
+    """Why a side is suspicious that leaves kernels on the GPU for the reference's calls; empty where it does not. By the gate clock, which
+    honest kernels changed by at most 4 µs (docs/dev/judge.md).
+    """
+    if not reference.gate or not before.gate:
+        return ""
+    now, usual = statistics.median(reference.gate), statistics.median(before.gate)
+    if now <= _BUSY * usual + _BUSY_NS:
+        return ""
+    return f"the GPU is busy in the reference's calls: they take {_us(now)}, and took {_us(usual)} before its code ran"
 
 
 def _error(samples: Sequence[int]) -> float:
