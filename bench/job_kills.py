@@ -120,11 +120,13 @@ class Kills:
         )
 
     def processes(self) -> list[psutil.Process]:
-        """All that came of the server, orphans too."""
+        """All that came of the server, orphans too. A worker gets few variables, and has its folder on its command line."""
         known: list[psutil.Process] = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                if process.pid != os.getpid() and process.environ().get(MARK) == str(self.folder):
+                own = process.environ().get(MARK) == str(self.folder)
+                own = own or any(word.startswith(str(self.folder)) for word in process.cmdline())
+                if process.pid != os.getpid() and own:
                     known.append(process)
         return known
 
@@ -146,7 +148,9 @@ class Kills:
                 self.did[what] += 1
 
     def _sorted(self) -> tuple[list[psutil.Process], list[psutil.Process], list[psutil.Process]]:
-        """Workers, what they have started for jobs, and the actors of Ray that have workers."""
+        """Workers, what they have started for jobs, and the actors of Ray that have workers. A Python that runs a kernel, or waits for
+        one, is forked from a template, whose command line it has.
+        """
         actors: list[psutil.Process] = []
         workers: list[psutil.Process] = []
         candidates: list[psutil.Process] = []
@@ -161,7 +165,11 @@ class Kills:
                     any(word.endswith("orbit_remote/__main__.py") for word in words) and "worker" in words
                 ):
                     workers.append(process)
-                elif "orbit_lsp" not in words and "template" not in words:
+                elif "template" in words:
+                    parent = process.parent()
+                    if parent and "template" in parent.cmdline():
+                        candidates.append(process)
+                elif "orbit_lsp" not in words:
                     candidates.append(process)
         return workers, candidates, actors
 

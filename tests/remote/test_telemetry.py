@@ -392,6 +392,21 @@ def test_energy_is_what_the_counter_advanced(readings, energy) -> None:
     assert telemetry._energy(readings) == energy
 
 
+@pytest.mark.parametrize(
+    ("from_s", "energy"),
+    [(0.0, [5_000_000, None]), (1e9, [None, None])],
+    ids=["each sample but the last", "a short run"],
+)
+def test_no_run_waits_for_its_energy(install, monkeypatch, from_s, energy) -> None:
+    install()
+    monkeypatch.setattr(telemetry, "ENERGY_FROM_S", from_s)
+    sampler = telemetry.Sampler(period_s=1e9, energy_s=0.0)
+    samples = counted(sampler)
+    with sampler:
+        samples.wait_for(1)
+    assert [sample.energy_mj for sample in samples] == energy
+
+
 def test_the_series_has_both_ends_and_a_bounded_number_of_points(install) -> None:
     install()
     sampler = telemetry.Sampler(period_s=0.0001)

@@ -27,14 +27,14 @@ HOST_NS: Final = 100_000.0
 NO_GPU_NS: Final = 4_000_000.0
 """and where both processes compute on the same cores."""
 _BUSY, _BUSY_NS = 1.25, 50_000
-"""What takes more than this on a GPU that others use not: factor, and nanoseconds. Putting arguments in place took at most
-15 µs longer for honest kernels than for the reference (docs/dev/judge.md).
+"""What takes longer than usual by more than this factor and these nanoseconds, takes it on a GPU that is busy. For honest kernels
+and for the reference, the medians of putting arguments in place were at most 15 µs apart (docs/dev/judge.md).
 """
 _GAP_NS: Final = 100_000.0
-"""Reading outputs may take so much longer than before any code of the candidate ran: between these times honest medians differed by
-up to 50 µs (docs/dev/judge.md),"""
+"""Reading outputs may take so much longer than before any code of the candidate ran: honest medians differed by up to
+50 µs (docs/dev/judge.md)."""
 _WIDER, _SPREAD_NS = 3.0, 40_000.0
-"""and spread so much wider, or so far."""
+"""It may also spread wider than before: by this factor, or up to so many nanoseconds."""
 _LEAST_OWN: Final = 0.02
 """Share of the GPU's time below which kernels of one's own are a decoy."""
 _PEAK: Final = 1.1

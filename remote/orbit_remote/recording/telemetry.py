@@ -28,8 +28,12 @@ PERIOD_S = 0.02
 """Between two samples; NVML itself renews clocks and power about every 10 to 100 ms."""
 
 ENERGY_S = 0.1
-"""Between two readings of the energy counter, the first after as long: each takes NVML 3 ms, and at every sample they held up a
+"""Between two readings of the energy counter, the first after as long: each takes NVML 3 to 10 ms, and at every sample they held up a
 program's start of CUDA by 50 ms (H100, 2026-11-26).
+"""
+ENERGY_FROM_S = 0.05
+"""Nor is it read before this time, or in the last sample, for which a run waits: of a run of 40 ms the readings took a third (H200,
+2026-11-28), and its counter advances too seldom to tell its energy.
 """
 
 UNRECORDED_S = 1.0
@@ -205,7 +209,8 @@ class Sampler:
         energy_s: float = ENERGY_S,
         has_context: Callable[[], bool] | None = None,
     ) -> None:
-        """`energy_s` is the time between two readings of the energy counter; 0 reads it in each sample. `has_context`
+        """`energy_s` is the time between two readings of the energy counter; with 0 each sample but the last reads it (see
+        ENERGY_FROM_S). `has_context`
         says whether the program has opened CUDA and has not begun to end: only then is it sampled, beside the first
         sample and the last (see UNRECORDED_S).
         """
@@ -254,13 +259,13 @@ class Sampler:
     def _sample_until_done(self, nvml: _Nvml, handle: Any) -> None:
         self.default_sm_clock_mhz = nvml.ask("nvmlDeviceGetDefaultApplicationsClock", handle, _SM)
         neighbours, look_at = Neighbours(nvml.ask, handle, time.time_ns() // 1000), 0.0
-        done, energy_at = False, time.monotonic() + self._energy_s
+        done, energy_at = False, time.monotonic() + max(self._energy_s, ENERGY_FROM_S)
         unrecorded_at = time.monotonic() + UNRECORDED_S
         while not done:
             # asked before the sample, so that even the shortest block has one after its work
             done = self._done.is_set()
             energy = None
-            if not self._energy_s or (not done and time.monotonic() >= energy_at):
+            if not done and time.monotonic() >= energy_at:
                 energy = nvml.ask("nvmlDeviceGetTotalEnergyConsumption", handle)
                 energy_at = time.monotonic() + self._energy_s
             self._samples.append(_sample(nvml, handle, energy))
