@@ -269,15 +269,20 @@ def _below(root: int) -> list[int]:
     below, by_parent = [root], None
     for pid in below:
         try:
-            children = [
-                int(child) for task in os.scandir(f"/proc/{pid}/task")
-                for child in Path(task.path, "children").read_bytes().split()
-            ]  # fmt: skip
+            below += _children_of(pid)
         except OSError:  # it has ended, or the kernel has no such files
             by_parent = by_parent or _children()
-            children = list(by_parent.get(pid, ()))
-        below += children
+            below += by_parent.get(pid, ())
     return below[1:]
+
+
+def _children_of(pid: int) -> list[int]:
+    """Raises OSError."""
+    children: list[int] = []
+    for task in os.scandir(f"/proc/{pid}/task"):
+        with open(f"{task.path}/children", "rb") as file:  # noqa: PTH123
+            children += map(int, file.read().split())
+    return children
 
 
 def _kill(pid: int) -> bool:
