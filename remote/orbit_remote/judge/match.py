@@ -139,9 +139,8 @@ class Match:
         self._stage = stage
         candidate.ends = reference.ends = time.monotonic() + job.run_timeout_s
         self._budget_s = min(most_s, _BUDGET * job.run_timeout_s)
-        self._own: list[
-            tuple[Times, int]
-        ] = []  # the candidate's calls, and how long placing their arguments took
+        # the candidate's calls, and nanoseconds of putting their arguments in place
+        self._own: list[tuple[Times, int]] = []
         self._now = Taken()
         self._first = {gated: Taken() for gated in (True, False)}  # while no code of the candidate had run
         self._known = False  # whether the calls of calibration launch the known kernel

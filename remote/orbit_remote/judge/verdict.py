@@ -27,8 +27,8 @@ HOST_NS: Final = 100_000.0
 NO_GPU_NS: Final = 4_000_000.0
 """and where both processes compute on the same cores."""
 _BUSY, _BUSY_NS = 1.25, 50_000
-"""What takes longer than usual by more than this factor and these nanoseconds, takes it on a GPU that is busy. For honest kernels
-and for the reference, the medians of putting arguments in place were at most 15 µs apart (docs/dev/judge.md).
+"""A GPU is busy where something takes longer than usual by more than this factor, plus these nanoseconds. For honest kernels and
+for the reference, the medians of putting arguments in place were at most 15 µs apart (docs/dev/judge.md).
 """
 _GAP_NS: Final = 100_000.0
 """Reading outputs may take so much longer than before any code of the candidate ran: honest medians differed by up to
