@@ -151,7 +151,7 @@ def busy(between: Sequence[int], reference: Sequence[int], before: Sequence[int]
 
 def crowded(reference: Samples, before: Samples) -> str:
     """Why a side is suspicious that leaves kernels on the GPU for the reference's calls; empty where it does not. By the gate clock, which
-    honest kernels changed by at most 4 µs (docs/dev/judge.md).
+    honest kernels changed by at most 3 µs (docs/dev/judge.md).
     """
     if not reference.gate or not before.gate:
         return ""
