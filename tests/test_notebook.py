@@ -209,7 +209,7 @@ def test_an_interrupt_ends_a_command_that_is_deaf_to_it(shared: Kernel) -> None:
 @pytest.mark.parametrize(
     "cell",
     [
-        "print('x' * 100_000_000)",
+        pytest.param("print('x' * 100_000_000)", marks=pytest.mark.slow),
         pytest.param("!head -c 100000000 /dev/zero | tr '\\0' x", marks=pytest.mark.slow),
         pytest.param("for i in range(100_000): print('x' * 999)", marks=pytest.mark.slow),
     ],
@@ -322,6 +322,7 @@ def press_until_over(kernel: Kernel) -> Callable[[str], None]:
     return press
 
 
+@pytest.mark.slow
 def test_how_kernels_end_and_what_the_next_cell_says(shared: Kernel) -> None:
     first = shared.pid()
     again = "its variables are gone, so run the notebook from its first cell"
@@ -467,6 +468,7 @@ def test_an_idle_kernel_ends_and_the_next_cell_says_so(folder: Path) -> None:
         kernel.close()
 
 
+@pytest.mark.slow
 def test_a_python_without_ipykernel(folder: Path) -> None:
     """Each cell that is sent after an answer is answered; of those sent together only the first."""
     bare = folder / "bare" / "bin" / "python"
@@ -555,9 +557,9 @@ FRAME = 1 << 20
     ("kinds", "pause", "shown"),
     [
         (["display_data"], 0.2, "first"),
-        (["clear_output", "display_data"], 0.2, "all"),
-        (["update_display_data"], 0.2, "all"),
-        (["clear_output", "display_data"], 0.001, "first"),
+        pytest.param(["clear_output", "display_data"], 0.2, "all", marks=pytest.mark.slow),
+        pytest.param(["update_display_data"], 0.2, "all", marks=pytest.mark.slow),
+        pytest.param(["clear_output", "display_data"], 0.001, "first", marks=pytest.mark.slow),
         (["update_display_data"], 0.001, "first"),
     ],
     ids=["added", "cleared", "updated", "cleared without a pause", "updated without a pause"],

@@ -74,6 +74,7 @@ def start(folder: Path) -> Iterator[Callable[..., Changed]]:
         each.close()
 
 
+@pytest.mark.slow
 def test_cells_that_take_their_process_apart(start: Callable[..., Changed], folder: Path) -> None:
     """The kernel answers after each, with its variables."""
     kernel = start()
@@ -162,6 +163,7 @@ for i in range(5000): print(i, flush=True)
 """Prints more messages than ZeroMQ keeps for a reader, while nobody reads."""
 
 
+@pytest.mark.slow
 def test_what_a_cell_prints_while_nobody_reads_is_not_lost(start: Callable[..., Changed]) -> None:
     """As on a machine that sleeps, or has too much to do."""
     assert start().run(UNREAD).split() == [str(i) for i in range(5000)]

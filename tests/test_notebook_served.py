@@ -166,6 +166,7 @@ def test_cells_run_at_the_server_and_keep_their_state(shared: Server, served: Se
     assert "cost nothing here" in served.run("%orbit cost")
 
 
+@pytest.mark.slow
 def test_the_sessions_of_both_sides_list_it_and_the_server_ends_it(
     shared: Server, served: Served, folder: Path
 ) -> None:
@@ -186,6 +187,7 @@ def test_the_sessions_of_both_sides_list_it_and_the_server_ends_it(
     assert served.run("'x' in globals()") == "[text/plain]\nFalse"
 
 
+@pytest.mark.slow
 def test_files_are_the_same_before_each_cell_and_stay_where_a_kernel_is_started_again(
     served: Served, folder: Path
 ) -> None:

@@ -167,7 +167,7 @@ async def test_texts_that_are_hard_to_point_into(start, name: str, text: str, ex
         ("printf 'k.cu(1): error: b\\377d \\200\\n' >&2; exit 1", "b\ufffdd \ufffd"),
         ("kill -SEGV $$", "crashed (signal 11)"),
         ("kill -ABRT $$", "crashed (signal 6)"),
-        ("exec sleep 100000", "build_timeout_s"),
+        pytest.param("exec sleep 100000", "build_timeout_s", marks=pytest.mark.slow),
     ],
     ids=["bytes that are no UTF-8", "a crash", "an abort", "a compile that takes long"],
 )

@@ -187,7 +187,9 @@ ELSEWHERE = {
 
 
 @pytest.mark.parametrize("beyond", [0, 1])
-@pytest.mark.parametrize("name", TRIED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "DECLARATIONS" else name for name in TRIED]
+)
 def test_at_the_limit_and_one_past_it(name: str, beyond: int, tmp_path: Path) -> None:
     assert TRIED[name](limits.table()[name].most + beyond, tmp_path) is not bool(beyond)
 

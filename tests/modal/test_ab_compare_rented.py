@@ -63,6 +63,7 @@ async def test_the_budget_is_asked_about_once_for_all_jobs(h100s: Loopback, star
     assert len(asked) == 1
 
 
+@pytest.mark.slow
 async def test_a_budget_that_may_not_be_passed_ends_it_before_anything_is_rented(
     h100s: Loopback, start
 ) -> None:

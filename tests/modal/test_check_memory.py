@@ -37,6 +37,7 @@ async def checked(
         return item, await item.finished(job)
 
 
+@pytest.mark.slow
 async def test_the_lines_are_those_of_the_authors_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, author
 ) -> None:

@@ -86,7 +86,10 @@ def test_a_program_runs_there_and_is_ended_at_its_limit(modal: Loopback, tmp_pat
         (("-c", "print(1", "--on", "H100"), 1, "SyntaxError: '(' was never closed"),
         (("-c", "print(1)", "--on", "H99"), 64, "'H99' is not one of T4, L4"),
         (("-c", "print(1)", "--in-place"), 64, "--in-place is for this machine's own GPU; a rented one gets a copy"),
-        (("-c", "print(1)", "--on", "L4"), 5, "L4 was asked for, and Modal gave a container with NVIDIA H100 80GB HBM3"),
+        pytest.param(
+            ("-c", "print(1)", "--on", "L4"), 5, "L4 was asked for, and Modal gave a container with NVIDIA H100 80GB HBM3",
+            marks=pytest.mark.slow,
+        ),
     ],
 )  # fmt: skip
 def test_what_cannot_run_there(

@@ -79,6 +79,7 @@ def python_for_everybody() -> str:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give work to another user")
+@pytest.mark.slow
 async def test_a_program_has_another_user_and_nothing_of_modals(modal: Loopback, author) -> None:
     shared = modal.folder / "shared"  # under pytest's own folder nobody else gets
     shared.mkdir()

@@ -23,7 +23,10 @@ PERMISSION = (
 SAXPY = (RECORDED / "memory_bound.cu").read_text().partition("int main")[0] + "int main() { return 0; }\n"
 
 
-@pytest.mark.parametrize(("recording", "log"), [("memory_bound", PROGRESS), ("", f"{PERMISSION}\n")])
+@pytest.mark.parametrize(
+    ("recording", "log"),
+    [("memory_bound", PROGRESS), pytest.param("", f"{PERMISSION}\n", marks=pytest.mark.slow)],
+)
 async def test_the_report_or_why_there_is_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, author, recording: str, log: str
 ) -> None:

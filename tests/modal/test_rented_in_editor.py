@@ -150,7 +150,11 @@ async def test_a_run_that_fits_the_budget_is_not_asked_about(h100s: Loopback, st
 
 @pytest.mark.parametrize(
     ("answer", "ended"),
-    [("Run once", "288 µs"), (None, "cancelled: not run: this may take"), ("Run, and", "288 µs")],
+    [
+        ("Run once", "288 µs"),
+        (None, "cancelled: not run: this may take"),
+        pytest.param("Run, and", "288 µs", marks=pytest.mark.slow),
+    ],
 )
 async def test_a_run_that_may_pass_the_budget_is_asked_about(
     h100s: Loopback, start, answer: str | None, ended: str

@@ -52,6 +52,7 @@ async def test_always_apart_needs_no_second_action(h100s: Loopback, start) -> No
     assert APART not in [action.title for action in await editor.actions(0)]
 
 
+@pytest.mark.slow
 async def test_without_modal_nothing_is_kept_apart_and_that_is_said(start) -> None:
     editor: Editor = await start("vscode", runner="local", compile_on_save=False)
     editor.open("saxpy.cu", SOURCE)

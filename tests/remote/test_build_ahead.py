@@ -71,6 +71,7 @@ def test_a_run_loads_what_was_built(cache: Path) -> None:
     assert [(path, path.stat().st_mtime_ns) for path in place_of(EXTENSION).rglob("*.so")] == before
 
 
+@pytest.mark.slow
 def test_other_flags_and_a_second_extension_of_one_name_are_built_anew(cache: Path) -> None:
     assert built(EXTENSION) == ["twice_ext.so"]
     other = EXTENSION.replace("no_implicit_headers=True", "no_implicit_headers=True, extra_cflags=['-O1']")
@@ -87,6 +88,7 @@ def test_what_does_not_compile_is_left_to_its_run(cache: Path) -> None:
     assert place_of(text).is_dir()  # it is not tried again
 
 
+@pytest.mark.slow
 def test_what_comes_after_a_build_may_fail(cache: Path) -> None:
     assert built(f"{EXTENSION}raise RuntimeError('no GPU')") == ["twice_ext.so"]
 
@@ -126,6 +128,7 @@ open(os.environ["HOME"] + "/built/k/pid.so", "w").write(str(daemon.pid))
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_it_leaves_behind_is_ended(cache: Path) -> None:
     assert built(DAEMON) == ["pid.so"]
     (kept,) = place_of(DAEMON).rglob("pid.so")

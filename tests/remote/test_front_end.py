@@ -172,6 +172,7 @@ async def test_what_is_typed_is_checked_with_the_headers_that_are_there(tmp_path
 
 @needs_nvcc
 @linux
+@pytest.mark.slow
 async def test_so_many_files_are_kept_parsed(tmp_path) -> None:
     text = "__global__ void k(float* x) { x[0] = wrong; }\n"
     paths = [tmp_path / f"k{at}.cu" for at in range(limits.FRONT_ENDS.most + 1)]

@@ -136,7 +136,9 @@ def test_beside_other_programs_on_the_gpu_nobody_is_accused(finished: c.Finished
         ("torch.randn(0, 4)", "x * 2", "x * 2", "invalid reference: get_inputs gives the same arguments"),
         ("torch.randn(8, 4)", "x * 1e-40", "x * 1e-40", "invalid reference: the reference gives the same answer"),
         ("torch.randn(8, 4)", "1 / 0", "x", "invalid reference: ZeroDivisionError"),
-        ("torch.randn(8, 4)", "x", "exec('while True: print(1)') or x", "ModelNew did not end within"),
+        pytest.param(
+            "torch.randn(8, 4)", "x", "exec('while True: print(1)') or x", "ModelNew did not end within", marks=pytest.mark.slow
+        ),
     ],
 )  # fmt: skip
 def test_odd_tensors_and_bad_manners(

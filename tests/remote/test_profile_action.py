@@ -106,6 +106,7 @@ async def test_a_program_that_fails_after_its_kernel(bench: Faked) -> None:
     assert [profile.tier for profile in finished.profiles] == ["counters"]
 
 
+@pytest.mark.slow
 async def test_a_program_that_fails_before_its_kernel(bench: Faked) -> None:
     bench.ncu(log="==WARNING== No kernels were profiled.\n")
     finished = await bench.profile(saxpy(bench, arguments=("3",)))

@@ -143,6 +143,7 @@ async def test_a_daemon_ends_with_its_run(worker: Worker) -> None:
     assert not psutil.pid_exists(daemon)
 
 
+@pytest.mark.slow
 async def test_a_daemon_ends_when_its_run_is_cancelled(worker: Worker) -> None:
     daemon = await worker.run(600)
     assert await worker.ask("cancel") == ["over"]

@@ -38,6 +38,7 @@ worker.wait()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel tells of a parent's death on Linux")
+@pytest.mark.slow
 def test_a_worker_ends_after_its_parent_whatever_it_computes(tmp_path: Path) -> None:
     probe = '{"kind": "probe", "run": "1"}'
     parent = subprocess.Popen(

@@ -96,10 +96,19 @@ _TOO_MUCH = {
     "an open bracket over many lines": ["v = f(", *["1," for _ in range(1800)]],
     "arange of nearly nothing": ["v = arange(0, 1, 1e-320)", "w = arange(0, 1e308, 1)"],
 }  # fmt: skip
+_EACH = [
+    pytest.param(
+        lines,
+        language,
+        id=f"{name}-{language}",
+        marks=[pytest.mark.slow] if (name, language) == ("many statements", "triton") else [],
+    )
+    for name, lines in _TOO_MUCH.items()
+    for language in ("cuda", "triton")
+]
 
 
-@pytest.mark.parametrize("language", ["cuda", "triton"])
-@pytest.mark.parametrize("lines", _TOO_MUCH.values(), ids=_TOO_MUCH)
+@pytest.mark.parametrize(("lines", "language"), _EACH)
 def test_too_much(lines: list[str], language: str) -> None:
     text = source(lines, language)
     tracemalloc.start()
@@ -131,8 +140,7 @@ _MOST_CALLS = 6_000_000
 """Some three seconds; an ordinary spec takes three thousand."""
 
 
-@pytest.mark.parametrize("language", ["cuda", "triton"])
-@pytest.mark.parametrize("lines", _TOO_MUCH.values(), ids=_TOO_MUCH)
+@pytest.mark.parametrize(("lines", "language"), _EACH)
 def test_too_much_takes_bounded_time(lines: list[str], language: str) -> None:
     text = source(lines, language)
     assert calls_of(lambda: checked(text, language)) < _MOST_CALLS
