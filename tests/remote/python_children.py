@@ -63,7 +63,9 @@ class Children:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _make_pool(self, cache: Path) -> prefork.PreforkPool:
-        return prefork.PreforkPool(cache=cache)
+        scratches = cache / "scratches"
+        scratches.mkdir(parents=True)
+        return prefork.PreforkPool(cache=cache, scratches=scratches)
 
     async def _run(self, request: c.Job, seen: Callable[[c.Event], Any]) -> Done:
         child = await self._pool.take(request, self._environment)

@@ -41,7 +41,8 @@ def job(text: str, **fields) -> c.Job:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pool(tmp_path_factory):
     """One of all tests that leave its template alive, which takes seconds to start."""
-    pool = prefork.PreforkPool(cache=tmp_path_factory.mktemp("cache"))
+    cache = tmp_path_factory.mktemp("cache")
+    pool = prefork.PreforkPool(cache=cache, scratches=cache)
     yield pool
     await pool.close()
 
@@ -55,7 +56,7 @@ def quick(tmp_path):
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def own_pool(tmp_path):
-    pool = prefork.PreforkPool(cache=tmp_path)
+    pool = prefork.PreforkPool(cache=tmp_path, scratches=tmp_path)
     yield pool
     await pool.close()
 
@@ -318,6 +319,20 @@ async def test_a_template_that_dies_is_replaced(own_pool, quick):
     await ended(template, spare)
     status, _, out, _ = await run(own_pool, "def main(): print('anew')", quick)
     assert (status, out) == (0, "anew\n")
+
+
+async def test_a_job_that_cannot_be_handed_over_leaves_no_process_and_no_folder(own_pool, quick, monkeypatch):
+    async def begin(self, order):
+        raise OSError("nobody listens")
+
+    await own_pool.prepare(quick)
+    (spare,) = own_pool._spares
+    monkeypatch.setattr(children.Forked, "begin", begin)
+    with pytest.raises(OSError, match="nobody listens"):
+        await own_pool.take(job("pass"), quick)
+    await own_pool.free()
+    assert not spare.alive
+    assert not spare.launches.exists()
 
 
 async def test_another_environment_is_another_template(own_pool, quick):

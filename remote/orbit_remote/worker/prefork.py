@@ -197,7 +197,7 @@ class PreforkPool:
             await child.ready()
             await child.begin(child_main.order(job, image, overhead=overhead, environment=env))
         except BaseException:
-            child.kill()
+            self.let_go(child)
             raise
         if ahead:
             self._renew_soon()
