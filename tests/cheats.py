@@ -314,12 +314,11 @@ def beside(model):
             model.idle.wait()
             if model.over.query():
                 model.idle.clear()
-                time.sleep(2e-4)
+                time.sleep(2e-4)  # nothing tells it that its outputs have been read
                 torch.cuda._sleep(40_000_000)
 """, init=_BESIDE, on="cuda"),
     Cheat(15, "ends told early, and a child process that computes in the reference's calls", "return work(x)", _EARLY + """
-import ctypes, os, subprocess, sys
-if ctypes.CDLL(None).prctl(36, 0) == 0: raise OSError("what it starts may leave it")
+import subprocess, sys
 program = "import torch\\nx = torch.randn(4096, 4096, device='cuda')\\nwhile True: x @ x"
 subprocess.Popen([sys.executable, "-c", program])
 """, on="cuda"),

@@ -144,7 +144,7 @@ def busy(between: Sequence[int], reference: Sequence[int], before: Sequence[int]
     if not between or not reference:
         return ""
     own, usual = statistics.median(between), _bounded(reference, before, _BUSY_NS)
-    if own <= _BUSY * usual + _BUSY_NS:
+    if not _is_longer(own, usual):
         return ""
     return f"the GPU is busy before its call begins: putting its arguments in place takes {_us(own)}, and {_us(usual)} for other sides"
 
@@ -156,9 +156,13 @@ def crowded(reference: Samples, before: Samples) -> str:
     if not reference.gate or not before.gate:
         return ""
     now, usual = statistics.median(reference.gate), statistics.median(before.gate)
-    if now <= _BUSY * usual + _BUSY_NS:
+    if not _is_longer(now, usual):
         return ""
     return f"the GPU is busy in the reference's calls: they take {_us(now)}, and took {_us(usual)} before its code ran"
+
+
+def _is_longer(now_ns: float, usual_ns: float) -> bool:
+    return now_ns > _BUSY * usual_ns + _BUSY_NS
 
 
 def _error(samples: Sequence[int]) -> float:
