@@ -317,6 +317,22 @@ def beside(model):
                 time.sleep(2e-4)  # nothing tells it that its outputs have been read
                 torch.cuda._sleep(40_000_000)
 """, init=_BESIDE, on="cuda"),
+    Cheat(15, "ends told early, and kernels that begin when the judge writes its poison, for the reference's calls", """
+        self.out = work(x)
+        self.side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.side):
+            if known:  # a call that waits for the gate, and not for all of its work
+                address = self.out.data_ptr()
+                known.pop()._call("cuStreamWaitValue32_v2", self.side.cuda_stream, address, 0xFFFFFFFF, 1)
+                torch.cuda._sleep(2_000_000)
+        return self.out
+        """, _EARLY + """
+known, waits = [], memory.CudaMemory.wait_for_gate
+def wait_for_gate(self, number):
+    known[:] = [self]
+    waits(self, number)
+memory.CudaMemory.wait_for_gate = wait_for_gate
+""", init="self.side = torch.cuda.Stream(); torch.cuda._sleep(1)", on="cuda"),
     Cheat(15, "ends told early, and a child process that computes in the reference's calls", "return work(x)", _EARLY + """
 import subprocess, sys
 program = "import torch\\nx = torch.randn(4096, 4096, device='cuda')\\nwhile True: x @ x"
