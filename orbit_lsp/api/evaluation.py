@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orbit_lsp.api import io_contract
 from orbit_lsp.api.io_contract import IOContract
+from orbit_lsp.kernels import cells
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_store import Job, Result
 from orbit_lsp.queue.request import Refused, Request
@@ -40,18 +41,23 @@ class Kernel(BaseModel):
 
 
 class _Limits(BaseModel):
+    """`num_trials` counts for a kernel with an io contract: so many launches are timed at most."""
+
     num_trials: int = Field(100, ge=1, le=100_000)
     timeout: float = Field(120, gt=0, le=600)
+    grade: c.Grade = "author"
 
 
 class Evaluate(_Limits):
-    """One kernel by itself."""
+    """A kernel by itself."""
 
     kernel: Kernel
 
 
 class Compare(_Limits):
-    """A candidate against its reference; in the older form as `ref_code` and `custom_code`, KernelBench's two texts."""
+    """A candidate against its reference; in the older form as `ref_code` and `custom_code`, KernelBench's two texts. An element of an
+    output is right within `atol + rtol * |expected|`; without them the tolerance is KernelBench's, by the output's type.
+    """
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -64,8 +70,9 @@ class Compare(_Limits):
     ref_kernel: Kernel | None = None
     custom_kernel: Kernel | None = None
     ref_code: str = ""
-    grade: c.Grade = "author"
     custom_code: str = ""
+    rtol: float | None = Field(None, ge=0, allow_inf_nan=False)
+    atol: float | None = Field(None, ge=0, allow_inf_nan=False)
 
 
 def compared(body: Compare) -> Request:
@@ -85,11 +92,20 @@ def compared(body: Compare) -> Request:
     return Request(
         name="candidate_new.py",
         text=candidate,
-        files={"candidate.py": reference},
+        files={"candidate.py": reference + _tolerance(body, reference)},
         kernel="ModelNew",
         grade=body.grade,
         timeout_s=body.timeout,
     )
+
+
+def _tolerance(body: Compare, reference: str) -> str:
+    """A line that states the request's tolerance, for the end of the reference. Raises Refused."""
+    if body.rtol is None and body.atol is None:
+        return ""
+    if harness_files.within(reference):
+        raise Refused("the reference states a tolerance in a comment; give that, or rtol and atol, not both")
+    return f"\n{harness_files.Within(body.rtol or 0.0, body.atol or 0.0).line}\n"
 
 
 def evaluated(body: Evaluate) -> Request:
@@ -99,19 +115,24 @@ def evaluated(body: Evaluate) -> Request:
         raise Refused(
             "an io contract describes one kernel; a multi_kernel source needs launch specs, a main or an entry function"
         )
-    language = "cuda" if kernel.kernel_type == "cuda" else "triton"
+    cuda = kernel.kernel_type == "cuda" or (
+        kernel.kernel_type == "multi_kernel" and not cells.is_python(kernel.source_code)
+    )
+    language = "cuda" if cuda else "triton"
     text, name = kernel.source_code, str(kernel.metadata.get("kernel_name") or "")
     files: dict[str, str] = {}
     if kernel.contract:
-        specified = io_contract.with_spec(text, language, name, kernel.contract)
+        iterations = body.num_trials if "num_trials" in body.model_fields_set else None
+        specified = io_contract.with_spec(text, language, name, kernel.contract, iterations)
         text, name, files = specified.text, specified.kernel, specified.files
     return Request(
-        name="kernel.cu" if language == "cuda" else "kernel.py",
+        name="kernel.cu" if cuda else "kernel.py",
         text=text,
         files=files,
         kernel=name or None,
         flags=_flags(kernel.metadata.get("compiler_options")),
         timeout_s=body.timeout,
+        grade=body.grade,
     )
 
 
@@ -126,8 +147,10 @@ def _flags(options: object) -> tuple[str, ...]:
 # -- answers ----------------------------------------------------------------------------------------
 
 
-def answer(job: Job, result: Result | None) -> tuple[int, dict[str, Any]]:
-    """The HTTP status and the body: 200 where the engine did its work, however the kernel did; 500 where it could not."""
+def answer(job: Job, result: Result | None, request: Request) -> tuple[int, dict[str, Any]]:
+    """The HTTP status and the body: 200 where the engine did its work, however the kernel did; 500 where it could not. Places are those
+    of the text that was handed in.
+    """
     if result is None:
         return 200, {
             "job_id": job.id,
@@ -146,13 +169,15 @@ def answer(job: Job, result: Result | None) -> tuple[int, dict[str, Any]]:
             "job_id": job.id, "status": "failed", "error": why, "outcome": finished.outcome,
             "remedy": failure.remedy if failure else "", "retryable": bool(failure and failure.retryable), **grade,
         }  # fmt: skip
-    timing = finished.launches[0].timing if finished.outcome == "ok" and finished.launches else None
+    launch = finished.launches[0] if finished.outcome == "ok" and finished.launches else None
+    timing = launch.timing if launch else None
     stats = _stats(timing)
-    errors = "\n".join(line for problem in result.problems for line in summary.problem_lines(problem))
+    problems = io_contract.as_handed_in(result.problems, request.name, request.text)
+    errors = "\n".join(line for problem in problems for line in summary.problem_lines(problem))
     compiled = finished.outcome != "compile error"
     message = f"{failure.message}\n{errors}".strip() if failure else None
     reference = next((point for point in finished.points if point.values.get("version") == "Model"), None)
-    reference_stats = _stats(reference.launches[0].timing if reference and reference.launches else None)
+    reference_launch = reference.launches[0] if reference and reference.launches else None
     return 200, {
         "job_id": job.id,
         "status": "success" if finished.outcome == "ok" else "failed",
@@ -161,6 +186,7 @@ def answer(job: Job, result: Result | None) -> tuple[int, dict[str, Any]]:
             "correctness": _correctness(finished),
             "runtime": stats["mean"] if stats["mean"] is not None else stats["median"],
             "runtime_stats": stats,
+            "warm_runtime_stats": _stats(launch.warm if launch else None),
             "metadata": {
                 "gpu_type": finished.device.name if finished.device else None,
                 "num_trials": timing.n if timing else None,
@@ -174,7 +200,8 @@ def answer(job: Job, result: Result | None) -> tuple[int, dict[str, Any]]:
             "compilation_error": None if compiled else message,
             "validation_error": message if compiled else None,
         },
-        "ref_runtime": reference_stats if reference else None,
+        "ref_runtime": _stats(reference_launch.timing if reference_launch else None) if reference else None,
+        "warm_ref_runtime": _stats(reference_launch.warm) if reference_launch else None,
         "pod_name": None,
         "pod_ip": None,
         **grade,

@@ -155,7 +155,8 @@ def _evaluating(made: FastAPI, queue: JobQueue) -> None:
         if (followed := await queue.job(job)) is None:
             return unknown(job)
         result = await asyncio.to_thread(result_text.result_of, queue.store, followed.job)
-        status, body = evaluation.answer(followed.job, result)
+        request = await asyncio.to_thread(queue.store.request, job)
+        status, body = evaluation.answer(followed.job, result, request)
         device = result.finished.device if result else None
         headers = {"X-GPU-Type": re.sub(r"[^\x20-\x7e]", "?", device.name)} if device else None
         return JSONResponse(body, status, headers)

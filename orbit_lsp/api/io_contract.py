@@ -1,6 +1,7 @@
 """IOContracts of the evaluation server's requests -> launch specs, which the engine runs.
 
-A contract names a kernel's arguments with their shapes and how they are filled, and its launch; so does a launch spec.
+A contract names a kernel's arguments with their shapes and how they are filled, and its launch; so does a launch spec. The spec stands
+in lines of its own above the kernel; places in the text that is run become those of the text that was handed in.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -17,10 +19,13 @@ from orbit_lsp.api import tensors
 from orbit_lsp.kernels import Kernel, Language
 from orbit_lsp.queue.request import Refused
 from orbit_lsp.queue.slot_engine import PACKED
+from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _WORD = re.compile(r"[\w.+-]*")
+_ABOVE = "lines are the io contract of the request"
+_INSERTED = re.compile(rf"^(?://|#) the next (\d+) {_ABOVE}$", re.MULTILINE)
 
 
 class Init(BaseModel):
@@ -104,15 +109,43 @@ class Specified:
     files: dict[str, str]
 
 
-def with_spec(text: str, language: Language, name: str, io: IOContract) -> Specified:
-    """Raises Refused."""
+def with_spec(
+    text: str, language: Language, name: str, io: IOContract, iterations: int | None = None
+) -> Specified:
+    """`iterations` is the largest number of timed launches. Raises Refused."""
     kernel = _kernel(text, language, name)
     mark = "//" if language == "cuda" else "#"
     lines = text.split("\n")
     at = kernel.whole.line
     files: dict[str, str] = {}
-    lines[at:at] = [f"{mark} orbit: {line}" for line in _lines(kernel.name, language, io, files)]
+    spec = _lines(kernel.name, language, io, files)
+    spec[-1:-1] = [f"iterations {iterations}"] if iterations else []
+    lines[at:at] = [f"{mark} the next {len(spec)} {_ABOVE}", *(f"{mark} orbit: {line}" for line in spec)]
     return Specified("\n".join(lines), kernel.name, files)
+
+
+def as_handed_in(problems: Sequence[c.Problem], name: str, text: str) -> tuple[c.Problem, ...]:
+    """The problems of `text`, the file `name` that was run, at the lines of the text without its contract. What is wrong with the contract
+    itself has no line there.
+    """
+    inserted = _INSERTED.search(text)
+    if inserted is None:
+        return tuple(problems)
+    first = text.count("\n", 0, inserted.start()) + 1
+    last = first + int(inserted[1])
+
+    def moved(place: c.Place | None) -> c.Place | None:
+        if place is None or place.file != name or place.line < first:
+            return place
+        return replace(place, line=place.line - last + first - 1) if place.line > last else None
+
+    def shown(problem: c.Problem) -> c.Problem:
+        notes = tuple(replace(note, place=moved(note.place)) for note in problem.notes)
+        place = moved(problem.place)
+        about = "the io contract: " if problem.place and place is None else ""
+        return replace(problem, place=place, notes=notes, message=about + problem.message)
+
+    return tuple(map(shown, problems))
 
 
 def _kernel(text: str, language: Language, name: str) -> Kernel:

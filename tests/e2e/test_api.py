@@ -27,7 +27,7 @@ from orbit_lsp.queue.request import Refused
 from orbit_lsp.queue.slot_engine import EngineOptions
 from orbit_lsp.specs import spec_cache
 from orbit_lsp.state.session import Session
-from orbit_remote.common import measure
+from orbit_remote.common import harness_files, measure
 from tests.e2e.forks import LIMIT_S
 from tests.e2e.test_history import SAXPY
 
@@ -133,6 +133,7 @@ async def test_a_candidate_against_its_reference_in_both_forms(tmp_path: Path, r
             assert (result["status"], judged["compiled"], judged["correctness"]) == ("success", True, True)
             assert (judged["runtime"], result["ref_runtime"]["median"]) == (3.1, 4.41)
             assert judged["runtime_stats"]["mean"] is None  # the recording has no samples
+            assert judged["warm_runtime_stats"]["median"] is None  # only a cold L2 is measured
             assert judged["metadata"]["verdict"]["verdict"] == "faster"
             assert result["grade"] == "author"
             assert result["grade_why"].startswith("author: ")
@@ -169,6 +170,53 @@ async def test_a_request_of_the_evaluation_servers_own_form(tmp_path: Path, reco
             in request.text
         )
         assert zlib.decompress(base64.b64decode(request.files["x.tensor"])) == struct.pack("<4f", 1, 1, 1, 1)
+
+
+async def test_messages_about_a_kernel_with_an_io_contract_are_at_the_lines_that_were_handed_in(
+    tmp_path: Path, recorded_python: str
+) -> None:
+    kernel: dict[str, Any] = {
+        "source_code": "// scales\n\n__global__ void k(float* x, int n) {\n  BUG;\n}\n",
+        "kernel_type": "cuda",
+        "io": {"args": [tensor("x"), {"name": "n", "type": "int", "value": 4}], "launch": CONTRACT["launch"]},
+    }
+    async with server(tmp_path, recorded_python) as (client, queue):
+
+        async def evaluated(**more: Any) -> dict[str, Any]:
+            answer = (await client.post("/evaluate", json={"kernel": kernel, **more})).json()
+            assert (await client.get(f"/job/{answer['job_id']}")).json() == answer
+            return answer["kernel_exec_result"]
+
+        failed = await evaluated(num_trials=7)
+        assert 'kernel.cu:4:3: error: identifier "BUG" is undefined' in failed["compilation_error"]
+        assert "// orbit: iterations 7\n" in queue.store.request(queue.store.jobs()[0].id).text
+        kernel["io"]["args"].pop()
+        failed = await evaluated()
+        assert "\nerror: the io contract: k takes 2 arguments, not 1" in failed["compilation_error"], failed
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [("__global__ void k() {}\nint main() {}\n", "kernel.cu"), ("import torch\nsource = '__global__'\n", "kernel.py")],
+)  # fmt: skip
+def test_the_language_of_several_kernels_is_that_of_their_text(source: str, name: str) -> None:
+    kernel = {"source_code": source, "kernel_type": "multi_kernel"}
+    assert evaluation.evaluated(evaluation.Evaluate.model_validate({"kernel": kernel})).name == name
+
+
+def test_a_tolerance_of_the_request() -> None:
+    body = {"ref_code": REFERENCE, "custom_code": CANDIDATE}
+
+    def allowed(**more: Any) -> harness_files.Within | None:
+        request = evaluation.compared(evaluation.Compare.model_validate(body | more))
+        return harness_files.within(request.files["candidate.py"])
+
+    assert allowed() is None
+    assert allowed(rtol=1e-3, atol=0.01) == harness_files.Within(1e-3, 0.01)
+    assert allowed(atol=2) == harness_files.Within(0, 2)
+    body["ref_code"] += harness_files.Within(1, 1).line
+    with pytest.raises(Refused, match="give that, or rtol and atol, not both"):
+        allowed(rtol=0)
 
 
 def test_a_meta_argument_of_triton_may_be_a_word() -> None:
@@ -237,6 +285,7 @@ async def test_a_kernel_by_itself(tmp_path: Path, recorded_python: str) -> None:
         kernel = {"source_code": SAXPY, "kernel_type": "cuda"}
         ran = (await client.post("/evaluate", json={"kernel": kernel})).json()["kernel_exec_result"]
         assert (ran["correctness"], ran["runtime_stats"]["median"]) == (True, 0.288032)
+        assert ran["warm_runtime_stats"]["median"] == 0.288032  # the recording has the same samples
         answer = await client.post("/evaluate", json={"kernel": kernel | {"source_code": BAD}})
         failed = answer.json()["kernel_exec_result"]
         assert (answer.status_code, failed["compiled"], failed["correctness"], failed["runtime"]) == (
@@ -272,6 +321,8 @@ async def test_a_kernel_by_itself(tmp_path: Path, recorded_python: str) -> None:
         ("/evaluate", {"kernel": {"source_code": "x", "kernel_type": "opencl"}}, 400, "kernel.kernel_type: Input should be"),
         ("/evaluate", {"kernel": {"source_code": SAXPY, "kernel_type": "cuda"}, "timeout": 9999}, 400, "timeout: Input should be"),
         ("/evaluate", {"kernel": {"source_code": SAXPY, "kernel_type": "cuda"}, "num_trials": 0}, 400, "num_trials: Input should"),
+        ("/evaluate", {"kernel": {"source_code": SAXPY, "kernel_type": "cuda"}, "grade": "best"}, 400, "grade: Input should be 'author' or"),
+        ("/compare", {"ref_code": REFERENCE, "custom_code": CANDIDATE, "rtol": -1}, 400, "rtol: Input should be greater than or equal to 0"),
     ],
 )  # fmt: skip
 async def test_a_wrong_request_is_400(
