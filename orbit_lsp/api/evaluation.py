@@ -6,12 +6,12 @@ where an IOContract or a launch spec says how it is run. Times are milliseconds 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orbit_lsp.api import io_contract
-from orbit_lsp.api.io_contract import IOContract
+from orbit_lsp.api import io_contract, sides
+from orbit_lsp.api.io_contract import Kernel
 from orbit_lsp.kernels import cells
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_store import Job, Result
@@ -20,24 +20,7 @@ from orbit_lsp.runs import summary
 from orbit_remote.common import harness_files
 from orbit_remote.common import messages as c
 
-Type = Literal["torch", "torch_cuda", "triton", "cuda", "multi_kernel"]
 _REFERENCE = "class Model(nn.Module): ...\ndef get_inputs(): ...\ndef get_init_inputs(): ..."
-
-
-class Kernel(BaseModel):
-    """A source with its type. `io` (or `io_contract`) says how a cuda or triton kernel is launched; `metadata` may have
-    `kernel_name` and `compiler_options`.
-    """
-
-    source_code: str
-    kernel_type: Type
-    io: IOContract | None = None
-    io_contract: IOContract | None = None
-    metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
-
-    @property
-    def contract(self) -> IOContract | None:
-        return self.io or self.io_contract
 
 
 class _Limits(BaseModel):
@@ -77,22 +60,22 @@ class Compare(_Limits):
 
 def compared(body: Compare) -> Request:
     """Raises Refused."""
-    reference = body.ref_kernel.source_code if body.ref_kernel else body.ref_code
-    candidate = body.custom_kernel.source_code if body.custom_kernel else body.custom_code
-    if not reference or not candidate:
+    reference, candidate = (
+        kernel or Kernel(source_code=code, kernel_type="torch")
+        for kernel, code in ((body.ref_kernel, body.ref_code), (body.custom_kernel, body.custom_code))
+    )
+    if not reference.source_code or not candidate.source_code:
         raise Refused("give ref_kernel and custom_kernel, or ref_code and custom_code")
-    kept = harness_files.kept(candidate)
-    if kept is None or kept.kind != "kernelbench":
-        raise Refused(
-            "the candidate is judged against a reference where its source has a class ModelNew (kernel types torch, torch_cuda, "
-            "triton); POST /evaluate runs a cuda or triton kernel by itself, by its io contract or launch spec"
-        )
-    if not harness_files.has_model(reference):
-        raise Refused("the reference needs a class Model and a function get_inputs")
+    if sides.is_pair(reference, candidate):
+        return _judged(body, reference.source_code, candidate.source_code)
+    return _judged(body, *sides.pair(reference, candidate))
+
+
+def _judged(body: Compare | Evaluate, model: str, candidate: str) -> Request:
     return Request(
         name="candidate_new.py",
         text=candidate,
-        files={"candidate.py": reference + _tolerance(body, reference)},
+        files={"candidate.py": model + (_tolerance(body, model) if isinstance(body, Compare) else "")},
         kernel="ModelNew",
         grade=body.grade,
         timeout_s=body.timeout,
@@ -115,11 +98,13 @@ def evaluated(body: Evaluate) -> Request:
         raise Refused(
             "an io contract describes one kernel; a multi_kernel source needs launch specs, a main or an entry function"
         )
+    if pair := sides.alone(kernel):
+        return _judged(body, *pair)
     cuda = kernel.kernel_type == "cuda" or (
         kernel.kernel_type == "multi_kernel" and not cells.is_python(kernel.source_code)
     )
     language = "cuda" if cuda else "triton"
-    text, name = kernel.source_code, str(kernel.metadata.get("kernel_name") or "")
+    text, name = kernel.source_code, kernel.word("kernel_name")
     files: dict[str, str] = {}
     if kernel.contract:
         iterations = body.num_trials if "num_trials" in body.model_fields_set else None
@@ -176,14 +161,17 @@ def answer(job: Job, result: Result | None, request: Request) -> tuple[int, dict
     errors = "\n".join(line for problem in problems for line in summary.problem_lines(problem))
     compiled = finished.outcome != "compile error"
     message = f"{failure.message}\n{errors}".strip() if failure else None
-    reference = next((point for point in finished.points if point.values.get("version") == "Model"), None)
+    alone = request.text.endswith(sides.ALONE)
+    reference = next(
+        (point for point in finished.points if point.values.get("version") == "Model" and not alone), None
+    )
     reference_launch = reference.launches[0] if reference and reference.launches else None
     return 200, {
         "job_id": job.id,
         "status": "success" if finished.outcome == "ok" else "failed",
         "kernel_exec_result": {
             "compiled": compiled,
-            "correctness": _correctness(finished),
+            "correctness": None if alone and finished.outcome == "ok" else _correctness(finished),
             "runtime": stats["mean"] if stats["mean"] is not None else stats["median"],
             "runtime_stats": stats,
             "warm_runtime_stats": _stats(launch.warm if launch else None),
@@ -193,7 +181,7 @@ def answer(job: Job, result: Result | None, request: Request) -> tuple[int, dict
                 "clock": timing.clock if timing else None,
                 "label": timing.label if timing else None,
                 "outcome": finished.outcome,
-                "verdict": _verdict(finished),
+                "verdict": None if alone else _verdict(finished),
                 "toolchain": finished.toolchain,
                 "device_metrics": None,
             },

@@ -10,13 +10,13 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from orbit_lsp import kernels
 from orbit_lsp.api import tensors
-from orbit_lsp.kernels import Kernel, Language
+from orbit_lsp.kernels import Language
 from orbit_lsp.queue.request import Refused
 from orbit_lsp.queue.slot_engine import PACKED
 from orbit_remote.common import messages as c
@@ -90,6 +90,12 @@ class Launch(BaseModel):
     num_warps: int | None = None
     num_stages: int | None = None
 
+    @property
+    def options(self) -> list[tuple[str, int]]:
+        """Those of Triton that are given."""
+        both = (("num_warps", self.num_warps), ("num_stages", self.num_stages))
+        return [(name, value) for name, value in both if value is not None]
+
 
 class IOContract(BaseModel):
     """The arguments of a kernel in their order, and how it is launched."""
@@ -98,6 +104,34 @@ class IOContract(BaseModel):
 
     args: list[Argument] = Field(max_length=1_000)
     launch: Launch | None = None
+
+
+class Kernel(BaseModel):
+    """A source with its type. `io` (or `io_contract`) says what a kernel's arguments are. `metadata` may have `kernel_name` and
+    `compiler_options` (CUDA, Triton), or `function_name`, `class_name` and `method_name` (Python).
+    """
+
+    source_code: str
+    kernel_type: Literal["torch", "torch_cuda", "triton", "cuda", "multi_kernel"]
+    io: IOContract | None = None
+    io_contract: IOContract | None = None
+    metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+    @property
+    def contract(self) -> IOContract | None:
+        return self.io or self.io_contract
+
+    @property
+    def target(self) -> str:
+        """The function or class of a Python source that `metadata` names; empty where it names none."""
+        return self.word("function_name") or self.word("class_name")
+
+    def word(self, key: str) -> str:
+        """A name of `metadata`, empty where it is not there. Raises Refused."""
+        name = str(self.metadata.get(key) or "")
+        if name and not _NAME.fullmatch(name):
+            raise Refused(f"metadata.{key} is {name!r:.60}; it must be a name")
+        return name
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +147,7 @@ def with_spec(
     text: str, language: Language, name: str, io: IOContract, iterations: int | None = None
 ) -> Specified:
     """`iterations` is the largest number of timed launches. Raises Refused."""
-    kernel = _kernel(text, language, name)
+    kernel = kernel_of(text, language, name)
     mark = "//" if language == "cuda" else "#"
     lines = text.split("\n")
     at = kernel.whole.line
@@ -148,7 +182,8 @@ def as_handed_in(problems: Sequence[c.Problem], name: str, text: str) -> tuple[c
     return tuple(map(shown, problems))
 
 
-def _kernel(text: str, language: Language, name: str) -> Kernel:
+def kernel_of(text: str, language: Language, name: str) -> kernels.Kernel:
+    """The kernel `name`, or the only one. Raises Refused."""
     known = [kernel for kernel in kernels.tracker(language).scan(text).kernels if kernel.launchable]
     have = ", ".join(kernel.name for kernel in known) or "none"
     if name:
@@ -164,13 +199,12 @@ def _lines(kernel: str, language: Language, io: IOContract, files: dict[str, str
     comments: list[str] = []
     values: list[str] = []
     for argument in io.args:
-        if not _NAME.fullmatch(argument.name):
-            raise Refused(f"io.args: {argument.name!r:.40} is not a valid name of an argument")
+        name = named(argument)
         if argument.type == "tensor":
-            comments.append(f"{argument.name} = {_tensor(argument, files)}")
-            values.append(argument.name)
+            comments.append(f"{name} = {_tensor(argument, files)}")
+            values.append(name)
         elif argument.is_meta and language == "triton":
-            values.append(f"{argument.name}={_scalar(argument, language)}")
+            values.append(f"{name}={_scalar(argument, language)}")
         else:
             values.append(_scalar(argument, language))
     seeds = [
@@ -182,7 +216,15 @@ def _lines(kernel: str, language: Language, io: IOContract, files: dict[str, str
     return [*comments, f"launch {_launch(kernel, language, io.launch or Launch(), values)}"]
 
 
-def _tensor(argument: Argument, files: dict[str, str]) -> str:
+def named(argument: Argument) -> str:
+    """Raises Refused."""
+    if not _NAME.fullmatch(argument.name):
+        raise Refused(f"io.args: {argument.name!r:.40} is not a valid name of an argument")
+    return argument.name
+
+
+def tensor_spec(argument: Argument) -> TensorSpec:
+    """What a tensor is made of, which is either data or a shape. Raises Refused."""
     spec = argument.tensor_spec
     if spec is None:
         raise Refused(f"io.args: the tensor {argument.name} needs a tensor_spec with its shape")
@@ -194,11 +236,20 @@ def _tensor(argument: Argument, files: dict[str, str]) -> str:
         raise Refused(
             f"io.args: {argument.name} has the element type {spec.dtype!r:.30}; use one of {', '.join(tensors.SIZES)}"
         )
-    if spec.data is not None:
-        return _brought(argument.name, spec, spec.data, files)
-    if not spec.shape or not all(0 < size <= 1 << 40 for size in spec.shape):
+    if spec.data is None and (not spec.shape or not all(0 < size <= 1 << 40 for size in spec.shape)):
         raise Refused(
             f"io.args: the shape of {argument.name} is {spec.shape!r:.60}; it must be a list of sizes of at least 1"
+        )
+    return spec
+
+
+def _tensor(argument: Argument, files: dict[str, str]) -> str:
+    spec = tensor_spec(argument)
+    if spec.data is not None:
+        tensor = brought(argument.name, spec, spec.data)
+        files[f"{argument.name}{PACKED}"] = tensor.packed()
+        return (
+            f'from_file("{argument.name}{PACKED}", {", ".join(map(str, tensor.shape))}{_typed(tensor.dtype)})'
         )
     size = ", ".join(map(str, spec.shape))
     if argument.role == "output" and spec.init is None:
@@ -211,8 +262,8 @@ def _typed(dtype: str | None) -> str:
     return f", dtype={dtype}" if dtype else ""
 
 
-def _brought(name: str, spec: TensorSpec, data: TensorData, files: dict[str, str]) -> str:
-    """An expression that reads the elements from a file beside the job."""
+def brought(name: str, spec: TensorSpec, data: TensorData) -> tensors.Tensor:
+    """The elements that came with the request. Raises Refused."""
     if spec.init is not None:
         raise Refused(f"io.args: {name} has both init and data; give one of them")
     if data.safetensors_b64:
@@ -227,8 +278,13 @@ def _brought(name: str, spec: TensorSpec, data: TensorData, files: dict[str, str
             f"io.args: {name} is {wanted[0]} {list(wanted[1])}, and its data is {tensor.dtype} {list(tensor.shape)}; both must be the "
             "same, with at least one dimension"
         )
-    files[f"{name}{PACKED}"] = tensor.packed()
-    return f'from_file("{name}{PACKED}", {", ".join(map(str, tensor.shape))}{_typed(tensor.dtype)})'
+    return tensor
+
+
+def not_filled(name: str, init: Init) -> Refused:
+    return Refused(
+        f"io.args: {name} cannot be filled by {init.kind!r:.20}; use randn, uniform, zeros, ones, full with its fill_value, or arange"
+    )
 
 
 def _filled(name: str, init: Init, size: str, shape: Sequence[int]) -> str:
@@ -247,36 +303,42 @@ def _filled(name: str, init: Init, size: str, shape: Sequence[int]) -> str:
             count = f"arange({math.prod(shape)})"
             return _scaled(count if len(shape) == 1 else f"reshape({count}, {size})", step, start)
         case _:
-            raise Refused(
-                f"io.args: {name} cannot be filled by {init.kind!r:.20}; use randn, uniform, zeros, ones, full with its "
-                "fill_value, or arange"
-            )
+            raise not_filled(name, init)
 
 
 def _scaled(tensor: str, factor: float | None, offset: float | None) -> str:
     if factor not in (None, 1.0):
-        tensor = f"{tensor} * {_number(factor)}"
-    return f"{tensor} + {_number(offset)}" if offset else tensor
+        tensor = f"{tensor} * {number(factor)}"
+    return f"{tensor} + {number(offset)}" if offset else tensor
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """As it stands in an expression. Raises Refused."""
     if value is None or not math.isfinite(value):
         raise Refused(f"io.args: {value} is not a number that a tensor can be filled with")
     text = str(int(value)) if value == int(value) and abs(value) < 1 << 53 else repr(value)
     return f"({text})" if value < 0 else text
 
 
-def _scalar(argument: Argument, language: Language) -> str:
+def scalar(argument: Argument) -> bool | int | float | str:
+    """The value of an argument that is no tensor; a word is one of Triton's constants. Raises Refused."""
     value = argument.value
-    if isinstance(value, bool):
-        return str(value).lower() if language == "cuda" else str(value)
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, float) and math.isfinite(value):
-        return repr(value)
-    if isinstance(value, str) and argument.is_meta and language == "triton" and _WORD.fullmatch(value):
-        return f'"{value}"'
+    if isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, str) and argument.is_meta and _WORD.fullmatch(value):
+        return value
     raise Refused(f"io.args: {argument.name} is {value!r:.40}; a scalar needs a number or a truth value")
+
+
+def _scalar(argument: Argument, language: Language) -> str:
+    value = scalar(argument)
+    if language == "cuda":
+        if isinstance(value, str):
+            raise Refused(
+                f"io.args: {argument.name} is {value!r:.40}; a scalar needs a number or a truth value"
+            )
+        return str(value).lower() if isinstance(value, bool) else repr(value)
+    return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
 def _launch(kernel: str, language: Language, launch: Launch, values: Sequence[str]) -> str:
@@ -290,9 +352,5 @@ def _launch(kernel: str, language: Language, launch: Launch, values: Sequence[st
         shared = f", {launch.shared_mem_bytes}" if launch.shared_mem_bytes else ""
         shape = f"dim3({grid.x}, {grid.y}, {grid.z}), dim3({block.x}, {block.y}, {block.z}){shared}"
         return f"{kernel}<<<{shape}>>>({', '.join(values)})"
-    options = [
-        f"{name}={value}"
-        for name, value in (("num_warps", launch.num_warps), ("num_stages", launch.num_stages))
-        if value is not None
-    ]
+    options = [f"{name}={value}" for name, value in launch.options]
     return f"{kernel}[({grid.x}, {grid.y}, {grid.z})]({', '.join([*values, *options])})"

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from orbit_lsp.api import tensors
+from orbit_lsp.api.submitted_sources import BROUGHT, SOURCES
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_store import Job, Result
 from orbit_lsp.queue.request import Refused, Request
@@ -192,11 +193,12 @@ def _request(body: Evaluation, workload: Workload, top: str, sources: Mapping[st
     called = _CANDIDATE.format(
         outputs=", ".join(outputs), passed=body.solution.spec.destination_passing_style
     )
-    candidate = _SOURCES.format(files=sources, names=names) + top + called
+    ordered = _ORDERED.format(names=names)
+    candidate = SOURCES.format(files=sources, known="") + ordered + top + called
     if len(candidate) > sizes.CONTRACT.most:
         raise Refused(f"the solution's sources are too large: {sizes.CONTRACT.exceeded}")
     reference = {"orbit_reference.py": definition.reference}
-    model = _SOURCES.format(files=reference, names=names) + _MODEL.format(inputs=", ".join(inputs))
+    model = SOURCES.format(files=reference, known="") + ordered + _MODEL.format(inputs=", ".join(inputs))
     return Request(
         name="candidate_new.py",
         text=candidate,
@@ -210,41 +212,13 @@ def _request(body: Evaluation, workload: Workload, top: str, sources: Mapping[st
 
 # -- what the job runs ------------------------------------------------------------------------------
 
-_SOURCES = textwrap.dedent("""\
-    import importlib.abc
-    import importlib.util
-    import sys
-    import torch
-    from torch import nn
-
-    class _Sources(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
-        files = {files!r}
-
-        def find_spec(self, name, path=None, target=None):
-            return importlib.util.spec_from_loader(name, self) if self._file(name) else None
-
-        def _file(self, name):
-            places = (name.replace(".", "/") + end for end in (".py", "/__init__.py"))
-            return next((place for place in places if place in self.files), None)
-
-        def get_filename(self, name):
-            return "submitted/" + self._file(name)
-
-        def get_data(self, path):
-            return self.files[path.removeprefix("submitted/")].encode()
-
-    sys.meta_path.insert(0, _Sources())
-
+_ORDERED = textwrap.dedent("""
     def _ordered(result):
         if isinstance(result, dict):
             return tuple(result[name] for name in {names!r})
         return tuple(result) if isinstance(result, (list, tuple)) else (result,)
 """)
-"""Files that were submitted are modules without lying on a disk: a referee's side reads no folder but its own."""
-_MODEL = textwrap.dedent("""
-    import base64
-    import zlib
-
+_MODEL = BROUGHT + textwrap.dedent("""
     def _random(shape, dtype):
         if dtype == torch.bool:
             return torch.randint(0, 2, shape).bool()
@@ -252,10 +226,6 @@ _MODEL = textwrap.dedent("""
             low, high = (max(-1024, torch.iinfo(dtype).min), min(1024, torch.iinfo(dtype).max))
             return torch.randint(low, high + 1, shape, dtype=torch.int64).to(dtype)
         return torch.randn(shape, dtype=torch.float32).to(dtype)
-
-    def _brought(packed, shape, dtype):
-        data = bytearray(zlib.decompress(base64.b64decode(packed)))
-        return torch.frombuffer(data, dtype=torch.uint8).view(dtype).reshape(shape)
 
     def get_inputs():
         return [{inputs}]

@@ -172,6 +172,46 @@ async def test_a_request_of_the_evaluation_servers_own_form(tmp_path: Path, reco
         assert zlib.decompress(base64.b64decode(request.files["x.tensor"])) == struct.pack("<4f", 1, 1, 1, 1)
 
 
+GIVEN = {
+    "args": [
+        {
+            "name": "x",
+            "type": "tensor",
+            "tensor_spec": {"shape": [1024], "init": {"kind": "randn", "seed": 42}},
+        }
+    ]
+}
+DOUBLE = {
+    "source_code": "class Model(torch.nn.Module):\n    def forward(self, x):\n        return x * 2",
+    "kernel_type": "torch",
+    "io": GIVEN,
+}
+
+
+@pytest.mark.parametrize(
+    ("route", "body"),
+    [
+        ("/evaluate", {"kernel": DOUBLE, "num_trials": 100}),
+        ("/evaluate", {"kernel": DOUBLE | {"metadata": {"class_name": "Model", "method_name": "forward"}}}),
+        ("/compare", {"ref_kernel": DOUBLE, "custom_kernel": DOUBLE, "num_trials": 100}),
+        ("/", {"ref_kernel": DOUBLE, "custom_kernel": DOUBLE}),
+    ],
+)  # fmt: skip
+async def test_the_forms_of_the_evaluation_servers_guide(
+    tmp_path: Path, recorded_python: str, route: str, body: dict[str, Any]
+) -> None:
+    """A class that imports nothing, with an io contract and no `get_inputs`; what runs is in tests/remote/test_sides.py."""
+    async with server(tmp_path, recorded_python) as (client, _):
+        answer = await client.post(route, json=body)
+        judged = answer.json()["kernel_exec_result"]
+        alone = route == "/evaluate"
+        assert (answer.status_code, judged["compiled"], judged["runtime"]) == (200, True, 3.1)
+        assert (judged["correctness"], answer.json()["ref_runtime"] is None) == (
+            None if alone else True,
+            alone,
+        )
+
+
 async def test_messages_about_a_kernel_with_an_io_contract_are_at_the_lines_that_were_handed_in(
     tmp_path: Path, recorded_python: str
 ) -> None:
@@ -315,9 +355,9 @@ async def test_a_kernel_by_itself(tmp_path: Path, recorded_python: str) -> None:
         ("/v1/jobs", {"name": "k.cu", "text": "x", "gpu": "B200"}, 400, "no place of this pool is 'B200'"),
         ("/v1/jobs", {"action": "compare", "name": "k.cu", "text": "x", "against": "/etc/x.cu"}, 400, "compare needs `against_text`"),
         ("/", {}, 400, "give ref_kernel and custom_kernel, or ref_code and custom_code"),
-        ("/", {"ref_code": "class Model: ...", "custom_code": CANDIDATE}, 400, "the reference needs a class Model and a function"),
-        ("/", {"ref_code": "def (", "custom_code": CANDIDATE}, 400, "the reference needs a class Model and a function"),
-        ("/", {"ref_code": REFERENCE, "custom_code": "x = 1"}, 400, "the candidate is judged against a reference where"),
+        ("/", {"ref_code": "class Model: ...", "custom_code": CANDIDATE}, 400, "say what the inputs are: by an io contract, or by a"),
+        ("/", {"ref_code": "def (", "custom_code": CANDIDATE}, 400, "the torch source has no class Model; metadata may name"),
+        ("/", {"ref_code": REFERENCE, "custom_code": "x = 1"}, 400, "the torch source has no class Model; metadata may name"),
         ("/evaluate", {"kernel": {"source_code": "x", "kernel_type": "opencl"}}, 400, "kernel.kernel_type: Input should be"),
         ("/evaluate", {"kernel": {"source_code": SAXPY, "kernel_type": "cuda"}, "timeout": 9999}, 400, "timeout: Input should be"),
         ("/evaluate", {"kernel": {"source_code": SAXPY, "kernel_type": "cuda"}, "num_trials": 0}, 400, "num_trials: Input should"),

@@ -101,6 +101,11 @@ def has_model(text: str) -> bool:
     return {"Model", "get_inputs"} <= names or "*" in names
 
 
+def binds(text: str, name: str) -> bool:
+    """Whether a top-level statement of the text defines, assigns or imports the name, as far as the text shows."""
+    return any(bound.name in (name, "*") for bound in _bound(text, (name, "*")))
+
+
 def brings_kernels(text: str) -> bool:
     """Whether a text names anything that kernels of one's own are written with; else it is a program of a library's."""
     return (

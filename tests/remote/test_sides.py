@@ -1,0 +1,203 @@
+"""Sides of an evaluation that are not KernelBench's files: what is made of them runs as a KernelBench pair, here on the CPU."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_lsp.api import evaluation
+from orbit_lsp.queue.request import Refused, Request
+from orbit_remote.common import messages as c
+from orbit_remote.recording import recorder
+from tests import cheats
+
+torch = pytest.importorskip("torch")
+Check = Callable[[Request], c.Finished]
+
+
+@pytest.fixture
+def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Check]:
+    """Both sides with a few inputs, in this process, which is put back as it was."""
+    from orbit_remote.child.harness import harness_job
+
+    modules, finders = dict(sys.modules), list(sys.meta_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+
+    def run(request: Request) -> c.Finished:
+        for name, text in request.files.items():
+            (tmp_path / name).write_text(text)
+        path = str(tmp_path / request.name)
+        job = c.Job("1", "run", "triton", path, request.text, through="contract")
+        return harness_job.check_and_time(job, lambda _: None, recorder.Nothing(), device="cpu")
+
+    yield run
+    sys.meta_path[:] = finders
+    linecache.clearcache()  # Triton reads the next test's kernel by the same name
+    for added in set(sys.modules) - set(modules):
+        if added in ("candidate", "orbit_reference", "orbit_candidate"):
+            del sys.modules[added]
+
+
+def tensor(name: str, *shape: int, role: str = "input", **more: Any) -> dict[str, Any]:
+    return {"name": name, "type": "tensor", "role": role, "tensor_spec": {"shape": shape, **more}}
+
+
+def scalar(name: str, value: object, **more: Any) -> dict[str, Any]:
+    return {"name": name, "type": "int", "value": value, **more}
+
+
+def torch_source(text: str, *args: dict[str, Any], **metadata: str) -> dict[str, Any]:
+    io = {"args": args} if args else None
+    return {"source_code": text, "kernel_type": "torch", "io": io, "metadata": metadata}
+
+
+def model(expression: str, parameters: str = "x") -> str:
+    """Without imports, as the evaluation server's own examples are."""
+    return f"class Model(torch.nn.Module):\n    def forward(self, {parameters}):\n        return {expression}"
+
+
+X = tensor("x", 64, init={"kind": "randn", "seed": 42})
+ADD = {
+    "source_code": """\
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def add(x, y, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    kept = at < n
+    tl.store(out + at, tl.load(x + at, mask=kept) + tl.load(y + at, mask=kept), mask=kept)
+""",
+    "kernel_type": "triton",
+    "io": {
+        "args": [
+            tensor("x", 64),
+            tensor("y", 64),
+            tensor("out", 64, role="output"),
+            scalar("n", 64),
+            scalar("BLOCK", 32, is_meta=True),
+        ],
+        "launch": {"grid": {"x": 2}, "num_warps": 4},
+    },
+}
+TWICE = ADD["source_code"].replace("y + at", "x + at")  # type: ignore[union-attr]
+
+
+def compared(reference: dict[str, Any], candidate: dict[str, Any], **more: Any) -> Request:
+    body = {"ref_kernel": reference, "custom_kernel": candidate, **more}
+    return evaluation.compared(evaluation.Compare.model_validate(body))
+
+
+def evaluated(kernel: dict[str, Any]) -> Request:
+    return evaluation.evaluated(evaluation.Evaluate.model_validate({"kernel": kernel}))
+
+
+WITH_INPUTS = (
+    model("x + y", "x, y") + "\n\ndef get_inputs():\n    return [torch.randn(64), torch.randn(64)]\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "outcome"),
+    [
+        (torch_source(model("x * 2"), X), torch_source(model("x + x"), X), "ok"),
+        (torch_source(model("x * 2"), X), torch_source(model("x * 3"), X), "wrong answer"),
+        (torch_source(model("x * 2"), X), torch_source("def f(x): return x + x", function_name="f"), "ok"),
+        (torch_source("def f(x): return x + x", X, function_name="f"), torch_source(model("2 * x").replace("Model", "Mine"), class_name="Mine"), "ok"),
+        (torch_source(model("2 * x").replace("forward", "twice"), X, method_name="twice"), torch_source(model("x + x")), "ok"),
+        (torch_source(model("x * n", "x, n"), X, scalar("n", 3)), torch_source(model("x * n", "x, n")), "ok"),
+        (torch_source(WITH_INPUTS), torch_source(model("y + x", "x, y")), "ok"),
+        (torch_source(WITH_INPUTS), ADD, "ok"),
+        (ADD, torch_source(model("x + y", "x, y")), "ok"),
+        (ADD, torch_source(model("x - y", "x, y")), "wrong answer"),
+        (ADD, ADD, "ok"),
+        (ADD, ADD | {"source_code": TWICE}, "wrong answer"),
+        (torch_source(model("x + y", "x, y"), X, X), ADD, "ok"),
+        (torch_source(model("x * 2"), X), ADD, "runtime error"),
+    ],
+)  # fmt: skip
+def test_two_sides(check: Check, reference: dict[str, Any], candidate: dict[str, Any], outcome: str) -> None:
+    finished = check(compared(reference, candidate))
+    assert finished.outcome == outcome, finished
+    if outcome == "runtime error":
+        assert finished.failure
+        assert (
+            "1 tensors come from the reference's inputs, and the io contract of this side has 2"
+            in finished.failure.message
+        )
+
+
+@pytest.mark.parametrize(
+    ("init", "dtype", "values"),
+    [
+        ({"kind": "zeros"}, None, [0.0, 0.0]),
+        ({"kind": "ones"}, "int32", [1, 1]),
+        ({"kind": "full", "fill_value": -2.5}, "float16", [-2.5, -2.5]),
+        ({"kind": "arange", "start": 3, "step": 0.5}, "float64", [3.0, 3.5]),
+    ],
+)
+def test_what_a_contract_fills(
+    check: Check, init: dict[str, Any], dtype: str | None, values: list[float]
+) -> None:
+    source = torch_source(
+        model(f"x + 0 * torch.tensor({values}, dtype=x.dtype)"), tensor("x", 2, init=init, dtype=dtype)
+    )
+    wanted = torch_source(model(f"torch.tensor({values}, dtype=x.dtype)"))
+    assert check(compared(source, wanted)).outcome == "ok"
+
+
+def test_random_inputs_are_within_what_the_contract_says(check: Check) -> None:
+    x = tensor("x", 1000, init={"kind": "uniform", "low": 2, "high": 3})
+    y = tensor("y", 1000, init={"kind": "randn", "mean": 50, "std": 2})
+    within = "((x >= 2) & (x <= 3)).all() & (y - 50).abs().lt(20).all() & (x.std() > 0.1)"
+    wanted = torch_source(model("torch.tensor(True)", "x, y"))
+    assert check(compared(torch_source(model(within, "x, y"), x, y), wanted)).outcome == "ok"
+
+
+def test_the_judge_takes_them(tmp_path: Path) -> None:
+    from orbit_remote.judge import judge_main
+
+    def judged(candidate: dict[str, Any]) -> c.Finished:
+        request = compared(torch_source(model("x * 2"), X), candidate, grade="referee")
+        job = cheats.job_of(tmp_path, request.text, request.files["candidate.py"])
+        return cheats.judge_in_a_fork(
+            lambda: judge_main.judge(job, lambda _: None, tmp_path / "cache", "cpu", most_s=0.0)
+        )
+
+    assert judged(torch_source(model("x + x"))).outcome == "ok"
+    assert judged(torch_source(model("x + 1"))).outcome == "wrong answer"
+
+
+def test_a_source_by_itself_has_a_time_and_nothing_to_be_right_about(check: Check) -> None:
+    request = evaluated(torch_source(model("x * 2"), X))
+    assert check(request).outcome == "ok"
+    assert request.text.endswith("# by itself: the reference is the same source\n")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: compared(torch_source(model("x")), torch_source(model("x"))), "say what the inputs are: by an io contract, or by"),
+        (lambda: evaluated(torch_source(model("x"))), "say what the inputs are"),
+        (lambda: compared(torch_source("def g(x): ...", X, function_name="f"), ADD), "the torch source has no function f"),
+        (lambda: compared(torch_source(model("x"), X, class_name="A B"), ADD), "metadata.class_name is 'A B'; it must be a name"),
+        (lambda: compared(torch_source(model("x"), X), ADD | {"kernel_type": "cuda"}), "a cuda source cannot be compared"),
+        (lambda: compared(torch_source(model("x"), X), ADD | {"io": {"args": []}}), "io.args: a kernel that is compared needs a tensor with"),
+        (lambda: compared(torch_source(model("x"), X), ADD | {"metadata": {"kernel_name": "sub"}}), "there is no kernel sub"),
+        (lambda: compared(torch_source(model("x"), tensor("x", 0)), ADD), "io.args: the shape of x is [0]"),
+        (lambda: compared(torch_source(model("x"), scalar("n", "a b")), ADD), "io.args: n is 'a b'; a scalar needs a number"),
+        (lambda: compared(torch_source(model("x"), tensor("x", 2, role="output")), ADD), "io.args: there is no input"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_compared(call: Callable[[], Request], message: str) -> None:
+    with pytest.raises(Refused) as why:
+        call()
+    assert str(why.value).startswith(message)
