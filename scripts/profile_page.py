@@ -1,7 +1,7 @@
 """Write the renderings of docs/guide/profile.md, from the recordings in tests/recordings/profiles.
 
 .venv/bin/python scripts/profile_page.py
-.venv/bin/python scripts/profile_page.py --screenshots    # also docs/pictures/profile-report-*.png; needs chromium
+.venv/bin/python scripts/profile_page.py --screenshots    # also docs/pictures/profile-report-*.png and server-page-*.png; needs chromium
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from orbit_lsp.report import page, profile_report  # noqa: E402
 from orbit_lsp.views import hover  # noqa: E402
 from orbit_remote.common import messages as c  # noqa: E402
 from tests import recorded_profiles as recorded  # noqa: E402
+from tests.editors import test_page_layout  # noqa: E402
 from tests.recordings import profiled  # noqa: E402
 
 PAGE = ROOT / "docs" / "guide" / "profile.md"
@@ -116,12 +117,20 @@ def screenshots() -> None:
     bench = recorded.Profiling("spilling")
     profiled = bench.file(recorded.finished("spilling"))
     (target,) = bench.session.results.profiles
-    html = page.html(profile_report.page(replace(profiled, at=_RECORDED), target.key, "/src/spilling.cu"))
+    report = profile_report.page(replace(profiled, at=_RECORDED), target.key, "/src/spilling.cu")
+    overview = test_page_layout.pages()["overview"]
+    for name in (test_page_layout.LONG, test_page_layout.LONG[:60]):
+        overview = overview.replace(name, "tile")
+    for name, html in (("profile-report", page.html(report)), ("server-page", overview)):
+        _pictured(name, html)
+
+
+def _pictured(name: str, html: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "report.html"
+        file = Path(folder) / "page.html"
         file.write_text(html)
         for scheme, number in (("dark", 0), ("light", 1)):
-            picture = PICTURES / f"profile-report-{scheme}.png"
+            picture = PICTURES / f"{name}-{scheme}.png"
             subprocess.run(
                 ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1000,900",
                  f"--blink-settings=preferredColorScheme={number}", f"--user-data-dir={folder}/user",

@@ -17,7 +17,7 @@ from orbit_lsp.queue.job_queue import Followed, JobQueue
 from orbit_lsp.queue.job_store import Job, JobStore
 from orbit_lsp.queue.request import Request
 from tests.e2e.forks import LIMIT_S
-from tests.editors.test_report_layout import WIDTHS, chromium, measured
+from tests.editors.test_report_layout import WIDTHS, chromium, dumped, measured
 
 LONG = "a_kernel_with_a_name_that_no_table_was_made_for_" * 8
 
@@ -69,6 +69,47 @@ def test_a_page_is_never_wider_than_its_window(
     name: str, width: int, layout: dict[str, dict[str, Any]]
 ) -> None:
     assert layout[f"{name} {width}"]["wide"] <= width
+
+
+_CONTRAST = """
+<script>
+addEventListener('load', () => {
+  const light = ([red, green, blue]) => {
+    const linear = [red, green, blue].map((part) => part / 255)
+      .map((part) => (part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+  };
+  const parts = (color) => color.match(/[\\d.]+/g).map(Number);
+  const ground = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const color = parts(getComputedStyle(at).backgroundColor);
+      if (color.length < 4 || color[3] > 0) return color;
+    }
+    return parts(getComputedStyle(document.documentElement).backgroundColor);
+  };
+  const seen = [...document.querySelectorAll('body, body *')]
+    .filter((element) => [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim()))
+    .filter((element) => !element.matches('script, style, option'))
+    .map((element) => {
+      const [text, behind] = [light(parts(getComputedStyle(element).color)), light(ground(element))];
+      return [element.tagName, (Math.max(text, behind) + 0.05) / (Math.min(text, behind) + 0.05)];
+    });
+  document.body.textContent = JSON.stringify({dark: light(ground(document.body)) < 0.2, seen});
+});
+</script>
+"""
+
+
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+@pytest.mark.parametrize("name", ["overview", "refused", "job", "sign-in"])
+def test_a_page_is_readable_in_dark_and_in_light(name: str, scheme: str, tmp_path: Path) -> None:
+    """Each text has the contrast to its background that WCAG 2 asks for at level AA: 4.5."""
+    file = tmp_path / "page.html"
+    file.write_text(pages()[name].replace("</body>", f"{_CONTRAST}</body>"), encoding="utf-8")
+    shown = dumped(file, f"--blink-settings=preferredColorScheme={int(scheme == 'light')}")
+    assert shown["dark"] is (scheme == "dark")
+    assert len(shown["seen"]) > 3
+    assert [element for element in shown["seen"] if element[1] < 4.5] == []
 
 
 async def test_the_live_part_fetches_the_page_when_a_job_changes(tmp_path: Path) -> None:

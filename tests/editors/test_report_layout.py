@@ -61,8 +61,13 @@ def measured(pages: dict[str, str], folder: Path) -> dict[str, dict[str, Any]]:
     )
     file = folder / "pages.html"
     file.write_text(f'<!doctype html><meta charset="utf-8"><body>{frames}{_MEASURE}', encoding="utf-8")
+    return dumped(file)
+
+
+def dumped(file: Path, *options: str) -> dict[str, Any]:
+    """What the page's script leaves as its body, as JSON."""
     command = [
-        chromium(), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/user", "--dump-dom",
+        chromium(), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={file.parent}/user", *options, "--dump-dom",
         file.as_uri(),
     ]  # fmt: skip
     shown = subprocess.run(command, capture_output=True, text=True, check=True, encoding="utf-8").stdout
