@@ -21,8 +21,8 @@ from mcp_types import CallToolResult, TextContent
 from starlette.applications import Starlette
 
 from orbit_lsp import __version__
-from orbit_lsp.agents import message_lines
-from orbit_lsp.profile import bottleneck
+from orbit_lsp.agents import mcp_answers, message_lines
+from orbit_lsp.agents.mcp_answers import JobAnswer
 from orbit_lsp.queue import request as requests
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_queue import JobQueue
@@ -48,54 +48,6 @@ _BY_PATH = "Give `file` (a path) or `text` with `name`."
 _BY_TEXT = "Give `text` with `name`: this server reads none of its own files for a client."
 
 # the SDK makes its schemas from classes without slots
-
-
-@dataclass(frozen=True)
-class Number:
-    """One measured or compiled number; `source` says where it comes from."""
-
-    kernel: str
-    what: str
-    value: float
-    unit: str
-    source: str
-
-
-@dataclass(frozen=True)
-class Problem:
-    severity: str
-    file: str | None
-    line: int | None
-    column: int | None
-    message: str
-    tool: str
-
-
-@dataclass(frozen=True)
-class JobAnswer:
-    """A job as it is now. `outcome` is null until it has ended; then ok, compile error, runtime error, wrong answer,
-    timed out, infrastructure or cancelled. `position` counts the jobs before it while it waits. `usd` is null where nothing was
-    rented or its price is not known. `grade` is how far its measurements can be trusted, author or referee, and null until it has ended.
-    """
-
-    job: str
-    state: str
-    outcome: str | None
-    summary: str
-    action: str
-    file: str
-    kernel: str | None
-    place: str
-    position: int | None
-    failure: str
-    remedy: str
-    problems: tuple[Problem, ...]
-    numbers: tuple[Number, ...]
-    verdict: str
-    grade: str | None
-    grade_why: str
-    usd: float | None
-    resources: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -160,7 +112,7 @@ class _Tools:
             raise ToolError(f"there is no job {job!r:.40}")
         known = followed.job
         result = await asyncio.to_thread(result_text.result_of, self.queue.store, known)
-        answer = _answer(known, followed.position, result)
+        answer = mcp_answers.of_job(known, followed.position, result)
         lines = result_text.lines(known, result, followed.position)
         if len(lines) > _LINES:
             more = len(lines) - _LINES
@@ -392,104 +344,6 @@ def _request(asked: dict[str, Any], reads_files: bool) -> Request:
     if file:
         return requests.from_file(file, **asked)
     return Request(name=name or "kernel.cu", text=text, **asked)
-
-
-def _answer(job: Job, position: int | None, result: Result | None) -> JobAnswer:
-    finished = result.finished if result else None
-    failure = finished.failure if finished else None
-    problems = tuple(
-        Problem(
-            problem.severity,
-            problem.place.file if problem.place else None,
-            problem.place.line if problem.place else None,
-            problem.place.column if problem.place else None,
-            problem.message,
-            problem.tool,
-        )
-        for problem in (result.problems if result else ())
-    )
-    resources = [f"orbit://job/{job.id}/{what}" for what in ("text", "log", "record")] if result else []
-    resources += [f"orbit://report/{job.id}"] if result and result.report else []
-    grade: dict[str, Any] = (
-        result_text.graded(finished.judged)
-        if finished
-        else {"grade": None, "grade_why": "there is no result"}
-    )
-    return JobAnswer(
-        job.id, job.state, job.outcome, job.summary, job.action, job.file, job.kernel, job.slot, position,
-        failure.message if failure else "", failure.remedy if failure else "", problems,
-        _numbers(result) if result else (), _verdict(result) if result else "",
-        grade["grade"], grade["grade_why"],
-        finished.cost.usd if finished and finished.cost else None, tuple(resources),
-    )  # fmt: skip
-
-
-def _numbers(result: Result) -> tuple[Number, ...]:
-    """Of launches and of the compiler, in the order in which they were made."""
-    numbers: list[Number] = []
-    for launch in result.finished.launches:
-        timing = launch.timing
-        if timing.under is not None:
-            numbers.append(
-                Number(launch.name, f"time, less than ({timing.label})", timing.under, "ns", timing.clock)
-            )
-            continue
-        numbers.append(
-            Number(launch.name, f"time, median ({timing.label})", timing.median, "ns", timing.clock)
-        )
-        if timing.spread is not None:
-            numbers.append(Number(launch.name, "spread of the time", 100 * timing.spread, "%", timing.clock))
-        if launch.warm:
-            numbers.append(
-                Number(
-                    launch.name,
-                    f"time, median ({launch.warm.label})",
-                    launch.warm.median,
-                    "ns",
-                    launch.warm.clock,
-                )
-            )
-        if launch.registers is not None:
-            numbers.append(Number(launch.name, "registers per thread", launch.registers, "", "CUPTI"))
-    for made in result.finished.resources:
-        for what, value, unit in (
-            ("registers per thread", made.registers, ""),
-            ("static shared memory", made.static_shared, "byte"),
-            ("spill stores", made.spill_stores, "byte"),
-            ("spill loads", made.spill_loads, "byte"),
-        ):
-            if value is not None:
-                numbers.append(Number(made.name, f"{what}, {made.architecture}", value, unit, "ptxas"))
-    for profile in result.finished.profiles:
-        numbers += [
-            Number(
-                profile.name, metric.name, metric.value, metric.unit, f"Nsight Compute {profile.tool}".strip()
-            )
-            for metric in (profile.metrics[name] for name in sorted(profile.metrics))
-            if metric.name in _SHOWN
-        ]
-    return tuple(numbers)
-
-
-_SHOWN = frozenset(
-    {
-        "gpu__time_duration.sum",
-        "dram__throughput.avg.pct_of_peak_sustained_elapsed",
-        "sm__throughput.avg.pct_of_peak_sustained_elapsed",
-        "sm__warps_active.avg.pct_of_peak_sustained_active",
-        "launch__registers_per_thread",
-    }
-)
-"""Counters that are in an answer; the others are in the record."""
-
-
-def _verdict(result: Result) -> str:
-    if sentence := result.versus.get("sentence"):
-        return str(sentence)
-    profiles = result.finished.profiles
-    first = max(profiles, key=lambda profile: bottleneck.value(profile, bottleneck.TIME) or 0.0, default=None)
-    verdict = bottleneck.verdict(first) if first and first.tier == "counters" else None
-    return verdict.text if verdict else ""
 
 
 def _plain(value: Any) -> Any:
