@@ -17,29 +17,18 @@ from orbit_lsp.cli import json_results, terminal_text
 from orbit_lsp.cli.terminal_text import UsageError
 from orbit_lsp.history import variants
 from orbit_lsp.history.history_tracker import HistoryTracker
-from orbit_lsp.kernels.model import SPECIFIED
-from orbit_lsp.profile import dump_files, listing, report_store
+from orbit_lsp.profile import dump_files, listing
+from orbit_lsp.runs import disassembly
+from orbit_lsp.runs.disassembly import Made, Sources
 from orbit_lsp.runs.scheduler import Scheduler
-from orbit_lsp.specs import job_builder
-from orbit_lsp.state.documents import split_lines
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session
 from orbit_lsp.views.explain import sass_instructions
 from orbit_remote.common import architectures, limits, regular_files
 from orbit_remote.common import messages as c
-from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.plain_text import visible
 
 _COMPILED = (".cubin", ".fatbin", ".o", ".so", ".ncu-rep")
-
-
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """What the compiler made of one instance of a kernel; `instructions` are those of SASS."""
-
-    dump: c.Dump
-    text: str
-    instructions: tuple[listing.Instruction, ...]
 
 
 def is_compiled(name: str) -> bool:
@@ -69,7 +58,7 @@ async def compiled_code(options: argparse.Namespace, runs: Scheduler) -> int:
     if finished.outcome == "ok" and not finished.dumps:
         of = f" {options.kernel}" if options.kernel else ""
         raise UsageError(f"{options.file} has no kernel{of}")
-    return _print_result(options, finished, _made(finished), None, "")
+    return _print_result(options, finished, disassembly.made(finished), None, "")
 
 
 async def source(
@@ -81,19 +70,10 @@ async def source(
     target: KernelId | None,
 ) -> int:
     """Of a kernel of a source file. Returns the exit code. Raises UsageError."""
-    file = session.files[uri]
     kernels = [target for target, kernel, _ in session.kernels(uri) if kernel.launchable]
     kernel = target or terminal_text.only_kernel(kernels)
-    language = file.scan.language
-    known = session.find(kernel)
-    frozen = session.freeze(uri)
-    in_string = frozen is not None and job_builder.inline_of(frozen) is not None
-    if known and known.dsl not in SPECIFIED and not in_string:
-        raise UsageError(
-            f"{known.name} is compiled only while its program runs: profile it, then open its SASS"
-        )
-    if (language == "cuda" or in_string) and options.level in ("ttir", "ttgir", "llir"):
-        raise UsageError(f"{options.level} exists only for Triton kernels; a CUDA kernel has ptx and sass")
+    if why := disassembly.refusal(session, kernel, options.level):
+        raise UsageError(why)
     if options.arch:
         session.setup.figures_for = architecture(options.arch)
     levels: tuple[c.Level, ...] = (options.level,)
@@ -107,11 +87,11 @@ async def source(
         shown = terminal_text.unrepeated(session, uri, finished.failure)
         problems = tuple(problem for _, problem in terminal_text.problems(session, uri))
         return _failed(options, finished, shown, problems)
-    made = _made(finished)
+    made = disassembly.made(finished)
     if not made:
-        return _failed(options, _none(finished, kernel, options.level))
+        return _failed(options, disassembly.none(finished, kernel, options.level))
     if not options.against:
-        return _print_result(options, finished, made, None, architecture_of(finished, run.job))
+        return _print_result(options, finished, made, None, disassembly.architecture_of(finished, run.job))
     from orbit_lsp.cli.history_command import file_or_revision
 
     with tempfile.TemporaryDirectory(prefix="orbit-lsp-") as folder:
@@ -127,19 +107,16 @@ async def source(
     for remark in other.remarks:
         print(visible(f"note: {remark}"), file=sys.stderr)
     if before.outcome != "ok" or not before.dumps:
-        failure = before.failure or _none(before, kernel, options.level).failure
+        failure = before.failure or disassembly.none(before, kernel, options.level).failure
         assert failure
         text = f"{other.name}: {failure.message}"
         return _failed(options, c.failed(before.run, replace(failure, message=text)))
     return _print_result(
-        options, finished, made, (other.name, _made(before)), architecture_of(finished, run.job)
-    )
-
-
-def architecture_of(finished: c.Finished, job: c.Job) -> str:
-    return next(
-        (resource.architecture for resource in finished.resources if resource.architecture),
-        job.architecture or "",
+        options,
+        finished,
+        made,
+        (other.name, disassembly.made(before)),
+        disassembly.architecture_of(finished, run.job),
     )
 
 
@@ -148,22 +125,6 @@ def architecture(name: str) -> str:
     if known := architectures.architecture_for(name):
         return known
     raise UsageError(f"{name!r:.40} is not an architecture, as in --arch sm_90")
-
-
-def _made(finished: c.Finished) -> list[_Made]:
-    listed: list[_Made] = []
-    for dump in finished.dumps:
-        text = report_store.unpack(dump.text).decode("utf-8", "replace")
-        listed.append(_Made(dump, text, listing.read(text) if dump.level == "sass" else ()))
-    return listed
-
-
-def _none(finished: c.Finished, kernel: KernelId, level: str) -> c.Finished:
-    why = (
-        "; ".join(finished.remarks)
-        or "the compiler generated no code for it: a template needs a launch spec or an instantiation"
-    )
-    return c.failed(finished.run, c.Failure("compile error", f"there is no {level} of {kernel.key}: {why}"))
 
 
 def _failed(
@@ -191,8 +152,8 @@ def _failed(
 def _print_result(
     options: argparse.Namespace,
     finished: c.Finished,
-    made: Sequence[_Made],
-    before: tuple[str, Sequence[_Made]] | None,
+    made: Sequence[Made],
+    before: tuple[str, Sequence[Made]] | None,
     architecture: str,
 ) -> int:
     if finished.outcome != "ok":
@@ -212,7 +173,7 @@ def _print_result(
         )
         print(json.dumps(asdict(answer), ensure_ascii=False, indent=2))
         return 0
-    sources = _Sources()
+    sources = Sources()
     for listing_made, of in pairs:
         head = f"{dump_files.TITLES[listing_made.dump.level]} of {dump_files.instance(listing_made.dump)}"
         head += f", {architecture}" if architecture else ""
@@ -227,14 +188,14 @@ def _print_result(
     return 0
 
 
-def _listed(made: _Made, sources: _Sources) -> str:
+def _listed(made: Made, sources: Sources) -> str:
     if not made.instructions:
         return made.text.rstrip()
     changes = [listing.Change(" ", each) for each in made.instructions]
     return listing.text(changes, sources.of(made.instructions), marked=False)
 
 
-def _changed(made: _Made, of: _Made | None, sources: _Sources) -> str:
+def _changed(made: Made, of: Made | None, sources: Sources) -> str:
     """The instructions, or the lines of another level, that differ from the other version, and how many."""
     if of is None:
         return "// the other version has no such instance"
@@ -257,7 +218,7 @@ def _difference(before: str, now: str) -> str:
     return "\n".join(lines) or "// no difference"
 
 
-def _paired(made: Sequence[_Made], before: Sequence[_Made]) -> list[tuple[_Made, _Made | None]]:
+def _paired(made: Sequence[Made], before: Sequence[Made]) -> list[tuple[Made, Made | None]]:
     """Each with the same instance of the other version: by its symbol and number, else the only one there is."""
     named = {(made.dump.symbol, made.dump.instance): made for made in before}
     only = before[0] if len(before) == len(made) == 1 else None
@@ -274,7 +235,7 @@ def _explained(instructions: Sequence[listing.Instruction]) -> list[str]:
     return [*lines, f"// {'control code':<12} {sass_instructions.CONTROL_CODE}"]
 
 
-def _instance(made: _Made, of: _Made | None) -> json_results.Instance:
+def _instance(made: Made, of: Made | None) -> json_results.Instance:
     instructions = tuple(json_results.Instruction(**_fields(each)) for each in made.instructions)
     changes = None
     if of is not None:
@@ -291,18 +252,3 @@ def _fields(instruction: listing.Instruction) -> dict[str, Any]:
     return {
         "offset": instruction.offset, "control": instruction.control or None, "text": instruction.text, "file": instruction.file or None, "line": instruction.line,
     }  # fmt: skip
-
-
-class _Sources:
-    """The lines of the files that listings speak of, read once."""
-
-    def __init__(self) -> None:
-        self._read: dict[str, Sequence[str]] = {}
-
-    def of(self, instructions: Sequence[listing.Instruction]) -> dict[str, Sequence[str]]:
-        for file in {instruction.file for instruction in instructions if instruction.file} - set(self._read):
-            try:
-                self._read[file] = split_lines(regular_files.text(file, limits.SOURCE))
-            except (OSError, ValueError):
-                self._read[file] = ()
-        return self._read
