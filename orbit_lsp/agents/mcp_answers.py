@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from orbit_lsp.profile import bottleneck
-from orbit_lsp.queue import result_text
+from orbit_lsp.queue import job_store, result_text
 from orbit_lsp.queue.job_store import Job, Result
 from orbit_remote.common.lazy_dataclass import dataclass
 
@@ -34,10 +35,37 @@ class Problem:
 
 
 @dataclass(frozen=True)
+class CodeLine:
+    """Instructions that follow each other, and the line of the source that they are of; `line` is null where none is known.
+    `inner` names the lines that were inlined there.
+    """
+
+    file: str
+    line: int | None
+    inner: str
+    source: str
+    code: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Code:
+    """What the compiler made of one instance of a kernel, or the beginning of it. `length` is that of all: instructions of SASS,
+    lines of another level.
+    """
+
+    kernel: str
+    level: str
+    architecture: str
+    length: int
+    lines: tuple[CodeLine, ...]
+
+
+@dataclass(frozen=True)
 class JobAnswer:
     """A job as it is now. `outcome` is null until it has ended; then ok, compile error, runtime error, wrong answer,
     timed out, infrastructure or cancelled. `position` counts the jobs before it while it waits. `usd` is null where nothing was
     rented or its price is not known. `grade` is how far its measurements can be trusted, author or referee, and null until it has ended.
+    `code` is of `disassemble`: as much as the text shows, and the resource code has the whole.
     """
 
     job: str
@@ -58,9 +86,13 @@ class JobAnswer:
     grade_why: str
     usd: float | None
     resources: tuple[str, ...]
+    code: tuple[Code, ...] = ()
 
 
-def of_job(job: Job, position: int | None, result: Result | None) -> JobAnswer:
+def of_job(
+    job: Job, position: int | None, result: Result | None, code: Sequence[job_store.Code] = ()
+) -> JobAnswer:
+    """`code` is what is shown of the result's own."""
     finished = result.finished if result else None
     failure = finished.failure if finished else None
     problems = tuple(
@@ -75,6 +107,7 @@ def of_job(job: Job, position: int | None, result: Result | None) -> JobAnswer:
         for problem in (result.problems if result else ())
     )
     resources = [f"orbit://job/{job.id}/{what}" for what in ("text", "log", "record")] if result else []
+    resources += [f"orbit://job/{job.id}/code"] if result and result.code else []
     resources += [f"orbit://report/{job.id}"] if result and result.report else []
     grade: dict[str, Any] = (
         result_text.graded(finished.judged)
@@ -86,8 +119,13 @@ def of_job(job: Job, position: int | None, result: Result | None) -> JobAnswer:
         failure.message if failure else "", failure.remedy if failure else "", problems,
         _numbers(result) if result else (), _verdict(result) if result else "",
         grade["grade"], grade["grade_why"],
-        finished.cost.usd if finished and finished.cost else None, tuple(resources),
+        finished.cost.usd if finished and finished.cost else None, tuple(resources), tuple(map(_code, code)),
     )  # fmt: skip
+
+
+def _code(code: job_store.Code) -> Code:
+    lines = tuple(CodeLine(line.file, line.line, line.inner, line.source, line.code) for line in code.lines)
+    return Code(code.kernel, code.level, code.architecture, code.length, lines)
 
 
 def _numbers(result: Result) -> tuple[Number, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from contextlib import suppress
-from typing import Annotated, Any, Literal, TextIO, cast
+from typing import Annotated, Any, Literal, TextIO, cast, get_args
 
 import anyio
 from mcp.server import MCPServer
@@ -18,21 +18,26 @@ from mcp.server.mcpserver.exceptions import ResourceError, ToolError
 from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import CallToolResult, TextContent
+from pydantic import Field
 from starlette.applications import Starlette
 
 from orbit_lsp import __version__
 from orbit_lsp.agents import mcp_answers, message_lines
 from orbit_lsp.agents.mcp_answers import JobAnswer
+from orbit_lsp.queue import compiled_code, result_text
 from orbit_lsp.queue import request as requests
-from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_queue import JobQueue
 from orbit_lsp.queue.job_store import Job, Result, StoreError
 from orbit_lsp.queue.request import Refused, Request
 from orbit_lsp.state import units
 from orbit_remote.common import limits, regular_files
+from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.plain_text import visible
 
 _LINES = 70
+_CODE_LINES = 150
+"""Of what a compiler made: a kernel of a screen has some 40 instructions."""
 _WAIT_S = 50.0
 """Less than the minute after which many clients give a call up."""
 _MOST_WAIT_S = 600.0
@@ -72,6 +77,8 @@ class Pool:
 
 Answer = Annotated[CallToolResult, JobAnswer]
 Priority = Literal["high", "normal", "low"]
+Level = Annotated[str, Field(json_schema_extra={"enum": list(get_args(c.Level))})]
+"""A word that the queue checks: the SDK's own complaint about one would be four lines."""
 
 
 class _Tools:
@@ -112,11 +119,17 @@ class _Tools:
             raise ToolError(f"there is no job {job!r:.40}")
         known = followed.job
         result = await asyncio.to_thread(result_text.result_of, self.queue.store, known)
-        answer = mcp_answers.of_job(known, followed.position, result)
-        lines = result_text.lines(known, result, followed.position)
+        code = compiled_code.beginning(result.code if result else (), _CODE_LINES)
+        answer = mcp_answers.of_job(known, followed.position, result, code)
+        lines = result_text.lines(known, result, followed.position, with_code=False)
         if len(lines) > _LINES:
             more = len(lines) - _LINES
             lines = [*lines[:_LINES], f"({more} more lines: resource orbit://job/{known.id}/text)"]
+        if result and result.code:
+            shown = compiled_code.text(code)
+            lines += map(visible, shown)
+            if more := len(compiled_code.text(result.code)) - len(shown):
+                lines.append(f"({more} more lines: resource orbit://job/{known.id}/code)")
         if not known.over:
             lines.append(
                 f'not over yet: call the tool `job` with id "{known.id}" to wait on, or with cancel to end it'
@@ -148,6 +161,7 @@ def server(queue: JobQueue, *, budget_usd: float, reads_files: bool = True) -> M
     )
     tools = _Tools(queue, budget_usd, reads_files=reads_files)
     _measuring(made, tools)
+    _compiling(made, tools)
     _following(made, tools)
     _resources(made, queue)
     return made
@@ -228,6 +242,22 @@ def _measuring(made: MCPServer[Any], tools: _Tools) -> None:
         )  # fmt: skip
 
 
+def _compiling(made: MCPServer[Any], tools: _Tools) -> None:
+    @made.tool()
+    async def disassemble(
+        ctx: Context[Any], file: str = "", text: str = "", name: str = "", kernel: str = "", gpu: str = "",
+        level: Level = "sass", flags: list[str] | None = None, wait_s: float = _WAIT_S,
+    ) -> Answer:  # fmt: skip
+        """What the compiler makes of a kernel: its SASS below the lines of its source, without a run and without a GPU.
+
+        `gpu` is compiled for (H100, sm_90). `level` may be ptx; of Triton ttir, ttgir or llir, and the file is imported.
+        """
+        return await tools.carry(
+            ctx, wait_s, action="compile", file=file, text=text, name=name, kernel=kernel, gpu=gpu, flags=flags,
+            levels=[level],
+        )  # fmt: skip
+
+
 def _following(made: MCPServer[Any], tools: _Tools) -> None:
     @made.tool()
     async def submit(
@@ -295,6 +325,17 @@ def _resources(made: MCPServer[Any], queue: JobQueue) -> None:
         return f"{result.finished.stdout}{result.finished.stderr}" if result else ""
 
     @made.resource(
+        "orbit://job/{job}/code",
+        mime_type="text/plain",
+        description="What the compiler made of a kernel: the whole of what `disassemble` shows.",
+    )
+    async def code(job: str) -> str:
+        _, result = await known(job)
+        if not result or not result.code:
+            raise ResourceError(f"job {job} has no compiled code: the tool `disassemble` keeps it")
+        return visible("\n".join(compiled_code.text(result.code)))
+
+    @made.resource(
         "orbit://job/{job}/record", mime_type="application/json", description="The whole record of a job."
     )
     async def record(job: str) -> dict[str, Any]:
@@ -329,7 +370,7 @@ def _request(asked: dict[str, Any], reads_files: bool) -> Request:
         raise Refused(
             "this server reads no files of its own machine: give `text` and `name`, or `other_text`"
         )
-    for several in ("flags", "arguments", "tools"):
+    for several in ("flags", "arguments", "tools", "levels"):
         asked[several] = requests.words(asked.get(several))
     asked["kernel"] = asked.get("kernel") or None
     if bool(file) == bool(text):

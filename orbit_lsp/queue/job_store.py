@@ -88,10 +88,36 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
+class CodeLine:
+    """Instructions that follow each other and are of one line, from 1, of `file`; `line` is None where none is known. `inner` names
+    the lines that were inlined there (`half.h:12`), and `source` is the line's text, empty where its file cannot be read.
+    """
+
+    file: str
+    line: int | None
+    inner: str
+    source: str
+    code: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """What the compiler made of one instance of a kernel. `length` counts the instructions of SASS, and the lines of another
+    level, which all stand under no line of the source.
+    """
+
+    kernel: str
+    level: c.Level
+    architecture: str
+    length: int
+    lines: tuple[CodeLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """What a job came to. `problems` have their places in the author's file; `text` are the tables of a hover, each number
     with its source; `report` is a page for a browser, `profile` the file for Nsight Compute, both empty where there is none.
-    `versus` is of a comparison: the sentence with its interval.
+    `versus` is of a comparison: the sentence with its interval. `code` is of a request with `levels`.
     """
 
     finished: c.Finished
@@ -100,6 +126,7 @@ class Result:
     report: str = ""
     profile: str = ""
     versus: dict[str, Any] = field(default_factory=dict[str, Any])
+    code: tuple[Code, ...] = ()
 
 
 def jobs_file() -> Path:

@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Literal, get_args
 
 from orbit_lsp import kernels
-from orbit_remote.common import harness_files, limits, nvcc_flags, regular_files
+from orbit_remote.common import architectures, harness_files, limits, nvcc_flags, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 
@@ -41,7 +41,8 @@ class Request:
     `kernel` is run by its launch spec; without it a file is run as its program, its contract, or its only launch spec.
     `against` is a file's path or, with `against_text`, the name of a text that `compare` runs in turn with `text`; `path`
     itself for an earlier text of that file.
-    `gpu` is a place of the pool (`local:1`) or a kind of GPU (`H100`); empty for any. Times are seconds. A second request
+    `levels` are those that a `compile` keeps of what the compiler made of `kernel`, or of the only kernel; then `gpu` is what it is
+    compiled for. Else `gpu` is a place of the pool (`local:1`) or a kind of GPU (`H100`); empty for any. Times are seconds. A second request
     with the same `key` gets the first one's job. `grade` is the one asked for: `referee` measures a `ModelNew` from outside its
     process.
     """
@@ -60,6 +61,7 @@ class Request:
     timeout_s: float | None = None
     detail: Literal["click", "full"] = "click"
     tools: tuple[str, ...] = ()
+    levels: tuple[c.Level, ...] = ()
     priority: Priority = "normal"
     key: str = ""
     grade: c.Grade = "author"
@@ -135,6 +137,14 @@ def _check_values(request: Request) -> None:
         raise Refused(f"{request.priority!r:.40} is not a priority; use one of {', '.join(PRIORITIES)}")
     if request.action == "compare" and not request.against:
         raise Refused("compare needs `against`: the other file, or the name of the other text")
+    if request.levels and request.action != "compile":
+        raise Refused(f"levels of compiler output are kept of compile alone, not of {request.action}")
+    if unknown := [level for level in request.levels if level not in get_args(c.Level)]:
+        raise Refused(f"{unknown[0]!r:.40} is not a level; use one of {', '.join(get_args(c.Level))}")
+    if request.levels and request.gpu and not architectures.architecture_for(request.gpu):
+        raise Refused(
+            f"{request.gpu!r:.40} is not a GPU that code can be compiled for; name one as in H100 or sm_90"
+        )
     if unknown := [tool for tool in request.tools if tool not in _TOOLS]:
         raise Refused(f"{unknown[0]!r:.40} is not a tool of a check; use {', '.join(sorted(_TOOLS))}")
     if request.key and not _KEY.fullmatch(request.key):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, cast
 
+from orbit_lsp.queue import compiled_code
 from orbit_lsp.queue.job_queue import Followed
 from orbit_lsp.queue.job_store import Job, JobStore, Result
 from orbit_lsp.queue.request import VERSION
@@ -55,8 +56,12 @@ def line(job: Job, position: int | None = None) -> str:
     return in_a_line(f"{job.id}  {state:<14}  {job.action} {name}" + (f": {more}" if more else ""))
 
 
-def lines(job: Job, result: Result | None, position: int | None = None) -> list[str]:
-    """All that is known of a job: its outcome, errors as `file:line:column: error: …`, then numbers with their sources."""
+def lines(
+    job: Job, result: Result | None, position: int | None = None, *, with_code: bool = True
+) -> list[str]:
+    """All that is known of a job: its outcome, errors as `file:line:column: error: …`, then numbers with their sources, and last
+    what the compiler made, unless it is not wanted.
+    """
     texts = [line(job, position)]
     if result is None:
         return texts
@@ -79,6 +84,7 @@ def lines(job: Job, result: Result | None, position: int | None = None) -> list[
         texts.append(f"report: {result.report}")
     if result.profile:
         texts.append(f"for Nsight Compute: {result.profile}")
+    texts += compiled_code.text(result.code) if with_code else []
     return [visible(each) for each in texts]
 
 

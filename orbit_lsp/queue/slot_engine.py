@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,13 +16,14 @@ from orbit_lsp.history.ab_compare import AbCompare
 from orbit_lsp.history.compare_candidates import Candidate
 from orbit_lsp.history.history_tracker import HistoryTracker
 from orbit_lsp.profile import bottleneck
+from orbit_lsp.queue import compiled_code
 from orbit_lsp.queue import request as requests
-from orbit_lsp.queue.job_store import Result
+from orbit_lsp.queue.job_store import Code, Result
 from orbit_lsp.queue.pool import Slot
 from orbit_lsp.queue.request import Refused, Request
 from orbit_lsp.report import opening
 from orbit_lsp.runners import extension_builds
-from orbit_lsp.runs import run_environment, scheduler
+from orbit_lsp.runs import disassembly, run_environment, scheduler
 from orbit_lsp.runs.scheduler import Run, Scheduler
 from orbit_lsp.specs import spec_cache
 from orbit_lsp.state import harness
@@ -32,7 +34,7 @@ from orbit_lsp.state.session import Client, Session, path_of, uri_of
 from orbit_lsp.state.user_folders import cache_folder
 from orbit_lsp.views import ab_table, harness_view, kernel_status, kernel_tables, tables
 from orbit_lsp.views.tables import Section
-from orbit_remote.common import codec, harness_files
+from orbit_remote.common import architectures, codec, harness_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 
@@ -44,6 +46,7 @@ _ACTIONS: dict[str, scheduler.Action] = {
 }
 PACKED = ".tensor"
 """How the names of files end that a launch spec reads with `from_file`."""
+_JOBS_FOLDER = re.compile(r"""(?<=["\s])/(?!/)[^"\n]*?/orbit-lsp/jobs/[0-9a-f]{16}(?=/)""")
 Stage = Callable[[c.State, str], None]
 
 
@@ -194,6 +197,10 @@ class SlotEngine:
         try:
             refused = await self._known(uri)
             target = chosen(session, uri, request)
+            for level in request.levels:
+                assert target
+                if why := disassembly.refusal(session, target, level):
+                    raise Refused(why)
             if request.action == "compare":
                 assert target
                 compare = AbCompare(session, environment, history, runs, watcher)
@@ -202,8 +209,9 @@ class SlotEngine:
                 run = compare.start(target, Candidate(kind, against))
             else:
                 run = runs.start(
-                    _ACTIONS[request.action], uri, target, detail=request.detail, tools=request.tools
-                )
+                    _ACTIONS[request.action], uri, target, detail=request.detail, tools=request.tools,
+                    levels=request.levels, only=bool(request.levels),
+                )  # fmt: skip
             assert run
             finished = await runs.result(run)
             remarks = (*finished.remarks, *refused)
@@ -225,6 +233,8 @@ class SlotEngine:
             values["modal"] = {**self._base.get("modal", {}), "data": [f"*{PACKED}"]}
         self._configure(values)
         session.setup.variables = self._extensions(request)
+        compiled_for = architectures.architecture_for(request.gpu) if request.levels else None
+        session.setup.figures_for = compiled_for or ""
         uri = uri_of(path)
         if session.open(uri, 0, request.text) is None:
             raise Refused(f"{request.name} has no kernel")
@@ -262,7 +272,14 @@ class SlotEngine:
             )
             for fault in spec_cache.faults(session, uri)
         ]  # fmt: skip
-        if request.action == "compile" and finished.outcome == "ok":
+        code: tuple[Code, ...] = ()
+        if request.levels:
+            architecture = disassembly.architecture_of(finished, run.job)
+            code = compiled_code.of(finished, architecture, lambda text: _as_now(text, path_of(uri)))
+        if request.levels and finished.outcome == "ok" and not code:
+            assert target
+            finished = disassembly.none(finished, target, request.levels[0])
+        elif request.action == "compile" and not request.levels and finished.outcome == "ok":
             finished = _with_faults(finished, [fault for fault in faults if fault.severity == "error"])
         versus: dict[str, Any] = {}
         if target and (compared := session.results.ab.get(target)):
@@ -276,14 +293,15 @@ class SlotEngine:
         return Result(
             dataclasses.replace(finished, report="", dumps=()),
             (*problems, *faults),
-            self._tables(uri, target),
+            self._tables(uri, target, drawn=not request.levels),
             self._page(request, target),
             str(run.report or ""),
             versus,
+            code,
         )
 
-    def _tables(self, uri: str, target: KernelId | None) -> str:
-        """Everything that is known of the kernels that ran."""
+    def _tables(self, uri: str, target: KernelId | None, *, drawn: bool) -> str:
+        """Everything that is known of the kernels that ran; `drawn`: with diagrams."""
         session = self._session
         sections: list[Section] = []
         for known in kernel_status.of(session, uri):
@@ -293,7 +311,8 @@ class SlotEngine:
         if checked and checked.result:
             rows = harness_view.rows(checked.result) + kernel_tables.run_rows(checked.result.finished)
             sections.append((f"{checked.entry.name}: {harness_view.text(checked.result)}", rows))
-        return tables.render(sections, markdown=False)
+        shown = [section for section in sections if drawn or not isinstance(section, tables.Drawing)]
+        return tables.render(shown, markdown=False)
 
     def _page(self, request: Request, target: KernelId | None) -> str:
         """The report as a page; empty where there is nothing for one."""
@@ -311,10 +330,17 @@ def _folder(job: str) -> Path:
     return cache_folder() / "jobs" / job
 
 
+def _as_now(text: str, path: str) -> str:
+    """Triton keeps what it made of a text, with the path that the text had then: in the folder of a job that is over, which may
+    have stood in another cache folder.
+    """
+    return _JOBS_FOLDER.sub(lambda _: str(Path(path).parent), text)
+
+
 def chosen(session: Session, uri: str, request: Request) -> KernelId | None:
     """The kernel that a job is of; None for the file's program, and for compiling. Raises Refused."""
     every = kernel_status.of(session, uri)
-    contract = harness.of(session, uri)
+    contract = None if request.levels else harness.of(session, uri)
     if request.kernel:
         if contract and contract.name == request.kernel:
             return contract.target
@@ -323,9 +349,9 @@ def chosen(session: Session, uri: str, request: Request) -> KernelId | None:
                 return known.target
         have = ", ".join(known.target.key for known in every) or "none"
         raise Refused(f"there is no kernel {request.kernel} in {request.name}; it has: {have}")
-    if request.action == "compile":
+    if request.action == "compile" and not request.levels:
         return None
-    if request.action in ("profile", "compare"):
+    if request.levels or request.action in ("profile", "compare"):
         candidates = [contract.target] if contract else kernel_status.launchable(session, uri)
     elif session.files[uri].scan.entries:
         return None

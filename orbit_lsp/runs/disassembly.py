@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from orbit_lsp.kernels.model import SPECIFIED
 from orbit_lsp.profile import listing, report_store
@@ -50,10 +50,11 @@ def refusal(session: Session, kernel: KernelId, level: c.Level) -> str:
     return ""
 
 
-def made(finished: c.Finished) -> list[Made]:
+def made(finished: c.Finished, corrected: Callable[[str], str] = str) -> list[Made]:
+    """`corrected` is applied to each text before it is read."""
     instances: list[Made] = []
     for dump in finished.dumps:
-        text = report_store.unpack(dump.text).decode("utf-8", "replace")
+        text = corrected(report_store.unpack(dump.text).decode("utf-8", "replace"))
         instances.append(Made(dump, text, listing.read(text) if dump.level == "sass" else ()))
     return instances
 

@@ -27,8 +27,10 @@ from orbit_lsp.queue.job_store import JobStore
 from orbit_lsp.queue.slot_engine import EngineOptions
 from tests.e2e.forks import LIMIT_S
 from tests.e2e.test_history import FASTER, SAXPY
+from tests.remote.nvcc_check import needs_nvcc
 
 BAD = "__global__ void k() { BUG; }\n"
+TOOLS = ["check", "compare", "disassemble", "gpus", "job", "profile", "run", "submit"]
 SLOW = SAXPY.replace("{", "{/*SLOW*/", 1)
 
 
@@ -47,8 +49,11 @@ async def agent(folder: Path, python: str) -> AsyncIterator[tuple[Client, JobQue
 
 
 def said(result: Any) -> str:
-    text = "\n".join(block.text for block in result.content)
-    return re.sub(r"\b[0-9a-f]{16}\b", "ID", text)
+    return re.sub(r"\b[0-9a-f]{16}\b", "ID", unmasked(result))
+
+
+def unmasked(result: Any) -> str:
+    return "\n".join(block.text for block in result.content)
 
 
 async def test_the_tools_and_what_they_answer(tmp_path: Path, recorded_python: str) -> None:
@@ -56,7 +61,7 @@ async def test_the_tools_and_what_they_answer(tmp_path: Path, recorded_python: s
     file = str(tmp_path / "saxpy.cu")
     async with agent(tmp_path, recorded_python) as (client, _):
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-        assert sorted(tools) == ["check", "compare", "gpus", "job", "profile", "run", "submit"]
+        assert sorted(tools) == TOOLS
         assert all(tool.output_schema and tool.description for tool in tools.values())
         # a model reads all of it in each conversation
         assert sum(len(str(tool.model_dump(exclude={"output_schema"}))) for tool in tools.values()) < 16_000
@@ -173,6 +178,128 @@ async def test_what_is_refused(
             await client.read_resource("orbit://job/ffffffff/text")
 
 
+# -- compiled code, by the real compilers -----------------------------------------------------------
+
+TWO = """\
+__device__ float twice(float x) {
+  return 2 * x;
+}
+__global__ void first(float* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = twice(y[i]);
+}
+__global__ void second(float* y) { y[0] = 1; }
+template <typename T> __global__ void never(T* y) { *y = 1; }
+"""
+LONG = """\
+__global__ void k(volatile float* y) {
+#pragma unroll
+  for (int i = 0; i < 400; i++) y[i] = i;
+}
+"""
+ADD = """\
+import triton
+import triton.language as tl
+
+# orbit: n = 4096; x = randn(n); y = empty(n)
+# orbit: launch add[(4,)](x, y, n, BLOCK=1024)
+@triton.jit
+def add(x, y, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(x + i, mask=i < n) + 1, mask=i < n)
+"""
+
+
+@needs_nvcc
+async def test_sass_stands_below_the_lines_of_its_source(tmp_path: Path) -> None:
+    async with agent(tmp_path, sys.executable) as (client, _):
+        asked = {"text": TWO, "name": "two.cu", "kernel": "first", "gpu": "A100"}
+        made = await client.call_tool("disassemble", asked)
+        assert said(made).startswith(
+            "ID  ok              compile two.cu first: 2 kernels compiled for sm_80\n"
+        )
+        listing = unmasked(made)[unmasked(made).index("// SASS") :]
+        answer = made.structured_content
+        [code] = answer["code"]
+        assert listing.startswith(
+            f"// SASS of first, sm_80: {code['length']} instructions\n// two.cu:4    __global__"
+        )
+        assert re.search(
+            r"\n// two.cu:5    int i = blockIdx.x \* blockDim.x \+ threadIdx.x;\n +/\*[0-9a-f]{4}\*/  B\S+  S2R ",
+            listing,
+        )
+        assert "\n// two.cu:6, in two.cu:2    if (i < n) y[i] = twice(y[i]);\n" in listing
+        assert "second" not in listing
+        assert sum(len(line["code"]) for line in code["lines"]) == code["length"]
+        assert (code["lines"][0]["line"], code["lines"][0]["source"]) == (4, TWO.splitlines()[3])
+        assert {number["what"] for number in answer["numbers"]} >= {"registers per thread, sm_80"}
+        assert said(await client.call_tool("job", {"id": answer["job"]})) == said(made)
+        whole = await client.read_resource(f"orbit://job/{answer['job']}/code")
+        assert getattr(whole.contents[0], "text", "") == listing
+        path = tmp_path / "two.cu"
+        path.write_text(TWO)
+        at_path = await client.call_tool(
+            "disassemble", {"file": str(path), "kernel": "second", "level": "ptx"}
+        )
+        assert ".visible .entry _Z6secondPf(" in said(at_path)
+
+
+@needs_nvcc
+async def test_long_sass_is_cut_and_its_resource_is_whole(tmp_path: Path) -> None:
+    async with agent(tmp_path, sys.executable) as (client, _):
+        made = await client.call_tool("disassemble", {"text": LONG, "name": "long.cu"})
+        listing = said(made)[said(made).index("// SASS") :].splitlines()
+        assert len(listing) == 151
+        answer = made.structured_content
+        assert answer["code"][0]["length"] > 400
+        whole = await client.read_resource(f"orbit://job/{answer['job']}/code")
+        lines = getattr(whole.contents[0], "text", "").splitlines()
+        assert lines[:150] == listing[:-1]
+        assert listing[-1] == f"({len(lines) - 150} more lines: resource orbit://job/ID/code)"
+        assert f"orbit://job/{answer['job']}/code" in answer["resources"]
+
+
+@needs_nvcc
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"kernel": "fist"}, "there is no kernel fist in two.cu; it has: first, second, never"),
+        ({}, "which kernel? Name one: two.cu has first, second, never"),
+        (
+            {"kernel": "never"},
+            "there is no sass of never: the compiler generated no code for it: a template needs a launch spec or an instantiation",
+        ),
+        ({"kernel": "first", "level": "ttir"}, "ttir exists only for Triton kernels; a CUDA kernel has ptx and sass"),
+        ({"kernel": "first", "level": "asm"}, "'asm' is not a level; use one of ttir, ttgir, llir, ptx, sass"),
+        (
+            {"kernel": "first", "gpu": "local:0"},
+            "'local:0' is not a GPU that code can be compiled for; name one as in H100 or sm_90",
+        ),
+        ({"kernel": "first", "text": TWO.replace("int n", "it n")}, 'two.cu:4:33: error: identifier "it" is undefined'),
+    ],
+)  # fmt: skip
+async def test_why_there_is_no_sass(tmp_path: Path, more: dict[str, str], sentence: str) -> None:
+    async with agent(tmp_path, sys.executable) as (client, _):
+        refused = await client.call_tool("disassemble", {"text": TWO, "name": "two.cu", **more})
+        assert refused.is_error
+        assert sentence in said(refused)
+        if refused.structured_content:
+            with pytest.raises(MCPError, match="has no compiled code: the tool `disassemble` keeps it"):
+                await client.read_resource(f"orbit://job/{refused.structured_content['job']}/code")
+
+
+@needs_nvcc
+async def test_triton_code_has_the_names_of_its_own_job(tmp_path: Path) -> None:
+    """Triton's cache answers the second one, with the paths of the first one, whose folder is gone."""
+    async with agent(tmp_path, sys.executable) as (client, _):
+        for _again in range(2):
+            made = await client.call_tool("disassemble", {"text": ADD, "name": "add.py", "gpu": "H100"})
+            assert "\n// SASS of add, BLOCK=1024, num_warps=4," in said(made)
+            assert "\n// add.py:8    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n" in said(made)
+        ir = await client.call_tool("disassemble", {"text": ADD, "name": "add.py", "level": "ttgir"})
+        assert '\n#loc = loc("add.py":7:0)\n' in said(ir)
+
+
 # -- /mcp of `orbit-lsp api` ------------------------------------------------------------------------
 
 
@@ -209,7 +336,7 @@ async def test_the_same_tools_over_http(tmp_path: Path, recorded_python: str) ->
     (tmp_path / "saxpy.cu").write_text(SAXPY)
     async with agent_over_http(tmp_path, recorded_python, "secret") as (client, queue, address):
         listed = [tool.name for tool in (await client.list_tools()).tools]
-        assert sorted(listed) == ["check", "compare", "gpus", "job", "profile", "run", "submit"]
+        assert sorted(listed) == TOOLS
         ran = await client.call_tool("run", {"text": SAXPY, "name": "saxpy.cu"})
         assert ran.structured_content["outcome"] == "ok"
         log = await client.read_resource(f"orbit://job/{ran.structured_content['job']}/text")
