@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Annotated, Any, Literal, TextIO, cast, get_args
+from typing import Annotated, Any, TextIO, cast, get_args
 
 import anyio
 from mcp.server import MCPServer
@@ -76,9 +77,18 @@ class Pool:
 
 
 Answer = Annotated[CallToolResult, JobAnswer]
-Priority = Literal["high", "normal", "low"]
-Level = Annotated[str, Field(json_schema_extra={"enum": list(get_args(c.Level))})]
-"""A word that the queue checks: the SDK's own complaint about one would be four lines."""
+
+
+def _one_of(words: Sequence[str]) -> Any:
+    """Of a word that the queue checks, in a sentence: the SDK's own complaint would be four lines."""
+    return Field(json_schema_extra={"enum": list(words)})
+
+
+Action = Annotated[str, _one_of(requests.ACTIONS)]
+Priority = Annotated[str, _one_of(requests.PRIORITIES)]
+Grade = Annotated[str, _one_of(get_args(c.Grade))]
+Check = Annotated[str, _one_of(requests.CHECKS)]
+Level = Annotated[str, _one_of(get_args(c.Level))]
 
 
 class _Tools:
@@ -188,15 +198,16 @@ def _measuring(made: MCPServer[Any], tools: _Tools) -> None:
     async def run(
         ctx: Context[Any], file: str = "", text: str = "", name: str = "", kernel: str = "", gpu: str = "",
         flags: list[str] | None = None, arguments: list[str] | None = None, timeout_s: float | None = None,
-        priority: Priority = "normal", key: str = "", wait_s: float = _WAIT_S,
+        priority: Priority = "normal", key: str = "", grade: Grade = "author", wait_s: float = _WAIT_S,
     ) -> Answer:  # fmt: skip
         """Build a file, run it on a GPU, check its results and time every kernel on the device.
 
         Without `kernel`: the file's main, its KernelBench or popcorn contract, or its only launch spec.
+        `grade` referee measures a ModelNew from outside its process, and looks for cheats.
         """
         return await tools.carry(
             ctx, wait_s, action="run", file=file, text=text, name=name, kernel=kernel, gpu=gpu, flags=flags,
-            arguments=arguments, timeout_s=timeout_s, priority=priority, key=key,
+            arguments=arguments, timeout_s=timeout_s, priority=priority, key=key, grade=grade,
         )  # fmt: skip
 
     @made.tool()
@@ -216,8 +227,8 @@ def _measuring(made: MCPServer[Any], tools: _Tools) -> None:
     @made.tool()
     async def check(
         ctx: Context[Any], file: str = "", text: str = "", name: str = "", kernel: str = "", gpu: str = "",
-        checks: list[Literal["memcheck", "racecheck", "initcheck", "synccheck"]] | None = None,
-        compile_only: bool = False, flags: list[str] | None = None, timeout_s: float | None = None, wait_s: float = _WAIT_S,
+        checks: list[Check] | None = None, compile_only: bool = False, flags: list[str] | None = None,
+        timeout_s: float | None = None, wait_s: float = _WAIT_S,
     ) -> Answer:  # fmt: skip
         """Find memory faults and races with compute-sanitizer, at their lines; all four checks by default.
 
@@ -231,14 +242,15 @@ def _measuring(made: MCPServer[Any], tools: _Tools) -> None:
     @made.tool()
     async def compare(
         ctx: Context[Any], file: str = "", text: str = "", name: str = "", other_file: str = "", other_text: str = "",
-        kernel: str = "", gpu: str = "", flags: list[str] | None = None, timeout_s: float | None = None, wait_s: float = _WAIT_S,
+        kernel: str = "", gpu: str = "", flags: list[str] | None = None, timeout_s: float | None = None,
+        grade: Grade = "author", wait_s: float = _WAIT_S,
     ) -> Answer:  # fmt: skip
         """Which is faster: a kernel, or the kernel of the same name in another file? Both run in turn until one is known to be
         faster, or no difference can be shown. The verdict has an interval of 95 %.
         """
         return await tools.carry(
             ctx, wait_s, action="compare", file=file, text=text, name=name, kernel=kernel, gpu=gpu, flags=flags,
-            timeout_s=timeout_s, other_file=other_file, other_text=other_text,
+            timeout_s=timeout_s, other_file=other_file, other_text=other_text, grade=grade,
         )  # fmt: skip
 
 
@@ -261,14 +273,16 @@ def _compiling(made: MCPServer[Any], tools: _Tools) -> None:
 def _following(made: MCPServer[Any], tools: _Tools) -> None:
     @made.tool()
     async def submit(
-        ctx: Context[Any], action: requests.Action = "run", file: str = "", text: str = "", name: str = "", kernel: str = "",
-        gpu: str = "", flags: list[str] | None = None, arguments: list[str] | None = None, timeout_s: float | None = None,
-        priority: Priority = "low", key: str = "", wait_limit_s: float = requests.WAIT_LIMIT_S,
+        ctx: Context[Any], action: Action = "run", file: str = "", text: str = "", name: str = "", other_file: str = "",
+        other_text: str = "", kernel: str = "", gpu: str = "", flags: list[str] | None = None,
+        arguments: list[str] | None = None, timeout_s: float | None = None, priority: Priority = "low", key: str = "",
+        grade: Grade = "author", wait_limit_s: float = requests.WAIT_LIMIT_S,
     ) -> Answer:  # fmt: skip
         """Hand in a job and return at once with its id; the tool `job` waits for it. The same `key` is the same job."""
         return await tools.carry(
             ctx, 0, action=action, file=file, text=text, name=name, kernel=kernel, gpu=gpu, flags=flags,
             arguments=arguments, timeout_s=timeout_s, priority=priority, key=key, wait_limit_s=wait_limit_s,
+            other_file=other_file, other_text=other_text, grade=grade,
         )  # fmt: skip
 
     @made.tool()
@@ -364,7 +378,7 @@ def _resources(made: MCPServer[Any], queue: JobQueue) -> None:
 
 def _request(asked: dict[str, Any], reads_files: bool) -> Request:
     """Raises Refused."""
-    file, text, name = asked.pop("file"), asked.pop("text"), asked.pop("name")
+    file, text, name = asked.pop("file"), asked.pop("text"), asked.pop("name") or "kernel.cu"
     other_file, other_text = asked.pop("other_file", ""), asked.pop("other_text", "")
     if not reads_files and (file or other_file):
         raise Refused(
@@ -379,12 +393,16 @@ def _request(asked: dict[str, Any], reads_files: bool) -> Request:
         if bool(other_file) == bool(other_text):
             raise Refused("give either `other_file` or `other_text` to compare with")
         asked |= {
-            "against": requests.read(other_file)[0] if other_file else (name or file),
+            "against": requests.read(other_file)[0] if other_file else (file or name),
             "against_text": other_text,
         }
+    elif other_file or other_text:
+        raise Refused(
+            f"`other_file` and `other_text` are for compare: leave them out, or use it instead of {asked['action']}"
+        )
     if file:
         return requests.from_file(file, **asked)
-    return Request(name=name or "kernel.cu", text=text, **asked)
+    return Request(name=name, text=text, **asked)
 
 
 def _plain(value: Any) -> Any:

@@ -22,7 +22,7 @@ Action = Literal["run", "profile", "check", "compile", "compare"]
 Priority = Literal["high", "normal", "low"]
 ACTIONS: tuple[Action, ...] = ("run", "profile", "check", "compile", "compare")
 PRIORITIES: tuple[Priority, ...] = ("high", "normal", "low")
-_TOOLS = {"memcheck", "racecheck", "initcheck", "synccheck"}
+CHECKS = ("memcheck", "racecheck", "initcheck", "synccheck")
 _NAME = re.compile(r"[\w.+-]{1,120}")
 _SMALL = 1 << 20
 _HALF = re.compile("[\ud800-\udfff]")
@@ -145,8 +145,8 @@ def _check_values(request: Request) -> None:
         raise Refused(
             f"{request.gpu!r:.40} is not a GPU that code can be compiled for; name one as in H100 or sm_90"
         )
-    if unknown := [tool for tool in request.tools if tool not in _TOOLS]:
-        raise Refused(f"{unknown[0]!r:.40} is not a tool of a check; use {', '.join(sorted(_TOOLS))}")
+    if unknown := [tool for tool in request.tools if tool not in CHECKS]:
+        raise Refused(f"{unknown[0]!r:.40} is not a tool of a check; use {', '.join(CHECKS)}")
     if request.key and not _KEY.fullmatch(request.key):
         raise Refused("the key must be up to 200 printable ASCII characters without spaces")
     for name, value, most in (

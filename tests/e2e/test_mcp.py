@@ -164,6 +164,40 @@ async def test_a_call_that_is_cancelled_ends_its_job(tmp_path: Path, recorded_py
             "a compiler flag is not permitted: -ccbin is left out",
         ),
         ("compare", {"text": BAD}, "give either `other_file` or `other_text` to compare with"),
+        (
+            "submit",
+            {"text": BAD, "action": "compare"},
+            "give either `other_file` or `other_text` to compare with",
+        ),
+        (
+            "submit",
+            {"text": BAD, "other_text": BAD},
+            "`other_file` and `other_text` are for compare: leave them out, or use it instead of run",
+        ),
+        *(
+            (
+                tool,
+                {"text": BAD, "other_text": BAD, "action": "compare", "grade": "judge"},
+                "Error executing tool TOOL: 'judge' is not a grade; use author or referee",
+            )
+            for tool in ("compare", "submit")
+        ),
+        (
+            "run",
+            {"text": BAD, "grade": ""},
+            "Error executing tool TOOL: '' is not a grade; use author or referee",
+        ),
+        (
+            "submit",
+            {"text": BAD, "action": "sort"},
+            "'sort' is not an action; use one of run, profile, check, compile, compare",
+        ),
+        ("run", {"text": BAD, "priority": "now"}, "'now' is not a priority; use one of high, normal, low"),
+        (
+            "check",
+            {"text": BAD, "checks": ["magic"]},
+            "'magic' is not a tool of a check; use memcheck, racecheck, initcheck, synccheck",
+        ),
         ("job", {"id": "ffff"}, "there is no job 'ffff'"),
     ],
 )
@@ -173,9 +207,33 @@ async def test_what_is_refused(
     async with agent(tmp_path, recorded_python) as (client, _):
         refused = await client.call_tool(tool, arguments)
         assert refused.is_error
-        assert sentence in said(refused)
+        assert sentence.replace("TOOL", tool) in said(refused)
+        assert "\n" not in said(refused)
         with pytest.raises(MCPError):
             await client.read_resource("orbit://job/ffffffff/text")
+
+
+async def test_a_grade_is_asked_for_and_a_comparison_is_submitted(
+    tmp_path: Path, recorded_python: str
+) -> None:
+    async with agent(tmp_path, recorded_python) as (client, queue):
+        tools = {tool.name: tool.input_schema["properties"] for tool in (await client.list_tools()).tools}
+        graded = {name for name, properties in tools.items() if "grade" in properties}
+        assert graded == {"run", "compare", "submit"}
+        assert all(tools[name]["grade"]["enum"] == ["author", "referee"] for name in graded)
+
+        versions = {"text": SAXPY, "other_text": FASTER}
+        jobs = [
+            await client.call_tool("run", {"text": SAXPY, "name": "saxpy.cu", "grade": "referee"}),
+            await client.call_tool("compare", versions | {"grade": "referee"}),
+            await client.call_tool("submit", versions | {"action": "compare", "grade": "referee"}),
+            await client.call_tool("submit", versions | {"action": "compare"}),
+        ]
+        ids = [answer.structured_content["job"] for answer in jobs]
+        assert [queue.store.request(each).grade for each in ids] == ["referee"] * 3 + ["author"]
+        for each in ids[2:]:
+            ended = await client.call_tool("job", {"id": each})
+            assert "saxpy takes 7." in ended.structured_content["verdict"]
 
 
 # -- compiled code, by the real compilers -----------------------------------------------------------
