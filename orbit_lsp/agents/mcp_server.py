@@ -42,6 +42,8 @@ _CODE_LINES = 150
 _WAIT_S = 50.0
 """Less than the minute after which many clients give a call up."""
 _MOST_WAIT_S = 600.0
+_IDLE_S = 600.0
+"""As `limits.AGENT_SESSIONS` says. A session has 33 KB, and many a client never ends its own."""
 
 INSTRUCTIONS = """\
 Run, profile, check and compare CUDA and Triton kernels on real GPUs. {sources} A kernel \
@@ -185,10 +187,14 @@ async def over_stdio(queue: JobQueue, *, budget_usd: float) -> None:
             await lowlevel.run(reading, writing, lowlevel.create_initialization_options())
 
 
-def over_http(queue: JobQueue, *, budget_usd: float) -> Starlette:
-    """The same tools at /mcp. Who may call them is for the server to decide that has this app's routes."""
+def over_http(queue: JobQueue, *, budget_usd: float, idle_s: float = _IDLE_S) -> Starlette:
+    """The same tools at /mcp. Who may call them is for the server to decide that has this app's routes. A session without a request for
+    `idle_s` seconds ends; a call that waits for its job is a request.
+    """
     return server(queue, budget_usd=budget_usd, reads_files=False).streamable_http_app(
         max_request_body_size=limits.BODY.most,
+        max_sessions=limits.AGENT_SESSIONS.most,
+        session_idle_timeout=idle_s,
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
 

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from orbit_lsp.queue import pool
 from orbit_lsp.queue.job_queue import JobQueue, engines
 from orbit_lsp.queue.job_store import JobStore
 from orbit_lsp.queue.slot_engine import EngineOptions
+from orbit_remote.common import limits
 from tests.e2e.forks import LIMIT_S
 from tests.e2e.test_history import FASTER, SAXPY
 from tests.remote.nvcc_check import needs_nvcc
@@ -413,6 +415,64 @@ async def test_the_same_tools_over_http(tmp_path: Path, recorded_python: str) ->
             own = {"Authorization": "Bearer secret"}
             answer = await stranger.post("/mcp", json=call, headers=own | {"Host": "evil.example"})
             assert (answer.status_code, answer.json()["error"][:26]) == (400, "this server is not called ")
+
+
+INITIALIZE = {
+    "jsonrpc": "2.0", "id": 1, "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "an agent", "version": "1"}},
+}  # fmt: skip
+LIST = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+
+
+@asynccontextmanager
+async def sessions(folder: Path, python: str, **more: Any) -> AsyncIterator[httpx2.AsyncClient]:
+    """For requests to /mcp by hand."""
+    options = EngineOptions({"python": python, "modal": {"budget_usd": 0.0}})
+    queue = JobQueue(JobStore(folder / "jobs.sqlite"), pool.parse("local:0"), engines(options), "api")
+    await queue.start()
+    app = mcp_server.over_http(queue, budget_usd=0.0, **more)
+    headers = {"Accept": "application/json, text/event-stream"}
+    try:
+        async with (
+            asyncio.timeout(LIMIT_S),
+            app.router.lifespan_context(app),
+            httpx2.AsyncClient(
+                transport=httpx2.ASGITransport(app=app), base_url="http://127.0.0.1", headers=headers
+            ) as client,
+        ):
+            yield client
+    finally:
+        await queue.close()
+        queue.store.close()
+
+
+async def test_sessions_over_http_are_bounded(
+    tmp_path: Path, recorded_python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "AGENT_SESSIONS", replace(limits.AGENT_SESSIONS, most=2))
+    async with sessions(tmp_path, recorded_python) as client:
+        first, second, third = [await client.post("/mcp", json=INITIALIZE) for _ in range(3)]
+        assert (first.status_code, second.status_code, third.status_code) == (200, 200, 503)
+        assert third.json()["error"]["message"] == "Too many open sessions"
+        own = {"Mcp-Session-Id": first.headers["mcp-session-id"]}
+        assert "disassemble" in (await client.post("/mcp", json=LIST, headers=own)).text
+        await client.delete("/mcp", headers=own)
+        assert (await client.post("/mcp", json=INITIALIZE)).status_code == 200
+
+
+async def test_an_idle_session_over_http_ends_and_leaves_its_place(
+    tmp_path: Path, recorded_python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "AGENT_SESSIONS", replace(limits.AGENT_SESSIONS, most=1))
+    async with sessions(tmp_path, recorded_python, idle_s=1e-9) as client:
+        first = await client.post("/mcp", json=INITIALIZE)
+        own = {"Mcp-Session-Id": first.headers["mcp-session-id"]}
+        while (answer := await client.post("/mcp", json=LIST, headers=own)).status_code == 200:
+            pass
+        assert answer.status_code == 404
+        again = await client.post("/mcp", json=LIST, headers=own)
+        assert (again.status_code, again.json()["error"]["message"]) == (404, "Session not found")
+        assert (await client.post("/mcp", json=INITIALIZE)).status_code == 200
 
 
 async def test_a_call_over_http_that_is_cancelled_ends_its_job(tmp_path: Path, recorded_python: str) -> None:

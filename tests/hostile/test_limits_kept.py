@@ -175,6 +175,7 @@ ELSEWHERE = {
     "HASHED": "tests/remote/test_regular_files.py::test_what_is_no_regular_file_of_that_size_is_refused_at_once",
     "BROUGHT_FILES": "tests/remote/test_brought_files.py::test_files_and_bytes_are_bounded",
     "CELL_OUTPUT": "tests/test_notebook.py::test_what_a_cell_prints_without_end_is_bounded",
+    "AGENT_SESSIONS": "tests/e2e/test_mcp.py::test_sessions_over_http_are_bounded",
     "COMPILER_MEMORY": "tests/remote/test_worker_limits.py::test_a_compiler_gets_no_more_memory_than_its_limit",
     "COMPILER_FILE": "tests/remote/test_worker_limits.py::test_a_compiler_writes_no_larger_file_than_its_limit",
     "HISTORY_RUN": "tests/hostile/test_tools.py::test_a_row_that_cannot_be_read_is_left_out_once",

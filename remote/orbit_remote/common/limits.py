@@ -297,6 +297,12 @@ AGENT_MESSAGE: Final = Limit(
     16 << 20,
     "The message is ignored, and answered with an error.",
 )
+AGENT_SESSIONS: Final = Limit(
+    "sessions of agents at `/mcp` of `orbit-lsp api`; one ends when no request of it came for 10 minutes",
+    1_000,
+    "The answer to another one is 503: too many open sessions.",
+    "items",
+)
 VOLUME: Final = Limit("a build or compiled kernel that a container keeps", 64 << 20, "It is compiled again.")
 
 
