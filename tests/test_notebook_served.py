@@ -162,7 +162,10 @@ def test_cells_run_at_the_server_and_keep_their_state(shared: Server, served: Se
     ]
     assert served.run("x") == "[text/plain]\n20"
     assert shared.url in served.run("%orbit status")
-    assert served.run("%orbit gpu") == "[text/html, text/plain]\nlocal:0  GPU"
+    assert re.fullmatch(
+        r"\[text/html, text/plain\]\nlocal:0  (this machine has no NVIDIA GPU|NVIDIA .+)",
+        served.run("%orbit gpu"),
+    )
     assert "cost nothing here" in served.run("%orbit cost")
 
 

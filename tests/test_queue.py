@@ -437,6 +437,31 @@ def test_the_pool_of_a_machine_is_all_of_its_gpus() -> None:
     assert [slot.name for slot in pool.of_machine(None, rented="")] == ["local:0"]
 
 
+@pytest.mark.parametrize(
+    ("places", "indices", "shown"),
+    [
+        ("local:1,modal:L4", (0, 1), ["local:1 NVIDIA H100", "modal:L4#1 L4"]),
+        ("local:0-1,local:0-2", (0, 1), ["local:0-1", "local:0-2 this machine has no GPU 2: it has 0, 1"]),
+        ("local:7,ray:H100*1", (0,), ["local:7 this machine has no GPU 7: it has 0", "ray:H100#1 H100"]),
+        ("local:0", (), ["local:0 this machine has no NVIDIA GPU"]),
+    ],
+)
+async def test_a_place_without_a_gpu_says_so(
+    tmp_path: Path, places: str, indices: tuple[int, ...], shown: list[str]
+) -> None:
+    devices = tuple(c.Device("NVIDIA H100", index) for index in indices)
+    machine = c.Machine("m", c.VERSION, "python", "3.11", devices=devices)
+    slots = pool.named(pool.parse(places), machine)
+    jobs = JobQueue(JobStore(tmp_path / "jobs.sqlite"), slots, Stand().engine, "api")
+    lines = [
+        f"{place['name']} {place['gpu'] or place.get('absent') or ''}".strip() for place in jobs.places()
+    ]
+    assert lines == shown
+    if not devices:
+        assert pool.of_machine(machine, rented="") == slots
+    jobs.store.close()
+
+
 # -- a process that is killed -----------------------------------------------------------------------
 
 KILLED = """

@@ -61,13 +61,20 @@ _BY_TEXT = "Give `text` with `name`: this server reads none of its own files for
 @dataclass(frozen=True)
 class Place:
     """One GPU of the pool; `gpu` is empty where its name is not known yet, `job` where it is free. `aside` is why it takes no
-    job; empty where it does.
+    job; empty where it does. `absent` is why there is no GPU: only compiling works then.
     """
 
     name: str
     gpu: str
     job: str
     aside: str = ""
+    absent: str = ""
+
+    @property
+    def state(self) -> str:
+        if self.aside:
+            return f"set aside: {self.aside}"
+        return f"runs job {self.job}" if self.job else self.absent or "free"
 
 
 @dataclass(frozen=True)
@@ -154,7 +161,13 @@ class _Tools:
 
     def pool(self) -> Pool:
         places = tuple(
-            Place(place["name"] or "", place["gpu"] or "", place["job"] or "", place["aside"] or "")
+            Place(
+                place["name"] or "",
+                place["gpu"] or "",
+                place["job"] or "",
+                place["aside"] or "",
+                place.get("absent") or "",
+            )
             for place in self.queue.places()
         )
         return Pool(places, self.queue.waiting(), self._budget)
@@ -313,7 +326,7 @@ def _following(made: MCPServer[Any], tools: _Tools) -> None:
         """Which GPUs jobs can run on, what runs there now, how many jobs wait, and what renting may cost this month."""
         pool = tools.pool()
         lines = [
-            f"{place.name}  {place.gpu or 'name not known yet'}  {f'runs job {place.job}' if place.job else 'free'}"
+            f"{place.name}  {place.gpu or ('no GPU' if place.absent else 'name not known yet')}  {place.state}"
             for place in pool.places
         ]
         lines += [

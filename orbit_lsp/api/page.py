@@ -71,10 +71,10 @@ def overview(
     rows = [
         (
             _text(place["name"]),
-            _text(place["gpu"] or "not known yet"),
+            _text(place["gpu"] or ("none" if place.get("absent") else "not known yet")),
             _text(f"set aside: {place['aside']}")
             if place["aside"]
-            else _link(str(place["job"] or "")) or "free",
+            else _link(str(place["job"] or "")) or _text(place.get("absent") or "free"),
         )
         for place in places
     ]

@@ -42,7 +42,7 @@ class Served:
     async def places(self) -> list[str]:
         """Its GPUs, a line each. Raises Refused."""
         health = await self._asked("GET", "/health")
-        return [f"{each['name']}  {each['gpu'] or 'GPU'}" for each in health["places"]]
+        return [f"{each['name']}  {each.get('absent') or each['gpu'] or 'GPU'}" for each in health["places"]]
 
     async def job(self, action: Action, name: str, kernel: str | None, text: str) -> dict[str, Any]:
         """A job of the server's queue: its record, with its result as `text`. Raises Refused. A cancellation cancels the job."""

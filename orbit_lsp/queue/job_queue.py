@@ -230,13 +230,16 @@ class JobQueue:
     # -- the pool -----------------------------------------------------------------------------
 
     def places(self) -> list[dict[str, str | None]]:
-        """Each place for a GPU, with the job that runs there and why it takes none; what is not known or not so is None."""
+        """Each place for a GPU, with the job that runs there and why it takes none; what is not known or not so is None. A place
+        without a GPU also has `absent`: why there is none.
+        """
         return [
             {
                 "name": slot.name,
                 "gpu": slot.gpu or None,
                 "job": self.at(slot.name),
                 "aside": self._aside.get(slot.name),
+                **({"absent": slot.absent} if slot.absent else {}),
             }
             for slot in self.slots
             if slot.name != COMPILER

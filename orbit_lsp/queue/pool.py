@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from orbit_lsp.queue.request import Refused, Request
@@ -21,12 +22,14 @@ _RAY = re.compile(r"ray(?::([\w-]{1,40}))?\*(\d{1,3})")
 @dataclass(frozen=True, slots=True)
 class Slot:
     """One job at a time. `name` is `local:0`, `modal:H100#2`, `ray#1` or `compiler`; `options` are the settings that choose the
-    place; `gpu` is the GPU by the name that the pool or NVML gives it, empty where it is not known.
+    place; `gpu` is the GPU by the name that the pool or NVML gives it, empty where it is not known. `absent` is why there is
+    none, empty where there is one or nobody has looked: its jobs end with a message that says so.
     """
 
     name: str
     options: tuple[tuple[str, Any], ...] = ()
     gpu: str = ""
+    absent: str = ""
 
     @property
     def local(self) -> bool:
@@ -95,13 +98,27 @@ def of_machine(machine: Machine | None, *, rented: str) -> list[Slot]:
     """
     if machine and machine.devices:
         return [_local(device.index, device.name) for device in machine.devices]
-    return parse(f"modal:{rented}") if rented else [_local(0)]
+    return parse(f"modal:{rented}") if rented else named([_local(0)], machine)
 
 
 def named(slots: Sequence[Slot], machine: Machine | None) -> list[Slot]:
-    """The same with NVML's names of this machine's GPUs."""
-    names = {f"local:{device.index}": device.name for device in (machine.devices if machine else ())}
-    return [Slot(slot.name, slot.options, names.get(slot.name, slot.gpu)) for slot in slots]
+    """The same with NVML's names of this machine's GPUs, and with why a place has none."""
+    if machine is None:
+        return list(slots)
+    names = {device.index: device.name for device in machine.devices}
+    return [replace(slot, **_looked_up(slot.name, names)) for slot in slots]
+
+
+def _looked_up(place: str, names: Mapping[int, str]) -> dict[str, str]:
+    if not (local := _LOCAL.fullmatch(place)):
+        return {}
+    wanted = range(int(local[1]), int(local[2] or local[1]) + 1)
+    lacking = next((index for index in wanted if index not in names), None)
+    if lacking is None:
+        return {} if local[2] else {"gpu": names[wanted.start]}
+    have = ", ".join(map(str, sorted(names)))
+    why = f"this machine has no GPU {lacking}: it has {have}" if have else "this machine has no NVIDIA GPU"
+    return {"absent": why}
 
 
 def _several(first: int, last: int) -> Slot:

@@ -552,6 +552,44 @@ async def test_the_real_command(tmp_path: Path, recorded_python: str) -> None:
         assert await process.wait() == 130
 
 
+async def test_a_machine_without_a_gpu_says_so(tmp_path: Path, recorded_python: str) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec "{recorded_python}" "$@" --no-gpu\n')
+    python.chmod(0o755)
+    process = await begun(tmp_path, str(python))
+    assert process.stderr
+    async with asyncio.timeout(LIMIT_S):
+        line = (await process.stderr.readline()).decode()
+        address = re.search(r"http://127\.0\.0\.1:\d+", line)
+        assert address, line
+        async with httpx2.AsyncClient(base_url=address[0], timeout=LIMIT_S) as client:
+            health = (await client.get("/health")).json()
+            assert (health["status"], health["places"]) == (
+                "ok",
+                [
+                    {
+                        "name": "local:0",
+                        "gpu": None,
+                        "job": None,
+                        "aside": None,
+                        "absent": "this machine has no NVIDIA GPU",
+                    }
+                ],
+            )
+            shown = (await client.get("/", headers={"Accept": "text/html"})).text
+            text = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", shown))
+            assert "local:0 none this machine has no NVIDIA GPU Jobs" in text
+            body = {"name": "saxpy.cu", "text": SAXPY}
+            jobs = [
+                (await client.post("/v1/jobs", json=body | {"action": action})).json()
+                for action in ("compile", "run")
+            ]
+            ended = [(await client.get(f"/v1/jobs/{job['id']}?wait_s=600")).json() for job in jobs]
+            assert [job["outcome"] for job in ended] == ["ok", "infrastructure"]
+        process.send_signal(signal.SIGINT)
+        assert await process.wait() == 130
+
+
 def test_only_with_a_token_beyond_this_machine(tmp_path: Path, recorded_python: str) -> None:
     from orbit_lsp.cli.doors import door_commands
 

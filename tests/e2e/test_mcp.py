@@ -128,6 +128,34 @@ async def test_a_long_job_is_followed_by_its_id_and_cancelled(tmp_path: Path, re
         assert queue.waiting() == 0
 
 
+async def test_gpus_says_why_a_place_takes_no_job_and_where_no_gpu_is(
+    tmp_path: Path, recorded_python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def place(
+        name: str, gpu: str | None = None, job: str | None = None, aside: str | None = None
+    ) -> dict[str, Any]:
+        return {"name": name, "gpu": gpu, "job": job, "aside": aside}
+
+    async with agent(tmp_path, recorded_python) as (client, queue):
+        places = [
+            place("local:0", "NVIDIA L4", "0123456789abcdef"),
+            place("local:1", "NVIDIA L4", None, "a copy of 64 MiB takes 80.0 µs"),
+            place("local:2") | {"absent": "this machine has no GPU 2: it has 0, 1"},
+        ]
+        monkeypatch.setattr(queue, "places", lambda: places)
+        answer = await client.call_tool("gpus", {})
+        assert said(answer).splitlines()[:3] == [
+            "local:0  NVIDIA L4  runs job ID",
+            "local:1  NVIDIA L4  set aside: a copy of 64 MiB takes 80.0 µs",
+            "local:2  no GPU  this machine has no GPU 2: it has 0, 1",
+        ]
+        assert [each["absent"] for each in answer.structured_content["places"]] == [
+            "",
+            "",
+            places[2]["absent"],
+        ]
+
+
 async def outcome_of_a_cancelled_call(client: Any, queue: JobQueue) -> str:
     """Of the job of a call that is cancelled while its kernel runs."""
     runs = asyncio.Event()

@@ -25,7 +25,8 @@ async def queue(options: argparse.Namespace, door: str, *, trusted: bool) -> Asy
     """A queue that takes jobs until the end of the `with`. Raises UsageError, and OSError where it cannot be kept."""
     engine = EngineOptions(settings(options), _folders(), remedy(door), complain)
     try:
-        slots = pool.parse(_counted(options.pool)) if options.pool else await _of_machine(engine)
+        asked = pool.parse(_counted(options.pool)) if options.pool else []
+        slots = await _looked_up(engine, asked)
         # what strangers submit may leave a GPU in a state that changes the next one's numbers
         jobs = JobQueue(
             _store(), slots, engines(engine), door, trusted=trusted, guarded=door in ("api", "watch")
@@ -54,12 +55,16 @@ def remedy(door: str) -> str:
     return f"raise --budget of `orbit-lsp {door}`"
 
 
-async def _of_machine(options: EngineOptions) -> list[Slot]:
-    """Every GPU of this machine, else the one that is rented. Raises Refused."""
+async def _looked_up(options: EngineOptions, asked: list[Slot]) -> list[Slot]:
+    """The places that are asked for, with what this machine has of them. Where none is: every GPU of this machine, else the one that
+    is rented. Raises Refused.
+    """
+    if asked and not any(slot.local for slot in asked):
+        return asked
     probe = SlotEngine(Slot("probe"), options)
     try:
         machine = await probe.machine()
-        return pool.of_machine(machine, rented=probe.rents())
+        return pool.named(asked, machine) if asked else pool.of_machine(machine, rented=probe.rents())
     finally:
         await probe.close()
 
