@@ -43,7 +43,7 @@ _WAIT_S = 50.0
 """Less than the minute after which many clients give a call up."""
 _MOST_WAIT_S = 600.0
 _IDLE_S = 600.0
-"""As `limits.AGENT_SESSIONS` says. A session has 33 KB, and many a client never ends its own."""
+"""As `limits.AGENT_SESSIONS` says. A session has some 40 KB, and many a client never ends its own."""
 
 INSTRUCTIONS = """\
 Run, profile, check and compare CUDA and Triton kernels on real GPUs. {sources} A kernel \
