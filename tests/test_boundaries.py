@@ -161,6 +161,7 @@ OPENS = {
     "remote/orbit_remote/child/child_main.py": (3, "its own streams, and a file that it writes"),
     "orbit_lsp/cli/main.py": (3, "its own streams"),
     "orbit_lsp/agents/message_lines.py": (1, "/dev/null"),
+    "orbit_lsp/agents/drop_folder.py": (1, "a folder, which it locks"),
     "orbit_lsp/agents/loop/journal.py": (1, "its journal, which it appends to"),
     "orbit_lsp/agents/loop/records.py": (1, "a folder, which files are read within"),
     "orbit_lsp/runs/trust.py": (1, "the list of trusted folders, which it appends to"),

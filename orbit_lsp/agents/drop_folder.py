@@ -2,7 +2,7 @@
 
 A file is taken by renaming it into a folder of the watcher's own, so that only one of two watchers has it. A
 result is renamed into its place, so that no reader finds half of it. The files of a watcher that was killed
-are answered by the next.
+are answered by the next. A result says whose it is, and replaces no other file's.
 
 The dropped files are not trusted, so nothing is followed out of the folder: a link that is dropped, or that is found
 where taken files are kept, is refused.
@@ -11,13 +11,16 @@ where taken files are kept, is refused.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 import os
+import re
 import stat
+import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +32,7 @@ from orbit_lsp.queue.job_queue import JobQueue
 from orbit_lsp.queue.job_store import StoreError, interrupted
 from orbit_lsp.queue.owners import Owner
 from orbit_lsp.queue.request import Refused
-from orbit_remote.common import limits, regular_files
+from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common import messages as c
 
 log = logging.getLogger("orbit.watch")
@@ -38,6 +41,11 @@ TAKEN = ".orbit-taken"
 _OWNERS = "owners"
 _LONGEST = 240
 """Bytes of a name that `_result.json` is put to."""
+_SUFFIXES = (".cu", ".cuh", ".py")
+"""Of two files that are there and differ in nothing else, the first of these gets the short name."""
+_HEAD = 4 << 10
+"""Bytes of a result in which the name of its file ends."""
+_WHOSE = re.compile(rb'\{\s*"file": ("(?:[^"\\]|\\.)*")')
 
 
 class DropFolder:
@@ -167,9 +175,42 @@ class DropFolder:
 
     def _write(self, name: str, content: dict[str, Any]) -> None:
         """Raises OSError."""
-        text = json.dumps(content, ensure_ascii=False, indent=2) + "\n"
-        stem = os.fsdecode(os.fsencode(Path(name).stem)[:_LONGEST])
-        regular_files.replace(self._results / f"{stem}_result.json", text.encode("utf-8", "replace"))
+        text = json.dumps({"file": _shown(name)} | content, ensure_ascii=False, indent=2) + "\n"
+        with _locked(self._places):
+            regular_files.replace(self._place(name), text.encode("utf-8", "replace"))
+
+    def _place(self, name: str) -> Path:
+        """Where the result of a file goes: to `k_result.json`, and to `k.cu_result.json` where that is another file's."""
+        names = self._names(name)
+        if self._waits_beside(name):
+            next(names)
+        for path in names:
+            if not os.path.lexists(path) or _whose(path) in (None, _shown(name)):
+                return path
+        raise AssertionError
+
+    def _names(self, name: str) -> Generator[Path]:
+        """The names that its result may have, without end."""
+        yield self._named(Path(name).stem, "")
+        yield self._named(name, "")
+        for number in itertools.count(2):
+            yield self._named(name, f"-{number}")
+
+    def _named(self, name: str, end: str) -> Path:
+        start = os.fsdecode(os.fsencode(name)[: _LONGEST - len(end)])
+        return self._results / f"{start}{end}_result.json"
+
+    def _waits_beside(self, name: str) -> bool:
+        """Whether a file that has the short name before this one is there, or taken, and has no result yet. In this order: it may be
+        taken meanwhile.
+        """
+        file = Path(name)
+        if file.suffix.lower() not in _SUFFIXES[1:]:
+            return False
+        before = [f"{file.stem}{other}" for other in _SUFFIXES[: _SUFFIXES.index(file.suffix.lower())]]
+        taken = [folder for folder in self._places.iterdir() if owners.is_owner(folder.name)]
+        folders = (self._dropped, *taken)
+        return any(_kind(folder / other) not in (0, stat.S_IFDIR) for folder in folders for other in before)
 
 
 def _text(path: Path) -> str:
@@ -177,6 +218,38 @@ def _text(path: Path) -> str:
     if _kind(path) == stat.S_IFLNK:
         raise Refused(f"{path.name!r:.80} is a link; drop the file itself")
     return regular_files.text(path, limits.SOURCE)
+
+
+def _shown(name: str) -> str:
+    """A name as its result has it: text, and that of no other file."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def _whose(result: Path) -> str | None:
+    """The name of the file that a result is of; None where nothing says so."""
+    try:
+        with regular_files.opened(result) as file:
+            known = _WHOSE.match(regular_files.upto(file, _HEAD))
+        return str(codec.read_json(known[1].decode())) if known else None
+    except (OSError, ValueError):
+        return None
+
+
+@contextmanager
+def _locked(folder: Path) -> Generator[None]:
+    """Nobody else who asks for it has this folder meanwhile; on Windows, where folders have no locks, two watchers may."""
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):  # a network's file system that has none
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _own_folder(path: Path) -> Path:

@@ -1,7 +1,8 @@
 """A dropped file -> a request, and a job's result -> the fields of its result file.
 
 The header is KRAIT's: comment lines `EXECUTION REQUEST` or `COMPILATION REQUEST`, `Hardware:`, `Backend:`, `Timestamp:` and
-`Type: execute` or `compile_only`. Without one a file is run, or compiled where its name begins with `compile_`.
+`Type: execute` or `compile_only`. `Grade: author` or `referee` is ours. Without a header a file is run, or compiled where its name
+begins with `compile_`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 
 _TYPES = {"execute": "run", "compile_only": "compile"}
-_FIELD = re.compile(r"[ \t]*(?://|#)[ \t]*(Hardware|Backend|Timestamp|Type)[ \t]*:[ \t]*(.*)", re.IGNORECASE)
+_GRADES: dict[str, c.Grade] = {"author": "author", "referee": "referee"}
+_FIELD = re.compile(
+    r"[ \t]*(?://|#)[ \t]*(Hardware|Backend|Timestamp|Type|Grade)[ \t]*:[ \t]*(.*)", re.IGNORECASE
+)
 _TITLE = re.compile(r"[ \t]*(?://|#)[ \t]*(EXECUTION|COMPILATION) REQUEST[ \t]*$")
 
 
@@ -41,10 +45,15 @@ def request(name: str, text: str) -> tuple[Request, Header]:
     kind = header.fields.get("type", "").lower()
     if kind and kind not in _TYPES:
         raise Refused(f"Type is {kind!r:.40}; use one of {', '.join(_TYPES)}")
+    grade = header.fields.get("grade", "").lower() or "author"
+    if grade not in _GRADES:
+        raise Refused(f"Grade is {grade!r:.40}; use one of {', '.join(_GRADES)}")
     action = _TYPES.get(kind) or ("compile" if name.startswith("compile_") else "run")
     if header.fields:
         text = _without_its_indent(text, lines)
-    return Request(action="compile" if action == "compile" else "run", name=name, text=text), header
+    return Request(
+        action="compile" if action == "compile" else "run", name=name, text=text, grade=_GRADES[grade]
+    ), header
 
 
 def _header(text: str) -> tuple[Header, int]:

@@ -18,6 +18,7 @@ from orbit_lsp.agents.drop_folder import TAKEN, DropFolder
 from orbit_lsp.queue import pool
 from orbit_lsp.queue.job_queue import JobQueue, engines
 from orbit_lsp.queue.job_store import JobStore
+from orbit_lsp.queue.request import Refused
 from orbit_lsp.queue.slot_engine import EngineOptions
 from tests.e2e.forks import LIMIT_S
 from tests.e2e.test_history import SAXPY
@@ -98,6 +99,67 @@ async def test_two_watchers_and_a_writer_that_is_slow(tmp_path: Path, recorded_p
     assert [result["orbit"]["outcome"] for result in results(tmp_path).values()] == ["ok"] * 7
 
 
+def whose(folder: Path) -> dict[str, str]:
+    return {name.removesuffix("_result.json"): result["file"] for name, result in results(folder).items()}
+
+
+async def test_files_whose_names_differ_in_the_suffix_alone_have_a_result_each(
+    tmp_path: Path, recorded_python: str
+) -> None:
+    (tmp_path / "in").mkdir()
+    every = {"a": "a.cu", "a.cuh": "a.cuh", "a.py": "a.py"}
+    for name in every.values():
+        (tmp_path / "in" / name).write_text("// Type: dance\n# Type: dance\n")
+    async with watcher(tmp_path, recorded_python) as folder, watcher(tmp_path, recorded_python) as two:
+        await asyncio.gather(folder.once(0), two.once(0))
+        assert whose(tmp_path) == every
+        (tmp_path / "in" / "a.cu").write_text(EXECUTE + SAXPY)  # its own result is replaced
+        await folder.once(0)
+        assert whose(tmp_path) == every
+        assert results(tmp_path)["a_result.json"]["success"]
+
+
+@pytest.mark.parametrize(
+    ("before", "name", "expected"),
+    [
+        ({}, "a.py", "a"),
+        ({"a": '{"file": "a.cu", "x": 1}'}, "a.cu", "a"),
+        ({"a": '{"file": "a.py"}'}, "a.cu", "a.cu"),
+        ({"a": '{"success": true}'}, "a.cu", "a"),  # nothing says whose it is
+        ({"a": '{"file": "a.py"}', "a.cu": '{"file": "a.cu.cu"}'}, "a.cu", "a.cu-2"),
+        ({"k" * 240: json.dumps({"file": "k" * 251 + ".py"})}, "k" * 252 + ".cu", "k" * 238 + "-2"),
+    ],
+)
+async def test_no_result_replaces_that_of_another_file(
+    tmp_path: Path, recorded_python: str, before: dict[str, str], name: str, expected: str
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out").mkdir()
+    for stem, text in before.items():
+        (tmp_path / "out" / f"{stem}_result.json").write_text(text)
+    (tmp_path / "in" / name).write_text("// Type: dance\n# Type: dance\n")
+    async with watcher(tmp_path, recorded_python) as folder:
+        await folder.once(0)
+    known = results(tmp_path)
+    assert known[f"{expected}_result.json"]["message"].startswith(("Type is 'dance'", f"{name!r:.60}"))
+    for stem, text in before.items():
+        assert stem == expected or known[f"{stem}_result.json"] == json.loads(text)
+
+
+async def test_a_file_that_is_there_too_and_has_the_short_name_before_gets_it(
+    tmp_path: Path, recorded_python: str
+) -> None:
+    taken = tmp_path / "in" / TAKEN / "1-0123456789ab"
+    taken.mkdir(parents=True)
+    for name in ("b.py", "b.cuh", "c.py"):
+        (taken / name).write_text("x")
+    (tmp_path / "in" / "c.cu").write_text("// Type: dance\n")
+    async with watcher(tmp_path, recorded_python) as folder:
+        folder.clean(keep_s=3600)
+        await folder.once(0)
+    assert whose(tmp_path) == {"b": "b.cuh", "b.py": "b.py", "c": "c.cu", "c.py": "c.py"}
+
+
 async def test_what_a_killed_watcher_had_taken_is_answered(tmp_path: Path, recorded_python: str) -> None:
     taken = tmp_path / "in" / TAKEN / "1-0123456789ab"  # nobody holds the lock of this owner
     taken.mkdir(parents=True)
@@ -153,6 +215,20 @@ async def test_the_real_command_until_ctrl_c(tmp_path: Path, recorded_python: st
 def test_headers(name: str, text: str, action: str, hardware: str) -> None:
     made, header = drop_request.request(name, text)
     assert (made.action, header.hardware) == (action, hardware)
+
+
+@pytest.mark.parametrize(
+    ("text", "grade"),
+    [("x", "author"), ("// Grade: Referee\nx", "referee"), (EXECUTE + "x\n// Grade: x", "author"), ("// Grade:\nx", "author")],
+)  # fmt: skip
+def test_the_grade_that_a_header_asks_for(text: str, grade: str) -> None:
+    made, _ = drop_request.request("k.cu", text)
+    assert (made.grade, made.action) == (grade, "run")
+
+
+def test_a_grade_that_there_is_not() -> None:
+    with pytest.raises(Refused, match="Grade is 'judge'; use one of author, referee"):
+        drop_request.request("k.cu", "// Grade: judge\n")
 
 
 def test_the_indent_of_kraits_own_template_is_no_part_of_the_code() -> None:
