@@ -1,4 +1,6 @@
-"""HTTP connections that are bounded in number and in time: one that sends no request is closed."""
+"""HTTP connections that are bounded in number and in time: one that sends no request is closed, at once where another
+needs its place.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +8,49 @@ import asyncio
 import socket
 import sys
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
 from orbit_lsp.api.notebook_routes import Notebooks
 
 HEAD_S = 30.0
 """How long a connection may be open without a whole head of a request: at first, and after each answer."""
 MOST = 4_000
-_FILES_OF_JOBS = 256
-"""File descriptors that connections leave to the server's own work."""
+AT_ONCE = 64
+"""Connections that are accepted before those that are there are looked at again. asyncio would accept as many as may wait, 2,048, and
+run out of file descriptors before it has closed one.
+"""
+_WAITING = 2_048
+"""Connections that the system holds until they are accepted."""
+_FILES_OF_JOBS = 256 + 4 * AT_ONCE
+"""File descriptors that connections leave to the server's own work, and to connections that are accepted and not counted yet."""
+
+
+class _Idle:
+    """Connections that a server waits for, those first that it waits for longest. `silent` have sent no whole head of a request,
+    `served` none since their last answer.
+    """
+
+    def __init__(self) -> None:
+        self.silent: dict[Connection, None] = {}
+        self.served: dict[Connection, None] = {}
+
+    def leave(self, connection: Connection) -> None:
+        self.silent.pop(connection, None)
+        self.served.pop(connection, None)
+
+    def longest(self, newest: Connection) -> Connection:
+        """Whose place the newest one gets; itself where the server waits for no other."""
+        for waiting in (self.silent, self.served):
+            if (longest := next(iter(waiting), newest)) is not newest:
+                return longest
+        return newest
+
+
+_IDLE: WeakKeyDictionary[ServerState, _Idle] = WeakKeyDictionary()
 
 
 class Connection(H11Protocol):
@@ -26,6 +60,7 @@ class Connection(H11Protocol):
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self._late: asyncio.TimerHandle | None = None
+        self._idle = _IDLE.setdefault(self.server_state, _Idle())
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -33,23 +68,32 @@ class Connection(H11Protocol):
         # second would wait 40 ms for the client's acknowledgement of the first
         if own := transport.get_extra_info("socket"):
             own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if len(self.connections) > self.most:
-            transport.abort()  # to answer would cost what there is too little of
-            return
+        self._idle.silent[self] = None
         self._wait_for_a_head()
+        if len(self.connections) > self.most:
+            # without an answer, which would cost what there is too little of
+            self._idle.longest(self).give_way()
+
+    def give_way(self) -> None:
+        self._idle.leave(self)
+        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self._late and self.cycle and not self.cycle.response_complete:
+            self._idle.leave(self)
             self._late.cancel()
             self._late = None
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if self.cycle.response_complete and not self.transport.is_closing():
+            self._idle.served[self] = None
         self._wait_for_a_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._idle.leave(self)
         if self._late:
             self._late.cancel()
 
@@ -70,6 +114,11 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, notebooks: Notebooks) -> None:
         super().__init__(config)
         self._notebooks = notebooks
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listening in sockets or ():
+            listening.listen(_WAITING)  # beyond the few that asyncio accepts at once
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await self._notebooks.close()

@@ -336,25 +336,56 @@ async def test_a_client_that_vanishes_takes_nothing_with_it(tmp_path: Path) -> N
         assert (await jobs.cancel(job.id) or job).outcome == "cancelled"
 
 
-async def test_a_connection_without_a_request_is_closed_and_no_more_are_taken_than_there_is_room_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
-        await send({"type": "http.response.body", "body": b"ok"})
-
-    monkeypatch.setattr(connections.Connection, "most", 2)
+async def test_a_connection_without_a_request_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections.Connection, "head_s", 0.0)
-    async with served(app) as place:
+    async with served(answering(asyncio.Event())) as place:
         silent, writer = await asyncio.open_connection(*place)
         assert await silent.read() == b""  # closed by the server
         writer.close()
-        monkeypatch.setattr(connections.Connection, "head_s", 3600.0)
-        kept = [await asyncio.open_connection(*place) for _ in range(2)]
-        for reader, writer in kept:
-            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert await reader.readuntil(b"ok")
-        one_too_many, writer = await asyncio.open_connection(*place)
-        assert await one_too_many.read() == b""
-        for _, writer in kept:
+
+
+def answering(go: asyncio.Event) -> Any:
+    """An app that answers at once, and /wait when it may."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/wait":
+            await go.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    return app
+
+
+async def test_a_connection_has_the_place_of_the_one_that_is_waited_for_longest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections.Connection, "most", 2)
+    monkeypatch.setattr(connections.Connection, "head_s", 3600.0)
+    go = asyncio.Event()
+    writers: list[asyncio.StreamWriter] = []
+
+    async def connected(path: str = "") -> asyncio.StreamReader:
+        reader, writer = await asyncio.open_connection(*place)
+        writers.append(writer)
+        if path:
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        return reader
+
+    async with served(answering(go)) as place:
+        first = await connected("/")
+        assert await first.readuntil(b"ok")
+        silent = await connected()
+        second = await connected("/")
+        assert await silent.read() == b""  # it had asked for nothing, and the older one had
+        assert await second.readuntil(b"ok")
+        waits = await connected("/wait")
+        assert await first.read() == b""
+        too = await connected("/wait")
+        assert await second.read() == b""
+        one_too_many = await connected()
+        assert await one_too_many.read() == b""  # the others have an answer under way
+        go.set()
+        assert await waits.readuntil(b"ok")
+        assert await too.readuntil(b"ok")
+        for writer in writers:
             writer.close()

@@ -137,7 +137,7 @@ async def _api(options: argparse.Namespace) -> int:
         connections.Connection.most = connections.most_connections()
         config = uvicorn.Config(
             app, options.host, options.port, access_log=False, log_level="warning", timeout_graceful_shutdown=5,
-            http=connections.Connection, ws="none", lifespan="off",
+            http=connections.Connection, ws="none", lifespan="off", backlog=connections.AT_ONCE,
         )  # fmt: skip
         try:
             socket = config.bind_socket()
