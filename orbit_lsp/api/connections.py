@@ -78,6 +78,10 @@ class Connection(H11Protocol):
         self._idle.leave(self)
         self.transport.abort()
 
+    def _should_upgrade(self) -> bool:
+        """A client that asks for a WebSocket is answered over HTTP. uvicorn would log which package to install for one."""
+        return False
+
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self._late and self.cycle and not self.cycle.response_complete:

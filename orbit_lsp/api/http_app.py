@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
@@ -17,6 +17,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
+from starlette.routing import Match, Route
 
 from orbit_lsp import __version__
 from orbit_lsp.api import evaluation, job_routes, notebook_routes, page_routes, popcorn_routes, trace_routes
@@ -28,6 +29,8 @@ from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_queue import JobQueue
 from orbit_lsp.queue.job_store import StoreError
 from orbit_lsp.queue.request import Refused, Request
+
+_FIELDS = "GET /openapi.json describes its fields"
 
 
 def app(
@@ -75,22 +78,23 @@ def app(
 
 def _errors(made: FastAPI) -> None:
     @made.exception_handler(RequestValidationError)
-    async def invalid(_: HttpRequest, error: RequestValidationError) -> JSONResponse:
-        complaints = [
-            f"{'.'.join(map(str, detail['loc'][1:])) or 'body'}: {detail['msg']}" for detail in error.errors()
-        ]
+    async def invalid(request: HttpRequest, error: RequestValidationError) -> JSONResponse:
+        complaints = [_complaint(request, detail) for detail in error.errors()]
         return JSONResponse({"error": complaints[0], "validation_errors": complaints}, 400)
 
     @made.exception_handler(HTTPException)
-    async def answered(_: HttpRequest, error: HTTPException) -> JSONResponse:
+    async def answered(request: HttpRequest, error: HTTPException) -> JSONResponse:
         """The framework's own refusals in our form."""
         own = {
             400: "the body cannot be read as JSON",
             404: "there is no such route; GET /openapi.json lists the routes",
         }
-        return JSONResponse(
-            {"error": own.get(error.status_code, error.detail)}, error.status_code, error.headers
-        )
+        text, headers = own.get(error.status_code, error.detail), error.headers
+        if error.status_code == 405:
+            methods = _methods(made, request)
+            text = f"{request.method:.20} is no method of {request.url.path:.60}, which takes {' and '.join(methods)}"
+            headers = {"Allow": ", ".join(methods)}
+        return JSONResponse({"error": text}, error.status_code, headers)
 
     @made.exception_handler(Refused)
     async def refused(_: HttpRequest, why: Refused) -> JSONResponse:
@@ -106,6 +110,31 @@ def _errors(made: FastAPI) -> None:
             {"error": f"internal error of the server: {type(error).__name__}", "outcome": "infrastructure"},
             500,
         )
+
+
+def _complaint(request: HttpRequest, detail: Mapping[str, Any]) -> str:
+    """What is wrong with a request, as the framework found it."""
+    place = ".".join(map(str, detail["loc"][1:]))
+    if detail["type"] == "json_invalid":
+        return f"the body is not JSON: at character {detail['loc'][-1] + 1}: {detail['ctx']['error']}"
+    if not place and detail["type"] in ("model_attributes_type", "dict_type"):
+        if isinstance(detail["input"], bytes):  # the framework has not read it
+            given = request.headers.get("content-type")
+            have = f"is {given!r:.60}" if given else "is missing"
+            return f"the header Content-Type {have}; send `Content-Type: application/json`"
+        return f"the body is not a JSON object; {_FIELDS}"
+    if not place and detail["type"] == "missing":
+        return f"the request has no body; {_FIELDS}"
+    return f"{place or 'body'}: {detail['msg']}"
+
+
+def _methods(made: FastAPI, request: HttpRequest) -> list[str]:
+    """Those of all routes of a path: the framework names the first one's."""
+    methods: set[str] = set()
+    for route in made.router.routes:
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+            methods |= route.methods or set()
+    return sorted(methods)
 
 
 def _observing(made: FastAPI, queue: JobQueue) -> None:

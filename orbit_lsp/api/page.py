@@ -141,7 +141,8 @@ def sign_in(wrong: bool = False) -> str:
         '<input id="token" name="token" type="password" autocomplete="current-password" required>'
         "<button>Sign in</button></form>"
     )
-    return _document("Sign in", "This server needs its token, which it printed when it started.", body)
+    lead = "This server needs its token: its ORBIT_API_TOKEN, or if it has none, the token that it printed when it started."
+    return _document("Sign in", lead, body)
 
 
 def missing(what: str) -> str:

@@ -6,6 +6,7 @@ The order of lines is fixed, so that two results can be compared line by line.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, cast
 
 from orbit_lsp.queue import compiled_code
@@ -22,15 +23,34 @@ GRADE_WHY = (
     "author: the candidate's code shares the process that measures it, so deceptive code may succeed; this is a help for authors, "
     "not a referee"
 )
+_BY_AUTHOR = c.Judged("author", GRADE_WHY)
+_UNMEASURED = {"grade": None, "grade_why": "nothing was measured"}
+_MEASURED = ("launches", "points", "profiles")
+"""Fields of a `Finished` of which one is not empty where something was measured or checked."""
 
 
 def result_of(store: JobStore, job: Job) -> Result | None:
     """None where there is none yet, or none that this version reads."""
     stored = store.result(job.id)
+    return read(stored) if stored else None
+
+
+def read(stored: Mapping[str, Any]) -> Result | None:
+    """None for what this version cannot read. `judged` is there where something was measured."""
     try:
-        return codec.build(Result, stored, lenient=True) if stored else None
+        result = codec.build(Result, stored, lenient=True)
     except ValueError:
         return None
+    if result.finished.judged or not _measured(stored):
+        return result
+    return dataclasses.replace(result, finished=dataclasses.replace(result.finished, judged=_BY_AUTHOR))
+
+
+def _measured(stored: Mapping[str, Any]) -> bool:
+    finished: Any = stored.get("finished")
+    return isinstance(finished, dict) and any(
+        cast("dict[str, Any]", finished).get(name) for name in _MEASURED
+    )
 
 
 def as_json(store: JobStore, followed: Followed, *, whole: bool = True) -> dict[str, Any]:
@@ -76,7 +96,7 @@ def lines(
         texts += ["the program's standard error ended with:", *result.finished.stderr.splitlines()[-5:]]
     texts += result.text.splitlines()
     texts += [f"note: {remark}" for remark in result.finished.remarks]
-    if result.finished.launches or result.finished.judged:
+    if result.finished.judged:
         texts.append(f"grade: {graded(result.finished.judged)['grade_why']}")
     if result.finished.cost:
         texts.append(f"cost: {summary.cost(result.finished.cost)}")
@@ -95,15 +115,15 @@ def _stored_grade(stored: dict[str, Any] | None) -> dict[str, Any]:
     finished: Any = stored.get("finished")
     judged: Any = cast("dict[str, Any]", finished).get("judged") if isinstance(finished, dict) else None
     if not isinstance(judged, dict):
-        return {"grade": "author", "grade_why": GRADE_WHY}
+        return graded(_BY_AUTHOR if _measured(stored) else None)
     known = cast("dict[str, Any]", judged)
     return {"grade": known.get("grade"), "grade_why": known.get("why")}
 
 
 def graded(judged: c.Judged | None) -> dict[str, Any]:
-    """The words about how far a result can be trusted; what the judge saw besides, where there was one."""
+    """The words about how far a result of `read` can be trusted; what the judge saw besides, where there was one."""
     if judged is None:
-        return {"grade": "author", "grade_why": GRADE_WHY}
+        return _UNMEASURED
     saw: dict[str, Any] = {}
     if judged.rounds:
         saw = {

@@ -345,6 +345,25 @@ async def test_a_kernel_by_itself(tmp_path: Path, recorded_python: str) -> None:
         ).status_code == 200  # the next job runs
 
 
+async def test_where_nothing_was_measured_there_is_no_grade(tmp_path: Path, recorded_python: str) -> None:
+    jobs = [
+        ({"action": "compile", "text": SAXPY}, "ok", None),
+        ({"text": SAXPY.replace("{", "{BUG", 1)}, "compile error", None),
+        ({"text": SAXPY + "// CRASH"}, "infrastructure", None),
+        ({"text": SAXPY}, "ok", "author"),
+        ({"text": SAXPY + "// WRONG"}, "wrong answer", "author"),
+    ]
+    async with server(tmp_path, recorded_python) as (client, _):
+        for body, outcome, grade in jobs:
+            job = (await client.post("/v1/jobs", json=body | {"name": "saxpy.cu"})).json()["id"]
+            record = (await client.get(f"/v1/jobs/{job}?wait_s=600")).json()
+            assert (record["outcome"], record["grade"]) == (outcome, grade)
+            assert record["grade_why"].startswith("author: " if grade else "nothing was measured")
+            assert ("\ngrade: " in (await client.get(f"/v1/jobs/{job}/text")).text) == bool(grade)
+            again = (await client.get(f"/job/{job}")).json()
+            assert (again["grade"], again["grade_why"]) == (grade, record["grade_why"])
+
+
 @pytest.mark.parametrize(
     ("route", "body", "status", "error"),
     [

@@ -144,6 +144,7 @@ async def test_the_token_is_typed_once_and_stands_in_no_address(tmp_path: Path, 
         first = await client.get("/", headers=BROWSER)
         assert first.status_code == 401
         assert 'name="token" type="password"' in first.text
+        assert "its ORBIT_API_TOKEN, or if it has none, the token that it printed" in first.text
         assert (await client.get("/stats")).json()["error"].startswith("this server needs its token")
         wrong = await client.post("/page/sign-in", data={"token": "guess"}, headers=BROWSER)
         assert (wrong.status_code, "That is not the token" in wrong.text) == (401, True)

@@ -258,6 +258,42 @@ async def test_a_body_that_is_meant_to_break_the_server(
         assert (await http.get("/health")).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("body", "kind", "error"),
+    [
+        ('{"a":', "application/json", "the body is not JSON: at character 6: Expecting value"),
+        ("{'a': 1}", "application/json", "the body is not JSON: at character 2: Expecting property name"),
+        ("[1]", "application/json", "the body is not a JSON object; GET /openapi.json describes its fields"),
+        ("", "application/json", "the request has no body; GET /openapi.json describes its fields"),
+        (json.dumps(JOB), None, "the header Content-Type is missing; send `Content-Type: application/json`"),
+        (json.dumps(JOB), "application/x-www-form-urlencoded", "the header Content-Type is 'application/x-www-form-urlencoded'; send"),
+    ],
+)  # fmt: skip
+async def test_a_body_that_is_no_json_or_is_not_sent_as_such(
+    tmp_path: Path, body: str, kind: str | None, error: str
+) -> None:
+    async with client(tmp_path) as (http, jobs):
+        headers = {"Content-Type": kind} if kind else {}
+        for route in ("/v1/jobs", "/evaluate", "/v1/traces"):
+            answer = await http.post(route, content=body.encode(), headers=headers)
+            assert (answer.status_code, answer.json()["error"][: len(error)]) == (400, error)
+        assert jobs.store.jobs() == []
+
+
+@pytest.mark.parametrize(
+    ("method", "route", "methods"),
+    [("PUT", "/v1/jobs", "GET and POST"), ("GET", "/evaluate", "POST"), ("POST", "/v1/jobs/abc", "DELETE and GET")],
+)  # fmt: skip
+async def test_a_method_that_a_route_does_not_take(
+    tmp_path: Path, method: str, route: str, methods: str
+) -> None:
+    async with client(tmp_path) as (http, _):
+        answer = await http.request(method, route)
+        error = f"{method} is no method of {route}, which takes {methods}"
+        assert (answer.status_code, answer.json()) == (405, {"error": error})
+        assert answer.headers["allow"] == methods.replace(" and ", ", ")
+
+
 async def test_an_unknown_job_and_an_unknown_route_are_404_in_one_form(tmp_path: Path) -> None:
     async with client(tmp_path) as (http, _):
         for route in (
@@ -295,12 +331,12 @@ async def test_a_body_that_does_not_arrive_and_too_many_at_once(tmp_path: Path) 
 
 
 @asynccontextmanager
-async def served(app: Any) -> AsyncGenerator[tuple[str, int]]:
+async def served(app: Any, log_level: str = "critical") -> AsyncGenerator[tuple[str, int]]:
     """Where it listens, behind our connections."""
     import uvicorn
 
     config = uvicorn.Config(
-        app, port=0, http=connections.Connection, ws="none", lifespan="off", log_level="critical"
+        app, port=0, http=connections.Connection, ws="none", lifespan="off", log_level=log_level
     )
     server = uvicorn.Server(config)
     with config.bind_socket() as socket:
@@ -354,6 +390,20 @@ def answering(go: asyncio.Event) -> Any:
         await send({"type": "http.response.body", "body": b"ok"})
 
     return app
+
+
+async def test_a_client_that_wants_a_websocket_is_answered_and_nothing_is_logged(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with served(answering(asyncio.Event()), "warning") as place:
+        for wanted in ("websocket", "h2c"):
+            reader, writer = await asyncio.open_connection(*place)
+            writer.write(
+                f"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: {wanted}\r\n\r\n".encode()
+            )
+            assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200 ")
+            writer.close()
+    assert capsys.readouterr().err == ""
 
 
 async def test_a_connection_has_the_place_of_the_one_that_is_waited_for_longest(
