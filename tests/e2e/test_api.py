@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
 import json
 import re
 import signal
+import socket
 import struct
 import sys
 import zlib
@@ -20,6 +22,8 @@ import pytest
 
 from orbit_lsp.api import evaluation, http_app, io_contract, popcorn
 from orbit_lsp.api.guard import Limits
+from orbit_lsp.cli.doors import door_commands
+from orbit_lsp.cli.terminal_text import UsageError
 from orbit_lsp.queue import pool
 from orbit_lsp.queue.job_queue import JobQueue, engines
 from orbit_lsp.queue.job_store import JobStore
@@ -30,6 +34,7 @@ from orbit_lsp.state.session import Session
 from orbit_remote.common import harness_files, measure
 from tests.e2e.forks import LIMIT_S
 from tests.e2e.test_history import SAXPY
+from tests.e2e.test_spec_runs import orbit
 
 BAD = "__global__ void k() { BUG; }\n"
 SLOW = SAXPY.replace("{", "{/*SLOW*/", 1)
@@ -534,6 +539,40 @@ def test_an_io_contract_that_cannot_be_run(change: dict[str, Any], message: str)
 # -- the command ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("host", "port", "message"),
+    [
+        ("127.0.0.1", 99_999, "--port is 99999; a port is a number from 1 to 65535, or 0 for any free one"),
+        ("127.0.0.1", -1, "--port is -1; a port is a number"),
+        ("203.0.113.5", 0, "orbit-lsp api cannot listen on 203.0.113.5 port 0: this machine has no such address; choose another --host"),
+        ("a..b", 0, "orbit-lsp api cannot listen on a..b port 0: there is no such host; --host is"),
+    ],
+)  # fmt: skip
+def test_an_address_that_no_server_can_have(host: str, port: int, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        door_commands.listener(host, port)
+
+
+def test_a_port_that_another_program_has_or_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = pytest.raises(UsageError, match="another program has that port; choose another --port")
+    with door_commands.listener("127.0.0.1", 0) as other, taken:
+        door_commands.listener(*other.getsockname())
+
+    class Kept(socket.socket):
+        def bind(self, _: Any) -> None:
+            raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(socket, "socket", Kept)
+    with pytest.raises(UsageError, match="you may not use that port; choose a --port from 1024 to 65535"):
+        door_commands.listener("127.0.0.1", 80)
+
+
+def test_a_bad_port_ends_as_other_bad_options_do(tmp_path: Path, recorded_python: str) -> None:
+    code, out, message = orbit(tmp_path, recorded_python, "api", "--port", "99999")
+    assert (code, out, message.count("\n")) == (64, "", 1)
+    assert message.startswith("orbit-lsp: error: --port is 99999; ")
+
+
 async def begun(folder: Path, python: str) -> asyncio.subprocess.Process:
     """The real command."""
     words = ["api", "--port", "0", "--pool", "local:0", "--python", python]
@@ -610,8 +649,6 @@ async def test_a_machine_without_a_gpu_says_so(tmp_path: Path, recorded_python: 
 
 
 def test_only_with_a_token_beyond_this_machine(tmp_path: Path, recorded_python: str) -> None:
-    from orbit_lsp.cli.doors import door_commands
-
     assert door_commands.token("127.0.0.1", "") == ""
     assert door_commands.token("127.0.0.1", "own") == "own"
     assert len(door_commands.token("0.0.0.0", "")) >= 32

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
 import os
 import secrets
+import socket
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
@@ -116,6 +118,41 @@ def hosts(host: str, more: Sequence[str]) -> list[str]:
     return ["127.0.0.1", "localhost", "[::1]", *own, *more]
 
 
+_PORTS = 65_535
+_BEFORE_USERS = 1_024
+"""The first port that users may listen on, where the system keeps those below for itself."""
+
+
+def listener(host: str, port: int) -> socket.socket:
+    """A socket that listens at the server's address; who connects before the server is ready waits. Raises UsageError."""
+    if not 0 <= port <= _PORTS:
+        raise UsageError(f"--port is {port}; a port is a number from 1 to {_PORTS}, or 0 for any free one")
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host, port))
+        made.listen()  # at once: two servers that only bind could have the same port
+    except (OSError, ValueError) as error:
+        made.close()
+        raise UsageError(f"orbit-lsp api cannot listen on {host} port {port}: {_why(error)}") from None
+    return made
+
+
+def _why(error: OSError | ValueError) -> str:
+    """What is wrong, and what to do."""
+    if isinstance(error, (socket.gaierror, ValueError)):
+        return "there is no such host; --host is an address of this machine, as in 127.0.0.1, or 0.0.0.0 for all of them"
+    match error.errno:
+        case errno.EADDRINUSE:
+            return "another program has that port; choose another --port"
+        case errno.EADDRNOTAVAIL:
+            return "this machine has no such address; choose another --host, as in 127.0.0.1, or 0.0.0.0 for all of its addresses"
+        case errno.EACCES | errno.EPERM:
+            return f"you may not use that port; choose a --port from {_BEFORE_USERS} to {_PORTS}"
+        case _:
+            return f"{error.strerror}; choose another --host or --port"
+
+
 async def _api(options: argparse.Namespace) -> int:
     """Raises UsageError."""
     import uvicorn
@@ -128,30 +165,28 @@ async def _api(options: argparse.Namespace) -> int:
     problems = await asyncio.to_thread(popcorn.problems, Path(options.problems)) if options.problems else []
     if options.problems and not problems:
         raise UsageError(f"{options.problems} has no folder with a task.yml")
-    async with pool_options.queue(options, "api", trusted=False) as queue:
-        agents = mcp_server.over_http(queue, budget_usd=pool_options.budget(options))
-        notebooks = notebook_routes.Notebooks(queue.slots, options.python or "")
-        app = http_app.app(
-            queue, guard.Limits(token=secret), hosts(options.host, options.names), agents, problems, notebooks
-        )
-        connections.Connection.most = connections.most_connections()
-        config = uvicorn.Config(
-            app, options.host, options.port, access_log=False, log_level="warning", timeout_graceful_shutdown=5,
-            http=connections.Connection, ws="none", lifespan="off", backlog=connections.AT_ONCE,
-        )  # fmt: skip
-        try:
-            socket = config.bind_socket()
-        except SystemExit:  # uvicorn has logged why
-            raise UsageError(
-                f"orbit-lsp api cannot listen on {options.host}:{options.port}; choose another --port"
-            ) from None
-        with socket:
-            socket.listen(config.backlog)  # who reads the next line may connect at once
+    with listener(options.host, options.port) as listening:
+        async with pool_options.queue(options, "api", trusted=False) as queue:
+            agents = mcp_server.over_http(queue, budget_usd=pool_options.budget(options))
+            notebooks = notebook_routes.Notebooks(queue.slots, options.python or "")
+            app = http_app.app(
+                queue,
+                guard.Limits(token=secret),
+                hosts(options.host, options.names),
+                agents,
+                problems,
+                notebooks,
+            )
+            connections.Connection.most = connections.most_connections()
+            config = uvicorn.Config(
+                app, options.host, options.port, access_log=False, log_level="warning", timeout_graceful_shutdown=5,
+                http=connections.Connection, ws="none", lifespan="off", backlog=connections.AT_ONCE,
+            )  # fmt: skip
             host = f"[{options.host}]" if ":" in options.host else options.host
-            _tell(f"listening on http://{host}:{socket.getsockname()[1]}; Ctrl-C ends")
+            _tell(f"listening on http://{host}:{listening.getsockname()[1]}; Ctrl-C ends")
             if secret and not own:
                 _tell(f"token, printed once: {secret}")
             # uvicorn would begin it in a task of its own, and print a traceback where Ctrl-C comes meanwhile
             async with app.router.lifespan_context(app):
-                await connections.Server(config, notebooks).serve([socket])
+                await connections.Server(config, notebooks).serve([listening])
     return 0
