@@ -216,10 +216,12 @@ async def test_what_there_is_not(repository: Repository, kind: str, name: str, m
 
 def test_a_kernel_that_cannot_be_run_is_no_side(repository: Repository) -> None:
     author = Author(repository, "src/k.cu", KERNEL.format(spec=""))
-    with pytest.raises(NoVariant, match="now has neither a launch spec above k nor an entry point"):
+    with pytest.raises(
+        NoVariant, match=r"the present text of k\.cu has neither a launch spec above k nor a main"
+    ):
         variants.now(author.session, author.target)
     broken = Author(repository, "src/k.cu", NOW.replace("(x)\n", "(z)\n"))
-    with pytest.raises(NoVariant, match="now cannot be run: "):
+    with pytest.raises(NoVariant, match=r"the present text of k\.cu cannot be run: "):
         variants.now(broken.session, broken.target)
 
 

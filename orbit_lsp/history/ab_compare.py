@@ -95,12 +95,12 @@ class _Comparison:
         self._other = other
         self._tools = tools
         self._then, self._now = _Side(), _Side()
-        self._no_side = ""
+        self._no_side: NoVariant | None = None
         try:
             # its text as it was clicked
             self._now.variant = variants.now(tools.session, target)
         except NoVariant as reason:
-            self._no_side = str(reason)
+            self._no_side = reason
         self._pair = 0
         self._allowed = False
         """The author has agreed that it may exceed the month's budget."""
@@ -115,13 +115,14 @@ class _Comparison:
             self._run.harmless = True
             raise Failed(c.Failure("infrastructure", str(reason))) from None
         except NoVariant as reason:
-            raise Failed(c.Failure("infrastructure", str(reason), "nothing was compared")) from None
+            raise Failed(c.Failure(reason.category, str(reason), reason.remedy)) from None
 
     async def _compare(self, folder: Path) -> None:
         """Raises NoVariant and Failed."""
+        if self._no_side:
+            raise self._no_side
         now = self._now.variant
-        if now is None:
-            raise NoVariant(self._no_side)
+        assert now
         then = self._then.variant = await variants.against(
             self._tools.session, self._tools.history, now, self._other, folder
         )

@@ -31,10 +31,24 @@ from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 
 _CLOSURE_BYTES = 256 << 20
+_NOW = "now"
 
 
 class NoVariant(Exception):  # noqa: N818 - there is nothing to compare with, which is not a bug
     """There is nothing of that kind to compare with, or it cannot be run; the text is the sentence to say."""
+
+    category: c.Outcome = "infrastructure"
+    remedy = "nothing was compared"
+
+
+class Unfit(NoVariant):
+    """The text is at fault. `remedy` is what its author can do."""
+
+    category: c.Outcome = "compile error"
+
+    def __init__(self, text: str, remedy: str = NoVariant.remedy) -> None:
+        super().__init__(text)
+        self.remedy = remedy
 
 
 class Unchanged(NoVariant):
@@ -59,7 +73,7 @@ class Variant:
 
 def now(session: Session, target: KernelId, action: c.Action = "run") -> Variant:
     """The kernel of the text in the editor, to run or to compile. Raises NoVariant."""
-    return _side(session, target, session.files[target.uri].document.text, "now", action=action)
+    return _side(session, target, session.files[target.uri].document.text, _NOW, action=action)
 
 
 async def against(
@@ -100,8 +114,13 @@ def _side(
     scratch = Session(setup=session.setup, client=session.client)
     remarks: tuple[str, ...] = ()
     file = scratch.open(target.uri, 0, text)
+    which = (
+        f"the present text of {Path(path_of(target.uri)).name}"
+        if name == _NOW
+        else f"the other text, {name},"
+    )
     if file is None:
-        raise NoVariant(f"{path_of(target.uri)} is not a .cu, .cuh or .py file")
+        raise Unfit(f"{path_of(target.uri)} is not a .cu, .cuh or .py file")
     if beside := session.files.get(target.uri):
         file.compilation = beside.compilation
     if not harness.named(target):
@@ -117,18 +136,20 @@ def _side(
                 remarks=(f"{name} has no launch spec: the present one is used",),
             )
         if action == "run" and plan is launch_plan.PROGRAM and not file.scan.entries:
-            raise NoVariant(
-                f"{name} has neither a launch spec above {target.key} nor an entry point, so it cannot be run"
+            host = "a main" if file.scan.language == "cuda" else "an entry point"
+            raise Unfit(
+                f"{which} has neither a launch spec above {target.key} nor {host}, so it cannot be run",
+                f"write a launch spec above {target.key} (`orbit-lsp draft` proposes one), or add {host} that launches it",
             )
         if action == "run" and plan.swept:
             remarks = ("of a sweep, the first values are compared",)
         if action == "run" and spec and spec != plan.lines:
             remarks += (f"{name} has another launch spec, so the times may be of other work",)
     elif not harness.holds(scratch, target):
-        raise NoVariant(f"{name} has no {harness.named(target)} that can be checked")
+        raise Unfit(f"{which} has no {harness.named(target)} that can be checked")
     plan = job_builder.plan_of(scratch, target)
     if action == "run" and (why := job_builder.refusal(scratch, plan)):
-        raise NoVariant(f"{name} cannot be run: {why}")
+        raise Unfit(f"{which} cannot be run: {why}", "correct it, and compare again")
     frozen = scratch.freeze(target.uri)
     assert frozen
     digests = {kernel: digest for kernel, _, digest in scratch.kernels(target.uri)}
@@ -149,9 +170,9 @@ def _kernel(session: Session, target: KernelId, name: str) -> Kernel:
     kernel = session.find(target)
     if kernel is None:
         have = ", ".join(kernel.key for kernel, _, _ in session.kernels(target.uri)) or "none"
-        raise NoVariant(f"there is no kernel {target.key} in {name}; it has: {have}")
+        raise Unfit(f"there is no kernel {target.key} in {name}; it has: {have}")
     if not kernel.launchable:
-        raise NoVariant(f"{target.key} is called by other kernels and cannot be launched by itself")
+        raise Unfit(f"{target.key} is called by other kernels and cannot be launched by itself")
     return kernel
 
 
@@ -276,7 +297,7 @@ def _file(session: Session, target: KernelId, name: str, action: c.Action) -> Va
     """The kernel of the same name in another file, or that file's only kernel."""
     path = str(Path(name).resolve())
     if (language := kernels.language_of(path)) is None:
-        raise NoVariant(f"{name} is not a .cu, .cuh or .py file")
+        raise Unfit(f"{name} is not a .cu, .cuh or .py file")
     try:
         text = regular_files.text(path, limits.SOURCE)
     except OSError as error:

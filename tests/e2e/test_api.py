@@ -24,7 +24,7 @@ from orbit_lsp.api import evaluation, http_app, io_contract, popcorn
 from orbit_lsp.api.guard import Limits
 from orbit_lsp.cli.doors import door_commands
 from orbit_lsp.cli.terminal_text import UsageError
-from orbit_lsp.queue import pool
+from orbit_lsp.queue import gpu_check, pool, result_text
 from orbit_lsp.queue.job_queue import JobQueue, engines
 from orbit_lsp.queue.job_store import JobStore
 from orbit_lsp.queue.request import Refused
@@ -37,6 +37,7 @@ from tests.e2e.test_history import SAXPY
 from tests.e2e.test_spec_runs import orbit
 
 BAD = "__global__ void k() { BUG; }\n"
+BARE = "\n".join(line for line in SAXPY.splitlines() if "orbit:" not in line)
 SLOW = SAXPY.replace("{", "{/*SLOW*/", 1)
 REFERENCE = "import torch\nfrom torch import nn\nclass Model(nn.Module): ...\ndef get_inputs(): return []\n"
 CANDIDATE = "from torch import nn\nclass ModelNew(nn.Module): ...\n"
@@ -348,6 +349,31 @@ async def test_a_kernel_by_itself(tmp_path: Path, recorded_python: str) -> None:
         assert (
             await client.post("/evaluate", json={"kernel": kernel})
         ).status_code == 200  # the next job runs
+
+
+@pytest.mark.parametrize(
+    ("text", "other", "message", "remedy"),
+    [
+        (BARE, SAXPY, "the present text of k.cu has neither a launch spec above saxpy nor a main, so it cannot be run", "write a launch spec above saxpy"),
+        (SAXPY, BARE, "the other text, k.cu, has neither a launch spec above saxpy nor a main, so it cannot be run", "write a launch spec above saxpy"),
+        (SAXPY.replace("saxpy<<<", "sxpy<<<"), SAXPY, "the present text of k.cu cannot be run: line 3, in the launch spec: ", "correct it"),
+        (SAXPY, "__global__ void b() {}\n__global__ void c() {}", "there is no kernel saxpy in k.cu; it has: b, c", "nothing was compared"),
+    ],
+)  # fmt: skip
+async def test_a_text_that_cannot_be_compared_is_the_clients_fault(
+    tmp_path: Path, recorded_python: str, text: str, other: str, message: str, remedy: str
+) -> None:
+    async with server(tmp_path, recorded_python) as (client, queue):
+        body = {"action": "compare", "name": "k.cu", "kernel": "saxpy", "text": text, "against_text": other}
+        job = (await client.post("/v1/jobs", json=body)).json()["id"]
+        record = (await client.get(f"/v1/jobs/{job}?wait_s=600")).json()
+        failure = record["result"]["finished"]["failure"]
+        assert (record["outcome"], failure["message"][: len(message)]) == ("compile error", message)
+        assert failure["remedy"].startswith(remedy)
+        assert record["summary"].startswith(f"saxpy was not compared with against/k.cu: {message}")
+        result = result_text.read(queue.store.result(job) or {})
+        assert result
+        assert not gpu_check.suspect(result.finished)
 
 
 async def test_where_nothing_was_measured_there_is_no_grade(tmp_path: Path, recorded_python: str) -> None:
