@@ -79,6 +79,9 @@ def is_pair(reference: Kernel, candidate: Kernel) -> bool:
 
 def pair(reference: Kernel, candidate: Kernel) -> tuple[str, str]:
     """The texts of `Model` with its `get_inputs`, and of `ModelNew`. Raises Refused."""
+    for side in (reference, candidate):
+        if len(side.source_code) > limits.CONTRACT.most:
+            raise Refused(f"a {side.kernel_type} source is too large: {limits.CONTRACT.exceeded}")
     model = _text(reference, "Model", tensors_alone=False) + _inputs(reference, candidate)
     return model, _text(
         candidate, "ModelNew", tensors_alone=_is_python(candidate) and not _is_python(reference)

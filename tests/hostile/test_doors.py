@@ -242,8 +242,8 @@ async def test_whose_requests_are_taken(
         ("/v1/jobs", '{"name": "k.cu", "text": "x", "flags": ["-D\\ud800"]}', "an argument or a name holds half a surrogate pair"),
         ("/v1/jobs", '{"name": "k.cu", "text": "x", "kernel": "\\u0000"}', "an argument or a name holds a zero byte"),
         ("/v1/jobs", '{"name": "\\ud800.cu", "text": "x"}', "'\\ud800.cu' is not a valid file name"),
-        ("/compare", {"ref_code": REFERENCE, "custom_code": "a = " + "-" * 200_000 + "1"}, "the candidate is judged against"),
-        ("/compare", {"ref_code": REFERENCE, "custom_code": "class ModelNew: ...\n" * 100_000}, "the candidate is judged against"),
+        ("/compare", {"ref_code": REFERENCE, "custom_code": "a = " + "-" * 200_000 + "1"}, "the torch source has no class Model"),
+        ("/compare", {"ref_code": REFERENCE, "custom_code": "class ModelNew: ...\n" * 100_000}, "a torch source is too large"),
         ("/evaluate", {"kernel": {"source_code": "x", "kernel_type": "cuda", "io": {"args": [{"name": "n", "type": "int"}] * 1_001}}}, "kernel.io.args: List should have at most"),
     ],
 )  # fmt: skip
