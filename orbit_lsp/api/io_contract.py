@@ -6,6 +6,7 @@ in lines of its own above the kernel; places in the text that is run become thos
 
 from __future__ import annotations
 
+import keyword
 import math
 import re
 from collections.abc import Sequence
@@ -129,7 +130,7 @@ class Kernel(BaseModel):
     def word(self, key: str) -> str:
         """A name of `metadata`, empty where it is not there. Raises Refused."""
         name = str(self.metadata.get(key) or "")
-        if name and not _NAME.fullmatch(name):
+        if name and not _is_name(name):
             raise Refused(f"metadata.{key} is {name!r:.60}; it must be a name")
         return name
 
@@ -141,6 +142,10 @@ class Specified:
     text: str
     kernel: str
     files: dict[str, str]
+
+
+def _is_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None and not keyword.iskeyword(text)
 
 
 def with_spec(
@@ -218,7 +223,7 @@ def _lines(kernel: str, language: Language, io: IOContract, files: dict[str, str
 
 def named(argument: Argument) -> str:
     """Raises Refused."""
-    if not _NAME.fullmatch(argument.name):
+    if not _is_name(argument.name):
         raise Refused(f"io.args: {argument.name!r:.40} is not a valid name of an argument")
     return argument.name
 
