@@ -11,6 +11,8 @@ import re
 import time
 from typing import Any
 
+from orbit_lsp import kernels
+from orbit_lsp.kernels.cuda import kernel_warnings
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_queue import Followed
 from orbit_lsp.queue.job_store import Job, JobStore, Result
@@ -22,6 +24,7 @@ from orbit_remote.common.lazy_dataclass import dataclass
 
 _TYPES = {"execute": "run", "compile_only": "compile"}
 _GRADES: dict[str, c.Grade] = {"author": "author", "referee": "referee"}
+_MOST_CHECKS = 100
 _FIELD = re.compile(
     r"[ \t]*(?://|#)[ \t]*(Hardware|Backend|Timestamp|Type|Grade)[ \t]*:[ \t]*(.*)", re.IGNORECASE
 )
@@ -88,8 +91,22 @@ def answer(store: JobStore, job: Job, header: Header) -> dict[str, Any]:
     """A job that is over in a drop folder's field names: measured values, or null; `orbit` is the whole record."""
     result = result_text.result_of(store, job)
     fields = _fields(job.outcome == "ok", job.summary, result, header)
+    fields["warnings"] += static_checks(job.file, store.request(job.id).text)
     fields["orbit"] = result_text.as_json(store, Followed(job))
     return fields
+
+
+def static_checks(name: str, text: str) -> list[str]:
+    """What the text of a `.cu` file shows by itself: `k.cu:7: warning: … [static check]`."""
+    if kernels.language_of(name) != "cuda":
+        return []
+    known = kernel_warnings.warnings(text, kernels.tracker("cuda").scan(text))
+    shown = [
+        f"{name}:{each.line + 1}: warning: {each.message} [static check]" for each in known[:_MOST_CHECKS]
+    ]
+    return shown + (
+        [f"{len(known) - _MOST_CHECKS} more static checks warn"] if len(known) > _MOST_CHECKS else []
+    )
 
 
 def refused(why: str, header: Header) -> dict[str, Any]:

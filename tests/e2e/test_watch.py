@@ -160,6 +160,40 @@ async def test_a_file_that_is_there_too_and_has_the_short_name_before_gets_it(
     assert whose(tmp_path) == {"b": "b.cuh", "b.py": "b.py", "c": "c.cu", "c.py": "c.py"}
 
 
+UNCHECKED = """
+__global__ void half(float* y, const float* x, int n) {
+  y[blockIdx.x * blockDim.x + threadIdx.x] = x[0] * 0.3 + 1;
+}
+int main() { half<<<(n + 255) / 256, 256>>>(y, x, n); }
+"""
+
+
+def test_a_hundred_static_checks_are_enough() -> None:
+    text = "".join(f"__global__ void k{at}(float* x) {{ x[0] = x[1] * 0.3; }}\n" for at in range(103))
+    shown = drop_request.static_checks("k.cu", text)
+    assert (len(shown), shown[-1]) == (101, "3 more static checks warn")
+    assert drop_request.static_checks("k.py", text) == []
+
+
+async def test_static_checks_are_among_the_warnings(tmp_path: Path, recorded_python: str) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "compile_half.cu").write_text(COMPILE + UNCHECKED)
+    async with watcher(tmp_path, recorded_python) as watched:
+        await watched.once()
+    [result] = results(tmp_path).values()
+    bounds, types, launch = result["warnings"][1:]  # the first is about the hardware
+    assert bounds.startswith(
+        "compile_half.cu:9: warning: half writes y[…] at an index that it compares with nothing"
+    )
+    assert types.startswith(
+        "compile_half.cu:9: warning: 0.3 is a double, so half computes with x[…] in double"
+    )
+    assert launch.startswith(
+        "compile_half.cu:11: warning: nothing behind the launch of half in main looks at"
+    )
+    assert launch.endswith(" [static check]")
+
+
 async def test_what_a_killed_watcher_had_taken_is_answered(tmp_path: Path, recorded_python: str) -> None:
     taken = tmp_path / "in" / TAKEN / "1-0123456789ab"  # nobody holds the lock of this owner
     taken.mkdir(parents=True)

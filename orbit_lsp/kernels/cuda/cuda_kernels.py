@@ -8,12 +8,11 @@ they were, a region is not read again. What it says is relative to its first lin
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator
 from itertools import accumulate, chain, islice
-from typing import Final
 
 from orbit_lsp.kernels.cuda import launch_sites
+from orbit_lsp.kernels.cuda.lexer import LONE_RETURN
 from orbit_lsp.kernels.cuda.macros import (
     Environment,
     base_macros,
@@ -30,8 +29,6 @@ from orbit_remote.common import limits
 
 Headers = Callable[[str], str | None]
 State = tuple[Scope, Conditional | None]
-
-_LONE_RETURN: Final = re.compile(r"\r(?!\n)")
 
 
 def scan(text: str, *, macros: Collection[str] = (), headers: Headers | None = None) -> Scan:
@@ -62,7 +59,7 @@ class CudaTracker:
 
     def scan(self, text: str) -> Scan:
         if self._scanned is None or self._scanned[0] != text:
-            clean = with_keyword(_LONE_RETURN.sub("\n", text) if "\r" in text else text)
+            clean = with_keyword(LONE_RETURN.sub("\n", text) if "\r" in text else text)
             self._read(clean)
             if self._includes_changed():  # headers define macros
                 self._read(clean)

@@ -48,6 +48,9 @@ TOKEN: Final = re.compile(
 
 IDENTIFIER: Final = re.compile(r"[^\W\d]\w*+")
 
+LONE_RETURN: Final = re.compile(r"\r(?!\n)")
+"""It ends a line, as an editor shows it."""
+
 _COMMENT_OR_LITERAL = re.compile(rf"(?P<comment>{_LINE_COMMENT}|{_BLOCK_COMMENT})|{_CLOSED_LITERAL}")
 
 _WORDS = re.compile(r"(?:\S++\s*+){1,8192}")
