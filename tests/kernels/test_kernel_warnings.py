@@ -40,6 +40,12 @@ def kernel(body: str, parameters: str = "float* x, int n") -> str:
         (kernel(f"x[{INDEX}] = n;"), False),
         (kernel(f"x[{INDEX}] = 1;", "float* x"), False),
         (kernel(f"x[{INDEX}] = n;") + LAUNCH.format(grid="n / 256"), False),
+        # a size that was rounded up itself
+        (
+            kernel(f"x[{INDEX}] = n;")
+            + "void run(float* x, int n) { int m = (n + 255) / 256 * 256; int g = (m + 255) / 256; k<<<g, 256>>>(x, m); cudaGetLastError(); }\n",
+            False,
+        ),
         # a row of its own for each block
         (kernel("x[blockIdx.x] = n;") + ROUNDED, False),
         (kernel("x[threadIdx.x] = n;") + ROUNDED, False),

@@ -147,7 +147,9 @@ def _is_rounded_up(words: Sequence[str], grid: int, values: Mapping[str, int]) -
                 parts.append(_statement(words, values[word]))
     # a quotient that is divided again may be a size that was rounded up itself, with memory for it
     quotients = {name for name in known if "/" in _statement(words, values[name])}
-    return any(_rounds_up(part) and quotients.isdisjoint(part) for part in parts)
+    if any("/" in part and not quotients.isdisjoint(part) for part in parts):
+        return False
+    return any(_rounds_up(part) for part in parts)
 
 
 def _statement(words: Sequence[str], start: int) -> list[str]:
