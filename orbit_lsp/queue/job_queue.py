@@ -231,7 +231,7 @@ class JobQueue:
 
     def places(self) -> list[dict[str, str | None]]:
         """Each place for a GPU, with the job that runs there and why it takes none; what is not known or not so is None. A place
-        without a GPU also has `absent`: why there is none.
+        without a GPU also has `absent`: why it has no GPU.
         """
         return [
             {

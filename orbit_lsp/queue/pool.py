@@ -22,8 +22,8 @@ _RAY = re.compile(r"ray(?::([\w-]{1,40}))?\*(\d{1,3})")
 @dataclass(frozen=True, slots=True)
 class Slot:
     """One job at a time. `name` is `local:0`, `modal:H100#2`, `ray#1` or `compiler`; `options` are the settings that choose the
-    place; `gpu` is the GPU by the name that the pool or NVML gives it, empty where it is not known. `absent` is why there is
-    none, empty where there is one or nobody has looked: its jobs end with a message that says so.
+    place; `gpu` is the GPU by the name that the pool or NVML gives it, empty where it is not known. `absent` is why the
+    place has no GPU, and empty while that is not known.
     """
 
     name: str

@@ -20,7 +20,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from orbit_lsp.api import evaluation, http_app, io_contract, popcorn
+from orbit_lsp.api import evaluation, http_app, popcorn
 from orbit_lsp.api.guard import Limits
 from orbit_lsp.cli.doors import door_commands
 from orbit_lsp.cli.terminal_text import UsageError
@@ -29,12 +29,11 @@ from orbit_lsp.queue.job_queue import JobQueue, engines
 from orbit_lsp.queue.job_store import JobStore
 from orbit_lsp.queue.request import Refused
 from orbit_lsp.queue.slot_engine import EngineOptions
-from orbit_lsp.specs import spec_cache
-from orbit_lsp.state.session import Session
 from orbit_remote.common import harness_files, measure
 from tests.e2e.forks import LIMIT_S
 from tests.e2e.test_history import SAXPY
 from tests.e2e.test_spec_runs import orbit
+from tests.spec.test_io_contract import CONTRACT, tensor
 
 BAD = "__global__ void k() { BUG; }\n"
 BARE = "\n".join(line for line in SAXPY.splitlines() if "orbit:" not in line)
@@ -265,17 +264,6 @@ def test_a_tolerance_of_the_request() -> None:
         allowed(rtol=0)
 
 
-def test_a_meta_argument_of_triton_may_be_a_word() -> None:
-    args = [tensor("x"), {"name": "MODE", "type": "str", "value": "ieee", "is_meta": True}]
-    contract = io_contract.IOContract.model_validate({"args": args, "launch": {"grid": {}}})
-    source = "import triton\nimport triton.language as tl\n\n@triton.jit\ndef k(x, MODE: tl.constexpr):\n    pass\n"
-    text = io_contract.with_spec(source, "triton", "k", contract).text
-    assert '# orbit: launch k[(1, 1, 1)](x, MODE="ieee")' in text
-    session = Session()
-    session.open("file:///k.py", 0, text)
-    assert [fault.message for fault in spec_cache.faults(session, "file:///k.py")] == []
-
-
 async def test_a_solution_in_flashinfer_benchs_json_and_its_trace(
     tmp_path: Path, recorded_python: str
 ) -> None:
@@ -469,99 +457,6 @@ async def test_the_examples_of_the_openapi_document_are_taken(tmp_path: Path, re
             assert evaluation.compared(evaluation.Compare(**example))
 
 
-# -- IOContracts ------------------------------------------------------------------------------------
-
-
-def tensor(name: str, role: str = "input", **init: Any) -> dict[str, Any]:
-    return {
-        "name": name,
-        "type": "tensor",
-        "role": role,
-        "tensor_spec": {"shape": [64, 32], "init": init or None},
-    }
-
-
-CONTRACT = {
-    "args": [
-        {"name": "n", "type": "int", "value": 2048},
-        {"name": "a", "type": "float", "value": 2.5},
-        tensor("x", kind="uniform", low=-1, high=3, seed=7),
-        tensor("y", "inout", kind="full", fill_value=0.5),
-        tensor("out", "output"),
-    ],
-    "launch": {"grid": {"x": 8}, "block": {"x": 256}, "shared_mem_bytes": 1024},
-}
-
-
-@pytest.mark.parametrize(
-    ("source", "language", "lines"),
-    [
-        (
-            "\n__global__ void k(int n, float a, const float* x, float* y, float* out) {}\n",
-            "cuda",
-            [
-                "// orbit: x = rand(64, 32) * 4 + (-1)",
-                "// orbit: y = ones(64, 32) * 0.5",
-                "// orbit: out = empty(64, 32)",
-                "// orbit: seed 7",
-                "// orbit: launch k<<<dim3(8, 1, 1), dim3(256, 1, 1), 1024>>>(2048, 2.5, x, y, out)",
-            ],
-        ),
-        (
-            "import triton\n\n@triton.jit\ndef k(n, a, x, y, out):\n    pass\n",
-            "triton",
-            [
-                "# orbit: x = rand(64, 32) * 4 + (-1)",
-                "# orbit: y = ones(64, 32) * 0.5",
-                "# orbit: out = empty(64, 32)",
-                "# orbit: seed 7",
-                "# orbit: launch k[(8, 1, 1)](2048, 2.5, x, y, out)",
-            ],
-        ),
-    ],
-)
-def test_an_io_contract_is_a_launch_spec_without_a_mistake(
-    source: str, language: Any, lines: list[str]
-) -> None:
-    spec = io_contract.with_spec(source, language, "", io_contract.IOContract.model_validate(CONTRACT))
-    text = spec.text
-    assert (spec.kernel, spec.files) == ("k", {})
-    assert [line for line in text.split("\n") if " orbit: " in line] == lines
-    session = Session()
-    suffix = "cu" if language == "cuda" else "py"
-    session.open(f"file:///k.{suffix}", 0, text)
-    faults = [
-        fault.message
-        for fault in spec_cache.faults(session, f"file:///k.{suffix}")
-        if fault.severity == "error"
-    ]
-    assert faults == []
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"launch": None}, "io.launch needs a grid"),
-        ({"args": [tensor("x y")]}, "io.args: 'x y' is not a valid name of an argument"),
-        (
-            {"args": [{"name": "n", "type": "int", "value": "many"}]},
-            "io.args: n is 'many'; a scalar needs a number",
-        ),
-        (
-            {"args": [{"name": "x", "type": "tensor"}]},
-            "io.args: the tensor x needs a tensor_spec with its shape",
-        ),
-        ({"args": [tensor("x", kind="magic")]}, "io.args: x cannot be filled by 'magic'"),
-        ({"args": [tensor("x", role="thief")]}, "io.args: the role of x is 'thief'"),
-    ],
-)
-def test_an_io_contract_that_cannot_be_run(change: dict[str, Any], message: str) -> None:
-    contract = io_contract.IOContract.model_validate(CONTRACT | change)
-    with pytest.raises(Refused) as why:
-        io_contract.with_spec("__global__ void k(float* x) {}\n", "cuda", "k", contract)
-    assert str(why.value).startswith(message)
-
-
 # -- the command ------------------------------------------------------------------------------------
 
 
@@ -609,6 +504,13 @@ async def begun(folder: Path, python: str) -> asyncio.subprocess.Process:
     )  # fmt: skip
 
 
+async def address(errors: asyncio.StreamReader) -> str:
+    line = (await errors.readline()).decode()
+    known = re.search(r"http://127\.0\.0\.1:\d+", line)
+    assert known, line
+    return known[0]
+
+
 @pytest.mark.slow
 async def test_ctrl_c_at_once(tmp_path: Path, recorded_python: str) -> None:
     process = await begun(tmp_path, recorded_python)
@@ -624,10 +526,7 @@ async def test_the_real_command(tmp_path: Path, recorded_python: str) -> None:
     process = await begun(tmp_path, recorded_python)
     assert process.stderr
     async with asyncio.timeout(LIMIT_S):
-        line = (await process.stderr.readline()).decode()
-        address = re.search(r"http://127\.0\.0\.1:\d+", line)
-        assert address, line
-        async with httpx2.AsyncClient(base_url=address[0], timeout=LIMIT_S) as client:
+        async with httpx2.AsyncClient(base_url=await address(process.stderr), timeout=LIMIT_S) as client:
             ran = await client.post(
                 "/evaluate", json={"kernel": {"source_code": SAXPY, "kernel_type": "cuda"}}
             )
@@ -643,10 +542,7 @@ async def test_a_machine_without_a_gpu_says_so(tmp_path: Path, recorded_python: 
     process = await begun(tmp_path, str(python))
     assert process.stderr
     async with asyncio.timeout(LIMIT_S):
-        line = (await process.stderr.readline()).decode()
-        address = re.search(r"http://127\.0\.0\.1:\d+", line)
-        assert address, line
-        async with httpx2.AsyncClient(base_url=address[0], timeout=LIMIT_S) as client:
+        async with httpx2.AsyncClient(base_url=await address(process.stderr), timeout=LIMIT_S) as client:
             health = (await client.get("/health")).json()
             assert (health["status"], health["places"]) == (
                 "ok",

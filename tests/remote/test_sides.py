@@ -64,8 +64,7 @@ def model(expression: str, parameters: str = "x") -> str:
 
 
 X = tensor("x", 64, init={"kind": "randn", "seed": 42})
-ADD = {
-    "source_code": """\
+ADDED = """\
 import triton
 import triton.language as tl
 
@@ -75,7 +74,9 @@ def add(x, y, out, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     kept = at < n
     tl.store(out + at, tl.load(x + at, mask=kept) + tl.load(y + at, mask=kept), mask=kept)
-""",
+"""
+ADD = {
+    "source_code": ADDED,
     "kernel_type": "triton",
     "io": {
         "args": [
@@ -88,7 +89,7 @@ def add(x, y, out, n, BLOCK: tl.constexpr):
         "launch": {"grid": {"x": 2}, "num_warps": 4},
     },
 }
-TWICE = ADD["source_code"].replace("y + at", "x + at")  # type: ignore[union-attr]
+TWICE = ADDED.replace("y + at", "x + at")
 
 
 def compared(reference: dict[str, Any], candidate: dict[str, Any], **more: Any) -> Request:

@@ -14,6 +14,8 @@ import torch
 
 from orbit_lsp.api import io_contract
 from orbit_lsp.queue.request import Refused
+from orbit_lsp.specs import spec_cache
+from orbit_lsp.state.session import Session
 from orbit_remote.spec import launch_spec
 from orbit_remote.spec.values import World
 from tests.spec.spec_check import checked
@@ -151,3 +153,104 @@ def test_a_file_that_is_gone_or_of_another_size_is_a_fault_at_its_place(tmp_path
         "cuda",
     )
     assert "the name of a file in the folder of this one" in read.faults[0].message
+
+
+def tensor(name: str, role: str = "input", **init: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "type": "tensor",
+        "role": role,
+        "tensor_spec": {"shape": [64, 32], "init": init or None},
+    }
+
+
+CONTRACT = {
+    "args": [
+        {"name": "n", "type": "int", "value": 2048},
+        {"name": "a", "type": "float", "value": 2.5},
+        tensor("x", kind="uniform", low=-1, high=3, seed=7),
+        tensor("y", "inout", kind="full", fill_value=0.5),
+        tensor("out", "output"),
+    ],
+    "launch": {"grid": {"x": 8}, "block": {"x": 256}, "shared_mem_bytes": 1024},
+}
+
+
+@pytest.mark.parametrize(
+    ("source", "language", "lines"),
+    [
+        (
+            "\n__global__ void k(int n, float a, const float* x, float* y, float* out) {}\n",
+            "cuda",
+            [
+                "// orbit: x = rand(64, 32) * 4 + (-1)",
+                "// orbit: y = ones(64, 32) * 0.5",
+                "// orbit: out = empty(64, 32)",
+                "// orbit: seed 7",
+                "// orbit: launch k<<<dim3(8, 1, 1), dim3(256, 1, 1), 1024>>>(2048, 2.5, x, y, out)",
+            ],
+        ),
+        (
+            "import triton\n\n@triton.jit\ndef k(n, a, x, y, out):\n    pass\n",
+            "triton",
+            [
+                "# orbit: x = rand(64, 32) * 4 + (-1)",
+                "# orbit: y = ones(64, 32) * 0.5",
+                "# orbit: out = empty(64, 32)",
+                "# orbit: seed 7",
+                "# orbit: launch k[(8, 1, 1)](2048, 2.5, x, y, out)",
+            ],
+        ),
+    ],
+)
+def test_an_io_contract_is_a_launch_spec_without_a_mistake(
+    source: str, language: Any, lines: list[str]
+) -> None:
+    spec = io_contract.with_spec(source, language, "", io_contract.IOContract.model_validate(CONTRACT))
+    text = spec.text
+    assert (spec.kernel, spec.files) == ("k", {})
+    assert [line for line in text.split("\n") if " orbit: " in line] == lines
+    session = Session()
+    suffix = "cu" if language == "cuda" else "py"
+    session.open(f"file:///k.{suffix}", 0, text)
+    faults = [
+        fault.message
+        for fault in spec_cache.faults(session, f"file:///k.{suffix}")
+        if fault.severity == "error"
+    ]
+    assert faults == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"launch": None}, "io.launch needs a grid"),
+        ({"args": [tensor("x y")]}, "io.args: 'x y' is not a valid name of an argument"),
+        (
+            {"args": [{"name": "n", "type": "int", "value": "many"}]},
+            "io.args: n is 'many'; a scalar needs a number",
+        ),
+        (
+            {"args": [{"name": "x", "type": "tensor"}]},
+            "io.args: the tensor x needs a tensor_spec with its shape",
+        ),
+        ({"args": [tensor("x", kind="magic")]}, "io.args: x cannot be filled by 'magic'"),
+        ({"args": [tensor("x", role="thief")]}, "io.args: the role of x is 'thief'"),
+    ],
+)
+def test_an_io_contract_that_cannot_be_run(change: dict[str, Any], message: str) -> None:
+    contract = io_contract.IOContract.model_validate(CONTRACT | change)
+    with pytest.raises(Refused) as why:
+        io_contract.with_spec("__global__ void k(float* x) {}\n", "cuda", "k", contract)
+    assert str(why.value).startswith(message)
+
+
+def test_a_meta_argument_of_triton_may_be_a_word() -> None:
+    args = [tensor("x"), {"name": "MODE", "type": "str", "value": "ieee", "is_meta": True}]
+    contract = io_contract.IOContract.model_validate({"args": args, "launch": {"grid": {}}})
+    source = "import triton\nimport triton.language as tl\n\n@triton.jit\ndef k(x, MODE: tl.constexpr):\n    pass\n"
+    text = io_contract.with_spec(source, "triton", "k", contract).text
+    assert '# orbit: launch k[(1, 1, 1)](x, MODE="ieee")' in text
+    session = Session()
+    session.open("file:///k.py", 0, text)
+    assert [fault.message for fault in spec_cache.faults(session, "file:///k.py")] == []

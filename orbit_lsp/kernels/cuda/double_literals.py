@@ -23,7 +23,7 @@ _DIGITS: Final = tuple(".0123456789")
 
 
 def first(function: Function) -> tuple[int, str] | None:
-    """Where the first stands among the words of the body, and the float next to it; None if there is none."""
+    """Where the first stands among the words of the body, and the float next to it; None if no literal does."""
     if any(word == "double" for word in function.words):
         return None
     if any(token.text == "double" for token in (*function.head, *function.parameters)):
@@ -54,7 +54,7 @@ class _Arithmetic:
         return self._words[at] if 0 <= at < len(self._words) else ""
 
     def _left(self, at: int) -> tuple[int, str, int, str]:
-        """The first word of a float that stands before the literal, the operator, the literal, and the float; "" if there is none."""
+        """The first word of a float that stands before the literal, the operator, the literal, and the float; "" for no float."""
         operator, operand = self._at(at - 1), self._at(at - 2)
         start = at - 2
         if operator in _ARITHMETIC and operand == "]":

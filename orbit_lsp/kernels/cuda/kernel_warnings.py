@@ -340,7 +340,7 @@ class _Looks:
         return self._starts[id(function)][at]
 
     def last(self, function: Function) -> int:
-        """The place of the last look; -1 if there is none."""
+        """The place of the last look; -1 where nothing looks."""
         if id(function) not in self._last:
             words = function.words
             at = len(words) - 1
