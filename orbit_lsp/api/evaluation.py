@@ -115,18 +115,10 @@ def evaluated(body: Evaluate) -> Request:
         text=text,
         files=files,
         kernel=name or None,
-        flags=_flags(kernel.metadata.get("compiler_options")),
+        flags=kernel.flags,
         timeout_s=body.timeout,
         grade=body.grade,
     )
-
-
-def _flags(options: object) -> tuple[str, ...]:
-    if options is None:
-        return ()
-    if not isinstance(options, list) or not all(isinstance(option, str) for option in options):  # pyright: ignore[reportUnknownVariableType]
-        raise Refused("metadata.compiler_options is a list of flags")
-    return tuple(str(option) for option in options)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
 # -- answers ----------------------------------------------------------------------------------------

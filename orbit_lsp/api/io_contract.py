@@ -109,7 +109,7 @@ class IOContract(BaseModel):
 
 class Kernel(BaseModel):
     """A source with its type. `io` (or `io_contract`) says what a kernel's arguments are. `metadata` may have `kernel_name` and
-    `compiler_options` (CUDA, Triton), or `function_name`, `class_name` and `method_name` (Python).
+    `compiler_options` (CUDA, Triton), `backend` (CUDA: nvcc or nvrtc), or `function_name`, `class_name` and `method_name` (Python).
     """
 
     source_code: str
@@ -133,6 +133,24 @@ class Kernel(BaseModel):
         if name and not _is_name(name):
             raise Refused(f"metadata.{key} is {name!r:.60}; it must be a name")
         return name
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The compiler's. Raises Refused."""
+        options = self.metadata.get("compiler_options")
+        if options is None:
+            return ()
+        if not isinstance(options, list) or not all(isinstance(option, str) for option in options):  # pyright: ignore[reportUnknownVariableType]
+            raise Refused("metadata.compiler_options is a list of flags")
+        return tuple(str(option) for option in options)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+    @property
+    def backend(self) -> str:
+        """The compiler of a CUDA source that `metadata` names; empty where it names none. Raises Refused."""
+        backend = str(self.metadata.get("backend") or "")
+        if self.kernel_type == "cuda" and backend not in ("", "nvcc", "nvrtc"):
+            raise Refused(f"metadata.backend is {backend!r:.40}; it must be nvcc or nvrtc")
+        return backend
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """The sides of an evaluation -> KernelBench's `Model` and `ModelNew`, where a side is not written so: a Python class or function whose
-inputs an IOContract says, or a Triton kernel with its contract.
+inputs an IOContract says, or a Triton or CUDA kernel with its contract.
 
 Both sides get the same arguments: those of the reference's contract, with new random values in each call, or of its `get_inputs`. A
-Triton kernel gets the tensors among them for its own inputs, and returns its outputs.
+kernel gets the tensors among them for its own inputs, and returns its outputs. NVRTC compiles a CUDA kernel, in the process of its side.
 """
 
 from __future__ import annotations
@@ -14,7 +14,13 @@ from orbit_lsp.api import io_contract
 from orbit_lsp.api.io_contract import Argument, IOContract, Kernel
 from orbit_lsp.api.submitted_sources import BROUGHT, SOURCES
 from orbit_lsp.queue.request import Refused
-from orbit_remote.common import harness_files, limits
+from orbit_lsp.specs import spec_blocks
+from orbit_remote.common import harness_files, limits, nvcc_flags
+from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.spec.dtypes import DTYPES
+from orbit_remote.spec.scalars import misfit
+from orbit_remote.spec.signature import Parameter, Signature, signature
+from orbit_remote.spec.values import Scalar
 
 ALONE = "\n# by itself: the reference is the same source\n"
 """How a text ends that has nothing to be compared with."""
@@ -22,8 +28,6 @@ _ANYTHING = harness_files.Within(1e30, 1e30)
 """For a source by itself: it need not compute the same twice."""
 _Role = Literal["Model", "ModelNew"]
 _SIDE = BROUGHT + textwrap.dedent("""
-    import {module} as _source
-
     def _tensors(given):
         return [value for value in given if isinstance(value, torch.Tensor)]
 
@@ -37,7 +41,7 @@ _SIDE = BROUGHT + textwrap.dedent("""
         tensors = _tensors(given)
         if len(tensors) != own.count(None):
             raise TypeError(
-                f"{{len(tensors)}} tensors come from the reference's inputs, and the io contract of this side has {{own.count(None)}}"
+                f"{len(tensors)} tensors come from the reference's inputs, and the io contract of this side has {own.count(None)}"
             )
         tensors = iter(tensors)
         return [next(tensors) if value is None else value for value in own]
@@ -51,13 +55,28 @@ _PYTHON = textwrap.dedent("""
         def forward(self, *given):
             return {called}(*_passed({given}, {own!r}))
 """)
-_TRITON = textwrap.dedent("""
+_KERNEL = textwrap.dedent("""
     class {role}(nn.Module):
+        {ready}
         def forward(self, *given):
             values = iter(_passed(given, {own!r}))
             {lines}
             return {outputs}
 """)
+_COMPILED = textwrap.dedent("""
+    import functools
+    from orbit_remote.child.harness import cuda_source
+
+    @functools.cache
+    def _kernel():
+        parameters = [cuda_source.Parameter(*parameter) for parameter in {parameters!r}]
+        return cuda_source.Kernel({file!r}, {source!r}, {name!r}, {flags!r}, parameters)
+""")
+_READY = """
+    def __init__(self):
+        super().__init__()
+        _kernel()  # before any call is timed
+"""
 _INPUTS = textwrap.dedent("""
     def get_init_inputs():
         return _source.get_init_inputs() if hasattr(_source, "get_init_inputs") else []
@@ -84,6 +103,7 @@ def pair(reference: Kernel, candidate: Kernel) -> tuple[str, str]:
     for side in (reference, candidate):
         if len(side.source_code) > limits.CONTRACT.most:
             raise Refused(f"a {side.kernel_type} source is too large: {limits.CONTRACT.exceeded}")
+    reference, candidate = _typed(reference), _typed(candidate)
     model = _text(reference, "Model", tensors_alone=False) + _inputs(reference, candidate)
     return model, _text(
         candidate, "ModelNew", tensors_alone=_is_python(candidate) and not _is_python(reference)
@@ -91,33 +111,45 @@ def pair(reference: Kernel, candidate: Kernel) -> tuple[str, str]:
 
 
 def alone(kernel: Kernel) -> tuple[str, str] | None:
-    """The same for a Python source by itself; None for one that is run as a program. Raises Refused."""
+    """The same for a Python source by itself, or a CUDA kernel that NVRTC is to compile; None for what is run as a program. Raises Refused."""
     source = kernel.source_code
+    if kernel.kernel_type == "cuda" and kernel.backend == "nvrtc":
+        return _alone(kernel)
     named = bool(kernel.contract or kernel.target) or harness_files.binds(source, "get_inputs")
     called = named or (harness_files.binds(source, "Model") and "main" not in source)
     if kernel.kernel_type not in ("torch", "torch_cuda") or not called or harness_files.kept(source):
         return None
+    return _alone(kernel)
+
+
+def _alone(kernel: Kernel) -> tuple[str, str]:
     model, candidate = pair(kernel, kernel)
     return f"{model}\n{_ANYTHING.line}\n", candidate + ALONE
 
 
 def _is_python(kernel: Kernel) -> bool:
+    if kernel.kernel_type == "cuda":
+        return False
     return kernel.kernel_type in ("torch", "torch_cuda") or kernel.contract is None
 
 
 def _text(kernel: Kernel, role: _Role, *, tensors_alone: bool) -> str:
-    if kernel.kernel_type in ("cuda", "multi_kernel"):
+    if kernel.kernel_type == "multi_kernel":
         raise Refused(
-            f"a {kernel.kernel_type} source cannot be compared; launch its kernel in a Python class (load_inline), or let POST /evaluate run it "
-            "by itself"
+            "a multi_kernel source cannot be compared; launch its kernels in a Python class, or let POST /evaluate run it by itself"
         )
-    module = f"orbit_{'reference' if role == 'Model' else 'candidate'}"
-    top = SOURCES.format(files={f"{module}.py": kernel.source_code}, known="torch=torch, nn=nn")
+    side = "reference" if role == "Model" else "candidate"
+    cuda = kernel.kernel_type == "cuda"
+    files = {} if cuda else {f"orbit_{side}.py": kernel.source_code}
+    top = SOURCES.format(files=files, known="torch=torch, nn=nn") + _SIDE
+    top += "_source = None\n" if cuda else f"import orbit_{side} as _source\n"
     own = _own(kernel.contract) if kernel.contract else None
-    side = (
-        _python(kernel, role, own, tensors_alone) if _is_python(kernel) else _triton(kernel, role, own or [])
-    )
-    text = top + _SIDE.format(module=module) + side
+    if _is_python(kernel):
+        text = top + _python(kernel, role, own, tensors_alone)
+    elif cuda:
+        text = top + _cuda(kernel, role, side, own or [])
+    else:
+        text = top + _triton(kernel, role, own or [])
     if len(text) > limits.CONTRACT.most:
         raise Refused(f"the source with its io contract is too large: {limits.CONTRACT.exceeded}")
     return text
@@ -155,35 +187,139 @@ def _triton(kernel: Kernel, role: _Role, own: list[object]) -> str:
     io = kernel.contract
     assert io
     name = io_contract.kernel_of(kernel.source_code, "triton", kernel.word("kernel_name")).name
+    launch, grid = _launch(io)
+    passed = [
+        f"{io_contract.named(argument)}={io_contract.scalar(argument)!r}"
+        if argument.is_meta
+        else f"value_{at}"
+        for at, argument in enumerate(io.args)
+    ]
+    passed += [f"{name}={value}" for name, value in launch.options]
+    call = f"_source.{name}[{grid}]({', '.join(passed)})"
+    return _kernel(io, role, own, call, "")
+
+
+def _cuda(kernel: Kernel, role: _Role, side: str, own: list[object]) -> str:
+    if kernel.backend == "nvcc":
+        raise Refused(
+            "NVRTC compiles a CUDA source that is compared; leave metadata.backend out, or let POST /evaluate run it by itself"
+        )
+    io, known, source = kernel.contract, _header(kernel), kernel.source_code
+    assert io
+    launch, grid = _launch(io)
+    if launch.block is None:
+        raise Refused("io.launch needs a block")
+    block = launch.block
+    parameters = [_parameter(*pair) for pair in zip(io.args, known.header.parameters, strict=True)]
+    _, refused = nvcc_flags.allowed_flags(kernel.flags, trusted=False)
+    if refused:
+        raise Refused(f"a compiler flag is not permitted: {refused[0]}")
+    values = ", ".join(f"value_{at}" for at in range(len(io.args)))
+    call = f"_kernel().launch({grid}, ({block.x}, {block.y}, {block.z}), {launch.shared_mem_bytes or 0}, [{values}])"
+    compiled = _COMPILED.format(
+        parameters=parameters, file=f"{side}.cu", source=source, name=known.name, flags=kernel.flags
+    )
+    return compiled + _kernel(io, role, own, call, textwrap.indent(_READY, " " * 4).strip())
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A kernel by its qualified name."""
+
+    name: str
+    header: Signature
+
+
+def _header(kernel: Kernel) -> _Known:
+    """The kernel of a CUDA source with its parameters, as many as the contract has arguments. Raises Refused."""
+    if kernel.contract is None:
+        raise Refused("a CUDA source that is compared needs an io contract")
+    known = io_contract.kernel_of(kernel.source_code, "cuda", kernel.word("kernel_name"))
+    header = signature(kernel.source_code.split("\n"), spec_blocks.target(known))
+    if header is None or known.template:
+        raise Refused(
+            f"the parameters of {known.name} cannot be read from the source; write the kernel out without a macro or a template"
+        )
+    have, wanted = len(kernel.contract.args), len(header.parameters)
+    if have != wanted:
+        raise Refused(f"io.args: {known.name} takes {wanted} arguments, not {have}")
+    return _Known(known.qualified, header)
+
+
+def _parameter(argument: Argument, parameter: Parameter) -> tuple[str, str, bool]:
+    """What the child is told of it: `cuda_source.Parameter`. Raises Refused."""
+    name, pointer = io_contract.named(argument), parameter.kind == "pointer"
+    if parameter.kind not in ("pointer", "scalar") or not parameter.element:
+        raise Refused(f"io.args: the type of {name}, {parameter.type}, is not known here; spell it out")
+    if pointer != (argument.type == "tensor"):
+        kind = "a tensor" if pointer else "a number"
+        raise Refused(f"io.args: {name} is {argument.type!r:.20}; {parameter.type} takes {kind}")
+    if not pointer:
+        value = io_contract.scalar(argument)
+        if isinstance(value, str) or misfit(Scalar(value, type(value).__name__), DTYPES[parameter.element]):
+            raise Refused(f"io.args: {name} is {value!r:.40}, which is no {parameter.type}")
+        return name, parameter.element, False
+    dtype = io_contract.tensor_spec(argument).dtype
+    if dtype is not None and dtype != parameter.element:
+        raise Refused(f"io.args: {name} is {dtype}, and the kernel takes {parameter.type}")
+    return name, parameter.element, True
+
+
+def _typed(kernel: Kernel) -> Kernel:
+    """The same with an element type for each tensor: those of a CUDA kernel's parameters where the contract has none. Raises Refused."""
+    if kernel.kernel_type != "cuda":
+        return kernel
+    io, header = kernel.contract, _header(kernel).header
+    assert io
+    args = [
+        argument.model_copy(
+            update={
+                "tensor_spec": argument.tensor_spec.model_copy(
+                    update={"dtype": _parameter(argument, parameter)[1]}
+                )
+            }
+        )
+        if argument.tensor_spec and argument.type == "tensor"
+        else argument
+        for argument, parameter in zip(io.args, header.parameters, strict=True)
+    ]
+    return kernel.model_copy(update={"io": io.model_copy(update={"args": args}), "io_contract": None})
+
+
+def _launch(io: IOContract) -> tuple[io_contract.Launch, str]:
+    """The launch, and its grid as Python writes it. Raises Refused."""
+    launch = io.launch or io_contract.Launch()
+    if launch.grid is None:
+        raise Refused("io.launch needs a grid")
+    return launch, f"({launch.grid.x}, {launch.grid.y}, {launch.grid.z})"
+
+
+def _kernel(io: IOContract, role: _Role, own: list[object], call: str, ready: str) -> str:
+    """A class whose `forward` makes the outputs, launches the kernel by `call` with `value_0`, `value_1`, …, and returns the outputs.
+    Raises Refused.
+    """
     lines: list[str] = []
-    passed: list[str] = []
     outputs: list[str] = []
     for at, argument in enumerate(io.args):
-        value = f"value_{at}"
-        if argument.is_meta:
-            passed.append(f"{io_contract.named(argument)}={io_contract.scalar(argument)!r}")
+        if argument.is_meta and argument.type != "tensor":
+            lines.append(f"value_{at} = {io_contract.scalar(argument)!r}")
             continue
         made = "next(values)"
         if argument.type == "tensor" and argument.role == "output":
             made = _tensor(argument, "_device(given)")
-        elif argument.type == "tensor" and argument.role == "inout":
-            made += ".clone()"
+        elif argument.type == "tensor":
+            made += ".clone()" if argument.role == "inout" else ""
+            made += ".contiguous()"
         if argument.type == "tensor" and argument.role != "input":
-            outputs.append(value)
-        lines.append(f"{value} = {made}")
-        passed.append(value)
+            outputs.append(f"value_{at}")
+        lines.append(f"value_{at} = {made}")
     if not outputs:
         raise Refused("io.args: a kernel that is compared needs a tensor with the role output or inout")
-    launch = io.launch or io_contract.Launch()
-    if launch.grid is None:
-        raise Refused("io.launch needs a grid")
-    passed += [f"{name}={value}" for name, value in launch.options]
-    grid = launch.grid
-    lines.append(f"_source.{name}[({grid.x}, {grid.y}, {grid.z})]({', '.join(passed)})")
-    return _TRITON.format(
+    return _KERNEL.format(
         role=role,
         own=own,
-        lines=textwrap.indent("\n".join(lines), " " * 8).strip(),
+        ready=ready,
+        lines=textwrap.indent("\n".join([*lines, call]), " " * 8).strip(),
         outputs=outputs[0] if len(outputs) == 1 else f"({', '.join(outputs)})",
     )
 

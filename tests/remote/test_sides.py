@@ -1,4 +1,6 @@
-"""Sides of an evaluation that are not KernelBench's files: what is made of them runs as a KernelBench pair, here on the CPU."""
+"""Sides of an evaluation that are not KernelBench's files: what is made of them runs as a KernelBench pair, here on the CPU. A CUDA
+kernel's launch alone is a stand-in; tests/gpu/test_evaluations_gpu.py has the real one.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +8,13 @@ import linecache
 import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from orbit_lsp.api import evaluation
 from orbit_lsp.queue.request import Refused, Request
+from orbit_remote.child.harness import cuda_source
 from orbit_remote.common import messages as c
 from orbit_remote.recording import recorder
 from tests import cheats
@@ -92,6 +95,29 @@ ADD = {
 TWICE = ADDED.replace("y + at", "x + at")
 
 
+CUDA = """\
+namespace mine {
+__global__ void add(const float* __restrict__ x, const float* y, float* out, long long n, float alpha) {}
+__global__ void sub(double* x) {}
+}
+"""
+CUDA_ADD: dict[str, Any] = {
+    "source_code": CUDA,
+    "kernel_type": "cuda",
+    "metadata": {"kernel_name": "add", "compiler_options": ["--use_fast_math"]},
+    "io": {
+        "args": [
+            tensor("x", 64),
+            tensor("y", 64),
+            tensor("out", 64, role="output"),
+            scalar("n", 64),
+            scalar("alpha", 2),
+        ],
+        "launch": {"grid": {"x": 2}, "block": {"x": 32}, "shared_mem_bytes": 8},
+    },
+}
+
+
 def compared(reference: dict[str, Any], candidate: dict[str, Any], **more: Any) -> Request:
     body = {"ref_kernel": reference, "custom_kernel": candidate, **more}
     return evaluation.compared(evaluation.Compare.model_validate(body))
@@ -134,6 +160,83 @@ def test_two_sides(check: Check, reference: dict[str, Any], candidate: dict[str,
             "1 tensors come from the reference's inputs, and the io contract of this side has 2"
             in finished.failure.message
         )
+
+
+def of_add(
+    args: list[dict[str, Any]] | None = None, launch: dict[str, Any] | None = None, **changed: Any
+) -> dict[str, Any]:
+    """The CUDA kernel with another contract; `changed` are arguments, or their values."""
+    io = CUDA_ADD["io"]
+    made: list[dict[str, Any]] = []
+    for argument in args or io["args"]:
+        new = changed.get(argument["name"], argument)
+        made.append(new if isinstance(new, dict) else argument | {"value": new})
+    return CUDA_ADD | {"io": {"args": made, "launch": launch or io["launch"]}}
+
+
+class Launched:
+    """Stands in for a compiled kernel: adds on the CPU, and keeps what it was made of."""
+
+    made: ClassVar[list[Any]] = []
+
+    def __init__(self, *made: Any) -> None:
+        self.made.append(made)
+
+    def launch(self, grid: Any, block: Any, shared: int, values: list[Any]) -> None:
+        assert (grid, block, shared) == ((2, 1, 1), (32, 1, 1), 8)
+        x, y, out, n, alpha = values
+        assert n == 64
+        out.copy_(x + alpha * y)
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "outcome"),
+    [
+        (torch_source(model("x + 2 * y", "x, y"), X, tensor("y", 64)), CUDA_ADD, "ok"),
+        (CUDA_ADD, torch_source(model("x + y + y", "x, y")), "ok"),
+        (CUDA_ADD, torch_source(model("x + y", "x, y")), "wrong answer"),
+        (torch_source(WITH_INPUTS), of_add(alpha=1.0), "ok"),
+        (ADD, of_add(alpha=1), "ok"),
+        (CUDA_ADD, CUDA_ADD, "ok"),
+    ],
+)
+def test_a_cuda_kernel_is_a_side(
+    check: Check, monkeypatch: pytest.MonkeyPatch, reference: dict[str, Any], candidate: dict[str, Any], outcome: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(cuda_source, "Kernel", Launched)
+    monkeypatch.setattr(Launched, "made", [])
+    assert check(compared(reference, candidate)).outcome == outcome
+    file, source, name, flags, parameters = Launched.made[-1]
+    assert (source, name, flags) == (CUDA, "mine::add", ("--use_fast_math",))
+    assert file in ("candidate.cu", "reference.cu")
+    assert parameters == [
+        cuda_source.Parameter("x", "float32", pointer=True),
+        cuda_source.Parameter("y", "float32", pointer=True),
+        cuda_source.Parameter("out", "float32", pointer=True),
+        cuda_source.Parameter("n", "int64", pointer=False),
+        cuda_source.Parameter("alpha", "float32", pointer=False),
+    ]
+
+
+def test_by_itself_a_cuda_kernel_is_compiled_by_the_compiler_that_is_named() -> None:
+    by = {"kernel_name": "add"}
+    assert evaluated(CUDA_ADD | {"metadata": by}).name == "kernel.cu"
+    assert evaluated(CUDA_ADD | {"metadata": by | {"backend": "nvcc"}}).name == "kernel.cu"
+    assert "by itself" in evaluated(CUDA_ADD | {"metadata": by | {"backend": "nvrtc"}}).text
+
+
+def test_what_nvrtc_refuses_is_at_its_lines(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = 'candidate.cu(2): error: identifier "foo" is undefined\n   a[0]=foo;\n        ^\n\n1 error detected in the compilation of "candidate.cu".'
+
+    def refuse(*_: object) -> None:
+        raise cuda_source.NotCompiled(log)
+
+    monkeypatch.setattr(cuda_source, "Kernel", refuse)
+    finished = check(compared(torch_source(model("x + y", "x, y"), X, X), CUDA_ADD))
+    assert finished.outcome == "compile error"
+    assert finished.failure
+    assert finished.failure.message == 'the CUDA source does not compile: identifier "foo" is undefined'
+    assert finished.problems[0].place == c.Place("candidate.cu", 2)
 
 
 @pytest.mark.parametrize(
@@ -193,8 +296,20 @@ def test_a_source_by_itself_has_a_time_and_nothing_to_be_right_about(check: Chec
         (lambda: compared(torch_source("def g(x): ...", X, function_name="f"), ADD), "the torch source has no function f"),
         (lambda: compared(torch_source(model("x"), X, class_name="A B"), ADD), "metadata.class_name is 'A B'; it must be a name"),
         (lambda: compared(torch_source(model("x"), X, method_name="class"), ADD), "metadata.method_name is 'class'; it must be a name"),
-        (lambda: compared(torch_source(model("x"), X), ADD | {"kernel_type": "cuda"}), "a cuda source cannot be compared"),
-        (lambda: compared(torch_source(model("x"), X), ADD | {"io": {"args": []}}), "io.args: a kernel that is compared needs a tensor with"),
+        (lambda: compared(torch_source(model("x"), X), ADD | {"kernel_type": "multi_kernel"}), "a multi_kernel source cannot be compared"),
+        (lambda: compared(torch_source(model("x"), X), CUDA_ADD | {"io": None}), "a CUDA source that is compared needs an io contract"),
+        (lambda: compared(torch_source(model("x"), X), CUDA_ADD | {"metadata": {}}), "metadata.kernel_name has to name the kernel; the source has: add, sub"),
+        (lambda: compared(torch_source(model("x"), X), of_add(args=[X])), "io.args: add takes 5 arguments, not 1"),
+        (lambda: compared(torch_source(model("x"), X), of_add(launch={"grid": {"x": 2}})), "io.launch needs a block"),
+        (lambda: compared(torch_source(model("x"), X), of_add(n=2.5)), "io.args: n is 2.5, which is no long long"),
+        (lambda: compared(torch_source(model("x"), X), of_add(x=tensor("x", 64, dtype="float64"))), "io.args: x is float64, and the kernel takes const float*"),
+        (lambda: compared(torch_source(model("x"), X), of_add(x=scalar("x", 1))), "io.args: x is 'int'; const float* takes a tensor"),
+        (lambda: compared(torch_source(model("x"), X), CUDA_ADD | {"source_code": "template <class T> __global__ void add(T* x) {}"}), "the parameters of add cannot be read from the source"),
+        (lambda: compared(torch_source(model("x"), X), CUDA_ADD | {"source_code": CUDA.replace("long long n", "Count n")}), "io.args: the type of n, Count, is not known here"),
+        (lambda: compared(torch_source(model("x"), X), CUDA_ADD | {"metadata": {"kernel_name": "add", "backend": "nvcc"}}), "NVRTC compiles a CUDA source that is compared"),
+        (lambda: compared(torch_source(model("x"), X), CUDA_ADD | {"metadata": {"kernel_name": "add", "backend": "gcc"}}), "metadata.backend is 'gcc'; it must be nvcc or nvrtc"),
+        (lambda: compared(torch_source(model("x"), X), CUDA_ADD | {"metadata": {"kernel_name": "add", "compiler_options": ["-include", "/etc/passwd"]}}), "a compiler flag is not permitted"),
+        (lambda: compared(torch_source(model("x"), X), ADD | {"io": {"args": [], "launch": {"grid": {"x": 2}}}}), "io.args: a kernel that is compared needs a tensor with"),
         (lambda: compared(torch_source(model("x"), X), ADD | {"metadata": {"kernel_name": "sub"}}), "there is no kernel sub"),
         (lambda: compared(torch_source(model("x"), tensor("x", 0)), ADD), "io.args: the shape of x is [0]"),
         (lambda: compared(torch_source(model("x"), scalar("n", "a b")), ADD), "io.args: n is 'a b'; a scalar needs a number"),

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from orbit_remote.child import python_job, triton_instances, under_profiler
-from orbit_remote.child.harness import built_extensions, tensor_data
+from orbit_remote.child.harness import built_extensions, cuda_source, tensor_data
 from orbit_remote.child.harness.call_timing import BUDGET_S, CallBench, Seen, Side, Timed
 from orbit_remote.child.harness.harness_case import Case, Judged, Refused
 from orbit_remote.child.harness.kernelbench import KernelBench
@@ -373,9 +373,11 @@ def failed_call(job: c.Job, error: BaseException, recorder: Recorder, place: c.P
 
 
 def _extension(error: BaseException) -> python_errors.Explained | None:
-    """A failed build of `torch.utils.cpp_extension`: the compiler's first error, not ninja's whole log."""
+    """A source that a compiler refused: of `torch.utils.cpp_extension` its first error, not ninja's whole log."""
     at: BaseException | None = error
     while at is not None:
+        if isinstance(at, cuda_source.NotCompiled):
+            return python_errors.Explained(*at.failure())
         words = str(at)
         if isinstance(at, RuntimeError) and "Error building extension" in words:
             first = next(

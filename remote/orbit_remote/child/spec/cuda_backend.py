@@ -156,18 +156,9 @@ class Cuda:
                 kept.append(self._tensor_map(argument.value, kept[-1], argument.span))
                 return kept[-1]
             case Scalar():
-                return self._number(argument.value, DTYPES[argument.parameter.element])
+                return number(self._torch, argument.value, DTYPES[argument.parameter.element])
             case _:
                 raise SpecError(argument.span, "This cannot be passed to a kernel.")
-
-    def _number(self, value: Scalar, dtype: DType) -> Any:
-        number = int(value.value) if dtype.kind == "integer" else value.value
-        if dtype.name in _INTEGERS:
-            return _INTEGERS[dtype.name](number)
-        bits = self._torch.tensor(number, dtype=getattr(self._torch, dtype.name))  # rounds as torch does
-        raw = self._torch.uint8 if dtype.size == 1 else self._torch.int16
-        kind = ctypes.c_uint8 if dtype.size == 1 else ctypes.c_uint16
-        return kind(int(bits.view(raw).item()) & (0xFF if dtype.size == 1 else 0xFFFF))
 
     def _tensor_map(self, value: TensorMap, tensor: Any, span: Span) -> Any:
         utils: Any = importlib.import_module("cuda.core.utils")
@@ -281,6 +272,17 @@ class Cuda:
         if int(status) != 0:
             raise RuntimeError(f"copying to '{name}' failed: {status.name}")
         self._torch.cuda.synchronize()
+
+
+def number(torch: Any, value: Scalar, dtype: DType) -> Any:
+    """A scalar argument as cuda.core takes it: in the C type of its size."""
+    plain = int(value.value) if dtype.kind == "integer" else value.value
+    if dtype.name in _INTEGERS:
+        return _INTEGERS[dtype.name](plain)
+    bits = torch.tensor(plain, dtype=getattr(torch, dtype.name))  # rounds as torch does
+    raw = torch.uint8 if dtype.size == 1 else torch.int16
+    kind = ctypes.c_uint8 if dtype.size == 1 else ctypes.c_uint16
+    return kind(int(bits.view(raw).item()) & (0xFF if dtype.size == 1 else 0xFFFF))
 
 
 def _is_named(symbol: str, name: str) -> bool:

@@ -1,0 +1,123 @@
+"""A CUDA source without host code as a function of tensors: NVRTC compiles it in this process, and cuda.core launches its kernel."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from orbit_remote.child.spec import cuda_backend
+from orbit_remote.child.spec.helper_kernels import Stream, opt_in
+from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.spec.dtypes import DTYPES
+from orbit_remote.spec.values import Scalar
+
+_ERROR: Final = re.compile(
+    r"^(?P<file>[^\n(]+)\((?P<line>\d+)\): (?:catastrophic )?error(?: #\S+)?: (?P<words>.+)", re.MULTILINE
+)
+_OF_NVCC: Final = re.compile(r"-O[0-3]|--?(?:expt-relaxed-constexpr|expt-extended-lambda)")
+"""What says nothing to NVRTC, which refuses it: it always optimises, and has no host code to share with."""
+_OPTED_IN: Final = 48 << 10
+"""Dynamic shared memory beyond this has to be opted into (CUDA C++ Programming Guide, "Shared Memory")."""
+
+
+class NotCompiled(Exception):  # noqa: N818 - the compiler's answer
+    """NVRTC refused the source; the text is its log."""
+
+    def failure(self) -> tuple[c.Failure, tuple[c.Problem, ...]]:
+        """The first error, and all of them at the lines of the source."""
+        problems = tuple(
+            c.Problem("error", match["words"], "nvrtc", c.Place(match["file"], int(match["line"])))
+            for match in _ERROR.finditer(str(self))
+        )
+        lines = [line for line in str(self).splitlines() if line.strip()]
+        first = problems[0].message if problems else (lines or ["NVRTC gives no reason"])[0]
+        text = f"the CUDA source does not compile: {first}"
+        place = problems[0].place if problems else None
+        return c.Failure("compile error", text, place=place), problems or (c.Problem("error", text, "nvrtc"),)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """`element` is a name of `DTYPES`: the type of a scalar, or of a tensor's elements."""
+
+    name: str
+    element: str
+    pointer: bool
+
+
+class Kernel:
+    """On torch's current device. `name` may have name spaces; `file` is what the compiler calls the source in its messages."""
+
+    def __init__(
+        self, file: str, source: str, name: str, flags: Sequence[str], parameters: Sequence[Parameter]
+    ) -> None:
+        """Raises NotCompiled, ImportError without cuda-core, and what cuda.core raises where the driver does not take the code."""
+        torch = self._torch = importlib.import_module("torch")
+        core = self._core = importlib.import_module("cuda.core")
+        self._device: Any = core.Device(torch.cuda.current_device())
+        self._device.set_current()
+        code, symbol = compiled(file, source, name, f"sm_{self._device.arch}", flags)
+        self._kernel: Any = core.ObjectCode.from_cubin(code).get_kernel(symbol)
+        self._parameters = parameters
+        self._handle: int | None = None
+        self._stream: Any = None
+        self._allowed = _OPTED_IN
+
+    def launch(self, grid: Sequence[int], block: Sequence[int], shared: int, values: Sequence[Any]) -> None:
+        """On torch's current stream; `shared` is in bytes. Raises TypeError for a value that is not as its parameter."""
+        current = int(self._torch.cuda.current_stream().cuda_stream)
+        if current != self._handle:
+            self._handle, self._stream = current, self._device.create_stream(Stream(self._torch))
+        if shared > self._allowed:
+            opt_in(self._kernel, self._device, shared)
+            self._allowed = shared
+        passed = [self._passed(*pair) for pair in zip(self._parameters, values, strict=True)]
+        config = self._core.LaunchConfig(grid=tuple(grid), block=tuple(block), shmem_size=shared)
+        self._core.launch(self._stream, config, self._kernel, *passed)
+
+    def _passed(self, parameter: Parameter, value: Any) -> Any:
+        dtype = DTYPES[parameter.element]
+        if not parameter.pointer:
+            return cuda_backend.number(self._torch, Scalar(value, dtype.name), dtype)
+        if value.dtype is not getattr(self._torch, dtype.name) or not value.is_cuda:
+            raise TypeError(
+                f"{parameter.name} is a {value.dtype} on the {value.device.type}; the kernel takes {dtype.name} on the GPU"
+            )
+        return int(value.data_ptr())
+
+
+def compiled(file: str, source: str, name: str, architecture: str, flags: Sequence[str]) -> tuple[bytes, str]:
+    """The machine code, and the kernel's symbol in it. Raises NotCompiled, and ImportError without cuda-bindings."""
+    nvrtc: Any = importlib.import_module("cuda.bindings.nvrtc")
+
+    def done(result: Any) -> Any:
+        status, *values = result
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            raise NotCompiled(f"NVRTC: {status.name}")
+        return values[0] if values else None
+
+    program = done(nvrtc.nvrtcCreateProgram(source.encode(), file.encode(), 0, [], []))
+    try:
+        done(nvrtc.nvrtcAddNameExpression(program, name.encode()))
+        options = [f"--gpu-architecture={architecture}", *(f"-I{folder}" for folder in _headers())]
+        options += [flag for flag in flags if not _OF_NVCC.fullmatch(flag)]
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            log = bytes(done(nvrtc.nvrtcGetProgramLogSize(program)))
+            done(nvrtc.nvrtcGetProgramLog(program, log))
+            raise NotCompiled(log.rstrip(b"\0").decode(errors="replace").strip() or f"NVRTC: {status.name}")
+        code = bytes(done(nvrtc.nvrtcGetCUBINSize(program)))
+        done(nvrtc.nvrtcGetCUBIN(program, code))
+        return code, done(nvrtc.nvrtcGetLoweredName(program, name.encode())).decode()
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _headers() -> list[str]:
+    """CUDA's own, of wheels or of a toolkit, and those of CCCL; NVRTC looks nowhere by itself."""
+    pathfinder: Any = importlib.import_module("cuda.pathfinder")
+    folders = [pathfinder.find_nvidia_header_directory(part) for part in ("cudart", "cccl")]
+    return [folder for folder in dict.fromkeys(folders) if folder]
