@@ -94,10 +94,6 @@ def _tolerance(body: Compare, reference: str) -> str:
 def evaluated(body: Evaluate) -> Request:
     """Raises Refused."""
     kernel = body.kernel
-    if kernel.kernel_type == "multi_kernel" and kernel.contract:
-        raise Refused(
-            "an io contract describes one kernel; a multi_kernel source needs launch specs, a main or an entry function"
-        )
     if pair := sides.alone(kernel):
         return _judged(body, *pair)
     cuda = kernel.kernel_type == "cuda" or (

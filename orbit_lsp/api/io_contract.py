@@ -109,7 +109,8 @@ class IOContract(BaseModel):
 
 class Kernel(BaseModel):
     """A source with its type. `io` (or `io_contract`) says what a kernel's arguments are. `metadata` may have `kernel_name` and
-    `compiler_options` (CUDA, Triton), `backend` (CUDA: nvcc or nvrtc), or `function_name`, `class_name` and `method_name` (Python).
+    `compiler_options` (CUDA, Triton), `backend` (CUDA: nvcc or nvrtc), `function_name`, `class_name` and `method_name` (Python), or `entry_point` (multi_kernel: a
+    Python function).
     """
 
     source_code: str
@@ -123,9 +124,15 @@ class Kernel(BaseModel):
         return self.io or self.io_contract
 
     @property
+    def function(self) -> str:
+        """The function of a Python source that `metadata` names; empty where it names none."""
+        entry = self.word("entry_point") if self.kernel_type == "multi_kernel" else ""
+        return self.word("function_name") or entry
+
+    @property
     def target(self) -> str:
-        """The function or class of a Python source that `metadata` names; empty where it names none."""
-        return self.word("function_name") or self.word("class_name")
+        """The same, or the class."""
+        return self.function or self.word("class_name")
 
     def word(self, key: str) -> str:
         """A name of `metadata`, empty where it is not there. Raises Refused."""

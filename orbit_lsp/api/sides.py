@@ -111,32 +111,41 @@ def pair(reference: Kernel, candidate: Kernel) -> tuple[str, str]:
 
 
 def alone(kernel: Kernel) -> tuple[str, str] | None:
-    """The same for a Python source by itself, or a CUDA kernel that NVRTC is to compile; None for what is run as a program. Raises Refused."""
-    source = kernel.source_code
-    if kernel.kernel_type == "cuda" and kernel.backend == "nvrtc":
-        return _alone(kernel)
-    named = bool(kernel.contract or kernel.target) or harness_files.binds(source, "get_inputs")
-    called = named or (harness_files.binds(source, "Model") and "main" not in source)
-    if kernel.kernel_type not in ("torch", "torch_cuda") or not called or harness_files.kept(source):
+    """The same for a source by itself, with itself as the reference; None for what is run as a program or by its launch spec. Raises
+    Refused.
+    """
+    if not _is_called(kernel):
         return None
-    return _alone(kernel)
-
-
-def _alone(kernel: Kernel) -> tuple[str, str]:
     model, candidate = pair(kernel, kernel)
     return f"{model}\n{_ANYTHING.line}\n", candidate + ALONE
+
+
+def _is_called(kernel: Kernel) -> bool:
+    source = kernel.source_code
+    match kernel.kernel_type:
+        case "cuda":
+            return kernel.backend == "nvrtc"
+        case "triton":
+            return False
+        case "multi_kernel":
+            return bool(kernel.contract or kernel.function)
+        case _:
+            named = bool(kernel.contract or kernel.target) or harness_files.binds(source, "get_inputs")
+            called = named or (harness_files.binds(source, "Model") and "main" not in source)
+            return called and not harness_files.kept(source)
 
 
 def _is_python(kernel: Kernel) -> bool:
     if kernel.kernel_type == "cuda":
         return False
-    return kernel.kernel_type in ("torch", "torch_cuda") or kernel.contract is None
+    return kernel.kernel_type != "triton" or kernel.contract is None
 
 
 def _text(kernel: Kernel, role: _Role, *, tensors_alone: bool) -> str:
-    if kernel.kernel_type == "multi_kernel":
+    if kernel.kernel_type == "multi_kernel" and not kernel.function:
         raise Refused(
-            "a multi_kernel source cannot be compared; launch its kernels in a Python class, or let POST /evaluate run it by itself"
+            "a multi_kernel source that is compared, or has an io contract, needs metadata.entry_point: the name of its Python function "
+            "that takes the inputs and returns the outputs"
         )
     side = "reference" if role == "Model" else "candidate"
     cuda = kernel.kernel_type == "cuda"
@@ -166,7 +175,7 @@ def _own(io: IOContract) -> list[object]:
 
 def _python(kernel: Kernel, role: _Role, own: list[object] | None, tensors_alone: bool) -> str:
     source = kernel.source_code
-    function, method = kernel.word("function_name"), kernel.word("method_name") or "forward"
+    function, method = kernel.function, kernel.word("method_name") or "forward"
     default = "ModelNew" if role == "ModelNew" and harness_files.binds(source, "ModelNew") else "Model"
     name = function or kernel.word("class_name") or default
     if not harness_files.binds(source, name):

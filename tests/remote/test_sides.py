@@ -92,6 +92,19 @@ ADD = {
         "launch": {"grid": {"x": 2}, "num_warps": 4},
     },
 }
+MIXED = {
+    "source_code": ADDED
+    + """
+
+def run(x, y):
+    out = torch.empty_like(x)
+    add[(2,)](x, y, out, 64, BLOCK=32)
+    return out * 1
+""",
+    "kernel_type": "multi_kernel",
+    "metadata": {"entry_point": "run"},
+    "io": {"args": [tensor("x", 64), tensor("y", 64)]},
+}
 TWICE = ADDED.replace("y + at", "x + at")
 
 
@@ -149,6 +162,8 @@ WITH_INPUTS = (
         (ADD, ADD | {"source_code": TWICE}, "wrong answer"),
         (torch_source(model("x + y", "x, y"), X, X), ADD, "ok"),
         (torch_source(model("x * 2"), X), ADD, "runtime error"),
+        (torch_source(WITH_INPUTS), MIXED, "ok"),
+        (MIXED, torch_source(model("x - y", "x, y")), "wrong answer"),
     ],
 )  # fmt: skip
 def test_two_sides(check: Check, reference: dict[str, Any], candidate: dict[str, Any], outcome: str) -> None:
@@ -169,7 +184,7 @@ def of_add(
     io = CUDA_ADD["io"]
     made: list[dict[str, Any]] = []
     for argument in args or io["args"]:
-        new = changed.get(argument["name"], argument)
+        new: dict[str, Any] | float = changed.get(argument["name"], argument)
         made.append(new if isinstance(new, dict) else argument | {"value": new})
     return CUDA_ADD | {"io": {"args": made, "launch": launch or io["launch"]}}
 
@@ -288,6 +303,10 @@ def test_a_source_by_itself_has_a_time_and_nothing_to_be_right_about(check: Chec
     assert request.text.endswith("# by itself: the reference is the same source\n")
 
 
+def test_a_function_that_launches_kernels_runs_by_itself(check: Check) -> None:
+    assert check(evaluated(MIXED)).outcome == "ok"
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -296,7 +315,7 @@ def test_a_source_by_itself_has_a_time_and_nothing_to_be_right_about(check: Chec
         (lambda: compared(torch_source("def g(x): ...", X, function_name="f"), ADD), "the torch source has no function f"),
         (lambda: compared(torch_source(model("x"), X, class_name="A B"), ADD), "metadata.class_name is 'A B'; it must be a name"),
         (lambda: compared(torch_source(model("x"), X, method_name="class"), ADD), "metadata.method_name is 'class'; it must be a name"),
-        (lambda: compared(torch_source(model("x"), X), ADD | {"kernel_type": "multi_kernel"}), "a multi_kernel source cannot be compared"),
+        (lambda: compared(torch_source(model("x"), X), ADD | {"kernel_type": "multi_kernel"}), "a multi_kernel source that is compared, or has an io contract, needs"),
         (lambda: compared(torch_source(model("x"), X), CUDA_ADD | {"io": None}), "a CUDA source that is compared needs an io contract"),
         (lambda: compared(torch_source(model("x"), X), CUDA_ADD | {"metadata": {}}), "metadata.kernel_name has to name the kernel; the source has: add, sub"),
         (lambda: compared(torch_source(model("x"), X), of_add(args=[X])), "io.args: add takes 5 arguments, not 1"),
