@@ -152,7 +152,7 @@ async def test_a_request_of_the_evaluation_servers_own_form(tmp_path: Path, reco
     kernel = {
         "source_code": 'extern "C" __global__ void scale(const float* x, float* y, int n, float a) {}\n',
         "kernel_type": "cuda",
-        "metadata": {"kernel_name": "scale", "compiler_options": ["-O3"], "backend": "nvrtc"},
+        "metadata": {"kernel_name": "scale", "compiler_options": ["-O3"], "backend": "nvcc"},
         "io": {
             "args": [
                 {"name": "x", "type": "tensor", "tensor_spec": {"shape": [4], "dtype": "float32", "data": data}, "role": "input"},
