@@ -48,10 +48,7 @@ def _of_python(block: str) -> Iterator[tuple[str, str]]:
         for word in call.keywords:
             if word.arg == "json":
                 try:
-                    route, body = (
-                        str(ast.literal_eval(call.args[0])),
-                        json.dumps(ast.literal_eval(word.value)),
-                    )
+                    route, body = (ast.literal_eval(node) for node in (call.args[0], word.value))
                 except ValueError:  # of variables
                     continue
                 yield re.sub(r"^https?://[^/]*", "", str(route)), json.dumps(body)
@@ -68,7 +65,8 @@ def answered(server: str, route: str, body: str) -> tuple[str, dict[str, Any]]:
 def line(answer: dict[str, Any]) -> str:
     if "kernel_exec_result" not in answer:
         return str(answer.get("error", answer))
-    result, reference = answer["kernel_exec_result"], answer["ref_runtime"] or {}
+    result: dict[str, Any] = answer["kernel_exec_result"]
+    reference: dict[str, Any] = answer["ref_runtime"] or {}
     known: dict[str, Any] = {
         "compiled": result["compiled"],
         "correct": result["correctness"],

@@ -28,6 +28,17 @@ _ANYTHING = harness_files.Within(1e30, 1e30)
 """For a source by itself: it need not compute the same twice."""
 _Role = Literal["Model", "ModelNew"]
 _SIDE = BROUGHT + textwrap.dedent("""
+    import inspect
+
+    def _takes(called, values):
+        try:
+            inspect.signature(called).bind(*values)
+        except TypeError:
+            return False
+        except ValueError:  # a built-in function tells nothing
+            pass
+        return True
+
     def _tensors(given):
         return [value for value in given if isinstance(value, torch.Tensor)]
 
@@ -51,9 +62,13 @@ _PYTHON = textwrap.dedent("""
         def __init__(self, *arguments):
             super().__init__()
             self.inner = {made}
+            self.scalars = None
 
         def forward(self, *given):
-            return {called}(*_passed({given}, {own!r}))
+            values = _passed({given}, {own!r})
+            if self.scalars is None:  # a contract may be that of a kernel, which needs sizes
+                self.scalars = _takes({signed}, values)
+            return {called}(*(values if self.scalars else _tensors(values)))
 """)
 _KERNEL = textwrap.dedent("""
     class {role}(nn.Module):
@@ -187,6 +202,7 @@ def _python(kernel: Kernel, role: _Role, own: list[object] | None, tensors_alone
         role=role,
         made=f"_source.{name}" if function else f"_source.{name}(*arguments)",
         called="self.inner" if function or method == "forward" else f"self.inner.{method}",
+        signed="self.inner" if function else f"self.inner.{method}",
         given="_tensors(given)" if tensors_alone and own is None else "given",
         own=own,
     )

@@ -322,6 +322,7 @@ async def test_a_kernel_by_itself(tmp_path: Path, recorded_python: str) -> None:
         assert ran["warm_runtime_stats"]["median"] == 0.288032  # the recording has the same samples
         answer = await client.post("/evaluate", json={"kernel": kernel | {"source_code": BAD}})
         failed = answer.json()["kernel_exec_result"]
+        assert answer.json()["status"] == "success"
         assert (answer.status_code, failed["compiled"], failed["correctness"], failed["runtime"]) == (
             200,
             False,

@@ -141,7 +141,7 @@ torch::Tensor axpy(torch::Tensor x, torch::Tensor y) {
     return out;
 }
 """
-made = load_inline("axpy_inline", "torch::Tensor axpy(torch::Tensor x, torch::Tensor y);", SOURCE, ["axpy"])
+made = load_inline("axpy_inline", "torch::Tensor axpy(torch::Tensor x, torch::Tensor y);", SOURCE, functions=["axpy"])
 
 
 class ModelNew(nn.Module):
@@ -164,8 +164,10 @@ BY_NVRTC: dict[str, Any] = CUDA | {"metadata": CUDA["metadata"] | {"backend": "n
 def test_a_kernel_by_itself(curl: Curl, kernel: dict[str, Any]) -> None:
     answer = curl("/evaluate", {"kernel": kernel, "num_trials": 100})
     result = answer["kernel_exec_result"]
-    assert (answer["status"], result["compiled"], answer["ref_runtime"]) == ("success", True, None), answer
-    assert set(result["runtime_stats"].values()).isdisjoint((None, 0.0)), answer
+    assert (answer["status"], result["compiled"], answer["ref_runtime"]) == ("success", True, None), (
+        json.dumps(answer)
+    )
+    assert set(result["runtime_stats"].values()).isdisjoint((None, 0.0)), json.dumps(answer)
     assert result["runtime"] == result["runtime_stats"]["mean"]
 
 
@@ -188,7 +190,7 @@ def test_a_candidate_of_another_kind(
     body = {"ref_kernel": reference, "custom_kernel": candidate, "num_trials": 100, "timeout": 300}
     answer = curl("/compare", body)
     result = answer["kernel_exec_result"]
-    assert (result["compiled"], result["correctness"]) == (True, True), answer
+    assert (result["compiled"], result["correctness"]) == (True, True), json.dumps(answer)
     assert min(result["runtime"], answer["ref_runtime"]["mean"]) > 0
 
 
@@ -196,7 +198,9 @@ def test_a_candidate_of_another_kind(
 def test_a_candidate_that_the_judge_holds(curl: Curl, candidate: dict[str, Any]) -> None:
     body = {"ref_kernel": TORCH, "custom_kernel": candidate, "grade": "referee", "timeout": 300}
     answer = curl("/", body)
-    assert (answer["grade"], answer["kernel_exec_result"]["correctness"]) == ("referee", True), answer
+    assert (answer["grade"], answer["kernel_exec_result"]["correctness"]) == ("referee", True), json.dumps(
+        answer
+    )
     assert answer["kernel_exec_result"]["runtime"] > 0
 
 
@@ -212,8 +216,10 @@ def test_a_candidate_that_the_judge_holds(curl: Curl, candidate: dict[str, Any])
 def test_a_candidate_that_fails(curl: Curl, candidate: dict[str, Any], compiled: bool, words: str) -> None:
     answer = curl("/compare", {"ref_kernel": TORCH, "custom_kernel": candidate})
     result = answer["kernel_exec_result"]
-    assert (result["compiled"], result["correctness"], result["runtime"]) == (compiled, False, None), answer
-    assert re.search(words, result["compilation_error"] or result["validation_error"]), answer
+    assert (result["compiled"], result["correctness"], result["runtime"]) == (compiled, False, None), (
+        json.dumps(answer)
+    )
+    assert re.search(words, result["compilation_error"] or result["validation_error"]), json.dumps(answer)
 
 
 def test_the_older_form(curl: Curl) -> None:
@@ -236,5 +242,5 @@ def get_init_inputs():
 """
     new = model.replace("Model", "ModelNew").replace("2 * x + y", "torch.add(y, x, alpha=2)")
     answer = curl("/", {"ref_code": model, "custom_code": new, "num_trials": 100})
-    assert answer["kernel_exec_result"]["correctness"] is True, answer
+    assert answer["kernel_exec_result"]["correctness"] is True, json.dumps(answer)
     assert answer["ref_runtime"]["median"] > 0

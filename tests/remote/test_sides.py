@@ -78,7 +78,7 @@ def add(x, y, out, n, BLOCK: tl.constexpr):
     kept = at < n
     tl.store(out + at, tl.load(x + at, mask=kept) + tl.load(y + at, mask=kept), mask=kept)
 """
-ADD = {
+ADD: dict[str, Any] = {
     "source_code": ADDED,
     "kernel_type": "triton",
     "io": {
@@ -162,6 +162,7 @@ WITH_INPUTS = (
         (ADD, ADD | {"source_code": TWICE}, "wrong answer"),
         (torch_source(model("x + y", "x, y"), X, X), ADD, "ok"),
         (torch_source(model("x * 2"), X), ADD, "runtime error"),
+        (torch_source("def f(x, y): return x + y", *ADD["io"]["args"], function_name="f"), ADD, "ok"),
         (torch_source(WITH_INPUTS), MIXED, "ok"),
         (MIXED, torch_source(model("x - y", "x, y")), "wrong answer"),
     ],
