@@ -30,7 +30,15 @@ from orbit_remote.common import codec, limits
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.process import large_blocks
-from orbit_remote.process.process_groups import MARK, alive, end_marked, exit_status, kill_group, new_mark
+from orbit_remote.process.process_groups import (
+    MARK,
+    Continued,
+    alive,
+    end_marked,
+    exit_status,
+    kill_group,
+    new_mark,
+)
 
 log = logging.getLogger("orbit.worker")
 
@@ -80,6 +88,7 @@ class _Pipes:
         assert process.stdout is not None
         assert process.stdin is not None
         self._process = process
+        self.pid = process.pid
         self._mark = mark
         self.reader = process.stdout
         self.writer = process.stdin
@@ -152,6 +161,7 @@ class _Socket:
         self.reader = attached.reader
         self.writer = attached.writer
         self._welcome = attached.welcome
+        self.pid = attached.welcome.pid
         self._left = False
         self._process: int | None = None
         with suppress(OSError):  # it has gone already: its stream ends next
@@ -210,6 +220,7 @@ class _Worker:
         self.jobs: dict[str, asyncio.Queue[c.Event | WorkerError]] = {}
         self._groups: set[int] = set()
         self.gone: WorkerError | None = None
+        self._continued = Continued(link.pid, lambda: self.gone is None and bool(self.jobs))
         self._reading = asyncio.ensure_future(self._read_events())
 
     @classmethod
@@ -232,6 +243,7 @@ class _Worker:
     def expect(self, run: str) -> asyncio.Queue[c.Event | WorkerError]:
         events: asyncio.Queue[c.Event | WorkerError] = asyncio.Queue()
         self.jobs[run] = events
+        self._continued.watch()
         return events
 
     async def close(self) -> None:

@@ -321,6 +321,17 @@ async def test_a_template_that_dies_is_replaced(own_pool, quick):
     assert (status, out) == (0, "anew\n")
 
 
+@pytest.mark.parametrize(
+    "stop", ["os.kill(os.getppid(), signal.SIGSTOP)", "ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0)"]
+)
+async def test_a_template_that_a_job_stops_goes_on(stop, own_pool, quick):
+    text = f"import ctypes, os, signal\ndef main():\n    {stop}\n    os._exit(3)"
+    status, _, _, _ = await run(own_pool, text, quick)
+    assert status == 3
+    status, _, out, _ = await run(own_pool, "def main(): print('the next job')", quick)
+    assert (status, out) == (0, "the next job\n")
+
+
 async def test_a_job_that_cannot_be_handed_over_leaves_no_process_and_no_folder(own_pool, quick, monkeypatch):
     async def begin(self, order):
         raise OSError("nobody listens")

@@ -34,6 +34,7 @@ _STRAYS_S = 20.0
 """How long killed processes are waited for. One that holds a CUDA context takes a while to go, one on a busy machine
 until it is scheduled once more; one that the kernel holds on to may never.
 """
+_STOPPED_S = 1.0
 _LOOK_S = 0.001, 0.05
 """From one look at them to the next, at first and at most."""
 
@@ -193,6 +194,31 @@ def alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+class Continued:
+    """Has a process go on that a user's program has stopped (SIGSTOP, or a trace whose tracer has ended), for as long as it is
+    `wanted`; looked at once a second, from `watch` on. It could not say that it is stopped. Linux only.
+    """
+
+    def __init__(self, pid: int, wanted: Callable[[], bool]) -> None:
+        self._pid = pid
+        self._wanted = wanted
+        self._timer: asyncio.TimerHandle | None = None
+
+    def watch(self) -> None:
+        if self._timer is None and sys.platform == "linux":
+            self._timer = asyncio.get_running_loop().call_later(_STOPPED_S, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if not self._wanted():
+            return
+        with contextlib.suppress(OSError):
+            state = Path(f"/proc/{self._pid}/stat").read_bytes().rpartition(b") ")[2][:1]
+            if state == b"T":
+                os.kill(self._pid, signal.SIGCONT)
+        self.watch()
 
 
 async def finish(process: asyncio.subprocess.Process) -> int:

@@ -49,6 +49,7 @@ class Zygote:
         self._control = control
         self._children: dict[int, Forked] = {}
         self._count = 0
+        self._continued = process_groups.Continued(process.pid, lambda: self.alive and bool(self._children))
         control.setblocking(False)
         asyncio.get_running_loop().add_reader(control, self._hear)
 
@@ -73,6 +74,7 @@ class Zygote:
         one may live.
         """
         self._count += 1
+        self._continued.watch()
         launches = tempfile.mkdtemp(prefix=f"{os.getpid()}-launches-", dir=self._scratches)
         child = Forked(self._count, Path(launches))
         order = json.dumps(
