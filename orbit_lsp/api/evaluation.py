@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orbit_lsp.api import io_contract, sides
 from orbit_lsp.api.io_contract import Kernel
+from orbit_lsp.api.metric_jobs import NOTHING, Metrics
 from orbit_lsp.kernels import cells
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_store import Job, Result
@@ -24,11 +25,14 @@ _REFERENCE = "class Model(nn.Module): ...\ndef get_inputs(): ...\ndef get_init_i
 
 
 class _Limits(BaseModel):
-    """`num_trials` counts for a kernel with an io contract: so many launches are timed at most."""
+    """`num_trials` counts for a kernel with an io contract: so many launches are timed at most. `device_metrics` profiles what ran, after
+    it; null: as the server's ENABLE_DEVICE_METRICS says.
+    """
 
     num_trials: int = Field(100, ge=1, le=100_000)
     timeout: float = Field(120, gt=0, le=600)
     grade: c.Grade = "author"
+    device_metrics: bool | None = None
 
 
 class Evaluate(_Limits):
@@ -120,14 +124,16 @@ def evaluated(body: Evaluate) -> Request:
 # -- answers ----------------------------------------------------------------------------------------
 
 
-def answer(job: Job, result: Result | None, request: Request) -> tuple[int, dict[str, Any]]:
+def answer(
+    job: Job, result: Result | None, request: Request, metrics: Metrics = NOTHING
+) -> tuple[int, dict[str, Any]]:
     """The HTTP status and the body: 200 where the engine did its work, however the kernel did; 500 where it could not. Places are those
     of the text that was handed in.
     """
-    if result is None:
+    if result is None or metrics.waits:
         return 200, {
             "job_id": job.id,
-            "status": job.state,
+            "status": metrics.waits or job.state,
             "grade": None,
             "grade_why": "the job has not ended",
         }
@@ -171,7 +177,8 @@ def answer(job: Job, result: Result | None, request: Request) -> tuple[int, dict
                 "outcome": finished.outcome,
                 "verdict": None if alone else _verdict(finished),
                 "toolchain": finished.toolchain,
-                "device_metrics": None,
+                "device_metrics": metrics.known,
+                "device_metrics_why": metrics.why,
             },
             "compilation_error": None if compiled else message,
             "validation_error": message if compiled else None,

@@ -20,7 +20,15 @@ from starlette.requests import Request as HttpRequest
 from starlette.routing import Match, Route
 
 from orbit_lsp import __version__
-from orbit_lsp.api import evaluation, job_routes, notebook_routes, page_routes, popcorn_routes, trace_routes
+from orbit_lsp.api import (
+    evaluation,
+    job_routes,
+    metric_jobs,
+    notebook_routes,
+    page_routes,
+    popcorn_routes,
+    trace_routes,
+)
 from orbit_lsp.api.guard import Guard, Limits
 from orbit_lsp.api.job_routes import unknown
 from orbit_lsp.api.notebook_routes import Notebooks
@@ -40,9 +48,10 @@ def app(
     agents: Starlette | None = None,
     problems: Sequence[Problem] = (),
     notebooks: Notebooks | None = None,
+    metrics: metric_jobs.Settings = metric_jobs.BY_REQUEST,
 ) -> FastAPI:
-    """`hosts` are the names under which the server may be addressed. The routes of `agents` are served too, behind the same
-    guard; popcorn's are, where there are `problems`.
+    """`hosts` are the names under which the server may be addressed, `metrics` says which evaluations get device metrics. The
+    routes of `agents` are served too, behind the same guard; popcorn's are, where there are `problems`.
     """
 
     @asynccontextmanager
@@ -62,7 +71,7 @@ def app(
     job_routes.submitting(made, queue)
     job_routes.reading(made, queue)
     _observing(made, queue)
-    _evaluating(made, queue)
+    _evaluating(made, queue, metrics)
     trace_routes.routes(made, queue)
     page_routes.reading(made, queue, [problem.name for problem in problems])
     page_routes.submitting(made, queue)
@@ -173,38 +182,41 @@ def _observing(made: FastAPI, queue: JobQueue) -> None:
         return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
 
 
-def _evaluating(made: FastAPI, queue: JobQueue) -> None:
-    async def judged(request: Request) -> JSONResponse:
-        job = await queue.submit(request)
+def _evaluating(made: FastAPI, queue: JobQueue, metrics: metric_jobs.Settings) -> None:
+    async def judged(request: Request, wanted: bool | None) -> JSONResponse:
+        job = await queue.submit(metrics.of(request, wanted))
         ended = await queue.wait(job.id)
         assert ended
-        return await answered(ended.id)
+        return await answered(ended.id, wait=True)
 
-    async def answered(job: str) -> JSONResponse:
+    async def answered(job: str, *, wait: bool) -> JSONResponse:
         if (followed := await queue.job(job)) is None:
             return unknown(job)
         result = await asyncio.to_thread(result_text.result_of, queue.store, followed.job)
-        request = await asyncio.to_thread(queue.store.request, job)
-        status, body = evaluation.answer(followed.job, result, request)
+        request = await asyncio.to_thread(queue.store.request, followed.job.id)
+        collected = metric_jobs.NOTHING
+        if result:
+            collected = await metric_jobs.collected(queue, followed.job, request, result, wait=wait)
+        status, body = evaluation.answer(followed.job, result, request, collected)
         device = result.finished.device if result else None
         headers = {"X-GPU-Type": re.sub(r"[^\x20-\x7e]", "?", device.name)} if device else None
         return JSONResponse(body, status, headers)
 
     @made.post("/", summary="Judge a candidate against its reference, in either of the two forms")
     async def legacy(body: evaluation.Compare) -> JSONResponse:
-        return await judged(await asyncio.to_thread(evaluation.compared, body))
+        return await judged(await asyncio.to_thread(evaluation.compared, body), body.device_metrics)
 
     @made.post("/compare", summary="The same")
     async def compare(body: evaluation.Compare) -> JSONResponse:
-        return await judged(await asyncio.to_thread(evaluation.compared, body))
+        return await judged(await asyncio.to_thread(evaluation.compared, body), body.device_metrics)
 
     @made.post("/evaluate", summary="Compile and time one kernel by itself")
     async def evaluate(body: evaluation.Evaluate) -> JSONResponse:
-        return await judged(await asyncio.to_thread(evaluation.evaluated, body))
+        return await judged(await asyncio.to_thread(evaluation.evaluated, body), body.device_metrics)
 
     @made.get("/job/{job}", summary="The answer of an evaluation, or its state while it is not over")
     async def job(job: str) -> JSONResponse:
-        return await answered(job)
+        return await answered(job, wait=False)
 
     @made.post("/admin/cleanup-jobs", summary="Remove the records of jobs that ended longer ago")
     async def cleanup(max_age_hours: Annotated[float, Query(ge=0)] = 24) -> dict[str, int]:

@@ -7,8 +7,9 @@ fused multiply-adds two; the roofs are the peaks at the clocks that the launch h
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 
-from orbit_lsp.profile.bottleneck import value
+from orbit_lsp.profile.bottleneck import TENSOR, value
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Profile
 
@@ -41,6 +42,14 @@ _TYPES = {
     ),
 }
 """Operations per cycle of adds, multiplies and fused ones, already multiplied; and the most there can be."""
+_PACKED = ((_PER_CYCLE.format("fadd2"), 2), (_PER_CYCLE.format("fmul2"), 2), (_PER_CYCLE.format("ffma2"), 4))
+"""Instructions of sm_100 and newer that each compute two FP32 numbers a thread, and their operations."""
+COUNTED = (
+    *(_PER_CYCLE.format(kind + operation) for kind in "fdh" for operation in ("add", "mul", "fma")),
+    _CYCLES,
+    _SM_CYCLES,
+)
+"""What the operations of `operations` are made of, but for those of tensor cores."""
 _TENSOR = re.compile(r"sm__ops_path_tensor_(?P<path>\w+)\.sum\.per_cycle_elapsed")
 
 
@@ -80,6 +89,47 @@ class Roofline:
         )
 
 
+def operations(profile: Profile, *, packed: bool = False) -> float | None:
+    """Floating-point operations per second of every type together, those of the tensor cores too; None where one of them was not
+    counted. `packed`: the GPU has instructions that each compute two FP32 numbers.
+    """
+    cycles = value(profile, _CYCLES)
+    if cycles is None:
+        return None
+    rates = [_rate(profile, names, cycles) for *names, _ in _TYPES.values()]
+    rates.append(_tensor_operations(profile))
+    if packed:
+        each = [(value(profile, name), factor) for name, factor in _PACKED]
+        rates += [None if count is None else count * factor * cycles for count, factor in each]
+    known = [rate for rate in rates if rate is not None]
+    return sum(known) if len(known) == len(rates) else None
+
+
+def _tensor_operations(profile: Profile) -> float | None:
+    """NVIDIA counts the same operations several times: by the instruction (`op_hmma_…`), by the types alone (`src_…`), and by sparsity."""
+    clock = value(profile, _SM_CYCLES)
+    by_types = {
+        match["path"]: metric.value
+        for name, metric in profile.metrics.items()
+        if (match := _TENSOR.fullmatch(name)) and match["path"].startswith("src_")
+    }
+    if clock is None or not by_types:
+        return 0.0 if value(profile, TENSOR) == 0 else None  # an idle pipe has executed nothing
+    return clock * sum(by_types[path] for path in floating_point_paths(by_types))
+
+
+def floating_point_paths(paths: Iterable[str]) -> list[str]:
+    """Of the paths through the tensor cores (`src_fp16_dst_fp32`) those that together have each floating-point operation once."""
+    every = set(paths)
+    return sorted(
+        path
+        for path in every
+        if not path.startswith("src_int")
+        and not path.endswith("_realtime")
+        and (path.partition("_sparsity_")[0] == path or path.partition("_sparsity_")[0] not in every)
+    )
+
+
 def of(profile: Profile) -> Roofline | None:
     """None where the counters are not there, or nothing was counted of either."""
     traffic, cycles = value(profile, _TRAFFIC), value(profile, _CYCLES)
@@ -93,13 +143,18 @@ def of(profile: Profile) -> Roofline | None:
 
 def _of_type(profile: Profile, name: str, cycles: float, traffic: float) -> Point | None:
     *names, peak_name = _TYPES[name]
-    each = [value(profile, name) for name in names]
-    if None in each:
+    rate = _rate(profile, names, cycles)
+    if rate is None:
         return None
-    rate = sum(count for count in each if count) * cycles
     most, clock = value(profile, peak_name), value(profile, _SM_CYCLES) or cycles
     peak = most * clock if most else None
     return Point(name, rate, rate / traffic, peak, (*names, _CYCLES)) if rate > 0 else None
+
+
+def _rate(profile: Profile, names: Sequence[str], cycles: float) -> float | None:
+    """None where a part was not counted."""
+    each = [count for name in names if (count := value(profile, name)) is not None]
+    return sum(each) * cycles if len(each) == len(names) else None
 
 
 def _of_tensors(profile: Profile, traffic: float) -> list[Point]:

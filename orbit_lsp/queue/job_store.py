@@ -288,6 +288,12 @@ class JobStore:
             rows = self._rows(file, "where id >= ? and id < ? limit 2", (job, job + "~"))
         return rows[0] if len(rows) == 1 else None
 
+    def keyed(self, door: str, key: str) -> Job | None:
+        """The job of a door that was handed in with this key."""
+        with self._reading() as file:
+            rows = self._rows(file, "where door = ? and key = ? and key <> ''", (door, key))
+        return rows[0] if rows else None
+
     def jobs(
         self,
         *,

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal, get_args
 
 from orbit_lsp import kernels
+from orbit_lsp.profile.sections import SECTIONS
 from orbit_remote.common import architectures, harness_files, limits, nvcc_flags, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -41,6 +42,7 @@ class Request:
     `kernel` is run by its launch spec; without it a file is run as its program, its contract, or its only launch spec.
     `against` is a file's path or, with `against_text`, the name of a text that `compare` runs in turn with `text`; `path`
     itself for an earlier text of that file.
+    `sections` of Nsight Compute are what a `profile` collects; of a `run` it is what a profile after it collects.
     `levels` are those that a `compile` keeps of what the compiler made of `kernel`, or of the only kernel; then `gpu` is what it is
     compiled for. Else `gpu` is a place of the pool (`local:1`) or a kind of GPU (`H100`); empty for any. Times are seconds. A second request
     with the same `key` gets the first one's job. `grade` is the one asked for: `referee` measures a `ModelNew` from outside its
@@ -61,6 +63,7 @@ class Request:
     timeout_s: float | None = None
     detail: Literal["click", "full"] = "click"
     tools: tuple[str, ...] = ()
+    sections: tuple[str, ...] = ()
     levels: tuple[c.Level, ...] = ()
     priority: Priority = "normal"
     key: str = ""
@@ -147,6 +150,10 @@ def _check_values(request: Request) -> None:
         )
     if unknown := [tool for tool in request.tools if tool not in CHECKS]:
         raise Refused(f"{unknown[0]!r:.40} is not a tool of a check; use {', '.join(CHECKS)}")
+    if unknown := [section for section in request.sections if section not in SECTIONS]:
+        raise Refused(
+            f"{unknown[0]!r:.60} is not a section of Nsight Compute; use some of {', '.join(SECTIONS)}"
+        )
     if request.key and not _KEY.fullmatch(request.key):
         raise Refused("the key must be up to 200 printable ASCII characters without spaces")
     for name, value, most in (

@@ -210,7 +210,7 @@ class SlotEngine:
             else:
                 run = runs.start(
                     _ACTIONS[request.action], uri, target, detail=request.detail, tools=request.tools,
-                    levels=request.levels, only=bool(request.levels),
+                    sections=request.sections, levels=request.levels, only=bool(request.levels),
                 )  # fmt: skip
             assert run
             finished = await runs.result(run)

@@ -190,6 +190,7 @@ class Scheduler:
         detail: Literal["click", "full"] = "click",
         instance: Literal["first", "wrong"] = "first",
         tools: tuple[str, ...] = (),
+        sections: tuple[str, ...] = (),
         levels: tuple[c.Level, ...] = (),
         only: bool = False,
         keep: bool = False,
@@ -200,7 +201,7 @@ class Scheduler:
         under way the newest request waits for it, in place of an older one that waits for the same
         kernel. A kernel whose launch spec has a mistake is not run: the `Run` is over at once. `program`
         asks for the file's own program whatever the launch spec says; `restricted` says that the code is
-        not the author's. `detail` is of a profile, `instance` of a debugger, `tools` are those of compute-sanitizer, and `levels` of a compilation:
+        not the author's. `detail` and `sections` are of a profile, `instance` of a debugger, `tools` are those of compute-sanitizer, and `levels` of a compilation:
         what the compiler made is then in its result, of `target` alone where it is the `only` kernel that matters, and with
         `keep` the files of the compilation too.
         """
@@ -213,7 +214,7 @@ class Scheduler:
             kernel = self._session.find(target) if target and only else None
             job = replace(job, levels=levels, kernel=kernel.name if kernel else None, keep=keep)
         if action in ("profile", "sanitize"):
-            job = job_builder.under_a_tool(self._session, job, target, detail, tools)
+            job = job_builder.under_a_tool(self._session, job, target, detail, tools, sections)
         if action == "debug":
             job = job_builder.debugged(self._session, job, target, instance)
         if restricted:

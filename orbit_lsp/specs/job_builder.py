@@ -187,6 +187,7 @@ def under_a_tool(
     target: KernelId | None,
     detail: Literal["click", "full"],
     tools: tuple[str, ...],
+    sections: tuple[str, ...] = (),
 ) -> c.Job:
     """The same under Nsight Compute or compute-sanitizer: a job of the file's program, too, then names the kernel."""
     kernel = session.find(target) if target else None
@@ -196,7 +197,7 @@ def under_a_tool(
         wanted = session.setup.settings.check_memory
         job = replace(job, run_timeout_s=wanted.timeout_s)
         tools = tools or tuple(wanted.tools)
-    return replace(job, detail=detail, tools=tools)
+    return replace(job, detail=detail, tools=tools, sections=sections)
 
 
 def debugged(

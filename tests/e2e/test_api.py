@@ -20,7 +20,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from orbit_lsp.api import evaluation, http_app, popcorn
+from orbit_lsp.api import evaluation, http_app, metric_jobs, popcorn
 from orbit_lsp.api.guard import Limits
 from orbit_lsp.cli.doors import door_commands
 from orbit_lsp.cli.terminal_text import UsageError
@@ -44,13 +44,17 @@ CANDIDATE = "from torch import nn\nclass ModelNew(nn.Module): ...\n"
 
 @asynccontextmanager
 async def server(
-    folder: Path, python: str, problems: Sequence[popcorn.Problem] = (), **limits: Any
+    folder: Path,
+    python: str,
+    problems: Sequence[popcorn.Problem] = (),
+    metrics: metric_jobs.Settings = metric_jobs.BY_REQUEST,
+    **limits: Any,
 ) -> AsyncGenerator[tuple[httpx2.AsyncClient, JobQueue]]:
     """A client whose server is in this process."""
     options = EngineOptions({"python": python, "modal": {"budget_usd": 0.0}})
     queue = JobQueue(JobStore(folder / "jobs.sqlite"), pool.parse("local:0"), engines(options), "api")
     await queue.start()
-    app = http_app.app(queue, Limits(**limits), ["127.0.0.1"], problems=problems)
+    app = http_app.app(queue, Limits(**limits), ["127.0.0.1"], problems=problems, metrics=metrics)
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     try:
         async with (

@@ -226,6 +226,8 @@ async def test_clocks_are_left_alone_and_one_launch_of_each_configuration_is_rep
     assert wanted.items() <= pairs
     await bench.profile(saxpy(bench, detail="full"))
     assert "--set full" in bench.calls.read_text().splitlines()[-1]
+    await bench.profile(saxpy(bench, sections=("Occupancy",)))
+    assert bench.calls.read_text().splitlines()[-1].count("--section Occupancy") == 1
 
 
 @pytest.mark.slow

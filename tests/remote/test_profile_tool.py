@@ -122,6 +122,16 @@ def test_the_programs_own_words_come_last() -> None:
     assert "--kernel-name" not in asked()
 
 
+def test_sections_that_are_named_are_all_that_is_collected() -> None:
+    for detail in ("click", "full"):
+        words = asked(sections=("Occupancy", "LaunchStats"), detail=detail)
+        pairs = [pair for pair in itertools.pairwise(words) if pair[0] in ("--section", "--set")]
+        assert pairs[:-1] == [
+            ("--section", "Occupancy"),
+            ("--section", "LaunchStats"),
+        ]  # the last is the program's own
+
+
 def matched(words: list[str], symbols: list[str]) -> list[str]:
     """By the rule of `ncu`: a pattern is looked for in the name."""
     pattern = words[words.index("--kernel-name") + 1].removeprefix("regex:")

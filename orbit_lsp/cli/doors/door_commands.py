@@ -158,13 +158,18 @@ async def _api(options: argparse.Namespace) -> int:
     import uvicorn
 
     from orbit_lsp.agents import mcp_server
-    from orbit_lsp.api import connections, guard, http_app, notebook_routes, popcorn
+    from orbit_lsp.api import connections, guard, http_app, metric_jobs, notebook_routes, popcorn
+    from orbit_lsp.queue.request import Refused
 
     own = os.environ.get("ORBIT_API_TOKEN", "").strip()
     secret = token(options.host, own)
     problems = await asyncio.to_thread(popcorn.problems, Path(options.problems)) if options.problems else []
     if options.problems and not problems:
         raise UsageError(f"{options.problems} has no folder with a task.yml")
+    try:
+        metrics = metric_jobs.settings(os.environ)
+    except Refused as why:
+        raise UsageError(str(why)) from None
     with listener(options.host, options.port) as listening:
         async with pool_options.queue(options, "api", trusted=False) as queue:
             agents = mcp_server.over_http(queue, budget_usd=pool_options.budget(options))
@@ -176,6 +181,7 @@ async def _api(options: argparse.Namespace) -> int:
                 agents,
                 problems,
                 notebooks,
+                metrics,
             )
             connections.Connection.most = connections.most_connections()
             config = uvicorn.Config(

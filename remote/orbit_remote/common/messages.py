@@ -127,6 +127,7 @@ class Job:
     asked for: a `referee` runs a contract's code in a process of its own (`orbit_remote.judge`). A compilation that is to
     `keep` its own files - command line, log, intermediate code - sends them as `Finished.report`. `other_kernels` are
     those of a Python file. A compilation of a Triton file makes its kernels with each of `warps` as `num_warps` too.
+    `sections` of Nsight Compute are what a profile collects, in place of those of its `detail`.
     """
 
     run: str
@@ -153,6 +154,7 @@ class Job:
     host_launches: tuple[HostLaunch, ...] = ()
     detail: Literal["click", "full"] = "click"
     tools: tuple[str, ...] = ()
+    sections: tuple[str, ...] = ()
     batch: bool = False
     levels: tuple[Level, ...] = ()
     gpus: int = 1

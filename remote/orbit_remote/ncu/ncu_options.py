@@ -113,7 +113,7 @@ def _readers(path: Path, version: str) -> list[Path]:
 class Order:
     """What is profiled. `symbols` are mangled names, any kernel where there are none; `pattern` is used instead
     where those are too many. `marked` waits for the program to say where (`under_profiler`). `sources`
-    puts the source files, as they lie on the disk, into the report.
+    puts the source files, as they lie on the disk, into the report. `sections` are collected in place of those of `detail`.
     """
 
     report: Path
@@ -123,6 +123,7 @@ class Order:
     marked: bool = False
     sources: bool = True
     detail: Detail = "click"
+    sections: Sequence[str] = ()
 
 
 def command(tool: Tool, order: Order, program: Sequence[str | os.PathLike[str]]) -> list[str]:
@@ -131,8 +132,8 @@ def command(tool: Tool, order: Order, program: Sequence[str | os.PathLike[str]])
     """
     wanted = (
         ["--set", "full"]
-        if order.detail == "full"
-        else [part for section in CLICK for part in ("--section", section)]
+        if order.detail == "full" and not order.sections
+        else [part for section in order.sections or CLICK for part in ("--section", section)]
     )
     return [
         tool.path,

@@ -116,6 +116,7 @@ class _Attempt:
             pattern=kernel_selection.pattern(job),
             sources=_is_saved(job),
             detail=job.detail,
+            sections=job.sections,
         )
         async with context.gpu(job):
             context.stage(job, "profiling")
@@ -213,6 +214,7 @@ class _Attempt:
             marked=True,
             sources=_is_saved(job),
             detail=job.detail,
+            sections=job.sections,
         )
         image = made.image if made else None
         command = child_main.command(scratch, context.home / "cupti", job, image, str(under.compiled))
