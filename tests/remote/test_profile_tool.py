@@ -125,11 +125,11 @@ def test_the_programs_own_words_come_last() -> None:
 def test_sections_that_are_named_are_all_that_is_collected() -> None:
     for detail in ("click", "full"):
         words = asked(sections=("Occupancy", "LaunchStats"), detail=detail)
-        pairs = [pair for pair in itertools.pairwise(words) if pair[0] in ("--section", "--set")]
-        assert pairs[:-1] == [
-            ("--section", "Occupancy"),
-            ("--section", "LaunchStats"),
-        ]  # the last is the program's own
+        asking = ("--section", "--set", "--metrics")
+        pairs = [pair for pair in itertools.pairwise(words) if pair[0] in asking]
+        sections = [("--section", "Occupancy"), ("--section", "LaunchStats")]
+        programs_own = ("--set", "x")
+        assert pairs == [*sections, ("--metrics", "gpu__time_duration.sum"), programs_own]
 
 
 def matched(words: list[str], symbols: list[str]) -> list[str]:

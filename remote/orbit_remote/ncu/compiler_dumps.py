@@ -14,12 +14,12 @@ from typing import get_args
 from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Dump, Level, Profile, Resources
+from orbit_remote.ncu.ncu_options import DURATION
 from orbit_remote.ncu.report_reader import Answer
 from orbit_remote.toolchain import dumps, elf, sass_listing
 from orbit_remote.toolchain.elf import Cubin
 
 _MOST_INSTANCES = 8
-_DURATION = "gpu__time_duration.sum"
 _REGISTERS = "launch__registers_per_thread"
 
 
@@ -143,5 +143,5 @@ def _number(file: Path) -> int:
 
 
 def _duration(launch: tuple[Profile, str]) -> float:
-    metric = launch[0].metrics.get(_DURATION)
+    metric = launch[0].metrics.get(DURATION)
     return metric.value if metric else 0.0

@@ -35,6 +35,8 @@ CLICK = (
 """What a click shows. The roofline's floating-point operations cost a pass or two; the tables of memory, the
 pipes and the schedulers are for the full set."""
 
+DURATION = "gpu__time_duration.sum"
+
 Detail = Literal["click", "full"]
 
 
@@ -145,6 +147,8 @@ def command(tool: Tool, order: Order, program: Sequence[str | os.PathLike[str]])
         *(("--kernel-name-base", "mangled", "--kernel-name", name) if (name := _names(order)) else ()),
         *(("--profile-from-start", "off") if order.marked else ()),
         *wanted,
+        # which launch was the longest, and whether anything was counted at all, is told by the time
+        *(("--metrics", DURATION) if order.sections else ()),
         *("--log-file", str(order.log)),
         *("--force-overwrite", "--export", str(order.report)),
         *(os.fspath(part) for part in program),

@@ -23,7 +23,7 @@ from orbit_remote.common import messages as c
 from orbit_remote.ncu import compiler_dumps, counter_permission, kernel_selection, ncu_options
 from orbit_remote.ncu.counter_permission import Known
 from orbit_remote.ncu.ncu_log import Log
-from orbit_remote.ncu.ncu_options import MOST_RESULTS, Tool
+from orbit_remote.ncu.ncu_options import DURATION, MOST_RESULTS, Tool
 from orbit_remote.ncu.ncu_run import Under
 from orbit_remote.ncu.report_reader import Answer, Request
 from orbit_remote.process import program
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 _MOST_REPORT = 24 << 20
 """Characters of a report in base64 that travel; a full report of 16 launches has about 8 MiB."""
-_DURATION = "gpu__time_duration.sum"
 _NO_TOOL = (
     "Nsight Compute is not installed where the kernel runs; to enable counters: install it (it is part of the CUDA "
     "toolkit: nsight-compute) so that `ncu` is on the path"
@@ -266,7 +265,7 @@ class _Attempt:
             text = f"{answer.problem}; the profiler's own report is kept"
             return self._with_report(replace(finished, remarks=(*remarks, text)), under)
         profiles = [_named(collected, known, self._job) for collected in answer.profiles]
-        if profiles and not any(_DURATION in collected.metrics for collected in profiles):
+        if profiles and not any(DURATION in collected.metrics for collected in profiles):
             why = (
                 f"Nsight Compute {under.tool.version} read no numbers (all of them were NaN); to enable counters: "
                 "use another version of it (on Modal 2025.2.1)"
