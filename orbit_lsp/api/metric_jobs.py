@@ -38,7 +38,6 @@ class ModelNew(Model):
     def forward(self, *arguments, **named):
         return super().forward(*arguments, **named)
 """
-"""The end of a reference that is profiled in the candidate's place: a profile is of `ModelNew`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +129,14 @@ def _requests(job: Job, request: Request, result: Result) -> tuple[dict[str, Req
     own = replace(request, action="profile", key=f"{_KEY}{job.id}", gpu=job.slot)
     if "candidate.py" not in request.files or request.text.endswith(sides.ALONE):
         return {_ORIGINAL: own}, ""
-    reference = replace(
-        own, text=request.files["candidate.py"] + _REFERENCE, files={}, key=f"{own.key}:reference"
-    )
+    text = as_candidate(request.files["candidate.py"])
+    reference = replace(own, text=text, files={}, key=f"{own.key}:reference")
     return {_ORIGINAL: reference, _CUSTOM: own}, ""
+
+
+def as_candidate(reference: str) -> str:
+    """The text of a reference that is profiled in the candidate's place: a profile is of `ModelNew`."""
+    return reference + _REFERENCE
 
 
 def _without_host_code(request: Request, result: Result) -> bool:

@@ -200,7 +200,8 @@ GROUPS = {
             "Accept jobs over HTTP, also from KernelBench, FlashInfer-Bench and popcorn-cli. By default the server listens only on "
             "127.0.0.1 and needs no token: every user of this machine can submit code that runs as you. If you set ORBIT_API_TOKEN, "
             "a program must send it in the header `Authorization: Bearer TOKEN`, except for GET /health; a browser asks its user for it. With another --host a token is always "
-            "needed; without the variable, the server makes one and prints it. Needs pip install 'orbit-lsp[serve]' in "
+            "needed; without the variable, the server makes one and prints it. ENABLE_DEVICE_METRICS=true adds the GPU's counters to the answers of "
+            "evaluations; NCU_SECTIONS=A,B limits them to these sections of Nsight Compute. Needs pip install 'orbit-lsp[serve]' in "
             "the environment of orbit-lsp.",
         ),
         Command(

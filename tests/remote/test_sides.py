@@ -7,12 +7,13 @@ from __future__ import annotations
 import linecache
 import sys
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from orbit_lsp.api import evaluation
+from orbit_lsp.api import evaluation, metric_jobs
 from orbit_lsp.queue.request import Refused, Request
 from orbit_remote.child.harness import cuda_source
 from orbit_remote.common import messages as c
@@ -253,6 +254,14 @@ def test_what_nvrtc_refuses_is_at_its_lines(check: Check, monkeypatch: pytest.Mo
     assert finished.failure
     assert finished.failure.message == 'the CUDA source does not compile: identifier "foo" is undefined'
     assert finished.problems[0].place == c.Place("candidate.cu", 2)
+
+
+@pytest.mark.parametrize("source", [torch_source(model("x * 2"), X), torch_source(WITH_INPUTS), ADD])
+def test_a_reference_in_the_candidates_place(check: Check, source: dict[str, Any]) -> None:
+    """As it is profiled: the engine takes no ModelNew that is Model itself."""
+    request = compared(source, source)
+    reference = metric_jobs.as_candidate(request.files["candidate.py"])
+    assert check(replace(request, text=reference, files={})).outcome == "ok"
 
 
 @pytest.mark.parametrize(
