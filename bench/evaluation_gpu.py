@@ -255,6 +255,10 @@ async def clients(
     return answers
 
 
+def succeeded(answer: dict[str, Any]) -> bool:
+    return answer.get("kernel_exec_result", {}).get("correctness") is True
+
+
 def each(texts: Sequence[str]) -> Callable[[], str | None]:
     iterator = iter(texts)
     return lambda: next(iterator, None)
@@ -312,7 +316,7 @@ async def phase(known: Server, name: str, count: int, texts: Callable[[], str | 
             stuck(known, name)
             raise
         took = time.perf_counter() - began
-    bad = [answer for answer in answers if answer["status"] != "success"]
+    bad = [answer for answer in answers if not succeeded(answer)]
     rate = 60 * len(answers) / took
     grades = sorted({str(answer.get("grade")) for answer in answers})
     say(
@@ -352,7 +356,7 @@ async def clocks(folder: Path) -> None:
             times: dict[str, float] = {}
             for grade in ("author", "referee"):
                 answer = await known.evaluate(reference, NEW.format(top="", call=expression), grade=grade)
-                if answer["status"] != "success":
+                if not succeeded(answer):
                     say(f"{name}, {grade}: {answer}"[:700])
                     break
                 times[answer["grade"]] = 1e3 * answer["kernel_exec_result"]["runtime_stats"]["median"]
