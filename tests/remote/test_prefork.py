@@ -113,7 +113,7 @@ async def test_where_there_is_no_referee_the_job_is_an_authors(tmp_path, monkeyp
     with ours, theirs:
         ours.sendall(child_main.order(cheats.job_of(tmp_path, cheats.HONEST.text("cpu")), environment=ENV))
         with monkeypatch.context() as patch:
-            patch.setattr(judge_main, "judge", lambda *_: (_ for _ in ()).throw(refused))
+            patch.setattr(judge_main, "judge", lambda *_, **__: (_ for _ in ()).throw(refused))
             pid = os.fork()
             if pid == 0:
                 os._exit(judge_main.serve(theirs, tmp_path))

@@ -209,7 +209,8 @@ def read_line(connection: socket.socket) -> bytes:
 class Order:
     """What a child is given to do; `image` is what the launch spec of a `.cu` file launches, `compiled` the
     folder in which it leaves what Triton made of the kernels, if any. `overhead` is taken off the times of a program.
-    `environment` are the variables that the job sees, None where the process was started with them.
+    `environment` are the variables that the job sees, None where the process was started with them. A judge makes its files in
+    `folder`, or where temporary files lie.
     """
 
     job: c.Job
@@ -217,6 +218,7 @@ class Order:
     compiled: str = ""
     overhead: injection.Overhead = UNKNOWN
     environment: dict[str, str] | None = None
+    folder: str | None = None
 
 
 def order(
@@ -225,10 +227,13 @@ def order(
     compiled: str = "",
     overhead: injection.Overhead = UNKNOWN,
     environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
 ) -> bytes:
     """One line."""
     variables = None if environment is None else dict(environment)
-    order = dataclasses.asdict(Order(job, image, compiled, overhead, variables))
+    order = dataclasses.asdict(
+        Order(job, image, compiled, overhead, variables, None if folder is None else str(folder))
+    )
     text = json.dumps(order, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "surrogatepass") + b"\n"
 

@@ -17,9 +17,10 @@ from orbit_remote.child.harness import built_extensions
 from orbit_remote.child.user_module import UserFile
 from orbit_remote.common import limits, regular_files
 from orbit_remote.judge import locks
-from orbit_remote.process import process_groups
+from orbit_remote.process import disk_space, process_groups
 
 BUILT: Final = "built"
+_LOOK_S: Final = 0.25
 _NICE: Final = 10
 """What is measured meanwhile goes first."""
 
@@ -37,7 +38,10 @@ def main(arguments: list[str]) -> int:
     if pid == 0:
         _import(options.path, options.folder)
     child = os.pidfd_open(pid)
-    select.select([child, sys.stdin], [], [])
+    room = disk_space.Room(options.folder, [])
+    while not select.select([child, sys.stdin], [], [], _LOOK_S)[0]:
+        if room.failure(lambda: process_groups.written(pid)):
+            break  # the run builds again, and says what is wrong
     process_groups.end_strays(lambda _pid, _session: False)
     return 0
 

@@ -46,7 +46,7 @@ def serve(connection: socket.socket, cache: Path) -> int:
         connection.sendall(f"{c.encode(event)}\n".encode("utf-8", "surrogatepass"))
 
     try:
-        finished = judge(order.job, send, cache)
+        finished = judge(order.job, send, cache, within=order.folder)
     except OSError as error:
         return _by_author(order.job, send, cache, str(error))
     send(finished)
@@ -73,9 +73,16 @@ def _by_author(job: c.Job, send: Send, cache: Path, error: str) -> int:
     return status
 
 
-def judge(job: c.Job, send: Send, cache: Path, device: str = "cuda", most_s: float = BUDGET_S) -> c.Finished:
+def judge(
+    job: c.Job,
+    send: Send,
+    cache: Path,
+    device: str = "cuda",
+    most_s: float = BUDGET_S,
+    within: str | None = None,
+) -> c.Finished:
     """The whole job; rounds end after `most_s` seconds, once there are enough of them. On the device `cpu`, which tests use
-    that have no GPU, there are no gates and no records. Raises OSError where the judge's means are not there: CUDA IPC,
+    that have no GPU, there are no gates and no records. The sides' folders are made `within` this folder. Raises OSError where the judge's means are not there: CUDA IPC,
     stream memory operations.
     """
     began = time.perf_counter()
@@ -91,7 +98,7 @@ def judge(job: c.Job, send: Send, cache: Path, device: str = "cuda", most_s: flo
     def stage(why: str) -> None:
         send(c.Stage(job.run, "running", time.time(), why))
 
-    with tempfile.TemporaryDirectory(prefix="orbit-judge-") as folder:
+    with tempfile.TemporaryDirectory(prefix="orbit-judge-", dir=within) as folder:
         try:
             finished = _between(job, reference, Path(folder), cache, device, stage, place, most_s)
         except Missing as error:

@@ -1,16 +1,22 @@
-"""Folders without disk space: found by writing there, because compilers report it as each other's fault.
+"""Folders without disk space, and jobs that fill a disk.
 
-nvcc with a full TMPDIR says "Failed to preprocess host compiler properties", and nothing of a disk.
+A full folder is found by writing there, because compilers report it as each other's fault: nvcc with a full TMPDIR says "Failed to
+preprocess host compiler properties", and nothing of a disk.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
+import shutil
 import tempfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Final
 
+from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Failure
 from orbit_remote.process import client_environment
 
@@ -48,3 +54,80 @@ def no_temporary() -> Failure:
         f"there is no space left in {temporary()}, where nvcc and g++ write their temporary files",
         "free some space there, or set TMPDIR to a folder that has some and restart the editor",
     )
+
+
+# -- jobs that fill a disk ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Most:
+    """What a job may take: bytes and number of the files in its own folder, and bytes that have to stay free."""
+
+    size: int = 16 << 30
+    files: int = 100_000
+    free: int = 2 << 30
+
+
+MOST: Final = Most()
+
+
+class Room:
+    """The disk space that a job may still take. `own` is the folder that goes with the job, None where it has none; `places` are
+    folders whose file systems it writes to as well. Files that are deleted but open are in no folder: only the free space shows them.
+    """
+
+    def __init__(self, own: Path | None, places: Iterable[Path], most: Most = MOST) -> None:
+        self._own = own
+        self._most = most
+        self._disks: dict[int, tuple[Path, int]] = {}
+        """By file system: a folder on it, and how much was free when the job began."""
+        for place in (*([own] if own else ()), *places):
+            with contextlib.suppress(OSError):
+                self._disks.setdefault(place.stat().st_dev, (place, shutil.disk_usage(place).free))
+
+    def failure(self, written: Callable[[], int]) -> Failure | None:
+        """Why the job has to be ended; None where it may go on. `written` says how many bytes its processes have written so far."""
+        size, files = _size_of(self._own, self._most) if self._own else (0, 0)
+        if size > self._most.size or files > self._most.files:
+            limit = _gib(self._most.size) if size > self._most.size else f"{self._most.files:,} files"
+            return Failure(
+                "runtime error",
+                f"it was ended because it wrote more than {limit} to its folder, the limit of a job",
+                "write less, or delete what the job no longer needs",
+            )
+        for place, before in self._disks.values():
+            free = shutil.disk_usage(place).free
+            # on a disk that was nearly full before, a job gets three quarters of what was left
+            if free >= min(self._most.free, before // 4):
+                continue
+            text = f"it was ended because only {_gib(free)} are free on the disk of {place}; {_gib(before)} were free when it began"
+            if max(written(), size) * 2 >= before - free:
+                return Failure("runtime error", text, "write less, or free some space there")
+            return Failure(
+                "infrastructure",
+                f"{text}, and it did not write most of that itself",
+                "free some space there, and run it again",
+                retryable=True,
+            )
+        return None
+
+
+def _size_of(folder: Path, most: Most) -> tuple[int, int]:
+    """Bytes on the disk, and number of entries, of all that is in a folder; counted until either is too much."""
+    size = files = 0
+    waiting = [str(folder)]
+    while waiting and size <= most.size and files <= most.files:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                files += 1
+                with contextlib.suppress(OSError):  # deleted meanwhile
+                    size += entry.stat(follow_symlinks=False).st_blocks * 512
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                if files > most.files:
+                    break
+    return size, files
+
+
+def _gib(size: int) -> str:
+    return f"{size / (1 << 30):.3g} GiB"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.messages import Failure
 from orbit_remote.process import process_groups
 
 Stream = Literal["stdout", "stderr"]
@@ -76,13 +77,14 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """`status` is the exit code, or minus the signal; None where the time limit ended it."""
+    """`status` is the exit code, or minus the signal; None where the time limit ended it. `failure` is why we ended it otherwise."""
 
     status: int | None
     stdout: str
     stderr: str
     truncated: bool
     seconds: float
+    failure: Failure | None = None
 
 
 async def run(

@@ -65,6 +65,8 @@ def of_program(
     job: Job, ended: Ended, recorded: Recorded | None, symbols: Mapping[str, Resources], name: str = "main"
 ) -> Verdict:
     """`symbols` are the program's kernels by mangled name; `name` is what the program is called."""
+    if ended.failure:
+        return Verdict(ended.failure.category, ended.failure)
     if ended.status is None:
         return _timed_out(job, recorded, symbols)
     errors = [e for e in recorded.errors if e.name not in _HARMLESS] if recorded else []

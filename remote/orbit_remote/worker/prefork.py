@@ -177,9 +177,10 @@ class PreforkPool:
         overhead: Overhead = UNKNOWN,
         *,
         ahead: bool = False,
+        folder: Path | None = None,
     ) -> Child:
         """A child that carries out `job`, which it has been given. Close it when it is done. `ahead`: the next spares may open
-        their contexts meanwhile, as another job is likely to follow.
+        their contexts meanwhile, as another job is likely to follow. `folder`: a judge's.
 
         Raises OSError where no process can be started.
         """
@@ -197,7 +198,7 @@ class PreforkPool:
             self._measuring.add(child)
         try:
             await child.ready()
-            await child.begin(child_main.order(job, image, overhead=overhead, environment=env))
+            await child.begin(child_main.order(job, image, overhead=overhead, environment=env, folder=folder))
         except BaseException:
             self.let_go(child)
             raise

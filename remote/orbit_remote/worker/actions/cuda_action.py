@@ -14,7 +14,7 @@ from orbit_remote.common import messages as c
 from orbit_remote.process import program
 from orbit_remote.recording import injection, run_outcome, telemetry
 from orbit_remote.toolchain import build
-from orbit_remote.worker import gpu
+from orbit_remote.worker import disk_watch, gpu
 from orbit_remote.worker.actions import builds
 from orbit_remote.worker.context import Context
 
@@ -140,13 +140,15 @@ async def run_recorded(
         )
     except injection.Unavailable as error:
         why = f"{error.message}; {error.remedy}"
+    disk = disk_watch.DiskWatch(job, context)
     ended = await program.run(
         command,
         cwd=job.directory or str(Path(job.path).parent),
         env=variables,
         stdin=job.stdin,
         timeout_s=job.run_timeout_s,
-        started=context.groups(job),
+        started=disk.started(context.groups(job)),
         output=context.output(job),
     )
+    ended = replace(ended, failure=disk.failure)
     return ended, await asyncio.to_thread(injection.read, folder, overhead), why

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import shutil
 import stat
@@ -24,7 +23,7 @@ from orbit_remote.common import (
 from orbit_remote.common import messages as c
 from orbit_remote.modal_app.container_paths import Paths
 from orbit_remote.recording import injection, run_outcome
-from orbit_remote.worker import gpu
+from orbit_remote.worker import disk_watch, gpu
 from orbit_remote.worker.actions import cuda_action
 from orbit_remote.worker.context import Context
 
@@ -112,8 +111,7 @@ async def _mounted(job: c.Job, context: Context) -> AsyncGenerator[tuple[c.Job, 
         finally:
             stop.set()
             await asyncio.shield(asyncio.gather(copying, return_exceptions=True))
-            with contextlib.suppress(OSError):  # a process that has left its group writes on
-                await asyncio.shield(asyncio.to_thread(_remove, scratch))
+            await asyncio.shield(asyncio.to_thread(disk_watch.remove, scratch))
 
 
 def _copy(job: c.Job, into: Path, stop: threading.Event) -> None:
@@ -134,13 +132,3 @@ def _copy(job: c.Job, into: Path, stop: threading.Event) -> None:
             os.fchmod(
                 to.fileno(), stat.S_IMODE(os.fstat(file.fileno()).st_mode) | stat.S_IRUSR | stat.S_IWUSR
             )
-
-
-def _remove(folder: Path) -> None:
-    """What is in a folder, also what the program has locked against reading."""
-    within = content_store.open_folder(folder)
-    try:
-        for name, _ in list(content_store.entries(within)):
-            content_store.discard(within, name)
-    finally:
-        os.close(within)

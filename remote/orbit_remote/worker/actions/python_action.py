@@ -16,7 +16,7 @@ from orbit_remote.process.program import Ended, Printed
 from orbit_remote.recording import injection, run_outcome, telemetry
 from orbit_remote.recording.injection import UNKNOWN
 from orbit_remote.toolchain.spec_instances import Image
-from orbit_remote.worker import gpu
+from orbit_remote.worker import disk_watch, gpu
 from orbit_remote.worker.children import Child
 from orbit_remote.worker.context import Context
 
@@ -43,16 +43,24 @@ async def follow(
         if device and job.through in ("program", "exec") and not job.traced:
             overhead = await context.overheads.overhead(device, context.environment())
         ahead = device is not None and _another_follows(job, device)
-        child = await context.spares.take(job, context.environment(job), image, overhead, ahead=ahead)
+        judge = await held.enter_async_context(disk_watch.judges_folder(job, context))
+        child = await context.spares.take(
+            job, context.environment(job), image, overhead, ahead=ahead, folder=judge
+        )
         followed: _Followed | None = None
         held.push_async_callback(lambda: asyncio.shield(_leave(context, child, followed)))
-        context.groups(job)(child.pid, True)
+        disk = disk_watch.DiskWatch(job, context, judge)
+        told = disk.started(context.groups(job))
+        watching.callback(disk.over)
+        told(child.pid, True)
         if sampler:
             watching.enter_context(sampler)
         since = time.time_ns()
         followed = await _follow(job, context, child, at_once=ahead and job.through == "contract")
-        context.groups(job)(child.pid, False)
+        told(child.pid, False)
         finished, ended = followed.finished, followed.ended
+        if disk.failure:
+            finished = c.failed(job.run, disk.failure)
         series = await asyncio.to_thread(child.fresh) if sampler else []
         if finished is None:
             recorded = await asyncio.to_thread(injection.read, child.launches, overhead)

@@ -1,0 +1,108 @@
+"""Ends a job of a door before it fills the disk: nobody sits beside it who would see it, and the next jobs need the disk too."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from orbit_remote.child import child_main
+from orbit_remote.common import content_store
+from orbit_remote.common import messages as c
+from orbit_remote.process import disk_space, process_groups
+from orbit_remote.worker.context import Context
+
+LOOK_S: Final = 0.25
+"""Between two looks. What a job reserves meanwhile (`fallocate`) may fill the disk until the next one."""
+_SHARE: Final = 20
+"""A look at many files takes longer, and comes later: it takes a twentieth of the time at most."""
+_SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - nothing is made there
+
+
+class DiskWatch:
+    """Watches what one job writes. `failure` is why it was ended."""
+
+    def __init__(self, job: c.Job, context: Context, own: Path | None = None) -> None:
+        """`own` is the folder of the judge that carries out the job; else it is the queue's, where the job has one."""
+        self.failure: c.Failure | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._watched = job.batch or own is not None
+        jobs = context.home / "jobs"
+        folder = Path(job.path).parent
+        self._own = own or (folder if folder.parent == jobs else None)
+        temporary = context.environment(job).get("TMPDIR") or "/tmp"  # noqa: S108 - where the job itself writes
+        self._places = [context.home, Path(job.directory or folder), Path(temporary), _SHARED_MEMORY]
+
+    def started(self, told: process_groups.Started) -> process_groups.Started:
+        """What tells `told` of the job's group, and watches the job as long as that lives."""
+
+        def tell(pgid: int, alive: bool) -> None:
+            told(pgid, alive)
+            if alive and self._watched:
+                self._looking = asyncio.get_running_loop().create_task(self._look(pgid))
+            else:
+                self.over()
+
+        return tell
+
+    def over(self) -> None:
+        """Look no more: the number of a group that has ended may be another's tomorrow."""
+        if self._looking:
+            self._looking.cancel()
+
+    async def _look(self, pgid: int) -> None:
+        room = await asyncio.to_thread(disk_space.Room, self._own, self._places, disk_space.MOST)
+        pause = LOOK_S
+        while True:
+            await asyncio.sleep(pause)
+            began = time.monotonic()
+            failure = await asyncio.to_thread(room.failure, lambda: process_groups.written(pgid))
+            if failure:
+                self.failure = failure
+                process_groups.kill_group(pgid)
+                return
+            pause = max(LOOK_S, _SHARE * (time.monotonic() - began))
+
+
+@asynccontextmanager
+async def judges_folder(job: c.Job, context: Context) -> AsyncGenerator[Path | None]:
+    """A folder for the judge of a job, None for a job without one. Whatever the candidate made of it, and however the judge ended,
+    it is deleted.
+    """
+    if not child_main.judges(job):
+        yield None
+        return
+    folder = await asyncio.to_thread(_made, context.environment(job).get("TMPDIR"))
+    try:
+        yield folder
+    finally:
+        await asyncio.shield(asyncio.to_thread(remove, folder))
+
+
+def _made(temporary: str | None) -> Path:
+    try:
+        folder = tempfile.mkdtemp(prefix="orbit-judge-", dir=temporary)
+    except OSError:
+        if temporary is None:
+            raise
+        return _made(None)
+    os.chmod(folder, 0o711)  # noqa: S103, PTH101 - a side may be another user
+    return Path(folder)
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder and what is in it, also what the job has locked against reading."""
+    with contextlib.suppress(OSError):
+        within = content_store.open_folder(folder)
+        try:
+            for name, _ in list(content_store.entries(within)):
+                content_store.discard(within, name)
+        finally:
+            os.close(within)
+        folder.rmdir()
