@@ -43,8 +43,8 @@ class Request:
     `against` is a file's path or, with `against_text`, the name of a text that `compare` runs in turn with `text`; `path`
     itself for an earlier text of that file.
     `sections` of Nsight Compute are what a `profile` collects; of a `run` it is what a profile after it collects.
-    `levels` are those that a `compile` keeps of what the compiler made of `kernel`, or of the only kernel; then `gpu` is what it is
-    compiled for. Else `gpu` is a place of the pool (`local:1`) or a kind of GPU (`H100`); empty for any. Times are seconds. A second request
+    `levels` are those that a `compile` keeps of what the compiler made of `kernel`, or of the only kernel. `gpu` is a place of the pool
+    (`local:1`) or a kind of GPU (`H100`), or what a `compile` is for, which any place does; empty for any. Times are seconds. A second request
     with the same `key` gets the first one's job. `grade` is the one asked for: `referee` measures a `ModelNew` from outside its
     process.
     """

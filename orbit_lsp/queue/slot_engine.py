@@ -233,7 +233,7 @@ class SlotEngine:
             values["modal"] = {**self._base.get("modal", {}), "data": [f"*{PACKED}"]}
         self._configure(values)
         session.setup.variables = self._extensions(request)
-        compiled_for = architectures.architecture_for(request.gpu) if request.levels else None
+        compiled_for = architectures.architecture_for(request.gpu) if request.action == "compile" else None
         session.setup.figures_for = compiled_for or ""
         uri = uri_of(path)
         if session.open(uri, 0, request.text) is None:
