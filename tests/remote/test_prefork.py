@@ -311,6 +311,52 @@ async def test_kill_ends_a_jobs_daemon_and_no_other_jobs(pool):
     await other.close()
 
 
+FORKS = """
+import subprocess, sys, time
+FORKER = '''
+import os, time
+count = 0
+try:
+    while count < {most}:
+        if os.fork() == 0:
+            if count % 2:
+                os.setsid()
+            time.sleep(600)
+            os._exit(0)
+        count += 1
+except OSError:  # a limit of this machine
+    pass
+print(count, flush=True)
+time.sleep(600)
+'''
+def main():
+    forker = subprocess.Popen([sys.executable, "-SIc", FORKER], stdout=subprocess.PIPE)  # forks faster than a large process
+    print(int(forker.stdout.readline()), flush=True)
+    {end}
+"""
+
+
+@pytest.mark.parametrize(
+    ("most", "end"),
+    [
+        (300, "return"),
+        (300, "time.sleep(600)"),
+        pytest.param(10_000, "time.sleep(600)", marks=pytest.mark.slow),
+    ],
+)
+async def test_thousands_of_processes_of_a_job_end_with_it(most, end, own_pool, quick):
+    child = await own_pool.take(job(FORKS.format(most=most, end=end)), quick)
+    template = psutil.Process(child.pid).parent()
+    assert int(await child.stdout.readline()) > 100
+    if end != "return":
+        child.kill()
+    await child.wait()
+    assert {process.pid for process in template.children(recursive=True)} <= {own_pool.waiting}
+    await child.close()
+    _, _, out, _ = await run(own_pool, "def main(): print('the next')", quick)
+    assert out == "the next\n"
+
+
 async def test_a_template_that_dies_is_replaced(own_pool, quick):
     await own_pool.prepare(quick)
     spare = own_pool.waiting
