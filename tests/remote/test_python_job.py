@@ -180,6 +180,27 @@ def test_a_path_that_exists_on_another_machine_only(job):
 # -- how it ends -------------------------------------------------------------------------------------
 
 
+def test_the_limit_of_processes_is_named(job):
+    done = job("""
+        import os, resource
+        def main():
+            if os.getuid() == 0:  # root has no limit
+                os.setresuid(65534, 65534, 0)
+            resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+            try:
+                os.fork()
+            finally:
+                if os.getresuid()[2] == 0:
+                    os.seteuid(0)
+    """)
+    failure = done.failure
+    assert failure.category == "runtime error"
+    assert failure.message == "no more processes can be started: the limit of processes is reached"
+    assert failure.remedy == "start fewer, or wait until some have ended"
+    assert failure.place
+    assert failure.place.line == 8
+
+
 @pytest.mark.parametrize(
     ("code", "status", "words"),
     [

@@ -109,7 +109,16 @@ def explain(error: BaseException, path: str) -> Explained:
         return _at(f"{cuda}: {first_line}", "cuda", place, notes, category=category, remedy=remedy, code=cuda)
     if isinstance(error, KeyboardInterrupt):
         return _at("interrupted (KeyboardInterrupt)", "program", place, notes)
+    if isinstance(error, BlockingIOError) and "fork" in _last_line(error):
+        message = "no more processes can be started: the limit of processes is reached"
+        return _at(message, "program", place, notes, remedy="start fewer, or wait until some have ended")
     return _at(f"{name}: {words}" if words else name, "program", place, notes)
+
+
+def _last_line(error: BaseException) -> str:
+    """The source line that raised it; empty where that is not known."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return (frames[-1].line if frames else None) or ""
 
 
 def _refused(error: BaseException, language: str, words: str, launched: Place | None, path: str) -> Explained:
