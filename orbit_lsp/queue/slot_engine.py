@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import json
 import re
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -34,7 +33,7 @@ from orbit_lsp.state.session import Client, Session, path_of, uri_of
 from orbit_lsp.state.user_folders import cache_folder
 from orbit_lsp.views import ab_table, harness_view, kernel_status, kernel_tables, tables
 from orbit_lsp.views.tables import Section
-from orbit_remote.common import architectures, codec, harness_files
+from orbit_remote.common import architectures, codec, content_store, harness_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 
@@ -132,7 +131,7 @@ class SlotEngine:
             )
             return Result(c.failed(job, failure))
         finally:
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            await asyncio.to_thread(content_store.remove, folder)
         return result if request.path else _relative(result, folder)
 
     async def prepare(self, job: str, request: Request) -> None:
@@ -169,7 +168,7 @@ class SlotEngine:
             if target and (building := runs.ahead(target)):
                 await building
         finally:
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            await asyncio.to_thread(content_store.remove, folder)
 
     def _extends(self, request: Request) -> tuple[c.Device, ...]:
         """The GPUs of this machine, where extensions of a request may be built for them before it has one; else none."""

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from orbit_lsp.state.user_folders import cache_folder
 from orbit_remote import MAIN
-from orbit_remote.common import harness_files, regular_files
+from orbit_remote.common import content_store, harness_files, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.process import process_groups, program
 
@@ -66,8 +66,7 @@ async def build(
         if place.is_dir():
             os.utime(place)
             return
-        with tempfile.TemporaryDirectory(prefix="orbit-build-", ignore_cleanup_errors=True) as name:
-            scratch = Path(name)
+        with content_store.temporary("orbit-build-") as scratch:
             await asyncio.to_thread(_write, scratch, {**files, "candidate.py": text})
             await _import(python, scratch, _environment(devices, passed))
             await asyncio.to_thread(_keep, scratch / _BUILT, place)

@@ -10,7 +10,6 @@ import asyncio
 import json
 import os
 import queue
-import shutil
 import signal
 import threading
 from collections import deque
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from orbit_remote import MAIN
-from orbit_remote.common import codec
+from orbit_remote.common import codec, content_store
 from orbit_remote.common.content_store import Store, unusable
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.modal_app.mirror import Mirror
@@ -212,4 +211,4 @@ def serve(home: Path, python: str, cache: Path, gpu: str, busy: Callable[[bool],
         with suppress(OSError):
             write("over", f"the kernel could not be started on the server: {error}".encode(), b"")
     finally:
-        shutil.rmtree(home, ignore_errors=True)
+        content_store.remove(home)

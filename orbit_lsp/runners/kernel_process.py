@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import tempfile
 import uuid
 from collections.abc import AsyncGenerator, Sequence
@@ -15,7 +14,7 @@ from typing import Any, Literal, Protocol
 
 from orbit_lsp.state.user_folders import cache_folder
 from orbit_remote import MAIN
-from orbit_remote.common import codec, limits
+from orbit_remote.common import codec, content_store, limits
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.process.process_groups import MARK, alive, end_marked, exit_status
 from orbit_remote.process.records import Records, packed
@@ -135,7 +134,7 @@ class KernelProcess:
         if ended is None:  # the keeper was killed, and its kernel with it; what the kernel started is left
             await asyncio.to_thread(end_marked, self._mark)
             if self._folder:
-                shutil.rmtree(self._folder, ignore_errors=True)
+                content_store.remove(Path(self._folder))
             ended = Ended(None, "" if self.pid else f"its Python could not be started{self._last_line()}")
         self._log.close()
         self.ended.set_result(ended)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
+from orbit_remote.common import content_store
 from orbit_remote.common import messages as c
 from orbit_remote.process import disk_space, process_groups, program
 from orbit_remote.process.disk_space import Most, Room
@@ -156,12 +157,12 @@ def deep(tmp_path: Path) -> Generator[Path]:
     os.chdir(back)
     os.close(back)
     yield folder
-    disk_watch.remove(folder)
+    content_store.remove(folder)
 
 
 def test_a_folder_is_removed_whatever_a_candidate_made_of_it(deep: Path) -> None:
     assert Room(deep, []).failure(lambda: 0) is None
-    disk_watch.remove(deep)
+    content_store.remove(deep)
     assert not deep.exists()
 
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import stat
+import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import blake2b
@@ -372,6 +374,33 @@ def discard(folder: int, name: str) -> None:
         finally:
             os.close(inner)
         os.rmdir(current, dir_fd=folder)
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder and what is in it, as far as that can be: however deep it is, which is too much for `shutil.rmtree`, and what a
+    job has locked against reading.
+    """
+    if os.name != "posix":
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    with contextlib.suppress(OSError):
+        within = open_folder(folder)
+        try:
+            for name, _ in list(entries(within)):
+                discard(within, name)
+        finally:
+            os.close(within)
+        folder.rmdir()
+
+
+@contextlib.contextmanager
+def temporary(prefix: str, within: str | Path | None = None) -> Generator[Path]:
+    """A folder that code of others may write to, until it is left. Raises OSError."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=within))
+    try:
+        yield folder
+    finally:
+        remove(folder)
 
 
 def exists(folder: int, name: str) -> bool:

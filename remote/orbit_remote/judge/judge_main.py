@@ -13,7 +13,6 @@ import os
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,7 +21,7 @@ from typing import Any
 
 from orbit_remote.child import child_main, surroundings, triton_instances
 from orbit_remote.child.spec.trial import Missing, load_torch
-from orbit_remote.common import harness_files, limits, measure, regular_files
+from orbit_remote.common import content_store, harness_files, limits, measure, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.judge import channel, locks, memory, side, verdict
 from orbit_remote.judge.match import BUDGET_S, Match, Result, Unjudged
@@ -56,8 +55,8 @@ def serve(connection: socket.socket, cache: Path) -> int:
 def _by_author(job: c.Job, send: Send, cache: Path, error: str) -> int:
     """The same job in a new process, whose grade is `author`: CUDA may have begun in this one. The answer says why there was no referee."""
     why = f"author: the candidate's code shared the process that measured it, because this machine cannot judge from outside: {error}"
-    with tempfile.TemporaryDirectory(prefix="orbit-job-") as folder:
-        command = child_main.command(Path(folder), cache, replace(job, grade="author"))
+    with content_store.temporary("orbit-job-") as folder:
+        command = child_main.command(folder, cache, replace(job, grade="author"))
         status = subprocess.run(command, check=False).returncode
         events = b""
         with contextlib.suppress(OSError):
@@ -98,9 +97,9 @@ def judge(
     def stage(why: str) -> None:
         send(c.Stage(job.run, "running", time.time(), why))
 
-    with tempfile.TemporaryDirectory(prefix="orbit-judge-", dir=within) as folder:
+    with content_store.temporary("orbit-judge-", within) as folder:
         try:
-            finished = _between(job, reference, Path(folder), cache, device, stage, place, most_s)
+            finished = _between(job, reference, folder, cache, device, stage, place, most_s)
         except Missing as error:
             finished = c.failed(job.run, error.failure)
         except Unjudged as error:

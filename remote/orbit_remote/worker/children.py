@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import select
-import shutil
 import socket
 import tempfile
 from asyncio.subprocess import Process
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from orbit_remote.child import child_main
-from orbit_remote.common import limits, regular_files
+from orbit_remote.common import content_store, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.launch_records import LaunchSeries
 from orbit_remote.process import process_groups
@@ -181,7 +180,7 @@ class Forked:
         self.kill()
         await self.wait()
         self._orders.close()
-        shutil.rmtree(self.launches, ignore_errors=True)
+        content_store.remove(self.launches)
 
 
 class Fresh:
@@ -240,7 +239,7 @@ class Fresh:
 
     async def close(self) -> None:
         await process_groups.finish(self._process)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        content_store.remove(self._folder)
 
 
 Child = Forked | Fresh

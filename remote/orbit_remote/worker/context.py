@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+from orbit_remote.common import content_store
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.process import process_groups, program
@@ -132,7 +133,7 @@ class Shared:
         for path in (*self.scratches.glob("*-*"), *self.intermediates.glob("*-*")):
             pid = path.name.partition("-")[0]
             if pid.isdigit() and not process_groups.alive(int(pid)):
-                shutil.rmtree(path, ignore_errors=True)
+                content_store.remove(path)
 
 
 class Context:
@@ -253,7 +254,7 @@ def _own_folder(parent: Path) -> Generator[Path]:
     try:
         yield path
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        content_store.remove(path)
 
 
 def _memory_folder() -> Path | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import tempfile
 import time
@@ -82,7 +81,7 @@ async def judges_folder(job: c.Job, context: Context) -> AsyncGenerator[Path | N
     try:
         yield folder
     finally:
-        await asyncio.shield(asyncio.to_thread(remove, folder))
+        await asyncio.shield(asyncio.to_thread(content_store.remove, folder))
 
 
 def _made(temporary: str | None) -> Path:
@@ -94,15 +93,3 @@ def _made(temporary: str | None) -> Path:
         return _made(None)
     os.chmod(folder, 0o711)  # noqa: S103, PTH101 - a side may be another user
     return Path(folder)
-
-
-def remove(folder: Path) -> None:
-    """Remove a folder and what is in it, also what the job has locked against reading."""
-    with contextlib.suppress(OSError):
-        within = content_store.open_folder(folder)
-        try:
-            for name, _ in list(content_store.entries(within)):
-                content_store.discard(within, name)
-        finally:
-            os.close(within)
-        folder.rmdir()

@@ -13,7 +13,6 @@ import contextlib
 import importlib.util
 import json
 import os
-import shutil
 import signal
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from orbit_remote import MAIN
-from orbit_remote.common import codec, limits, regular_files
+from orbit_remote.common import codec, content_store, limits, regular_files
 from orbit_remote.process import process_groups
 from orbit_remote.process.client_environment import NOTEBOOK_CACHE
 from orbit_remote.process.records import Records, packed
@@ -64,7 +63,7 @@ async def _main() -> None:
                 await _Keeper(folder, reader, writer).keep()
             await writer.drain()
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        content_store.remove(folder)
 
 
 class _Keeper:

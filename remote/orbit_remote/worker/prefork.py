@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import json
 import os
-import shutil
 import socket
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from typing import Any
 
 from orbit_remote import MAIN
 from orbit_remote.child import child_main
-from orbit_remote.common import codec, handshake
+from orbit_remote.common import codec, content_store, handshake
 from orbit_remote.common import messages as c
 from orbit_remote.process import process_groups
 from orbit_remote.recording.injection import UNKNOWN, Overhead
@@ -85,7 +84,7 @@ class Zygote:
             await child.open(lambda descriptors: socket.send_fds(self._control, [order], descriptors))
         except OSError:
             self._lost()
-            shutil.rmtree(child.launches, ignore_errors=True)
+            content_store.remove(child.launches)
             raise
         child.when_ended(ended)
         child.template = self
@@ -296,7 +295,7 @@ class PreforkPool:
         if not child.taken:
             if child in self._spares:
                 self._spares.remove(child)
-            shutil.rmtree(child.launches, ignore_errors=True)
+            content_store.remove(child.launches)
             return
         self._running -= 1
         self.measured(child)

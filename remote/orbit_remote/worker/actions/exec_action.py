@@ -23,7 +23,7 @@ from orbit_remote.common import (
 from orbit_remote.common import messages as c
 from orbit_remote.modal_app.container_paths import Paths
 from orbit_remote.recording import injection, run_outcome
-from orbit_remote.worker import disk_watch, gpu
+from orbit_remote.worker import gpu
 from orbit_remote.worker.actions import cuda_action
 from orbit_remote.worker.context import Context
 
@@ -111,7 +111,7 @@ async def _mounted(job: c.Job, context: Context) -> AsyncGenerator[tuple[c.Job, 
         finally:
             stop.set()
             await asyncio.shield(asyncio.gather(copying, return_exceptions=True))
-            await asyncio.shield(asyncio.to_thread(disk_watch.remove, scratch))
+            await asyncio.shield(asyncio.to_thread(content_store.remove, scratch))
 
 
 def _copy(job: c.Job, into: Path, stop: threading.Event) -> None:
