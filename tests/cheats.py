@@ -296,7 +296,7 @@ CHEATS = (
             waits(self, number)
         memory.CudaMemory.wait_for_gate = wait_for_gate
         """, init="self.side = torch.cuda.Stream(priority=-1)", on="cuda"),
-    Cheat(15, "the GPU kept busy while the judge measures what a call takes, and beginnings told late", _IDLE, _LATE + """
+    Cheat(15, "the GPU kept busy while the judge measures what a call takes, and beginnings reported late", _IDLE, _LATE + """
 def beside(model):
     x, side = torch.randn(1024, device="cuda"), torch.cuda.Stream()
     with torch.cuda.stream(side):
@@ -306,7 +306,7 @@ def beside(model):
                 work(x)
                 side.synchronize()
 """, init=_BESIDE, on="cuda"),
-    Cheat(15, "ends told early, and kernels left on the GPU for the reference's calls", _IDLE, _EARLY + """
+    Cheat(15, "ends reported early, and kernels left on the GPU for the reference's calls", _IDLE, _EARLY + """
 import time
 def beside(model):
     with torch.cuda.stream(torch.cuda.Stream()):
@@ -317,7 +317,7 @@ def beside(model):
                 time.sleep(2e-4)  # nothing tells it that its outputs have been read
                 torch.cuda._sleep(40_000_000)
 """, init=_BESIDE, on="cuda"),
-    Cheat(15, "ends told early, and kernels that begin when the judge writes its poison, for the reference's calls", """
+    Cheat(15, "ends reported early, and kernels that begin when the judge writes its poison, for the reference's calls", """
         self.out = work(x)
         self.side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.side):
@@ -333,7 +333,7 @@ def wait_for_gate(self, number):
     waits(self, number)
 memory.CudaMemory.wait_for_gate = wait_for_gate
 """, init="self.side = torch.cuda.Stream(); torch.cuda._sleep(1)", on="cuda"),
-    Cheat(15, "ends told early, and a child process that computes in the reference's calls", "return work(x)", _EARLY + """
+    Cheat(15, "ends reported early, and a child process that computes in the reference's calls", "return work(x)", _EARLY + """
 import subprocess, sys
 program = "import torch\\nx = torch.randn(4096, 4096, device='cuda')\\nwhile True: x @ x"
 subprocess.Popen([sys.executable, "-c", program])
