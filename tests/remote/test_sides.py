@@ -9,7 +9,9 @@ import sys
 from collections.abc import Callable, Generator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -254,6 +256,29 @@ def test_what_nvrtc_refuses_is_at_its_lines(check: Check, monkeypatch: pytest.Mo
     assert finished.failure
     assert finished.failure.message == 'the CUDA source does not compile: identifier "foo" is undefined'
     assert finished.problems[0].place == c.Place("candidate.cu", 2)
+
+
+@pytest.mark.parametrize(
+    ("capability", "architecture"), [((8, 0), "sm_80"), ((9, 0), "sm_90a"), ((10, 0), "sm_100a")]
+)
+def test_it_is_compiled_for_all_that_its_gpu_has(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], architecture: str
+) -> None:
+    """wgmma and tcgen05 are not in the code that later GPUs run too."""
+    seen: list[str] = []
+
+    def compiled(*given: Any) -> tuple[bytes, str]:
+        seen.append(given[3])
+        return b"", "add"
+
+    major, minor = capability
+    core = MagicMock()
+    core.Device.return_value.compute_capability = SimpleNamespace(major=major, minor=minor)
+    monkeypatch.setitem(sys.modules, "cuda.core", core)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(cuda_source, "compiled", compiled)
+    cuda_source.Kernel("candidate.cu", CUDA, "mine::add", (), ())
+    assert seen == [architecture]
 
 
 @pytest.mark.parametrize("source", [torch_source(model("x * 2"), X), torch_source(WITH_INPUTS), ADD])

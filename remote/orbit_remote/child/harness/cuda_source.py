@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from orbit_remote.child.spec import cuda_backend
 from orbit_remote.child.spec.helper_kernels import Stream, opt_in
+from orbit_remote.common import architectures
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec.dtypes import DTYPES
@@ -59,7 +60,9 @@ class Kernel:
         core = self._core = importlib.import_module("cuda.core")
         self._device: Any = core.Device(torch.cuda.current_device())
         self._device.set_current()
-        code, symbol = compiled(file, source, name, f"sm_{self._device.arch}", flags)
+        capability = self._device.compute_capability
+        architecture = architectures.architecture_of(f"{capability.major}.{capability.minor}")
+        code, symbol = compiled(file, source, name, architecture, flags)
         self._kernel: Any = core.ObjectCode.from_cubin(code).get_kernel(symbol)
         self._parameters = parameters
         self._handle: int | None = None
