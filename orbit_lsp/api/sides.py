@@ -47,9 +47,9 @@ _SIDE = BROUGHT + textwrap.dedent("""
 
     def _passed(given, own):
         # `own` has None for each tensor that the contract names, and its scalars
-        if own is None or len(given) == len(own):
-            return list(given)
         tensors = _tensors(given)
+        if own is None or (len(given) == len(own) and len(tensors) != own.count(None)):
+            return list(given)
         if len(tensors) != own.count(None):
             raise TypeError(
                 f"{len(tensors)} tensors come from the reference's inputs, and the io contract of this side has {own.count(None)}"

@@ -166,6 +166,8 @@ WITH_INPUTS = (
         (torch_source(model("x + y", "x, y"), X, X), ADD, "ok"),
         (torch_source(model("x * 2"), X), ADD, "runtime error"),
         (torch_source("def f(x, y): return x + y", *ADD["io"]["args"], function_name="f"), ADD, "ok"),
+        (torch_source(model("x + y", "x, y, k"), X, X, scalar("k", 7)), ADD, "ok"),  # n is its own, also where there are as many
+        (torch_source(model("x + y", "k, x, y"), scalar("k", 7), X, X), ADD, "ok"),
         (torch_source(WITH_INPUTS), MIXED, "ok"),
         (MIXED, torch_source(model("x - y", "x, y")), "wrong answer"),
     ],
