@@ -59,7 +59,7 @@ _SIDE = BROUGHT + textwrap.dedent("""
 """)
 _PYTHON = textwrap.dedent("""
     class {role}(nn.Module):
-        def __init__(self, *arguments):
+        def __init__(self, *arguments, **named):
             super().__init__()
             self.inner = {made}
             self.scalars = None
@@ -72,7 +72,10 @@ _PYTHON = textwrap.dedent("""
 """)
 _KERNEL = textwrap.dedent("""
     class {role}(nn.Module):
-        {ready}
+        def __init__(self, *_, **__):  # what get_init_inputs returns is for a class
+            super().__init__()
+            {ready}
+
         def forward(self, *given):
             values = iter(_passed(given, {own!r}))
             {lines}
@@ -87,11 +90,7 @@ _COMPILED = textwrap.dedent("""
         parameters = [cuda_source.Parameter(*parameter) for parameter in {parameters!r}]
         return cuda_source.Kernel({file!r}, {source!r}, {name!r}, {flags!r}, parameters)
 """)
-_READY = """
-    def __init__(self):
-        super().__init__()
-        _kernel()  # before any call is timed
-"""
+_READY = "_kernel()  # before any call is timed"
 _INPUTS = textwrap.dedent("""
     def get_init_inputs():
         return _source.get_init_inputs() if hasattr(_source, "get_init_inputs") else []
@@ -200,7 +199,7 @@ def _python(kernel: Kernel, role: _Role, own: list[object] | None, tensors_alone
         )
     return _PYTHON.format(
         role=role,
-        made=f"_source.{name}" if function else f"_source.{name}(*arguments)",
+        made=f"_source.{name}" if function else f"_source.{name}(*arguments, **named)",
         called="self.inner" if function or method == "forward" else f"self.inner.{method}",
         signed="self.inner" if function else f"self.inner.{method}",
         given="_tensors(given)" if tensors_alone and own is None else "given",
@@ -244,7 +243,7 @@ def _cuda(kernel: Kernel, role: _Role, side: str, own: list[object]) -> str:
     compiled = _COMPILED.format(
         parameters=parameters, file=f"{side}.cu", source=source, name=known.name, flags=kernel.flags
     )
-    return compiled + _kernel(io, role, own, call, textwrap.indent(_READY, " " * 4).strip())
+    return compiled + _kernel(io, role, own, call, _READY)
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,6 +210,37 @@ class Launched:
         out.copy_(x + alpha * y)
 
 
+MADE = """\
+class Model(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.n = n
+
+    def forward(self, x, y):
+        return x + self.n * y
+
+
+def get_inputs(): return [torch.randn(64), torch.randn(64)]
+def get_init_inputs(): return """
+
+
+@pytest.mark.parametrize("arguments", ["[1]", "{'n': 1}"])
+@pytest.mark.parametrize(
+    "candidate",
+    [
+        ADD,
+        of_add(alpha=1),
+        torch_source(MADE + "None"),
+        torch_source("def f(x, y): return x + y", function_name="f"),
+    ],
+)
+def test_a_reference_that_is_made_of_arguments(
+    check: Check, monkeypatch: pytest.MonkeyPatch, arguments: str, candidate: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(cuda_source, "Kernel", Launched)
+    assert check(compared(torch_source(MADE + arguments), candidate)).outcome == "ok"
+
+
 @pytest.mark.parametrize(
     ("reference", "candidate", "outcome"),
     [
