@@ -129,6 +129,22 @@ def test_a_job_is_ended_before_the_disk_is_full(
         assert failure.remedy
 
 
+def test_a_job_that_removes_its_folder_is_watched_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    room = Room(own, [tmp_path])
+    alone = Room(own, [])
+    own.rmdir()
+    assert room.failure(lambda: 0) is None
+
+    def full(_: Path) -> Usage:
+        return Usage(0)
+
+    monkeypatch.setattr(shutil, "disk_usage", full)
+    assert room.failure(lambda: 0)
+    assert alone.failure(lambda: 0) is None
+
+
 def test_what_a_process_and_its_ended_children_have_written_is_known(tmp_path: Path) -> None:
     child = os.fork()
     if child == 0:

@@ -79,11 +79,12 @@ class Room:
     def __init__(self, own: Path | None, places: Iterable[Path], most: Most = MOST) -> None:
         self._own = own
         self._most = most
-        self._disks: dict[int, tuple[Path, int]] = {}
-        """By file system: a folder on it, and how much was free when the job began."""
-        for place in (*([own] if own else ()), *places):
+        self._disks: dict[int, tuple[list[Path], int]] = {}
+        """By file system: folders on it, of which the job may remove some, and how much was free when it began."""
+        for place in (*places, *([own] if own else ())):
             with contextlib.suppress(OSError):
-                self._disks.setdefault(place.stat().st_dev, (place, shutil.disk_usage(place).free))
+                disk = place.stat().st_dev, shutil.disk_usage(place).free
+                self._disks.setdefault(disk[0], ([], disk[1]))[0].append(place)
 
     def failure(self, written: Callable[[], int]) -> Failure | None:
         """Why the job has to be ended; None where it may go on. `written` says how many bytes its processes have written so far."""
@@ -95,11 +96,12 @@ class Room:
                 f"it was ended because it wrote more than {limit} to its folder, the limit of a job",
                 "write less, or delete what the job no longer needs",
             )
-        for place, before in self._disks.values():
-            free = shutil.disk_usage(place).free
+        for disk, (places, before) in self._disks.items():
+            now = _free(disk, places)
             # on a disk that was nearly full before, a job gets three quarters of what was left
-            if free >= min(self._most.free, before // 4):
+            if now is None or now[1] >= min(self._most.free, before // 4):
                 continue
+            place, free = now
             text = f"it was ended because only {_gib(free)} are free on the disk of {place}; {_gib(before)} were free when it began"
             if max(written(), size) * 2 >= before - free:
                 return Failure("runtime error", text, "write less, or free some space there")
@@ -110,6 +112,15 @@ class Room:
                 retryable=True,
             )
         return None
+
+
+def _free(disk: int, places: Iterable[Path]) -> tuple[Path, int] | None:
+    """The first of the places that still is on the disk, and how much is free there."""
+    for place in places:
+        with contextlib.suppress(OSError):
+            if place.stat().st_dev == disk:
+                return place, shutil.disk_usage(place).free
+    return None
 
 
 def _size_of(folder: Path, most: Most) -> tuple[int, int]:
