@@ -229,7 +229,7 @@ def _lines(kernel: str, language: Language, io: IOContract, files: dict[str, str
     comments: list[str] = []
     values: list[str] = []
     for argument in io.args:
-        name = named(argument)
+        name = named(argument, language)
         if argument.type == "tensor":
             comments.append(f"{name} = {_tensor(argument, files)}")
             values.append(name)
@@ -246,9 +246,9 @@ def _lines(kernel: str, language: Language, io: IOContract, files: dict[str, str
     return [*comments, f"launch {_launch(kernel, language, io.launch or Launch(), values)}"]
 
 
-def named(argument: Argument) -> str:
-    """Raises Refused."""
-    if not _is_name(argument.name):
+def named(argument: Argument, language: Language = "cuda") -> str:
+    """A word of Python is a name in CUDA: a kernel's `in`. Raises Refused."""
+    if not _NAME.fullmatch(argument.name) or (language == "triton" and keyword.iskeyword(argument.name)):
         raise Refused(f"io.args: {argument.name!r:.40} is not a valid name of an argument")
     return argument.name
 

@@ -213,7 +213,7 @@ def _triton(kernel: Kernel, role: _Role, own: list[object]) -> str:
     name = io_contract.kernel_of(kernel.source_code, "triton", kernel.word("kernel_name")).name
     launch, grid = _launch(io)
     passed = [
-        f"{io_contract.named(argument)}={io_contract.scalar(argument)!r}"
+        f"{io_contract.named(argument, 'triton')}={io_contract.scalar(argument)!r}"
         if argument.is_meta
         else f"value_{at}"
         for at, argument in enumerate(io.args)

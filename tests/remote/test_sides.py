@@ -270,6 +270,10 @@ def test_a_cuda_kernel_is_a_side(
     ]
 
 
+def test_a_word_of_python_names_an_argument_of_a_cuda_kernel() -> None:
+    assert "'in', 'float32', True" in compared(torch_source(WITH_INPUTS), of_add(x=tensor("in", 64))).text
+
+
 def test_by_itself_a_cuda_kernel_is_compiled_by_the_compiler_that_is_named() -> None:
     by = {"kernel_name": "add"}
     assert evaluated(CUDA_ADD | {"metadata": by}).name == "kernel.cu"

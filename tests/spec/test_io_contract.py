@@ -254,3 +254,11 @@ def test_a_meta_argument_of_triton_may_be_a_word() -> None:
     session = Session()
     session.open("file:///k.py", 0, text)
     assert [fault.message for fault in spec_cache.faults(session, "file:///k.py")] == []
+
+
+def test_a_word_of_python_names_an_argument_in_cuda() -> None:
+    contract = io_contract.IOContract.model_validate(CONTRACT | {"args": [tensor("in"), tensor("is")]})
+    text = io_contract.with_spec("__global__ void k(float* in, float* is) {}\n", "cuda", "k", contract).text
+    assert [fault.message for fault in checked(text, "cuda").faults] == []
+    with pytest.raises(Refused, match=r"io\.args: 'in' is not a valid name of an argument"):
+        io_contract.with_spec(SOURCES["triton"].format(parameters="a, b"), "triton", "k", contract)
