@@ -393,6 +393,7 @@ def test_a_function_that_launches_kernels_runs_by_itself(check: Check) -> None:
         (lambda: compared(torch_source(model("x"), X), of_add(args=[X])), "io.args: add takes 5 arguments, not 1"),
         (lambda: compared(torch_source(model("x"), X), of_add(launch={"grid": {"x": 2}})), "io.launch needs a block"),
         (lambda: compared(torch_source(model("x"), X), of_add(n=2.5)), "io.args: n is 2.5, which is no long long"),
+        (lambda: compared(torch_source(model("x"), X), of_add(alpha=10**400)), "io.args: alpha is 1000000000000000000000000000000000000000, which is no float"),
         (lambda: compared(torch_source(model("x"), X), of_add(x=tensor("x", 64, dtype="float64"))), "io.args: x is float64, and the kernel takes const float*"),
         (lambda: compared(torch_source(model("x"), X), of_add(x=scalar("x", 1))), "io.args: x is 'int'; const float* takes a tensor"),
         (lambda: compared(torch_source(model("x"), X), CUDA_ADD | {"source_code": "template <class T> __global__ void add(T* x) {}"}), "the parameters of add cannot be read from the source"),

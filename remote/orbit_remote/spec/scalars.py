@@ -200,8 +200,9 @@ def misfit(value: Scalar, dtype: DType) -> str:
             return "" if whole else f"{value.value} is not an integer"
         if not dtype.lowest <= value.value <= dtype.highest:
             return f"{_short(int(value.value))} does not fit in {dtype.name}"
-    if dtype.kind == "floating" and math.isfinite(value.value) and abs(value.value) > dtype.largest:
-        return f"{value.value} is beyond the largest {dtype.name}"
+    if dtype.kind == "floating" and abs(value.value) > dtype.largest and abs(value.value) != math.inf:
+        shown = _short(value.value) if isinstance(value.value, int) else value.value
+        return f"{shown} is beyond the largest {dtype.name}"
     return ""
 
 
