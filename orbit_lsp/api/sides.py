@@ -235,13 +235,13 @@ def _cuda(kernel: Kernel, role: _Role, side: str, own: list[object]) -> str:
         raise Refused("io.launch needs a block")
     block = launch.block
     parameters = [_parameter(*pair) for pair in zip(io.args, known.header.parameters, strict=True)]
-    _, refused = nvcc_flags.allowed_flags(kernel.flags, trusted=False)
+    flags, refused = nvcc_flags.allowed_flags(kernel.flags, trusted=False)
     if refused:
         raise Refused(f"a compiler flag is not permitted: {refused[0]}")
     values = ", ".join(f"value_{at}" for at in range(len(io.args)))
     call = f"_kernel().launch({grid}, ({block.x}, {block.y}, {block.z}), {launch.shared_mem_bytes or 0}, [{values}])"
     compiled = _COMPILED.format(
-        parameters=parameters, file=f"{side}.cu", source=source, name=known.name, flags=kernel.flags
+        parameters=parameters, file=f"{side}.cu", source=source, name=known.name, flags=flags
     )
     return compiled + _kernel(io, role, own, call, _READY)
 

@@ -19,6 +19,7 @@ from orbit_lsp.api import evaluation, metric_jobs
 from orbit_lsp.queue.request import Refused, Request
 from orbit_remote.child.harness import cuda_source
 from orbit_remote.common import messages as c
+from orbit_remote.common import nvcc_flags
 from orbit_remote.recording import recorder
 from tests import cheats
 
@@ -279,6 +280,17 @@ def test_by_itself_a_cuda_kernel_is_compiled_by_the_compiler_that_is_named() -> 
     assert evaluated(CUDA_ADD | {"metadata": by}).name == "kernel.cu"
     assert evaluated(CUDA_ADD | {"metadata": by | {"backend": "nvcc"}}).name == "kernel.cu"
     assert "by itself" in evaluated(CUDA_ADD | {"metadata": by | {"backend": "nvrtc"}}).text
+
+
+def test_flags_of_nvcc_are_said_to_nvrtc_in_its_words() -> None:
+    """A value is a word of its own to nvcc, and is not to NVRTC; what is nvcc's alone NVRTC refuses."""
+    given = ["-O", "3", "--extended-lambda", "--expt-relaxed-constexpr", "-arch=sm_80", "-gencode", "arch=compute_80,code=sm_80",
+             "--std", "gnu++20", "-maxrregcount", "32", "--fmad=false", "-I", "/a,/b", "-DN=3", "-D", "M", "-use_fast_math", "-rdc=true"]  # fmt: skip
+    kept, refused = nvcc_flags.allowed_flags(given, trusted=False)
+    assert refused == ()
+    assert cuda_source._options(kept) == [  # pyright: ignore[reportPrivateUsage]
+        "-std=c++20", "-maxrregcount=32", "-fmad=false", "-I/a", "-I/b", "-DN=3", "-DM", "-use_fast_math",
+    ]  # fmt: skip
 
 
 def test_what_nvrtc_refuses_is_at_its_lines(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,12 @@ from orbit_remote.spec.values import Scalar
 _ERROR: Final = re.compile(
     r"^(?P<file>[^\n(]+)\((?P<line>\d+)\): (?:catastrophic )?error(?: #\S+)?: (?P<words>.+)", re.MULTILINE
 )
-_OF_NVCC: Final = re.compile(r"-O[0-3]|--?(?:expt-relaxed-constexpr|expt-extended-lambda)")
-"""What says nothing to NVRTC, which refuses it: it always optimises, and has no host code to share with."""
+_OF_NVCC: Final = re.compile(r"-O[0-3]|--?(?:expt-[a-z-]+|extended-lambda)")
+_OF_NVCC_WITH_VALUE: Final = ("-arch", "-gencode", "-rdc", "-default-stream")
+"""What says nothing to NVRTC, which refuses most of it: it always optimises, has no host code to share with, and compiles for the GPU
+that it has.
+"""
+_FOLDERS: Final = ("-I", "-isystem")
 _OPTED_IN: Final = 48 << 10
 """Dynamic shared memory beyond this has to be opted into (CUDA C++ Programming Guide, "Shared Memory")."""
 
@@ -50,7 +54,9 @@ class Parameter:
 
 
 class Kernel:
-    """On torch's current device. `name` may have name spaces; `file` is what the compiler calls the source in its messages."""
+    """On torch's current device. `name` may have name spaces; `file` is what the compiler calls the source in its messages; `flags` are
+    as `nvcc_flags.allowed_flags` spells them.
+    """
 
     def __init__(
         self, file: str, source: str, name: str, flags: Sequence[str], parameters: Sequence[Parameter]
@@ -106,7 +112,7 @@ def compiled(file: str, source: str, name: str, architecture: str, flags: Sequen
     try:
         done(nvrtc.nvrtcAddNameExpression(program, name.encode()))
         options = [f"--gpu-architecture={architecture}", *(f"-I{folder}" for folder in _headers())]
-        options += [flag for flag in flags if not _OF_NVCC.fullmatch(flag)]
+        options += _options(flags)
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             log = bytes(done(nvrtc.nvrtcGetProgramLogSize(program)))
@@ -117,6 +123,26 @@ def compiled(file: str, source: str, name: str, architecture: str, flags: Sequen
         return code, done(nvrtc.nvrtcGetLoweredName(program, name.encode())).decode()
     finally:
         nvrtc.nvrtcDestroyProgram(program)
+
+
+def _options(flags: Sequence[str]) -> list[str]:
+    """The flags as NVRTC takes them: each with its value in one word."""
+    options: list[str] = []
+    words = iter(flags)
+    for flag in words:
+        if _OF_NVCC.fullmatch(flag):
+            continue
+        if flag.startswith("--") or flag[:2] in ("-D", "-U") or flag == "-use_fast_math":
+            options.append(flag)
+            continue
+        value = next(words, "")
+        if flag in _FOLDERS:
+            options += [f"-I{folder}" for folder in value.split(",")]
+        elif flag == "-std":
+            options.append(f"-std={value.replace('gnu', 'c')}")
+        elif flag not in _OF_NVCC_WITH_VALUE:
+            options.append(f"{flag}={value}")
+    return options
 
 
 def _headers() -> list[str]:
