@@ -330,6 +330,14 @@ def test_it_is_compiled_for_all_that_its_gpu_has(
     assert seen == [architecture]
 
 
+def test_a_kernel_that_nvrtc_does_not_find_is_at_no_line() -> None:
+    """As where `#ifdef` leaves it out: the line is one of a file that NVRTC makes."""
+    log = '__nv_name_map(2): error: identifier "add" is undefined\n1 error detected in the compilation of "candidate.cu".'
+    failure, problems = cuda_source.NotCompiled(log).failure()
+    assert failure.message == 'the CUDA source does not compile: identifier "add" is undefined'
+    assert [failure.place, *(problem.place for problem in problems)] == [None, None]
+
+
 @pytest.mark.parametrize("source", [torch_source(model("x * 2"), X), torch_source(WITH_INPUTS), ADD])
 def test_a_reference_in_the_candidates_place(check: Check, source: dict[str, Any]) -> None:
     """As it is profiled: the engine takes no ModelNew that is Model itself."""

@@ -18,6 +18,7 @@ from orbit_remote.spec.values import Scalar
 _ERROR: Final = re.compile(
     r"^(?P<file>[^\n(]+)\((?P<line>\d+)\): (?:catastrophic )?error(?: #\S+)?: (?P<words>.+)", re.MULTILINE
 )
+_NAMES: Final = "__nv_name_map"
 _OF_NVCC: Final = re.compile(r"-O[0-3]|--?(?:expt-[a-z-]+|extended-lambda)")
 _OF_NVCC_WITH_VALUE: Final = ("-arch", "-gencode", "-rdc", "-default-stream")
 """What says nothing to NVRTC, which refuses most of it: it always optimises, has no host code to share with, and compiles for the GPU
@@ -34,14 +35,18 @@ class NotCompiled(Exception):  # noqa: N818 - the compiler's answer
     def failure(self) -> tuple[c.Failure, tuple[c.Problem, ...]]:
         """The first error, and all of them at the lines of the source."""
         problems = tuple(
-            c.Problem("error", match["words"], "nvrtc", c.Place(match["file"], int(match["line"])))
-            for match in _ERROR.finditer(str(self))
+            c.Problem("error", match["words"], "nvrtc", _place(match)) for match in _ERROR.finditer(str(self))
         )
         lines = [line for line in str(self).splitlines() if line.strip()]
         first = problems[0].message if problems else (lines or ["NVRTC gives no reason"])[0]
         text = f"the CUDA source does not compile: {first}"
         place = problems[0].place if problems else None
         return c.Failure("compile error", text, place=place), problems or (c.Problem("error", text, "nvrtc"),)
+
+
+def _place(match: re.Match[str]) -> c.Place | None:
+    """None for NVRTC's own file, in which it looks for the kernel's name."""
+    return None if match["file"] == _NAMES else c.Place(match["file"], int(match["line"]))
 
 
 @dataclass(frozen=True, slots=True)
