@@ -76,10 +76,11 @@ def compared(body: Compare) -> Request:
 
 
 def _judged(body: Compare | Evaluate, model: str, candidate: str) -> Request:
+    name, reference = sides.FILES
     return Request(
-        name="candidate_new.py",
+        name=name,
         text=candidate,
-        files={"candidate.py": model + (_tolerance(body, model) if isinstance(body, Compare) else "")},
+        files={reference: model + (_tolerance(body, model) if isinstance(body, Compare) else "")},
         kernel="ModelNew",
         grade=body.grade,
         timeout_s=body.timeout,
@@ -152,6 +153,7 @@ def answer(
     timing = launch.timing if launch else None
     stats = _stats(timing)
     problems = io_contract.as_handed_in(result.problems, request.name, request.text)
+    problems = sides.as_handed_in(problems, request.text)
     errors = "\n".join(line for problem in problems for line in summary.problem_lines(problem))
     compiled = finished.outcome != "compile error"
     message = f"{failure.message}\n{errors}".strip() if failure else None

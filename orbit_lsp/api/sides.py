@@ -8,6 +8,8 @@ kernel gets the tensors among them for its own inputs, and returns its outputs. 
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from orbit_lsp.api import io_contract
@@ -16,6 +18,7 @@ from orbit_lsp.api.submitted_sources import BROUGHT, SOURCES
 from orbit_lsp.queue.request import Refused
 from orbit_lsp.specs import spec_blocks
 from orbit_remote.common import harness_files, limits, nvcc_flags
+from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec.dtypes import DTYPES
 from orbit_remote.spec.scalars import misfit
@@ -26,6 +29,8 @@ ALONE = "\n# by itself: the reference is the same source\n"
 """How a text ends that has nothing to be compared with."""
 _ANYTHING = harness_files.Within(1e30, 1e30)
 """For a source by itself: it need not compute the same twice."""
+FILES = "candidate_new.py", "candidate.py"
+"""The candidate's and the reference's, as they are run."""
 _Role = Literal["Model", "ModelNew"]
 _SIDE = BROUGHT + textwrap.dedent("""
     import inspect
@@ -132,6 +137,16 @@ def alone(kernel: Kernel) -> tuple[str, str] | None:
         return None
     model, candidate = pair(kernel, kernel)
     return f"{model}\n{_ANYTHING.line}\n", candidate + ALONE
+
+
+def as_handed_in(problems: Sequence[c.Problem], text: str) -> tuple[c.Problem, ...]:
+    """The problems of a candidate's text: what is made here was not handed in, so nothing is at a line of it."""
+    if not text.startswith(SOURCES.partition("{")[0]):
+        return tuple(problems)
+    return tuple(
+        replace(problem, place=None) if problem.place and problem.place.file in FILES else problem
+        for problem in problems
+    )
 
 
 def _is_called(kernel: Kernel) -> bool:

@@ -15,7 +15,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from orbit_lsp.api import evaluation, metric_jobs
+from orbit_lsp.api import evaluation, metric_jobs, sides
 from orbit_lsp.queue.request import Refused, Request
 from orbit_remote.child.harness import cuda_source
 from orbit_remote.common import messages as c
@@ -328,6 +328,33 @@ def test_it_is_compiled_for_all_that_its_gpu_has(
     monkeypatch.setattr(cuda_source, "compiled", compiled)
     cuda_source.Kernel("candidate.cu", CUDA, "mine::add", (), ())
     assert seen == [architecture]
+
+
+@pytest.mark.parametrize(
+    ("candidate", "place"),
+    [
+        (torch_source("def f(x): return x + 1", function_name="f"), None),
+        (torch_source("def f(x, y): return x", function_name="f"), None),
+        (torch_source("def f(x):\n    return x.none", function_name="f"), 2),
+    ],
+)
+def test_no_line_is_one_of_a_text_that_nobody_handed_in(
+    check: Check, tmp_path: Path, candidate: dict[str, Any], place: int | None
+) -> None:
+    request = compared(torch_source(model("x * 2"), X), candidate)
+    finished = check(request)
+    problems = [
+        replace(
+            each, place=each.place and replace(each.place, file=each.place.file.removeprefix(f"{tmp_path}/"))
+        )
+        for each in finished.problems
+    ]
+    [problem] = sides.as_handed_in(problems, request.text)
+    assert (problem.place and problem.place.line) == place
+    if place:
+        pair = compared(torch_source(WITH_INPUTS), torch_source(model("x").replace("Model", "ModelNew")))
+        own = replace(problem, place=c.Place("candidate_new.py", 3))
+        assert sides.as_handed_in([own], pair.text) == (own,)
 
 
 def test_a_kernel_that_nvrtc_does_not_find_is_at_no_line() -> None:
