@@ -293,6 +293,15 @@ def test_flags_of_nvcc_are_said_to_nvrtc_in_its_words() -> None:
     ]  # fmt: skip
 
 
+def test_nvrtc_is_given_what_nvcc_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvrtc = MagicMock()
+    nvrtc.nvrtcCreateProgram.return_value = (MagicMock(),)
+    monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", nvrtc)
+    with pytest.raises(cuda_source.NotCompiled):
+        cuda_source.compiled("candidate.cu", "\ufeffint a;\0int b; // \ud800é", "k", "sm_90a", ())
+    assert nvrtc.nvrtcCreateProgram.call_args.args[0] == b"int a; int b; // \xed\xa0\x80\xc3\xa9"
+
+
 def test_what_nvrtc_refuses_is_at_its_lines(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     log = 'candidate.cu(2): error: identifier "foo" is undefined\n   a[0]=foo;\n        ^\n\n1 error detected in the compilation of "candidate.cu".'
 

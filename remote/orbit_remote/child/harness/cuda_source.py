@@ -113,7 +113,7 @@ def compiled(file: str, source: str, name: str, architecture: str, flags: Sequen
             raise NotCompiled(f"NVRTC: {status.name}")
         return values[0] if values else None
 
-    program = done(nvrtc.nvrtcCreateProgram(source.encode(), file.encode(), 0, [], []))
+    program = done(nvrtc.nvrtcCreateProgram(_read(source), file.encode(), 0, [], []))
     try:
         done(nvrtc.nvrtcAddNameExpression(program, name.encode()))
         options = [f"--gpu-architecture={architecture}", *(f"-I{folder}" for folder in _headers())]
@@ -128,6 +128,11 @@ def compiled(file: str, source: str, name: str, architecture: str, flags: Sequen
         return code, done(nvrtc.nvrtcGetLoweredName(program, name.encode())).decode()
     finally:
         nvrtc.nvrtcDestroyProgram(program)
+
+
+def _read(source: str) -> bytes:
+    """As nvcc reads it, which has no byte order mark, and passes over NUL: NVRTC's text would end there."""
+    return source.removeprefix("\ufeff").replace("\0", " ").encode("utf-8", "surrogatepass")
 
 
 def _options(flags: Sequence[str]) -> list[str]:
