@@ -198,8 +198,13 @@ def _own(io: IOContract) -> list[object]:
     return [
         None if argument.type == "tensor" else io_contract.scalar(argument)
         for argument in io.args
-        if not argument.is_meta and (argument.type != "tensor" or argument.role != "output")
+        if _goes_in(argument)
     ]
+
+
+def _goes_in(argument: Argument) -> bool:
+    """A tensor is no constant, whatever its contract calls it."""
+    return argument.role != "output" if argument.type == "tensor" else not argument.is_meta
 
 
 def _python(kernel: Kernel, role: _Role, own: list[object] | None, tensors_alone: bool) -> str:
@@ -229,7 +234,7 @@ def _triton(kernel: Kernel, role: _Role, own: list[object]) -> str:
     launch, grid = _launch(io)
     passed = [
         f"{io_contract.named(argument, 'triton')}={io_contract.scalar(argument)!r}"
-        if argument.is_meta
+        if argument.is_meta and argument.type != "tensor"
         else f"value_{at}"
         for at, argument in enumerate(io.args)
     ]
@@ -374,7 +379,7 @@ def _inputs(reference: Kernel, candidate: Kernel) -> str:
     values = [
         _tensor(argument, "'cpu'") if argument.type == "tensor" else repr(io_contract.scalar(argument))
         for argument in io.args
-        if not argument.is_meta and (argument.type != "tensor" or argument.role != "output")
+        if _goes_in(argument)
     ]
     if not values:
         raise Refused("io.args: there is no input")

@@ -251,6 +251,8 @@ def test_a_reference_that_is_made_of_arguments(
         (torch_source(WITH_INPUTS), of_add(alpha=1.0), "ok"),
         (ADD, of_add(alpha=1), "ok"),
         (CUDA_ADD, CUDA_ADD, "ok"),
+        (CUDA_ADD, of_add(y=tensor("y", 64) | {"is_meta": True}), "ok"),
+        (of_add(y=tensor("y", 64) | {"is_meta": True}), CUDA_ADD, "ok"),
     ],
 )
 def test_a_cuda_kernel_is_a_side(
