@@ -303,10 +303,10 @@ def brought(name: str, spec: TensorSpec, data: TensorData) -> tensors.Tensor:
         dtype, shape = data.dtype or spec.dtype or "float32", data.shape or spec.shape
         tensor = tensors.from_bytes(data.data_b64, dtype, shape, name, compressed=data.compress == "zlib")
         wanted = spec.dtype or dtype, tuple(spec.shape or shape)
-    if wanted != (tensor.dtype, tensor.shape) or not tensor.shape:
+    if wanted != (tensor.dtype, tensor.shape) or not tensor.shape or 0 in tensor.shape:
         raise Refused(
             f"io.args: {name} is {wanted[0]} {list(wanted[1])}, and its data is {tensor.dtype} {list(tensor.shape)}; both must be the "
-            "same, with at least one dimension"
+            "same, with at least one dimension and one element"
         )
     return tensor
 

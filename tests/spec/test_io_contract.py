@@ -125,6 +125,7 @@ def test_every_initialiser_in_several_types(tmp_path: Path, language: str) -> No
         ({"shape": [], "data": packed(bytes(4))}, "io.args: x is float32 [], and its data"),
         ({"shape": [3], "init": {}, "data": packed(bytes(12))}, "io.args: x has both init and data"),
         ({"shape": [3], "dtype": "float2"}, "io.args: x has the element type 'float2'"),
+        ({"shape": [0], "data": packed(b"")}, "io.args: x is float32 [0], and its data is float32 [0]; both must be the same, with at least"),
     ],
 )  # fmt: skip
 def test_data_that_does_not_fit(spec: dict[str, Any], message: str) -> None:
