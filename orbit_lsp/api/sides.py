@@ -118,7 +118,13 @@ def is_pair(reference: Kernel, candidate: Kernel) -> bool:
 
 
 def pair(reference: Kernel, candidate: Kernel) -> tuple[str, str]:
-    """The texts of `Model` with its `get_inputs`, and of `ModelNew`. Raises Refused."""
+    """The texts of `Model` with its `get_inputs` and the tolerance that its source states, and of `ModelNew`. Raises Refused."""
+    model, made = _pair(reference, candidate)
+    within = harness_files.within(reference.source_code)
+    return model + (f"\n{within.line}\n" if within else ""), made
+
+
+def _pair(reference: Kernel, candidate: Kernel) -> tuple[str, str]:
     for side in (reference, candidate):
         if len(side.source_code) > limits.CONTRACT.most:
             raise Refused(f"a {side.kernel_type} source is too large: {limits.CONTRACT.exceeded}")
@@ -135,7 +141,7 @@ def alone(kernel: Kernel) -> tuple[str, str] | None:
     """
     if not _is_called(kernel):
         return None
-    model, candidate = pair(kernel, kernel)
+    model, candidate = _pair(kernel, kernel)
     return f"{model}\n{_ANYTHING.line}\n", candidate + ALONE
 
 

@@ -433,6 +433,21 @@ def test_a_source_by_itself_has_a_time_and_nothing_to_be_right_about(check: Chec
     assert request.text.endswith("# by itself: the reference is the same source\n")
 
 
+STATED = torch_source("import time\n# tolerance: rtol 0, atol 0.5\n" + model("x"), X)
+
+
+@pytest.mark.parametrize(("off", "outcome"), [(0.4, "ok"), (0.6, "wrong answer")])
+def test_the_tolerance_that_a_reference_states(check: Check, off: float, outcome: str) -> None:
+    assert check(compared(STATED, torch_source(model(f"x + {off}")))).outcome == outcome
+    with pytest.raises(Refused, match="give that, or rtol and atol, not both"):
+        compared(STATED, torch_source(model("x")), rtol=1)
+
+
+def test_the_tolerance_that_a_source_by_itself_states_is_of_nothing(check: Check) -> None:
+    source = STATED["source_code"].replace("return x", "return x * 2 * time.time_ns()")
+    assert check(evaluated(STATED | {"source_code": source})).outcome == "ok"
+
+
 def test_a_function_that_launches_kernels_runs_by_itself(check: Check) -> None:
     assert check(evaluated(MIXED)).outcome == "ok"
 
