@@ -218,6 +218,10 @@ def kernel_of(text: str, language: Language, name: str) -> kernels.Kernel:
     have = ", ".join(kernel.name for kernel in known) or "none"
     if name:
         known = [kernel for kernel in known if kernel.name == name]
+    if len(known) > 1 and len({kernel.name for kernel in known}) == 1:
+        raise Refused(
+            f"the source has {len(known)} kernels with the name {known[0].name}; give the one that is launched a name of its own"
+        )
     if len(known) != 1:
         what = f"there is no kernel {name}" if name else "metadata.kernel_name has to name the kernel"
         raise Refused(f"{what}; the source has: {have}")

@@ -463,6 +463,7 @@ def test_a_function_that_launches_kernels_runs_by_itself(check: Check) -> None:
         (lambda: compared(torch_source(model("x"), X), ADD | {"kernel_type": "multi_kernel"}), "a multi_kernel source that is compared, or has an io contract, needs"),
         (lambda: compared(torch_source(model("x"), X), CUDA_ADD | {"io": None}), "a CUDA source that is compared needs an io contract"),
         (lambda: compared(torch_source(model("x"), X), CUDA_ADD | {"metadata": {}}), "metadata.kernel_name has to name the kernel; the source has: add, sub"),
+        (lambda: compared(torch_source(model("x"), X), CUDA_ADD | {"source_code": CUDA + CUDA}), "the source has 2 kernels with the name add; give the one that is launched a name of its own"),
         (lambda: compared(torch_source(model("x"), X), of_add(args=[X])), "io.args: add takes 5 arguments, not 1"),
         (lambda: compared(torch_source(model("x"), X), of_add(launch={"grid": {"x": 2}})), "io.launch needs a block"),
         (lambda: compared(torch_source(model("x"), X), of_add(n=2.5)), "io.args: n is 2.5, which is no long long"),
