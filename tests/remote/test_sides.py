@@ -376,6 +376,16 @@ def test_a_kernel_that_nvrtc_does_not_find_is_at_no_line() -> None:
     assert [failure.place, *(problem.place for problem in problems)] == [None, None]
 
 
+def test_a_header_that_nvrtc_has_by_another_name() -> None:
+    failure, _ = cuda_source.NotCompiled(
+        'candidate.cu(1): catastrophic error: cannot open source file "cstdint"\n'
+    ).failure()
+    assert failure.message.endswith(
+        'file "cstdint"; NVRTC has CUDA\'s headers, and those of C++ as <cuda/std/...> alone'
+    )
+    assert failure.place == c.Place("candidate.cu", 1)
+
+
 @pytest.mark.parametrize("source", [torch_source(model("x * 2"), X), torch_source(WITH_INPUTS), ADD])
 def test_a_reference_in_the_candidates_place(check: Check, source: dict[str, Any]) -> None:
     """As it is profiled: the engine takes no ModelNew that is Model itself."""

@@ -40,6 +40,8 @@ class NotCompiled(Exception):  # noqa: N818 - the compiler's answer
         lines = [line for line in str(self).splitlines() if line.strip()]
         first = problems[0].message if problems else (lines or ["NVRTC gives no reason"])[0]
         text = f"the CUDA source does not compile: {first}"
+        if first.startswith("cannot open source file"):
+            text += "; NVRTC has CUDA's headers, and those of C++ as <cuda/std/...> alone"
         place = problems[0].place if problems else None
         return c.Failure("compile error", text, place=place), problems or (c.Problem("error", text, "nvrtc"),)
 
