@@ -7,6 +7,7 @@ kernel gets the tensors among them for its own inputs, and returns its outputs. 
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,6 +21,7 @@ from orbit_lsp.specs import spec_blocks
 from orbit_remote.common import harness_files, limits, nvcc_flags
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.spec import rules
 from orbit_remote.spec.dtypes import DTYPES
 from orbit_remote.spec.scalars import misfit
 from orbit_remote.spec.signature import Parameter, Signature, signature
@@ -341,7 +343,27 @@ def _launch(io: IOContract) -> tuple[io_contract.Launch, str]:
     launch = io.launch or io_contract.Launch()
     if launch.grid is None:
         raise Refused("io.launch needs a grid")
+    _within(launch.grid, "grid", rules.MOST_GRID)
+    if launch.block:
+        threads = math.prod(_within(launch.block, "block", rules.MOST_BLOCK))
+        if threads > rules.MOST_THREADS:
+            raise Refused(
+                f"io.launch: the block has {threads} threads; a block has at most {rules.MOST_THREADS}"
+            )
+    if not 0 <= (launch.shared_mem_bytes or 0) < 1 << 31:
+        raise Refused(
+            f"io.launch: shared_mem_bytes is {launch.shared_mem_bytes!r:.40}, not a number of bytes"
+        )
     return launch, f"({launch.grid.x}, {launch.grid.y}, {launch.grid.z})"
+
+
+def _within(size: io_contract.Dimensions, what: str, most: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Raises Refused."""
+    extents = size.x, size.y, size.z
+    for extent, name, limit in zip(extents, "xyz", most, strict=True):
+        if not 1 <= extent <= limit:
+            raise Refused(f"io.launch: the {what} is {extent!s:.40} in {name}; CUDA takes 1 to {limit}")
+    return extents
 
 
 def _kernel(io: IOContract, role: _Role, own: list[object], call: str, ready: str) -> str:
