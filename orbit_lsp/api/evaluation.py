@@ -157,7 +157,7 @@ def answer(
     errors = "\n".join(line for problem in problems for line in summary.problem_lines(problem))
     compiled = finished.outcome != "compile error"
     message = f"{failure.message}\n{errors}".strip() if failure else None
-    alone = request.text.endswith(sides.ALONE)
+    alone = sides.is_alone(request)
     reference = next(
         (point for point in finished.points if point.values.get("version") == "Model" and not alone), None
     )

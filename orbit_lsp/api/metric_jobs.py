@@ -127,7 +127,7 @@ def _requests(job: Job, request: Request, result: Result) -> tuple[dict[str, Req
         return {}, _REFEREE
     # on the same GPU, which the answer names
     own = replace(request, action="profile", key=f"{_KEY}{job.id}", gpu=job.slot)
-    if "candidate.py" not in request.files or request.text.endswith(sides.ALONE):
+    if "candidate.py" not in request.files or sides.is_alone(request):
         return {_ORIGINAL: own}, ""
     text = as_candidate(request.files["candidate.py"])
     reference = replace(own, text=text, files={}, key=f"{own.key}:reference")

@@ -16,7 +16,7 @@ from typing import Literal
 from orbit_lsp.api import io_contract
 from orbit_lsp.api.io_contract import Argument, IOContract, Kernel
 from orbit_lsp.api.submitted_sources import BROUGHT, SOURCES
-from orbit_lsp.queue.request import Refused
+from orbit_lsp.queue.request import Refused, Request
 from orbit_lsp.specs import spec_blocks
 from orbit_remote.common import harness_files, limits, nvcc_flags
 from orbit_remote.common import messages as c
@@ -27,8 +27,8 @@ from orbit_remote.spec.scalars import misfit
 from orbit_remote.spec.signature import Parameter, Signature, signature
 from orbit_remote.spec.values import Scalar
 
-ALONE = "\n# by itself: the reference is the same source\n"
-"""How a text ends that has nothing to be compared with."""
+_ALONE = "# by itself: the candidate is the same source\n"
+"""How a reference ends that nothing is compared with."""
 _ANYTHING = harness_files.Within(1e30, 1e30)
 """For a source by itself: it need not compute the same twice."""
 FILES = "candidate_new.py", "candidate.py"
@@ -144,7 +144,12 @@ def alone(kernel: Kernel) -> tuple[str, str] | None:
     if not _is_called(kernel):
         return None
     model, candidate = _pair(kernel, kernel)
-    return f"{model}\n{_ANYTHING.line}\n", candidate + ALONE
+    return f"{model}\n{_ANYTHING.line}\n{_ALONE}", candidate
+
+
+def is_alone(request: Request) -> bool:
+    """Whether it is of a source by itself. The reference says so: a candidate that is compared may end as it likes."""
+    return request.files.get(FILES[1], "").endswith(_ALONE)
 
 
 def as_handed_in(problems: Sequence[c.Problem], text: str) -> tuple[c.Problem, ...]:
