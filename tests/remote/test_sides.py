@@ -485,6 +485,7 @@ def test_a_function_that_launches_kernels_runs_by_itself(check: Check) -> None:
         (lambda: compared(torch_source(model("x"), X), of_add(launch={"grid": {"x": 1}, "block": {"x": 64, "y": 32}})), "io.launch: the block has 2048 threads; a block has at most 1024"),
         (lambda: compared(torch_source(model("x"), X), of_add(launch={"grid": {"x": 1}, "block": {"x": 32}, "shared_mem_bytes": -1})), "io.launch: shared_mem_bytes is -1, not a number of bytes"),
         (lambda: compared(torch_source(model("x"), X), ADD | {"io": ADD["io"] | {"launch": {"grid": {"y": 1 << 16}}}}), "io.launch: the grid is 65536 in y; CUDA takes 1 to 65535"),
+        (lambda: compared(torch_source(model("x"), X), of_add(n=1e19)), "io.args: n is 1e+19, which is no long long"),
         (lambda: compared(torch_source(model("x"), X), of_add(n=2.5)), "io.args: n is 2.5, which is no long long"),
         (lambda: compared(torch_source(model("x"), X), of_add(alpha=10**400)), "io.args: alpha is 1000000000000000000000000000000000000000, which is no float"),
         (lambda: compared(torch_source(model("x"), X), of_add(x=tensor("x", 64, dtype="float64"))), "io.args: x is float64, and the kernel takes const float*"),

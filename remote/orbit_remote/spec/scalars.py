@@ -197,7 +197,8 @@ def misfit(value: Scalar, dtype: DType) -> str:
     if dtype.kind == "integer":
         if value.type != "bool" and not value.integral:
             whole = isinstance(value.value, float) and value.value.is_integer()
-            return "" if whole else f"{value.value} is not an integer"
+            if not whole:
+                return f"{value.value} is not an integer"
         if not dtype.lowest <= value.value <= dtype.highest:
             return f"{_short(int(value.value))} does not fit in {dtype.name}"
     if dtype.kind == "floating" and abs(value.value) > dtype.largest and abs(value.value) != math.inf:
