@@ -441,9 +441,10 @@ def _tensor(argument: Argument, device: str) -> str:
         case "zeros" | "ones":
             return f"torch.{init.kind}({shape!r}, dtype={dtype}, device={device})"
         case "full" if init.fill_value is not None:
-            made, factor, offset = f"torch.ones({shape!r}, device={device})", init.fill_value, None
+            exact = f"torch.ones({shape!r}, dtype=torch.float64, device={device})"
+            made, factor, offset = exact, init.fill_value, None
         case "arange":
-            count = f"torch.arange({'*'.join(map(str, shape))}, device={device})"
+            count = f"torch.arange({'*'.join(map(str, shape))}, dtype=torch.float64, device={device})"
             made, factor, offset = (
                 f"{count}.reshape({shape!r})",
                 1.0 if init.step is None else init.step,

@@ -401,6 +401,9 @@ def test_a_reference_in_the_candidates_place(check: Check, source: dict[str, Any
         ({"kind": "ones"}, "int32", [1, 1]),
         ({"kind": "full", "fill_value": -2.5}, "float16", [-2.5, -2.5]),
         ({"kind": "arange", "start": 3, "step": 0.5}, "float64", [3.0, 3.5]),
+        ({"kind": "full", "fill_value": 16777217}, "int32", [16777217, 16777217]),
+        ({"kind": "full", "fill_value": 0.1}, "float64", [0.1, 0.1]),
+        ({"kind": "arange", "start": 0.1, "step": 0.1}, "float64", [0.1, 0.2]),
     ],
 )
 def test_what_a_contract_fills(
@@ -410,7 +413,7 @@ def test_what_a_contract_fills(
         model(f"x + 0 * torch.tensor({values}, dtype=x.dtype)"), tensor("x", 2, init=init, dtype=dtype)
     )
     wanted = torch_source(model(f"torch.tensor({values}, dtype=x.dtype)"))
-    assert check(compared(source, wanted)).outcome == "ok"
+    assert check(compared(source, wanted, rtol=1e-12)).outcome == "ok"
 
 
 def test_random_inputs_are_within_what_the_contract_says(check: Check) -> None:
