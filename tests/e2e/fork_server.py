@@ -60,8 +60,8 @@ def main() -> None:
 
 
 def prepare(more: list[str]) -> None:
-    """Import what a command or a server imports sooner or later, and `more` modules, and have the converter make its code for every type of
-    a message: it does so when it first meets one.
+    """Import what a command or a server imports sooner or later, and `more` modules, and do what is else done when it is first needed: the
+    converter's code for every type of a message, the constructors of our classes.
     """
     import asyncio
     import sqlite3
@@ -73,6 +73,7 @@ def prepare(more: list[str]) -> None:
 
     import orbit_lsp
     from orbit_lsp.server import handlers
+    from orbit_remote.common import codec, lazy_dataclass, messages
 
     for module in pkgutil.walk_packages(orbit_lsp.__path__, "orbit_lsp."):
         if not module.name.endswith("__main__") and not module.name.startswith(EXTRAS):
@@ -83,10 +84,16 @@ def prepare(more: list[str]) -> None:
         importlib.import_module(name)
     assert threading.active_count() == 1, "a fork has none of the other threads"
     converter: Any = handlers.server.protocol._converter
-    for kind in filter(attrs.has, vars(lsp).values()):
-        converter.get_unstructure_hook(kind)
-        with contextlib.suppress(StructureHandlerNotFoundError):  # of two that no client sends
-            converter.get_structure_hook(kind)
+    for _ in range(2):  # what is registered in the first round empties the caches
+        for kind in filter(attrs.has, vars(lsp).values()):
+            for part in (kind, *(field.type for field in attrs.fields(kind))):
+                converter.get_unstructure_hook(part)
+            with contextlib.suppress(StructureHandlerNotFoundError):  # of two that no client sends
+                converter.get_structure_hook(kind)
+    for plain in (str, int, float, bool, list, tuple, dict, type(None)):
+        converter.get_unstructure_hook(plain)
+    lazy_dataclass.complete()
+    codec.prepare(messages.Event)
     gc.collect()
     gc.freeze()  # so that collections in the forks do not copy what they share
 
