@@ -58,14 +58,14 @@ def script(path: Path, line: str) -> Path:
 @pytest.fixture
 def modal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Loopback]:
     """Containers that compile for real; there is no GPU in them."""
-    with started(monkeypatch, tmp_path, container(tmp_path, recorded=False)) as loopback:
+    with started(monkeypatch, tmp_path, container(tmp_path, recorded=False), kept=True) as loopback:
         yield loopback
 
 
 @pytest.fixture
 def h100s(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Loopback]:
     """Containers that answer what the worker answered on an H100 (tests/e2e/recorded_worker.py)."""
-    with started(monkeypatch, tmp_path, container(tmp_path, recorded=True)) as loopback:
+    with started(monkeypatch, tmp_path, container(tmp_path, recorded=True), kept=True) as loopback:
         yield loopback
 
 

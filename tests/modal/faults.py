@@ -408,6 +408,7 @@ async def cancelled_at_once(desk: Desk) -> None:
     "cancelled while the image is built", "cancelled", "building the image on Modal, once", CANCELLED, warm=0
 )
 async def cancelled_deploying(desk: Desk) -> None:
+    desk.modal.forget_kept()
     run = desk.click(SLOW)
     await desk.sees("building the image on Modal, once")
     desk.runs.cancel_run(run.id)

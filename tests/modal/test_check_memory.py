@@ -30,7 +30,7 @@ async def checked(
     script(tools / "compute-sanitizer", f'[ "$1" = --version ] && echo Version 2025.3.1.0 && exit\n{line}')
     monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
     here = container(tmp_path, recorded=False) | {"ORBIT_PYTHON": str(told_of_a_gpu(tmp_path))}
-    with started(monkeypatch, tmp_path, here):
+    with started(monkeypatch, tmp_path, here, kept=True):
         item: Author = author()
         text = (planted.PROGRAMS / "race.cu").read_text()
         job = item.job("sanitize", text, path="race.cu", kernel="reverse", tools=("memcheck", "racecheck"))

@@ -42,6 +42,7 @@ def test_another_gpu_than_the_asked_one_is_exit_code_5(h100s: Loopback, tmp_path
 
 @pytest.mark.slow
 def test_status_deploy_stop(h100s: Loopback, tmp_path: Path) -> None:
+    h100s.forget_kept()
     assert "is not deployed yet" in orbit("modal", "status", cwd=tmp_path).stdout
     assert "is on Modal" in orbit("modal", "deploy", cwd=tmp_path).stdout
     status = valid("modal", orbit("modal", "status", "--json", cwd=tmp_path).stdout)

@@ -45,6 +45,7 @@ async def test_a_click_rents_a_gpu_and_puts_the_time_on_the_line(h100s: Loopback
 
 @pytest.mark.slow
 async def test_cancel_by_the_lens_frees_the_gpu_for_the_next_run(h100s: Loopback, start) -> None:
+    h100s.forget_kept()
     editor: Editor = await start("vscode", runner="modal", compile_on_save=False)
     editor.open("saxpy.cu", SOURCE + "// SLOW\n")
     await click_run(editor)

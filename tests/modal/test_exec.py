@@ -24,7 +24,7 @@ PLAIN = os.path.realpath(sys.executable)
 def modal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Loopback]:
     (tmp_path / "work").mkdir()
     here = container(tmp_path, recorded=False) | {"ORBIT_PYTHON": str(told_of_a_gpu(tmp_path, PLAIN))}
-    with started(monkeypatch, tmp_path, here) as loopback:
+    with started(monkeypatch, tmp_path, here, kept=True) as loopback:
         yield loopback
 
 

@@ -33,7 +33,7 @@ async def test_the_report_or_why_there_is_none(
     fake_ncu.write(tmp_path / "bin", tmp_path / "calls", recording, log)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     here = container(tmp_path, recorded=False) | {"ORBIT_PYTHON": str(told_of_a_gpu(tmp_path))}
-    with started(monkeypatch, tmp_path, here) as modal:
+    with started(monkeypatch, tmp_path, here, kept=True) as modal:
         item: Author = author()
         definition = c.Definition("saxpy", "saxpy", 3, 3, 3, 21)
         job = item.job("profile", SAXPY, path="memory_bound.cu", kernel="saxpy", definition=definition)

@@ -73,6 +73,7 @@ async def test_an_error_in_a_header_stands_in_the_authors_header(modal, author) 
 
 
 async def test_the_first_run_puts_the_app_there_and_says_so(h100s, author) -> None:
+    h100s.forget_kept()
     item: Author = author()
     events = await item.events(item.job())
     assert states(events) == ["queued", "starting", "building", "running"]

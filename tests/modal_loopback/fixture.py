@@ -17,7 +17,11 @@ from tests.modal_loopback.loopback import Loopback
 
 @contextlib.contextmanager
 def started(
-    monkeypatch: pytest.MonkeyPatch, home: Path, container_env: Mapping[str, str] | None = None
+    monkeypatch: pytest.MonkeyPatch,
+    home: Path,
+    container_env: Mapping[str, str] | None = None,
+    *,
+    kept: bool = False,
 ) -> Generator[Loopback]:
     """A control plane that this process's `modal` finds, with a home folder without a ~/.modal.toml. At the
     end it fails the test where the client asked for an RPC that it has not, or where it broke itself; and no
@@ -27,7 +31,7 @@ def started(
     monkeypatch.setenv("HOME", str(home))
     # the client that a test before made speaks to a port that is closed
     monkeypatch.setattr("modal.client._Client._client_from_env", None)
-    with Loopback(container_env=container_env) as loopback:
+    with Loopback(container_env=container_env, kept=kept) as loopback:
         for name, value in loopback.env().items():
             monkeypatch.setenv(name, value)
         yield loopback

@@ -95,14 +95,9 @@ class Images:
         self, request: pb.VolumeGetOrCreateRequest
     ) -> pb.VolumeGetOrCreateResponse:
         name = request.deployment_name
-        known = [key for key, other in self._world.volumes.items() if name and other == name]
-        if not known and name and not request.object_creation_type:
+        if name and name not in self._world.volumes.values() and not request.object_creation_type:
             raise GRPCError(Status.NOT_FOUND, f"Volume '{name}' not found")
-        key = known[0] if known else self._world.new_id("vo")
-        self._world.volumes[key] = name
-        folder = self._world.folder / "volumes" / key
-        folder.mkdir(parents=True, exist_ok=True)
-        folder.chmod(0o777)  # a volume belongs to whoever mounts it
+        key = self._world.volume(name)
         version = pb.VOLUME_FS_VERSION_V2
         return pb.VolumeGetOrCreateResponse(
             volume_id=key, version=version, metadata=pb.VolumeMetadata(version=version, name=name)

@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar
 from grpclib import Status
 from modal_proto import api_pb2 as pb
 
+from tests.modal_loopback import kept_apps
 from tests.modal_loopback.blobs import Blobs
 from tests.modal_loopback.calls import Calls
 from tests.modal_loopback.containers import Container
@@ -24,7 +25,7 @@ from tests.modal_loopback.fleet import Fleet
 from tests.modal_loopback.images import Images
 from tests.modal_loopback.queues import Queues
 from tests.modal_loopback.service import Listener, Service
-from tests.modal_loopback.world import FINAL, TOKEN, World
+from tests.modal_loopback.world import FINAL, TOKEN, World, nothing_before
 
 Result = TypeVar("Result")
 HOST = "127.0.0.1"
@@ -35,10 +36,10 @@ class Loopback:
     """Start it as a context manager; at its end no process of a container is left.
 
     `container_env` are variables that every container gets besides Modal's own; `{container}` in one is the
-    container's id, for what containers of Modal's do not share.
+    container's id, for what containers of Modal's do not share. With `kept` it has the apps that others have kept.
     """
 
-    def __init__(self, *, container_env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, *, container_env: Mapping[str, str] | None = None, kept: bool = False) -> None:
         # short, because the path of a Unix socket has 107 bytes at most
         self.folder = Path(tempfile.mkdtemp(prefix="modal-"))
         self.folder.chmod(0o755)  # a container may run work under another user
@@ -52,6 +53,8 @@ class Loopback:
         self._port = 0
         parts = (Control(self.world), Images(self.world), Calls(self.world), Queues(self.world), self._blobs)
         self.world.parts = parts
+        if kept:
+            self.world.before = kept_apps.bring
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -66,6 +69,7 @@ class Loopback:
     ) -> None:
         try:
             self._run(self._stop())
+            kept_apps.keep(self.world)
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(LIMIT_S)
@@ -156,6 +160,10 @@ class Loopback:
         return self.do(lambda world: world.alive())
 
     # what a test does to it
+
+    def forget_kept(self) -> None:
+        """No app is there but those of this test: the next run is a first one."""
+        self.do(lambda world: setattr(world, "before", nothing_before))
 
     def fail(
         self,

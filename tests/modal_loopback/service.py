@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from grpclib import GRPCError, Status
 from grpclib.const import Cardinality, Handler
@@ -33,6 +35,21 @@ def snake(rpc: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", rpc).lower()
 
 
+@functools.cache
+def rpcs() -> list[tuple[MethodDescriptor, str, Cardinality, type[Message], type[Message]]]:
+    """Each RPC, its name as a method, its cardinality, its request, its response; there are hundreds, and services come and go."""
+    return [
+        (
+            method,
+            snake(method.name),
+            CARDINALITY[method.client_streaming, method.server_streaming],
+            GetMessageClass(method.input_type),
+            GetMessageClass(method.output_type),
+        )
+        for method in SERVICE.methods
+    ]
+
+
 class Service:
     """One peer's view of the control plane: a client (tokens are checked) or one container."""
 
@@ -47,19 +64,16 @@ class Service:
     def __mapping__(self) -> dict[str, Handler]:
         return {
             f"/{SERVICE.full_name}/{method.name}": Handler(
-                self._handler(method),
-                CARDINALITY[method.client_streaming, method.server_streaming],
-                GetMessageClass(method.input_type),
-                GetMessageClass(method.output_type),
+                self._handler(method, name), cardinality, request, response
             )
-            for method in SERVICE.methods
+            for method, name, cardinality, request, response in rpcs()
         }
 
-    def _handler(self, method: MethodDescriptor) -> Any:
+    def _handler(self, method: MethodDescriptor, name: str) -> Any:
         world, rpc = self.world, method.name
-        results = [part for part in self.parts if hasattr(part, snake(rpc))]
+        results = [part for part in self.parts if hasattr(part, name)]
         # the method's type differs from RPC to RPC
-        answer: Any = getattr(results[0], snake(rpc)) if results and not method.client_streaming else None
+        answer: Any = getattr(results[0], name) if results and not method.client_streaming else None
 
         async def handle(stream: Stream[Any, Any]) -> None:
             world.calls_of[rpc] += 1

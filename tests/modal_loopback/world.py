@@ -154,11 +154,18 @@ class Image:
     failure: str = ""
 
 
+def nothing_before(world: World, name: str, environment: str) -> App | None:
+    return None
+
+
+_numbers = itertools.count(1)
+"""Of all worlds: what one has kept may come into another (kept_apps.py)."""
+
+
 class World:
     def __init__(self, folder: Path, container_env: Mapping[str, str]) -> None:
         self.folder = folder
         self.container_env = dict(container_env)
-        self._numbers = itertools.count(1)
         self._changed = asyncio.Event()
 
         # what a test may turn
@@ -172,6 +179,7 @@ class World:
         self.fresh_processes = False  # containers are not forked, but started
         self.blob_limit = 1 << 32  # bytes of one input or output
         self.rates: dict[str, str] = {}  # resource -> dollars, as Workspace.billing.rates() gives them
+        self.before = nothing_before  # gives an app that was there before the test
         self.faults = Faults()
         self.parts: Sequence[object] = ()  # who answers which RPC
 
@@ -195,7 +203,7 @@ class World:
         self.volumes: dict[str, str] = {}  # id -> name
 
     def new_id(self, kind: str) -> str:
-        return f"{kind}-{next(self._numbers):022d}"
+        return f"{kind}-{next(_numbers):022d}"
 
     def now(self) -> float:
         """The server's clock, in seconds since 1970."""
@@ -211,7 +219,20 @@ class World:
         for app in self.apps.values():
             if (app.name, app.environment, app.state) == (name, environment, pb.APP_STATE_DEPLOYED):
                 return app
-        return None
+        if any((app.name, app.environment) == (name, environment) for app in self.apps.values()):
+            return None  # it was there, and was stopped
+        return self.before(self, name, environment)
+
+    def volume(self, name: str) -> str:
+        """The id of the volume of this name; without one, of a new volume."""
+        known = [key for key, other in self.volumes.items() if name and other == name]
+        # one name has the same id in every world, as apps that are kept know it
+        key = known[0] if known else f"vo-{name}" if name else self.new_id("vo")
+        self.volumes[key] = name
+        folder = self.folder / "volumes" / key
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o777)  # a volume belongs to whoever mounts it
+        return key
 
     def layout(self, app: App) -> pb.AppLayout:
         """What the app holds, and every object that its functions close over."""
