@@ -180,7 +180,7 @@ print(c.comm_id)
 """
 
 
-@pytest.mark.parametrize("size", [1000, pytest.param(500_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", [1000, pytest.param(100_000_000, marks=pytest.mark.slow)])
 def test_a_widgets_message_comes_and_goes_with_its_bytes(start: Callable[..., Changed], size: int) -> None:
     check_widget(start(), size)
 

@@ -358,7 +358,7 @@ TEXTS: dict[str, Callable[[], str]] = {
     "an include of itself": lambda: include_loop(1_000),
     "100,000 parentheses in a launch spec": lambda: spec_parentheses(100_000),
     "10,000 lines of one launch spec": lambda: spec_lines(10_000),
-    "800 lines of launch spec above 300 kernels on one line": lambda: spec_above(800, 300),
+    "800 lines of launch spec above 100 kernels on one line": lambda: spec_above(800, 100),
     "1,200 long lines of one launch spec": lambda: spec_of_long_lines(1_200),
     "a launch spec below 1,000,000 lines": lambda: lines_above_a_spec(1_000_000),
     "20,000 times const above a launch": lambda: above_a_launch("const ", 20_000),

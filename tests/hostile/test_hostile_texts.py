@@ -98,7 +98,7 @@ async def opened_and_edited(name: str, text: str) -> list[float]:
         await asyncio.sleep(0)
         session.open(uri, 1, text)
         last = text.count("\n")
-        for version, line in enumerate((0, last // 2, max(0, last - 1)), 2):
+        for version, line in enumerate((0, max(0, last - 1)), 2):
             await server.settle(uri)
             await asyncio.sleep(0)
             assert server.is_settled(uri)
