@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,7 +16,7 @@ import hypothesis
 import pytest
 
 from orbit_remote.worker import lease
-from tests import processes_check, random_cases
+from tests import processes_check, quick_starts, random_cases
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -62,6 +64,20 @@ def folders_of_its_own(
     monkeypatch.setenv("XDG_CACHE_HOME", str(shared_cache))
     if not request.node.get_closest_marker("gpu"):
         monkeypatch.setattr(lease, "EVERYBODYS", folder / "gpu")
+
+
+@pytest.fixture
+def real_starts() -> None:
+    """For tests of how processes are started: as the product does it."""
+
+
+@pytest.fixture(autouse=True)
+def quickly_started(
+    request: pytest.FixtureRequest, of_the_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if sys.platform == "linux" and "real_starts" not in request.fixturenames:
+        quick = quick_starts.Starts(quick_starts.built(of_the_run))
+        monkeypatch.setattr(asyncio, "create_subprocess_exec", quick)
 
 
 @pytest.fixture

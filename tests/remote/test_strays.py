@@ -26,6 +26,7 @@ from tests.processes_check import command, ended
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="a process outside its group is found on Linux only"),
     pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc"),
+    pytest.mark.usefixtures("real_starts"),
 ]
 
 PROGRAM = r"""

@@ -36,6 +36,8 @@ worker.stdin.flush()
 worker.wait()
 """
 
+pytestmark = pytest.mark.usefixtures("real_starts")
+
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel tells of a parent's death on Linux")
 @pytest.mark.slow

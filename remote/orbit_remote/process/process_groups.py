@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import functools
 import os
 import signal
 import subprocess
@@ -97,7 +98,7 @@ def reap_orphans() -> None:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def _lead() -> None:
+def _lead(memory: int | None) -> None:
     die_with_parent()
     reap_orphans()
     # A shell starts its background jobs with SIGINT and SIGQUIT ignored, and exec passes that on: a profiler
@@ -105,6 +106,8 @@ def _lead() -> None:
     for number in (signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    if memory is not None:
+        limit_memory(memory)
 
 
 _adopts = False
@@ -138,12 +141,6 @@ async def start(
     bytes that each of its processes may have. Raises OSError where it cannot be started.
     """
     posix = os.name == "posix"
-
-    def lead() -> None:
-        _lead()
-        if memory is not None:
-            limit_memory(memory)
-
     creating = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
             *(os.fspath(part) for part in command),
@@ -154,7 +151,7 @@ async def start(
             stderr=stderr,
             limit=limit,
             start_new_session=posix,
-            preexec_fn=lead if _prctl is not None else None,
+            preexec_fn=functools.partial(_lead, memory) if _prctl is not None else None,
         )
     )
     _starting.add(creating)
