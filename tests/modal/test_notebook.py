@@ -397,7 +397,7 @@ def test_nothing_is_left_of_a_relay_that_is_killed(
     if when == "while it waits for a GPU":
         modal.limit_capacity(0)
     kernel = kernels()
-    cell = kernel.send("print('on')\nwhile True: pass")
+    cell = kernel.send("import signal\nprint('on')\nwhile True: signal.pause()")
     if when == "while it waits for a GPU":
         modal.until(lambda world: any(function.pending for function in world.functions.values()))
         until_listed(folder, "  queued, ")
