@@ -57,6 +57,7 @@ async def test_lens_modal_hint_cancel(h100s: Loopback, start, name: str) -> None
 
 @pytest.mark.slow
 async def test_two_editors_on_one_workspace_do_not_hear_each_other(h100s: Loopback, start) -> None:
+    h100s.forget_kept()
     mine: Editor = await start("vscode", runner="modal", compile_on_save=False)
     other: Editor = await start("neovim-0.12", runner="modal", compile_on_save=False)
     mine.open("saxpy.cu", SOURCE)

@@ -40,6 +40,7 @@ async def test_a_mistake_in_a_cold_click_costs_no_gpu(modal, author) -> None:
 
 
 async def test_a_cold_click_says_where_it_is(h100s, author) -> None:
+    h100s.forget_kept()
     item: Author = author(compiled=False)
     events = await item.events(item.job())
     messages = [

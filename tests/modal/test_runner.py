@@ -403,6 +403,7 @@ async def test_our_apps_are_listed_and_stopped_and_others_left_alone(h100s, auth
 
 
 async def test_the_image_is_pinned(h100s, author) -> None:
+    h100s.forget_kept()
     item: Author = author()
     await item.finished(item.job())
     image = next(iter(h100s.world.containers.values())).definition.image_id
@@ -416,6 +417,7 @@ async def test_the_image_is_pinned(h100s, author) -> None:
 
 
 async def test_the_image_has_the_settings_packages_and_another_app_for_them(h100s, author) -> None:
+    h100s.forget_kept()
     plain, more = author(), author(replace(SPEC, pip=("einops==0.8.1",), apt=("libopenblas-dev",)))
     await more.finished(more.job())
     recipe = images.recipe(h100s.world, next(iter(h100s.world.containers.values())).definition.image_id)
