@@ -55,7 +55,7 @@ HEAD: Final = "| kind | cheat | answer at grade `author` | verdict |\n|---|---|-
 
 @dataclass(frozen=True)
 class Answer:
-    """`ns` is the score, None where there is none; `left` is what the cheat changed on the machine."""
+    """`ns` is the score, None if the cheat got no score; `left` is what the cheat changed on the machine."""
 
     outcome: str
     message: str = ""
@@ -255,7 +255,7 @@ async def measure(options: argparse.Namespace) -> None:
             honest = await answered(cheats.HONEST)
             note(f"{honest.gpu or 'no GPU'}; the honest candidate: {honest.shown(None)}")
             if honest.outcome != "ok":
-                sys.exit("the honest candidate is not right: nothing can be said of the others")
+                sys.exit("the honest candidate is not right, so the cheats cannot be judged")
             rows: list[tuple[Cheat, Answer]] = []
             print(HEAD, flush=True)
             for cheat in wanted:

@@ -117,7 +117,7 @@ async def collected(queue: JobQueue, job: Job, request: Request, result: Result,
 
 
 def _requests(job: Job, request: Request, result: Result) -> tuple[dict[str, Request], str]:
-    """The profiles of an evaluation by the field that they fill, or why there is none."""
+    """The profiles of an evaluation by the field that they fill, or why nothing is profiled."""
     finished = result.finished
     if not request.sections or request.action != "run":
         return {}, _NOT_ASKED
@@ -165,7 +165,7 @@ def _read(queue: JobQueue, profile: _Profile) -> None:
 
 
 def of_result(result: Result) -> tuple[dict[str, Any] | None, str]:
-    """The groups of the longest kernel of a profile, or why there are none."""
+    """The groups of the longest kernel of a profile, or why the profile has no counters."""
     finished = result.finished
     counted = [profile for profile in finished.profiles if profile.tier == "counters"]
     if profile := longest(counted):

@@ -304,7 +304,7 @@ def _header(kernel: Kernel) -> _Known:
 
 
 def _parameter(argument: Argument, parameter: Parameter) -> tuple[str, str, bool]:
-    """What the child is told of it: `cuda_source.Parameter`. Raises Refused."""
+    """The fields of its `cuda_source.Parameter`. Raises Refused."""
     name, pointer = io_contract.named(argument), parameter.kind == "pointer"
     if parameter.kind not in ("pointer", "scalar") or not parameter.element:
         raise Refused(f"io.args: the type of {name}, {parameter.type}, is not known here; spell it out")

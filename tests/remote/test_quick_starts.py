@@ -52,7 +52,9 @@ async def test_a_program_sees_no_difference(
 
 
 @pytest.mark.parametrize(
-    "text", [None, "no program", "#!/no/such/interpreter\n"], ids=["nothing", "a text", "a script of nothing"]
+    "text",
+    [None, "no program", "#!/no/such/interpreter\n"],
+    ids=["nothing", "a text", "a script without its interpreter"],
 )
 async def test_what_cannot_start_is_the_same_error(tmp_path: Path, text: str | None) -> None:
     program = tmp_path / "program"

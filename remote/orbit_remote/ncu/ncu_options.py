@@ -147,7 +147,7 @@ def command(tool: Tool, order: Order, program: Sequence[str | os.PathLike[str]])
         *(("--kernel-name-base", "mangled", "--kernel-name", name) if (name := _names(order)) else ()),
         *(("--profile-from-start", "off") if order.marked else ()),
         *wanted,
-        # which launch was the longest, and whether anything was counted at all, is told by the time
+        # the time tells which launch was the longest, and whether anything was counted at all
         *(("--metrics", DURATION) if order.sections else ()),
         *("--log-file", str(order.log)),
         *("--force-overwrite", "--export", str(order.report)),
