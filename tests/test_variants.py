@@ -212,6 +212,9 @@ async def test_what_there_is_not(repository: Repository, kind: str, name: str, m
     with pytest.raises(NoVariant) as error:
         await author.side(kind, name)
     assert str(error.value).startswith(message)
+    assert error.value.category == (
+        "compile error" if kind in ("file", "kernel") else "infrastructure"
+    )  # whose fault it is
 
 
 def test_a_kernel_that_cannot_be_run_is_no_side(repository: Repository) -> None:

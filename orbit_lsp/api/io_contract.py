@@ -185,7 +185,7 @@ def with_spec(
     spec = _lines(kernel.name, language, io, files)
     spec[-1:-1] = [f"iterations {iterations}"] if iterations else []
     lines[at:at] = [f"{mark} the next {len(spec)} {_ABOVE}", *(f"{mark} orbit: {line}" for line in spec)]
-    return Specified("\n".join(lines), kernel.name, files)
+    return Specified("\n".join(lines), kernel.qualified, files)
 
 
 def as_handed_in(problems: Sequence[c.Problem], name: str, text: str) -> tuple[c.Problem, ...]:
@@ -213,17 +213,23 @@ def as_handed_in(problems: Sequence[c.Problem], name: str, text: str) -> tuple[c
 
 
 def kernel_of(text: str, language: Language, name: str) -> kernels.Kernel:
-    """The kernel `name`, or the only one. Raises Refused."""
+    """The kernel `name`, with or without its name spaces, or the only one. Raises Refused."""
     known = [kernel for kernel in kernels.tracker(language).scan(text).kernels if kernel.launchable]
-    have = ", ".join(kernel.name for kernel in known) or "none"
+    have = ", ".join(kernel.qualified for kernel in known) or "none"
     if name:
-        known = [kernel for kernel in known if kernel.name == name]
-    if len(known) > 1 and len({kernel.name for kernel in known}) == 1:
+        known = [kernel for kernel in known if name.removeprefix("::") in (kernel.name, kernel.qualified)]
+    if len(known) > 1 and len({kernel.qualified for kernel in known}) == 1:
         raise Refused(
             f"the source has {len(known)} kernels with the name {known[0].name}; give the one that is launched a name of its own"
         )
     if len(known) != 1:
-        what = f"there is no kernel {name}" if name else "metadata.kernel_name has to name the kernel"
+        what = "metadata.kernel_name has to name the kernel"
+        if name:
+            what = (
+                f"metadata.kernel_name needs a name space, as {name} is not the only one"
+                if known
+                else f"there is no kernel {name}"
+            )
         raise Refused(f"{what}; the source has: {have}")
     return known[0]
 

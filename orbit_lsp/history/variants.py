@@ -301,7 +301,7 @@ def _file(session: Session, target: KernelId, name: str, action: c.Action) -> Va
     try:
         text = regular_files.text(path, limits.SOURCE)
     except OSError as error:
-        raise NoVariant(f"{name} cannot be read: {error.strerror}") from None
+        raise Unfit(f"{name} cannot be read: {error.strerror}") from None
     uri = uri_of(path)
     known = [target for target, kernel, _ in identify(uri, kernels.tracker(language, macros=session.macros(), headers=header_reader(path)).scan(text)) if kernel.launchable]  # fmt: skip
     same = KernelId(uri, target.key)
@@ -325,6 +325,6 @@ def _gpu(session: Session, side: Variant, name: str) -> Variant:
         )
     gpu = placement.rented(name)
     if not gpu:
-        raise NoVariant(f"{name} is not one of the GPUs on Modal: {', '.join(placement.gpus())}")
+        raise Unfit(f"{name} is not one of the GPUs on Modal: {', '.join(placement.gpus())}")
     architecture = architectures.architecture_for(gpu) or side.job.architecture
     return replace(side, name=f"{gpu} on Modal", job=replace(side.job, gpu=gpu, architecture=architecture))

@@ -158,9 +158,31 @@ def changed(kernel: dict[str, Any], old: str, new: str) -> dict[str, Any]:
 
 
 BY_NVRTC: dict[str, Any] = CUDA | {"metadata": CUDA["metadata"] | {"backend": "nvrtc"}}
+IN_A_NAMESPACE: dict[str, Any] = CUDA | {
+    "source_code": """
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <limits>
+#include <stdint.h>
+
+namespace other {
+__global__ void axpy(float* x) { x[0] = 0.0f; }
+}  // namespace other
+
+namespace own {
+__global__ void axpy(const float* x, const float* y, float* out, std::int32_t n, double a) {
+    int32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i > std::numeric_limits<int>::max() - 1) printf("%d", i);
+    if (i < n) out[i] = std::fma(float(a), x[i], y[i]);
+}
+}  // namespace own
+""",
+    "metadata": {"kernel_name": "own::axpy"},
+}
 
 
-@pytest.mark.parametrize("kernel", [TORCH, FUNCTION, TRITON, CUDA, BY_NVRTC, MIXED])
+@pytest.mark.parametrize("kernel", [TORCH, FUNCTION, TRITON, CUDA, BY_NVRTC, IN_A_NAMESPACE, MIXED])
 def test_a_kernel_by_itself(curl: Curl, kernel: dict[str, Any]) -> None:
     answer = curl("/evaluate", {"kernel": kernel, "num_trials": 100})
     result = answer["kernel_exec_result"]
@@ -175,6 +197,7 @@ SIDES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (TORCH, FUNCTION),
     (TORCH, TRITON),
     (TORCH, CUDA),
+    (TORCH, IN_A_NAMESPACE),
     (TORCH, LOAD_INLINE),
     (TRITON, CUDA),
     (CUDA, TRITON),

@@ -376,12 +376,12 @@ def test_a_kernel_that_nvrtc_does_not_find_is_at_no_line() -> None:
     assert [failure.place, *(problem.place for problem in problems)] == [None, None]
 
 
-def test_a_header_that_nvrtc_has_by_another_name() -> None:
+def test_a_header_that_nvrtc_does_not_have() -> None:
     failure, _ = cuda_source.NotCompiled(
-        'candidate.cu(1): catastrophic error: cannot open source file "cstdint"\n'
+        'candidate.cu(1): catastrophic error: cannot open source file "iostream"\n'
     ).failure()
     assert failure.message.endswith(
-        'file "cstdint"; NVRTC has CUDA\'s headers, and those of C++ as <cuda/std/...> alone'
+        'file "iostream"; NVRTC has CUDA\'s headers, <cuda/std/...>, and those of C++ and C that kernels use'
     )
     assert failure.place == c.Place("candidate.cu", 1)
 
@@ -479,7 +479,8 @@ def test_a_function_that_launches_kernels_runs_by_itself(check: Check) -> None:
         (lambda: compared(torch_source(model("x"), X, method_name="class"), ADD), "metadata.method_name is 'class'; it must be a name"),
         (lambda: compared(torch_source(model("x"), X), ADD | {"kernel_type": "multi_kernel"}), "a multi_kernel source that is compared, or has an io contract, needs"),
         (lambda: compared(torch_source(model("x"), X), CUDA_ADD | {"io": None}), "a CUDA source that is compared needs an io contract"),
-        (lambda: compared(torch_source(model("x"), X), CUDA_ADD | {"metadata": {}}), "metadata.kernel_name has to name the kernel; the source has: add, sub"),
+        (lambda: compared(torch_source(model("x"), X), CUDA_ADD | {"metadata": {}}), "metadata.kernel_name has to name the kernel; the source has: mine::add, mine::sub"),
+        (lambda: compared(torch_source(model("x"), X), CUDA_ADD | {"source_code": "namespace a {" + CUDA + "}" + CUDA}), "metadata.kernel_name needs a name space, as add is not the only one; the source has: a::mine::add, a::mine::sub, mine::add, mine::sub"),
         (lambda: compared(torch_source(model("x"), X), CUDA_ADD | {"source_code": CUDA + CUDA}), "the source has 2 kernels with the name add; give the one that is launched a name of its own"),
         (lambda: compared(torch_source(model("x"), X), of_add(args=[X])), "io.args: add takes 5 arguments, not 1"),
         (lambda: compared(torch_source(model("x"), X), of_add(launch={"grid": {"x": 2}})), "io.launch needs a block"),

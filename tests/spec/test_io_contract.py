@@ -263,3 +263,14 @@ def test_a_word_of_python_names_an_argument_in_cuda() -> None:
     assert [fault.message for fault in checked(text, "cuda").faults] == []
     with pytest.raises(Refused, match=r"io\.args: 'in' is not a valid name of an argument"):
         io_contract.with_spec(SOURCES["triton"].format(parameters="a, b"), "triton", "k", contract)
+
+
+@pytest.mark.parametrize("name", ["b::k", "::b::k"])
+def test_a_kernel_in_a_name_space(name: str) -> None:
+    source = "namespace a {\n__global__ void k() {}\n}\nnamespace b {\n__global__ void k() {}\n}\n"
+    contract = io_contract.IOContract.model_validate(
+        {"args": [], "launch": {"grid": {"x": 1}, "block": {"x": 1}}}
+    )
+    spec = io_contract.with_spec(source, "cuda", name, contract)
+    assert spec.kernel == "b::k"
+    assert "namespace b {\n// the next 1 lines" in spec.text

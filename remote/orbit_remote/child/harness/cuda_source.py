@@ -25,6 +25,33 @@ _OF_NVCC_WITH_VALUE: Final = ("-arch", "-gencode", "-rdc", "-default-stream")
 that it has.
 """
 _FOLDERS: Final = ("-I", "-isystem")
+_STANDARD: Final = (
+    *(
+        "array",
+        "bit",
+        "cmath",
+        "complex",
+        "concepts",
+        "cstddef",
+        "cstdint",
+        "cstdlib",
+        "cstring",
+        "functional",
+    ),
+    *("initializer_list", "iterator", "limits", "numeric", "optional", "tuple", "type_traits", "utility"),
+)
+"""Headers of C++ that libcu++ has for a GPU, as <cuda/std/...>."""
+_OF_C: Final = ("cassert", "cfloat", "climits", "cmath", "cstddef", "cstdint", "cstdio", "cstdlib", "cstring")
+_IN_STD: Final = "namespace std { using namespace ::cuda::std; }\n"
+_FLOATS: Final = """
+#define FLT_MAX 3.40282346638528859812e+38F
+#define FLT_MIN 1.17549435082228750797e-38F
+#define FLT_EPSILON 1.1920928955078125e-7F
+#define DBL_MAX 1.79769313486231570815e+308
+#define DBL_MIN 2.22507385850720138309e-308
+#define DBL_EPSILON 2.2204460492503130808e-16
+"""
+"""Limits of IEEE 754's binary32 and binary64: libcu++ defines none of these macros for NVRTC."""
 _OPTED_IN: Final = 48 << 10
 """Dynamic shared memory beyond this has to be opted into (CUDA C++ Programming Guide, "Shared Memory")."""
 
@@ -41,7 +68,7 @@ class NotCompiled(Exception):  # noqa: N818 - the compiler's answer
         first = problems[0].message if problems else (lines or ["NVRTC gives no reason"])[0]
         text = f"the CUDA source does not compile: {first}"
         if first.startswith("cannot open source file"):
-            text += "; NVRTC has CUDA's headers, and those of C++ as <cuda/std/...> alone"
+            text += "; NVRTC has CUDA's headers, <cuda/std/...>, and those of C++ and C that kernels use"
         place = problems[0].place if problems else None
         return c.Failure("compile error", text, place=place), problems or (c.Problem("error", text, "nvrtc"),)
 
@@ -115,7 +142,9 @@ def compiled(file: str, source: str, name: str, architecture: str, flags: Sequen
             raise NotCompiled(f"NVRTC: {status.name}")
         return values[0] if values else None
 
-    program = done(nvrtc.nvrtcCreateProgram(_read(source), file.encode(), 0, [], []))
+    standard = _standard_headers()
+    texts, names = ([word.encode() for word in words] for words in (standard.values(), standard))
+    program = done(nvrtc.nvrtcCreateProgram(_read(source), file.encode(), len(standard), texts, names))
     try:
         done(nvrtc.nvrtcAddNameExpression(program, name.encode()))
         options = [f"--gpu-architecture={architecture}", *(f"-I{folder}" for folder in _headers())]
@@ -158,7 +187,17 @@ def _options(flags: Sequence[str]) -> list[str]:
 
 
 def _headers() -> list[str]:
-    """CUDA's own, of wheels or of a toolkit, and those of CCCL; NVRTC looks nowhere by itself."""
+    """CUDA's own, of wheels or of a toolkit, those of CCCL and of cuRAND; NVRTC looks nowhere by itself."""
     pathfinder: Any = importlib.import_module("cuda.pathfinder")
-    folders = [pathfinder.find_nvidia_header_directory(part) for part in ("cudart", "cccl")]
+    folders = [pathfinder.find_nvidia_header_directory(part) for part in ("cudart", "cccl", "curand")]
     return [folder for folder in dict.fromkeys(folders) if folder]
+
+
+def _standard_headers() -> dict[str, str]:
+    """Texts by the names under which a source that is written for nvcc includes them: NVRTC has none of the host's headers."""
+    headers = {name: f"#include <cuda/std/{name}>\n{_IN_STD}" for name in _STANDARD}
+    headers["cmath"] += "#ifndef M_PI\n#define M_PI 3.14159265358979323846\n#endif\n"
+    headers |= {"cassert": "#include <cuda/std/cassert>\n", "climits": "#include <cuda/std/climits>\n"}
+    headers |= {"cfloat": _FLOATS, "cstdio": ""}  # NVRTC knows printf
+    headers |= {f"{name[1:]}.h": text for name, text in headers.items() if name in _OF_C}
+    return {name: f"#pragma once\n{text}" for name, text in headers.items()}
