@@ -315,8 +315,7 @@ class _Rounds:
                 stops = [measure.stop(sample, at_cap=at_cap) for sample in samples]
                 if all(stops):
                     break
-                # as many again, so that asking does not find a streak
-                size = min(count, MOST_LAUNCHES - count)
+                size = min(measure.next_batch(count), MOST_LAUNCHES - count)
         finally:
             if self._elsewhere:
                 self._bench.record(False)

@@ -144,8 +144,7 @@ class Bench:
             missing = 0 if at_cap else _missing(together, least_s)
             if stop is not None and not missing:
                 break
-            # what is missing, else as many again, so that asking does not find a streak
-            size = min(missing or len(rounds), self._cap - len(rounds))
+            size = min(missing or measure.next_batch(len(rounds)), self._cap - len(rounds))
         samples = [[kept_round.lengths[at] for kept_round in kept] for at in range(len(launches))]
         return [
             replace(
