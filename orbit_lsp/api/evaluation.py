@@ -105,7 +105,7 @@ def evaluated(body: Evaluate) -> Request:
         kernel.kernel_type == "multi_kernel" and not cells.is_python(kernel.source_code)
     )
     language = "cuda" if cuda else "triton"
-    text, name = kernel.source_code, kernel.word("kernel_name")
+    text, name = kernel.source_code, kernel.kernel_name
     files: dict[str, str] = {}
     if kernel.contract:
         iterations = body.num_trials if "num_trials" in body.model_fields_set else None

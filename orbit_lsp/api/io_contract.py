@@ -142,6 +142,18 @@ class Kernel(BaseModel):
         return name
 
     @property
+    def kernel_name(self) -> str:
+        """Of the kernel in a CUDA or Triton source, with those of its name spaces if the request has them; empty where it is not there.
+        Raises Refused.
+        """
+        name = str(self.metadata.get("kernel_name") or "").removeprefix("::")
+        if name and not all(map(_is_name, name.split("::"))):
+            raise Refused(
+                f"metadata.kernel_name is {name!r:.60}; it must be a name, or a name with its name spaces, as a::b"
+            )
+        return name
+
+    @property
     def flags(self) -> tuple[str, ...]:
         """The compiler's. Raises Refused."""
         options = self.metadata.get("compiler_options")
@@ -217,7 +229,7 @@ def kernel_of(text: str, language: Language, name: str) -> kernels.Kernel:
     known = [kernel for kernel in kernels.tracker(language).scan(text).kernels if kernel.launchable]
     have = ", ".join(kernel.qualified for kernel in known) or "none"
     if name:
-        known = [kernel for kernel in known if name.removeprefix("::") in (kernel.name, kernel.qualified)]
+        known = [kernel for kernel in known if name in (kernel.name, kernel.qualified)]
     if len(known) > 1 and len({kernel.qualified for kernel in known}) == 1:
         raise Refused(
             f"the source has {len(known)} kernels with the name {known[0].name}; give the one that is launched a name of its own"

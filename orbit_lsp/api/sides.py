@@ -243,7 +243,7 @@ def _python(kernel: Kernel, role: _Role, own: list[object] | None, tensors_alone
 def _triton(kernel: Kernel, role: _Role, own: list[object]) -> str:
     io = kernel.contract
     assert io
-    name = io_contract.kernel_of(kernel.source_code, "triton", kernel.word("kernel_name")).name
+    name = io_contract.kernel_of(kernel.source_code, "triton", kernel.kernel_name).name
     launch, grid = _launch(io)
     passed = [
         f"{io_contract.named(argument, 'triton')}={io_contract.scalar(argument)!r}"
@@ -291,7 +291,7 @@ def _header(kernel: Kernel) -> _Known:
     """The kernel of a CUDA source with its parameters, as many as the contract has arguments. Raises Refused."""
     if kernel.contract is None:
         raise Refused("a CUDA source that is compared needs an io contract")
-    known = io_contract.kernel_of(kernel.source_code, "cuda", kernel.word("kernel_name"))
+    known = io_contract.kernel_of(kernel.source_code, "cuda", kernel.kernel_name)
     header = signature(kernel.source_code.split("\n"), spec_blocks.target(known))
     if header is None or known.template:
         raise Refused(

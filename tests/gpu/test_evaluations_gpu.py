@@ -178,7 +178,7 @@ __global__ void axpy(const float* x, const float* y, float* out, std::int32_t n,
 }
 }  // namespace own
 """,
-    "metadata": {"kernel_name": "own::axpy"},
+    "metadata": {"kernel_name": "own::axpy", "compiler_options": ["--expt-relaxed-constexpr"]},
 }
 
 

@@ -325,7 +325,9 @@ def test_a_median_that_stopped_precise_is_precise() -> None:
         times: list[int] = []
         result = None
         while result is None:
-            times += [noise(rng, 300_000, 0.05) for _ in range(measure.next_batch(len(times)) if times else 20)]
+            times += [
+                noise(rng, 300_000, 0.05) for _ in range(measure.next_batch(len(times)) if times else 20)
+            ]
             result = measure.stop(times, at_cap=len(times) > 20_000)
         assert result.reason == "precise"
         tried += result.n

@@ -481,6 +481,7 @@ def test_a_function_that_launches_kernels_runs_by_itself(check: Check) -> None:
         (lambda: compared(torch_source(model("x"), X), CUDA_ADD | {"io": None}), "a CUDA source that is compared needs an io contract"),
         (lambda: compared(torch_source(model("x"), X), CUDA_ADD | {"metadata": {}}), "metadata.kernel_name has to name the kernel; the source has: mine::add, mine::sub"),
         (lambda: compared(torch_source(model("x"), X), CUDA_ADD | {"source_code": "namespace a {" + CUDA + "}" + CUDA}), "metadata.kernel_name needs a name space, as add is not the only one; the source has: a::mine::add, a::mine::sub, mine::add, mine::sub"),
+        (lambda: compared(torch_source(model("x"), X), CUDA_ADD | {"metadata": {"kernel_name": "mine::2"}}), "metadata.kernel_name is 'mine::2'; it must be a name, or a name with its name spaces"),
         (lambda: compared(torch_source(model("x"), X), CUDA_ADD | {"source_code": CUDA + CUDA}), "the source has 2 kernels with the name add; give the one that is launched a name of its own"),
         (lambda: compared(torch_source(model("x"), X), of_add(args=[X])), "io.args: add takes 5 arguments, not 1"),
         (lambda: compared(torch_source(model("x"), X), of_add(launch={"grid": {"x": 2}})), "io.launch needs a block"),
