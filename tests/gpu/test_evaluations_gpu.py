@@ -174,7 +174,7 @@ namespace own {
 __global__ void axpy(const float* x, const float* y, float* out, std::int32_t n, double a) {
     int32_t i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i > std::numeric_limits<int>::max() - 1) printf("%d", i);
-    if (i < n) out[i] = std::fma(float(a), x[i], y[i]);
+    if (i < n) out[i] = std::isnan(x[i]) ? NAN : fmaf(float(a), x[i], y[i]);
 }
 }  // namespace own
 """,
