@@ -59,7 +59,10 @@ set_up() {
   say "installing (torch and triton are the large part)"
   # torch first and by itself: anything that depends on it must not choose another build
   install torch==2.13.0
+  # beside pip, which needs one core: the bytecode of what is there
+  { .venv/bin/python -m compileall -q orbit_lsp remote; .venv/bin/python -W ignore -c "import torch"; } >/dev/null &
   install -e ".${1:-}" -r requirements-dev.txt
+  wait $!
   install_nvcc
   say "ruff"
   .venv/bin/ruff check .
