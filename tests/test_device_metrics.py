@@ -186,10 +186,10 @@ def test_the_longest_kernel_counts() -> None:
 @pytest.mark.parametrize(
     ("ended", "why"),
     [
-        (finished("memory_bound", profiles=(c.Profile("k", "k", "times", "there is no ncu"),)), "there is no ncu"),
+        (c.ok("r", profiles=(c.Profile("k", "k", "times", "there is no ncu"),)), "there is no ncu"),
         (c.failed("r", c.Failure("timed out", "it took longer than 5 s")), "it took longer than 5 s"),
-        (finished("memory_bound", profiles=(), remarks=("the program did not launch k",)), "the program did not launch k"),
-        (finished("memory_bound", profiles=()), "Nsight Compute profiled no launch"),
+        (c.ok("r", remarks=("the program did not launch k",)), "the program did not launch k"),
+        (c.ok("r"), "Nsight Compute profiled no launch"),
     ],
 )  # fmt: skip
 def test_without_counters_there_is_a_reason(ended: c.Finished, why: str) -> None:

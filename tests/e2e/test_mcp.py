@@ -9,17 +9,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
 import uvicorn
-from mcp import Client
-from mcp.client.stdio import StdioServerParameters
-from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.exceptions import MCPError
 
-from orbit_lsp.agents import mcp_server
 from orbit_lsp.api import connections, http_app
 from orbit_lsp.api.guard import Limits
 from orbit_lsp.queue import pool
@@ -29,7 +24,17 @@ from orbit_lsp.queue.slot_engine import EngineOptions
 from orbit_remote.common import limits
 from tests.e2e.forks import LIMIT_S
 from tests.e2e.test_history import FASTER, SAXPY
+from tests.later import Later
 from tests.remote.nvcc_check import needs_nvcc
+
+if TYPE_CHECKING:
+    import mcp
+    from mcp.client import streamable_http
+
+    from orbit_lsp.agents import mcp_server
+else:
+    mcp, streamable_http = Later("mcp"), Later("mcp.client.streamable_http")
+    mcp_server = Later("orbit_lsp.agents.mcp_server")
 
 BAD = "__global__ void k() { BUG; }\n"
 TOOLS = ["check", "compare", "disassemble", "gpus", "job", "profile", "run", "submit"]
@@ -37,13 +42,13 @@ SLOW = SAXPY.replace("{", "{/*SLOW*/", 1)
 
 
 @asynccontextmanager
-async def agent(folder: Path, python: str) -> AsyncIterator[tuple[Client, JobQueue]]:
+async def agent(folder: Path, python: str) -> AsyncIterator[tuple[mcp.Client, JobQueue]]:
     """A client whose server is in this process."""
     options = EngineOptions({"python": python, "modal": {"budget_usd": 0.0}}, (str(folder),))
     queue = JobQueue(JobStore(folder / "jobs.sqlite"), pool.parse("local:0"), engines(options), "mcp")
     await queue.start()
     try:
-        async with asyncio.timeout(LIMIT_S), Client(mcp_server.server(queue, budget_usd=0.0)) as client:
+        async with asyncio.timeout(LIMIT_S), mcp.Client(mcp_server.server(queue, budget_usd=0.0)) as client:
             yield client, queue
     finally:
         await queue.close()
@@ -239,7 +244,7 @@ async def test_what_is_refused(
         assert refused.is_error
         assert sentence.replace("TOOL", tool) in said(refused)
         assert "\n" not in said(refused)
-        with pytest.raises(MCPError):
+        with pytest.raises(mcp.MCPError):
             await client.read_resource("orbit://job/ffffffff/text")
 
 
@@ -372,7 +377,7 @@ async def test_why_there_is_no_sass(tmp_path: Path, more: dict[str, str], senten
         assert refused.is_error
         assert sentence in said(refused)
         if refused.structured_content:
-            with pytest.raises(MCPError, match="has no compiled code: the tool `disassemble` keeps it"):
+            with pytest.raises(mcp.MCPError, match="has no compiled code: the tool `disassemble` keeps it"):
                 await client.read_resource(f"orbit://job/{refused.structured_content['job']}/code")
 
 
@@ -394,7 +399,7 @@ async def test_triton_code_has_the_names_of_its_own_job(tmp_path: Path) -> None:
 @asynccontextmanager
 async def agent_over_http(
     folder: Path, python: str, token: str
-) -> AsyncIterator[tuple[Client, JobQueue, str]]:
+) -> AsyncIterator[tuple[mcp.Client, JobQueue, str]]:
     """A client whose server listens on the loopback, with the evaluation server's guard before it."""
     options = EngineOptions({"python": python, "modal": {"budget_usd": 0.0}})
     queue = JobQueue(JobStore(folder / "jobs.sqlite"), pool.parse("local:0"), engines(options), "api")
@@ -410,7 +415,9 @@ async def agent_over_http(
             async with (
                 asyncio.timeout(LIMIT_S),
                 httpx2.AsyncClient(headers=headers, timeout=LIMIT_S) as http,
-                Client(streamable_http_client(f"{address}/mcp", http_client=http)) as client,
+                mcp.Client(
+                    streamable_http.streamable_http_client(f"{address}/mcp", http_client=http)
+                ) as client,
             ):
                 yield client, queue, address
         finally:
@@ -514,13 +521,13 @@ async def test_the_real_command_over_stdio(tmp_path: Path, recorded_python: str)
         "XDG_CACHE_HOME": str(tmp_path / "cache"), "XDG_STATE_HOME": str(tmp_path / "state"),
         "ORBIT_SHARED_WORKER": "no",  # the recorded worker serves pipes alone
     }  # fmt: skip
-    command = StdioServerParameters(
+    command = mcp.StdioServerParameters(
         command=sys.executable,
         args=["-P", "-m", "orbit_lsp", "mcp", "--pool", "local:0", "--python", recorded_python],
         cwd=tmp_path,
         env=places,
     )
-    async with asyncio.timeout(LIMIT_S), Client(command) as client:
+    async with asyncio.timeout(LIMIT_S), mcp.Client(command) as client:
         assert client.server_info.name == "orbit-lsp"
         ran = await client.call_tool("run", {"file": str(tmp_path / "saxpy.cu")})
         assert ran.structured_content["outcome"] == "ok"

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from orbit_lsp.agents import mcp_server
 from orbit_lsp.queue import pool
 from orbit_lsp.queue.job_queue import JobQueue, engines
 from orbit_lsp.queue.job_store import JobStore
@@ -68,6 +67,8 @@ def by_the_command_line(folder: Path) -> float:
 
 async def test_an_agent_gets_the_number_of_the_command_line(tmp_path: Path) -> None:
     from mcp import Client
+
+    from orbit_lsp.agents import mcp_server
 
     (tmp_path / "copy.cu").write_text(SPEC)
     own = by_the_command_line(tmp_path)

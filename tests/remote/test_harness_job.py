@@ -26,6 +26,8 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reaso
 @pytest.fixture
 def carry_out(tmp_path, monkeypatch):
     """The job of a text as it stands in the editor, in this process, put back as it was afterwards."""
+    import torch  # noqa: F401 - before it is noted what there is: its finders stay
+
     from orbit_remote.child.harness import harness_job
 
     modules, finders, argv = dict(sys.modules), list(sys.meta_path), list(sys.argv)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib.util
 import os
 import signal
 import socket
@@ -25,8 +26,8 @@ from orbit_remote.worker.actions import python_action
 from tests import cheats
 from tests.processes_check import ended, is_alive
 
-torch = pytest.importorskip("torch")
 pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no torch here"),
     pytest.mark.skipif(sys.platform != "linux", reason="spares are forked on Linux only"),
     pytest.mark.asyncio(loop_scope="module"),
 ]
@@ -101,6 +102,8 @@ async def test_a_judge_is_forked_from_the_template_too(pool, tmp_path):
     status, result, _, _ = await finish(child)
     assert status == 0
     assert result is not None
+    import torch
+
     if not torch.cuda.is_available():
         assert result.outcome == "infrastructure"
         assert "finds no GPU" in result.failure.message

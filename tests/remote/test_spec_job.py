@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from textwrap import dedent
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 
 from orbit_lsp.kernels.cuda import cuda_kernels
 from orbit_remote.child.spec import spec_job
@@ -23,6 +22,12 @@ from orbit_remote.spec.interpreter import Scope, evaluate
 from orbit_remote.spec.signature import Signature
 from orbit_remote.spec.syntax_tree import Assignment, Launch, Reference, SpecError
 from orbit_remote.spec.values import Scalar, Tensor, Value, World
+from tests.later import Later
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = Later("torch")
 
 Kernel = Callable[..., None]
 

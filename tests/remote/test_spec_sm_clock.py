@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import pytest
 
 from orbit_remote.child.spec.sm_clock import mean_mhz
 
-torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no torch here")
 
 Note = tuple[int, int]
 NONE = (0, 0)
-NOTHING = torch.zeros((0, 2, 1, 2), dtype=torch.int64)
 
 
 @pytest.mark.parametrize(
@@ -38,4 +39,7 @@ NOTHING = torch.zeros((0, 2, 1, 2), dtype=torch.int64)
     ],
 )
 def test_mean_clock(rounds: list[tuple[list[Note], list[Note]]], mhz: float | None) -> None:
-    assert mean_mhz(torch.tensor(rounds).reshape(len(rounds), 2, -1, 2) if rounds else NOTHING) == mhz
+    import torch
+
+    nothing = torch.zeros((0, 2, 1, 2), dtype=torch.int64)
+    assert mean_mhz(torch.tensor(rounds).reshape(len(rounds), 2, -1, 2) if rounds else nothing) == mhz

@@ -6,20 +6,24 @@ import sys
 import tracemalloc
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from orbit_remote.spec import launch_spec
 from orbit_remote.spec.comment_scanner import WORDS
 from orbit_remote.spec.functions.function_table import FUNCTIONS
 from orbit_remote.spec.values import Tensor, Work, World
+from tests.later import Later
 from tests.random_cases import random_cases
 from tests.spec.spec_check import CUDA, TRITON, checked
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = Later("torch")
 
 _PIECES = [
     *FUNCTIONS, *WORDS, *"()[]{}<>.,;:=+-*/%@~&|^?!'\"\\", "<<<", ">>>", "**", "==", "<=", "<<", ">>", "&&", "::", "//",
@@ -165,22 +169,36 @@ def test_any_spec_as_large_as_may_be_takes_bounded_time(data: st.DataObject) -> 
     assert calls_of(lambda: sound(checked(text, "cuda"), text)) < _MOST_CALLS
 
 
-class Watched(TorchDispatchMode):
+class Watched:
     """What torch is really asked to do: how many operations, and the largest result of any, in bytes."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.operations = 0
         self.largest = 0
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
+    def __enter__(self) -> Self:
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        watched = self
+
+        class Mode(TorchDispatchMode):
+            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                result = func(*args, **(kwargs or {}))
+                watched.note(result)
+                return result
+
+        self._mode = Mode()
+        self._mode.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._mode.__exit__(*error)
+
+    def note(self, result: Any) -> None:
         self.operations += 1
-        made = result if isinstance(result, tuple | list) else (result,)
-        for item in made:
+        for item in result if isinstance(result, tuple | list) else (result,):
             if isinstance(item, torch.Tensor):
                 self.largest = max(self.largest, item.numel() * item.element_size())
-        return result
 
 
 _ROOM = 1 << 16

@@ -7,10 +7,9 @@ import json
 import struct
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 
 from orbit_lsp.api import io_contract
 from orbit_lsp.queue.request import Refused
@@ -18,7 +17,13 @@ from orbit_lsp.specs import spec_cache
 from orbit_lsp.state.session import Session
 from orbit_remote.spec import launch_spec
 from orbit_remote.spec.values import World
+from tests.later import Later
 from tests.spec.spec_check import checked
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = Later("torch")
 
 SOURCES = {
     "cuda": "__global__ void k({parameters}) {{}}\n",

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import warnings
+from typing import TYPE_CHECKING
 
 import pytest
-import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from orbit_remote.spec import launch_spec
 from orbit_remote.spec.functions.function_table import FUNCTIONS
 from orbit_remote.spec.values import Tensor, Value, World
+from tests.later import Later
 from tests.random_cases import random_cases
 from tests.spec.spec_check import CUDA, checked, written
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = Later("torch")
 
 _LEAVES = [
     "f",
