@@ -113,6 +113,7 @@ def test_each_contract_can_fail(name: str) -> None:
             {"pygls", "lsprotocol", "pydantic", "modal", "torch", "mcp", "fastapi", "watchfiles"},
         ),
         ("orbit_lsp.cli.main", {"pygls", "lsprotocol", "pydantic", "asyncio"}),
+        ("orbit_remote.worker.main", {"orbit_remote.child.child_main", "orbit_remote.spec.launch_spec"}),
     ],
 )
 def test_importing_does_not_load(module: str, absent: set[str]) -> None:

@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from orbit_remote.child import child_main
 from orbit_remote.common import content_store
 from orbit_remote.common import messages as c
 from orbit_remote.process import disk_space, process_groups
@@ -74,6 +73,8 @@ async def judges_folder(job: c.Job, context: Context) -> AsyncGenerator[Path | N
     """A folder for the judge of a job, None for a job without one. Whatever the candidate made of it, and however the judge ended,
     it is deleted.
     """
+    from orbit_remote.child import child_main  # with the language of launch specs: 40 ms of a start
+
     if not child_main.judges(job):
         yield None
         return
