@@ -70,10 +70,15 @@ def prepare(more: list[str]) -> None:
     import tree_sitter_python
     from cattrs.errors import StructureHandlerNotFoundError
     from lsprotocol import types as lsp
+    from pygls.protocol import json_rpc
 
     import orbit_lsp
+    from orbit_lsp.cli import arguments
+    from orbit_lsp.kernels.cuda import cuda_kernels
+    from orbit_lsp.kernels.python import triton_kernels
     from orbit_lsp.server import handlers
-    from orbit_remote.common import codec, lazy_dataclass, messages
+    from orbit_lsp.state import config
+    from orbit_remote.common import architectures, codec, lazy_dataclass, messages
 
     for module in pkgutil.walk_packages(orbit_lsp.__path__, "orbit_lsp."):
         if not module.name.endswith("__main__") and not module.name.startswith(EXTRAS):
@@ -84,16 +89,22 @@ def prepare(more: list[str]) -> None:
         importlib.import_module(name)
     assert threading.active_count() == 1, "a fork has none of the other threads"
     converter: Any = handlers.server.protocol._converter
-    for _ in range(2):  # what is registered in the first round empties the caches
-        for kind in filter(attrs.has, vars(lsp).values()):
+    for _ in range(2):  # what is registered in the first round, lists for one, empties the caches
+        for plain in (str, int, float, bool, list, tuple, dict, type(None)):
+            converter.get_unstructure_hook(plain)
+        for kind in filter(attrs.has, (*vars(lsp).values(), *vars(json_rpc).values())):
             for part in (kind, *(field.type for field in attrs.fields(kind))):
                 converter.get_unstructure_hook(part)
             with contextlib.suppress(StructureHandlerNotFoundError):  # of two that no client sends
                 converter.get_structure_hook(kind)
-    for plain in (str, int, float, bool, list, tuple, dict, type(None)):
-        converter.get_unstructure_hook(plain)
     lazy_dataclass.complete()
     codec.prepare(messages.Event)
+    # patterns and types of settings, which are found once in a process
+    cuda_kernels.scan("__global__ void k(float* x) {}\n")
+    triton_kernels.scan("import triton\n@triton.jit\ndef k(x):\n    pass\n")
+    config.rows()
+    architectures.architecture_for("NVIDIA H100 80GB HBM3")
+    arguments.parser()
     gc.collect()
     gc.freeze()  # so that collections in the forks do not copy what they share
 
