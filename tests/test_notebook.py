@@ -23,11 +23,13 @@ from jupyter_client.manager import KernelManager
 from jupyter_client.session import Session
 
 from orbit_lsp.notebook.wire import OutputLimit, Wire
+from tests import kernel_ports
 from tests.cli_check import orbit
 from tests.processes_check import is_alive, wait_until_ended
 from tests.remote.nvcc_check import needs_nvcc
 from tests.schema_check import valid
 
+kernel_ports.use()
 LIMIT_S = 120
 EXAMPLE = Path(__file__).parent.parent / "examples" / "notebook.ipynb"
 HANGS = """
