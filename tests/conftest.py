@@ -112,8 +112,10 @@ def pytest_collection_finish() -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--slow"):
-        slow = [item for item in items if item.get_closest_marker("slow")]
-        items[:] = [item for item in items if item not in slow]
+        slow, others = [], []
+        for item in items:
+            (slow if item.get_closest_marker("slow") else others).append(item)
+        items[:] = others
         config.hook.pytest_deselected(items=slow)
     if Path("/dev/nvidiactl").exists() or Path("/dev/dxg").exists():
         return

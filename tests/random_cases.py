@@ -7,9 +7,14 @@ from typing import Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
 
 Test = TypeVar("Test", bound=Callable[..., Any])
 
+ENCODABLE = st.characters(exclude_categories=["Cs"])
+"""The characters of `st.text()`: all that UTF-8 has. Hypothesis finds these by encoding each, 1.3 s of processor time in each process that
+begins in a new clone.
+"""
 in_full = False
 """Set from `--slow` before any test is collected (tests/conftest.py)."""
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from orbit_remote.common import messages as c
 from orbit_remote.common.messages import VERSION
 from tests.hostile import targets
+from tests.random_cases import ENCODABLE
 from tests.test_history import entry
 
 Case = st.SearchStrategy[bytes]
@@ -24,7 +25,7 @@ STRANGE: st.SearchStrategy[Any] = st.one_of(
             [], {}, [[]], [None], {"a": {}}, "9" * 5000,
         ]
     ),
-    st.text(max_size=20),
+    st.text(ENCODABLE, max_size=20),
     st.integers(),
     st.floats(),
 )  # fmt: skip
@@ -57,7 +58,7 @@ def _change(draw: st.DrawFn, inside: dict[Any, Any], name: Any) -> None:
     if what == 0:
         del inside[name]
     elif what == 1 and isinstance(name, str):
-        inside[draw(st.text(max_size=8))] = inside.pop(name)
+        inside[draw(st.text(ENCODABLE, max_size=8))] = inside.pop(name)
     else:
         inside[name] = draw(STRANGE)
 
@@ -77,7 +78,7 @@ def spliced(draw: st.DrawFn, lines: Sequence[str], words: Sequence[str]) -> str:
                     st.sampled_from(words),
                     st.integers().map(str),
                     st.characters(),
-                    st.text(max_size=4),
+                    st.text(ENCODABLE, max_size=4),
                 )
             )
             line = line[:at] + put * draw(st.sampled_from([1, 1, 1, 1, 2, 300])) + line[end:]

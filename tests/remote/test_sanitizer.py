@@ -12,6 +12,7 @@ from orbit_remote.common.messages import Job, Problem
 from orbit_remote.recording import run_outcome
 from orbit_remote.sanitizer import sanitizer_findings, sanitizer_records
 from orbit_remote.sanitizer.sanitizer_records import Record
+from tests.random_cases import ENCODABLE
 from tests.recordings import planted
 
 FOLDER = "/src/sanitizer/"
@@ -181,7 +182,10 @@ LINES = [
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(st.one_of(st.sampled_from(LINES), st.text(max_size=40).map("========= {}".format)), max_size=30)
+    st.lists(
+        st.one_of(st.sampled_from(LINES), st.text(ENCODABLE, max_size=40).map("========= {}".format)),
+        max_size=30,
+    )
 )
 def test_no_log_makes_the_reader_fail(lines: list[str]) -> None:
     records = sanitizer_records.read("", "\n".join(lines))

@@ -17,7 +17,7 @@ from orbit_remote.spec.comment_scanner import WORDS
 from orbit_remote.spec.functions.function_table import FUNCTIONS
 from orbit_remote.spec.values import Tensor, Work, World
 from tests.later import Later
-from tests.random_cases import random_cases
+from tests.random_cases import ENCODABLE, random_cases
 from tests.spec.spec_check import CUDA, TRITON, checked
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ _values = st.recursive(
 
 @pytest.mark.parametrize("language", ["cuda", "triton"])
 @random_cases(400)
-@given(pieces=st.lists(st.sampled_from(_PIECES) | st.text(max_size=3), max_size=40))
+@given(pieces=st.lists(st.sampled_from(_PIECES) | st.text(ENCODABLE, max_size=3), max_size=40))
 def test_pieces_in_any_order(language: str, pieces: list[str]) -> None:
     # the last: a backslash at a line's end would take the kernel's line into the comment, as C++ has it
     text = source(" ".join([*pieces, ";"]).split("\n"), language)
