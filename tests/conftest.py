@@ -112,10 +112,10 @@ def pytest_collection_finish() -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--slow"):
-        slow, others = [], []
+        slow, quick = [], []
         for item in items:
-            (slow if item.get_closest_marker("slow") else others).append(item)
-        items[:] = others
+            (slow if item.get_closest_marker("slow") else quick).append(item)
+        items[:] = quick
         config.hook.pytest_deselected(items=slow)
     if Path("/dev/nvidiactl").exists() or Path("/dev/dxg").exists():
         return
