@@ -66,7 +66,8 @@ def _container_line(span: Span, now: float) -> str:
 
 
 def _usd(span: Span, now: float) -> float | None:
-    return None if span.usd_per_s is None else (now - span.began) * span.usd_per_s
+    # another program's clock may be ahead of this one's
+    return None if span.usd_per_s is None else max(0.0, now - span.began) * span.usd_per_s
 
 
 def _minutes(seconds: float) -> str:
