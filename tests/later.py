@@ -9,7 +9,11 @@ from typing import Any
 
 
 class Later:
-    """What stands for the module; its attributes are the module's own."""
+    """What stands for the module; its attributes are the module's own. They cannot be replaced here: monkeypatch does it by the module's
+    name.
+    """
+
+    __slots__ = ("_name",)
 
     def __init__(self, name: str) -> None:
         self._name = name

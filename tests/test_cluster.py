@@ -219,7 +219,7 @@ async def test_the_real_engine_answers_from_a_node(two_nodes: Any, tmp_path: Pat
 def test_a_cluster_that_is_not_there(
     address: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
     monkeypatch.setattr(cluster, "_CURRENT", str(tmp_path / "none"))
     monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(Refused) as refused:
