@@ -26,20 +26,9 @@ that it has.
 """
 _FOLDERS: Final = ("-I", "-isystem")
 _STANDARD: Final = (
-    *(
-        "array",
-        "bit",
-        "cmath",
-        "complex",
-        "concepts",
-        "cstddef",
-        "cstdint",
-        "cstdlib",
-        "cstring",
-        "functional",
-    ),
-    *("initializer_list", "iterator", "limits", "numeric", "optional", "tuple", "type_traits", "utility"),
-)
+    "array", "bit", "cmath", "complex", "concepts", "cstddef", "cstdint", "cstdlib", "cstring", "functional", "initializer_list", "iterator",
+    "limits", "numeric", "optional", "tuple", "type_traits", "utility",
+)  # fmt: skip
 """Headers of C++ that libcu++ has for a GPU, as <cuda/std/...>."""
 _OF_C: Final = ("cassert", "cfloat", "climits", "cmath", "cstddef", "cstdint", "cstdio", "cstdlib", "cstring")
 _IN_STD: Final = "namespace std { using namespace ::cuda::std; }\n"
