@@ -143,14 +143,12 @@ class Kernel(BaseModel):
 
     @property
     def kernel_name(self) -> str:
-        """Of the kernel in a CUDA or Triton source, with those of its name spaces if the request has them; empty where it is not there.
-        Raises Refused.
+        """Of the kernel in a CUDA or Triton source, with its name spaces or classes if the request has them (`a::k`, `A.k`); empty where
+        it is not there. Raises Refused.
         """
         name = str(self.metadata.get("kernel_name") or "").removeprefix("::")
-        if name and not all(map(_is_name, name.split("::"))):
-            raise Refused(
-                f"metadata.kernel_name is {name!r:.60}; it must be a name, or a name with its name spaces, as a::b"
-            )
+        if name and not all(map(_is_name, re.split(r"::|\.", name))):
+            raise Refused(f"metadata.kernel_name is {name!r:.60}; it must be a name, as k, a::k or A.k")
         return name
 
     @property
@@ -238,7 +236,7 @@ def kernel_of(text: str, language: Language, name: str) -> kernels.Kernel:
         what = "metadata.kernel_name has to name the kernel"
         if name:
             what = (
-                f"metadata.kernel_name needs a name space, as {name} is not the only one"
+                f"metadata.kernel_name has to be a whole name, as {name} is not the only one"
                 if known
                 else f"there is no kernel {name}"
             )

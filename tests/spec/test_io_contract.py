@@ -278,3 +278,12 @@ def test_a_kernel_in_a_name_space() -> None:
     spec = io_contract.with_spec(source, "cuda", "b::k", contract)
     assert spec.kernel == "b::k"
     assert "namespace b {\n// the next 1 lines" in spec.text
+
+
+def test_a_kernel_in_a_class() -> None:
+    source = "import triton\n" + "".join(
+        f"class {name}:\n    @triton.jit\n    def k():\n        pass\n" for name in "AB"
+    )
+    contract = io_contract.IOContract.model_validate({"args": [], "launch": {"grid": {"x": 1}}})
+    kernel = io_contract.Kernel(source_code=source, kernel_type="triton", metadata={"kernel_name": "B.k"})
+    assert io_contract.with_spec(source, "triton", kernel.kernel_name, contract).kernel == "B.k"
