@@ -223,6 +223,16 @@ CHEATS = (
         x.copy_(self.x)
         return self.y
         """),
+    Cheat(12, "the memory of the arguments freed, and other memory in its place", """
+        if not hasattr(self, "y"):
+            self.y = work(x)
+            torch.cuda.synchronize()
+            driver, base, size = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint64(), ctypes.c_size_t()
+            driver.cuMemGetAddressRange_v2(ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(x.data_ptr()))
+            driver.cuMemFree_v2(base)
+            driver.cuMemAlloc_v2(ctypes.byref(base), size)
+        return self.y
+        """, "import ctypes", on="cuda"),
     Cheat(13, "the expected tensor looked for among all objects", """
         for one in gc.get_objects():
             if type(one) is torch.Tensor and one.shape == x.shape and one.data_ptr() != x.data_ptr() and (one >= 0).all():

@@ -175,11 +175,12 @@ class Match:
         seed = secrets.randbits(48)
         size = min(ARENA_MOST, self._memory.free() // _SHARE)
         for party in (self._reference, self._candidate):
-            party.arena = self._memory.allocate(size)
-            descriptors = () if party.arena.descriptor is None else (party.arena.descriptor,)
-            locked, _ = party.ask({"do": "open", "arena": party.arena.handle}, descriptors)
+            opened, descriptors = party.ask({"do": "open", "size": size})
+            party.arena = self._memory.open(opened["arena"], descriptors)
+            for descriptor in descriptors:
+                os.close(descriptor)
             if not party.reference:
-                self.result.held, self.result.missing = tuple(locked["held"]), tuple(locked["missing"])
+                self.result.held, self.result.missing = tuple(opened["held"]), tuple(opened["missing"])
         self._stage("compiling")
         self._reference.ask({"do": "make", "seed": seed})
         if self._memory.gates:
@@ -294,11 +295,10 @@ class Match:
         given = Given(
             answer["arguments"], tuple(output.leaf for output in outputs), contents, secrets.randbits(48)
         )
-        arena = self._reference.arena
-        assert arena
-        if given.room > arena.size:
+        room = len(self._reference.arena)
+        if given.room > room:
             raise Unjudged(
-                f"the arguments of a call take {given.room >> 20} MiB, and there is room for {arena.size >> 20} MiB"
+                f"the arguments of a call take {given.room >> 20} MiB, and there is room for {room >> 20} MiB"
             )
         return given
 
@@ -345,9 +345,7 @@ class Match:
 
     def _called(self, party: Party, given: Given, *, gated: bool, null: bool, record: bool) -> Call:
         party.number += 1
-        arena = party.arena
-        assert arena
-        steps = min(arena.size - given.room, _ROAM) // memory.ALIGNED
+        steps = min(len(party.arena) - given.room, _ROAM) // memory.ALIGNED
         start = secrets.randbelow(steps + 1) * memory.ALIGNED
         starts = _starts(start, given.leaves)
         party.send({
@@ -369,7 +367,7 @@ class Match:
         self._memory.wait()
         placing = time.perf_counter_ns()
         for content, at, leaf in zip(given.contents, starts, given.leaves, strict=True):
-            arena.data[at : at + leaf.size].copy_(content)
+            party.arena[at : at + leaf.size].copy_(content)
         self._memory.flush()
         self._memory.wait()
         began = time.perf_counter_ns()
@@ -438,7 +436,9 @@ class Match:
             for number, claim in enumerate(cast("list[Message]", claims)):
                 leaf = arguments.claimed(claim)
                 name = str(names[number])[:200] if number < len(names) else f"output[{number}]"
-                outputs.append(Output(name, leaf, self._bytes(party, leaf, claim.get("at"), descriptors)))
+                at: Any = claim.get("at")
+                handle: memory.Handle = at if isinstance(at, dict) else {}
+                outputs.append(Output(name, leaf, self._memory.shared(handle, leaf.size, descriptors)))
         except (arguments.Unfit, memory.Refused, OSError) as error:
             raise Failed(
                 c.Failure("runtime error", f"{party.name} returned {error}"), party.reference
@@ -448,18 +448,6 @@ class Match:
                 os.close(descriptor)
             descriptors.clear()
         return outputs
-
-    def _bytes(self, party: Party, leaf: Leaf, handle: Any, descriptors: list[int]) -> Any:
-        if not isinstance(handle, dict):
-            raise memory.Refused("an output without its memory")
-        claim = cast("memory.Handle", handle)
-        at = claim.get("arena")
-        if at is None:
-            return self._memory.shared(claim, leaf.size, descriptors)
-        assert party.arena
-        if not isinstance(at, int) or not 0 <= at <= at + leaf.size <= party.arena.size:
-            raise memory.Refused("an output that reaches beyond its memory")
-        return party.arena.data[at : at + leaf.size]
 
     # -- afterwards ---------------------------------------------------------------------------------
 

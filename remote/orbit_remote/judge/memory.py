@@ -1,7 +1,7 @@
 """Memory that two processes see: a GPU's by CUDA IPC, the host's by descriptors of memory files.
 
-On the GPU the judge allocates by the driver itself, because not every allocator's memory can be exported. A tensor of
-bytes is what both kinds are read and written through.
+On the GPU memory for arguments is allocated by the driver itself, because not every allocator's memory can be exported. A tensor
+of bytes is what both kinds are read and written through.
 """
 
 from __future__ import annotations
@@ -150,7 +150,6 @@ class CudaMemory:
             ]
         self._driver = driver
         self._opened: dict[str, tuple[Any, int]] = {}
-        self._own: list[tuple[int, int]] = []
         self._kept: Any = None
         self._synchronize = torch.cuda.synchronize
         self._flags = 0
@@ -174,17 +173,13 @@ class CudaMemory:
 
     def open(self, handle: Handle, descriptors: list[int]) -> Any:
         del descriptors
-        data, size = self._mapping(str(handle["ipc"]))
-        self._own.append((int(data.data_ptr()), size))
+        data, _ = self._mapping(str(handle["ipc"]))
         return data
 
     def share(self, tensor: Any, at: int) -> tuple[Handle, int | None]:
         del at
         address = int(tensor.data_ptr())
-        for base, size in self._own:  # the judge's own memory, which no other process can export
-            if base <= address < base + size:
-                return {"arena": address - base}, None
-        base, size = self._range(address)
+        base, _ = self._range(address)
         try:
             name = self._export(base)  # every time: other memory may have come to the same address
         except OSError:  # managed, pooled or mapped memory: a copy stands for it

@@ -47,7 +47,8 @@ class Party:
     page: mmap.mmap
     pid: int
     ends: float = math.inf
-    arena: memory.Region | None = None
+    arena: Any = None
+    """The bytes of its process where the judge puts the arguments of calls."""
     number: int = 0
 
     @property
@@ -70,15 +71,15 @@ class Party:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGCONT)
 
-    def ask(self, message: Message, descriptors: tuple[int, ...] = ()) -> tuple[Message, list[int]]:
+    def ask(self, message: Message) -> tuple[Message, list[int]]:
         """Raises Failed."""
-        self.send(message, descriptors)
+        self.send(message)
         return self.receive()
 
-    def send(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
+    def send(self, message: Message) -> None:
         """Raises Failed."""
         try:
-            self.channel.send(message, descriptors)
+            self.channel.send(message)
         except Lost as error:
             raise self._lost(error) from None
 
