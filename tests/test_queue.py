@@ -195,7 +195,7 @@ async def test_kernels_of_jobs_that_wait_are_built_beside_the_one_that_runs(tmp_
 async def test_the_next_kernel_is_built_when_another_has_been(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_queue, "_BUILDS", 1)
+    monkeypatch.setattr(job_queue, "BUILDS_AT_ONCE", 1)
     async with queue(tmp_path) as (jobs, shown):
         await jobs.submit(asks("waits"))
         await shown.until_begun("waits")

@@ -9,7 +9,6 @@ import asyncio
 import bisect
 import itertools
 import logging
-import os
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
@@ -24,6 +23,7 @@ from orbit_lsp.queue.owners import Owner
 from orbit_lsp.queue.pool import COMPILER, Slot
 from orbit_lsp.queue.request import PRIORITIES, Request
 from orbit_lsp.queue.slot_engine import EngineOptions, SlotEngine, Stage
+from orbit_lsp.runners.extension_builds import BUILDS_AT_ONCE
 from orbit_lsp.runs import summary
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -33,9 +33,7 @@ log = logging.getLogger("orbit.queue")
 _LOOK_S = 0.5
 """How often another process's word to cancel a job, and a job of another process, is looked for."""
 _AHEAD = 16
-"""Of the jobs that wait, so many are looked at for kernels that may be built,"""
-_BUILDS = max(1, ((os.cpu_count() or 1) - 2) * 2 // 3)
-"""and so many are built at once. What is measured meanwhile needs a core or two."""
+"""Of the jobs that wait, so many are looked at for kernels that may be built."""
 CANCELLED = c.Failure("cancelled", "cancelled")
 
 
@@ -295,7 +293,7 @@ class JobQueue:
         while True:
             tick = self._tick
             for entry in [entry for entry in self._waiting[:_AHEAD] if not entry.looked_at]:
-                if len(self._building) < _BUILDS and entry.slots <= self._at.keys() & own:
+                if len(self._building) < BUILDS_AT_ONCE and entry.slots <= self._at.keys() & own:
                     entry.looked_at = True
                     try:
                         request = await asyncio.to_thread(self.store.request, entry.id)

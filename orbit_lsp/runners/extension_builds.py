@@ -30,11 +30,13 @@ _MOST_TEXTS = 64
 _MOST_LIBRARIES = 16
 _MOST_BYTES = 64 << 20
 """Of a library; torch's own examples have 0.1 to 10 MB."""
-_AT_ONCE = max(1, ((os.cpu_count() or 1) - 2) * 2 // 3)
-"""A build is nvcc for 30 s, and g++ for the first 16 s beside it. What is measured meanwhile needs a core or two."""
+BUILDS_AT_ONCE = max(1, ((os.cpu_count() or 1) - 2) * 2 // 3)
+"""How many builds run at once on this machine. A build of an extension is nvcc for 30 s, and g++ for the first 16 s beside it.
+What is measured meanwhile needs a core or two.
+"""
 _BUILT = "built"
 
-_turns = asyncio.Semaphore(_AT_ONCE)
+_turns = asyncio.Semaphore(BUILDS_AT_ONCE)
 
 
 def folder(text: str, files: Mapping[str, str], python: str, devices: Sequence[c.Device]) -> Path:

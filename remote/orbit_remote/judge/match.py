@@ -437,7 +437,7 @@ class Match:
                 leaf = arguments.claimed(claim)
                 name = str(names[number])[:200] if number < len(names) else f"output[{number}]"
                 at: Any = claim.get("at")
-                handle: memory.Handle = at if isinstance(at, dict) else {}
+                handle = cast("memory.Handle", at) if isinstance(at, dict) else {}
                 outputs.append(Output(name, leaf, self._memory.shared(handle, leaf.size, descriptors)))
         except (arguments.Unfit, memory.Refused, OSError) as error:
             raise Failed(
