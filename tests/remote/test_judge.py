@@ -61,6 +61,28 @@ def test_an_honest_kernel_gets_a_score_and_the_grade(judge: Judge) -> None:
     assert [point.values["version"] for point in finished.points] == ["ModelNew", "Model"]
 
 
+def test_memory_for_arguments_that_cannot_be_had_is_not_the_candidates_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from orbit_remote.judge import judge_main, memory
+
+    def allocate(_: memory.HostMemory, size: int) -> memory.Region:
+        raise OSError(f"cuMemAlloc_v2 failed with CUDA error 2, for {'some' if size else 'no'} bytes")
+
+    monkeypatch.setattr(memory.HostMemory, "allocate", allocate)
+    job = cheats.job_of(tmp_path, cheats.HONEST.text("cpu"))
+
+    def judged() -> c.Finished:
+        try:
+            return judge_main.judge(job, lambda _: None, tmp_path / "cache", "cpu", most_s=0.0)
+        except OSError as error:  # for which the job gets grade `author`
+            return c.failed("1", c.Failure("infrastructure", str(error)))
+
+    failure = cheats.judge_in_a_fork(judged).failure
+    assert failure
+    assert failure.message == "reference: OSError: cuMemAlloc_v2 failed with CUDA error 2, for some bytes"
+
+
 @contextlib.contextmanager
 def _group(*command: str | Path) -> Generator[subprocess.Popen[bytes]]:
     """A process that ends with all that it has started."""
