@@ -169,8 +169,8 @@ class Side:
                 raise ValueError(f"{other} is no order")
 
     def _open(self, size: int) -> tuple[Message, tuple[int, ...]]:
-        """Memory for the arguments of calls; then the last of the locks. It is this process's own: where a GPU's kernel reads over 512 MiB
-        of another process's memory, it takes up to 14 % longer.
+        """Memory for the arguments of calls; then the last of the locks. It is this process's own: a kernel that reads 512 MiB of another
+        process's memory takes up to 14 % longer (docs/dev/judge.md).
         """
         try:
             region = self._memory.allocate(size)
