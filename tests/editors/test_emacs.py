@@ -75,7 +75,11 @@ class Emacs:
         while True:
             self.command("eglot-code-actions")
             shown = self.terminal.until(
-                lambda shown: "Pick an action" in shown or "[eglot] No " in shown or "No current" in shown,
+                # "Connected!" comes only to what was asked for too early, and hides that answer
+                lambda shown: any(
+                    text in shown
+                    for text in ("Pick an action", "[eglot] No ", "No current", "[eglot] Connected!")
+                ),
                 wanted,
             )
             if f"(default {wanted}" in shown:

@@ -46,7 +46,7 @@ function wheels(python) {
 }
 
 export async function beside({ window, machine, saw, say, pictures }) {
-  await window.see(window.lens('Run'));
+  await window.see(window.lens('▶ Run on H100 80GB HBM3')); // a click on the lens before that, which has no name, may be lost
   await window.page.click(window.lens('Run'));
   await window.see(window.line('⏱'));
   await window.goTo(SAXPY.store);
