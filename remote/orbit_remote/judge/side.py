@@ -84,12 +84,13 @@ class Side:
             try:
                 answer, own = self._answer(message)
             except BaseException as error:  # noqa: BLE001 - whatever the code raises is its result
-                answer, own = self._failed(error), ()
+                # without memory for arguments no code of others has run yet
+                answer, own = self._unable(error) if self._arena is None else self._failed(error), ()
             self._channel.send(answer, tuple(own))
             for descriptor in own:
                 os.close(descriptor)
 
-    def _unable(self, error: Exception) -> Message:
+    def _unable(self, error: BaseException) -> Message:
         return {"unable": f"{self._orders.role}: {type(error).__name__}: {error}"[:_WORDS]}
 
     def _prepare(self) -> None:
@@ -172,11 +173,8 @@ class Side:
         """Memory for the arguments of calls; then the last of the locks. It is this process's own: a kernel that reads 512 MiB of another
         process's memory takes up to 14 % longer (docs/dev/judge.md).
         """
-        try:
-            region = self._memory.allocate(size)
-            locks.refuse_calls(self._locks)
-        except Exception as error:  # noqa: BLE001 - whatever the driver raises: nothing of others has run yet
-            return self._unable(error), ()
+        region = self._memory.allocate(size)
+        locks.refuse_calls(self._locks)
         self._arena = region.data
         answer = {"arena": region.handle, "held": self._locks.held, "missing": self._locks.missing}
         return answer, () if region.descriptor is None else (region.descriptor,)
