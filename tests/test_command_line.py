@@ -38,6 +38,10 @@ LINE = " -x cu -rdc=true -c /p/src/k.cu -o CMakeFiles/vec.dir/src/k.cu.o"
         ("clang++ -x cuda --cuda-gpu-arch=sm_80 --cuda-gpu-arch=sm_90a --cuda-path=/usr/local/cuda -Wall -fPIC -ffast-math -std=gnu++17 -resource-dir /x -Xclang -foo -DX -c k.cu", "-use_fast_math -std=c++17 -DX -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a"),
         ("/usr/bin/c++ -DA=1 -I/p/include -std=gnu++20 -fopenmp -march=native -O2 -o a.o -c a.cpp", "-DA=1 -I/p/include -std=c++20"),
         ("cmake -E env CCACHE_DIR=/x sccache nvcc -DX k.cu", "-DX"),
+        ("/usr/bin/cmake -E env A=/x B=1 --unset=FOO --modify D=set:/y nvcc -DX k.cu", "-DX"),
+        ("/usr/bin/env -u FOO -C /p PATH=/opt/bin:/usr/bin nice -n 10 ccache /opt/cuda/bin/nvcc -DX k.cu", "-DX"),
+        ("time -o log -v nvcc -DX k.cu", "-DX"),
+        ("nvcc -Xptxas -v,-O1 --ptxas-options=-dlcm=ca -Xptxas=-warn-spills -DX k.cu", "-Xptxas=-O1 -Xptxas=-dlcm=ca -DX"),
         ("", ""),
     ],
 )  # fmt: skip
@@ -105,7 +109,9 @@ def test_what_cmake_itself_writes(tmp_path: Path, generator: list[str]) -> None:
         (b'[{"file": "/p/a.cu"}, {"file": "/p/k.cu", "command": "nvcc -DA=\xff k.cu"}]', ("-DA=\ufffd",)),
         (b'[{"file": "/p/k.cu", "command": "nvcc -DA k.cu"}, 3, {"file": ', ("-DA",)),
         (b'[{"file": "/p/k.cu", "command": "nvcc -DA k.cu"}, {"file": "/p/k.cu", "command": "nvcc -DB k.cu"}]', ("-DA",)),
-        (b'[3, {"file": "/p/k.cu", "command": "nvcc -DA k.cu"}]', None),
+        (b'[3, null, "x", {"file": "/p/k.cu", "command": "nvcc -DA k.cu"}]', ("-DA",)),
+        (b'[{"file": "/p/k.cu"}, {"file": "/p/k.cu", "command": "nvcc -DA k.cu"}]', ("-DA",)),
+        (b'// by hand\n/* of two\nlines */ [ // first\n {"file": "/p/k.cu", // why\n "command": "nvcc -DA=\\"//x\\" k.cu",}, // last\n]', ("-DA=//x",)),
         (b'{"file": "/p/k.cu", "command": "nvcc -DA k.cu"}', None),
         (b'[{"file": "/p/k.cu", "command": "nvcc -DA k.cu", "x": "' + b"}" * 64 + b'"}]', None),
         (b'[{"file": "/p/k.cu", "command": "nvcc -DA k.cu", "x": "' + b"x" * (1 << 18) + b'"}]', None),
@@ -119,3 +125,33 @@ def test_what_is_an_entry_of_a_database(
     (tmp_path / "compile_commands.json").write_bytes(content)
     match = Databases().find("/p/k.cu", "/p", str(tmp_path))
     assert (match and match.command.flags) == flags
+
+
+def test_option_files_may_be_listed(tmp_path: Path) -> None:
+    (tmp_path / "a.rsp").write_text("-DA")
+    (tmp_path / "b.rsp").write_text("-DB")
+    flags = command_line.parse(
+        "nvcc -optf a.rsp,b.rsp --options-file=b.rsp,absent -c k.cu", str(tmp_path), "k.cu"
+    ).flags
+    assert flags == ("-DA", "-DB")
+
+
+def test_a_debug_build_is_not_measured_as_such() -> None:
+    assert command_line.parse("nvcc -G -g -DX k.cu", "/p", "/p/k.cu").remarks == (
+        "the build compiles with -G, which is left out: figures are of optimized code",
+    )
+
+
+FAULTS = {
+    b"": "is empty",
+    b'{"file": "/p/k.cu"}': "is not a list of commands",
+    b'[\n{"file": "/p/a.cu", "command": "nvcc a.cu"},\n{"file": ': "is not read from line 3 on: its JSON breaks off there, or an entry is too large",
+    b"[\n]": None,
+}
+
+
+@pytest.mark.parametrize("content", FAULTS, ids=str)
+def test_what_is_wrong_with_a_database_is_said(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "compile_commands.json").write_bytes(content)
+    faults = Databases().faults("/p/k.cu", "/p", str(tmp_path))
+    assert [fault for _, fault in faults] == [fault for fault in [FAULTS[content]] if fault]

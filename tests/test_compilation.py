@@ -56,6 +56,51 @@ def test_a_link_to_a_database_and_the_newest_of_several(tmp_path: Path) -> None:
     assert find(tmp_path, "src/k.cu", database="elsewhere/db.json").flags[0] == "-DA"
 
 
+def test_a_project_that_was_configured_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("real")
+    files = {
+        "real/src/k.cu": "",
+        "real/build/compile_commands.json": database(
+            entry("ROOT/link/src/k.cu", "nvcc -DA -IROOT/link/inc -c k.cu")
+        ),
+    }
+    project(tmp_path, files)
+    made = find(tmp_path / "real", "src/k.cu")
+    assert (made.flags[0], made.source) == ("-DA", "as build/compile_commands.json says")
+
+
+UNITY = "build/CMakeFiles/k.dir/Unity/unity_0_cu.cu"
+
+
+@pytest.mark.parametrize(
+    ("including", "text"),
+    [(UNITY, '#include "ROOT/src/k.cu"\n'), ("src/all.cu", '  #  include "../src/k.cu"\n')],
+)
+def test_a_source_that_is_compiled_within_another_one(tmp_path: Path, including: str, text: str) -> None:
+    files = {
+        "src/k.cu": "",
+        "src/other.cu": "",
+        including: text,
+        "build/compile_commands.json": database(
+            entry("ROOT/src/other.cu"), entry(f"ROOT/{including}", "nvcc -DUNITY -c x.cu")
+        ),
+    }
+    check(
+        tmp_path,
+        files,
+        f"-DUNITY\nas build/compile_commands.json says of {including}, which includes this file",
+    )
+
+
+def test_a_database_that_is_damaged_says_so(tmp_path: Path) -> None:
+    broken = database(entry("ROOT/src/a.cu"))[:-3]
+    project(tmp_path, {"src/k.cu": "", "compile_commands.json": broken, "build/compile_commands.json": ""})
+    assert find(tmp_path, "src/k.cu").source.partition("because ")[2] == (
+        "compile_commands.json is not read from line 1 on: its JSON breaks off there, or an entry is too large; "
+        "build/compile_commands.json is empty"
+    )
+
+
 def test_a_monorepo_has_a_database_for_each_part(tmp_path: Path) -> None:
     files = {f"{part}/k.cu": "" for part in ("a", "b")}
     files |= {

@@ -576,3 +576,33 @@ def test_what_provides_a_header_that_is_nowhere(
     project(tmp_path, files | {"src/k.cu": f"#include {include}\n"})
     made = find(tmp_path, "src/k.cu", python="/py/bin/python")
     assert made.missing == {include[1:-1]: message}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["cuda_utils.h", "device_helpers.h", "host_pool.h", "driver_table.h", "cublas_helper.h", "curand_states.h", "npp_util.h",
+     "sm_90_tiles.hpp", "cuda/common.h", "nv/defs.h", "cudnn_wrapper.h", "nccl_utils.h", "helper_mine.h"],
+)  # fmt: skip
+def test_a_projects_own_header_may_be_called_as_if_it_were_the_toolkits(tmp_path: Path, name: str) -> None:
+    files = {"lib/k.cu": f'#include "{name}"\n', f"inc/{name}": "", ".git/HEAD": ""}
+    check(tmp_path, files, f"-Iinc\n{FOUND}\ninc: it has {name}, which lib/k.cu includes", "lib/k.cu")
+    (tmp_path / "inc" / name).unlink()
+    made = find(tmp_path, "lib/k.cu")
+    assert made.missing[name].startswith("no file of this name is in the workspace")
+
+
+def test_the_toolkits_own_headers_are_its(tmp_path: Path) -> None:
+    """Also where the toolkit is installed without them: a workspace's copy is for another platform, or another release."""
+    names = (
+        "cublas_v2.h",
+        "curand_kernel.h",
+        "nppi_support_functions.h",
+        "cuda_fp16.h",
+        "cub/cub.cuh",
+        "cuda/std/tuple",
+    )
+    files = {"k.cu": "".join(f"#include <{name}>\n" for name in names)} | {
+        f"shim/{name}": "" for name in names
+    }
+    project(tmp_path, files)
+    assert "shim" not in " ".join(find(tmp_path, "k.cu").flags)

@@ -604,7 +604,7 @@ def _report(
         title = f"{checked.entry.name}: {harness_view.text(checked.result)}"
         rows = harness_view.rows(checked.result) + kernel_tables.run_rows(checked.result.finished)
         print(visible(tables.render([(title, rows)], markdown=False)), end="\n\n")
-    for remark in finished.remarks if finished and finished.outcome == "ok" else ():
+    for remark in finished.remarks if finished else ():
         _note(remark)
     if finished and finished.outcome != "ok" and finished.failure:
         failure = finished.failure

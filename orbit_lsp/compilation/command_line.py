@@ -22,14 +22,20 @@ from orbit_remote.common.nvcc_flags import PHASE_VALUES, PHASES
 
 Compiler = Literal["nvcc", "clang", "host"]
 
-_LAUNCHERS = lazy_pattern(r"(?:ccache|sccache|distcc|icecc|env|time|nice|\w+=.*|cmake|-E|launch|--)")
+_LAUNCHERS = lazy_pattern(
+    r"(?:\S*[\\/])?(?:ccache|sccache|buildcache|distcc|icecc|env|time|nice|cmake|launch)(?:\.exe)?|-.*|[A-Za-z_]\w*=.*",
+    re.DOTALL,
+)
+"""Programs that start the compiler, their options, and variables of its environment, whose values may be paths."""
+_LAUNCHERS_VALUES = {"env": ("-u", "--unset", "-C", "--chdir"), "nice": ("-n",), "time": ("-f", "-o")}
+"""Options of these programs whose value is the next word."""
 _CLANG = lazy_pattern(r"clang(?:\+\+)?(?:-\d+)?(?:\.exe)?")
 _HOST = lazy_pattern(
     r"(?:[\w.]+-)*(?:g\+\+|gcc|c\+\+|cc|cl|icpx|icpc|icx|nvc\+\+|mpicxx|mpic\+\+)(?:-[\d.]+)?(?:\.exe)?"
 )
 _SEPARATE = {  # options without meaning here that have a value behind a blank
     "-target", "--target", "-resource-dir", "-Xclang", "-mllvm", "-Xarch_host", "-Xarch_device", "-arch-host",
-    "-t", "--threads", "-Xptxas", "--ptxas-options", "-Xfatbin", "--fatbin-options", "-Xnvlink", "--nvlink-options",
+    "-t", "--threads", "-Xfatbin", "--fatbin-options", "-Xnvlink", "--nvlink-options",
     "-Xlinker", "--linker-options", "-Xarchive", "--archive-options", "-Xcudafe", "-L", "-l", "-B",
     "-diag-suppress", "--diag-suppress", "-diag-warn", "--diag-warn", "-split-compile", "--split-compile", "-cudart",
     "--cudart",
@@ -39,13 +45,18 @@ _KEPT = {  # options whose value may stand behind a blank
     "--prec-sqrt", "-maxrregcount", "--maxrregcount", "-ccbin", "--compiler-bindir",
 }  # fmt: skip
 _MEANINGLESS = lazy_pattern(
-    r"-W.*|-pedantic.*|-pipe|-p?thread|-g\d?|-ggdb\d?|-G|--device-debug|--debug|-lineinfo|--generate-line-info|"
+    r"-W.*|-pedantic.*|-pipe|-p?thread|-g\d?|-ggdb\d?|--debug|-lineinfo|--generate-line-info|"
     r"-fPI[CE]|-fpi[ce]|-fvisibility.*|-fdiagnostics.*|-fcolor-diagnostics|-fno-[\w-]+|-fstack-.*|-ffile-prefix.*|"
     r"-fmodules-ts|-fdeps-format=.*|-f(?:data|function)-sections|-fopenmp.*|-march=.*|-mtune=.*|-m\d\d|--machine=.*|"
-    r"-forward-unknown-.*|--forward-unknown-.*|-Xptxas=.*|-Xcudafe=.*|-Xfatbin=.*|-Xlinker=.*|--?threads=.*|"
+    r"-forward-unknown-.*|--forward-unknown-.*|-Xcudafe=.*|-Xfatbin=.*|-Xlinker=.*|--?threads=.*|"
     r"-res-usage|--resource-usage|-w|--disable-warnings|-compress-mode=.*|--compress-mode=.*|--?diag-suppress=.*|"
     r"--?[LlB]\S.*|-static.*|--display-error-number|-O[0-3sgz]?"
 )
+_OF_ASSEMBLER = {"-Xptxas", "--ptxas-options"}
+_SILENT_ASSEMBLER = lazy_pattern(
+    r"-v|--verbose|-w|-warn-.*|--warn-.*|-Werror|-lineinfo|--generate-line-info|-O3|--opt-level=3|"
+)
+"""Options of ptxas that decide about no figure."""
 _CLANG_ONLY = lazy_pattern(
     r"--cuda-path=.*|--cuda-(?:host|device)-only|--cuda-compile-host-device|-nocudalib|-nocudainc|--no-cuda-.*|"
     r"--target=.*|--driver-mode=.*|-resource-dir=.*|-f(?!atbin|mad).*|-stdlib=.*|--gcc-.*|-Q\w.*"
@@ -107,10 +118,16 @@ def same(left: str, right: str) -> bool:
 
 
 def _program(words: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """The compiler, without the program that launches it, and its arguments."""
-    for i, word in enumerate(words):
-        if not _LAUNCHERS.fullmatch(re.split(r"[\\/]", word)[-1]):
-            return word, words[i + 1 :]
+    """The compiler, without the programs that launch it, and its arguments."""
+    valued: tuple[str, ...] = ()
+    waiting = iter(enumerate(words))
+    for at, word in waiting:
+        if not _LAUNCHERS.fullmatch(word):
+            return word, words[at + 1 :]
+        if word in valued:
+            next(waiting, None)
+        elif not word.startswith("-"):
+            valued = _LAUNCHERS_VALUES.get(re.split(r"[\\/]", word)[-1], valued)
     return "", ()
 
 
@@ -125,13 +142,15 @@ def _expanded(
     for word in waiting:
         option, joined, value = word.partition("=")
         if option in _OPTION_FILES:
-            name = value if joined else next(waiting, "")
+            names = (value if joined else next(waiting, "")).split(",")
         elif word.startswith("@") and len(word) > 1:
-            name = word[1:]
+            names = [word[1:]]
         else:
             yield word
             continue
-        if depth < _NESTED and len(read) < _MOST_OPTION_FILES:
+        for name in names:
+            if not name or depth >= _NESTED or len(read) >= _MOST_OPTION_FILES:
+                continue
             read.append(0)
             try:
                 text = regular_files.text(absolute(name, directory), OPTIONS)
@@ -150,12 +169,15 @@ class _Reader:
         self.path = path
         self.flags: dict[str, None] = {}
         self.targets: list[str] = []
+        self.debug = False
 
     def read(self, words: Sequence[str]) -> Command:
         rest = iter(words)
         for word in rest:
             self._take(word, rest)
         remarks: list[str] = []
+        if self.debug:
+            remarks.append("the build compiles with -G, which is left out: figures are of optimized code")
         if self.compiler == "clang":
             remarks.append("the project compiles it with clang; here nvcc does")
         if self.compiler == "host":
@@ -173,6 +195,12 @@ class _Reader:
             self._keep(f"-rdc={value if joined else next(rest, 'true')}")
         elif option in _ARCHITECTURES:
             self.targets.append(value if joined else next(rest, ""))
+        elif word in ("-G", "--device-debug"):
+            self.debug = self.debug or self.compiler == "nvcc"
+        elif option in _OF_ASSEMBLER:
+            given = (value if joined else next(rest, "")).split(",")
+            if kept := [each for each in given if not _SILENT_ASSEMBLER.fullmatch(each)]:
+                self._keep("-Xptxas=" + ",".join(kept))
         elif option in PHASE_VALUES or option in _SEPARATE:
             if not joined:
                 next(rest, None)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from orbit_lsp.compilation import missing
+from orbit_lsp.compilation.toolkit_headers import LIBRARIES
 from orbit_lsp.kernels.cuda.lexer import clean_directive
 from orbit_lsp.kernels.cuda.macros import directives
 from orbit_lsp.state.compilation import Compilation
@@ -54,7 +55,6 @@ _NO_HALF = tuple(
 _OF_CUDA = "c10/cuda/impl/cuda_cmake_macros.h"
 """A header that a torch with CUDA has, and none without."""
 _OF_TORCH = re.compile(r"[\\/]torch[\\/]include[\\/]")
-_OF_LIBRARIES = re.compile(r"cu(?:blas|fft|rand|sparse|solver|dnn)\w*\.h(?:pp)?")
 _INCLUDE = re.compile(r'\#\s*(?:include|import)\s*(["<][^">\n]+[">])')
 _INSTALLED = re.compile(r"[\\/](?:site-packages|dist-packages|\.venv|venv|\.conda)[\\/]")
 _MOST_NOTES = 12
@@ -145,7 +145,12 @@ def _named(problem: Problem, compilation: Compilation) -> Problem:
     name = next(filter(None, match.groups()))
     why = compilation.missing.get(name) or missing.provider(name, compilation.python)
     within = problem.place.file if problem.place else ""
-    if why and _OF_LIBRARIES.fullmatch(name) and _OF_TORCH.search(within) and _torch_lacks_cuda(compilation):
+    if (
+        why
+        and name in (*LIBRARIES, "cudnn.h")
+        and _OF_TORCH.search(within)
+        and _torch_lacks_cuda(compilation)
+    ):
         # the libraries alone do not make torch's headers for CUDA compile
         lacks = missing.provider(_OF_CUDA, compilation.python)
         why = f"torch's headers include it, but {lacks}" if lacks else why

@@ -15,7 +15,7 @@ from orbit_lsp.compilation import command_line, presets
 from orbit_lsp.compilation.command_line import Command
 from orbit_remote.common import codec, regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.limits import DATABASE
+from orbit_remote.common.limits import DATABASE, INCLUDING
 
 NAME = "compile_commands.json"
 _BUILD_FOLDERS = re.compile(
@@ -28,17 +28,31 @@ _LARGEST_ENTRY = 1 << 18
 _MOST_BRACES = 64
 """Closing ones in an entry."""
 _LONGEST_NAME = 4096
-_GAP = re.compile(rb"[\s,]{0,65536}")
+_GAP = re.compile(rb"(?:[\s,]|//[^\n]{0,4096}(?:\n|\Z)|/\*(?s:.){0,4096}?\*/){0,65536}")
+"""Between entries. Databases that people edit have comments, which clangd accepts too."""
+_NO_ENTRY = re.compile(rb'(?:null|true|false|-?\d[\d.eE+-]{0,40}|"(?:[^"\\\n]|\\.){0,4096}")(?=[\s,\]/])')
+_COMMENTS = re.compile(rb'("(?:[^"\\\n]|\\.)*")|//[^\n]*|/\*(?s:.)*?\*/|,(?=\s*\})')
+_UNITY = re.compile(r"unity_\d+_\w+\.\w+")
+"""What CMake calls the files of a unity build, each of which includes several sources."""
+_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"([^"\n]{1,4096})"', re.MULTILINE)
 _MOST_TRIED = 200
-"""Commands that are read to find one that can include a header."""
+"""Commands that are read to find one that can include a header, and files to find one that includes a source."""
 
 
 class Match(NamedTuple):
-    """The command of a file, or of one `beside` it by which it is compiled too."""
+    """The command of a file, or of one `beside` it by which it is compiled too; `includes`: that one includes the file."""
 
     database: str
     command: Command
     beside: str = ""
+    includes: bool = False
+
+
+class _Entries(NamedTuple):
+    """Of a database, by their files. `fault` says what is wrong with its text, "" for nothing."""
+
+    by_file: dict[str, _Entry]
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,29 +74,39 @@ class _Entry:
 class Databases:
     """The databases of a workspace, each read once as long as it stays the same file."""
 
-    _read: dict[str, tuple[tuple[int, int], dict[str, _Entry]]] = field(
-        default_factory=dict[str, "tuple[tuple[int, int], dict[str, _Entry]]"]
+    _read: dict[str, tuple[tuple[int, int], _Entries]] = field(
+        default_factory=dict[str, "tuple[tuple[int, int], _Entries]"]
     )
 
     def find(self, path: str, root: str, setting: str = "") -> Match | None:
         """The command for `path`: its own in the nearest database that has one, the newest where several are equally
-        near; else that of a file of the same folder, or of one that has the file's folder among its include folders.
-        `setting` names the database, or a folder that holds it, and then no other is asked. Reads files.
+        near; else that of a source that includes it, of a file of the same folder, or of one that has the file's folder
+        among its include folders. `setting` names the database, or a folder that holds it, and then no other is asked.
+        Reads files.
         """
-        levels = [[_named(setting, root)]] if setting else list(_levels(path, root))
-        levels = [sorted(filter(os.path.isfile, level), key=_age) for level in levels]
+        databases = _databases(path, root, setting)
         wanted = {_normal(path), _normal(os.path.realpath(path))}
-        for database in (path for level in levels for path in level):
-            entries = self._entries(database)
+        for database in databases:
+            entries = self._entries(database).by_file
             for name in wanted & entries.keys():
                 return Match(database, entries[name].parse())
-        for database in (path for level in levels for path in level):
-            if entry := _beside(self._entries(database), path):
+        for database in databases:
+            if entry := _by_link(self._entries(database).by_file, path):
+                return Match(database, entry.parse())
+        for database in databases:
+            if entry := _including(self._entries(database).by_file, path):
+                return Match(database, entry.parse(), entry.file, includes=True)
+        for database in databases:
+            if entry := _beside(self._entries(database).by_file, path):
                 return Match(database, entry.parse(), entry.file)
         return None
 
-    def _entries(self, database: str) -> dict[str, _Entry]:
-        """Every entry by its file. Those that are no entries are passed over."""
+    def faults(self, path: str, root: str, setting: str = "") -> list[tuple[str, str]]:
+        """The databases that `find` looks into and whose text is not as it should be, and what is wrong with each."""
+        listed = ((each, self._entries(each).fault) for each in _databases(path, root, setting))
+        return [(database, fault) for database, fault in listed if fault]
+
+    def _entries(self, database: str) -> _Entries:
         try:
             status = os.stat(database)
             state = status.st_mtime_ns, status.st_size
@@ -91,8 +115,8 @@ class Databases:
                 self._read.pop(database, None)
                 known = self._read[database] = state, _parse(regular_files.read(database, DATABASE))
                 self._forget()
-        except (OSError, ValueError):
-            return {}
+        except (OSError, ValueError) as error:
+            return _Entries({}, f"cannot be read ({getattr(error, 'strerror', None) or error})")
         return known[1]
 
     def _forget(self) -> None:
@@ -101,38 +125,76 @@ class Databases:
             del self._read[next(iter(self._read))]
 
 
-def _parse(content: bytes) -> dict[str, _Entry]:
-    """The first of each file's entries. Those that are no entries are passed over."""
+def _parse(content: bytes) -> _Entries:
+    """The first of each file's entries that has a command."""
     entries: dict[str, _Entry] = {}
-    for raw, record in islice(_records(content), _MOST_ENTRIES):
+    faults: list[str] = []
+    for raw, record in islice(_records(content, faults), _MOST_ENTRIES):
+        if not (record.get("command") or record.get("arguments")):
+            continue
         file = command_line.absolute(str(record.get("file", "")), str(record.get("directory", "")))
         if len(file) <= _LONGEST_NAME:
             entries.setdefault(_normal(file), _Entry(file, raw))
-    return entries
+    return _Entries(entries, next(iter(faults), ""))
 
 
-def _records(content: bytes) -> Iterator[tuple[bytes, dict[str, Any]]]:
+def _records(content: bytes, faults: list[str]) -> Iterator[tuple[bytes, dict[str, Any]]]:
     """The objects of a list one by one: the JSON decoder lets no other thread run before it ends, and would make gigabytes
-    of a list of a million small things. Ends at the first thing that is no object, or is a too large one.
+    of a list of a million small things. What else the list has is passed over. Ends where the text is no JSON, or an object is
+    too large; `faults` then gets a sentence.
     """
-    if not (opening := re.match(rb"(?:\xef\xbb\xbf)?\s{0,1000}\[", content)):
+    start = re.match(rb"(?:\xef\xbb\xbf)?", content)
+    at = _behind_gap(content, start.end() if start else 0)
+    if content[at : at + 1] != b"[":
+        faults.append("is not a list of commands" if content.strip() else "is empty")
         return
-    at = opening.end()
+    at += 1
     while True:
-        while (gap := _GAP.match(content, at)) and gap.end() > at:
-            at = gap.end()
+        at = _behind_gap(content, at)
+        if other := _NO_ENTRY.match(content, at):
+            at = other.end()
+            continue
+        if content[at : at + 1] == b"]":
+            return
         record = end = None
+        raw = b""
         for _ in range(_MOST_BRACES):
             end = content.find(b"}", end or at, at + _LARGEST_ENTRY) + 1
             if content[at : at + 1] != b"{" or not end:
-                return
-            with suppress(ValueError):  # a brace of a string, or of an object within
-                record = codec.read_json(content[at:end].decode("utf-8", "replace"))
                 break
-        if record is None or end is None:
+            raw = content[at:end]
+            if (record := _object(raw)) is None and (b"//" in raw or b"/*" in raw or b"," in raw[-64:]):
+                raw = _COMMENTS.sub(lambda match: match[1] or b"", raw)
+                record = _object(raw)
+            if record is not None:
+                break
+        if record is None or not end:
+            faults.append(
+                f"is not read from line {content.count(10, 0, at) + 1} on: its JSON breaks off there, or an entry is too large"
+            )
             return
-        yield content[at:end], record
+        yield raw, record
         at = end
+
+
+def _object(raw: bytes) -> dict[str, Any] | None:
+    """None for a text that ends at a brace of a string, or of an object within."""
+    try:
+        return codec.read_json(raw.decode("utf-8", "replace"))
+    except ValueError:
+        return None
+
+
+def _behind_gap(content: bytes, at: int) -> int:
+    while (gap := _GAP.match(content, at)) and gap.end() > at:
+        at = gap.end()
+    return at
+
+
+def _databases(path: str, root: str, setting: str) -> list[str]:
+    """Those that there are, the nearest first, and of those the newest."""
+    levels = [[_named(setting, root)]] if setting else list(_levels(path, root))
+    return [each for level in levels for each in sorted(filter(os.path.isfile, level), key=_age)]
 
 
 def _normal(path: str) -> str:
@@ -221,6 +283,34 @@ def _of_presets(folder: Path, root: str) -> Iterator[str]:
             path = os.path.normpath(folder / text)
             if text and "$" not in text and Path(path).is_relative_to(root):
                 yield os.path.join(path, NAME)
+
+
+def _by_link(entries: dict[str, _Entry], path: str) -> _Entry | None:
+    """The entry of the same file by another path: one of the two leads through a link."""
+    name = os.path.basename(path)
+    same_name = (entry for entry in entries.values() if os.path.basename(entry.file) == name)
+    for entry in islice(same_name, _MOST_TRIED):
+        with suppress(OSError, ValueError):
+            if os.path.samefile(entry.file, path):
+                return entry
+    return None
+
+
+def _including(entries: dict[str, _Entry], path: str) -> _Entry | None:
+    """The entry of a source that includes this one: a file of a unity build, or one that its author put together."""
+    if not path.lower().endswith((".cu", ".cu.cc")):
+        return None
+    name = os.path.basename(path).encode("utf-8", "surrogateescape")
+    sources = [entry for entry in entries.values() if entry.file.lower().endswith((".cu", ".cu.cc"))]
+    sources.sort(key=lambda entry: not _UNITY.fullmatch(os.path.basename(entry.file)))
+    for entry in sources[:_MOST_TRIED]:
+        with suppress(OSError, ValueError):
+            text = regular_files.read(entry.file, INCLUDING)
+            for include in _INCLUDE.findall(text) if name in text else ():
+                place = os.path.join(os.path.dirname(entry.file), include.decode("utf-8", "surrogateescape"))
+                if os.path.exists(place) and os.path.samefile(place, path):
+                    return entry
+    return None
 
 
 def _beside(entries: dict[str, _Entry], path: str) -> _Entry | None:

@@ -25,6 +25,8 @@ from orbit_remote.common.lazy_dataclass import dataclass
 _AGE_S = 30.0
 """How old what is known of a workspace's folders may be where no editor reports its changes."""
 
+_OF_HOST = ("-Xcompiler", "-ccbin", "--compiler-bindir")
+"""Of the compiler of host code, which no figure depends on."""
 _LONGEST_ARCHITECTURE = 4
 _OLDEST_ARCHITECTURE = 75
 
@@ -105,7 +107,9 @@ class Finder:
         architectures = _architecture_reasons(targets, root)
         return Compilation(
             flags,
-            _source(match, root, headers, command),
+            _source(
+                match, root, headers, command, self._databases.faults(question.path, root, question.database)
+            ),
             (
                 *reasons,
                 *architectures,
@@ -200,6 +204,9 @@ def _declared_flags(
             reasons.append(Reason(flag, f"{where} names it"))
         elif not taken and flag.startswith(("-D", "-U")):
             left_out.append(Reason(flag, f"{where} has it, and a shell would execute a part of it"))
+        elif not taken and not flag.startswith(_OF_HOST):
+            why = f"{where} has it; add it to the setting `nvcc_flags`"
+            left_out.append(Reason(flag, why))
     return flags, reasons, tuple(left_out)
 
 
@@ -224,16 +231,22 @@ def _year(flag: str) -> int:
     return build_files.year(flag) or 0
 
 
-def _source(match: Match | None, root: str, headers: Headers, command: str) -> str:
+def _source(
+    match: Match | None, root: str, headers: Headers, command: str, faults: Sequence[tuple[str, str]]
+) -> str:
+    """`faults` are of databases that cannot be read as a whole."""
+    remarks = [f"{os.path.relpath(database, root)} {fault}" for database, fault in faults]
     if match:
         shown = os.path.relpath(match.database, root)
         source = f"as {shown} says"
         if match.beside:
-            source = f"as {shown} says of {os.path.relpath(match.beside, root)}, because it has no entry for this file"
-        return "; ".join([source, *match.command.remarks])
+            what = "which includes this file" if match.includes else "because it has no entry for this file"
+            source = f"as {shown} says of {os.path.relpath(match.beside, root)}, {what}"
+        return "; ".join([source, *match.command.remarks, *remarks])
     partly = "" if headers.complete else f", of which {headers.folders} folders were searched"
     how = f" ({command} writes it)" if command else ""
-    return f"by what was found in {root}{partly}, because there is no compile_commands.json{how}"
+    why = "; ".join(remarks) or "there is no compile_commands.json"
+    return f"by what was found in {root}{partly}, because {why}{how}"
 
 
 def _compiler(match: Match | None) -> str | None:

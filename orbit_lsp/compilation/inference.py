@@ -16,7 +16,8 @@ from orbit_lsp.compilation import build_files, setup_files, templates
 from orbit_lsp.compilation import headers as header_search
 from orbit_lsp.compilation.build_files import Declared
 from orbit_lsp.compilation.headers import Headers
-from orbit_lsp.compilation.installed import INCOMPATIBLE, STANDARD, Installed, is_toolkits, nvidia_folders
+from orbit_lsp.compilation.installed import INCOMPATIBLE, STANDARD, Installed, nvidia_folders
+from orbit_lsp.compilation.toolkit_headers import is_toolkits
 from orbit_lsp.state.compilation import Reason
 from orbit_remote.common import regular_files
 from orbit_remote.common.lazy_dataclass import dataclass

@@ -327,19 +327,8 @@ STANDARD = frozenset(
     ]
 )
 """The headers `name.h` of C and POSIX."""
-_TOOLKIT = lazy_pattern(
-    r"cuda(?:_\w+|GL|\w*Typedefs|D3D\w*|VDPAU\w*|EGL\w*)?\.(?:h|hpp)|cooperative_groups.*|(?:cub|thrust|cuda|nv|crt)/.*|"
-    r"mma\.h|sm_\d+_\w+\.h(?:pp)?|device_\w+\.h|math_constants\.h|vector_(?:types|functions)\.h(?:pp)?|"
-    r"cu(?:blas|sparse|rand|fft|solver|pti)\w*\.h|npp\w*\.h|nvrtc\.h|nvml\.h|nvtx3/.*|host_\w+\.h|driver_\w+\.h|"
-    r"curand\w*\.h|fatbinary_section\.h|nvJitLink\.h|nvPTXCompiler\.h"
-)
 
 
 def _is_standard(name: str) -> bool:
     """A header of C or C++, which every compiler has, wherever it keeps it."""
     return ("." not in name and "/" not in name) or (name.endswith(".h") and name[:-2] in STANDARD)
-
-
-def is_toolkits(name: str) -> bool:
-    """Whether a header of this name comes with CUDA: one in the workspace is not meant."""
-    return bool(_TOOLKIT.fullmatch(name))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from orbit_lsp.compilation import headers as header_search
 from orbit_lsp.compilation.headers import Headers
+from orbit_lsp.compilation.toolkit_headers import LIBRARIES, NPP, REMOVED
 from orbit_remote.common import regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.limits import BUILD_FILE
@@ -126,6 +127,11 @@ _OF_REPOSITORY: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"moderngpu/.*", ("moderngpu",)),
 )  # fmt: skip
 
+
+def _any_of(names: Collection[str]) -> str:
+    return "|".join(map(re.escape, sorted(names)))
+
+
 _RAPIDS = "it comes with RAPIDS: conda install -c rapidsai lib{0}, " + SETTING
 PROVIDERS: tuple[tuple[str, str], ...] = (
     (r"cu(?:blas|fft|solver|rand)dx(?:\w*\.hpp|/.*)|nvcompdx\.hpp|cutlass_mathdx/.*", "it comes with MathDx, in its newest version: {python} -m pip install -U nvidia-mathdx, " + SETTING),
@@ -143,20 +149,20 @@ PROVIDERS: tuple[tuple[str, str], ...] = (
     (r"Python\.h", "it comes with Python's headers: apt install python3-dev"),
     (r"tvm/ffi/.*", "it comes with TVM FFI: {python} -m pip install apache-tvm-ffi, " + SETTING),
     (r"cudnn_frontend.*", "it comes with cuDNN's front end: {python} -m pip install nvidia-cudnn-frontend, " + SETTING),
-    (r"cudnn\w*\.h", "it comes with cuDNN: {python} -m pip install nvidia-cudnn-cu13, or apt install cudnn9-cuda-13"),
-    (r"nccl\w*\.h|nccl_device/.*", "it comes with NCCL: {python} -m pip install nvidia-nccl-cu13, or apt install libnccl-dev"),
+    (r"cudnn(?:_(?:version|backend|graph|(?:adv|cnn|ops)(?:_infer|_train)?))?(?:_v\d)?\.h", "it comes with cuDNN: {python} -m pip install nvidia-cudnn-cu13, or apt install cudnn9-cuda-13"),
+    (r"nccl(?:_net|_device|_tuner|_profiler)?\.h|nccl_device/.*", "it comes with NCCL: {python} -m pip install nvidia-nccl-cu13, or apt install libnccl-dev"),
     (r"nvshmem\w*\.h.*|nvshmem/.*|device_host\w*/.*", "it comes with NVSHMEM: {python} -m pip install nvidia-nvshmem-cu13"),
     (r"cusparseLt\.h", "it comes with cuSPARSELt: {python} -m pip install nvidia-cusparselt-cu13"),
     (r"cutensor\w*\.h.*|cutensor/.*", "it comes with cuTENSOR: {python} -m pip install cutensor-cu13"),
     (r"cufile\.h", "it comes with the CUDA toolkit's GDS: apt install libcufile-dev, or {python} -m pip install nvidia-cufile"),
     (r"nvtx3/.*", "it comes with NVTX: {python} -m pip install nvidia-nvtx"),
     (r"nvToolsExt\w*\.h", "CUDA 13 has no NVTX 2: include <nvtx3/nvToolsExt.h> instead"),
-    (r"cu(?:blas|fft|rand|sparse|solver)\w*\.h(?:pp)?", "the CUDA toolkit is installed without its libraries: install the whole toolkit, or {python} -m pip install nvidia-cublas nvidia-cufft nvidia-curand nvidia-cusparse nvidia-cusolver"),
-    (r"npp\w*\.h", "the CUDA toolkit is installed without NPP: {python} -m pip install nvidia-npp"),
+    (_any_of(LIBRARIES), "the CUDA toolkit is installed without its libraries: install the whole toolkit, or {python} -m pip install nvidia-cublas nvidia-cufft nvidia-curand nvidia-cusparse nvidia-cusolver"),
+    (_any_of(NPP), "the CUDA toolkit is installed without NPP: {python} -m pip install nvidia-npp"),
     (r"nvjpeg\w*\.h|nvJitLink\.h|nvrtc\.h|nvml\.h|cupti\w*\.h|nvPTXCompiler\.h|cuda_profiler_api\.h|cudaProfiler\.h", "the CUDA toolkit is installed without this part: install the whole toolkit (cuda-toolkit)"),
-    (r"(?:cub|thrust|nv|cuda)/.*", "the CUDA toolkit is installed without CCCL, or has an older or newer one: {python} -m pip install nvidia-cuda-cccl"),
-    (r"(?:texture_fetch_functions|cuda_texture_types|cuda_surface_types|surface_functions|texture_types|surface_types|math_functions|device_functions|sm_\d+_\w+|cutil\w*|cudaGL)\.(?:h|hpp)", "this CUDA release has removed it, with texture references and similar headers (cuda_runtime.h has the rest)"),
-    (r"helper_\w+\.h|exception\.h|nvMath\.h|nvMatrix\.h|nvVector\.h", "it comes with NVIDIA's cuda-samples (folder Common): git clone https://github.com/NVIDIA/cuda-samples, " + SETTING),
+    (r"(?:cub|thrust|cuda/std|cuda/experimental)/.*|nv/(?:target|detail/.*)|cuda/\w+", "the CUDA toolkit is installed without CCCL, or has an older or newer one: {python} -m pip install nvidia-cuda-cccl"),
+    (rf"{_any_of(REMOVED)}|cutil(?:_\w+)?\.h", "this CUDA release has removed it, with texture references and similar headers (cuda_runtime.h has the rest)"),
+    (r"helper_(?:cuda|cuda_drvapi|cuda_gl|cusolver|functions|gl|image|math|multiprocess|string|timer)\.h|exception\.h|nvMath\.h|nvMatrix\.h|nvVector\.h", "it comes with NVIDIA's cuda-samples (folder Common): git clone https://github.com/NVIDIA/cuda-samples, " + SETTING),
     (r"(?:cutlass|cute)/.*|cutlass\.h", "it comes with CUTLASS: git clone https://github.com/NVIDIA/cutlass, and set CUTLASS_PATH to its folder, " + SETTING),
     (r"cuco/.*", "it comes with cuCollections: git clone https://github.com/NVIDIA/cuCollections, " + SETTING),
     (r"rmm/.*|rapids_logger/.*", _RAPIDS.format("rmm")),

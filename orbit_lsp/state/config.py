@@ -265,7 +265,7 @@ class Settings:
     nvcc_flags: tuple[str, ...] = setting(
         (),
         "Flags added to every nvcc call. A workspace that is not trusted may use only -D -U -I "
-        "-isystem -std -O -arch -gencode -maxrregcount --use_fast_math and --expt-*.",
+        "-isystem -include -std -O -arch -gencode -maxrregcount -Xptxas --use_fast_math and --expt-*.",
         workspace=True,
     )
     compile_commands: str = setting(

@@ -119,6 +119,27 @@ async def test_the_architectures_flags_ask_for_win(tmp_path):
     assert [r.place for r in result.built.resources] == [c.Place(str(tmp_path / "k.cu"), 1, 17, 18)] * 2
 
 
+LACKED = {
+    "-gencode arch=compute_70,code=sm_70 -gencode arch=compute_80,code=sm_80": "sm_80",
+    "--generate-code=arch=compute_70,code=[compute_70,sm_70] --generate-code=arch=compute_90a,code=[sm_90a]": "sm_90a",
+    "-gencode arch=compute_80,code=[sm_80,sm_70,sm_86]": "sm_80 sm_86",
+    "-arch=sm_70": "sm_90a",
+    "-arch compute_60 -code sm_60,sm_61": "sm_90a",
+}
+
+
+@pytest.mark.parametrize("flags", LACKED)
+async def test_what_the_compiler_has_code_for_is_compiled(tmp_path, flags):
+    """One that it lacks is its only message, instead of all those about the file."""
+    result = await built(
+        tmp_path, "__global__ void k(int* x) { int unused; x[0] = 1; }\n", flags=flags.split()
+    )
+    made = " ".join(sorted(r.architecture for r in result.built.resources))
+    assert (made, result.failure) == (LACKED[flags], None)
+    assert result.remarks[0].endswith(f"which the flags name: compiled for {made.replace(' ', ', ')}")
+    assert [problem.message for problem in result.built.problems][0].startswith('variable "unused"')
+
+
 async def test_flags_that_choose_the_product_are_left_out_and_named(tmp_path):
     result = await built(tmp_path, "__global__ void k() {}\n", flags=["-c", "-o", "elsewhere.o"])
     assert result.failure is None

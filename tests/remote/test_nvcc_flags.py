@@ -39,6 +39,9 @@ TAKEN = [
     (["--extended-lambda"], ["--extended-lambda"]),
     (["-rdc=true"], ["-rdc", "true"]),
     (["--fmad=false"], ["-fmad", "false"]),
+    (["-Xptxas=-v,-dlcm=ca"], ["-Xptxas", "-v,-dlcm=ca"]),
+    (["--ptxas-options", "--maxrregcount=32"], ["-Xptxas", "--maxrregcount=32"]),
+    (["-include", "pre.h"], ["-include", "pre.h"]),  # as `#include` in the file itself
 ]
 
 REFUSED = [
@@ -47,10 +50,13 @@ REFUSED = [
     ["--compiler-bindir=evil"],
     ["-Xcompiler", "-fplugin=evil.so"],
     ["-Xcompiler=-fplugin=evil.so"],
-    ["-Xptxas", "-v"],
+    ["-Xptxas", "-o"],
+    ["-Xptxas=-v,--options-file,x"],
+    ["--ptxas-options", "@flags.txt"],
     ["-Xlinker", "-rpath"],
-    ["-include", "evil.h"],
-    ["--pre-include=evil.h"],
+    ["-include", "@flags.txt"],
+    ["-include", "a.h,-ccbin=evil"],
+    ["--pre-include=$(touch pwned)"],
     ["@flags.txt"],
     ["-optf", "flags.txt"],
     ["--options-file=flags.txt"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 
 # NVIDIA's list of compute capabilities: developer.nvidia.com/cuda-gpus. The first match counts.
@@ -30,6 +30,7 @@ _BY_NAME = (
     (r"\bM4\b|\bM40\b|\bM60?\b|\bQuadro M\d|\bGTX 9[5-8]0|\bGTX TITAN X\b", "5.2"),
 )
 _TARGETS = ("-arch", "--gpu-architecture", "-gencode", "--generate-code", "-code", "--gpu-code")
+_NUMBERED = re.compile(r"(sm|compute|lto)_(\d+[af]?)")
 _ASKED = re.compile(r"(?:sm|compute|lto)_\d+[af]?|native|all-major|all")
 
 
@@ -81,6 +82,37 @@ def without_targets(flags: Sequence[str]) -> tuple[str, ...]:
         elif not joined:
             next(values, "")
     return tuple(kept)
+
+
+def known_targets(flags: Sequence[str], numbers: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The flags without the architectures that a compiler lacks which has code for `numbers` (`90`), and those
+    architectures (`sm_70`). A flag of which nothing is left goes as a whole.
+    """
+    kept: list[str] = []
+    absent: dict[str, None] = {}
+    values = iter(flags)
+    for flag in values:
+        option, joined, value = flag.partition("=")
+        if option not in _TARGETS:
+            kept.append(flag)
+            continue
+        value = value if joined else next(values, "")
+        unknown = [match[0] for match in _NUMBERED.finditer(value) if match[2].rstrip("af") not in numbers]
+        absent |= dict.fromkeys(f"sm_{each.partition('_')[2]}" for each in unknown)
+        made = _without(value, unknown) if unknown else value
+        if made:
+            kept += [f"{option}={made}"] if joined else [option, made]
+    return tuple(kept), tuple(absent)
+
+
+def _without(value: str, unknown: Sequence[str]) -> str:
+    """`arch=compute_80,code=[sm_80,sm_70]` without `sm_70`; "" where code is made for no architecture then."""
+    virtual, _, code = value.rpartition("code=")
+    listed = [each for each in code.strip("[]").split(",") if each not in unknown]
+    if not listed or any(re.search(rf"{each}\b", virtual) for each in unknown):
+        return ""
+    text = ",".join(listed)
+    return f"{virtual}code=[{text}]" if "code=" in value else text
 
 
 def asked_for(flags: Sequence[str]) -> tuple[str, ...]:

@@ -17,12 +17,18 @@ _NO_WORD = re.compile("[\0\ud800-\udfff]")
 """What a database may hold in JSON, and no argument of a program can."""
 _SHELL_ACTIVE = re.compile(r"[$`\\\n\r\x00]") if os.name == "posix" else re.compile(r'[%"\n\r\x00]')
 _SEARCH = r'(?![-@])[^,"]+(?:,(?![-@])[^,"]+)*'
+_OF_PTXAS = (
+    r"(?:-v|--verbose|-O[0-3]|--opt-level=[0-3]|-w|--?warn-[a-z-]+|--?d[ls]cm=\w+|--?def-(?:load|store)-cache=\w+|"
+    r"--?maxrregcount=\d{1,3}|--?fmad=(?:true|false)|--?allow-expensive-optimizations=(?:true|false)|--?disable-optimizer-constants)"
+)
+"""Options of ptxas that name no file."""
 # canonical name -> (other spellings, may the value be glued to it, what its value must look like)
 _TAKEN: dict[str, tuple[tuple[str, ...], bool, str]] = {
     "-D": (("--define-macro",), True, r"[A-Za-z_]\w*(?:\([\w, .]*\))?(?:=(?!@)(?:(?!,[-@]).)*)?"),
     "-U": (("--undefine-macro",), True, r"[A-Za-z_]\w*"),
     "-I": (("--include-path",), True, _SEARCH),
     "-isystem": (("--system-include",), False, _SEARCH),
+    "-include": (("--pre-include",), False, _SEARCH),
     "-std": (("--std",), False, r"(?:c|gnu)\+\+\d\w"),
     "-O": (("--optimize",), True, r"[0-3]"),
     "-arch": (("--gpu-architecture",), False, r"(?:sm|compute)_\d+[af]?|native|all-major|all"),
@@ -34,6 +40,7 @@ _TAKEN: dict[str, tuple[tuple[str, ...], bool, str]] = {
     "-fmad": (("--fmad",), False, r"true|false"),
     "-prec-div": (("--prec-div",), False, r"true|false"),
     "-prec-sqrt": (("--prec-sqrt",), False, r"true|false"),
+    "-Xptxas": (("--ptxas-options",), False, rf"{_OF_PTXAS}(?:,{_OF_PTXAS})*"),
 }
 _SWITCHES = {"-use_fast_math", "--use_fast_math", "-extended-lambda", "--extended-lambda"}
 PHASES = {

@@ -81,6 +81,8 @@ async def build(
     """
     begin = time.monotonic()
     compiler = await asyncio.to_thread(nvcc.find, job.nvcc)
+    if not isinstance(compiler, Failure) and architectures.asked_for(job.flags):
+        await asyncio.to_thread(nvcc.numbers, compiler)  # kept: NvccCall need not wait for it
     if isinstance(compiler, Failure):
         return Build(Built(job.run, complete=False), failure=compiler)
     try:
@@ -113,6 +115,13 @@ class NvccCall:
         wanted = Path(job.directory or self.folder)
         self.directory = str(wanted if wanted.is_dir() else work)
         targets = architectures.asked_for(self.flags)
+        if targets and (known := nvcc.numbers(compiler)):
+            self.flags, absent = architectures.known_targets(self.flags, known)
+            targets = architectures.asked_for(self.flags)
+            if absent:
+                made = ", ".join(targets) or architecture
+                remark = f"nvcc {compiler.version} has no code for {', '.join(absent)}, which the flags name: compiled for {made}"
+                self.remarks = (*self.remarks, remark)
         self.target = () if targets else architectures.gencode(architecture)
         self.many = len(targets) > 1 or targets in (("all",), ("all-major",))
         roots = {compiler.root, os.path.realpath(compiler.root)} - {"/usr"}

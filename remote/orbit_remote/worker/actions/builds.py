@@ -54,7 +54,7 @@ def finished(job: c.Job, made: build.Build) -> c.Finished:
     return c.Finished(
         job.run, outcome, made.failure, resources=made.built.resources,
         toolchain=made.toolchain, build_s=made.built.seconds, report=made.kept,
-        remarks=made.remarks if job.keep else (),
+        remarks=made.remarks,
     )  # fmt: skip
 
 
