@@ -194,7 +194,7 @@ TARGETS = {
     "nvcc's flags": ('set(CMAKE_CUDA_FLAGS "${CMAKE_CUDA_FLAGS} --use_fast_math")\nstring(APPEND CMAKE_CUDA_FLAGS " -DA -Xcompiler -Wall")\n', "--use_fast_math -DA"),
     "options as they are by default": ("option(FAST x ON)\noption(SLOW x OFF)\nif(FAST)\nadd_compile_definitions(A)\nelseif(SLOW)\nadd_compile_definitions(S)\nendif()\nif(NOT SLOW)\nadd_compile_definitions(B)\nendif()\nif(WIN32)\nadd_compile_definitions(W)\nendif()\n", "-DA -DB"),
     "of the source": ('set_source_files_properties(src/k.cu PROPERTIES COMPILE_DEFINITIONS "A;B" COMPILE_FLAGS "--use_fast_math")\nset_source_files_properties(src/o.cu PROPERTIES COMPILE_DEFINITIONS O)\n', "--use_fast_math -DA -DB"),
-    "of a folder above": ("add_subdirectory(src)\nadd_compile_definitions(A)\nset(B 2)\n", "-DA -DB=2"),
+    "of a folder above": ("add_compile_definitions(A)\nset(B 2)\nadd_subdirectory(src)\nadd_compile_definitions(LATER)\nset(B 3)\n", "-DA -DB=2"),
     "an option with CUDA in its name": ("option(MY_CUDA_FAST_MATH x OFF)\nif(MY_CUDA_FAST_MATH)\nadd_compile_definitions(FAST)\nendif()\noption(WITH_CUDA x OFF)\nif(WITH_CUDA)\nadd_compile_definitions(A)\nendif()\n", "-DA"),
     "comments": ('add_library(k src/k.cu) # the (only one\ntarget_compile_definitions(k PRIVATE A # USE_SLOW was removed\n)\n#[[ add_compile_definitions(OLD)\nadd_compile_definitions(OLD2) ]]\n#[=[ x ]] add_compile_definitions(OLD3)\n]=]\nadd_compile_definitions("URL=a#b")\n', "-DURL=a#b -DA"),
     "brackets in quotes": ('message("smile :(")\nadd_compile_definitions(A)\n', "-DA"),
@@ -244,7 +244,7 @@ def test_a_command_that_is_too_long_is_said(tmp_path: Path) -> None:
 
 def test_a_variable_that_is_used_for_ever_ends(tmp_path: Path) -> None:
     text = f"set(X {'a' * 19_000})\n" + "add_definitions(${X})\n" * 2_000
-    read = cmake_files.read([(str(tmp_path / "CMakeLists.txt"), text)], str(tmp_path / "k.cu"))
+    read = cmake_files.read([str(tmp_path / "CMakeLists.txt")], str(tmp_path / "k.cu"), lambda _: text)
     assert sum(len(word) for word, _ in read.words) < 1 << 21
 
 

@@ -11,7 +11,15 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from orbit_lsp.compilation import bazel_files, cmake_files, command_line, makefiles, setup_files, templates
+from orbit_lsp.compilation import (
+    bazel_files,
+    cmake_files,
+    cmake_language,
+    command_line,
+    makefiles,
+    setup_files,
+    templates,
+)
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_lsp.compilation.projects import BUILD_FILES
 from orbit_lsp.compilation.setup_files import Folder
@@ -31,7 +39,6 @@ _RELOCATABLE = lazy_pattern(
     re.IGNORECASE,
 )
 # a pattern of these that looked far ahead from each of a text's characters would keep the interpreter for minutes
-_CMAKE_INCLUDES = lazy_pattern(r"\b(?:target_)?include_directories\s*\(([^()]*)\)", re.IGNORECASE)
 _MAKE_INCLUDES = lazy_pattern(r"(?<![\w-])-(?:I|isystem)\s*(\"[^\"]+\"|[^\s\"',;)\]]+)")
 _NAME = lazy_pattern(r"\w+")
 _DEFINES = {"ADD_DEFINITIONS", "ADD_COMPILE_DEFINITIONS"}
@@ -47,8 +54,6 @@ _INCLUDED = lazy_pattern(r"^[ \t]*(?:-?include[ \t]+([^\s#(]+)|include\s*\(\s*\"
 _MODULES = ("cmake", "cmake/modules", "cmake/Modules")
 _MOST_INCLUDED = 20
 _COMMENT = lazy_pattern(r"^[ \t]*#.*$", re.MULTILINE)
-_WORD = lazy_pattern(r'"([^"]*)"|(\S+)')
-_KEYWORDS = {"PUBLIC", "PRIVATE", "INTERFACE", "SYSTEM", "BEFORE", "AFTER"}
 _OLDEST = 17
 """nvcc compiles C++17 by itself, and CUDA's own headers need it: an older standard was named for an older nvcc."""
 _MOST = 400
@@ -88,6 +93,8 @@ class Declared:
     """`86`, and the file that names it."""
     left_out: tuple[tuple[str, str], ...] = ()
     """What the build gives its compiler and is not known without running it, and the file that says it."""
+    is_source: bool = False
+    """A build file names the source among those that it compiles."""
 
     @property
     def torch_builds(self) -> bool:
@@ -125,7 +132,9 @@ def declared(path: str, root: str) -> Declared:
     nearest = ""
     extension = ("", "")
     certain = False
-    cmake: list[tuple[str, str]] = []
+    cmake: list[str] = []
+    relocatable = ""
+    is_source = False
     for file in islice(_above(Path(path).parent, root), _MOST_FILES):
         nearest = nearest or file
         try:
@@ -143,7 +152,12 @@ def declared(path: str, root: str) -> Declared:
                     architectures[architecture] = file
                 extension = extension if extension[0] else (setup.extension, file)
             elif _is_makefile(file) and not certain and _is_makefile(nearest):
-                recipe = makefiles.read(file, text, path, lambda name, file=file: _text(name, file, root))
+                recipe = makefiles.read(
+                    file,
+                    text,
+                    path,
+                    lambda name, file=file: _text(os.path.join(os.path.dirname(file), name), root),
+                )
                 certain = recipe.certain
                 made = _parted(recipe.flags)
                 lines = {each.path: each.line for each in _folders(file, _COMMENT.sub("", text), root)}
@@ -169,18 +183,22 @@ def declared(path: str, root: str) -> Declared:
             for included in _included(file, text, root):
                 if len(text) + len(included) < BUILD_FILE.most:
                     text += "\n" + _without_comments(_MARKS.sub("", included), by_cmake)
-            folders += _folders(file, text, root)
+            if by_cmake:
+                cmake.insert(0, file)
+            else:
+                folders += _folders(file, text, root)
             # CMake's folders inherit macros from those above; another build system above is another project's
             same = os.path.basename(file) == os.path.basename(nearest)
-            if same and by_cmake:
-                cmake.insert(0, (file, text))
             plain = same and not by_cmake and not _is_makefile(file)
             named |= dict.fromkeys(islice(_definitions(text), _MOST) if plain else (), file)
             of_cuda = dict.fromkeys(_OF_CUDA.findall(text) if same else ())
             named |= dict.fromkeys((f"-D{definition}" for definition in islice(of_cuda, _MOST)), file)
         named |= dict.fromkeys(_SWITCHES.findall(text), file)
         if _RELOCATABLE.search(text):
-            named["-rdc=true"] = file
+            if os.path.basename(file) == "CMakeLists.txt":
+                relocatable = relocatable or file
+            else:
+                named["-rdc=true"] = file
         standards = [next(filter(None, match.groups())) for match in _STANDARD.finditer(text)]
         if standards and not any(map(year, named)):
             named[f"-std=c++{max(standards, key=_year)}"] = file
@@ -190,9 +208,15 @@ def declared(path: str, root: str) -> Declared:
             if flag not in flags and not standard:
                 flags[flag] = where
     try:
-        of_cmake = cmake_files.read(cmake, path)
+        of_cmake = cmake_files.read(cmake, path, lambda file: _text(file, root))
     except _UNREADABLE:
-        of_cmake = cmake_files.CMakeFlags(left_out=((_NOT_FOLLOWED, nearest),))
+        of_cmake = cmake_files.CMakeFlags(left_out=((_NOT_FOLLOWED, cmake[0]),))
+    folders += _folders_of_cmake(of_cmake.folders, root)
+    if os.path.basename(nearest) != "CMakeLists.txt":
+        of_cmake = cmake_files.CMakeFlags()  # another build system above is another project's
+    is_source = is_source or of_cmake.is_source
+    if of_cmake.relocatable or (of_cmake.relocatable is None and not of_cmake.is_source and relocatable):
+        flags.setdefault("-rdc=true", of_cmake.relocatable or relocatable)
     for file in dict.fromkeys(file for _, file in of_cmake.words):
         made = _parted(
             command_line.parse(
@@ -215,11 +239,12 @@ def declared(path: str, root: str) -> Declared:
         extension,
         tuple(architectures.items()),
         tuple(left_out.items()),
+        is_source,
     )
 
 
 def _without_comments(text: str, by_cmake: bool) -> str:
-    return cmake_files.without_comments(text) if by_cmake else _COMMENT.sub("", text)
+    return cmake_language.without_comments(text) if by_cmake else _COMMENT.sub("", text)
 
 
 class _Parted(NamedTuple):
@@ -251,9 +276,9 @@ def _is_makefile(file: str) -> bool:
     return os.path.basename(file).lower().endswith("makefile")
 
 
-def _text(name: str, file: str, root: str) -> str:
+def _text(path: str, root: str) -> str:
     """Of a file of the workspace that a build file includes; "" for any other file."""
-    path = os.path.normpath(os.path.join(os.path.dirname(file), name))
+    path = os.path.normpath(path)
     try:
         return _MARKS.sub("", regular_files.text(path, BUILD_FILE)) if Path(path).is_relative_to(root) else ""
     except (OSError, ValueError):
@@ -322,20 +347,11 @@ def _above(folder: Path, root: str) -> Iterator[str]:
 
 
 def _folders(file: str, text: str, root: str) -> Iterator[Folder]:
-    """`include_directories(…)` of CMake, `-I…` of Makefiles, where all variables in them are known folders."""
+    """`-I…` of Makefiles, where all variables in them are known folders."""
     here = os.path.dirname(file)
-    if file.endswith("CMakeLists.txt"):
-        every = (
-            (match.start(), word[0] or word[1])
-            for match in _CMAKE_INCLUDES.finditer(text)
-            for word in _WORD.findall(match[1])
-        )
-    else:
-        every = ((match.start(), match[1].strip('"')) for match in _MAKE_INCLUDES.finditer(text))
     starts: dict[str, int] = {}
-    for start, word in every:
-        if word not in _KEYWORDS:
-            starts.setdefault(word, start)
+    for match in _MAKE_INCLUDES.finditer(text):
+        starts.setdefault(match[1].strip('"'), match.start())
         if len(starts) >= _MOST:
             break
     for word, start in starts.items():
@@ -343,6 +359,15 @@ def _folders(file: str, text: str, root: str) -> Iterator[Folder]:
             path = os.path.normpath(os.path.join(here, value))
             if os.path.isdir(path):
                 yield Folder(path, file, text.count("\n", 0, start) + 1)
+
+
+def _folders_of_cmake(named: Sequence[cmake_files.NamedFolder], root: str) -> Iterator[Folder]:
+    for each in named[:_MOST]:
+        here = os.path.dirname(each.file)
+        for value in _substituted(each.path, here, root):
+            path = os.path.normpath(os.path.join(here, value))
+            if os.path.isdir(path):
+                yield Folder(path, each.file, each.line)
 
 
 def _substituted(word: str, here: str, root: str) -> Iterator[str]:

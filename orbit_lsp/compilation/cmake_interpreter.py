@@ -1,0 +1,494 @@
+"""The commands that a first configuration of a CMake project calls, and what its variables are; its texts are read, nothing is run
+
+Conditions, loops, functions and other files are followed. What a condition that is not known would set is in doubt, and says so.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field
+from itertools import islice, pairwise
+from typing import NamedTuple
+
+from orbit_lsp.compilation import cmake_language as language
+from orbit_lsp.compilation import presets
+from orbit_lsp.compilation.cmake_language import LONGEST, Command, Known
+from orbit_lsp.compilation.lazy_pattern import lazy_pattern
+from orbit_remote.common.lazy_dataclass import dataclass
+
+PART = lazy_pattern(r"\ue000(\d+)\ue001")
+"""A generator expression that is not known, by its place in `Interpreter.parts`."""
+MOST_WORDS = 2_000
+_ARGUMENT = lazy_pattern(r'"((?:[^"\\]|\\.)*)"|([^\s";]+)', re.DOTALL)
+_REFERENCE = lazy_pattern(r"\$\{(\w{1,200})\}")
+_VERSION = lazy_pattern(r"VERSION[ \t\n]+(\d+)\.(\d+)(?:\.(\d+))?")
+_PLAIN = lazy_pattern(r"\^?[\w-]+\$?")
+"""A pattern that means itself: others are not read."""
+CONFIGURATIONS = {
+    "DEBUG": "-g", "RELEASE": "-O3 -DNDEBUG", "RELWITHDEBINFO": "-O2 -g -DNDEBUG", "MINSIZEREL": "-O1 -DNDEBUG",
+}  # fmt: skip
+"""What CMake gives nvcc for each build type (Modules/CMakeCUDAInformation.cmake and CMakeInitializeConfigs, CMake 3.25)."""
+_SYSTEM = {
+    "CMAKE_SYSTEM_NAME": platform.system(), "CMAKE_HOST_SYSTEM_NAME": platform.system(), "CMAKE_CUDA_COMPILER_ID": "NVIDIA",
+    "CMAKE_SYSTEM_PROCESSOR": platform.machine(), "CMAKE_SIZEOF_VOID_P": "8", "PROJECT_IS_TOP_LEVEL": "TRUE",
+    **{f"CMAKE_CUDA_FLAGS_{name}": flags for name, flags in CONFIGURATIONS.items()},
+}  # fmt: skip
+"""What CMake sets by itself."""
+_MODULES = ("cmake", "cmake/modules", "cmake/Modules", "CMake", "")
+_MOST_STEPS = 10_000
+"""Commands that are followed, those of functions and loops each time."""
+_MOST_FILES = 64
+_MOST_TEXT = 2 << 20
+"""Characters of all files."""
+_MOST_ITEMS = 200
+"""Of a loop."""
+_MOST_LEFT_OUT = 12
+_MOST_DEPTH = 8
+_DEEPEST = 32
+"""Functions and files that call one another."""
+_MOST_EXPANDED = 1 << 20
+"""Characters of all commands together, once variables have their values."""
+
+
+@dataclass(slots=True)
+class Scope:
+    """Variables of a folder or a function. `doubtful` are set under a condition that is not known, with that condition and the
+    file; `guesses` are the first values that they get there.
+    """
+
+    values: dict[str, str] = field(default_factory=dict[str, str])
+    set_by: dict[str, str] = field(default_factory=dict[str, str])
+    doubtful: dict[str, tuple[str, str]] = field(default_factory=dict[str, "tuple[str, str]"])
+    guesses: dict[str, str] = field(default_factory=dict[str, str])
+
+    def inner(self) -> Scope:
+        return Scope(dict(self.values), dict(self.set_by), dict(self.doubtful), dict(self.guesses))
+
+    def set(self, name: str, value: str, file: str, doubt: str) -> None:
+        if doubt:
+            self.doubtful[name] = doubt, file
+            self.guesses.setdefault(name, value)
+        elif len(value) <= LONGEST:
+            self.values[name], self.set_by[name] = value, file
+            self.doubtful.pop(name, None)
+
+
+class _Function(NamedTuple):
+    parameters: list[str]
+    body: list[Command]
+    macro: bool
+    file: str
+
+
+class Interpreter:
+    def __init__(
+        self,
+        top: str,
+        text_of: Callable[[str], str],
+        consume: Callable[[str, str, str], None],
+        known_targets: Mapping[str, object],
+    ) -> None:
+        """`consume` gets the name, the arguments and the doubt of each command that sets no variable: the condition around it that
+        is not known, "" for none. `known_targets` are those that a condition may ask for.
+        """
+        self.top = top
+        self.text_of = text_of
+        self.consume = consume
+        self.known_targets = known_targets
+        self.file: str = ""
+        self.line: int = 0
+        self.lists: str = ""
+        """The CMakeLists.txt that is followed: `file` may be one that it includes."""
+        self.above: dict[str, str] = {}
+        """Of each CMakeLists.txt the one that reached it."""
+        self.scope: Scope = Scope({"CMAKE_SOURCE_DIR": top, "PROJECT_SOURCE_DIR": top, **_SYSTEM})
+        self.outer: list[Scope] = []
+        """Of the folder or function that the current one is called from, and so on."""
+        self.scopes: dict[str, Scope] = {}
+        self.functions: dict[str, _Function] = {}
+        self.running: list[str] = []
+        """Functions and files that call one another."""
+        self.returning = False
+        self.parts: list[str] = []
+        self.left_out: dict[str, str] = {}
+        self.left = _MOST_EXPANDED
+        self.steps = self.text = 0
+        file, given = presets.usual_variables(top)
+        self.scope.values |= given
+        self.scope.set_by |= dict.fromkeys(given, file)
+
+    @property
+    def here(self) -> str:
+        """The folder that is configured."""
+        return os.path.dirname(self.lists) or self.top
+
+    # -- files, functions and blocks ----------------------------------------------------------------
+
+    def folder(self, file: str, above: str) -> None:
+        """Follow a CMakeLists.txt as the one `above` it reaches it, "" for none."""
+        before, lists = self.scope, self.lists
+        self.outer.append(before)
+        self.scope = self.scopes[file] = self.scopes.get(above, before).inner()
+        self.lists, self.above[file] = file, above
+        self.scope.values["CMAKE_CURRENT_SOURCE_DIR"] = self.here
+        self._included(file)
+        self.outer.pop()
+        self.scope, self.lists = before, lists
+
+    def _included(self, file: str, doubt: str = "") -> None:
+        """Follow a file in the current scope."""
+        text = self.text_of(file)
+        self.text += len(text)
+        if len(self.running) > _DEEPEST or len(self.scopes) > _MOST_FILES or self.text > _MOST_TEXT:
+            self.leave_out(
+                f"what {os.path.relpath(file, self.top)} adds, because the project has too many files", file
+            )
+            return
+        before = self.file, self.scope.values.get("CMAKE_CURRENT_LIST_DIR", "")
+        self.file, self.scope.values["CMAKE_CURRENT_LIST_DIR"] = file, os.path.dirname(file)
+        self.running.append(file)
+        listed = list(language.commands(language.without_comments(text)))
+        if len(listed) >= language.MOST_COMMANDS:
+            self.leave_out(f"what follows its first {len(listed):,} commands", file)
+        self.run(listed, doubt)
+        self.returning = False
+        self.running.pop()
+        self.file, self.scope.values["CMAKE_CURRENT_LIST_DIR"] = before
+
+    def run(self, listed: Sequence[Command], doubt: str) -> None:
+        at = 0
+        while at < len(listed) and not self.returning:
+            command = listed[at]
+            at += 1
+            self.steps += 1
+            if self.steps > _MOST_STEPS:
+                self.leave_out(f"what follows the first {_MOST_STEPS:,} commands", self.file)
+                return
+            self.line = command.line
+            if command.name == "if":
+                at = self._if(listed, at - 1, doubt)
+            elif command.name in ("foreach", "function", "macro", "while"):
+                end = _end(listed, at - 1)
+                body = listed[at:end]
+                at = end + 1
+                if command.name == "foreach":
+                    self._foreach(command, body, doubt)
+                elif command.name != "while":
+                    words = self.words(command.arguments)
+                    if words:
+                        self.functions[words[0].lower()] = _Function(
+                            words[1:], list(body), command.name == "macro", self.file
+                        )
+            else:
+                self._called(command, doubt)
+
+    def _if(self, listed: Sequence[Command], at: int, doubt: str) -> int:
+        """Follow the branches that are taken or may be; behind the `endif`."""
+        end = _end(listed, at)
+        starts = [at, *_branches(listed, at, end), end]
+        unknown = ""
+        for begin, behind in pairwise(starts):
+            command = listed[begin]
+            holds = True if command.name == "else" else self._holds(command.arguments)
+            if holds is False:
+                continue
+            if holds is None:
+                unknown = unknown or f"if({' '.join(command.arguments.split())})"
+            self.run(listed[begin + 1 : behind], doubt or unknown)
+            if holds:
+                break
+        return end + 1
+
+    def _holds(self, arguments: str) -> bool | None:
+        words = language.tokens(self.expanded(arguments))
+        return language.holds(
+            words, Known(self.scope.values, self.scope.doubtful, self.known_targets, self.here)
+        )
+
+    def _foreach(self, command: Command, body: Sequence[Command], doubt: str) -> None:
+        name, *words = self.words(command.arguments) or [""]
+        items: list[str] = []
+        if words[:1] == ["RANGE"]:
+            first, last = ("0", *words[1:])[-2:] if len(words) < 4 else words[1:3]
+            if first.isdecimal() and last.isdecimal():
+                items = list(map(str, islice(range(int(first), int(last) + 1), _MOST_ITEMS + 1)))
+        elif words[:1] == ["IN"]:
+            way = "ITEMS"
+            for word in words[1:]:
+                if word in ("ITEMS", "LISTS"):
+                    way = word
+                else:
+                    items += (
+                        [word] if way == "ITEMS" else filter(None, self.scope.values.get(word, "").split(";"))
+                    )
+        else:
+            items = words
+        if len(items) > _MOST_ITEMS:
+            self.leave_out(f"what `foreach({name} …)` adds behind its first {_MOST_ITEMS} items", self.file)
+        for item in items[:_MOST_ITEMS]:
+            known = "$" not in item and not PART.search(item)
+            self.scope.set(name, item, self.file, "")
+            self.run(body, doubt if known else doubt or f"foreach({' '.join(command.arguments.split())})")
+            if self.returning:
+                break
+
+    def _called(self, command: Command, doubt: str) -> None:
+        if len(command.arguments) > LONGEST:
+            self.leave_out(f"what {command.name} has after its first {LONGEST:,} characters", self.file)
+        function = self.functions.get(command.name)
+        if function is None or command.name in self.running:
+            self._command(command, doubt)
+        elif len(self.running) < _DEEPEST:
+            self._function(command.name, function, self.words(command.arguments), doubt)
+
+    def _function(self, name: str, function: _Function, words: list[str], doubt: str) -> None:
+        """A function has a scope of its own; of a macro the words are put into its text, which is the same for what is read here."""
+        before, file, line = self.scope, self.file, self.line
+        given = dict(zip(function.parameters, words, strict=False))
+        given |= {f"ARGV{at}": word for at, word in enumerate(words[:20])}
+        given |= {
+            "ARGV": ";".join(words),
+            "ARGN": ";".join(words[len(function.parameters) :]),
+            "ARGC": str(len(words)),
+        }
+        saved = {key: before.values.get(key) for key in given}
+        if not function.macro:
+            self.outer.append(before)
+            self.scope = before.inner()
+        for key, value in given.items():
+            self.scope.set(key, value[:LONGEST], file, "")
+        self.running.append(name)
+        self.file = function.file
+        self.run(function.body, doubt)
+        self.returning = False
+        self.running.pop()
+        self.file, self.line = file, line
+        if function.macro:
+            for key, value in saved.items():
+                if value is None:
+                    before.values.pop(key, None)
+                else:
+                    before.values[key] = value
+        else:
+            self.outer.pop()
+            self.scope = before
+
+    def _command(self, command: Command, doubt: str) -> None:
+        arguments = command.arguments
+        if command.name in ("set", "list", "string", "option", "file", "unset"):
+            self._variable(command.name, self.words(arguments, split=False), doubt)
+        elif command.name == "project":
+            self._named_project(arguments)
+        elif command.name == "add_subdirectory":
+            if words := self.words(arguments):
+                self._subdirectory(words[0])
+        elif command.name == "include":
+            if words := self.words(arguments):
+                self._module(words[0], doubt)
+        elif command.name == "return":
+            self.returning = not doubt
+        elif command.name == "cmake_parse_arguments":
+            self._parse_arguments(self.words(arguments, split=False), doubt)
+        else:
+            self.consume(command.name, arguments, doubt)
+
+    def _named_project(self, arguments: str) -> None:
+        words = self.words(arguments)
+        name = words[0] if words else ""
+        named = {"PROJECT_NAME": name, "PROJECT_SOURCE_DIR": self.here, f"{name}_SOURCE_DIR": self.here}
+        if version := _VERSION.search(self.expanded(arguments)):
+            for project in (name, "PROJECT"):
+                parts = zip(("MAJOR", "MINOR", "PATCH"), version.groups("0"), strict=True)
+                named |= {f"{project}_VERSION_{part}": number for part, number in parts}
+                named[f"{project}_VERSION"] = ".".join(each for each in version.groups() if each is not None)
+        self.scope.values |= named
+        self.scope.values.setdefault("CMAKE_PROJECT_NAME", name)
+
+    def _subdirectory(self, name: str) -> None:
+        file = os.path.normpath(os.path.join(self.here, name, "CMakeLists.txt"))
+        if "$" not in name and file not in self.scopes and file not in self.running and self.text_of(file):
+            self.folder(file, self.lists)
+
+    def _module(self, name: str, doubt: str) -> None:
+        paths = self.scope.values.get("CMAKE_MODULE_PATH", "").split(";")
+        if os.path.splitext(name)[1]:
+            places = [os.path.join(self.here, name)]
+        else:
+            folders = [*filter(None, paths), *(os.path.join(at, each) for at in (self.here, self.top) for each in _MODULES)]  # fmt: skip
+            places = [os.path.join(self.here, folder, f"{name}.cmake") for folder in folders]
+        for place in map(os.path.normpath, places):
+            if "$" not in place and place not in self.running and self.text_of(place):
+                self._included(place, doubt)
+                return
+
+    def _parse_arguments(self, words: list[str], doubt: str) -> None:
+        """`cmake_parse_arguments(A "SHARED" "NAME" "SOURCES" ${ARGN})` sets A_SHARED, A_NAME and A_SOURCES."""
+        if words[:1] == ["PARSE_ARGV"]:
+            first = int(words[1]) if len(words) > 1 and words[1].isdecimal() else 0
+            given = self.scope.values.get("ARGV", "").split(";")[first:]
+            words = [*words[2:6], *given]
+        if len(words) < 4:
+            return
+        prefix, options, single, many, *given = words
+        given = [part for word in given for part in word.split(";")]
+        kinds = {
+            name: kind
+            for kind, names in enumerate((options, single, many))
+            for name in names.split(";")
+            if name
+        }
+        made: dict[str, list[str]] = {}
+        current = "UNPARSED_ARGUMENTS"
+        for word in given[:MOST_WORDS]:
+            if word in kinds:
+                current = word
+                made[word] = ["TRUE"] if kinds[word] == 0 else []
+            elif kinds.get(current, 2) == 2 or (kinds[current] == 1 and not made[current]):
+                made.setdefault(current, []).append(word)
+            else:
+                made.setdefault("UNPARSED_ARGUMENTS", []).append(word)
+        for name in (*kinds, "UNPARSED_ARGUMENTS"):
+            if name in made:
+                self.scope.set(f"{prefix}_{name}", ";".join(made[name]), self.file, doubt)
+            elif kinds.get(name) == 0:
+                self.scope.set(f"{prefix}_{name}", "FALSE", self.file, doubt)
+            else:
+                self.scope.values.pop(f"{prefix}_{name}", None)
+
+    def _variable(self, command: str, words: list[str], doubt: str) -> None:
+        scope = self.scope
+        match (command, words):
+            case ("option", [name, *rest]):
+                if rest and name not in scope.values:
+                    value = "ON" if rest[-1].upper() in ("ON", "TRUE", "1") else "OFF"
+                    scope.set(name, value if len(rest) > 1 or value == "ON" else "OFF", self.file, doubt)
+                return
+            case ("unset", [name, *_]):
+                if not doubt:
+                    scope.values.pop(name, None)
+                return
+            case ("set", [name, *values]):
+                cached = "CACHE" in values
+                if cached and name in scope.values:
+                    return
+                values = values[: values.index("CACHE")] if cached else values
+                if values[-1:] == ["PARENT_SCOPE"]:
+                    values = values[:-1]
+                    scope = self.outer[-1] if self.outer else scope
+                value = ";".join(values)
+            case ("list", ["APPEND", name, *values]):
+                value = ";".join(filter(None, (scope.values.get(name, ""), *values)))
+            case ("list", ["PREPEND", name, *values]):
+                value = ";".join(filter(None, (*values, scope.values.get(name, ""))))
+            case ("list", ["REMOVE_ITEM", name, *values]):
+                value = ";".join(each for each in scope.values.get(name, "").split(";") if each not in values)
+            case ("string", ["APPEND", name, *values]):
+                value = scope.values.get(name, "") + "".join(values)
+            case ("string", ["TOLOWER" | "TOUPPER" as way, text, name]):
+                value = text.lower() if way == "TOLOWER" else text.upper()
+            case ("string", ["REPLACE", old, new, name, *texts]) if old:
+                value = "".join(texts).replace(old, new)
+            case ("string", ["REGEX", "REPLACE", pattern, new, name, *texts]) if _PLAIN.fullmatch(pattern):
+                begin, end = "^" * pattern.startswith("^"), "$" * pattern.endswith("$")
+                inner = re.escape(pattern.removeprefix("^").removesuffix("$"))
+                value = re.sub(begin + inner + end, lambda _: new, "".join(texts))
+            case ("string", ["CONCAT", name, *values]):
+                value = "".join(values)
+            case ("string", ["JOIN", by, name, *values]):
+                value = by.join(values)
+            case ("list", ["JOIN", name, by, output]):
+                value, name = scope.values.get(name, "").replace(";", by), output
+            case ("file", ["GLOB" | "GLOB_RECURSE" as way, name, *values]):
+                values = [each.replace("*", "**") if way == "GLOB_RECURSE" else each for each in values]
+                value = ";".join(each for each in values if each != "CONFIGURE_DEPENDS")
+            case _:
+                return
+        scope.set(name, value, self.file, doubt)
+
+    # -- words --------------------------------------------------------------------------------------
+
+    def words(self, arguments: str, *, split: bool = True) -> list[str]:
+        """A command's words with the values of variables; lists are several. Without `split` a quoted word stays one."""
+        words: list[str] = []
+        for match in _ARGUMENT.finditer(self.expressions(self.expanded(arguments))):
+            quoted, plain = match.groups()
+            quoted = quoted if quoted is None else quoted.replace('\\"', '"')
+            words += [plain] if quoted is None else quoted.split(";") if split else [quoted]
+            if len(words) > MOST_WORDS:
+                break
+        return words
+
+    def options(self, arguments: str) -> list[str]:
+        text = self.expressions(self.expanded(arguments)).replace('"', " ").replace("SHELL:", " ")
+        return re.split(r"[\s;]+", text.strip())[:MOST_WORDS]
+
+    def expanded(self, text: str, depth: int = 0) -> str:
+        scope = self.scope
+
+        def value(match: re.Match[str]) -> str:
+            if match[1] in scope.doubtful:
+                why, file = scope.doubtful[match[1]]
+                if "FLAGS" in match[1] or "DEF" in match[1].upper() or "OPTIONS" in match[1]:
+                    self.leave_out(f"what `{why}` sets of {match[1]}", file)
+            known = scope.values.get(match[1])
+            return match[0] if known is None else known
+
+        expanded = _REFERENCE.sub(value, text[:LONGEST])[:LONGEST] if self.left > 0 else ""
+        self.left -= len(expanded)
+        if "${" in expanded and expanded != text and depth < 2:  # `${${NAME}_SOURCES}`
+            return self.expanded(expanded, depth + 1)
+        return expanded
+
+    def expressions(self, text: str, depth: int = 0) -> str:
+        """The text with the values of its generator expressions, as they are where CUDA is compiled; one that is not known
+        becomes a character sequence of `parts`.
+        """
+        made: list[str] = []
+        position = 0
+        while (start := text.find("$<", position)) >= 0:
+            end = language.closing(text, start)
+            if end < 0 or depth > _MOST_DEPTH:
+                break
+            whole = text[start:end]
+            head, _, rest = self.expressions(whole[2:-1], depth + 1).partition(":")
+            value = None if PART.search(head) else language.expression(head, rest, self.configuration(), lambda text: bool(PART.search(text)))  # fmt: skip
+            made += [text[position:start], f"\ue000{self.part(whole)}\ue001" if value is None else value]
+            position = end
+        return "".join([*made, text[position:]])
+
+    def configuration(self) -> str:
+        """The build type that the project chooses where its user chooses none, "" for none."""
+        value = self.scope.values.get("CMAKE_BUILD_TYPE", "")
+        return "" if "CMAKE_BUILD_TYPE" in self.scope.doubtful or "$" in value else value.upper()
+
+    def part(self, text: str) -> int:
+        self.parts.append(text)
+        return len(self.parts) - 1
+
+    def leave_out(self, what: str, file: str) -> None:
+        if len(self.left_out) < _MOST_LEFT_OUT:
+            self.left_out.setdefault(what, file)
+
+
+def _end(listed: Sequence[Command], at: int) -> int:
+    """The place of the command that ends the block which begins at `at`; behind the last where none does."""
+    name = listed[at].name
+    depth = 0
+    for place in range(at, len(listed)):
+        depth += (listed[place].name == name) - (listed[place].name == f"end{name}")
+        if depth == 0:
+            return place
+    return len(listed)
+
+
+def _branches(listed: Sequence[Command], at: int, end: int) -> Iterator[int]:
+    """The `elseif` and `else` of an `if`."""
+    depth = 0
+    for place in range(at, end):
+        name = listed[place].name
+        depth += (name == "if") - (name == "endif")
+        if depth == 1 and name in ("elseif", "else"):
+            yield place
