@@ -91,6 +91,115 @@ def test_the_rule_that_compiles_a_file(tmp_path: Path, name: str) -> None:
     assert made.left_out == ()
 
 
+AUTOMAKE = {
+    "the file's own rule": (".cu.o:\n\t$(NVCC) -DALL -c $<\nk.o: k.cu\n\t$(NVCC) $(F) --maxrregcount=32 -c $<\nF = -DK\n", "-DK -maxrregcount 32"),
+    "a suffix rule of libtool": ("SUFFIXES = .cu\nAM_NVCCFLAGS = -DK\n.cu.lo:\n\t$(AM_V_CU)$(LIBTOOL) --tag=CC --mode=compile $(NVCC) $(AM_NVCCFLAGS) -c -o $@ $<\n", "-DK"),
+    "a condition about CUDA": ("if HAVE_CUDA\nF = -DK\nelse\nF = -DNONE\nendif\nk.o: k.cu\n\t$(NVCC) $(F) $<\n", "-DK"),
+    "one that is not": ("if !WITH_CUDA\nF = -DNONE\nelse !WITH_CUDA\nF = -DK\nendif !WITH_CUDA\nk.o: k.cu\n\t$(NVCC) $(F) $<\n", "-DK"),
+    "a compiler that configure finds": ("k.o: k.cu\n\t@NVCC@ -DK -c $<\n", "-DK"),
+    "folders of the source": ("k.o: k.cu\n\t$(NVCC) -I$(top_srcdir)/inc -I$(srcdir) -DK -c $<\n", "-DK -IROOT/inc -IROOT/src"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AUTOMAKE)
+@pytest.mark.parametrize("file", ["Makefile.am", "Makefile.in"])
+def test_a_makefile_that_configure_completes(tmp_path: Path, file: str, name: str) -> None:
+    text, flags = AUTOMAKE[name]
+    needed = '#include "top.h"\n#include "beside/own.h"\n' if "-I" in flags else ""
+    files = {
+        "configure.ac": "",
+        "inc/top.h": "",
+        "src/beside/own.h": "",
+        "src/k.cu": needed,
+        f"src/{file}": text,
+    }
+    project(tmp_path, files)
+    made = find(tmp_path, "src/k.cu")
+    assert " ".join(made.flags).replace(str(tmp_path), "ROOT") == flags.replace(" -IROOT/src", "")
+    assert (made.left_out, made.database_command) == ((), "")
+
+
+def test_a_condition_of_automake_that_is_not_known(tmp_path: Path) -> None:
+    text = "if DEBUG\nF = -DDEBUGGING\nendif\nk.o: k.cu\n\t$(NVCC) -DK $(F) $<\n"
+    project(tmp_path, {"Makefile.am": text, "k.cu": ""})
+    made = find(tmp_path, "k.cu")
+    assert (made.flags, [each.what for each in made.left_out]) == (("-DK",), ["what `if DEBUG` adds to F"])
+
+
+@pytest.mark.parametrize("before", ["@", "-@", "$(Q)", "$(AM_V_NVCC)", "${SILENT}", "@$(ECHO_CMD)"])
+def test_a_call_that_make_does_not_print(tmp_path: Path, before: str) -> None:
+    project(tmp_path, {"Makefile": f"Q = @\nk.o: k.cu\n\t{before}$(NVCC) -DK -c $<\n", "k.cu": ""})
+    assert find(tmp_path, "k.cu").flags == ("-DK",)
+
+
+def test_another_rules_flags_are_not_the_files(tmp_path: Path) -> None:
+    text = "CXXFLAGS = -std=c++20\nk.o: k.cu\n\tnvcc -DK -c $<\no.o: o.cu\n\tnvcc -dc $<\n"
+    project(tmp_path, {"Makefile": text, "k.cu": ""})
+    assert find(tmp_path, "k.cu").flags == ("-DK",)
+
+
+LOADS = {
+    "its flags": ("load(name='e', sources=['k.cpp', 'k.cu'], extra_cuda_cflags=['-O3', '-UN', '--use_fast_math', '-maxrregcount=64', '-Xptxas', '-v,-O1'])", "-UN --use_fast_math -maxrregcount 64 -Xptxas -O1 ", ""),
+    "a path of sources": ("here = os.path.dirname(__file__)\nF = ['-DA']\nF += ['-DB']\nload('e', [os.path.join(here, 'k.cu')], extra_cuda_cflags=F, extra_include_paths=[here + '/inc'])", "-DA -DB -IROOT/inc ", ""),
+    "of another source": ("load(name='e', sources=['o.cu'], extra_cuda_cflags=['-DO'])\nload(name='f', sources=['k.cu'], extra_cuda_cflags=['-DK'])\n", "-DK ", ""),
+    "under a condition": ("F = ['-DA']\nif os.environ.get('FAST'):\n    F.append('--use_fast_math')\nload('e', ['k.cu'], extra_cuda_cflags=F)", "-DA ", "--use_fast_math"),
+    "one of two": ("load('e', ['k.cu'], extra_cuda_cflags=['-DA', '--use_fast_math' if fast() else '-O2'])", "-DA ", "--use_fast_math"),
+    "no call of torch's": ("np.load('k.cu')\nprint('k.cu')", "", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOADS)
+def test_a_call_of_torchs_load_beside_the_file(tmp_path: Path, name: str) -> None:
+    text, flags, left_out = LOADS[name]
+    project(tmp_path, {"ops.py": f"import os\n{text}\n", "k.cu": '#include "h.h"\n', "inc/h.h": ""})
+    made = find(tmp_path, "k.cu")
+    own = " ".join(made.flags).replace(str(tmp_path), "ROOT").removesuffix("-IROOT/inc")
+    assert own == flags.replace("-IROOT/inc ", "")
+    assert [each.what for each in made.left_out] == ([left_out] if left_out else [])
+
+
+MESON = {
+    "a target's": ("executable('a', 'k.cu', 'm.cpp', cuda_args: ['--use_fast_math', '-DA'], cpp_args: '-DHOST')\nexecutable('b', 'o.cu', cuda_args: '-DO')", "--use_fast_math -DA", ""),
+    "a name": ("src = files('k.cu')\nargs = ['-DA']\nargs += ['-DB']\nlibrary('a', src, cuda_args: args)", "-DA -DB", ""),
+    "of the project": ("add_project_arguments('-DA', '--ftz=true', language: 'cuda')\nadd_project_arguments('-DHOST', language: 'cpp')\nlibrary('a', 'k.cu')", "-DA -ftz true", ""),
+    "what Meson alone knows": ("library('a', 'k.cu', cuda_args: ['-DA'] + get_option('more'))", "-DA", "cuda_args: ['-DA'] + get_option('more')"),
+    "one of several": ("library('a', s, cuda_args: '-DA')\nlibrary('b', t, cuda_args: '-DB')", "", "the cuda_args of a target, if the file is one of its sources"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MESON)
+def test_the_arguments_of_meson(tmp_path: Path, name: str) -> None:
+    text, flags, left_out = MESON[name]
+    project(tmp_path, {"meson.build": f"project('p', 'cuda')\n{text}\n", "k.cu": ""})
+    made = find(tmp_path, "k.cu")
+    assert (" ".join(made.flags), [each.what for each in made.left_out]) == (
+        flags,
+        [left_out] if left_out else [],
+    )
+
+
+SCRIPTS = {
+    "a call": ({"build.sh": "#!/bin/sh\n# nvcc -DOLD k.cu\nnvcc -O3 -DA \\\n  --use_fast_math -o k k.cu && ./k\n"}, "-DA --use_fast_math", []),
+    "a variable": ({"run.sh": "nvcc -DA -DN=$1 $OUT k.cu\n"}, "-DA", ["-DN=$1", "$OUT"]),
+    "a loop": ({"all.sh": "for f in k.cu o.cu; do nvcc -DA $f; done\n"}, "", ["what it gives nvcc for k.cu"]),
+    "of another file": ({"build.sh": "nvcc -DA ok.cu k.cu.o\n"}, "", []),
+    "SCons": ({"SConstruct": "env.Program('k.cu', NVCCFLAGS='-DA')\n"}, "", ["what it gives nvcc for k.cu"]),
+    "xmake": ({"xmake.lua": 'target("k")\nadd_files("k.cu")\n'}, "", ["what it gives nvcc for k.cu"]),
+    "Visual Studio": ({"k.vcxproj": '<CudaCompile Include="k.cu" /> nvcc\n'}, "", ["what it gives nvcc for k.cu"]),
+    "Python": ({"build.py": "subprocess.run(['nvcc', '-DA', 'k.cu'])\n"}, "", ["what it gives nvcc for k.cu"]),
+    "Python that only names it": ({"readme.py": "print('see k.cu')\n"}, "", []),
+    "a Makefile that compiles it": ({"SConstruct": "'k.cu'\n", "Makefile": "k.o: k.cu\n\tnvcc -DA $<\n"}, "-DA", []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_what_compiles_a_file_and_is_no_build_file(tmp_path: Path, name: str) -> None:
+    files, flags, left_out = SCRIPTS[name]
+    project(tmp_path, {**files, "k.cu": ""})
+    made = find(tmp_path, "k.cu")
+    assert (" ".join(made.flags), [each.what for each in made.left_out]) == (flags, left_out)
+
+
 LEFT_OUT = {
     "of a shell": ("V := $(shell git describe)\nF = -DV=$(V) -DK", "-DV=$(shell git describe)"),
     "of a function": ("F = -DK $(foreach m,A B,-D$(m))", "$(foreach m,A B,-D$(m))"),
@@ -165,6 +274,9 @@ LIBRARIES = {
     "files of options": (LIBRARY % "copts = ['-DA', '@WORKSPACE', '--options-file', '/etc/passwd', '-optf=x']", "-DA -DPIXEL=4 -DFAR", ("@WORKSPACE", "--options-file /etc/passwd", "-optf=x")),
     "a choice of Bazel's": (LIBRARY % "copts = ['-DA'] + select({'//:x': ['-DX']})", "-DA -DPIXEL=4 -DFAR", ("copts = select({'//:x': ['-DX']})",)),
     "a variable of Bazel's": (LIBRARY % "copts = ['-DDIR=$(BINDIR)']", "-DPIXEL=4 -DFAR", ("-DDIR=$(BINDIR)",)),
+    "device code that is linked later": (LIBRARY % "rdc = True", "-DPIXEL=4 -DFAR -rdc true", ()),
+    "device code that is not": (LIBRARY % "rdc = False", "-DPIXEL=4 -DFAR", ()),
+    "device code that Bazel decides about": (LIBRARY % "rdc = select({'//:x': True})", "-DPIXEL=4 -DFAR", ("rdc = select({'//:x': True})",)),
     "an architecture": (LIBRARY % "copts = ['-gencode', 'arch=compute_86,code=sm_86', '-Ilib']", "-DPIXEL=4 -DFAR", ()),
     "no Python": ("cuda_library(name = = 'a', srcs = ['gray.cu'])\n", "", ()),
 }  # fmt: skip

@@ -46,10 +46,13 @@ _NOT_IN_FLAGS = ("name", "deps", *_SOURCES)
 
 
 class Library(NamedTuple):
-    """`flags` are nvcc's, as a database's command would have them; `left_out` is what its lists have that only Bazel knows."""
+    """`flags` are nvcc's, as a database's command would have them; `left_out` is what its lists have that only Bazel knows.
+    `is_source`: there is one that has the file.
+    """
 
     flags: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    is_source: bool = False
 
 
 def read(file: str, path: str, root: str) -> Library:
@@ -121,9 +124,9 @@ class _Lists:
                 if included and not (self.source and any(_means(each, self.source) for each in without)):
                     yield from self._texts(included, keyword, depth + 1)
             case _:
-                self.left_out[f"{keyword} = {self._shown(node)}"] = None
+                self.left_out[f"{keyword} = {self.shown(node)}"] = None
 
-    def _shown(self, node: ast.expr) -> str:
+    def shown(self, node: ast.expr) -> str:
         key = id(node)  # the tree lives as long as the packages
         if key not in self.budget.shown:
             self.budget.shown[key] = _shown(node)
@@ -171,12 +174,18 @@ class _Packages:
             macros += [define] if define else []
             folders += [folder] if folder else []
         words += [f"-D{macro}" for macro in macros]
+        if rdc := next((each.value for each in call.keywords if each.arg == "rdc"), None):
+            literal = rdc.value if isinstance(rdc, ast.Constant) else None
+            if literal in (True, 1):
+                words.append("-rdc=true")
+            elif literal not in (False, 0):
+                lists.left_out[f"rdc = {lists.shown(rdc)}"] = None
         words, option_files = without_option_files(words)
         known = [word for word in words if not re.search(r"\$[(@<]", word)]
         left_out = dict.fromkeys(word for word in words if re.search(r"\$[(@<]", word))
         flags = command_line.parse(["nvcc", *known, *(f"-I{each}" for each in folders)], str(self.top), path)
         relevant = (each for each in lists.left_out if each.partition(" =")[0] not in ("deps", *_SOURCES))
-        return Library(flags.flags, (*left_out, *option_files, *relevant, *self.unread))
+        return Library(flags.flags, (*left_out, *option_files, *relevant, *self.unread), is_source=True)
 
     def _too_many(self, sources: _Lists) -> Iterator[str]:
         if sources.budget.parts > _MOST_PARTS:

@@ -13,10 +13,12 @@ from typing import NamedTuple
 
 from orbit_lsp.compilation import (
     bazel_files,
+    build_scripts,
     cmake_files,
     cmake_language,
     command_line,
     makefiles,
+    meson_files,
     setup_files,
     templates,
 )
@@ -95,11 +97,13 @@ class Declared:
     """What the build gives its compiler and is not known without running it, and the file that says it."""
     is_source: bool = False
     """A build file names the source among those that it compiles."""
+    by_torch: bool = False
+    """A call of torch's `load` compiles the source."""
 
     @property
     def torch_builds(self) -> bool:
         """Whether torch's own builder may compile the file: by a setup.py, or when a program runs."""
-        return not self.nearest or self.nearest.endswith(".py")
+        return self.by_torch or not self.nearest or self.nearest.endswith(".py")
 
     def database_command(self, path: str, root: str, standing: str) -> str:
         """How somebody who stands in the folder `standing` makes the project of the file `path` write a compile_commands.json; ""
@@ -112,7 +116,7 @@ class Declared:
             )
             build = os.path.normpath(os.path.join(project, "build"))
             return f"`cmake -S {shlex.quote(project)} -B {shlex.quote(build)} -DCMAKE_EXPORT_COMPILE_COMMANDS=ON`"
-        if name != "meson.build" and not _is_makefile(self.nearest):
+        if name != "meson.build" and not name.lower().endswith("makefile"):
             return ""
         files = islice(_above(Path(path).parent, root), _MOST_FILES)
         highest = [file for file in files if os.path.basename(file) == name][-1]
@@ -125,122 +129,188 @@ class Declared:
 
 def declared(path: str, root: str) -> Declared:
     """From the build files of the file's folder and of those above it, up to the root; the nearest first. Reads files."""
-    folders: list[Folder] = []
-    flags: dict[str, str] = {}
-    architectures: dict[str, str] = {}
-    left_out: dict[str, str] = {}
-    nearest = ""
-    extension = ("", "")
-    certain = False
-    cmake: list[str] = []
-    relocatable = ""
-    is_source = False
+    collected = _Collected(path, root)
     for file in islice(_above(Path(path).parent, root), _MOST_FILES):
-        nearest = nearest or file
-        try:
-            text = regular_files.text(file, BUILD_FILE)
-        except (OSError, ValueError):
-            continue
-        text = _MARKS.sub("", text)
+        collected.nearest = collected.nearest or file
+        with contextlib.suppress(OSError, ValueError):
+            collected.read(file, _MARKS.sub("", regular_files.text(file, BUILD_FILE)))
+    collected.read_cmake()
+    if not collected.is_source:
+        collected.read_others()
+    return collected.result()
+
+
+class _Collected:
+    """What the build files above a source file say, put together; what is nearer to it counts more."""
+
+    def __init__(self, path: str, root: str) -> None:
+        self.path = path
+        self.root = root
+        self.nearest = ""
+        self.folders: list[Folder] = []
+        self.flags: dict[str, str] = {}
+        self.architectures: dict[str, str] = {}
+        self.left_out: dict[str, str] = {}
+        self.extension = ("", "")
+        self.by_torch = False
+        self.is_source = False
+        self.certain = False
+        """A Makefile or a BUILD file that compiles the source was read: those above it are of others."""
+        self.cmake: list[str] = []
+        self.relocatable = ""
+
+    def result(self) -> Declared:
+        return Declared(
+            tuple(dict.fromkeys(self.folders)),
+            tuple(self.flags.items()),
+            self.nearest,
+            self.extension,
+            tuple(self.architectures.items()),
+            tuple(self.left_out.items()),
+            self.is_source,
+            self.by_torch,
+        )
+
+    def read(self, file: str, text: str) -> None:
+        """Take what a build file says. The CMakeLists.txt are read together, later."""
+        name = os.path.basename(file)
         named: dict[str, str] = {}
+        known = False
         try:
             if file.endswith(".py"):
-                setup = setup_files.read(file, text, path)
-                folders += setup.folders
-                named = dict.fromkeys(setup.flags, file)
-                for architecture in () if architectures else setup.architectures:
-                    architectures[architecture] = file
-                extension = extension if extension[0] else (setup.extension, file)
-            elif _is_makefile(file) and not certain and _is_makefile(nearest):
-                recipe = makefiles.read(
-                    file,
-                    text,
-                    path,
-                    lambda name, file=file: _text(os.path.join(os.path.dirname(file), name), root),
-                )
-                certain = recipe.certain
-                made = _parted(recipe.flags)
-                lines = {each.path: each.line for each in _folders(file, _COMMENT.sub("", text), root)}
-                folders += (Folder(folder, file, lines.get(folder, 1)) for folder in made.folders)
-                named = dict.fromkeys(made.flags, file)
-                for architecture in () if architectures else made.architectures:
-                    architectures[architecture] = file
-                left_out |= dict.fromkeys(recipe.left_out, file)
-            elif os.path.basename(file) in bazel_files.NAMES and not certain:
-                library = bazel_files.read(file, path, root)
-                certain = bool(library.flags or library.left_out)
-                made = _parted(library.flags)
-                folders += (Folder(folder, file, 1) for folder in made.folders)
-                named = dict.fromkeys(made.flags, file)
-                for architecture in () if architectures else made.architectures:
-                    architectures[architecture] = file
-                left_out |= dict.fromkeys(library.left_out, file)
+                named = self._of_torch(setup_files.read(file, text, self.path), file)
+            elif _is_makefile(file) and not self.certain and _is_makefile(self.nearest):
+                recipe = makefiles.read(file, text, self.path, lambda name: self._included(file, name))
+                named = self._of_command(recipe.flags, recipe.left_out, file, text)
+                self.certain = known = recipe.certain
+                self.is_source = self.is_source or recipe.is_source
+            elif name in bazel_files.NAMES and not self.certain:
+                library = bazel_files.read(file, self.path, self.root)
+                named = self._of_command(library.flags, library.left_out, file)
+                self.certain = bool(library.flags or library.left_out)
+                self.is_source = self.is_source or library.is_source
+            elif name == "meson.build" and not self.certain:
+                target = meson_files.read(text, self.path, os.path.dirname(file))
+                named = self._of_command(target.flags, target.left_out, file)
+                self.is_source = self.is_source or target.is_source
         except _UNREADABLE:
-            left_out[_NOT_FOLLOWED] = file
+            self.left_out[_NOT_FOLLOWED] = file
         if not file.endswith(".py"):
-            by_cmake = os.path.basename(file) == "CMakeLists.txt"
-            text = _without_comments(text, by_cmake)
-            for included in _included(file, text, root):
-                if len(text) + len(included) < BUILD_FILE.most:
-                    text += "\n" + _without_comments(_MARKS.sub("", included), by_cmake)
-            if by_cmake:
-                cmake.insert(0, file)
-            else:
-                folders += _folders(file, text, root)
-            # CMake's folders inherit macros from those above; another build system above is another project's
-            same = os.path.basename(file) == os.path.basename(nearest)
-            plain = same and not by_cmake and not _is_makefile(file)
-            named |= dict.fromkeys(islice(_definitions(text), _MOST) if plain else (), file)
-            of_cuda = dict.fromkeys(_OF_CUDA.findall(text) if same else ())
-            named |= dict.fromkeys((f"-D{definition}" for definition in islice(of_cuda, _MOST)), file)
+            text = self._whole(file, text)
+            named |= self._of_text(file, text)
+        self._of_any(file, text, named, known=known)
+        self._take(named)
+
+    def _included(self, file: str, name: str) -> str:
+        return _text(os.path.join(os.path.dirname(file), name), self.root)
+
+    def _of_torch(self, setup: setup_files.Setup, file: str) -> dict[str, str]:
+        self.folders += setup.folders
+        for architecture in () if self.architectures else setup.architectures:
+            self.architectures[architecture] = file
+        self.left_out |= dict.fromkeys(setup.left_out, file)
+        self.extension = self.extension if self.extension[0] else (setup.extension, file)
+        self.is_source = self.is_source or setup.own
+        return dict.fromkeys(setup.flags, file)
+
+    def _of_command(
+        self, flags: Sequence[str], left_out: Sequence[str], file: str, text: str = ""
+    ) -> dict[str, str]:
+        """Of nvcc's flags as a database's command would have them: folders and architectures are noted, the others returned."""
+        made = _parted(flags)
+        lines = {each.path: each.line for each in _folders(file, _COMMENT.sub("", text), self.root)}
+        self.folders += (Folder(folder, file, lines.get(folder, 1)) for folder in made.folders)
+        for architecture in () if self.architectures else made.architectures:
+            self.architectures[architecture] = file
+        self.left_out |= dict.fromkeys(left_out, file)
+        return dict.fromkeys(made.flags, file)
+
+    def _whole(self, file: str, text: str) -> str:
+        """A build file without comments, with those that it includes."""
+        by_cmake = os.path.basename(file) == "CMakeLists.txt"
+        text = _without_comments(text, by_cmake)
+        for included in _included(file, text, self.root):
+            if len(text) + len(included) < BUILD_FILE.most:
+                text += "\n" + _without_comments(_MARKS.sub("", included), by_cmake)
+        return text
+
+    def _of_text(self, file: str, text: str) -> dict[str, str]:
+        """Folders and macros that stand in the text of a build file, whichever part of it they are for."""
+        by_cmake = os.path.basename(file) == "CMakeLists.txt"
+        if by_cmake:
+            self.cmake.insert(0, file)
+        else:
+            self.folders += _folders(file, text, self.root)
+        # CMake's folders inherit macros from those above; another build system above is another project's
+        same = os.path.basename(file) == os.path.basename(self.nearest)
+        plain = same and not by_cmake and not _is_makefile(file)
+        named = dict.fromkeys(islice(_definitions(text), _MOST) if plain else (), file)
+        of_cuda = dict.fromkeys(_OF_CUDA.findall(text) if same else ())
+        return named | dict.fromkeys((f"-D{definition}" for definition in islice(of_cuda, _MOST)), file)
+
+    def _of_any(self, file: str, text: str, named: dict[str, str], *, known: bool) -> None:
+        """Add what lets a file compile, whichever part of the text it is for: where the file's own command is `known`, only what
+        changes no figure.
+        """
         named |= dict.fromkeys(_SWITCHES.findall(text), file)
+        if known:
+            return
         if _RELOCATABLE.search(text):
             if os.path.basename(file) == "CMakeLists.txt":
-                relocatable = relocatable or file
+                self.relocatable = self.relocatable or file
             else:
                 named["-rdc=true"] = file
         standards = [next(filter(None, match.groups())) for match in _STANDARD.finditer(text)]
         if standards and not any(map(year, named)):
             named[f"-std=c++{max(standards, key=_year)}"] = file
+
+    def _take(self, named: dict[str, str]) -> None:
         for flag, where in named.items():
             asked = year(flag)
-            standard = asked is not None and (asked < _OLDEST or any(map(year, flags)))
-            if flag not in flags and not standard:
-                flags[flag] = where
-    try:
-        of_cmake = cmake_files.read(cmake, path, lambda file: _text(file, root))
-    except _UNREADABLE:
-        of_cmake = cmake_files.CMakeFlags(left_out=((_NOT_FOLLOWED, cmake[0]),))
-    folders += _folders_of_cmake(of_cmake.folders, root)
-    if os.path.basename(nearest) != "CMakeLists.txt":
-        of_cmake = cmake_files.CMakeFlags()  # another build system above is another project's
-    is_source = is_source or of_cmake.is_source
-    if of_cmake.relocatable or (of_cmake.relocatable is None and not of_cmake.is_source and relocatable):
-        flags.setdefault("-rdc=true", of_cmake.relocatable or relocatable)
-    for file in dict.fromkeys(file for _, file in of_cmake.words):
-        made = _parted(
-            command_line.parse(
-                ["nvcc", *(word for word, of in of_cmake.words if of == file)], os.path.dirname(file), path
-            ).flags
-        )
-        folders += (Folder(folder, file, 1) for folder in made.folders)
-        for flag in made.flags:
-            if not year(flag):  # the newest of the text counts
-                flags.setdefault(flag, file)
-        for architecture in made.architectures:
-            architectures.setdefault(architecture, file)
-    if of_cmake.architectures:
-        architectures = dict(of_cmake.architectures)
-    left_out |= dict(of_cmake.left_out)
-    return Declared(
-        tuple(dict.fromkeys(folders)),
-        tuple(flags.items()),
-        nearest,
-        extension,
-        tuple(architectures.items()),
-        tuple(left_out.items()),
-        is_source,
-    )
+            standard = asked is not None and (asked < _OLDEST or any(map(year, self.flags)))
+            if flag not in self.flags and not standard:
+                self.flags[flag] = where
+
+    def read_cmake(self) -> None:
+        """Take what the CMakeLists.txt say together."""
+        try:
+            of_cmake = cmake_files.read(self.cmake, self.path, lambda file: _text(file, self.root))
+        except _UNREADABLE:
+            of_cmake = cmake_files.CMakeFlags(left_out=((_NOT_FOLLOWED, self.cmake[0]),))
+        self.folders += _folders_of_cmake(of_cmake.folders, self.root)
+        if os.path.basename(self.nearest) != "CMakeLists.txt":
+            return  # another build system above is another project's
+        self.is_source = self.is_source or of_cmake.is_source
+        text_decides = of_cmake.relocatable is None and not of_cmake.is_source
+        if relocatable := of_cmake.relocatable or (self.relocatable if text_decides else ""):
+            self.flags.setdefault("-rdc=true", relocatable)
+        for file in dict.fromkeys(file for _, file in of_cmake.words):
+            words = [word for word, of in of_cmake.words if of == file]
+            command = command_line.parse(["nvcc", *words], os.path.dirname(file), self.path)
+            made = _parted(command.flags)
+            self.folders += (Folder(folder, file, 1) for folder in made.folders)
+            for flag in made.flags:
+                if not year(flag):  # the newest of the text counts
+                    self.flags.setdefault(flag, file)
+            for architecture in made.architectures:
+                self.architectures.setdefault(architecture, file)
+        if of_cmake.architectures:
+            self.architectures = dict(of_cmake.architectures)
+        self.left_out |= dict(of_cmake.left_out)
+
+    def read_others(self) -> None:
+        """Take what files say that are no build files of the usual kinds: calls of torch's `load`, and scripts; where they are not
+        understood, it is said that they name the source.
+        """
+        with contextlib.suppress(*_UNREADABLE):
+            setup, file = setup_files.loaded(self.path, self.root)
+            if file:
+                self.by_torch = True
+                self._take(self._of_torch(setup, file))
+        if not self.is_source:
+            for script in build_scripts.naming(self.path, self.root):
+                self.left_out |= dict.fromkeys(script.left_out, script.file)
+                self._take(self._of_command(script.flags, (), script.file))
 
 
 def _without_comments(text: str, by_cmake: bool) -> str:
@@ -273,7 +343,7 @@ def _parted(command: Sequence[str]) -> _Parted:
 
 
 def _is_makefile(file: str) -> bool:
-    return os.path.basename(file).lower().endswith("makefile")
+    return os.path.basename(file).lower().removesuffix(".am").removesuffix(".in").endswith("makefile")
 
 
 def _text(path: str, root: str) -> str:

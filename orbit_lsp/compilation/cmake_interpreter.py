@@ -49,6 +49,7 @@ _MOST_LEFT_OUT = 12
 _MOST_DEPTH = 8
 _DEEPEST = 32
 """Functions and files that call one another."""
+_DEEPEST_BLOCK = 64
 _MOST_EXPANDED = 1 << 20
 """Characters of all commands together, once variables have their values."""
 
@@ -115,7 +116,7 @@ class Interpreter:
         self.parts: list[str] = []
         self.left_out: dict[str, str] = {}
         self.left = _MOST_EXPANDED
-        self.steps = self.text = 0
+        self.steps = self.text = self.depth = 0
         file, given = presets.usual_variables(top)
         self.scope.values |= given
         self.scope.set_by |= dict.fromkeys(given, file)
@@ -159,6 +160,16 @@ class Interpreter:
         self.file, self.scope.values["CMAKE_CURRENT_LIST_DIR"] = before
 
     def run(self, listed: Sequence[Command], doubt: str) -> None:
+        if self.depth >= _DEEPEST_BLOCK:
+            self.leave_out(
+                f"what more than {_DEEPEST_BLOCK} conditions and loops in one another add", self.file
+            )
+            return
+        self.depth += 1
+        self._run(listed, doubt)
+        self.depth -= 1
+
+    def _run(self, listed: Sequence[Command], doubt: str) -> None:
         at = 0
         while at < len(listed) and not self.returning:
             command = listed[at]

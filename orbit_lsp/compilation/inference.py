@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from orbit_lsp.closure.includes import rewrite
-from orbit_lsp.compilation import build_files, setup_files, templates
+from orbit_lsp.compilation import build_files, templates
 from orbit_lsp.compilation import headers as header_search
 from orbit_lsp.compilation.build_files import Declared
 from orbit_lsp.compilation.headers import Headers
@@ -362,8 +362,6 @@ class _Walk:
             return
         self.named = True
         name, file = self.declared.extension
-        if not name:
-            name, file = setup_files.loaded_as(self.path, self.headers.root)
         if name:
             self._flag(macro + name, f"torch compiles with it, and {self._shown(file)} names the extension")
         else:

@@ -10,6 +10,7 @@ import platform
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import NamedTuple
 
 from orbit_lsp.compilation import command_line
@@ -25,6 +26,9 @@ _OF_TARGET = lazy_pattern(
 )
 _INCLUDE = lazy_pattern(r"[-s]?include[ \t]+(.+)")
 _CONDITION = lazy_pattern(r"(ifn?eq|ifn?def)\b[ \t]*(.*)")
+_OF_AUTOMAKE = lazy_pattern(r"if[ \t]+(!?)[ \t]*([A-Za-z_]\w{0,100})")
+_SILENCED = lazy_pattern(r"(?:[@+-]|\$[({](?:AM_V_\w+|V_\w+|Q|E|AT|SILENT|QUIET|VERB\w*|HIDE|ECHO\w*)[)}])+")
+"""What stands before a command so that make does not print it, or goes on where it fails."""
 _BRACKETED = lazy_pattern(r"\((.*),(.*)\)")
 _QUOTED = lazy_pattern(r"([\"'])(.*?)\1[ \t]+([\"'])(.*)\3")
 _COMPILER = lazy_pattern(r"nvcc(?:[-.][\w.]+)?|clang\+\+(?:-\d+)?")
@@ -92,12 +96,14 @@ _AUTOMATIC = "@<^+*?%|"
 
 class Recipe(NamedTuple):
     """`flags` are nvcc's, as a database's command would have them; `left_out` are words of the recipe that are not known
-    without running it. `certain`: a rule of the Makefile compiles the file by them.
+    without running it. `certain`: a rule of the Makefile compiles the file by them. `is_source`: that rule names the file, or what
+    it compiles first.
     """
 
     flags: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     certain: bool = False
+    is_source: bool = False
 
 
 class _Rule(NamedTuple):
@@ -123,7 +129,7 @@ def read(file: str, text: str, path: str, include: Callable[[str], str]) -> Reci
     """How the Makefile `file` compiles `path`. `include` gives the text of a file that it includes, "" for none. Option files
     that the recipe names are left out: a Makefile of somebody else's could name any file of this machine.
     """
-    makefile = _Makefile(os.path.dirname(file), path)
+    makefile = _Makefile(os.path.dirname(file), path, of_automake=file.endswith((".am", ".in")))
     makefile.take(text, include)
     return makefile.recipe()
 
@@ -145,11 +151,17 @@ def without_option_files(words: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 class _Makefile:
-    def __init__(self, folder: str, path: str) -> None:
+    def __init__(self, folder: str, path: str, *, of_automake: bool = False) -> None:
         self.folder = folder
         self.path = path
         self.here = os.path.relpath(path, folder)
+        self.of_automake = of_automake
         self.values = {"CURDIR": folder, "PWD": folder}
+        if of_automake:
+            top = next(
+                (each for each in (folder, *map(str, Path(folder).parents)) if _is_configured(each)), folder
+            )
+            self.values |= {f"{way}{name}": place for way in ("", "abs_") for name, place in (("srcdir", folder), ("builddir", folder), ("top_srcdir", top), ("top_builddir", top))}  # fmt: skip
         self.rules: list[_Rule] = []
         self.edges: list[tuple[str, str]] = []
         """Targets and what they need, also where that is not known."""
@@ -249,7 +261,11 @@ class _Makefile:
         if match := _CONDITION.match(words):
             holds = self._holds(match[1], match[2].strip())
             around.append((holds, bool(holds), words))
-        elif words == "endif" and around:
+        elif self.of_automake and (match := _OF_AUTOMAKE.fullmatch(words)):
+            holds = True if re.search(r"cuda|nvcc", match[2], re.IGNORECASE) else None
+            holds = holds if not match[1] or holds is None else not holds
+            around.append((holds, bool(holds), words))
+        elif (words == "endif" or (self.of_automake and words.startswith("endif "))) and around:
             around.pop()
         elif re.match(r"else\b", words) and around:
             taken, done, why = around.pop()
@@ -378,7 +394,8 @@ class _Makefile:
                 for words, doubtful in self._commands(line):
                     of_file = [self.rules[each] for rank, each in ranked if rank > 1]
                     self._doubts(of_file if fits > 1 else [*of_file, rule], left_out)
-                    return self._read(words, doubtful, left_out, certain=fits > 1)
+                    recipe = self._read(words, doubtful, left_out, certain=fits > 1)
+                    return recipe._replace(is_source=fits == 3 and self._compiles(rule, line))
         words: list[str] = []
         doubtful: list[str] = []
         left_out = {}
@@ -390,6 +407,17 @@ class _Makefile:
             if _is_flags(name) and len(words) < _MOST_WORDS and len(doubtful) < _MOST_LEFT_OUT:
                 words += self.expanded(f"$({name})", doubtful).split()
         return self._read(words[:_MOST_WORDS], doubtful, left_out, certain=False)
+
+    def _compiles(self, rule: _Rule, line: str) -> bool:
+        """Whether a recipe gives nvcc the file, which may be among the prerequisites because another one includes it."""
+        extension = os.path.splitext(self.path)[1]
+        base = os.path.basename(self.path)
+        sources = [
+            os.path.basename(need) for need in rule.needs.split()[:_MOST_WORDS] if need.endswith(extension)
+        ]
+        every = re.search(r"\$[\^+]|\$[({][\^+]", line)
+        named = base in [os.path.basename(word) for word in self.expanded(line).split()]
+        return named or bool(every) or (sources[:1] == [base] and bool(re.search(r"\$<|\$[({]<", line)))
 
     def _doubts(self, rules: Sequence[_Rule], left_out: dict[str, None]) -> None:
         """Calls of nvcc in recipes of these rules that a condition decides about which is not known."""
@@ -523,9 +551,11 @@ class _Makefile:
             words = command_line.split(command)[:_MOST_WORDS]
             for at, word in enumerate(words[:8]):
                 shown = self._kept(word)
+                if silenced := _SILENCED.match(shown):
+                    shown = shown[silenced.end() :]
                 reference = shown.strip("${}()")
                 if _COMPILER.fullmatch(shown.rpartition("/")[2]) or (
-                    shown.startswith("$") and _COMPILERS_NAME.fullmatch(reference)
+                    (shown.startswith("$") or shown.endswith("@")) and _COMPILERS_NAME.fullmatch(reference.strip("@"))
                 ) or (shown.startswith("$(shell") and "nvcc" in shown):  # fmt: skip
                     yield words[at + 1 :], doubtful
                     break
@@ -558,6 +588,10 @@ class _Makefile:
             known.append(self.path)
         command = command_line.parse(["nvcc", *known], self.folder, self.path)
         return Recipe(command.flags, tuple(left_out)[:_MOST_LEFT_OUT], certain)
+
+
+def _is_configured(folder: str) -> bool:
+    return any(os.path.isfile(os.path.join(folder, name)) for name in ("configure.ac", "configure.in"))
 
 
 def _is_flags(name: str) -> bool:

@@ -15,6 +15,8 @@ BUILD_FILES = (
     "meson.build",
     "BUILD",
     "BUILD.bazel",
+    "Makefile.am",
+    "Makefile.in",
 )
 _OF_PYTHON = ("pyproject.toml", "setup.cfg")
 _ENVIRONMENTS = ("environment.yml", ".venv/pyvenv.cfg", "venv/pyvenv.cfg")

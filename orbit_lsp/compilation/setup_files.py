@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from orbit_lsp.compilation import command_line
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_remote.common import regular_files
 from orbit_remote.common.limits import BUILD_FILE, OUTLINED
@@ -29,6 +30,13 @@ _CERTAIN = lazy_pattern(r"cuda|gpu|__name__", re.IGNORECASE)
 """Conditions under which a setup.py builds extensions of CUDA."""
 _AMD = lazy_pattern(r"(?<![a-z])(?:hip|rocm)(?![a-z])", re.IGNORECASE)
 _TARGET = lazy_pattern(r"(?:code=|arch=|architecture=)\[?(?:[\w,]{0,100},)?sm_(\d{1,3}[af]?)(?!\d)")
+_TAKEN = lazy_pattern(
+    r"-[DU]\w.*|--?std|--?use_fast_math|--?expt-[\w-]+|--?extended-lambda|--?rdc", re.DOTALL
+)
+_OF_FIGURES = lazy_pattern(
+    r"--?use_fast_math|--?maxrregcount|--?ftz|--?fmad|--?prec-(?:div|sqrt)|-Xptxas|--?extra-device-vectorization|--?restrict"
+)
+"""Flags that decide about figures and not about what compiles: one in doubt is left out."""
 _LOADS = {"load", "load_inline"}
 _LOAD = lazy_pattern(r"\bload(?:_inline)?\s{0,20}\(")
 _SOURCES = ("sources", "cuda_sources", "cpp_sources")
@@ -51,14 +59,16 @@ class Folder(NamedTuple):
 
 
 class Setup(NamedTuple):
-    """What a setup.py says of a source file: include folders, flags, the name of its extension, "" where it is not known, and
-    architectures (`86`).
+    """What a Python file says of a source file: include folders, nvcc's words, the name of its extension, "" where it is not known,
+    and architectures (`86`). `left_out` are words that a condition decides about which is not known. `own`: a call names the source.
     """
 
     folders: tuple[Folder, ...] = ()
     flags: tuple[str, ...] = ()
     extension: str = ""
     architectures: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    own: bool = False
 
 
 def read(file: str, text: str, path: str) -> Setup:
@@ -67,9 +77,14 @@ def read(file: str, text: str, path: str) -> Setup:
     """
     values, calls = _calls(file, text, _EXTENSIONS)
     own = [call for call in calls if _has_source(call, path, values)]
+    return _setup(file, calls, own, values)
+
+
+def _setup(file: str, calls: list[ast.Call], own: list[ast.Call], values: _Values) -> Setup:
     folders: list[Folder] = []
     flags: dict[str, None] = {}
     targets: dict[str, None] = {}
+    left_out: dict[str, None] = {}
     for call in own or calls:
         for keyword in ("include_dirs", "extra_include_paths"):
             node = _keyword(call, keyword)
@@ -80,9 +95,18 @@ def read(file: str, text: str, path: str) -> Setup:
         for keyword in ("extra_compile_args", "extra_cuda_cflags"):
             node = _keyword(call, keyword)
             added = ast.Name(f"{node.id}[nvcc]") if isinstance(node, ast.Name) else None
-            for flag in (*values.texts(_nvcc_part(values.meaning(node))), *values.texts(added)):
+            by_compiler = values.meaning(node)
+            listed = _nvcc_part(by_compiler) if isinstance(by_compiler, ast.Dict) else node
+            words = [*values.texts(listed), *values.texts(added)]
+            for flag in words:
                 targets |= dict.fromkeys(_TARGET.findall(flag))
-                if re.fullmatch(r"-[DU]\w.*|--?std=.*|--?use_fast_math", flag):
+            for flag in command_line.parse(["nvcc", *words], os.path.dirname(file), file).flags:
+                word = flag.partition("=")[0]
+                if flag.startswith("-I") and node is not None and os.path.isdir(flag[2:]):
+                    folders.append(Folder(flag[2:], file, node.lineno))
+                elif _OF_FIGURES.fullmatch(word) and all(map(values.is_doubtful, _spelled(flag, words))):
+                    left_out[flag] = None
+                elif _TAKEN.fullmatch(word) or _OF_FIGURES.fullmatch(word):
                     flags[flag] = None
         if (
             own or len(calls) == 1
@@ -91,12 +115,19 @@ def read(file: str, text: str, path: str) -> Setup:
                 flags[macro] = None
     if any("CUDAExtension" in values.functions(call.func) for call in calls):
         flags["--expt-relaxed-constexpr"] = None  # torch's builder adds it
-    return Setup(tuple(folders), tuple(flags), _name_of_one(own or calls, values), tuple(targets))
+    name = _name_of_one(own or calls, values)
+    return Setup(tuple(folders), tuple(flags), name, tuple(targets), tuple(left_out), bool(own))
 
 
-def loaded_as(path: str, root: str) -> tuple[str, str]:
-    """The name that a call of torch's `load` or `load_inline` gives the extension of a source file, and the Python file with
-    the call: beside the source or in a folder above it, up to the root. Reads files.
+def _spelled(flag: str, words: Sequence[str]) -> list[str]:
+    """The words that this flag was written as: `--maxrregcount=64`, or `-Xptxas`."""
+    option = flag.partition("=")[0]
+    return [word for word in words if word == flag or word.partition("=")[0] == option]
+
+
+def loaded(path: str, root: str) -> tuple[Setup, str]:
+    """What a call of torch's `load` or `load_inline` gives the extension of a source file, and the Python file with the call, ""
+    for none: beside the source or in a folder above it, up to the root. Reads files.
     """
     name, folder = os.path.basename(path), Path(path).parent
     while folder.is_relative_to(root):
@@ -108,12 +139,13 @@ def loaded_as(path: str, root: str) -> tuple[str, str]:
                 values, calls = _calls(str(file), text, _LOADS)
                 calls = [call for call in calls if len(call.args) > 1 or _sources(call)]
                 own = [call for call in calls if _has_source(call, path, values)]
-                if extension := _name_of_one(own or calls, values):
-                    return extension, str(file)
+                setup = _setup(str(file), calls, own, values)
+                if own or setup.extension:
+                    return setup, str(file)
         if folder == folder.parent:
             break
         folder = folder.parent
-    return "", ""
+    return Setup(), ""
 
 
 def _calls(file: str, text: str, functions: set[str]) -> tuple[_Values, list[ast.Call]]:
@@ -231,14 +263,12 @@ def _keyword(call: ast.Call, name: str) -> ast.expr | None:
     return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
 
 
-def _nvcc_part(node: ast.expr | None) -> ast.expr | None:
+def _nvcc_part(node: ast.Dict) -> ast.expr | None:
     """The value of `"nvcc"` in a dict of flags by compiler."""
-    if isinstance(node, ast.Dict):
-        for key, value in zip(node.keys, node.values, strict=True):
-            if isinstance(key, ast.Constant) and key.value == "nvcc":
-                return value
-        return None
-    return node
+    for key, value in zip(node.keys, node.values, strict=True):
+        if isinstance(key, ast.Constant) and key.value == "nvcc":
+            return value
+    return None
 
 
 def _assigned(target: ast.expr) -> str:
@@ -259,6 +289,7 @@ class _Values:
         self.file = file
         self.names: dict[str, list[ast.expr]] = {}
         self.doubtful: set[int] = set()
+        self.certain_texts: set[str] = set()
         self.left = _MOST
         self.parts = _MOST_PARTS
 
@@ -278,6 +309,10 @@ class _Values:
             and node.args
         ):
             self.names.setdefault(name, []).append(node.args[-1])
+
+    def is_doubtful(self, text: str) -> bool:
+        """Whether every list that was asked for has the text under a condition alone that is not known."""
+        return text not in self.certain_texts
 
     def functions(self, node: ast.expr) -> set[str]:
         """The names of the functions that a call may mean: `extension = CUDAExtension` gives one another name."""
@@ -307,6 +342,8 @@ class _Values:
                 both = self.texts(node.left, depth + 1) + self.texts(node.right, depth + 1)
                 return [whole] if whole is not None else both
             case ast.IfExp():
+                both = (*ast.walk(node.body), *ast.walk(node.orelse))
+                self.doubtful.update(id(each) for each in both if isinstance(each, ast.expr))
                 return self.texts(node.body, depth + 1) + self.texts(node.orelse, depth + 1)
             case ast.Name():
                 return [
@@ -320,6 +357,8 @@ class _Values:
                 return [text for item in node.args for text in self.texts(item, depth + 1)]
             case _:
                 text = self.text(node, depth + 1)
+                if text is not None and id(node) not in self.doubtful:
+                    self.certain_texts.add(text)
                 return [] if text is None else [text]
 
     def text(self, node: ast.expr | None, depth: int = 0) -> str | None:

@@ -99,6 +99,43 @@ def test_a_library_whose_lists_double_without_end(tmp_path: Path) -> None:
     assert ends(lambda: build_files.declared(str(tmp_path / "k.cu"), str(tmp_path)))
 
 
+ENDLESS = {
+    "conditions without an end": "if(A)\n" * 5_000,
+    "loops in loops": "foreach(a RANGE 200)\n" * 40 + "set(X ${X}y)\n" + "endforeach()\n" * 40,
+    "a function that calls itself": "function(f)\nf()\ng()\nendfunction()\nfunction(g)\nf()\nendfunction()\nf()\n"
+    * 500,
+    "a value that doubles": "set(X abc)\n" + "set(X ${X}${X})\n" * 4_000,
+    "a folder that is its own": "add_subdirectory(.)\ninclude(CMakeLists.txt)\n" * 2_000,
+    "a condition of brackets": "if(" + "(" * 5_000 + ")" * 5_000 + ")\nendif()\n",
+    "a pattern that takes for ever": 'if("'
+    + "a" * 900
+    + '" MATCHES "^(a+)+$")\nadd_definitions(-DX)\nendif()\n',
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_a_cmake_project_without_end(tmp_path: Path, name: str) -> None:
+    (tmp_path / "CMakeLists.txt").write_text(ENDLESS[name])
+    assert ends(lambda: build_files.declared(str(tmp_path / "k.cu"), str(tmp_path)))
+
+
+SCRIPTS = {
+    "meson.build": "x = ["
+    + "[" * 5_000
+    + "\n"
+    + "library('k', 'k.cu', cuda_args: x + x)\n" * 2_000
+    + "a = a + ['-DA']\n" * 500,
+    "build.sh": "nvcc " + "a/" * 100_000 + "\n" + "nvcc -DA $X k.cu; " * 20_000,
+    "SConstruct": "k.cu" * 200_000,
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_without_end(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(SCRIPTS[name])
+    assert ends(lambda: build_files.declared(str(tmp_path / "k.cu"), str(tmp_path)))
+
+
 def test_a_makefile_that_includes_without_end() -> None:
     read: list[str] = []
 
@@ -109,7 +146,7 @@ def test_a_makefile_that_includes_without_end() -> None:
     named = "".join(f"include ./{at}.mk {at}.mk\n" * 20 for at in range(21))
     recipe = makefiles.read("/p/Makefile", named + RULE, "/p/k.cu", include)
     assert read == [f"./{at}.mk" for at in range(20)]
-    assert recipe == (("-DK",), ("what `include ./20.mk` adds",), True)
+    assert recipe[:3] == (("-DK",), ("what `include ./20.mk` adds",), True)
 
 
 def test_a_makefile_whose_includes_are_long() -> None:
@@ -157,7 +194,7 @@ def test_no_pattern_is_compiled_for_each_line_of_a_makefile(monkeypatch: pytest.
 )  # fmt: skip
 def test_what_is_too_long_in_a_makefile_is_said(text: str, left_out: str) -> None:
     recipe = makefiles.read("/p/Makefile", text, "/p/k.cu", lambda _: "")
-    assert recipe == ((), (left_out,), False)
+    assert recipe[:3] == ((), (left_out,), False)
 
 
 def test_an_expression_of_a_library_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +241,7 @@ def test_all_build_files_of_a_library_have_one_limit(tmp_path: Path) -> None:
         )
     (tmp_path / "BUILD").write_text("cuda_library(name = 'k', srcs = ['k.cu'], deps = ['//p0'])\n")
     library = bazel_files.read(str(tmp_path / "BUILD"), str(tmp_path / "k.cu"), str(tmp_path))
-    assert library == (("-DP0", "-DP1"), ("what p2/BUILD adds, which is too long to be read",))
+    assert library[:2] == (("-DP0", "-DP1"), ("what p2/BUILD adds, which is too long to be read",))
 
 
 def test_presets_are_read_once_and_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

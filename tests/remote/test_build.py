@@ -137,7 +137,7 @@ async def test_what_the_compiler_has_code_for_is_compiled(tmp_path, flags):
     made = " ".join(sorted(r.architecture for r in result.built.resources))
     assert (made, result.failure) == (LACKED[flags], None)
     assert result.remarks[0].endswith(f"which the flags name: compiled for {made.replace(' ', ', ')}")
-    assert [problem.message for problem in result.built.problems][0].startswith('variable "unused"')
+    assert result.built.problems[0].message.startswith('variable "unused"')
 
 
 async def test_flags_that_choose_the_product_are_left_out_and_named(tmp_path):
