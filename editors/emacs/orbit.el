@@ -4,7 +4,7 @@
 (require 'flymake)
 
 (define-derived-mode orbit-cuda-mode c++-mode "CUDA")
-(add-to-list 'auto-mode-alist '("\\.cuh?\\'" . orbit-cuda-mode))
+(add-to-list 'auto-mode-alist '("\\.cu\\(h\\|\\.\\(cc\\|cpp\\|cxx\\)\\)?\\'" . orbit-cuda-mode))
 
 (defun orbit-header-with-kernel-p ()
   "Whether this buffer is a C++ header whose text has a kernel."

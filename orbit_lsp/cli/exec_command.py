@@ -18,6 +18,7 @@ from orbit_lsp.cli.command_options import LIMITS
 from orbit_lsp.cli.terminal_text import UsageError
 from orbit_lsp.cli.terminal_watcher import TerminalWatcher
 from orbit_lsp.closure.tree import OUTSIDE, below
+from orbit_lsp.kernels import CUDA_SUFFIXES
 from orbit_lsp.runs import summary
 from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.runs.scheduler import Scheduler
@@ -150,7 +151,7 @@ def _program(options: argparse.Namespace, folder: str) -> tuple[str, str, Sequen
     ) as error:  # RuntimeError: a link to itself, in Python 3.12 and older
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"{options.file} cannot be read: {why}") from None
-    if path.lower().endswith((".cu", ".cuh")):
+    if path.lower().endswith(CUDA_SUFFIXES):
         raise UsageError(f"{options.file} has to be built first: orbit-lsp run builds and runs it")
     if not os.access(path, os.X_OK):
         raise UsageError(f"{options.file} is neither a .py file nor a program; chmod +x makes it a program")

@@ -19,7 +19,6 @@ from orbit_lsp.cli import terminal_text
 from orbit_lsp.cli.arguments import did_you_mean
 from orbit_lsp.cli.terminal_text import UsageError, only_kernel
 from orbit_lsp.cli.terminal_watcher import TerminalWatcher
-from orbit_lsp.closure import includers
 from orbit_lsp.kernels import HEADER_SUFFIXES, language_of
 from orbit_lsp.profile import dump_files
 from orbit_lsp.runs import run_environment, summary
@@ -503,14 +502,7 @@ def _open(session: Session, name: str) -> str:
         raise UsageError(f"{name}: the path is not valid UTF-8, which a job's path has to be") from None
     except RuntimeError:  # Python 3.12 and older say this of symbolic links
         raise UsageError(f"{name} cannot be read: it is a symbolic link to itself") from None
-    if file := session.open(uri, 0, text):
-        folders = session.setup.folders
-        templates = name.lower().endswith(".cuh") and job_builder.only_templates(session, uri)
-        if header or templates:  # the sources that include it may lie anywhere in the project
-            from orbit_lsp.compilation import projects
-
-            folders = [projects.project_of(folder) for folder in folders]
-        file.source = includers.read(str(path), folders, templates=templates)
+    session.open(uri, 0, text)
     return uri
 
 

@@ -174,6 +174,8 @@ def advice(problem: Problem) -> str:
         return ""
     if _SEPARATE in problem.message:
         return '; set nvcc_flags = ["-rdc=true"]'
+    if problem.message.startswith("Unresolved extern function"):
+        return '; if another file defines it, set nvcc_flags = ["-rdc=true"]'
     if flag := re.search(r"experimental flag '(--[\w-]+)'", problem.message):
         return f' Set nvcc_flags = ["{flag[1]}"].'
     if "requires --extended-lambda" in problem.message:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 
 from orbit_lsp.compilation import command_line, presets
 from orbit_lsp.compilation.command_line import Command
+from orbit_lsp.kernels import SOURCE_SUFFIXES
 from orbit_remote.common import codec, regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.limits import DATABASE, INCLUDING
@@ -298,10 +299,10 @@ def _by_link(entries: dict[str, _Entry], path: str) -> _Entry | None:
 
 def _including(entries: dict[str, _Entry], path: str) -> _Entry | None:
     """The entry of a source that includes this one: a file of a unity build, or one that its author put together."""
-    if not path.lower().endswith((".cu", ".cu.cc")):
+    if not path.lower().endswith(SOURCE_SUFFIXES):
         return None
     name = os.path.basename(path).encode("utf-8", "surrogateescape")
-    sources = [entry for entry in entries.values() if entry.file.lower().endswith((".cu", ".cu.cc"))]
+    sources = [entry for entry in entries.values() if entry.file.lower().endswith(SOURCE_SUFFIXES)]
     sources.sort(key=lambda entry: not _UNITY.fullmatch(os.path.basename(entry.file)))
     for entry in sources[:_MOST_TRIED]:
         with suppress(OSError, ValueError):
@@ -316,7 +317,7 @@ def _including(entries: dict[str, _Entry], path: str) -> _Entry | None:
 def _beside(entries: dict[str, _Entry], path: str) -> _Entry | None:
     """The command of a CUDA file of the same folder, else one by which the file's folder is searched for headers."""
     folder = _normal(os.path.dirname(path))
-    cuda = [entry for entry in entries.values() if entry.file.lower().endswith(".cu")]
+    cuda = [entry for entry in entries.values() if entry.file.lower().endswith(SOURCE_SUFFIXES)]
     for entry in [*cuda, *entries.values()]:
         if _normal(os.path.dirname(entry.file)) == folder:
             return entry

@@ -122,6 +122,7 @@ class Finder:
             left_out=left_out,
             nvcc=_compiler(match) if question.trusted else None,
             nvcc_not_started=_not_started(match, question),
+            is_source=declared.is_source or (match is not None and not match.beside),
             python=question.python,
             root=root,
             database=match.database if match else "",

@@ -9,7 +9,9 @@ from orbit_lsp.kernels.model import Kernel, Language, Launch, Scan, Span
 
 __all__ = ["Kernel", "Language", "Launch", "Scan", "Span", "Tracker", "language_of", "tracker"]
 
-CUDA_SUFFIXES = (".cu", ".cuh")
+SOURCE_SUFFIXES = (".cu", ".cu.cc", ".cu.cpp", ".cu.cxx")
+"""`.cu.cc` is what TensorFlow and JAX call them: nvcc is told that they are CUDA."""
+CUDA_SUFFIXES = (*SOURCE_SUFFIXES, ".cuh")
 HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx", ".inl", ".inc")
 """Of C++ headers: CUDA where their text has a kernel."""
 

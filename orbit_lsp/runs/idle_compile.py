@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 
-from orbit_lsp.kernels import Kernel, language_of
+from orbit_lsp.kernels import SOURCE_SUFFIXES, Kernel, language_of
 from orbit_lsp.runs.scheduler import Run, Scheduler
 from orbit_lsp.state.debounce import Debounce
 from orbit_lsp.state.session import OpenFile, Session
@@ -117,6 +117,6 @@ class IdleCompile:
             return bool(setup.settings.trusted and triton and not setup.machine.devices)
         if not setup.machine.nvcc:
             return False
-        if file.source is not None or not file.document.path.lower().endswith(".cu"):
+        if file.source is not None or not file.document.path.lower().endswith(SOURCE_SUFFIXES):
             return False  # a header is compiled through a file that includes it as it is saved
         return language_of(file.document.path, file.document.text) == "cuda"

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from typing import Any
 
+from orbit_lsp.kernels import SOURCE_SUFFIXES
 from orbit_lsp.runners.local import LocalRunner
 from orbit_lsp.runs import result_filing
 from orbit_lsp.runs.scheduler import Run, Scheduler
@@ -79,12 +80,15 @@ class Keystrokes:
 
     def _ended(self, run: Run) -> None:
         settings, uri = self._session.setup.settings, run.frozen.uri
-        wanted = settings.compile_on_idle and settings.compile_on_save and uri.lower().endswith(".cu")
+        wanted = (
+            settings.compile_on_idle and settings.compile_on_save and uri.lower().endswith(SOURCE_SUFFIXES)
+        )
         wanted = wanted and len(run.frozen.text) <= limits.QUOTED.most
         machine = self._session.setup.machine
         if not (wanted and run.action == "compile" and run.job.language == "cuda" and run.built and machine):
             return
-        if machine.nvcc and run.built.complete and uri in self._session.files and uri not in self._tests:
+        alone = uri in self._session.files and self._session.files[uri].source is None
+        if machine.nvcc and run.built.complete and alone and uri not in self._tests:
             self._begin(self._tests, uri, self._test(run, run.built))
 
     def _begin(self, tasks: dict[str, asyncio.Task[None]], uri: str, work: Coroutine[Any, Any, None]) -> None:

@@ -466,9 +466,11 @@ class Environment:
                 return ()
         from orbit_lsp.compilation import finder
 
-        question = self._question(file, inline)
         async with self.finding:
             self._finder = self._finder or finder.Finder()
+            if inline is None:
+                file.source = await self._including(file, self._finder)
+            question = self._question(file, inline)
             file.compilation = await asyncio.to_thread(self._finder.find, question)
         if inline is None:
             await self._session.look_for_headers(uri, finder.project_folders(file.compilation, question.path))
@@ -480,6 +482,22 @@ class Environment:
                 f"another compiler's: {folders.remedy(self.trust_once)}"
             )
         return tuple(sentences)
+
+    async def _including(self, file: OpenFile, finder: Finder) -> tuple[str, str] | None:
+        """Path and text of the source through which a CUDA file is compiled, None for itself."""
+        from orbit_lsp.closure import includers
+        from orbit_lsp.compilation import projects
+        from orbit_lsp.specs import job_builder
+
+        path, text = file.document.path, file.document.text
+        templates = file.scanned and job_builder.only_templates(self._session, file.document.uri)
+        runs = file.scanned and "main" in file.scan.entries
+        folders = self._searched(projects.project_of)
+        source = await asyncio.to_thread(includers.read, path, text, folders, templates=templates, runs=runs)
+        if source and path.lower().endswith(kernels.SOURCE_SUFFIXES):
+            alone = await asyncio.to_thread(finder.find, self._question_of(path, text))
+            return None if alone.is_source else source
+        return source
 
     async def build_on_disk(self, uri: str) -> frozenset[object]:
         """What stands on disk, as it is now, of that which may tell how a CUDA file is compiled: it is equal while nothing
@@ -498,15 +516,16 @@ class Environment:
             self._finder.forget(self._session.path(uri))
 
     def _question(self, file: OpenFile, inline: Inline | None = None) -> Question:
+        """About the source that an open file is compiled through."""
+        if inline:
+            of_call, _ = nvcc_flags.allowed_flags(inline.flags, trusted=False)
+            return self._question_of(f"{path_of(file.document.uri)}.cu", inline.text, of_call)
+        return self._question_of(*(file.source or (path_of(file.document.uri), file.document.text)))
+
+    def _question_of(self, path: str, text: str, of_call: tuple[str, ...] = ()) -> Question:
         from orbit_lsp.compilation import finder, projects
 
         settings, setup, choice = self.settings, self._session.setup, self.python_choice()
-        # a header is compiled through the source that includes it
-        path, text = file.source or (path_of(file.document.uri), file.document.text)
-        of_call: tuple[str, ...] = ()
-        if inline:
-            path, text = f"{path}.cu", inline.text
-            of_call, _ = nvcc_flags.allowed_flags(inline.flags, trusted=False)
         return finder.Question(
             path,
             text,

@@ -296,24 +296,16 @@ class OrbitServer(LanguageServer):
 
     async def _find_and_compile(self, uri: str, news_of: Compilation | None = None) -> bool:
         """Whether a compilation has begun: none does where the file is still compiled as `news_of` says."""
-        from orbit_lsp.closure import includers
         from orbit_lsp.specs import job_builder
-        from orbit_lsp.state.session import path_of
 
         _ = self.every_gpu  # it follows what is compiled
-        templates = (
-            uri.endswith(".cuh") and self.is_settled(uri) and job_builder.only_templates(self.session, uri)
-        )
-        source = await asyncio.to_thread(
-            includers.read, path_of(uri), self.session.setup.folders, templates=templates
-        )
-        tracker = None
-        if file := self.session.files.get(uri):
-            file.source, tracker = source, file.tracker
-            if source is None and file.document.path.lower().endswith(HEADER_SUFFIXES):
-                return False  # by itself it need not compile, and what the compiler would say of it is nobody's mistake
-        for refused in await self.builds.find(uri):
-            self.watcher.once(refused, lsp.MessageType.Warning)
+        file = self.session.files.get(uri)
+        tracker = file.tracker if file else None
+        refused = await self.builds.find(uri)
+        if file and file.source is None and file.document.path.lower().endswith(HEADER_SUFFIXES):
+            return False  # by itself it need not compile, and what the compiler would say of it is nobody's mistake
+        for sentence in refused:
+            self.watcher.once(sentence, lsp.MessageType.Warning)
         if news_of and file and file.compilation == news_of:
             return False
         await self.settle(uri)

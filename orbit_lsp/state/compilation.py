@@ -39,6 +39,8 @@ class Compilation:
     """That compiler, where it is another than ours and the workspace is not trusted."""
     python: str = ""
     """The Python whose packages were looked into first."""
+    is_source: bool = False
+    """The build compiles the file by itself: a database or a build file says so."""
     root: str = ""
     """The workspace folder that was searched."""
     database: str = ""

@@ -90,7 +90,7 @@ def compilation_rows(session: Session, uri: str) -> list[Row]:
         return []
     rows: list[Row] = [("flags", compilation.source, "--flag and the setting `nvcc_flags` add to them")]
     if source := session.files[uri].source:
-        rows.insert(0, ("through", Path(source[0]).name, "it includes this header"))
+        rows.insert(0, ("through", Path(source[0]).name, "it includes this file"))
     rows += [(reason.what, reason.why, "inferred") for reason in compilation.reasons[:_MOST_REASONS]]
     if compilation.nvcc_not_started:
         why = f"not {compilation.nvcc_not_started}, as the project: it is started in a trusted workspace only"

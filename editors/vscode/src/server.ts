@@ -27,7 +27,7 @@ import { type Info, readInfo, runOf, type State } from './status';
 
 /** By suffix: other extensions give .cu and .cuh other languages. The server does nothing about a header until it has a kernel. */
 const FILES = [
-  { scheme: 'file', pattern: '**/*.{cu,cuh,h,hh,hpp,hxx,inl,inc,py}' },
+  { scheme: 'file', pattern: '**/*.{cu,cuh,cu.cc,cu.cpp,cu.cxx,h,hh,hpp,hxx,inl,inc,py}' },
   { scheme: 'vscode-notebook-cell', language: 'python' },
 ];
 const SCHEMES = new Set(FILES.map((each) => each.scheme));

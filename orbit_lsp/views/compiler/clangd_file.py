@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lsprotocol import types as lsp
 
+from orbit_lsp.kernels import CUDA_SUFFIXES
 from orbit_lsp.state.session import OpenFile, Session, uri_of
 
 _REMOVED = (
@@ -21,7 +22,7 @@ _TITLE = "Write .clangd for CUDA"
 def actions(session: Session, uri: str, line: int) -> list[lsp.CodeAction]:
     """On an `#include` of a `.cu` file whose workspace folder has no `.clangd`, if the toolkit is known."""
     file = session.files.get(uri)
-    if file is None or not file.document.path.lower().endswith((".cu", ".cuh")):
+    if file is None or not file.document.path.lower().endswith(CUDA_SUFFIXES):
         return []
     if line >= len(file.document.lines) or not re.match(r"\s*#\s*include\b", file.document.line(line)):
         return []

@@ -87,7 +87,12 @@ def _of_a_header_alone(problem: Problem) -> bool:
     """
     place, text = problem.place, problem.message
     alone = text.startswith("#pragma once in main file") or text.endswith("was declared but never referenced")
-    return alone and problem.severity == "warning" and place is not None and not place.file.endswith(".cu")
+    return (
+        alone
+        and problem.severity == "warning"
+        and place is not None
+        and not place.file.endswith((".cu", ".cu.cc", ".cu.cpp", ".cu.cxx"))
+    )
 
 
 def _distinct(problems: Iterable[Problem]) -> Iterable[Problem]:

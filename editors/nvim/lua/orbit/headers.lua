@@ -1,4 +1,4 @@
--- Which C and C++ files the server is for: headers that may hold a kernel.
+-- Which C and C++ files the server is for: headers that may hold a kernel, and CUDA files that Vim takes for C++.
 local M = {}
 
 local SUFFIXES = { h = true, hh = true, hpp = true, hxx = true, inl = true, inc = true }
@@ -12,6 +12,9 @@ function M.is_ours(buf)
     return true
   end
   local name = vim.api.nvim_buf_get_name(buf)
+  if name:find('%.cu%.c[cpx]+$') then
+    return true
+  end
   if not SUFFIXES[vim.fn.fnamemodify(name, ':e'):lower()] then
     return false
   end

@@ -1,0 +1,74 @@
+"""Through which source a CUDA file is compiled: by itself, or through one that includes it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from orbit_lsp.closure import includers
+from orbit_lsp.runs.run_environment import Environment
+from orbit_lsp.state.session import Session, uri_of
+from tests.compilation_check import database, entry, project
+
+FRAGMENT = "__global__ void fill(byte_t* p) { *p = 1; }\n"
+MAIN = 'typedef unsigned char byte_t;\n#include "kernels.cu"\nint main() {}\n'
+CASES = {
+    "a source that another one includes": ({"main.cu": MAIN}, "main.cu"),
+    "as the Makefile's prerequisite": ({"main.cu": MAIN, "Makefile": "main: main.cu kernels.cu\n\tnvcc -o $@ $<\n"}, "main.cu"),
+    "of the Makefile's own": ({"main.cu": MAIN, "Makefile": "kernels.o: kernels.cu\n\tnvcc -c $<\n"}, None),
+    "all in one call": ({"main.cu": MAIN, "Makefile": "app: main.cu kernels.cu\n\tnvcc -o $@ $^\n"}, None),
+    "of a target": ({"main.cu": MAIN, "CMakeLists.txt": "add_library(k kernels.cu)\n"}, None),
+    "not of the target": ({"main.cu": MAIN, "CMakeLists.txt": "add_executable(app main.cu)\n"}, "main.cu"),
+    "of the database": ({"main.cu": MAIN, "compile_commands.json": database(entry("ROOT/kernels.cu"), entry("ROOT/main.cu"))}, None),
+    "not of the database": ({"main.cu": MAIN, "compile_commands.json": database(entry("ROOT/main.cu"))}, "main.cu"),
+    "through a header": ({"main.cu": '#include "all.cuh"\n', "all.cuh": '#include "kernels.cu"\n'}, "main.cu"),
+    "by another suffix": ({"main.cu.cc": MAIN}, "main.cu.cc"),
+    "a unity build": ({"made/unity_0_cu.cu": '#include "../kernels.cu"\n'}, None),
+    "by nobody": ({"main.cu": "int main() {}\n"}, None),
+}  # fmt: skip
+
+
+def through(folder: Path, name: str) -> str | None:
+    """The source that a file is compiled through, as an editor's server finds it."""
+    session = Session()
+    session.setup.folders = [str(folder)]
+    path = folder / name
+    uri = uri_of(str(path))
+    session.open(uri, 0, path.read_text())
+    file = session.files[uri]
+    _ = file.scan
+    asyncio.run(Environment(session, print, lambda uris: None).find_compilation(uri))
+    return Path(file.source[0]).name if file.source else None
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_source(tmp_path: Path, name: str) -> None:
+    files, source = CASES[name]
+    project(tmp_path, {"kernels.cu": FRAGMENT, **files})
+    assert through(tmp_path, "kernels.cu") == source
+
+
+def test_a_source_that_runs_by_itself_is_no_part_of_another(tmp_path: Path) -> None:
+    project(tmp_path, {"kernels.cu": FRAGMENT + "int main() {}\n", "main.cu": MAIN})
+    assert through(tmp_path, "kernels.cu") is None
+
+
+HEADERS = {
+    "what is defined before it": ("__global__ void k(SCALAR* x) {}\n", '#define SCALAR double\n#include "k.cuh"\n', True),
+    "a value that may be": ("#ifndef TILE\n#define TILE 16\n#endif\n__global__ void k() {}\n", '#define TILE 32\n#include "k.cuh"\n', True),
+    "a type": ("__global__ void k(vec* x) {}\n", 'struct vec { float x; };\n#include "lib/k.cuh"\n', True),
+    "a header that it leaves to others": ("__global__ void k(__half* x) {}\n", '#include <cuda_fp16.h>\n#include "k.cuh"\n', True),
+    "nothing": ("#include <cuda_fp16.h>\n__global__ void k(__half* x) {}\n", '#include <gtest/gtest.h>\n#define OTHER 1\n#include "k.cuh"\n', False),
+    "what comes behind it": ("__global__ void k(float* x) {}\n", '#include "k.cuh"\nstruct x { float k; };\n', False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_a_header_that_needs_who_includes_it(tmp_path: Path, name: str) -> None:
+    """Any other is compiled by itself: who includes it may need what is not installed."""
+    text, including, needs = HEADERS[name]
+    project(tmp_path, {"k.cuh": text, "main.cu": including})
+    found = includers.read(str(tmp_path / "k.cuh"), text, (str(tmp_path),))
+    assert bool(found) == needs
