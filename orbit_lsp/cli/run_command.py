@@ -614,8 +614,7 @@ def _report(
     elif finished:
         compiled = action == "compile"
         ok = "" if compiled and not finished.resources else "ok: "
-        unseen = header_kernels.unseen(session, finished) if compiled else 0
-        more = f", {unseen} of them in headers that are not shown" if unseen else ""
+        more = header_kernels.unseen(session, uri, finished) if compiled else ""
         print(visible(f"{ok}{summary.one_line(finished, compiled_only=compiled)}{more}"), file=sys.stderr)
 
 

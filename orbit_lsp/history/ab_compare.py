@@ -1,11 +1,12 @@
 """*Compare with…*: a kernel and something else run in turn, a whole job each, until one is known to be faster.
 
 Every job goes the way of a click, through the ordinary runner, so both sides are built, checked, budgeted and cancelled
-as any run. The first of each is not counted: it builds, and it is the one that would fail.
+as any run. The first of each is not counted: it builds, and it is the one that would fail. A coin draws the order of each pair.
 """
 
 from __future__ import annotations
 
+import random
 import tempfile
 import time
 from collections import Counter
@@ -68,6 +69,8 @@ class AbCompare:
     history: HistoryTracker
     scheduler: Scheduler
     watcher: Watcher
+    coin: random.Random = field(default_factory=random.SystemRandom)
+    """It draws which variant of a pair runs first."""
 
     def start(self, target: KernelId, other: Candidate) -> Run | None:
         """Compare a kernel as its text stands with `other`, and return at once; a comparison of the same kernel that
@@ -102,6 +105,8 @@ class _Comparison:
         except NoVariant as reason:
             self._no_side = reason
         self._pair = 0
+        self._now_first: list[bool] = []
+        """Of each counted pair."""
         self._allowed = False
         """The author has agreed that it may exceed the month's budget."""
         self._built: c.Built | None = None
@@ -133,7 +138,11 @@ class _Comparison:
     async def _in_turn(self, then: Variant, now: Variant) -> None:
         for pair in range(measure.PAIRS[-1] + 1):
             self._pair = pair
-            for side, variant in ((self._then, then), (self._now, now)):
+            both = (self._then, then), (self._now, now)
+            order = measure.in_drawn_order(both, self._tools.coin)
+            if pair:
+                self._now_first.append(order[0][0] is self._now)
+            for side, variant in order:
                 finished = await self._run_once(side, variant)
                 timings = self._timings(side, variant, finished)
                 if pair:
@@ -252,6 +261,7 @@ class _Comparison:
                 then=measure.pooled(then.times),
                 now=measure.pooled(now.times),
                 runs=(_totals(then.times), _totals(now.times)),
+                now_first=tuple(self._now_first),
                 devices=(then.devices, now.devices),
                 moved=counter_diff.moved(then.profile, now.profile) if then.profile and now.profile else (),
                 remarks=tuple(self._remarks()),

@@ -40,6 +40,7 @@ class Kernel:
     `generator` is the library's decorator that makes kernels of a function: it is launched through what that makes.
     `bounds` are the arguments of `__launch_bounds__` as written. `dsl` is the kernel language proper:
     Python has several (triton, gluon, numba, …); `embedded` is CUDA C++ in a string of a Python file.
+    `renamed`: a macro gives the kernel its name, and the text does not say which: compilers may call it other than `name`.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Kernel:
     template: bool = False
     dsl: str = "cuda"
     generator: str = ""
+    renamed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -286,6 +286,7 @@ class SlotEngine:
                 "sentence": ab_table.sentence(harness.named(target) or target.key, compared),
                 "against": compared.against,
                 "runs": compared.runs,
+                "now_first": compared.now_first,
                 "remarks": compared.remarks,
                 **(dataclasses.asdict(compared.comparison) if compared.comparison else {}),
             }

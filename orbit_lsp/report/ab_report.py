@@ -26,7 +26,7 @@ def page(versus: AbResult, kernel: str, path: str) -> Page:
         ),
         (
             "how",
-            "whole runs of both sides in turn, the other side first; the first run of each side is not counted",
+            "whole runs of both sides in turn, each pair in a drawn order; the first run of each side is not counted",
         ),
         (
             "verdict",
@@ -40,11 +40,12 @@ def page(versus: AbResult, kernel: str, path: str) -> Page:
 
 def _tables(versus: AbResult, kernel: str) -> list[Table]:
     both, *beside = view.tables(kernel, versus, versus.at, stale=False)
+    first = [versus.against, "now"]
     pairs = [
-        (str(number), units.time(then), units.time(now), f"{100 * (now / then - 1):+.1f}%")
-        for number, (then, now) in enumerate(zip(*versus.runs, strict=True), 1)
+        (str(number), units.time(then), units.time(now), f"{100 * (now / then - 1):+.1f}%", first[now_first])
+        for number, (then, now, now_first) in enumerate(zip(*versus.runs, versus.now_first, strict=False), 1)
     ]
-    header = ("pair", versus.against, "now", "change")
+    header = ("pair", versus.against, "now", "change", "ran first")
     return [replace(both, title="Both sides"), Table("Pairs of runs", header, tuple(pairs)), *beside]
 
 

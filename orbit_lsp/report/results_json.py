@@ -32,7 +32,8 @@ class Compared:
 
     `ratio` is the time now over the time then, and lies from `low` to `high` at 95 %; `pairs` are of runs. All three and
     `verdict` are null where there was none, for the reason of `failure`. `runs` are the times of the counted runs in
-    nanoseconds, `devices` the GPUs by NVML's names: then, now.
+    nanoseconds, by pairs; `now_first` says of each pair whether `now` ran first, which a coin decides. `devices` are the GPUs by
+    NVML's names: then, now.
     """
 
     kernel: str
@@ -46,6 +47,7 @@ class Compared:
     then: Timing | None = None
     now: Timing | None = None
     runs: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
+    now_first: tuple[bool, ...] = ()
     devices: tuple[str, str] = ("", "")
     moved: tuple[MovedMetric, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -116,7 +118,7 @@ def compared(name: str, versus: AbResult) -> Compared:
         low=ab_verdict.low if ab_verdict else None,
         high=ab_verdict.high if ab_verdict else None,
         pairs=ab_verdict.pairs if ab_verdict else 0,
-        then=versus.then, now=versus.now, runs=versus.runs, devices=versus.devices, moved=metrics, remarks=versus.remarks,
+        then=versus.then, now=versus.now, runs=versus.runs, now_first=versus.now_first, devices=versus.devices, moved=metrics, remarks=versus.remarks,
         failure=versus.failure, cost=versus.cost,
     )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable
@@ -231,7 +232,7 @@ def _difference(
 
 
 def kernel_of(session: Session, frozen: Frozen) -> Callable[[c.Place | None, str], KernelId | None]:
-    """Says which kernel the line of its code, or else its name, belongs to."""
+    """Says which kernel a symbol's name and the line of its code belong to, and nothing where they do not say."""
     known = _Kernels(session, frozen)
 
     def find(place: c.Place | None, name: str) -> KernelId | None:
@@ -262,17 +263,33 @@ class _Kernels:
         self._of_headers: dict[str, list[_Place]] = {}
 
     def find(self, place: c.Place | None, name: str) -> _Place | None:
-        """By the line of its code, which tells overloads apart; else by its name."""
-        if place is not None:
-            candidates = self._of(place.file)
-            for candidate in candidates:
-                if candidate[1].whole.line <= place.line - 1 <= candidate[1].whole.end_line:
-                    return candidate
-        base = symbols.base_name(name)
+        """The kernel of a symbol with this name, whose code is at `place`. None where several fit, or none does.
+
+        The line tells overloads apart, but a macro can make other kernels in the lines of a C++ kernel, so the name must
+        agree too. In Python the line is that of the instance's own function, which may be a kernel by another name.
+        """
+        if place is None:
+            return self._by_name(name)
+        kernels_of_file = self._of(place.file)
+        at_line = [known for known in kernels_of_file if _is_at(known[1], place.line - 1)]
+        is_other = not _same_file(place.file, path_of(self._frozen.uri))
+        if not at_line and is_other and _RENUMBERED.search(self.text):
+            return self._by_name(name)  # the compiler numbers the lines of this file by another one
+        agreeing = [known for known in at_line if known[1].name == symbols.base_name(name)]
         qualified = symbols.qualified_name(name)
-        by_name = [named for named in self.of_main if named[1].name == base]
-        exact = [named_kernel for named_kernel in by_name if named_kernel[1].qualified == qualified]
-        return next(iter(exact or by_name), None)
+        agrees = _only(agreeing) or _only(known for known in agreeing if known[1].qualified == qualified)
+        if agreeing or not at_line:
+            return agrees
+        if self._frozen.scan.language == "triton" or not name:
+            return _only(at_line)
+        return _only(known for known in at_line if _is_declared_at(known[1], place.line - 1))
+
+    def _by_name(self, name: str) -> _Place | None:
+        """By its name alone, where that leaves one kernel. Names of `extern "C"` and of Triton have no scope in them."""
+        base, qualified = symbols.base_name(name), symbols.qualified_name(name)
+        named = [known for known in self.of_main if known[1].name == base]
+        exact = [known for known in named if known[1].qualified == qualified]
+        return _only(exact or (named if qualified == base else ()))
 
     def clicked(self, targets: set[KernelId]) -> c.Place | None:
         """The name of the first kernel that a run was asked for."""
@@ -303,6 +320,26 @@ class _Kernels:
         headers = header_reader(file, main.include_folders if main else ())
         scan = kernels.tracker(language, macros=self._session.macros(), headers=headers).scan(text)
         return identify(uri, scan)
+
+
+_RENUMBERED = re.compile(r"^[ \t]*#[ \t]*(?:line\b|\d)", re.MULTILINE)
+
+
+def _is_at(kernel: Kernel, line: int) -> bool:
+    """Whether code in `line`, from 0, can be the kernel's: of CUDA, what stands above `__global__` is no code of its own."""
+    first = min(kernel.line, kernel.name_span.line) if kernel.dsl == "cuda" else kernel.whole.line
+    return first <= line <= kernel.whole.end_line
+
+
+def _is_declared_at(kernel: Kernel, line: int) -> bool:
+    """Whether `line` is one of the kernel's name, and that a macro that the scanner cannot follow."""
+    first, last = sorted((kernel.line, kernel.name_span.end_line))
+    return kernel.renamed and first <= line <= last
+
+
+def _only(known: Iterable[_Place]) -> _Place | None:
+    items = list(known)
+    return items[0] if len(items) == 1 else None
 
 
 def _by_file(

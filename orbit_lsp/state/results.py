@@ -146,8 +146,8 @@ class AbResult:
     """The last time that a kernel was run in turn with something else, by the name `against`.
 
     `then` and `now`: pooled timings of all counted runs, or None if there were none. `runs` are the times
-    of those runs in nanoseconds, which the verdict is of, and `devices` the GPUs by NVML's names: the other side's, then
-    this one's. `digest` is that of the kernel as it ran. `comparison` is None where it ended before there was a verdict,
+    of those runs in nanoseconds, which the verdict is of. `now_first` says of each pair whether this side ran first.
+    `devices` are the GPUs by NVML's names: the other side's, then this one's. `digest` is that of the kernel as it ran. `comparison` is None where it ended before there was a verdict,
     for the reason of `failure`.
     """
 
@@ -158,6 +158,7 @@ class AbResult:
     then: Timing | None = None
     now: Timing | None = None
     runs: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
+    now_first: tuple[bool, ...] = ()
     devices: tuple[str, str] = ("", "")
     moved: tuple[Moved, ...] = ()
     remarks: tuple[str, ...] = ()

@@ -73,6 +73,7 @@ saxpy takes 7.5% more time than the version of 14:05 (7.5% to 7.5% more, 6 pairs
     result = valid("compared", out)
     assert (code, message) == (0, "")
     assert (result["verdict"], result["pairs"], result["against"]) == ("slower", 6, f"HEAD ({short})")
+    assert [type(first) for first in result["now_first"]] == [bool] * 6
     assert result["ratio"] == pytest.approx(288_032 / 267_870, abs=0.0001)
 
 

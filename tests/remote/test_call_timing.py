@@ -7,6 +7,8 @@ which things were asked for, which is what these tests are about.
 from __future__ import annotations
 
 import importlib.util
+import random
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -117,13 +119,22 @@ class Records(recorder.Native):
         pass
 
 
-def timed(gpu: Gpu, *sides: Side, sets=None, written=False, recording=True):
+class Even(random.Random):
+    """A coin that always falls the same way."""
+
+    def shuffle(self, x) -> None:
+        del x
+
+
+def timed(gpu: Gpu, *sides: Side, sets=None, written=False, recording=True, coin=None):
     import torch
 
     made = Records(gpu) if recording else recorder.Nothing()
     contents = sets or [[torch.zeros(4)], [torch.ones(4)]]
     buffers = [torch.empty(4)]
-    return CallBench(gpu.torch, made).time(sides, contents, buffers, written=written, budget_s=0.2)
+    return CallBench(gpu.torch, made, coin or Even()).time(
+        sides, contents, buffers, written=written, budget_s=0.2
+    )
 
 
 def version(gpu: Gpu, name: str, *kernels: int, **fields) -> Side:
@@ -161,6 +172,14 @@ def test_cold_rounds_take_turns_behind_a_flush_with_other_contents_each_time():
     timed(gpu, version(gpu, "a", 1_000), version(gpu, "b", 1_000))
     log = " ".join(gpu.log)
     assert "flush a(1) flush b(1) flush a(0) flush b(0) flush a(1)" in log
+
+
+def test_the_order_of_each_round_is_drawn():
+    gpu = Gpu()
+    timed(gpu, version(gpu, "a", 1_000), version(gpu, "b", 1_000), coin=random.Random(2))
+    calls = re.findall(r"flush (\w)", " ".join(gpu.log))
+    rounds = [first + second for first, second in zip(calls[::2], calls[1::2], strict=False)]
+    assert " ".join(rounds[:8]) == "ab ba ba ba ab ba ab ab"
 
 
 def test_warm_calls_follow_one_of_the_same_version_with_the_same_contents():

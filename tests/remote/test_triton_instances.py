@@ -58,6 +58,24 @@ def test_of_instances_that_cannot_be_told_apart_only_what_they_share_is_said():
     assert resources.constants == {"num_warps": "4"}
 
 
+def test_a_launch_of_one_of_two_functions_of_a_name_is_of_neither():
+    other = instance(place=c.Place("lib/other.py", 2))
+    matched = triton_instances.match(series([launch()]), [instance(), other])
+    assert not matched.launches
+    [remark] = matched.unclear
+    assert (
+        remark
+        == "the kernels at k.py:6 and other.py:2 have one name, add: which of them was launched is not known. "
+        "Give them names of their own"
+    )
+
+
+def test_two_functions_of_a_name_are_told_apart_by_what_they_use():
+    other = instance(place=c.Place("lib/other.py", 2), registers=70)
+    [(_, resources)] = triton_instances.match(series([launch(registers=72)]), [instance(), other]).launches
+    assert resources.place == c.Place("lib/other.py", 2)
+
+
 def test_kernels_that_are_not_tritons_are_counted():
     matched = triton_instances.match(series([launch(symbol="at_native_fill"), launch()]), [instance()])
     assert (len(matched.launches), matched.not_triton) == (1, 1)

@@ -35,15 +35,28 @@ def of(session: Session, uri: str) -> list[KernelStatus]:
     return statuses
 
 
-def unseen(session: Session, finished: Finished) -> int:
-    """How many of the compiled instances are of kernels that no open file has: those of libraries."""
+def unseen(session: Session, uri: str, finished: Finished) -> str:
+    """How many of the compiled instances are of kernels that no open file has, as the end of a sentence: those of libraries,
+    and those that macros of the file make. Empty where every one is shown.
+    """
     shown = {
         (each.symbol, *sorted(each.constants.items()))
         for target, figures in session.results.figures.items()
         if target.uri in session.files
         for each in figures.resources
     }
-    return len({(each.symbol, *sorted(each.constants.items())) for each in finished.resources} - shown)
+    in_file = {
+        (each.symbol, *sorted(each.constants.items())): each.place is not None
+        and each.place.file == path_of(uri)
+        for each in finished.resources
+    }
+    own = [is_own for instance, is_own in in_file.items() if instance not in shown]
+    by_macro, in_headers = own.count(True), own.count(False)
+    parts = (
+        f", {by_macro} of them made by macros of this file and not shown" if by_macro else "",
+        f", {in_headers} of them in headers that are not shown" if in_headers else "",
+    )
+    return "".join(parts)
 
 
 def place(known: KernelStatus) -> str:

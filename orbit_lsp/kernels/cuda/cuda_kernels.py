@@ -188,4 +188,5 @@ def _at(kernel: Kernel, line: int) -> Kernel:
         kernel.callers,
         kernel.bounds,
         kernel.template,
+        renamed=kernel.renamed,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -54,17 +55,19 @@ class Found(NamedTuple):
     end: int | None
     bounds: tuple[str, ...]
     template: bool
+    renamed: bool
 
 
 def definitions(tokens: Sequence[Token], environment: Environment, *, body_follows: bool) -> list[Found]:
     """The kernels that `tokens` define, the last one by the body that follows them, if one does."""
-    return _Parser(expand(tokens, environment), environment, body_follows).run()
+    return _Parser(tokens, environment, body_follows).run()
 
 
 class _Parser:
-    def __init__(self, tokens: list[Token], environment: Environment, body_follows: bool) -> None:
-        self._tokens = tokens
-        self._texts = [token.text for token in tokens]
+    def __init__(self, tokens: Sequence[Token], environment: Environment, body_follows: bool) -> None:
+        self._tokens = expand(tokens, environment)
+        self._texts = [token.text for token in self._tokens]
+        self._written = tokens
         self._environment = environment
         self._body_follows = body_follows
         self._closing = _matches(self._texts)
@@ -120,10 +123,11 @@ class _Parser:
             name_start,
             name_end,
             self._tokens[keyword].start,
-            self._tokens[begin].start,
+            self._tokens[self._start(begin, keyword)].start,
             end,
             self._bounds(begin, index),
             self._is_template(begin, keyword),
+            "(" in name or self._is_renamed(name, name_start),
         )
         return definition, after
 
@@ -244,6 +248,24 @@ class _Parser:
                 token.end,
             )
         return token.text, token.start, token.end
+
+    def _is_renamed(self, name: str, start: int) -> bool:
+        """Whether the word that stands where the name does is a macro that makes another name of it, or one of several."""
+        at = bisect_left(self._written, start, key=lambda token: token.start)
+        word = self._written[at].text if at < len(self._written) else ""
+        unexpanded = word == name and any(macro.parameters is None for macro in self._environment.get(word))
+        return unexpanded or self._environment.is_ambiguous(word)
+
+    def _start(self, begin: int, keyword: int) -> int:
+        """Where the declaration itself begins: behind macros before it that need no `;`, as those that make kernels."""
+        index = begin
+        while index < keyword and self._environment.get(self._texts[index]):
+            close = self._closing.get(index + 1, -1) if self._at(index + 1) == "(" else index
+            made = expand_name(self._tokens[index : close + 1], self._environment)
+            if close < index or not made or made[-1].text not in {";", "{", "}"}:
+                break
+            index = close + 1
+        return index
 
     def _bounds(self, begin: int, end: int) -> tuple[str, ...]:
         for index in range(begin, min(end, len(self._texts)) - 1):

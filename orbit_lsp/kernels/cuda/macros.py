@@ -114,6 +114,19 @@ class Environment:
         """The first macro called `name` whose expansion can hold `__global__`."""
         return next((macro for macro in self.get(name) if self._reaches_keyword(macro)), None)
 
+    def is_ambiguous(self, name: str) -> bool:
+        """Whether what `name` expands to depends on which branch of `#if` defines it, or a macro in its body."""
+        seen = {name}
+        waiting = [name]
+        while waiting:
+            macros = self.get(waiting.pop())
+            if len(macros) > 1:
+                return True
+            words = {word for macro in macros for word in IDENTIFIER.findall(macro.body)} - seen
+            seen |= words
+            waiting += words
+        return False
+
     def _reaches_keyword(self, macro: Macro) -> bool:
         seen: set[str] = set()
         waiting = [macro]

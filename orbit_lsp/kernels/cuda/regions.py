@@ -149,6 +149,7 @@ class RegionWriter:
                     whole=Span(*position(definition.start), *position(end)),
                     bounds=definition.bounds,
                     template=definition.template,
+                    renamed=definition.renamed,
                 ),
                 _digest(own).hex(),
             )

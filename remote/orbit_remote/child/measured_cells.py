@@ -121,9 +121,13 @@ class MeasuredCells:
         self._tuning.spans.clear()
         known = [each for each in triton_instances.instances() if _is_authors(each)]
         matched = triton_instances.match(series, known)
-        if not matched.launches:
+        if not matched.launches and not matched.unclear:
             return None
-        remarks = [*recorded.remarks, *measure.remarks([each for each, _ in matched.launches])]
+        remarks = [
+            *recorded.remarks,
+            *matched.unclear,
+            *measure.remarks([each for each, _ in matched.launches]),
+        ]
         if tuned:
             remarks.append(f"{python_job.launches_text(tuned)} made while autotuning are not in the times")
         if sum(each.count for each in recorded.series) >= _LIMIT:

@@ -142,7 +142,11 @@ def _run(job: Job, file: UserFile, recorder: Recorder) -> Finished:
     kept, tuned = tuning.without(recorded.series)
     known = [*_renamed(instances, job), *_other_kernels(kept, instances, job)]
     matched = triton_instances.match(kept, known)
-    remarks = [*recorded.remarks, *measure.remarks([series for series, _ in matched.launches])]
+    remarks = [
+        *recorded.remarks,
+        *matched.unclear,
+        *measure.remarks([series for series, _ in matched.launches]),
+    ]
     if tuned:
         remarks.append(f"{launches_text(tuned)} made while autotuning are not in the times")
     of_libraries: tuple[Launches, ...] = ()

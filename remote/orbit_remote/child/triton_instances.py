@@ -34,7 +34,23 @@ def jit_functions() -> list[Any]:
 
 
 def instances() -> list[Resources]:
+    known = _instances()
+    if _namesakes(known):  # an earlier definition may wait for the garbage collector
+        gc.collect()
+        known = _instances()
+    return known
+
+
+def _instances() -> list[Resources]:
     return [instance(f, compiled) for f in jit_functions() for compiled in _compiled(f)]
+
+
+def _namesakes(known: Iterable[Resources]) -> bool:
+    """Whether two functions have one name."""
+    places: dict[str, set[Place | None]] = {}
+    for each in known:
+        places.setdefault(each.symbol, set()).add(each.place)
+    return any(len(of_name) > 1 for of_name in places.values())
 
 
 def instance(function: Any, compiled: Any) -> Resources:
@@ -118,30 +134,46 @@ def show(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """Launches by the instance they were of; `not_triton` counts those that are not Triton's: torch's and libraries'."""
+    """Launches by the instance they were of; `not_triton` counts those that are not Triton's: torch's and libraries'.
+    `unclear` are remarks on those that may be of one or another function.
+    """
 
     launches: tuple[tuple[LaunchSeries, Resources], ...]
     not_triton: int
+    unclear: tuple[str, ...] = ()
 
 
 def match(series: Iterable[LaunchSeries], known: Sequence[Resources]) -> Matched:
     """By name, then by what a record tells of an instance: threads, shared memory, registers.
 
     Where several instances of a name still fit, the constants they have in common are stated and
-    the others are not.
+    the others are not. Where they are of different functions, nobody knows which was launched.
     """
     by_symbol: dict[str, list[Resources]] = {}
     for resources in known:
         by_symbol.setdefault(resources.symbol, []).append(resources)
     launches: list[tuple[LaunchSeries, Resources]] = []
     not_triton = 0
+    unclear: dict[str, None] = {}
     for same in series:
         candidates = by_symbol.get(same.launch.symbol, [])
         if not candidates:
             not_triton += same.count
             continue
-        launches.append((same, _common([c for c in candidates if _fits(c, same.launch)] or candidates)))
-    return Matched(tuple(launches), not_triton)
+        fitting = [c for c in candidates if _fits(c, same.launch)] or candidates
+        if len({c.place for c in fitting}) > 1:
+            unclear[_unclear(fitting)] = None
+        else:
+            launches.append((same, _common(fitting)))
+    return Matched(tuple(launches), not_triton, tuple(unclear))
+
+
+def _unclear(candidates: Sequence[Resources]) -> str:
+    places = dict.fromkeys(f"{Path(c.place.file).name}:{c.place.line}" for c in candidates if c.place)
+    return (
+        f"the kernels at {' and '.join(places)} have one name, {candidates[0].name}: which of them was launched is not known. "
+        "Give them names of their own"
+    )
 
 
 def _fits(resources: Resources, record: LaunchRecord) -> bool:

@@ -17,6 +17,7 @@ import re
 import site
 import sys
 import types
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -115,13 +116,17 @@ class UserFile:
         return None
 
     def kernels(self) -> dict[str, Place]:
-        """The functions in its text that look like kernels, by name; none where it has no syntax."""
+        """The functions in its text that look like kernels, by name; none where it has no syntax, and none of two with one
+        name, as methods may have.
+        """
         try:
             tree = ast.parse(self.text, self.path)
         except SyntaxError:
             return {}
         functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
-        return {f.name: Place(self.path, f.lineno) for f in functions if _is_kernel(f)}
+        kernels = [function for function in functions if _is_kernel(function)]
+        count = Counter(function.name for function in kernels)
+        return {f.name: Place(self.path, f.lineno) for f in kernels if count[f.name] == 1}
 
     def prepare(self) -> None:
         """Make this process one in which the file may run: path, folder, arguments, its source."""

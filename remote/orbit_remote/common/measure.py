@@ -13,11 +13,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice, repeat
 from operator import gt, mul
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from orbit_remote.common.launch_records import CUPTI, LaunchRecord, LaunchSeries, merge
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Launches, Resources, Timing
+
+if TYPE_CHECKING:
+    from random import Random
 
 FLUSHED: Final = 3
 """Multiple of L2's size that is read to leave nothing else in it. Every clock uses the same: their times are compared."""
@@ -310,6 +313,19 @@ def next_batch(n: int) -> int:
 
 # -- which of two is faster -------------------------------------------------------------------------
 
+Variant = TypeVar("Variant")
+
+
+def in_drawn_order(variants: Sequence[Variant], coin: Random) -> list[Variant]:
+    """The variants of one pair in the order in which they run. `coin` draws it for each pair anew.
+
+    The second place of a pair may be slower or faster than the first, by clocks, heat or caches. In a fixed order that is always the
+    same variant's, and a verdict; in a drawn one it is noise (bench/order_of_pairs.py).
+    """
+    order = list(variants)
+    coin.shuffle(order)
+    return order
+
 
 @dataclass(frozen=True, slots=True)
 class AbVerdict:
@@ -331,7 +347,7 @@ def compare(
     resolution: float = STOP_AT,
     confidence: float = 0.99,
 ) -> AbVerdict:
-    """The verdict on two versions timed in turn: before, after, before, after, …
+    """The verdict on two versions timed in turn, each pair in an order of its own (`in_drawn_order`).
 
     Each pair gives a ratio, in which what drifts slowly (clock, temperature, neighbours) cancels;
     the verdict is on the median ratio and its order-statistic interval. That is the sign test: it asks
@@ -371,8 +387,8 @@ _NO_MATTER = 0.01
 
 
 def settled(before_ns: Sequence[float], after_ns: Sequence[float]) -> AbVerdict | None:
-    """The verdict on two versions that are run in turn, before, after, before, after, …: a time for each run,
-    such as its median. None to go on with another pair; never None once there are `PAIRS[-1]`.
+    """The verdict on two versions that are run in turn, each pair in an order of its own (`in_drawn_order`): a time for each
+    run, such as its median. None to go on with another pair; never None once there are `PAIRS[-1]`.
 
     What the launches of one run do not show - clocks, temperature, where buffers lie - differs from run to run, so
     the runs are what is counted, not their launches: thousands of launches in two runs are two. The interval has

@@ -312,7 +312,7 @@ def _scored(job: c.Job, result: Result, point: c.Point, known: c.Judged, from_ga
     kind = "cold L2" if result.gated else "host included"
     launches: list[c.Launches] = []
     both: list[list[int]] = []
-    for name, samples in (("ModelNew", result.candidate), ("Model", result.now.reference)):
+    for name, samples in (("ModelNew", result.candidate), ("Model", result.against)):
         empty = verdict.overhead_ns(result.now, result.before, _least_ns(result), from_gate=from_gate)
         clock = f"the judge's clock, less the {empty / 1000:.2f} µs that a call takes beside its kernels"
         each = [max(1, round(taken - empty)) for taken in samples.score(from_gate=from_gate)]

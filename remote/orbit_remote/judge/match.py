@@ -3,7 +3,8 @@
 In each round a call of the reference's process that launches one kernel of known length, one of the candidate and one of the
 reference take turns: the first, less that length, is what a call takes besides its kernels. The candidate's
 arguments come when its call has been launched and waits for a gate; its outputs are read here before the reference
-computes what was expected. A side that waits for the GPU within a call cannot wait for a gate: then, and for all
+computes what was expected. So that the place in a round favours no side, a coin draws in each round which call of the reference the
+candidate's is compared with: that one, or one before the candidate's, with the arguments of the round before. A side that waits for the GPU within a call cannot wait for a gate: then, and for all
 sides alike, a call is timed from the judge's word to the end of everything, the host's part included.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -94,6 +96,8 @@ class Result:
     on_gpu: bool = True
     rounds: int = 0
     candidate: verdict.Samples = field(default_factory=verdict.Samples)
+    against: verdict.Samples = field(default_factory=verdict.Samples)
+    """The reference's calls that the candidate's are compared with."""
     now: verdict.Baseline = field(default_factory=verdict.Baseline)
     before: verdict.Baseline = field(default_factory=verdict.Baseline)
     late: str = ""
@@ -130,7 +134,10 @@ class Match:
         stage: Callable[[str], None],
         most_s: float = BUDGET_S,
         within: Within | None = None,
+        coin: random.Random | None = None,
     ) -> None:
+        """`coin` draws which call of a round is timed first: none that a side could foresee."""
+        self._coin = coin or random.SystemRandom()
         self._torch = torch
         self._within = within
         self._memory = own
@@ -141,6 +148,9 @@ class Match:
         self._budget_s = min(most_s, _BUDGET * job.run_timeout_s)
         # the candidate's calls, and nanoseconds of putting their arguments in place
         self._own: list[tuple[Times, int]] = []
+        self._past: Given | None = None
+        # the reference's calls that the candidate's are compared with, one a round
+        self._against: list[Times] = []
         self._now = Taken()
         self._first = {gated: Taken() for gated in (True, False)}  # while no code of the candidate had run
         self._known = False  # whether the calls of calibration launch the known kernel
@@ -216,6 +226,7 @@ class Match:
             if gated and call.waited:
                 gated = False
                 self._own.clear()
+                self._against.clear()
                 self._now = Taken()
                 continue
             count = len(self._own)
@@ -224,6 +235,7 @@ class Match:
                 break
         result.gated, result.rounds = gated, len(self._own)
         result.candidate, result.now, result.before = self._taken(gated)
+        result.against = _samples(self._against)
 
     def _taken(self, gated: bool) -> tuple[verdict.Samples, verdict.Baseline, verdict.Baseline]:
         """The candidate's calls, and those that `verdict.clocks` compares them with."""
@@ -264,9 +276,18 @@ class Match:
         """One call of each side; the candidate's, or None where its answer was wrong."""
         given = self._arguments_of(secrets.randbits(48))
         empty = self._empty(given, gated=gated) if timed else None
+        first = measure.in_drawn_order((self._candidate, self._reference), self._coin)[0]
+        before = None
+        waited = False
+        if timed and first.reference and self._past:
+            # an answer to these arguments must not be there before the candidate's has been read
+            earlier = self._call(self._reference, self._past, gated=gated)
+            before, waited = earlier.times, earlier.waited
+            del earlier  # its outputs take memory that the candidate may need
+        self._past = given
         call = self._call(self._candidate, given, gated=gated)
         expected = self._call(self._reference, given, gated=gated)
-        call.waited = call.waited or expected.waited
+        call.waited = call.waited or expected.waited or waited
         self._compare(call, expected)
         if self._wrong():
             return None
@@ -274,6 +295,7 @@ class Match:
             self._own.append((call.times, call.placing_ns))
             self._now.empty.append(empty)
             self._now.reference.append(expected.times)
+            self._against.append(before or expected.times)
             self._now.placing.append(expected.placing_ns)
         self.result.written = sum(output.leaf.size for output in call.outputs)
         return call

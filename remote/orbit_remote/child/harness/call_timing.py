@@ -15,6 +15,7 @@ recording some calls first, and then both versions are timed by the records of a
 from __future__ import annotations
 
 import gc
+import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -99,8 +100,10 @@ class CallBench:
     file may have put in their place.
     """
 
-    def __init__(self, torch: Any, recorder: Recorder) -> None:
+    def __init__(self, torch: Any, recorder: Recorder, coin: random.Random | None = None) -> None:
+        """`coin` draws the order of each round."""
         self._torch = torch
+        self.coin = coin or random.SystemRandom()
         self._recorder = recorder if isinstance(recorder, Native) else None
         if self._recorder is None:
             recorder.end()  # torch's own profiler would be in the times
@@ -280,7 +283,7 @@ def _too_late(pairs: Sequence[Pair]) -> bool:
 
 
 class _Rounds:
-    """Rounds of calls, one of each side in turn."""
+    """Rounds of calls, one of each side, in an order that is drawn for each round."""
 
     def __init__(
         self, torch: Any, bench: CallBench, sides: Sequence[Side], sets: Sequence[Any], buffers: Any,
@@ -353,7 +356,7 @@ class _Rounds:
         pairs: list[list[Pair]] = [[] for _ in self._sides]
         for _ in range(size):
             self._turn += 1
-            for at, side in enumerate(self._sides):
+            for at, side in measure.in_drawn_order([*enumerate(self._sides)], self._bench.coin):
                 self._prepare(side, label)
 
                 def call(side: Side = side) -> Any:

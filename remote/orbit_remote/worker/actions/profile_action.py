@@ -237,7 +237,7 @@ class _Attempt:
         refused = under.log().refusal if not under.stopped else None
         if finished.outcome != "ok" and not answer.profiles and refused is None:
             return finished
-        known = {resource.symbol: resource for resource in finished.resources}
+        known = _without_namesakes(finished.resources)
         return await self._concluded(finished, under, answer, known, made.build.ptx if made else "")
 
     # -- from report to result ----------------------------------------------------------------------
@@ -353,6 +353,15 @@ def _is_saved(job: c.Job) -> bool:
         return False
 
 
+def _without_namesakes(resources: Sequence[c.Resources]) -> dict[str, c.Resources]:
+    """By symbol. Where Triton functions in several places have one name, a profile's own lines say which it is of."""
+    known: dict[str, c.Resources] = {}
+    for each in resources:
+        other = known.get(each.symbol, each)
+        known[each.symbol] = each if other.place == each.place else replace(each, place=None)
+    return known
+
+
 def _named(profile: c.Profile, known: Mapping[str, c.Resources], job: c.Job) -> c.Profile:
     """Under the name and at the place by which the rest of the result knows the kernel."""
     if other := symbols.find(profile.symbol, job.other_kernels):
@@ -364,6 +373,7 @@ def _named(profile: c.Profile, known: Mapping[str, c.Resources], job: c.Job) -> 
 
 
 def _place(profile: c.Profile, job: c.Job) -> c.Place | None:
-    """The first line of its code in the author's file."""
-    lines = [line.line for line in profile.lines if line.file == job.path]
-    return c.Place(job.path, min(lines)) if lines else None
+    """The first line of its code in the author's file, or else in the first other one: it is then no kernel of this file."""
+    files = [line.file for line in profile.lines]
+    file = job.path if job.path in files else next(iter(files), None)
+    return c.Place(file, min(line.line for line in profile.lines if line.file == file)) if file else None
