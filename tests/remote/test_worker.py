@@ -132,3 +132,24 @@ async def test_two_builds_of_one_launch_spec_at_once_are_one(worker: Worker, tmp
         )
     built = [await worker.until("built", "a", "b") for _ in "ab"]
     assert [item["cached"] for item in built] == [False, True]
+
+
+@needs_nvcc
+@pytest.mark.parametrize(
+    ("flags", "architecture"),
+    [
+        ("-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90", "sm_90"),
+        ("-gencode arch=compute_80,code=sm_80 -gencode arch=compute_86,code=sm_86", "sm_90a"),
+        ("-gencode arch=compute_80,code=sm_80", "sm_90a"),
+        ("-arch=all-major", "sm_90a"),
+        ("", "sm_90a"),
+    ],
+)
+async def test_a_launch_spec_is_built_for_its_gpu_whichever_the_build_names(
+    worker: Worker, tmp_path: Path, flags: str, architecture: str
+) -> None:
+    of = c.Definition("k", "k", 3, 3, 3, 17)
+    asked = {"action": "build", "through": "spec", "definition": of, "architecture": "sm_90a"}
+    worker.send(job("a", tmp_path, SPEC, flags=tuple(flags.split()), **asked))
+    built = await worker.until("built", "a")
+    assert {each["architecture"] for each in built["resources"]} == {architecture}

@@ -115,6 +115,21 @@ def _without(value: str, unknown: Sequence[str]) -> str:
     return f"{virtual}code=[{text}]" if "code=" in value else text
 
 
+def for_one(flags: Sequence[str], architecture: str) -> tuple[str, ...]:
+    """The flags with at most one architecture, whose code a GPU of `architecture` loads: the one of its number that they name, or
+    one that is older with the same major number; else none.
+    """
+    targets = asked_for(flags)
+    if not targets:
+        return tuple(flags)
+    own = re.sub(r"\D", "", architecture)
+    fitting = [
+        each for each in targets if (number := re.sub(r"\D", "", each))[:-1] == own[:-1] and number <= own
+    ]
+    named = max(fitting, key=lambda each: (re.sub(r"\D", "", each), each), default="")
+    return (*without_targets(flags), *(gencode(named) if named else ()))
+
+
 def asked_for(flags: Sequence[str]) -> tuple[str, ...]:
     """The targets that flags name themselves, real ones (`sm_90`) where any is; () for none."""
     listed: list[str] = []

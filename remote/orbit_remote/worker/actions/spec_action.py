@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from orbit_remote.common import limits, regular_files
+from orbit_remote.common import architectures, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec import launch_spec
@@ -74,6 +74,10 @@ async def build_kernels(
     checked = launch_spec.check(job.text, launch_spec.target_of(job.definition, "cuda"))
     if refused := faulty(job, checked):
         return refused
+    # a build may name several, and none that this GPU loads
+    architecture = gpu.architecture_of(device) if device else job.architecture
+    if architecture:
+        job = replace(job, flags=architectures.for_one(job.flags, architecture))
     # one that was begun while the text was being typed is waited for, and then found
     async with context.alone((job.path, job.text, job.definition, job.flags)), context.build(job):
         made, image = await _build(job, checked, device, context, scratch)
