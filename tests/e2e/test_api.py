@@ -64,7 +64,6 @@ async def server(
             yield client, queue
     finally:
         await queue.close()
-        queue.store.close()
 
 
 async def test_a_job_from_hand_in_to_result(tmp_path: Path, recorded_python: str) -> None:

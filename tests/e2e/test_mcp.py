@@ -52,7 +52,6 @@ async def agent(folder: Path, python: str) -> AsyncIterator[tuple[mcp.Client, Jo
             yield client, queue
     finally:
         await queue.close()
-        queue.store.close()
 
 
 def said(result: Any) -> str:
@@ -424,7 +423,6 @@ async def agent_over_http(
             served.should_exit = True
             await serving
             await queue.close()
-            queue.store.close()
 
 
 async def test_the_same_tools_over_http(tmp_path: Path, recorded_python: str) -> None:
@@ -478,7 +476,6 @@ async def sessions(folder: Path, python: str, **more: Any) -> AsyncIterator[http
             yield client
     finally:
         await queue.close()
-        queue.store.close()
 
 
 async def test_sessions_over_http_are_bounded(

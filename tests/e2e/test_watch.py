@@ -43,7 +43,6 @@ async def watcher(folder: Path, python: str) -> AsyncGenerator[DropFolder]:
     finally:
         await watched.close()
         await queue.close()
-        queue.store.close()
 
 
 def results(folder: Path) -> dict[str, dict[str, Any]]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import zlib
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -68,20 +70,49 @@ def test_a_row_that_another_program_wrote_stops_no_command(home: Path, name: str
         assert (code in (0, 64), "Traceback" in error, "\x1b" in out) == (True, False, False), (words, error)
 
 
-def test_a_record_that_is_damaged_is_a_sentence(home: Path) -> None:
+def test_a_record_that_is_damaged_is_set_aside_with_a_sentence(home: Path) -> None:
     orbit(home, "jobs", "list")
     path = home / "state" / "orbit-lsp" / "jobs.sqlite"
-    for content in (
-        b"this is no database, and long enough to be taken for one" * 99,
-        path.read_bytes()[:5_000],
-    ):
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("drop table jobs")
+    contents = [path.read_bytes()]
+    path.unlink()
+    orbit(home, "jobs", "list")
+    contents += [b"this is no database, and long enough to be taken for one" * 99, path.read_bytes()[:5_000]]
+    for content in contents:
         path.write_bytes(content)
-        for words in (["list"], ["prune", "--older", "0s"]):
-            code, _, error = orbit(home, "jobs", *words)
-            assert (code, error.startswith("orbit-lsp: error: the record of jobs cannot be used")) == (
-                5,
-                True,
-            ), error
+        code, out, error = orbit(home, "jobs", "list")
+        assert (code, out) == (0, "no jobs\n"), error
+        assert re.fullmatch(
+            r"orbit-lsp: error: the record of jobs was damaged \(.*\); it is now .*, and a new one begins\n",
+            error,
+        )
+        assert orbit(home, "jobs", "prune", "--older", "0s") == (0, "0 jobs removed\n", "")
+    asides = path.parent.glob("jobs.damaged-*.sqlite")
+    assert sorted(aside.read_bytes() for aside in asides) == sorted(contents)
+
+
+def test_a_record_of_a_newer_version_is_left_to_it(home: Path) -> None:
+    orbit(home, "jobs", "list")
+    path = home / "state" / "orbit-lsp" / "jobs.sqlite"
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("pragma user_version = 9")
+    for words in (
+        ["jobs", "list"],
+        ["jobs", "submit", "k.cu"],
+        ["mcp"],
+        ["api"],
+        ["watch", ".", "--results", "out"],
+    ):
+        (home / "k.cu").write_text("__global__ void k() {}\n")
+        assert orbit(home, *words) == (
+            5,
+            "",
+            (
+                "orbit-lsp: error: the record of jobs cannot be used: it was written by a newer orbit-lsp (format 9, this one "
+                f"knows 1) ({path}); update this orbit-lsp, or move the file away\n"
+            ),
+        )
 
 
 NO_DATABASES: dict[str, Callable[[Path], object]] = {

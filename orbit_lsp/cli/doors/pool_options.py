@@ -29,16 +29,17 @@ async def queue(options: argparse.Namespace, door: str, *, trusted: bool) -> Asy
         slots = await _looked_up(engine, asked)
         # what strangers submit may leave a GPU in a state that changes the next one's numbers
         jobs = JobQueue(
-            _store(), slots, engines(engine), door, trusted=trusted, guarded=door in ("api", "watch")
+            JobStore(), slots, engines(engine), door, trusted=trusted, guarded=door in ("api", "watch")
         )
         await jobs.start()
     except Refused as why:
         raise UsageError(str(why)) from None
+    except StoreError as error:
+        raise OSError(str(error)) from None
     try:
         yield jobs
     finally:
         await jobs.close()
-        jobs.store.close()
 
 
 def _counted(places: str) -> str:
@@ -67,13 +68,6 @@ async def _looked_up(options: EngineOptions, asked: list[Slot]) -> list[Slot]:
         return pool.named(asked, machine) if asked else pool.of_machine(machine, rented=probe.rents())
     finally:
         await probe.close()
-
-
-def _store() -> JobStore:
-    try:
-        return JobStore()
-    except StoreError as error:
-        raise OSError(str(error)) from None
 
 
 def settings(options: argparse.Namespace) -> dict[str, Any]:
