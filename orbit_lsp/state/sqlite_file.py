@@ -32,7 +32,7 @@ T = TypeVar("T")
 Work = Callable[["sqlite3.Connection"], T]
 
 _AGAIN_S = 0.2
-"""How long a file is waited for that could not be used the last time: its readers and writers must not queue up."""
+"""How long who writes waits for a file that could not be used the last time; who reads does not: they must not queue up."""
 _PAUSE_S = 0.5
 """Between two attempts to write what waits."""
 _BUSY, _LOCKED, _NOMEM, _READONLY, _IOERR, _FULL, _CANTOPEN = 5, 6, 7, 8, 10, 13, 14
@@ -219,7 +219,9 @@ class SqliteFile:
         import sqlite3
 
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        patience = min(_AGAIN_S, self.busy_s) if path in _behind else self.busy_s
+        patience = self.busy_s
+        if path in _behind:
+            patience = min(_AGAIN_S, patience) if transaction else 0.0
         with closing(sqlite3.connect(path, timeout=patience, isolation_level=None)) as file:
             file.text_factory = _decoded
             version = _version(file)
