@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from orbit_lsp.cli import terminal_text
+from orbit_lsp.cli import relative_places, terminal_text
 from orbit_lsp.cli.terminal_text import UsageError
 from orbit_lsp.queue import cluster, pool
 from orbit_lsp.queue.job_queue import JobQueue, engines
@@ -74,8 +74,8 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
     """The user's own settings. Renting costs money: without a limit nothing is rented. Raises UsageError."""
     values: dict[str, Any] = {"modal": {"budget_usd": budget(options)}}
     for name in ("python", "nvcc"):
-        if program := getattr(options, name):
-            values[name] = str(Path(program).expanduser().absolute()) if os.sep in program else program
+        if given := getattr(options, name):
+            values[name] = relative_places.program(given)
     if options.build_timeout_s is not None:
         values["build_timeout_s"] = options.build_timeout_s
     if options.trust:
