@@ -6,6 +6,8 @@ The engine is made up, as in test_queue.py; the file, its locks and a disk witho
 from __future__ import annotations
 
 import asyncio
+import errno
+import itertools
 import os
 import resource
 import sqlite3
@@ -18,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from orbit_lsp.agents import drop_folder
 from orbit_lsp.agents.drop_folder import DropFolder
 from orbit_lsp.queue import job_store, pool
 from orbit_lsp.queue.job_queue import JobQueue
@@ -135,12 +138,20 @@ async def test_what_waits_to_be_written_is_written_before_the_end(tmp_path: Path
     async with queue(tmp_path) as (jobs, shown):
         job = await jobs.submit(asks("waits"))
         await shown.until_begun("waits")
-        outage = held(path)
+        outage, again, loop = held(path), jobs.store.write_again, asyncio.get_running_loop()
         outage.__enter__()
         shown.gate("waits").set()
         assert await over(jobs, job) == ["waits: ok"]
-        asyncio.get_running_loop().call_later(0.2, outage.__exit__, None, None, None)
-    assert rows(path) == {"waits": "ok"}
+
+        def ends_the_outage() -> bool:
+            if not (written := again()) and jobs._closing and not ended:
+                ended.append(None)
+                loop.call_soon_threadsafe(outage.__exit__, None, None, None)
+            return written
+
+        ended: list[None] = []
+        jobs.store.write_again = ends_the_outage
+    assert (rows(path), len(ended)) == ({"waits": "ok"}, 1)
 
 
 async def test_a_server_that_starts_in_an_outage_takes_what_waits_after_it(tmp_path: Path) -> None:
@@ -214,37 +225,66 @@ async def test_who_is_cancelled_while_submitting_leaves_no_job_behind(tmp_path: 
 
 async def test_a_file_stays_where_it_was_dropped_until_its_job_can_be_recorded(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
-    told: list[str] = []
-    changes: asyncio.Queue[None] = asyncio.Queue()
+    (tmp_path / "in" / "k.cu").write_text("__global__ void k() {}\n")
+    told: asyncio.Queue[str] = asyncio.Queue()
+    looked = asyncio.Event()
 
     async def looks() -> AsyncGenerator[None]:
-        while True:
-            yield await changes.get()
+        for number in itertools.count():
+            if number == 4:
+                looked.set()
+            await asyncio.sleep(0)
+            yield
 
-    async with queue(tmp_path) as (jobs, _):
-        watched = DropFolder(jobs, tmp_path / "in", tmp_path / "out", told.append)
-        following = asyncio.create_task(watched.follow(looks(), 3600))
+    async with queue(tmp_path) as (jobs, _), asyncio.timeout(WAIT_S):
+        watched = DropFolder(jobs, tmp_path / "in", tmp_path / "out", told.put_nowait)
         with held(tmp_path / "jobs.sqlite"):
             with pytest.raises(StoreError):
                 await jobs.submit(asks("other"))
-            (tmp_path / "in" / "k.cu").write_text("__global__ void k() {}\n")
-            for _ in range(3):
-                changes.put_nowait(None)
-            async with asyncio.timeout(WAIT_S):
-                while not (told and changes.empty()):  # noqa: ASYNC110 - nothing says that it has looked
-                    await asyncio.sleep(0.01)
+            following = asyncio.create_task(watched.follow(looks(), 3600))
+            await looked.wait()
             assert (tmp_path / "in" / "k.cu").exists()
-        async with asyncio.timeout(WAIT_S):
-            while not (tmp_path / "out" / "k_result.json").exists():
-                changes.put_nowait(None)
-                await asyncio.sleep(0.01)
+        lines = [await told.get() for _ in range(3)]
         following.cancel()
         await asyncio.wait([following])
         await watched.close()
-    assert told[0].startswith(
+    assert lines[0].startswith(
         "files are not taken now: the record of jobs cannot be used: database is locked"
     )
-    assert [line.partition(":")[0] for line in told[1:]] == ["k.cu", "k.cu"]
+    assert [line.partition(": ")[0] for line in lines[1:]] == ["k.cu", "k.cu"]
+    assert (tmp_path / "out" / "k_result.json").exists()
+
+
+async def test_a_result_that_cannot_be_written_is_written_later(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "k.cu").write_text("__global__ void k() {}\n")
+    told: asyncio.Queue[str] = asyncio.Queue()
+
+    async def looks() -> AsyncGenerator[None]:
+        while True:
+            await asyncio.sleep(0)
+            yield
+
+    async with queue(tmp_path) as (jobs, _), asyncio.timeout(WAIT_S):
+        watched = DropFolder(jobs, tmp_path / "in", tmp_path / "out", told.put_nowait)
+        write, tries = watched._write, itertools.count()
+
+        def refuses_twice(name: str, content: dict[str, Any]) -> None:
+            if next(tries) < 2:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            write(name, content)
+
+        watched._write = refuses_twice
+        drop_folder._AGAIN_S, before = 0.01, drop_folder._AGAIN_S
+        following = asyncio.create_task(watched.follow(looks(), 3600))
+        for _ in range(2):
+            await told.get()
+        drop_folder._AGAIN_S = before
+        following.cancel()
+        await asyncio.wait([following])
+        await watched.close()
+    assert (watched.outcomes, next(tries)) == (["ok"], 3)
+    assert (tmp_path / "out" / "k_result.json").exists()
 
 
 # -- the file ---------------------------------------------------------------------------------------

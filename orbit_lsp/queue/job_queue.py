@@ -566,6 +566,8 @@ class JobQueue:
             try:
                 if (trouble := self.store.trouble()) and not said:
                     log.error("%s", trouble)
+                if said and not trouble:
+                    self._changed()
                 said = trouble
                 await self._look_once()
             except StoreError as error:

@@ -198,6 +198,8 @@ class Ledger:
 
     def close(self) -> None:
         """Nothing of this process waits any more."""
+        with suppress(Unusable):
+            self._file.write_again(at_once=True)
         if self._alive is not None:
             self._do(
                 lambda file: file.execute("delete from spans where holder = ? and waits", (self._holder,)),
