@@ -201,6 +201,8 @@ async def test_a_place_whose_engine_fails_takes_no_job_and_says_so(tmp_path: Pat
     await jobs.start()
     job = await jobs.submit(asks("k"))
     assert await over(jobs, job) == ["k: infrastructure"]
+    summary = "infrastructure: local:0 takes no more jobs: it cannot be used: RuntimeError: no driver"
+    assert [job.summary for job in jobs.store.jobs()] == [summary]
     assert [place["aside"] for place in jobs.places()] == ["it cannot be used: RuntimeError: no driver"]
     await jobs.close()
 

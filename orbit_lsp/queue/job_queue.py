@@ -108,6 +108,8 @@ class JobQueue:
         self._guarded = guarded
         self._aside: dict[str, str] = {}
         """Slot -> why it takes no job."""
+        self._gone: set[str] = set()
+        """Of those, the ones whose tasks have ended."""
         self._engines: dict[str, Engine] = {}
         self._preparing: set[asyncio.Task[None]] = set()
         self._building: set[asyncio.Task[None]] = set()
@@ -398,6 +400,9 @@ class JobQueue:
             name = min(entry.slots)
             text = f"the GPU {name} is set aside: {self._aside[name]}"
             remedy = "look at the machine with nvidia-smi; the GPU is checked again every minute"
+            if name in self._gone:
+                text = f"{name} takes no more jobs: {self._aside[name]}"
+                remedy = "start orbit-lsp again; its log says more"
             await self._end(entry.id, c.Failure("infrastructure", text, remedy, retryable=True))
 
     def _expire(self, entry: _Waiting) -> None:
@@ -462,6 +467,7 @@ class JobQueue:
             return
         log.error("%s takes no more jobs", slot, exc_info=error)
         self._at.pop(slot, None)
+        self._gone.add(slot)
         self._aside[slot] = f"it cannot be used: {type(error).__name__}: {error}"
         self._changed()
         self._later(self._give_up())

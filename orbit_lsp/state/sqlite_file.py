@@ -157,13 +157,16 @@ class SqliteFile:
                 return _behind.get(path) is not behind
             try:
                 while behind.works:
+                    work = behind.works[0]
                     try:
-                        self._do(path, behind.works[0], transaction=True, writes=False)
+                        self._do(path, work, transaction=True, writes=False)
                     except Unusable:
                         raise
                     except Exception:
                         log.exception("%s: something that waited cannot be written", self._what)
-                    behind.works.popleft()
+                    with _changing:
+                        if behind.works and behind.works[0] is work:
+                            behind.works.popleft()
                 self._do(path, self._probe, transaction=True, writes=True)
             except Unusable:
                 return False
