@@ -145,7 +145,7 @@ class JobQueue:
     async def _adopt(self) -> None:
         """Take the jobs that waited for a server that ended, once that can be recorded."""
         assert self._owner
-        if self._adopted:
+        if self._adopted or self._closing:
             return
         try:
             jobs = await asyncio.to_thread(self.store.adopt, self._owner.id, self.door)
@@ -198,16 +198,18 @@ class JobQueue:
         """The job of a request; it waits from now on. Raises Refused and StoreError. Who is cancelled meanwhile has no job."""
         submitting = asyncio.create_task(self._submit(request))
         try:
-            return await asyncio.shield(submitting)
+            return (await asyncio.shield(submitting))[0]
         except asyncio.CancelledError:
             self._later(self._undo(submitting))
             raise
 
-    async def _undo(self, submitting: asyncio.Task[Job]) -> None:
+    async def _undo(self, submitting: asyncio.Task[tuple[Job, bool]]) -> None:
         with suppress(requests.Refused, StoreError):
-            await self._cancel_here((await submitting).id)
+            job, fresh = await submitting
+            if fresh:  # else somebody else has it too, by its key
+                await self._cancel_here(job.id)
 
-    async def _submit(self, request: Request) -> Job:
+    async def _submit(self, request: Request) -> tuple[Job, bool]:
         assert self._owner
         requests.check(request, trusted=self._trusted)
         if not any(slot.takes(request) for slot in self.slots):
@@ -216,7 +218,7 @@ class JobQueue:
         job, fresh = await asyncio.to_thread(self.store.add, request, self._owner.id, self.door)
         if fresh:
             await self._enqueue(job.id, request)
-        return job
+        return job, fresh
 
     async def cancel(self, job: str) -> Job | None:
         """End a job, wherever it is, and wait for its end; None where there is no such job."""
@@ -489,7 +491,8 @@ class JobQueue:
     async def _next(self, slot: Slot) -> _Waiting:
         while True:
             tick, trouble = self._tick, self.store.trouble()
-            ready = (waiting for waiting in self._waiting if not waiting.held and not trouble)
+            none = trouble or self._closing
+            ready = (waiting for waiting in self._waiting if not waiting.held and not none)
             if entry := next((waiting for waiting in ready if slot.name in waiting.slots), None):
                 self._take(entry)
                 return entry
@@ -505,10 +508,12 @@ class JobQueue:
             request = await asyncio.to_thread(self.store.begin, entry.id, slot.name)
         except StoreUnusable:
             request = None
-        if self._closing and self.door == RESUMED and request is None:
-            return None  # the next server has it
-        if self._closing or entry.id in self._unwanted:
+        resumed = self._closing and self.door == RESUMED
+        if entry.id in self._unwanted or (self._closing and not resumed):
             await self._end(entry.id, CANCELLED)
+            return None
+        if resumed:  # the next server has it
+            await asyncio.to_thread(self.store.phase, entry.id, "queued")
             return None
         if request is None:
             bisect.insort(self._waiting, entry)
