@@ -198,7 +198,6 @@ async def server(folder: Path, *, guarded: bool = False) -> AsyncGenerator[Serve
             yield made
     finally:
         await jobs.close()
-        jobs.store.close()
 
 
 class Leased:

@@ -302,7 +302,6 @@ class Kills:
         """More jobs that ended well than were handed in, or those whose record still waits."""
         store = JobStore(Path(self.environment["XDG_STATE_HOME"]) / "orbit-lsp" / "jobs.sqlite")
         every = store.jobs(door="api", most=10 * self.options.jobs)
-        store.close()
         ended = sum(job.outcome == "ok" for job in every)
         more = [f"{ended} ended well"] if ended > self.outcomes["ok"] else []
         return more + [f"{job.id} is {job.state}" for job in every if not job.over]

@@ -108,7 +108,6 @@ async def queue(folder: Path, places: str, make: cluster.Make = OfANode) -> Asyn
             yield jobs
     finally:
         await jobs.close()
-        jobs.store.close()
 
 
 def asks(folder: Path, name: str, **more: Any) -> Request:

@@ -208,23 +208,23 @@ def test_a_page_that_was_overwritten_is_met_later_and_the_rest_is_kept_aside(sto
     assert len(store.entries("/src/saxpy.cu")) == 1
 
 
-def test_a_file_of_a_newer_version_is_set_aside_whole(store: Store, tmp_path: Path) -> None:
+def test_a_file_of_a_newer_version_is_left_to_it(store: Store) -> None:
     store.keep(entry(), TEXT)
     with closing(sqlite3.connect(store._where())) as file:
         file.execute("pragma user_version = 9")
         file.commit()
     assert store.entries("/src/saxpy.cu") == []
     (message,) = store.complaints()
-    assert "was written by a newer orbit-lsp (format 9, this one knows 1)" in message
-    (aside,) = (tmp_path / "state").glob("history.newer-*.sqlite")
-    with closing(sqlite3.connect(aside)) as file:
-        assert file.execute("select count(*) from runs").fetchone() == (1,)
+    assert message == (
+        "the history of kernels cannot be kept: it was written by a newer orbit-lsp (format 9, this one knows 1) "
+        f"({store._where()}); update this orbit-lsp, or move the file away"
+    )
+    assert [path.name for path in store._where().parent.iterdir()] == ["history.sqlite"]
 
 
 def test_a_file_that_another_editor_has_just_replaced_is_left_in_peace(store: Store) -> None:
     store.keep(entry(), TEXT)
-    unfit = history_store._Unfit("was damaged (of old)", "damaged")
-    assert store._set_aside(unfit, (0, 0))
+    store._file.set_aside(store._where(), ValueError("of old"), (0, 0))
     assert len(store.entries("/src/saxpy.cu")) == 1
     assert store.complaints() == []
 
@@ -271,18 +271,19 @@ def test_a_file_of_another_program_is_set_aside(store: Store) -> None:
         assert file.execute("select count(*) from runs").fetchone() == (0,)
 
 
-def test_a_locked_file_is_a_complaint_and_stays(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history_store, "_BUSY_S", 0.05)
+def test_a_run_that_cannot_be_kept_now_is_kept_later(store: Store) -> None:
+    store._file.busy_s = 0.05
     store.keep(entry(1), TEXT)
     with closing(sqlite3.connect(store._where(), isolation_level=None)) as file:
         file.execute("begin immediate")
         store.keep(entry(2), TEXT)
-        message = f"the history of kernels cannot be kept: database is locked ({store._where()})"
-        assert store.complaints() == [message]
+        message = f"the history of kernels cannot be kept: database is locked ({store._where()}); "
+        assert store.complaints() == [message + "another process holds it: wait for that process, or end it"]
         assert len(store.entries("/src/saxpy.cu")) == 1  # who reads does not wait for who writes
         file.execute("rollback")
-    store.keep(entry(2), TEXT)
-    assert len(store.entries("/src/saxpy.cu")) == 2
+    Store(store._where).write_again()  # whoever it is in this process
+    assert [kept.at for kept in store.entries("/src/saxpy.cu")] == [entry(1).at, entry(2).at]
+    assert store.complaints() == []
 
 
 WRITER = """

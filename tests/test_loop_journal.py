@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import time
 from pathlib import Path
@@ -135,6 +136,23 @@ def test_a_second_loop_is_kept_out_and_a_damaged_journal_is_a_sentence(bench: Be
     assert {path.name for path in bench.state.iterdir()} <= {".gitignore", "lock", "lock-journal"}
     with pytest.raises(JournalError, match="is not the folder of a loop"):
         Journal(bench.folder, fresh=True)
+
+
+def test_a_line_that_the_disk_took_half_of_damages_no_other(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.write("a", "begin")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "journal.jsonl").stat().st_size + 20, hard))
+    try:
+        with pytest.raises(OSError, match="the disk is full; free space"):
+            journal.write("b", "begin")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    journal.write("c", "begin")
+    journal.close()
+    again = Journal(tmp_path)
+    assert [entry.step for entry in again.entries] == ["a", "c"]
+    again.close()
 
 
 def test_a_copy_that_was_changed_is_not_put_back(bench: Bench) -> None:

@@ -8,18 +8,20 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
+import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from orbit_lsp.queue import gpu_check, job_queue, job_store, pool, request
 from orbit_lsp.queue.job_queue import JobQueue
-from orbit_lsp.queue.job_store import Job, JobStore, Result, StoreError
+from orbit_lsp.queue.job_store import Job, JobStore, Result
 from orbit_lsp.queue.owners import Owner
 from orbit_lsp.queue.pool import Slot
 from orbit_lsp.queue.request import Refused, Request
@@ -124,7 +126,6 @@ async def queue(
         yield jobs, shown
     finally:
         await jobs.close()
-        jobs.store.close()
 
 
 async def over(jobs: JobQueue, *known: Job) -> list[str]:
@@ -459,7 +460,6 @@ async def test_a_place_without_a_gpu_says_so(
     assert lines == shown
     if not devices:
         assert pool.of_machine(machine, rented="") == slots
-    jobs.store.close()
 
 
 # -- a process that is killed -----------------------------------------------------------------------
@@ -468,6 +468,7 @@ KILLED = """
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from orbit_lsp.queue.job_store import JobStore
 from orbit_lsp.queue.owners import Owner
 from orbit_lsp.queue.request import Request
@@ -494,7 +495,6 @@ def killed(path: Path, door: str) -> list[list[str]]:
         process.kill()
         process.wait(WAIT_S)
     seen.append([f"{job.file} {job.summary or job.state}" for job in store.jobs()])
-    store.close()
     return seen
 
 
@@ -511,7 +511,6 @@ def test_jobs_of_a_process_that_was_killed_say_so(tmp_path: Path) -> None:
     again, fresh = store.add(Request(name="running.cu", text="x", key="running"), "somebody", "mcp")
     assert (fresh, again.state) == (True, "queued")  # nothing was measured: the same key runs it again
     assert store.prune(0) == 3  # nobody has that job either
-    store.close()
 
 
 async def test_the_next_server_takes_what_waited_for_a_killed_one(tmp_path: Path) -> None:
@@ -536,35 +535,23 @@ def test_who_is_alive(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"no database at all, " * 400, "the record of jobs cannot be used: file is not a database"),
-        (None, "was written by a newer orbit-lsp (format 9, this one knows 1)"),
-    ],
-)
-def test_a_record_that_cannot_be_used(tmp_path: Path, content: bytes | None, message: str) -> None:
-    path = tmp_path / "jobs.sqlite"
-    if content:
-        path.write_bytes(content)
-    else:
-        import sqlite3
-
-        with sqlite3.connect(path) as file:
-            file.execute("pragma user_version = 9")
-    with pytest.raises(StoreError) as why:
-        JobStore(path)
-    assert message in str(why.value)
-
-
-def test_of_many_jobs_those_that_are_asked_for_are_read_alone(tmp_path: Path) -> None:
+def test_of_many_jobs_those_that_are_asked_for_are_read_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = JobStore(tmp_path / "jobs.sqlite")
     own = Owner(store.owners)
     known = [store.add(asks(f"{number}"), own.id, "api")[0].id for number in range(300)]
     for job in known[:-1]:
         store.end(job, Result(c.ok(job)), "ok")
     steps: list[None] = []
-    store._file.set_progress_handler(lambda: steps.append(None), 100)
+    connect = sqlite3.connect
+
+    def counted(*words: Any, **named: Any) -> sqlite3.Connection:
+        file = connect(*words, **named)
+        file.set_progress_handler(lambda: steps.append(None), 100)
+        return file
+
+    monkeypatch.setattr(sqlite3, "connect", counted)
     assert store.job(known[0])
     assert store.job(known[0][:10].upper())
     assert store.cancelling(own.id) == []
@@ -572,4 +559,3 @@ def test_of_many_jobs_those_that_are_asked_for_are_read_alone(tmp_path: Path) ->
     assert len(steps) < 10  # 54 where every row is read
     assert [job.id for job in store.jobs(under_way=True)] == [known[-1]]
     own.close()
-    store.close()

@@ -4,6 +4,8 @@ A file is taken by renaming it into a folder of the watcher's own, so that only 
 result is renamed into its place, so that no reader finds half of it. The files of a watcher that was killed
 are answered by the next. A result says whose it is, and replaces no other file's.
 
+While jobs cannot be recorded, files stay where they were dropped. A result that cannot be written is written later.
+
 The dropped files are not trusted, so nothing is followed out of the folder: a link that is dropped, or that is found
 where taken files are kept, is refused.
 """
@@ -11,6 +13,7 @@ where taken files are kept, is refused.
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import json
 import logging
@@ -29,9 +32,9 @@ from orbit_lsp.agents import drop_request
 from orbit_lsp.agents.drop_request import Header
 from orbit_lsp.queue import owners
 from orbit_lsp.queue.job_queue import JobQueue
-from orbit_lsp.queue.job_store import StoreError, interrupted
+from orbit_lsp.queue.job_store import Job, StoreError, StoreUnusable, interrupted
 from orbit_lsp.queue.owners import Owner
-from orbit_lsp.queue.request import Refused
+from orbit_lsp.queue.request import Refused, Request
 from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common import messages as c
 
@@ -39,6 +42,8 @@ log = logging.getLogger("orbit.watch")
 
 TAKEN = ".orbit-taken"
 _OWNERS = "owners"
+_AGAIN_S = 1.0
+"""After a disk was full, or a record could not be used."""
 _LONGEST = 240
 """Bytes of a name that `_result.json` is put to."""
 _SUFFIXES = (".cu", ".cuh", ".py")
@@ -51,8 +56,9 @@ _WHOSE = re.compile(rb'\{\s*"file": ("(?:[^"\\]|\\.)*")')
 class DropFolder:
     def __init__(self, queue: JobQueue, dropped: Path, results: Path, tell: Callable[[str], None]) -> None:
         """`tell` gets a line for each file that is taken and answered. Raises OSError."""
-        self._queue = queue
-        self._dropped, self._results, self._tell = dropped, results, tell
+        self._queue, self._tell = queue, tell
+        # the process may go to another folder
+        self._dropped, self._results = dropped, results = dropped.absolute(), results.absolute()
         results.mkdir(parents=True, exist_ok=True)
         self._places = _own_folder(dropped / TAKEN)
         self._owner = Owner(self._places / _OWNERS)
@@ -60,6 +66,10 @@ class DropFolder:
         self._mine.mkdir()
         self._seen: dict[Path, tuple[int, int]] = {}
         self._work: set[asyncio.Task[None]] = set()
+        self._stays = False
+        """Whether it goes on until it is closed, and can wait for a disk."""
+        self._told = False
+        """That jobs cannot be recorded."""
         self.outcomes: list[c.Outcome] = []
         """Of the files that were answered, in the order of their ends."""
 
@@ -80,14 +90,30 @@ class DropFolder:
 
     async def follow(self, changes: AsyncIterator[Any], keep_s: float) -> None:
         """Answer files as they come: `changes` says when to look, and does so now and then without a change too."""
+        self._stays = True
         await self.look()
         async for _ in changes:
             await self.look()
-            await asyncio.to_thread(self.clean, keep_s)
+            try:
+                await asyncio.to_thread(self.clean, keep_s)
+            except OSError as error:
+                log.error("%s", error)
 
     async def look(self) -> bool:
         """Take the files that have stopped changing; True if some may still be written."""
-        ready, waiting = await asyncio.to_thread(self._look)
+        if self._stays and (trouble := self._queue.store.trouble()):
+            if not self._told:
+                self._tell(f"files are not taken now: {trouble}")
+            self._told = True
+            return False
+        self._told = False
+        try:
+            ready, waiting = await asyncio.to_thread(self._look)
+        except OSError as error:  # the folder was removed, or cannot be read now
+            if not self._stays:
+                raise
+            log.error("%s", error)
+            return False
         for name in ready:
             task = asyncio.create_task(self._answer(name))
             self._work.add(task)
@@ -151,7 +177,7 @@ class DropFolder:
         outcome: c.Outcome
         try:
             wanted, header = drop_request.request(name, await asyncio.to_thread(_text, path))
-            job = await self._queue.submit(wanted)
+            job = await self._submitted(wanted)
             del wanted  # many files may wait
             self._tell(f"{name}: job {job.id}")
             try:
@@ -159,19 +185,44 @@ class DropFolder:
             except asyncio.CancelledError:
                 job = await self._queue.cancel(job.id) or job
             outcome = job.outcome or "cancelled"
-            content = await asyncio.to_thread(drop_request.answer, self._queue.store, job, header)
+            answer = functools.partial(drop_request.answer, self._queue.store, job, header)
+            content = await self._queue.read(answer)
         except (Refused, StoreError, OSError) as why:
             outcome = "infrastructure"
             text = f"{name!r:.80} cannot be read: {why.strerror}" if isinstance(why, OSError) else str(why)
             content = drop_request.refused(text, header)
-        try:
-            await asyncio.to_thread(self._write, name, content)
-            path.unlink(missing_ok=True)
-        except OSError as error:
-            log.error("the result of %s cannot be written: %s", name, error)
+        if not await self._written(name, content):
             outcome = "infrastructure"
         self.outcomes.append(outcome)
         self._tell(f"{name}: {content['message']}")
+
+    async def _submitted(self, wanted: Request) -> Job:
+        """Once it can be recorded, where this watcher stays. Raises Refused and StoreError."""
+        while True:
+            try:
+                return await self._queue.submit(wanted)
+            except StoreUnusable:
+                if not self._stays:
+                    raise
+            await asyncio.sleep(_AGAIN_S)
+
+    async def _written(self, name: str, content: dict[str, Any]) -> bool:
+        """Whether the result is in its place: once it can be written, where this watcher stays."""
+        said = False
+        while True:
+            try:
+                await asyncio.to_thread(self._write, name, content)
+            except OSError as error:
+                if not said:
+                    log.error("the result of %s cannot be written: %s", _shown(name), error)
+                said = True
+                if not self._stays:
+                    return False
+            else:
+                with suppress(OSError):
+                    (self._mine / name).unlink()
+                return True
+            await asyncio.sleep(_AGAIN_S)
 
     def _write(self, name: str, content: dict[str, Any]) -> None:
         """Raises OSError."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any, TextIO, cast, get_args
 
 import anyio
@@ -100,6 +100,15 @@ Check = Annotated[str, _one_of(requests.CHECKS)]
 Level = Annotated[str, _one_of(get_args(c.Level))]
 
 
+@contextmanager
+def _told(kind: type[Exception]) -> Generator[None]:
+    """A record that cannot be used as an error of the protocol."""
+    try:
+        yield
+    except StoreError as why:
+        raise kind(str(why)) from None
+
+
 class _Tools:
     """The tools' common part."""
 
@@ -111,8 +120,9 @@ class _Tools:
     async def carry(self, context: Context[Any], wait_s: float, **asked: Any) -> Answer:
         """Submit a job and wait for it."""
         try:
-            job = await self.queue.submit(await asyncio.to_thread(_request, asked, self._reads_files))
-        except (Refused, StoreError) as why:
+            with _told(ToolError):
+                job = await self.queue.submit(await asyncio.to_thread(_request, asked, self._reads_files))
+        except Refused as why:
             raise ToolError(str(why)) from None
         return await self.waited(context, job, wait_s)
 
@@ -133,11 +143,12 @@ class _Tools:
         return await self.answer(job.id)
 
     async def answer(self, job: str) -> Answer:
-        followed = await self.queue.job(job)
-        if followed is None:
-            raise ToolError(f"there is no job {job!r:.40}")
-        known = followed.job
-        result = await asyncio.to_thread(result_text.result_of, self.queue.store, known)
+        with _told(ToolError):
+            followed = await self.queue.job(job)
+            if followed is None:
+                raise ToolError(f"there is no job {job!r:.40}")
+            known = followed.job
+            result = await asyncio.to_thread(result_text.result_of, self.queue.store, known)
         code = compiled_code.beginning(result.code if result else (), _CODE_LINES)
         answer = mcp_answers.of_job(known, followed.position, result, code)
         lines = result_text.lines(known, result, followed.position, with_code=False)
@@ -307,12 +318,13 @@ def _following(made: MCPServer[Any], tools: _Tools) -> None:
     @made.tool()
     async def job(ctx: Context[Any], id: str, wait_s: float = _WAIT_S, cancel: bool = False) -> Answer:  # noqa: A002 - the tool's own word
         """A job by its id: wait for it, or cancel it. A wait that is cancelled leaves the job running."""
-        known = await tools.queue.job(id)
-        if known is None:
-            raise ToolError(f"there is no job {id!r:.40}")
-        if cancel:
-            await tools.queue.cancel(known.job.id)
-            return await tools.answer(known.job.id)
+        with _told(ToolError):
+            known = await tools.queue.job(id)
+            if known is None:
+                raise ToolError(f"there is no job {id!r:.40}")
+            if cancel:
+                await tools.queue.cancel(known.job.id)
+                return await tools.answer(known.job.id)
         step = 0
         with suppress(TimeoutError):
             async with asyncio.timeout(min(max(wait_s, 0), _MOST_WAIT_S)):
@@ -340,9 +352,10 @@ def _following(made: MCPServer[Any], tools: _Tools) -> None:
 
 def _resources(made: MCPServer[Any], queue: JobQueue) -> None:
     async def known(job: str) -> tuple[Job, Result | None]:
-        if (followed := await queue.job(job)) is None:
-            raise ResourceError(f"there is no job {job!r:.40}")
-        return followed.job, await asyncio.to_thread(result_text.result_of, queue.store, followed.job)
+        with _told(ResourceError):
+            if (followed := await queue.job(job)) is None:
+                raise ResourceError(f"there is no job {job!r:.40}")
+            return followed.job, await asyncio.to_thread(result_text.result_of, queue.store, followed.job)
 
     @made.resource(
         "orbit://job/{job}/text", mime_type="text/plain", description="Everything known about a job, as text."
@@ -373,9 +386,10 @@ def _resources(made: MCPServer[Any], queue: JobQueue) -> None:
     )
     async def record(job: str) -> dict[str, Any]:
         await known(job)
-        followed = await queue.job(job)
-        assert followed
-        return await asyncio.to_thread(result_text.as_json, queue.store, followed)
+        with _told(ResourceError):
+            followed = await queue.job(job)
+            assert followed
+            return await asyncio.to_thread(result_text.as_json, queue.store, followed)
 
     @made.resource(
         "orbit://report/{job}",

@@ -1,11 +1,13 @@
 """The server's routes: health, jobs, statistics, and the request forms of evaluation servers.
 
-400 for a request that is wrong, 200 for a kernel that fails, 500 with a body where the engine could not do its work.
+400 for a request that is wrong, 200 for a kernel that fails, 500 with a body where the engine could not do its work, 503
+while jobs cannot be recorded.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -35,9 +37,11 @@ from orbit_lsp.api.notebook_routes import Notebooks
 from orbit_lsp.api.popcorn import Problem
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_queue import JobQueue
-from orbit_lsp.queue.job_store import StoreError
+from orbit_lsp.queue.job_store import StoreError, StoreUnusable
 from orbit_lsp.queue.request import Refused, Request
 
+_RETRY_S = 5
+"""When a client may try again what could not be recorded."""
 _FIELDS = "GET /openapi.json describes its fields"
 
 
@@ -111,7 +115,10 @@ def _errors(made: FastAPI) -> None:
 
     @made.exception_handler(StoreError)
     async def unkept(_: HttpRequest, why: StoreError) -> JSONResponse:
-        return JSONResponse({"error": str(why), "outcome": "infrastructure"}, 500)
+        body = {"error": str(why), "outcome": "infrastructure"}
+        if isinstance(why, StoreUnusable):
+            return JSONResponse(body, 503, {"Retry-After": str(_RETRY_S)})
+        return JSONResponse(body, 500)
 
     @made.exception_handler(Exception)
     async def fault(_: HttpRequest, error: Exception) -> JSONResponse:
@@ -148,8 +155,13 @@ def _methods(made: FastAPI, request: HttpRequest) -> list[str]:
 
 def _observing(made: FastAPI, queue: JobQueue) -> None:
     @made.get("/health", summary="Whether the server accepts jobs; needs no token")
-    async def health() -> dict[str, Any]:
-        return {"status": "ok", "version": __version__, "waiting": queue.waiting(), "places": queue.places()}
+    async def health() -> JSONResponse:
+        state = {"version": __version__, "waiting": queue.waiting(), "places": queue.places()}
+        if troubles := queue.troubles():
+            told = {"error": "; ".join(trouble.text for trouble in troubles)}
+            told |= {"since": min(trouble.since for trouble in troubles)}
+            return JSONResponse({"status": "failing", **told, **state}, 503)
+        return JSONResponse({"status": "ok", **state})
 
     @made.get("/stats", summary="Jobs by outcome and state, the queue, the pool")
     async def stats() -> dict[str, Any]:
@@ -190,13 +202,17 @@ def _evaluating(made: FastAPI, queue: JobQueue, metrics: metric_jobs.Settings) -
         return await answered(ended.id, wait=True)
 
     async def answered(job: str, *, wait: bool) -> JSONResponse:
-        if (followed := await queue.job(job)) is None:
+        read = queue.read if wait else asyncio.to_thread
+        if (followed := await read(functools.partial(queue.followed, job))) is None:
             return unknown(job)
-        result = await asyncio.to_thread(result_text.result_of, queue.store, followed.job)
-        request = await asyncio.to_thread(queue.store.request, followed.job.id)
+        result = await read(functools.partial(result_text.result_of, queue.store, followed.job))
+        request = await read(functools.partial(queue.store.request, followed.job.id))
         collected = metric_jobs.NOTHING
         if result:
-            collected = await metric_jobs.collected(queue, followed.job, request, result, wait=wait)
+            try:
+                collected = await metric_jobs.collected(queue, followed.job, request, result, wait=wait)
+            except StoreUnusable as why:
+                collected = metric_jobs.Metrics(why=str(why))
         status, body = evaluation.answer(followed.job, result, request, collected)
         device = result.finished.device if result else None
         headers = {"X-GPU-Type": re.sub(r"[^\x20-\x7e]", "?", device.name)} if device else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 from collections.abc import AsyncGenerator
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from orbit_lsp.queue import request as requests
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_queue import Followed, JobQueue
+from orbit_lsp.queue.job_store import StoreError
 from orbit_lsp.queue.request import Refused, Request
 from orbit_remote.common import messages as c
 
@@ -114,6 +116,11 @@ def submitting(made: FastAPI, queue: JobQueue) -> None:
                 job = await queue.submit(job_request.request(""))
             except Refused as why:
                 answers.append({"error": str(why)})
+            except StoreError as why:
+                if not any("id" in answer for answer in answers):
+                    raise
+                # those before it were accepted: who sends the whole batch again would have them twice
+                answers.append({"error": str(why), "outcome": "infrastructure"})
             else:
                 followed = Followed(job, queue.position(job.id))
                 answers.append(result_text.as_json(queue.store, followed, whole=False))
@@ -172,14 +179,18 @@ def reading(made: FastAPI, queue: JobQueue) -> None:
 
 async def _events(queue: JobQueue, job: str) -> AsyncGenerator[str]:
     last: Followed | None = None
-    async for last in queue.follow(job):
-        state = await asyncio.to_thread(result_text.as_json, queue.store, last, whole=False)
-        yield f"event: state\ndata: {json.dumps(state)}\n\n"
-    if last is None:  # its record was removed in this moment
-        yield f"event: error\ndata: {json.dumps({'error': f'there is no job {job!r:.40}'})}\n\n"
-    else:
-        whole = await asyncio.to_thread(result_text.as_json, queue.store, last)
-        yield f"event: result\ndata: {json.dumps(whole)}\n\n"
+    why = f"there is no job {job!r:.40}"  # its record was removed in this moment
+    try:
+        async for last in queue.follow(job):
+            state = result_text.as_json(queue.store, last, whole=False)
+            yield f"event: state\ndata: {json.dumps(state)}\n\n"
+        if last:
+            whole = await queue.read(functools.partial(result_text.as_json, queue.store, last))
+            yield f"event: result\ndata: {json.dumps(whole)}\n\n"
+            return
+    except StoreError as error:
+        why = str(error)
+    yield f"event: error\ndata: {json.dumps({'error': why})}\n\n"
 
 
 def unknown(job: str) -> JSONResponse:

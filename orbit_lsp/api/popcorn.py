@@ -41,7 +41,7 @@ class Problem:
 
 def problems(folder: Path) -> list[Problem]:
     """Every folder with a task.yml, the folder itself included. Raises OSError."""
-    places = sorted({file.parent for file in folder.rglob(harness_files.TASK)})[:_MOST]
+    places = sorted({file.parent for file in folder.absolute().rglob(harness_files.TASK)})[:_MOST]
     return [Problem(place.resolve().name.lower(), place) for place in places]
 
 

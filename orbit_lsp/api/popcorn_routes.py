@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 from collections.abc import AsyncGenerator, Sequence
 from typing import Annotated, Any
@@ -16,7 +17,7 @@ from orbit_lsp.api import page, popcorn
 from orbit_lsp.api.popcorn import Problem
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_queue import Followed, JobQueue
-from orbit_lsp.queue.job_store import Job
+from orbit_lsp.queue.job_store import Job, StoreError
 from orbit_lsp.queue.request import Refused
 
 
@@ -170,14 +171,18 @@ def _following(made: FastAPI, known: _Routes) -> None:
 
 async def _events(queue: JobQueue, job: Job) -> AsyncGenerator[str]:
     """`status` while it waits and runs, then `result`, or `error` where nothing was measured."""
-    async for followed in queue.follow(job.id):
-        job = followed.job
-        yield _event("status", {"status": job.state, "message": result_text.line(job, followed.position)})
-    result = await asyncio.to_thread(result_text.result_of, queue.store, job)
+    try:
+        async for followed in queue.follow(job.id):
+            job = followed.job
+            yield _event("status", {"status": job.state, "message": result_text.line(job, followed.position)})
+        result = await queue.read(functools.partial(result_text.result_of, queue.store, job))
+        request = await queue.read(functools.partial(queue.store.request, job.id))
+    except StoreError as why:
+        yield _event("error", {"status": "error", "detail": str(why), "status_code": 500})
+        return
     if result is None or job.outcome in ("infrastructure", "cancelled"):
         yield _event("error", {"status": "error", "detail": job.summary, "status_code": 500})
         return
-    request = await asyncio.to_thread(queue.store.request, job.id)
     reports = ["\n".join(result_text.lines(job, result))]
     yield _event(
         "result",

@@ -36,7 +36,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = parse(given)
     stdout = sys.stdout
     if getattr(options, "json", False) and isinstance(stdout, io.TextIOWrapper):
-        stdout.reconfigure(encoding="utf-8")  # whatever the terminal's is: RFC 8259, section 8.1
+        stdout.reconfigure(
+            encoding="utf-8", errors="backslashreplace"
+        )  # whatever the terminal's is: RFC 8259, section 8.1
     try:
         code = _obey(options)
         if not sys.stdout.closed:  # as a server leaves it
@@ -122,6 +124,7 @@ def _obey(options: argparse.Namespace) -> int:
         from orbit_lsp.server.handlers import serve
 
         return serve()
+    _expand(options)
     if bad := _misleading(options):
         from orbit_lsp.cli.terminal_text import refused
 
@@ -131,8 +134,23 @@ def _obey(options: argparse.Namespace) -> int:
         return _command(options)
 
 
-_NAMES = ("file", "names", "folder", "kernel_path", "source", "mount", "output", "results", "dump", "state")
-"""Options that name files and folders."""
+_NAMES = (
+    "file", "names", "folder", "kernel_path", "source", "mount", "output", "results", "dump", "state", "to", "problems",
+    "connection_file", "against",
+)  # fmt: skip
+"""Options that name files and folders. Each may be relative."""
+
+
+def _expand(options: argparse.Namespace) -> None:
+    """`~` at the beginning of a name, which a shell leaves alone behind a `=`."""
+    for option in _NAMES:
+        value: Any = getattr(options, option, None)
+        if isinstance(value, str):
+            setattr(options, option, str(Path(value).expanduser()) if value.startswith("~") else value)
+        elif isinstance(value, list):
+            names = cast("list[str]", value)
+            expanded = [str(Path(each).expanduser()) if each.startswith("~") else each for each in names]
+            setattr(options, option, expanded)
 
 
 def _misleading(options: argparse.Namespace) -> str | None:

@@ -1,4 +1,6 @@
-"""Environment variables with relative paths: dropped, so that the folder that we are started in chooses no program."""
+"""Relative paths. In environment variables they are dropped, so that the folder that we are started in chooses no program; in options
+they mean the current folder, and `~` the user's.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,11 @@ _PROGRAMS = (
     "TRITON_CUOBJDUMP_PATH", "TRITON_NVDISASM_PATH", "ORBIT_PYTHON", "ORBIT_NVCC",
 )  # fmt: skip
 """A name without a folder is looked for on PATH."""
+
+
+def program(name: str) -> str:
+    """A program as a shell understands it: a name for PATH to find, or a path from the current folder."""
+    return str(Path(name).expanduser().absolute()) if os.sep in name else name
 
 
 def drop(environment: MutableMapping[str, str]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from orbit_lsp.cli import terminal_text
+from orbit_lsp.cli import relative_places, terminal_text
 from orbit_lsp.cli.arguments import did_you_mean
 from orbit_lsp.cli.terminal_text import UsageError, only_kernel
 from orbit_lsp.cli.terminal_watcher import TerminalWatcher
@@ -91,7 +91,7 @@ def _settings(options: argparse.Namespace, session: Session) -> dict[str, Any]:
     values = {name: getattr(options, name) for name in _FROM_OPTIONS if getattr(options, name) is not None}
     for name in ("python", "nvcc"):
         if name in values:
-            values[name] = _program(values[name])
+            values[name] = relative_places.program(values[name])
     if options.gpu:
         session.setup.figures_for = _choose_gpu(options, values)
     if (limit := _limit(options)) is not None:
@@ -284,11 +284,6 @@ def _folders() -> list[str]:
         return [str(Path.cwd())]
     except FileNotFoundError:
         return []
-
-
-def _program(name: str) -> str:
-    """A program as a shell understands it: a name for PATH to find, or a path from the current folder."""
-    return str(Path(name).expanduser().absolute()) if os.sep in name else name
 
 
 async def _file(

@@ -13,13 +13,13 @@ import logging
 import os
 import zlib
 from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from orbit_lsp.state.results import renamed
+from orbit_lsp.state.sqlite_file import SqliteFile, Unusable
 from orbit_remote.common import codec, limits
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Finished, Launches, Through, content_hash
@@ -34,7 +34,7 @@ T = TypeVar("T")
 Action = Literal["run", "profile"]
 
 FORMAT = 1
-"""Of the file; one of a higher number was written by a newer orbit-lsp and is set aside."""
+"""Of the file; one of a higher number was written by a newer orbit-lsp and is left to it."""
 MOST_RUNS = 200
 """Of one kernel."""
 _BUSY_S = 5.0
@@ -90,20 +90,17 @@ class Entry:
     id: int = 0
 
 
-class _Unfit(Exception):  # noqa: N818 - handled where it is raised
-    """The file is not one that this version can use; the text says why, `name` goes into its new name."""
-
-    def __init__(self, why: str, name: str) -> None:
-        super().__init__(why)
-        self.name = name
-
-
 class Store:
     """Blocking; each call opens the file anew, so threads and other editors may use it at the same time."""
 
     def __init__(self, where: Callable[[], Path], most_bytes: int = 256 << 20) -> None:
         """`where` names the file, and is asked at each call; RuntimeError of it is a complaint too."""
         self._where = where
+        self._file = SqliteFile(
+            where, "the history of kernels", FORMAT, _make, busy_s=_BUSY_S, tell=self._complain, most=MOST_RUNS,
+            first=("pragma auto_vacuum = incremental", "pragma journal_mode = wal"),
+            settings=("pragma synchronous = normal",),
+        )  # fmt: skip
         self._most = most_bytes
         self._complaints: list[str] = []
 
@@ -116,7 +113,6 @@ class Store:
         )  # fmt: skip
 
         def work(file: sqlite3.Connection) -> int | None:
-            file.execute("begin immediate")
             if name:
                 file.execute("insert or ignore into texts values (?, ?)", (name, zlib.compress(body)))
             added = file.execute(
@@ -129,20 +125,30 @@ class Store:
                 (entry.path, entry.kernel, MOST_RUNS),
             )
             _drop_texts(file)
-            file.execute("commit")
-            self._shrink(file)
             return added
 
-        return self._do(work, None)
+        try:
+            added = self._file.keep(work)
+            self._file.do(self._shrink, transaction=False)
+        except Unusable as why:
+            self._cannot(why)
+            return None
+        return added
+
+    def write_again(self) -> None:
+        """What could not be written is, where that is possible now."""
+        with suppress(Unusable):
+            self._file.write_again(at_once=True)
 
     def stamp(self) -> tuple[tuple[int, int, int], ...]:
         """Differs once anybody has written to the file; costs two looks at the disk."""
-        path = self._path()
         stamps: list[tuple[int, int, int]] = []
-        for file in (path, path.with_name(path.name + "-wal")) if path else ():
-            with suppress(OSError):
-                status = file.stat()
-                stamps.append((status.st_ino, status.st_mtime_ns, status.st_size))
+        with suppress(Unusable):
+            path = self._file.path()
+            for file in (path, path.with_name(path.name + "-wal")):
+                with suppress(OSError):
+                    status = file.stat()
+                    stamps.append((status.st_ino, status.st_mtime_ns, status.st_size))
         return tuple(stamps)
 
     def since(self, number: int) -> tuple[int, dict[int, str]]:
@@ -188,12 +194,12 @@ class Store:
                 visible(why),
             )
         if damaged:
-            self._do(
-                lambda file: file.execute(
-                    "delete from runs where id in (select value from json_each(?))", [json.dumps(damaged)]
-                ),
-                None,
-            )
+            with suppress(Unusable):
+                self._file.do(
+                    lambda file: file.execute(
+                        "delete from runs where id in (select value from json_each(?))", [json.dumps(damaged)]
+                    )
+                )
         return sorted(stored, key=lambda entry: (entry.at, entry.id))
 
     def kernels(self, path: str) -> list[str]:
@@ -245,7 +251,6 @@ class Store:
         within = old.rstrip("/\\")
 
         def work(file: sqlite3.Connection) -> None:
-            file.execute("begin immediate")
             rows = file.execute(
                 "select id, path, said from runs where path in (select value from json_each(?)) "
                 "or substr(path, 1, ?) in (?, ?)",
@@ -255,9 +260,12 @@ class Store:
                 name = new.rstrip("/\\") + path[len(within) :] if path.startswith(within) else new
                 result = _of_another_path(packed, path, name)
                 file.execute("update runs set path = ?, said = ? where id = ?", (name, result, number))
-            file.execute("commit")
 
-        self._read(work, None)
+        if self._exists():
+            try:
+                self._file.keep(work)
+            except Unusable as why:
+                self._cannot(why)
 
     def complaints(self) -> list[str]:
         """What went wrong since it was last asked, a sentence each."""
@@ -267,67 +275,27 @@ class Store:
     # -- the file -----------------------------------------------------------------------------
 
     def _read(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
-        """Looking makes no file."""
-        path = self._path()
+        """Looking makes no file, and needs none that can be written. What fails becomes a complaint."""
+        if not self._exists():
+            return otherwise
         try:
-            if path is None or not path.exists():
-                return otherwise
+            return self._file.do(work, transaction=False, writes=False)
+        except Unusable as why:
+            self._cannot(why)
+            return otherwise
+
+    def _exists(self) -> bool:
+        try:
+            return self._file.path().exists()
+        except Unusable as why:
+            self._cannot(why)
         except OSError as error:
             self._complain(f"the history of kernels cannot be read: {error}")
-            return otherwise
-        return self._do(work, otherwise)
+        return False
 
-    def _do(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
-        """What fails becomes a complaint: kernels are run where nothing can be kept. A file that is damaged, or of
-        a newer version, is set aside, once, and a new one begun.
-        """
-        import sqlite3
-
-        for last in (False, True):
-            seen = _identity(self._path())
-            try:
-                return self._once(work)
-            except (_Unfit, sqlite3.DatabaseError, UnicodeDecodeError) as error:
-                unfit = error if isinstance(error, _Unfit) else _damage(error)
-                if unfit is None:  # locked, full, not to be written
-                    self._complain(f"the history of kernels cannot be kept: {error} ({self._path()})")
-                    break
-                if last or not self._set_aside(unfit, seen):
-                    break
-            except (OSError, RuntimeError) as error:
-                self._complain(f"the history of kernels cannot be kept: {error}")
-                break
-        return otherwise
-
-    def _path(self) -> Path | None:
-        try:
-            return self._where()
-        except RuntimeError:  # no home folder: said where it is used
-            return None
-
-    def _once(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        import sqlite3
-
-        path = self._where()
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with closing(sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)) as file:
-            version = _version(file)
-            if version == 0:
-                file.execute("pragma auto_vacuum = incremental")
-                file.execute("pragma journal_mode = wal")
-                file.execute("begin immediate")
-                if _version(file) == 0:  # another editor may have been quicker
-                    for table in _TABLES:
-                        file.execute(table)
-                    file.execute(f"pragma user_version = {FORMAT}")
-                file.execute("commit")
-            elif version > FORMAT:
-                raise _Unfit(
-                    f"was written by a newer orbit-lsp (format {version}, this one knows {FORMAT})", "newer"
-                )
-            file.execute("pragma synchronous = normal")
-            file.text_factory = _decoded
-            return work(file)
+    def _cannot(self, why: Unusable) -> None:
+        """Kernels are run where nothing can be kept."""
+        self._complain(f"the history of kernels cannot be kept: {why}")
 
     def _shrink(self, file: sqlite3.Connection) -> None:
         """Give up the oldest rows of all kernels until the file is within its bound."""
@@ -344,50 +312,16 @@ class Store:
             if not gone:
                 break
 
-    def _set_aside(self, unfit: _Unfit, seen: tuple[int, int] | None) -> bool:
-        """Rename the file that was `seen`, with what SQLite keeps beside it; False where that cannot be done."""
-        path = self._where()
-        if _identity(path) != seen:  # another editor was first
-            return True
-        aside = path.with_suffix(f".{unfit.name}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}.sqlite")
-        try:
-            path.replace(aside)
-            for suffix in ("-wal", "-shm"):
-                beside = path.with_name(path.name + suffix)
-                if beside.exists():
-                    beside.replace(aside.with_name(aside.name + suffix))
-        except FileNotFoundError:
-            return True
-        except OSError as refused:
-            self._complain(f"the history of kernels, {path}, {unfit}, and it is in the way: {refused}")
-            return False
-        self._complain(f"the history of kernels {unfit}; it is now {aside}, and a new one begins")
-        return True
-
     def _complain(self, text: str) -> None:
         text = visible(text)
         log.warning("%s", text)
         self._complaints.append(text)
 
 
-def _damage(error: sqlite3.DatabaseError | UnicodeDecodeError) -> _Unfit | None:
-    """None for an error that is not of the file's content."""
-    import sqlite3
-
-    text = str(error)
-    if isinstance(error, sqlite3.OperationalError) and not (
-        text.startswith(("no such", "malformed")) or text.endswith("already exists")
-    ):
-        return None
-    return _Unfit(f"was damaged ({text})", "damaged")
-
-
-def _identity(path: Path | None) -> tuple[int, int] | None:
-    try:
-        status = path.stat() if path else None
-    except OSError:
-        return None
-    return (status.st_dev, status.st_ino) if status else None
+def _make(file: sqlite3.Connection, version: int) -> None:
+    del version  # there was none before
+    for table in _TABLES:
+        file.execute(table)
 
 
 def _names(file: sqlite3.Connection, path: str) -> str:
@@ -399,14 +333,6 @@ def _names(file: sqlite3.Connection, path: str) -> str:
     )
     same = [other for (other,) in rows if "\0" not in other and os.path.realpath(other) == real]
     return json.dumps([path, *same])
-
-
-def _decoded(text: bytes) -> str:
-    return text.decode("utf-8", "replace")
-
-
-def _version(file: sqlite3.Connection) -> int:
-    return int(file.execute("pragma user_version").fetchone()[0])
 
 
 def _bytes(file: sqlite3.Connection) -> int:

@@ -20,7 +20,7 @@ from orbit_lsp.history.history_store import Action, Entry, Store, StoredResult
 from orbit_lsp.history.version_groups import regression
 from orbit_lsp.runs import profile_filing
 from orbit_lsp.runs.scheduler import Run
-from orbit_lsp.state import harness
+from orbit_lsp.state import harness, sqlite_file
 from orbit_lsp.state.documents import split_lines
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.results import Profiled, Result
@@ -257,6 +257,7 @@ class HistoryTracker:
         while True:
             try:
                 store, known = self._store(), stamp
+                await self._asked(sqlite_file.write_again)
                 stamp = await self._asked(store.stamp)
                 if stamp != known:
                     last = await self._look(store, last, first=known is None)
@@ -307,6 +308,7 @@ class HistoryTracker:
         while self._work:
             await asyncio.wait(self._work)
         if self._thread:
+            await self._asked(self._store().write_again)
             await asyncio.to_thread(self._thread.shutdown)
             self._thread = None
 

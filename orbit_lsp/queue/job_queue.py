@@ -7,31 +7,40 @@ from __future__ import annotations
 
 import asyncio
 import bisect
+import functools
 import itertools
 import logging
+import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 from orbit_lsp.queue import gpu_check
 from orbit_lsp.queue import request as requests
 from orbit_lsp.queue.cluster import ClusterEngine
-from orbit_lsp.queue.job_store import RESUMED, Job, JobStore, Result, StoreError
+from orbit_lsp.queue.job_store import RESUMED, Job, JobStore, Result, StoreError, StoreUnusable
 from orbit_lsp.queue.owners import Owner
 from orbit_lsp.queue.pool import COMPILER, Slot
 from orbit_lsp.queue.request import PRIORITIES, Request
 from orbit_lsp.queue.slot_engine import EngineOptions, SlotEngine, Stage
 from orbit_lsp.runners.extension_builds import BUILDS_AT_ONCE
 from orbit_lsp.runs import summary
+from orbit_lsp.state import sqlite_file
+from orbit_lsp.state.user_folders import state_folder
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 
 log = logging.getLogger("orbit.queue")
 
+T = TypeVar("T")
+
 _LOOK_S = 0.5
 """How often another process's word to cancel a job, and a job of another process, is looked for."""
+_LAST_S = 20.0
+"""How long a queue that is closed tries to write how its jobs ended."""
 _AHEAD = 16
 """Of the jobs that wait, so many are looked at for kernels that may be built."""
 CANCELLED = c.Failure("cancelled", "cancelled")
@@ -99,6 +108,8 @@ class JobQueue:
         self._guarded = guarded
         self._aside: dict[str, str] = {}
         """Slot -> why it takes no job."""
+        self._gone: set[str] = set()
+        """Of those, the ones whose tasks have ended."""
         self._engines: dict[str, Engine] = {}
         self._preparing: set[asyncio.Task[None]] = set()
         self._building: set[asyncio.Task[None]] = set()
@@ -109,26 +120,51 @@ class JobQueue:
         self._at: dict[str, str] = {}
         """Slot -> the job that runs there."""
         self._numbers = itertools.count(1)
+        self._unwanted: set[str] = set()
+        """Jobs that are about to begin, and cancelled."""
         self._tick = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._adopted = door != RESUMED
+        self._closing = False
 
     async def start(self) -> None:
         """Begin to take jobs. Raises OSError, StoreError, and Refused for settings that no engine can have."""
         engines = [self._make(slot) for slot in self.slots]
         self._engines = {slot.name: engine for slot, engine in zip(self.slots, engines, strict=True)}
         self._owner = await asyncio.to_thread(Owner, self.store.owners)
-        if self.door == RESUMED:
-            for job in await asyncio.to_thread(self.store.adopt, self._owner.id, self.door):
-                await self._enqueue(job.id, await asyncio.to_thread(self.store.request, job.id))
+        await self._adopt()
         self._tasks = [
             asyncio.create_task(self._serve(slot, engine), name=f"slot {slot.name}")
             for slot, engine in zip(self.slots, engines, strict=True)
         ]
+        for slot, task in zip(list(self.slots), self._tasks, strict=True):
+            task.add_done_callback(functools.partial(self._ended, slot.name))
         self._tasks.append(asyncio.create_task(self._look(), name="cancelled elsewhere"))
         self._tasks.append(asyncio.create_task(self._build_ahead(), name="built ahead"))
 
+    async def _adopt(self) -> None:
+        """Take the jobs that waited for a server that ended, once that can be recorded."""
+        assert self._owner
+        if self._adopted or self._closing:
+            return
+        try:
+            jobs = await asyncio.to_thread(self.store.adopt, self._owner.id, self.door)
+        except StoreUnusable as error:
+            if not error.passing:
+                raise
+            return  # `_look` tries again
+        self._adopted = True
+        for job in jobs:
+            try:
+                request = await self.read(functools.partial(self.store.request, job.id))
+            except StoreError as error:
+                await self._end(job.id, c.Failure("infrastructure", str(error), "submit it again"))
+            else:
+                await self._enqueue(job.id, request)
+
     async def close(self) -> None:
         """Cancel what runs, wait for its end, and give up what waits - but for a server, whose next start takes it."""
+        self._closing = True
         for entry in list(self._waiting):
             self._drop(entry)
             if self.door != RESUMED:
@@ -142,13 +178,38 @@ class JobQueue:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, *self._preparing, return_exceptions=True)
+        await self._written()
         if self._owner:
             await asyncio.to_thread(self._owner.close)
+
+    async def _written(self) -> None:
+        """Once how jobs ended is written, or cannot be within a time."""
+        until = time.monotonic() + _LAST_S
+        while (count := self.store.unwritten()) and not await asyncio.to_thread(self.store.write_again):
+            if time.monotonic() > until:
+                what = "how a job ended was" if count == 1 else f"how {count} jobs ended was"
+                log.error("%s; %s not recorded", self.store.trouble(), what)
+                return
+            await asyncio.sleep(_LOOK_S / 2)
 
     # -- jobs ---------------------------------------------------------------------------------
 
     async def submit(self, request: Request) -> Job:
-        """The job of a request; it waits from now on. Raises Refused and StoreError."""
+        """The job of a request; it waits from now on. Raises Refused and StoreError. Who is cancelled meanwhile has no job."""
+        submitting = asyncio.create_task(self._submit(request))
+        try:
+            return (await asyncio.shield(submitting))[0]
+        except asyncio.CancelledError:
+            self._later(self._undo(submitting))
+            raise
+
+    async def _undo(self, submitting: asyncio.Task[tuple[Job, bool]]) -> None:
+        with suppress(requests.Refused, StoreError):
+            job, fresh = await submitting
+            if fresh:  # else somebody else has it too, by its key
+                await self._cancel_here(job.id)
+
+    async def _submit(self, request: Request) -> tuple[Job, bool]:
         assert self._owner
         requests.check(request, trusted=self._trusted)
         if not any(slot.takes(request) for slot in self.slots):
@@ -157,7 +218,7 @@ class JobQueue:
         job, fresh = await asyncio.to_thread(self.store.add, request, self._owner.id, self.door)
         if fresh:
             await self._enqueue(job.id, request)
-        return job
+        return job, fresh
 
     async def cancel(self, job: str) -> Job | None:
         """End a job, wherever it is, and wait for its end; None where there is no such job."""
@@ -169,13 +230,16 @@ class JobQueue:
         return await self.wait(known.id)
 
     async def _cancel_here(self, job: str) -> bool:
-        """False where the job neither waits nor runs in this process, or is just about to begin."""
+        """False where the job neither waits nor runs in this process."""
         if entry := next((waiting for waiting in self._waiting if waiting.id == job), None):
             self._drop(entry)
             await self._end(job, CANCELLED)
             return True
-        task = self._running.get(job)
-        return task.cancel() if task and not task.cancelling() else task is not None
+        if task := self._running.get(job):
+            return task.cancel() if not task.cancelling() else True
+        if begins := job in self._at.values():
+            self._unwanted.add(job)
+        return begins
 
     def position(self, job: str) -> int | None:
         """How many jobs are before it; None where it does not wait here."""
@@ -190,7 +254,11 @@ class JobQueue:
 
     async def job(self, job: str) -> Followed | None:
         """None also for a job that came through another door."""
-        known = await asyncio.to_thread(self.store.job, job)
+        return await asyncio.to_thread(self.followed, job)
+
+    def followed(self, job: str) -> Followed | None:
+        """The same; blocks."""
+        known = self.store.job(job)
         return Followed(known, self.position(known.id)) if known and known.door == self.door else None
 
     async def wait(self, job: str, limit_s: float | None = None) -> Job | None:
@@ -207,25 +275,40 @@ class JobQueue:
         last: Followed | None = None
         while True:
             tick = self._tick
-            if (now := await self.job(job)) is None:
+            if (now := await self.read(functools.partial(self.followed, job))) is None:
                 return
             if now != last:
                 yield now
             if now.job.over:
                 return
             last = now
-            mine = now.position is not None or now.job.id in self._running
+            mine = self.store.owns(now.job.id)
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if mine else _LOOK_S):
                     await tick.wait()
             if not mine:
-                await asyncio.to_thread(self.store.sweep)
+                await self.read(self.store.sweep)
+
+    async def read(self, what: Callable[[], T]) -> T:
+        """What the store has, once it can be read. Raises StoreError where waiting does not help."""
+        while True:
+            try:
+                return await asyncio.to_thread(what)
+            except StoreUnusable as error:
+                if not error.passing:
+                    raise
+            await asyncio.sleep(_LOOK_S)
 
     def change(self) -> asyncio.Event:
         """Set when any job, or its place in the queue, changes next."""
         return self._tick
 
     # -- the pool -----------------------------------------------------------------------------
+
+    def troubles(self) -> list[sqlite_file.Trouble]:
+        """The records that this process cannot write now: of jobs, of runs, of spending."""
+        folders = {self.store.path.parent, *_state_folder()}
+        return [trouble for folder in folders for trouble in sqlite_file.troubles(folder)]
 
     def places(self) -> list[dict[str, str | None]]:
         """Each place for a GPU, with the job that runs there and why it takes none; what is not known or not so is None. A place
@@ -257,9 +340,10 @@ class JobQueue:
         await self._give_up()
 
     def _begin_waiting(self, entry: _Waiting) -> None:
-        """Its limit counts from here on."""
+        """Its limit counts from here on, or from when it first did."""
         loop = asyncio.get_running_loop()
-        entry.expiry = loop.call_later(entry.limit_s, lambda: self._expire(entry))
+        until = entry.expiry.when() if entry.expiry else loop.time() + entry.limit_s
+        entry.expiry = loop.call_at(until, lambda: self._expire(entry))
 
     def _begin_preparing(self, entry: _Waiting, request: Request) -> None:
         name = next((slot.name for slot in self.slots if slot.name in entry.slots), None)
@@ -318,6 +402,9 @@ class JobQueue:
             name = min(entry.slots)
             text = f"the GPU {name} is set aside: {self._aside[name]}"
             remedy = "look at the machine with nvidia-smi; the GPU is checked again every minute"
+            if name in self._gone:
+                text = f"{name} takes no more jobs: {self._aside[name]}"
+                remedy = "start orbit-lsp again; its log says more"
             await self._end(entry.id, c.Failure("infrastructure", text, remedy, retryable=True))
 
     def _expire(self, entry: _Waiting) -> None:
@@ -330,9 +417,12 @@ class JobQueue:
                 "submit it again when fewer jobs wait, or with a longer wait_limit_s",
                 retryable=True,
             )
-            task = asyncio.create_task(self._end(entry.id, failure))
-            self._tasks.append(task)
-            task.add_done_callback(self._tasks.remove)
+            self._later(self._end(entry.id, failure))
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.append(task)
+        task.add_done_callback(self._tasks.remove)
 
     def _take(self, entry: _Waiting) -> None:
         self._waiting.remove(entry)
@@ -355,7 +445,9 @@ class JobQueue:
                 entry = await self._next(slot)
                 self._at[slot.name] = entry.id
                 try:
-                    finished = await self._carry(engine, slot, entry)
+                    if (request := await self._begin(slot, entry)) is None:
+                        continue
+                    finished = await self._carry(engine, entry, request)
                     if before and gpu_check.suspect(finished):
                         await self._until_sound(slot, engine, before)
                 except Exception as error:
@@ -366,9 +458,21 @@ class JobQueue:
                     )
                 finally:
                     self._at.pop(slot.name, None)
+                    self._unwanted.discard(entry.id)
                     self._changed()
         finally:
             await engine.close()
+
+    def _ended(self, slot: str, task: asyncio.Task[None]) -> None:
+        """A place whose task has ended by itself takes no job any more, and says so."""
+        if task.cancelled() or not (error := task.exception()):
+            return
+        log.error("%s takes no more jobs", slot, exc_info=error)
+        self._at.pop(slot, None)
+        self._gone.add(slot)
+        self._aside[slot] = f"it cannot be used: {type(error).__name__}: {error}"
+        self._changed()
+        self._later(self._give_up())
 
     async def _until_sound(self, slot: Slot, engine: Engine, before: gpu_check.Figures) -> None:
         """Check a place's GPU, again and again while it is not as it was: meanwhile the place takes no job."""
@@ -386,16 +490,38 @@ class JobQueue:
 
     async def _next(self, slot: Slot) -> _Waiting:
         while True:
-            ready = (waiting for waiting in self._waiting if not waiting.held)
+            tick, trouble = self._tick, self.store.trouble()
+            none = trouble or self._closing
+            ready = (waiting for waiting in self._waiting if not waiting.held and not none)
             if entry := next((waiting for waiting in ready if slot.name in waiting.slots), None):
                 self._take(entry)
                 return entry
-            await self._tick.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S if trouble else None):
+                    await tick.wait()
 
-    async def _carry(self, engine: Engine, slot: Slot, entry: _Waiting) -> c.Finished:
+    async def _begin(self, slot: Slot, entry: _Waiting) -> Request | None:
+        """What a job asks for, once its beginning is recorded. None where it does not begin: it was cancelled, or it is back in the
+        queue, because nothing can be recorded now.
+        """
+        try:
+            request = await asyncio.to_thread(self.store.begin, entry.id, slot.name)
+        except StoreUnusable:
+            request = None
+        resumed = self._closing and self.door == RESUMED
+        if entry.id in self._unwanted or (self._closing and not resumed):
+            await self._end(entry.id, CANCELLED)
+            return None
+        if resumed:  # the next server has it
+            await asyncio.to_thread(self.store.phase, entry.id, "queued")
+            return None
+        if request is None:
+            bisect.insort(self._waiting, entry)
+            self._begin_waiting(entry)
+        return request
+
+    async def _carry(self, engine: Engine, entry: _Waiting, request: Request) -> c.Finished:
         store, phases = self.store, asyncio.Queue[tuple[c.State, str] | None]()
-        await asyncio.to_thread(store.phase, entry.id, "starting", "", slot.name)
-        request = await asyncio.to_thread(store.request, entry.id)
 
         async def write() -> None:
             while phase := await phases.get():
@@ -425,7 +551,7 @@ class JobQueue:
                 await asyncio.wait([entry.preparing])
             phases.put_nowait(None)
             await writing
-            del self._running[entry.id]
+            self._running.pop(entry.id, None)
         compiled = request.action == "compile"
         text = summary.one_line(result.finished, compiled_only=compiled)
         if sentence := result.versus.get("sentence"):
@@ -436,24 +562,39 @@ class JobQueue:
 
     async def _end(self, job: str, failure: c.Failure) -> None:
         result = Result(c.failed(job, failure))
-        await asyncio.to_thread(
-            self.store.end, job, result, summary.one_line(result.finished, compiled_only=False)
-        )
+        text = summary.one_line(result.finished, compiled_only=False)
+        try:
+            await asyncio.to_thread(self.store.end, job, result, text)
+        except StoreError as error:
+            log.error("how job %s ended is not recorded: %s", job, error)
         self._changed()
 
     async def _look(self) -> None:
-        """Cancel what another process asks to be cancelled."""
-        assert self._owner
+        """Cancel what another process asks to be cancelled, and write what could not be written."""
+        said: StoreUnusable | None = None
         while True:
             await asyncio.sleep(_LOOK_S)
-            if not (self._waiting or self._running):
-                continue
             try:
-                wanted = await asyncio.to_thread(self.store.cancelling, self._owner.id)
+                if (trouble := self.store.trouble()) and not said:
+                    log.error("%s", trouble)
+                if said and not trouble:
+                    self._changed()
+                said = trouble
+                await self._look_once()
             except StoreError as error:
                 log.warning("%s", error)
-                continue
-            for job in wanted:
+            except Exception:
+                log.exception("the queue is not as it should be")
+
+    async def _look_once(self) -> None:
+        """Raises StoreError."""
+        assert self._owner
+        await asyncio.to_thread(sqlite_file.write_again)
+        if not await asyncio.to_thread(self.store.write_again):
+            return
+        await self._adopt()
+        if self._waiting or self._running:
+            for job in await asyncio.to_thread(self.store.cancelling, self._owner.id):
                 await self._cancel_here(job)
 
     def _changed(self) -> None:
@@ -468,6 +609,12 @@ async def ended_elsewhere(store: JobStore, job: Job) -> Job:
         await asyncio.to_thread(store.sweep)
         job = await asyncio.to_thread(store.job, job.id) or job
     return job
+
+
+def _state_folder() -> list[Path]:
+    with suppress(RuntimeError):  # no home folder: nothing is there
+        return [state_folder()]
+    return []
 
 
 async def _figures_before(engine: Engine, slot: Slot) -> gpu_check.Figures | None:

@@ -1,32 +1,43 @@
 """Every job and its result, kept over restarts in one SQLite file in the user's state folder. A job's row is
 written before each of its phases begins. If its process is killed, the next reader of the row finds a job
 without an owner, and records that orbit-lsp was killed or crashed.
+
+A process also has its own jobs in memory until their ends are written, so that they go on while the file cannot be used.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import sqlite3
+import logging
 import threading
 import time
 import uuid
 import zlib
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import field
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from orbit_lsp.queue import owners
 from orbit_lsp.queue.request import Refused, Request
+from orbit_lsp.state.sqlite_file import SqliteFile, Unusable
 from orbit_lsp.state.user_folders import state_folder
 from orbit_remote.common import codec, limits
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 
+if TYPE_CHECKING:
+    import sqlite3
+
+log = logging.getLogger("orbit.queue")
+
+T = TypeVar("T")
+
 FORMAT = 1
-_BUSY_S = 10.0
+_BUSY_S = 2.0
+"""Whoever submits a job waits that long for an answer at most."""
 RESUMED = "api"
 """The door whose waiting jobs outlive it: the next one of its kind takes them."""
 _COLUMNS = (
@@ -48,13 +59,21 @@ create table jobs (
 );
 create index by_state on jobs (state);
 create unique index by_key on jobs (door, key) where key <> '';
+create index under_way on jobs (owner) where outcome is null;
 """
-_UNDER_WAY = "create index if not exists under_way on jobs (owner) where outcome is null"
-"""Else each look at what is under way reads every job that ever ended."""
+"""The last index, else each look at what is under way reads every job that ever ended."""
 
 
 class StoreError(Exception):
-    """The file of jobs cannot be used; the text is a sentence for the user."""
+    """The file of jobs cannot be used, or a row of it; the text is a sentence for the user."""
+
+
+class StoreUnusable(StoreError):  # noqa: N818 - the short name reads better
+    """The whole file cannot be used now. `passing`: it may be usable soon, though nobody acts."""
+
+    def __init__(self, why: Unusable) -> None:
+        super().__init__(f"the record of jobs cannot be used: {why}")
+        self.passing = why.passing
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,36 +152,71 @@ def jobs_file() -> Path:
     return state_folder() / "jobs.sqlite"
 
 
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """A job of this process. `request` is there once it has begun, `result`, packed, once it has ended; `kept` once the end waits
+    to be written.
+    """
+
+    job: Job
+    request: Request | None = None
+    result: bytes | None = None
+    kept: bool = False
+
+
 class JobStore:
     """Blocking; may be used by several threads, and by several processes at the same time."""
 
     def __init__(self, path: Path | None = None) -> None:
-        """Raises StoreError."""
-        self._lock = threading.RLock()
+        """Raises StoreError, but not where the file may be usable soon."""
         try:
             self.path = path or jobs_file()
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self.owners = self.path.parent / "job-owners"
-            self._file = sqlite3.connect(
-                self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
-            )
-        except (OSError, RuntimeError, sqlite3.Error) as error:
-            raise StoreError(f"the record of jobs cannot be opened: {error}") from None
-        with self._writing() as file:
-            version = int(file.execute("pragma user_version").fetchone()[0])
-            if version > FORMAT:
-                raise StoreError(
-                    f"{self.path} was written by a newer orbit-lsp (format {version}, this one knows {FORMAT})"
-                )
-            if not version:
-                for statement in filter(str.strip, _TABLES.split(";")):
-                    file.execute(statement)
-                file.execute(f"pragma user_version = {FORMAT}")
-            file.execute(_UNDER_WAY)
+        except RuntimeError as error:
+            raise StoreError(f"the record of jobs cannot be used: {error}") from None
+        self.owners = self.path.parent / "job-owners"
+        self._file = SqliteFile(
+            lambda: self.path, "the record of jobs", FORMAT, _make, busy_s=_BUSY_S, tell=log.error
+        )
+        self._lock = threading.Lock()
+        self._own: dict[str, _Own] = {}
+        try:
+            self._do(lambda _: None, writes=False)
+        except StoreUnusable as error:
+            if not error.passing:
+                raise
 
-    def close(self) -> None:
+    # -- a file that cannot be used -------------------------------------------------------------
+
+    def trouble(self) -> StoreUnusable | None:
+        """Why nothing can be recorded now; None while it can."""
+        why = self._file.trouble()
+        return StoreUnusable(why) if why else None
+
+    def write_again(self) -> bool:
+        """Write what waits for that; False where it has to wait on."""
         with self._lock:
-            self._file.close()
+            kept = [job for job, own in self._own.items() if own.kept]
+        if not self._file.write_again():
+            return False
+        for job in kept:
+            self._forget(job)
+        return True
+
+    def unwritten(self) -> int:
+        """How many jobs have ended whose ends wait to be written."""
+        with self._lock:
+            return sum(own.kept for own in self._own.values())
+
+    def _do(self, work: Callable[[sqlite3.Connection], T], *, writes: bool = True) -> T:
+        """Raises StoreUnusable, and what `work` raises."""
+        try:
+            return self._file.do(work, transaction=writes, writes=writes)
+        except Unusable as why:
+            raise StoreUnusable(why) from None
+
+    def _forget(self, job: str) -> None:
+        with self._lock:
+            self._own.pop(job, None)
 
     # -- writing ------------------------------------------------------------------------------
 
@@ -171,7 +225,8 @@ class JobStore:
         Refused where that was for another request, and StoreError.
         """
         packed = _packed(dataclasses.asdict(request))
-        with self._writing() as file:
+
+        def work(file: sqlite3.Connection) -> tuple[Job, bool]:
             if request.key:
                 row = file.execute(
                     "select id, request, outcome, owner from jobs where door = ? and key = ?",
@@ -195,59 +250,134 @@ class JobStore:
             )  # fmt: skip
             return self._one(file, name), True
 
-    def phase(self, job: str, state: c.State, why: str = "", slot: str | None = None) -> None:
-        """The job is about to enter a state."""
-        with self._writing() as file:
+        if trouble := self.trouble():
+            raise trouble  # at once
+        job, fresh = self._do(work)
+        if fresh:
+            with self._lock:
+                self._own[job.id] = _Own(job)
+        return job, fresh
+
+    def begin(self, job: str, slot: str) -> Request:
+        """What a job asks for, which begins in a place. Raises StoreError where that cannot be recorded: a job that began unseen
+        would begin again after a crash.
+        """
+
+        def work(file: sqlite3.Connection) -> Request:
+            request = self._request(file, job)
             file.execute(
-                "update jobs set state = ?, why = ?, slot = coalesce(?, slot), "
-                "started = case when ? = 'queued' then started else coalesce(started, ?) end where id = ? and outcome is null",
-                (state, why, slot, state, time.time(), job),
+                "update jobs set state = 'starting', why = '', slot = ?, started = coalesce(started, ?) "
+                "where id = ? and outcome is null",
+                (slot, now, job),
+            )
+            return request
+
+        now = time.time()
+        request = self._do(work)
+        with self._lock:
+            if own := self._own.get(job):
+                begun = replace(own.job, state="starting", why="", slot=slot, started=own.job.started or now)
+                self._own[job] = replace(own, job=begun, request=request)
+        return request
+
+    def phase(self, job: str, state: c.State, why: str = "") -> None:
+        """A job that has begun is about to enter a state; recorded later where that is not possible now."""
+        with self._lock:
+            if (own := self._own.get(job)) and own.result is None:
+                self._own[job] = replace(own, job=replace(own.job, state=state, why=why))
+        with suppress(Unusable):
+            self._file.keep(
+                lambda file: file.execute(
+                    "update jobs set state = ?, why = ? where id = ? and outcome is null", (state, why, job)
+                )
             )
 
     def end(self, job: str, result: Result, summary: str) -> Job:
-        """Keep how a job ended, once: of two ends the first counts."""
+        """Keep how a job ended, once: of two ends the first counts. That of a job of this process waits in memory while it cannot
+        be written. Raises StoreError for another's.
+        """
         packed = _packed(dataclasses.asdict(result))
-        with self._writing() as file:
-            file.execute(
+        now, outcome = time.time(), result.finished.outcome
+        with self._lock:
+            own = self._own.get(job)
+            if own and own.result is not None:
+                return own.job
+            if own:
+                done = replace(own.job, state="done", why="", outcome=outcome, summary=summary, ended=now)
+                own = self._own[job] = replace(own, job=done, result=packed)
+
+        def work(file: sqlite3.Connection) -> Job:
+            changed = file.execute(
                 "update jobs set state = 'done', why = '', outcome = ?, summary = ?, ended = ?, result = ? "
                 "where id = ? and outcome is null",
-                (result.finished.outcome, summary, time.time(), packed, job),
-            )
+                (outcome, summary, now, packed, job),
+            ).rowcount
+            if not changed and own:
+                self._insert(file, own)
             return self._one(file, job)
+
+        if own is None:
+            return self._do(work)
+        try:
+            written = self._file.keep(work)
+        except Unusable:
+            with self._lock:
+                self._own[job] = replace(own, kept=True)
+            return own.job
+        self._forget(job)
+        return written
+
+    def _insert(self, file: sqlite3.Connection, own: _Own) -> None:
+        """A job that is over, where the file that had its row is gone: removed, or damaged and set aside."""
+        job = own.job
+        file.execute(
+            "insert or ignore into jobs (id, door, state, outcome, summary, action, file, kernel, gpu, slot, priority, key, "
+            "submitted, started, ended, owner, request, result) values (?, ?, 'done', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                job.id, job.door, job.outcome, job.summary, job.action, job.file, job.kernel, job.gpu, job.slot, job.priority,
+                job.key, job.submitted, job.started, job.ended, job.owner,
+                _packed(dataclasses.asdict(own.request)) if own.request else b"", own.result,
+            ),
+        )  # fmt: skip
 
     def cancel(self, job: str) -> None:
         """Ask the process that has a job to end it; a job without a process ends at once."""
-        with self._writing() as file:
+
+        def work(file: sqlite3.Connection) -> Any:
             file.execute("update jobs set cancelling = 1 where id = ? and outcome is null", (job,))
-            row = file.execute("select owner from jobs where id = ? and outcome is null", (job,)).fetchone()
+            return file.execute("select owner from jobs where id = ? and outcome is null", (job,)).fetchone()
+
+        row = self._do(work)
         if row and not owners.alive(self.owners, row[0]):
             self.end(job, Result(c.failed(job, c.Failure("cancelled", "cancelled"))), "cancelled")
 
     def prune(self, older_s: float, door: str | None = None) -> int:
         """Remove the jobs that ended longer ago, of one door where it is given; returns how many."""
         self.sweep()
-        with self._writing() as file:
-            gone = file.execute(
-                "delete from jobs where outcome is not null and ended <= ? and door = coalesce(?, door)",
-                (time.time() - older_s, door),
-            ).rowcount
-        with self._reading() as file:
-            file.execute("vacuum")
+        gone = self._do(
+            lambda file: (
+                file.execute(
+                    "delete from jobs where outcome is not null and ended <= ? and door = coalesce(?, door)",
+                    (time.time() - older_s, door),
+                ).rowcount
+            )
+        )
+        with suppress(StoreError):  # a full disk has no room for it; the jobs are gone all the same
+            self._do(lambda file: file.execute("vacuum"), writes=False)
         return int(gone)
 
     # -- what is left of processes that ended --------------------------------------------------
 
     def sweep(self) -> None:
         """End the jobs whose process has ended. Jobs that waited for a server wait for the next one."""
-        with self._reading() as file:
-            rows = file.execute("select distinct owner from jobs where outcome is null").fetchall()
+        rows = self._all("select distinct owner from jobs where outcome is null")
         gone = [owner for (owner,) in rows if isinstance(owner, str) and not owners.alive(self.owners, owner)]
         for owner in gone:
-            with self._reading() as file:
-                rows = file.execute(
-                    "select id, state from jobs where outcome is null and owner = ? and not (state = 'queued' and door = ?)",
-                    (owner, RESUMED),
-                ).fetchall()
+            rows = self._all(
+                "select id, state from jobs where outcome is null and owner = ? and not (state = 'queued' and door = ?)",
+                owner,
+                RESUMED,
+            )
             for job, state in rows:
                 why = interrupted(str(state))
                 self.end(job, Result(c.failed(job, why)), f"{why.category}: {why.message}")
@@ -255,7 +385,8 @@ class JobStore:
     def adopt(self, owner: str, door: str) -> list[Job]:
         """The waiting jobs of processes of this door that are gone: from now on they are the owner's."""
         self.sweep()
-        with self._writing() as file:
+
+        def work(file: sqlite3.Connection) -> list[Job]:
             rows = file.execute(
                 "select distinct owner from jobs where outcome is null and state = 'queued' and door = ?",
                 (door,),
@@ -270,6 +401,11 @@ class JobStore:
                 file, "where outcome is null and state = 'queued' and owner = ? order by number", (owner,)
             )
 
+        adopted = self._do(work)
+        with self._lock:
+            self._own |= {job.id: _Own(job) for job in adopted if job.id not in self._own}
+        return adopted
+
     def _interrupted(self, file: sqlite3.Connection, job: str) -> bool:
         row = file.execute("select outcome, owner, state from jobs where id = ?", (job,)).fetchone()
         if row[0] is None:
@@ -278,21 +414,30 @@ class JobStore:
 
     # -- reading ------------------------------------------------------------------------------
 
+    def owns(self, job: str) -> bool:
+        """Whether this process has the job, and its end is not written."""
+        return job in self._own
+
     def job(self, job: str) -> Job | None:
         """By its id or the only beginning of one."""
-        with self._reading() as file:
-            if not 4 <= len(job) <= 64 or not job.isascii() or not job.isalnum():
-                return None
-            job = job.lower()
-            # not `like`: it would read every row
-            rows = self._rows(file, "where id >= ? and id < ? limit 2", (job, job + "~"))
-        return rows[0] if len(rows) == 1 else None
+        if not 4 <= len(job) <= 64 or not job.isascii() or not job.isalnum():
+            return None
+        job = job.lower()
+        if own := self._own.get(job):
+            return own.job
+        # not `like`: it would read every row
+        rows = self._do(
+            lambda file: self._rows(file, "where id >= ? and id < ? limit 2", (job, job + "~")), writes=False
+        )
+        return self._now(rows)[0] if len(rows) == 1 else None
 
     def keyed(self, door: str, key: str) -> Job | None:
         """The job of a door that was handed in with this key."""
-        with self._reading() as file:
-            rows = self._rows(file, "where door = ? and key = ? and key <> ''", (door, key))
-        return rows[0] if rows else None
+        rows = self._do(
+            lambda file: self._rows(file, "where door = ? and key = ? and key <> ''", (door, key)),
+            writes=False,
+        )
+        return self._now(rows)[0] if rows else None
 
     def jobs(
         self,
@@ -303,46 +448,47 @@ class JobStore:
         ended_well: str | None = None,
     ) -> list[Job]:
         """The newest first. `ended_well` names a kernel: only its jobs that ended well."""
-        self.sweep()
-        with self._reading() as file:
-            return self._rows(
-                file,
-                "where door = coalesce(?, door) and (outcome is null or not ?) and (? is null or kernel = ? and outcome = 'ok') "
-                "order by number desc limit ?",
-                (door, under_way, ended_well, ended_well, most),
+        with suppress(StoreError):  # a file that cannot be written can still be read
+            self.sweep()
+        return self._now(
+            self._do(
+                lambda file: self._rows(
+                    file,
+                    "where door = coalesce(?, door) and (outcome is null or not ?) and (? is null or kernel = ? and outcome = 'ok') "
+                    "order by number desc limit ?",
+                    (door, under_way, ended_well, ended_well, most),
+                ),
+                writes=False,
             )
+        )
 
     def cancelling(self, owner: str) -> list[str]:
-        with self._reading() as file:
-            rows = file.execute(
-                "select id from jobs where outcome is null and cancelling and owner = ?", (owner,)
-            )
-            return [job for (job,) in rows.fetchall()]
+        rows = self._all("select id from jobs where outcome is null and cancelling and owner = ?", owner)
+        return [job for (job,) in rows]
 
     def counts(self, door: str | None = None) -> dict[str, int]:
         """Jobs by outcome, and by state where they are under way."""
-        with self._reading() as file:
-            rows = file.execute(
-                "select coalesce(outcome, state), count(*) from jobs where door = coalesce(?, door) group by 1",
-                (door,),
-            ).fetchall()
+        rows = self._all(
+            "select coalesce(outcome, state), count(*) from jobs where door = coalesce(?, door) group by 1",
+            door,
+        )
         return dict(sorted(rows))
 
     def request(self, job: str) -> Request:
         """Raises StoreError where it cannot be read."""
-        with self._reading() as file:
-            row = file.execute("select request from jobs where id = ?", (job,)).fetchone()
-        try:
-            return codec.build(Request, _unpacked(row[0]), lenient=True)
-        except (TypeError, ValueError) as error:
-            raise StoreError(f"the request of job {job} cannot be read: {error}") from None
+        if (own := self._own.get(job)) and own.request:
+            return own.request
+        return self._do(lambda file: self._request(file, job), writes=False)
 
     def result(self, job: str) -> dict[str, Any] | None:
         """As JSON; None where there is none yet, or none that can be read."""
-        with self._reading() as file:
-            row = file.execute("select result from jobs where id = ?", (job,)).fetchone()
+        if (own := self._own.get(job)) and own.result:
+            packed: Any = own.result
+        else:
+            rows = self._all("select result from jobs where id = ?", job)
+            packed = rows[0][0] if rows else None
         try:
-            known: Any = _unpacked(row[0]) if row and row[0] else None
+            known: Any = _unpacked(packed) if packed else None
         except ValueError:
             return None
         return cast("dict[str, Any]", known) if isinstance(known, dict) else None
@@ -358,25 +504,27 @@ class JobStore:
         rows = file.execute(f"select {_COLUMNS} from jobs {where}", values).fetchall()  # noqa: S608 - `where` is ours
         return [Job(*row[:-1], cancelling=bool(row[-1])) for row in rows if _is_ours(row)]
 
-    @contextmanager
-    def _writing(self) -> Generator[sqlite3.Connection]:
-        with self._reading() as file:
-            file.execute("begin immediate")
-            try:
-                yield file
-            except BaseException:
-                with suppress(sqlite3.Error):
-                    file.execute("rollback")
-                raise
-            file.execute("commit")
+    def _all(self, query: str, *values: Any) -> list[Any]:
+        return self._do(lambda file: file.execute(query, values).fetchall(), writes=False)
 
-    @contextmanager
-    def _reading(self) -> Generator[sqlite3.Connection]:
+    def _now(self, rows: list[Job]) -> list[Job]:
+        """With what this process knows of its own jobs, and has not written."""
+        return [own.job if (own := self._own.get(job.id)) else job for job in rows]
+
+    def _request(self, file: sqlite3.Connection, job: str) -> Request:
+        row = file.execute("select request from jobs where id = ?", (job,)).fetchone()
+        if row is None:
+            raise StoreError(f"the record of job {job!r:.40} is gone ({self.path}): submit it again")
         try:
-            with self._lock:
-                yield self._file
-        except sqlite3.Error as error:
-            raise StoreError(f"the record of jobs cannot be used: {error} ({self.path})") from None
+            return codec.build(Request, _unpacked(row[0]), lenient=True)
+        except (TypeError, ValueError) as error:
+            raise StoreError(f"the request of job {job} cannot be read: {error}") from None
+
+
+def _make(file: sqlite3.Connection, version: int) -> None:
+    del version  # there was none before
+    for statement in filter(str.strip, _TABLES.split(";")):
+        file.execute(statement)
 
 
 def _is_ours(row: Sequence[Any]) -> bool:

@@ -1,7 +1,4 @@
-"""Which process has a job, and whether it still lives: a lock that the system lets go when its holder ends.
-
-The lock is that of SQLite on a small file, because it is the same on every platform.
-"""
+"""Which process has a job, and whether it still lives: a lock that the system lets go when its holder ends."""
 
 from __future__ import annotations
 
@@ -10,8 +7,10 @@ import re
 import sqlite3
 import stat
 import uuid
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
+
+from orbit_lsp.state.sqlite_file import is_held, lock
 
 
 class Owner:
@@ -19,12 +18,12 @@ class Owner:
 
     def __init__(self, folder: Path) -> None:
         """Raises OSError."""
+        folder = folder.absolute()  # the process may go to another one
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.id = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
         self._path = folder / self.id
         try:
-            self._held = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-            self._held.execute("begin exclusive")
+            self._held = lock(self._path)
         except sqlite3.Error as error:
             raise OSError(f"{self._path} cannot be locked: {error}") from None
 
@@ -47,13 +46,8 @@ def alive(folder: Path, owner: str) -> bool:
             return False
     except OSError:
         return False
-    try:
-        with closing(
-            sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=0, isolation_level=None)
-        ) as file:
-            file.execute("begin exclusive")
-    except sqlite3.DatabaseError as error:
-        return "locked" in str(error)  # else it was removed meanwhile, or is no lock
+    if is_held(path):
+        return True
     with suppress(OSError):
         path.unlink()
     return False

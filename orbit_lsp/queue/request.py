@@ -98,7 +98,9 @@ def check(request: Request, *, trusted: bool) -> None:
     """Raises Refused. `trusted`: the request is the user's own word, so its flags may be any."""
     if request.version != VERSION:
         raise Refused(f"the request has version {request.version}, this orbit-lsp knows {VERSION}")
-    if not _NAME.fullmatch(request.name) or request.name.startswith("."):
+    if request.path and not request.name.isprintable():
+        raise Refused(f"{request.name!r:.60} is not a valid file name: it has a control character; rename it")
+    if not request.path and (not _NAME.fullmatch(request.name) or request.name.startswith(".")):
         raise Refused(
             f"{request.name!r:.60} is not a valid file name: use letters, digits and . + - _, without folders"
         )

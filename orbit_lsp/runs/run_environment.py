@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -122,6 +123,10 @@ class Environment:
         before = self._session.setup.settings.kernel_macros
         spelled = self._session.setup.spelled(values)
         settings, mistakes = config.parse(spelled | {"trusted": self.trust.whole})
+        for name in config.EXECUTABLES:
+            program, complaint = self._program(name, getattr(settings, name))
+            settings = dataclasses.replace(settings, **{name: program})
+            complaints += [complaint] if complaint else []
         if self._chosen and self._chosen[1] == settings.gpu:
             settings = dataclasses.replace(settings, gpu=self._chosen[0])
         wanted = settings.runner
@@ -132,6 +137,25 @@ class Environment:
         if before != settings.kernel_macros:
             self._session.rescan()
         return (*complaints, *mistakes)
+
+    def _program(self, name: str, setting: str) -> tuple[str, str]:
+        """The path of a setting that names a program, and what is wrong with it. A relative one is looked for in the folders that are
+        open, not in the one that the server or a worker was started in; a name alone is for PATH to find.
+        """
+        path = Path(setting).expanduser()
+        if path.is_absolute() or not {"/", os.sep} & set(setting):
+            return (str(path) if setting else ""), ""
+        for folder in self._session.setup.folders:
+            if (Path(folder) / path).exists():
+                if self.trust.covers(folder):
+                    return str(Path(folder) / path), ""
+                remedy = self.trust.remedy(self.trust_once, folder)
+                return "", (
+                    f"orbit: the setting `{name}`, {setting}, is not used: it is relative, and leads into a folder that is not "
+                    f"trusted. Make it absolute, or {remedy}"
+                )
+        folder = next(iter(self._session.setup.folders), "")
+        return str(Path(folder).absolute() / path), ""
 
     # -- the runner ---------------------------------------------------------------------------
 

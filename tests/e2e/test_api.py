@@ -9,11 +9,12 @@ import json
 import re
 import signal
 import socket
+import sqlite3
 import struct
 import sys
 import zlib
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,10 @@ from orbit_lsp.cli.doors import door_commands
 from orbit_lsp.cli.terminal_text import UsageError
 from orbit_lsp.queue import gpu_check, pool, result_text
 from orbit_lsp.queue.job_queue import JobQueue, engines
-from orbit_lsp.queue.job_store import JobStore
-from orbit_lsp.queue.request import Refused
+from orbit_lsp.queue.job_store import Job, JobStore, StoreUnusable
+from orbit_lsp.queue.request import Refused, Request
 from orbit_lsp.queue.slot_engine import EngineOptions
+from orbit_lsp.state.sqlite_file import Unusable
 from orbit_remote.common import harness_files, measure
 from tests.e2e.forks import LIMIT_S
 from tests.e2e.test_history import SAXPY
@@ -64,7 +66,6 @@ async def server(
             yield client, queue
     finally:
         await queue.close()
-        queue.store.close()
 
 
 async def test_a_job_from_hand_in_to_result(tmp_path: Path, recorded_python: str) -> None:
@@ -460,6 +461,71 @@ async def test_the_examples_of_the_openapi_document_are_taken(tmp_path: Path, re
             assert (await queue.wait(job, LIMIT_S) or pytest.fail("no job")).outcome == "ok"
         for example in schemas["Compare"]["examples"]:
             assert evaluation.compared(evaluation.Compare(**example))
+
+
+async def test_while_jobs_cannot_be_recorded_the_server_says_so(tmp_path: Path, recorded_python: str) -> None:
+    async with server(tmp_path, recorded_python) as (client, queue):
+        queue.store._file.busy_s = 0.3
+        running, waiting = [
+            (await client.post("/v1/jobs", json={"name": "saxpy.cu", "text": text})).json()["id"]
+            for text in (SLOW, SAXPY)
+        ]
+        async for followed in queue.follow(running):
+            if followed.job.state == "running":
+                break
+        with closing(
+            sqlite3.connect(tmp_path / "jobs.sqlite", timeout=LIMIT_S, isolation_level=None)
+        ) as other:
+            other.execute("begin exclusive")
+            for _ in range(2):
+                refused = await client.post("/v1/jobs", json={"name": "saxpy.cu", "text": SAXPY})
+                assert (refused.status_code, refused.headers["Retry-After"]) == (503, "5")
+                assert refused.json()["error"].startswith(
+                    "the record of jobs cannot be used: database is locked"
+                )
+            health = await client.get("/health")
+            assert (health.status_code, health.json()["status"], health.json()["waiting"]) == (
+                503,
+                "failing",
+                1,
+            )
+            assert re.fullmatch(
+                r"the record of jobs cannot be written since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC: database is locked; another process "
+                r"holds it: wait for that process, or end it",
+                health.json()["error"],
+            )
+            assert (await client.get("/stats")).status_code == 503
+            for job in (waiting, running):
+                assert (await client.delete(f"/v1/jobs/{job}")).json()["outcome"] == "cancelled"
+        while (await client.get("/health")).status_code != 200:
+            await queue.change().wait()
+        job = (await client.post("/v1/jobs", json={"name": "saxpy.cu", "text": SAXPY})).json()["id"]
+        assert (await client.get(f"/v1/jobs/{job}?wait_s=600")).json()["outcome"] == "ok"
+        assert (await client.get("/stats")).json()["jobs"] == {"cancelled": 2, "ok": 1}
+
+
+async def test_a_batch_that_is_accepted_in_part_says_which(
+    tmp_path: Path, recorded_python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a client would hand in the whole of it again, and have some jobs twice."""
+    async with server(tmp_path, recorded_python) as (client, queue):
+        submit = queue.submit
+        body = {"jobs": [{"name": f"k{number}.cu", "text": BAD} for number in range(3)]}
+
+        async def first(request: Request) -> Job:
+            if request.name != accepted:
+                raise StoreUnusable(Unusable("database is locked", passing=True))
+            return await submit(request)
+
+        monkeypatch.setattr(queue, "submit", first)
+        accepted = "k0.cu"
+        answers = (await client.post("/v1/jobs/batch", json=body)).json()["jobs"]
+        assert [answer.get("error") or answer["file"] for answer in answers] == [
+            "k0.cu",
+            *["the record of jobs cannot be used: database is locked"] * 2,
+        ]
+        accepted = ""
+        assert (await client.post("/v1/jobs/batch", json=body)).status_code == 503
 
 
 # -- the command ------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -194,7 +195,10 @@ async def test_where_the_best_version_fails_the_machine_is_at_fault(
     async def job(_: object) -> SimpleNamespace:
         return SimpleNamespace(id="j")
 
-    queue = SimpleNamespace(submit=job, wait=job, store=SimpleNamespace(result=lambda _: ended))
+    async def read(what: Callable[[], object]) -> object:
+        return what()
+
+    queue = SimpleNamespace(submit=job, wait=job, read=read, store=SimpleNamespace(result=lambda _: ended))
     meter = judge.QueueMeter(queue, Request(name="k.cu", text="", path="/k.cu"))  # type: ignore[arg-type]
     result = records.WorkerResult(1, "k.cu", True, True, "KEEP")
     row = judge.judged(1, result, await meter.compare("l/1", "then", "now"), None, changed=True)

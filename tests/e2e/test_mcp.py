@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sqlite3
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,7 +53,6 @@ async def agent(folder: Path, python: str) -> AsyncIterator[tuple[mcp.Client, Jo
             yield client, queue
     finally:
         await queue.close()
-        queue.store.close()
 
 
 def said(result: Any) -> str:
@@ -61,6 +61,25 @@ def said(result: Any) -> str:
 
 def unmasked(result: Any) -> str:
     return "\n".join(block.text for block in result.content)
+
+
+async def test_a_record_that_cannot_be_used_is_a_sentence_in_each_tool(
+    tmp_path: Path, recorded_python: str
+) -> None:
+    async with agent(tmp_path, recorded_python) as (client, queue):
+        queue.store._file.busy_s = 0.1
+        with closing(sqlite3.connect(tmp_path / "jobs.sqlite", isolation_level=None)) as other:
+            other.execute("begin exclusive")
+            for tool, words in (
+                ("submit", {"text": SAXPY, "name": "k.cu"}),
+                ("job", {"id": "0123456789abcdef"}),
+            ):
+                result = await client.call_tool(tool, words)
+                assert result.is_error
+                assert re.search(
+                    r"^(Error executing tool \w+: )?the record of jobs cannot be used: database is locked",
+                    said(result),
+                )
 
 
 async def test_the_tools_and_what_they_answer(tmp_path: Path, recorded_python: str) -> None:
@@ -424,7 +443,6 @@ async def agent_over_http(
             served.should_exit = True
             await serving
             await queue.close()
-            queue.store.close()
 
 
 async def test_the_same_tools_over_http(tmp_path: Path, recorded_python: str) -> None:
@@ -478,7 +496,6 @@ async def sessions(folder: Path, python: str, **more: Any) -> AsyncIterator[http
             yield client
     finally:
         await queue.close()
-        queue.store.close()
 
 
 async def test_sessions_over_http_are_bounded(

@@ -43,7 +43,6 @@ async def watcher(folder: Path, python: str) -> AsyncGenerator[DropFolder]:
     finally:
         await watched.close()
         await queue.close()
-        queue.store.close()
 
 
 def results(folder: Path) -> dict[str, dict[str, Any]]:
@@ -97,6 +96,20 @@ async def test_two_watchers_and_a_writer_that_is_slow(tmp_path: Path, recorded_p
         assert len(drop_folder.outcomes) + len(two.outcomes) == 7
         assert {*drop_folder.outcomes, *two.outcomes} == {"ok"}
     assert [result["orbit"]["outcome"] for result in results(tmp_path).values()] == ["ok"] * 7
+
+
+async def test_two_commands_with_relative_folders_that_start_together(
+    tmp_path: Path, recorded_python: str
+) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(6):
+        (tmp_path / "in" / f"kernel_{number}.cu").write_text(SAXPY)
+    words = ("watch", "in", "--results", "out", "--once", "--pool", "local:0")
+    ended = await asyncio.gather(
+        *(asyncio.to_thread(orbit, tmp_path, recorded_python, *words) for _ in range(2))
+    )
+    assert [code for code, *_ in ended] == [0, 0], ended
+    assert [result["orbit"]["outcome"] for result in results(tmp_path).values()] == ["ok"] * 6
 
 
 def whose(folder: Path) -> dict[str, str]:

@@ -164,4 +164,3 @@ async def test_the_live_part_fetches_the_page_when_a_job_changes(tmp_path: Path)
             served.force_exit = served.should_exit = True
             await serving
             await queue.close()
-            queue.store.close()

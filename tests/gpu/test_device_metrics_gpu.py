@@ -86,7 +86,6 @@ async def server(folder: Path, **environment: str) -> AsyncGenerator[Any]:
             yield client
     finally:
         await jobs.close()
-        store.close()
 
 
 def tensor(name: str, role: str) -> dict[str, Any]:

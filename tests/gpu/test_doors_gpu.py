@@ -43,7 +43,6 @@ async def queue(folder: Path, door: str) -> AsyncGenerator[JobQueue]:
         yield jobs
     finally:
         await jobs.close()
-        jobs.store.close()
 
 
 async def test_a_job_that_faults_or_never_ends_spoils_nothing(tmp_path: Path) -> None:

@@ -161,4 +161,3 @@ async def test_by_the_queue_a_place_may_be_both_and_other_jobs_wait(tmp_path: Pa
         assert launches(result["finished"]) == {"fill": 22, "add": 2}
     finally:
         await jobs.close()
-        jobs.store.close()

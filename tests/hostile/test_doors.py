@@ -47,7 +47,6 @@ async def queue(folder: Path, door: str) -> AsyncGenerator[JobQueue]:
         yield made
     finally:
         await made.close()
-        made.store.close()
 
 
 # -- orbit-lsp watch --------------------------------------------------------------------------------

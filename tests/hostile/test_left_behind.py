@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import zlib
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 
 from orbit_lsp.history.history_store import Store
 from orbit_lsp.profile import report_folder
+from orbit_lsp.queue import job_store
 from orbit_lsp.queue.job_store import JobStore, StoreError
 from orbit_lsp.runners.modal.ledger import Ledger
 from tests.cli_check import orbit
@@ -68,20 +71,81 @@ def test_a_row_that_another_program_wrote_stops_no_command(home: Path, name: str
         assert (code in (0, 64), "Traceback" in error, "\x1b" in out) == (True, False, False), (words, error)
 
 
-def test_a_record_that_is_damaged_is_a_sentence(home: Path) -> None:
+def test_a_record_that_is_damaged_is_set_aside_with_a_sentence(home: Path) -> None:
     orbit(home, "jobs", "list")
     path = home / "state" / "orbit-lsp" / "jobs.sqlite"
-    for content in (
-        b"this is no database, and long enough to be taken for one" * 99,
-        path.read_bytes()[:5_000],
-    ):
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("drop table jobs")
+    contents = [path.read_bytes()]
+    path.unlink()
+    orbit(home, "jobs", "list")
+    contents += [b"this is no database, and long enough to be taken for one" * 99, path.read_bytes()[:5_000]]
+    for content in contents:
         path.write_bytes(content)
-        for words in (["list"], ["prune", "--older", "0s"]):
-            code, _, error = orbit(home, "jobs", *words)
-            assert (code, error.startswith("orbit-lsp: error: the record of jobs cannot be used")) == (
-                5,
-                True,
-            ), error
+        code, out, error = orbit(home, "jobs", "list")
+        assert (code, out) == (0, "no jobs\n"), error
+        assert re.fullmatch(
+            r"orbit-lsp: error: the record of jobs was damaged \(.*\); it is now .*, and a new one begins\n",
+            error,
+        )
+        assert orbit(home, "jobs", "prune", "--older", "0s") == (0, "0 jobs removed\n", "")
+    asides = path.parent.glob("jobs.damaged-*.sqlite")
+    assert sorted(aside.read_bytes() for aside in asides) == sorted(contents)
+
+
+def _newer(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("pragma user_version = 9")
+
+
+DOORS = {
+    "list": ["jobs", "list"], "submit": ["jobs", "submit", "k.cu"], "mcp": ["mcp"], "api": ["api", "--port", "0"],
+    "watch": ["watch", ".", "--results", "out"], "loop": ["loop", "k.cu"],
+}  # fmt: skip
+UNUSABLE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "newer": (
+        _newer, "it was written by a newer orbit-lsp (format 9, this one knows 1) ({}); update this orbit-lsp, or move the file away"
+    ),
+    "a folder": (
+        Path.mkdir, "unable to open database file ({}); it must be a file that you may read and write: move away what is there"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_a_record_that_cannot_be_used_is_a_sentence_in_every_door(home: Path, name: str, door: str) -> None:
+    path = home / "state" / "orbit-lsp" / "jobs.sqlite"
+    path.parent.mkdir(parents=True)
+    make, why = UNUSABLE[name]
+    make(path)
+    (home / "k.cu").write_text(
+        "// orbit: n = 8; x = zeros(n)\n// orbit: launch k<<<1, 8>>>(x)\n// orbit: expect x == 0\n"
+        "__global__ void k(float* x) {}\n"
+    )
+    message = f"orbit-lsp: error: the record of jobs cannot be used: {why.format(path)}\n"
+    assert orbit(home, *DOORS[door], "--pool", "local:0") == (5, "", message)
+
+
+@pytest.mark.parametrize("words", [["list"], ["submit", "k.cu"], ["prune"], ["cancel", JOB]])
+def test_a_record_that_another_process_holds_is_a_sentence(
+    home: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.setattr(job_store, "_BUSY_S", 0.1)
+    assert orbit(home, "jobs", "list") == (0, "no jobs\n", "")
+    (home / "k.cu").write_text("__global__ void k() {}\n")
+    path = home / "state" / "orbit-lsp" / "jobs.sqlite"
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        file.execute("begin exclusive")
+        code, out, error = orbit(home, "jobs", *words, "--pool", "local:0")
+    assert (code, out, error) == (
+        5,
+        "",
+        (
+            f"orbit-lsp: error: the record of jobs cannot be used: database is locked ({path}); another process holds it: wait for "
+            "that process, or end it\n"
+        ),
+    )
 
 
 NO_DATABASES: dict[str, Callable[[Path], object]] = {

@@ -319,6 +319,24 @@ def test_a_damaged_file_is_set_aside_and_said(ledger: Ledger, tmp_path: Path) ->
     assert aside.read_bytes().startswith(b"no database")
 
 
+def test_what_was_spent_while_the_file_could_not_be_written_is_written_later(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    ledger._file.busy_s = 0.05
+    assert spent(ledger) == 0
+    path = tmp_path / "state" / "rented.sqlite"
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        file.execute("begin exclusive")
+        ledger.put(span("a", NOON - 60, None))
+        ledger.end("a", NOON - 10)
+        assert ledger.complaints()[0] == (
+            f"the costs of rented GPUs cannot be recorded: database is locked ({path}); another process holds it: wait for that "
+            "process, or end it"
+        )
+    assert ledger._file.write_again(at_once=True)
+    assert spent(ledger) == 50
+
+
 def test_a_folder_that_cannot_be_written_is_said_and_stops_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     ledger = Ledger(lambda: tmp_path / "file" / "rented.sqlite")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from orbit_lsp.runners.modal.ledger import clock
+from orbit_lsp.state.sqlite_file import lock
 from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import content_hash
@@ -72,8 +73,10 @@ class Journal:
         line = _line(record | {"check": _check(record)})
         descriptor = os.open(self.folder / FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
+            before = os.fstat(descriptor).st_size
             if os.write(descriptor, line) != len(line):
-                raise OSError(errno.ENOSPC, "the disk is full", str(self.folder / FILE))
+                os.ftruncate(descriptor, before)  # half a line would damage the next one
+                raise OSError(errno.ENOSPC, "the disk is full; free space", str(self.folder / FILE))
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -111,15 +114,13 @@ class Journal:
 def _locked(folder: Path) -> sqlite3.Connection:
     """Held until it is closed or this process ends, however it ends."""
     try:
-        held = sqlite3.connect(folder / _LOCK, timeout=0, isolation_level=None, check_same_thread=False)
-        held.execute("begin exclusive")
+        return lock(folder / _LOCK)
     except sqlite3.Error as error:
         if "locked" not in str(error):
             raise JournalError(f"{folder / _LOCK} cannot be locked: {error}") from None
         raise JournalError(
             f"another loop is at work in {folder}{_who(folder)}; end it, or choose another --state"
         ) from None
-    return held
 
 
 def _empty(folder: Path) -> None:

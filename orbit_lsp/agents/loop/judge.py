@@ -8,6 +8,7 @@ worth its text. docs/dev/loop.md has the simulation.
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import replace
 from typing import Any, Literal, Protocol
@@ -95,11 +96,12 @@ class QueueMeter:
         try:
             job = await self._queue.submit(request)
             ended = await self._queue.wait(job.id)
+            read = functools.partial(result_text.result_of, self._queue.store)
+            result = await self._queue.read(functools.partial(read, ended)) if ended else None
         except Refused as why:
             return None, Measured("compile error", str(why))
         except StoreError as error:
             return None, Measured("infrastructure", str(error))
-        result = result_text.result_of(self._queue.store, ended) if ended else None
         if result is None:
             return None, Measured("infrastructure", f"the result of job {job.id} cannot be read", job=job.id)
         finished, failure = result.finished, result.finished.failure

@@ -85,7 +85,10 @@ def subject(file: str, kernel: str | None) -> Subject:
     except OSError as error:
         raise NoSubject(f"{file} cannot be read: {error.strerror}") from None
     session = Session(setup=Setup(folders=[str(Path.cwd())]))
-    uri = uri_of(str(path))
+    try:
+        uri = uri_of(str(path))
+    except UnicodeEncodeError:
+        raise NoSubject(f"{file}: the path is not valid UTF-8, which a job's path has to be") from None
     if session.open(uri, 0, text) is None:
         raise NoSubject(f"{file} is not a .cu, .cuh or .py file")
     contract = harness.of(session, uri)

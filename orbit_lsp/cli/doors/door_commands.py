@@ -173,7 +173,8 @@ async def _api(options: argparse.Namespace) -> int:
     with listener(options.host, options.port) as listening:
         async with pool_options.queue(options, "api", trusted=False) as queue:
             agents = mcp_server.over_http(queue, budget_usd=pool_options.budget(options))
-            notebooks = notebook_routes.Notebooks(queue.slots, options.python or "")
+            own_python = pool_options.settings(options).get("python", "")
+            notebooks = notebook_routes.Notebooks(queue.slots, own_python)
             app = http_app.app(
                 queue,
                 guard.Limits(token=secret),

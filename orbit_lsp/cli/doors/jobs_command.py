@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import json
 import sys
 from typing import Any
@@ -23,11 +24,7 @@ def main(options: argparse.Namespace) -> int:
     try:
         if options.what == "submit":
             return asyncio.run(_submit(options))
-        store = JobStore()
-        try:
-            return _look(options, store)
-        finally:
-            store.close()
+        return _look(options, JobStore())
     except (UsageError, Refused) as error:
         return refused(str(error), as_json=options.json)
     except StoreError as error:
@@ -95,7 +92,10 @@ async def _submit(options: argparse.Namespace) -> int:
         jobs = [await queue.submit(each) for each in wanted]
         followed = await asyncio.gather(*(_follow(queue, job, quiet=options.json) for job in jobs))
         if options.json:
-            shown = [result_text.as_json(queue.store, Followed(job)) for job in followed]
+            shown = [
+                await queue.read(functools.partial(result_text.as_json, queue.store, Followed(job)))
+                for job in followed
+            ]
             _print_json(shown[0] if len(shown) == 1 else shown)
         bad = [job.outcome for job in followed if job.outcome not in ("ok", None)]
         return c.EXIT_CODES[bad[0]] if bad else 0
@@ -122,7 +122,8 @@ async def _follow(queue: JobQueue, job: Job, *, quiet: bool) -> Job:
         if not quiet and not job.over:
             print(result_text.line(job, followed.position), file=sys.stderr, flush=True)
     if not quiet:
-        print("\n".join(result_text.lines(job, result_text.result_of(queue.store, job))), flush=True)
+        result = await queue.read(functools.partial(result_text.result_of, queue.store, job))
+        print("\n".join(result_text.lines(job, result)), flush=True)
     return job
 
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from orbit_lsp.cli import terminal_text
+from orbit_lsp.cli import relative_places, terminal_text
 from orbit_lsp.cli.terminal_text import UsageError
 from orbit_lsp.queue import cluster, pool
 from orbit_lsp.queue.job_queue import JobQueue, engines
@@ -29,16 +29,17 @@ async def queue(options: argparse.Namespace, door: str, *, trusted: bool) -> Asy
         slots = await _looked_up(engine, asked)
         # what strangers submit may leave a GPU in a state that changes the next one's numbers
         jobs = JobQueue(
-            _store(), slots, engines(engine), door, trusted=trusted, guarded=door in ("api", "watch")
+            JobStore(), slots, engines(engine), door, trusted=trusted, guarded=door in ("api", "watch")
         )
         await jobs.start()
     except Refused as why:
         raise UsageError(str(why)) from None
+    except StoreError as error:
+        raise OSError(str(error)) from None
     try:
         yield jobs
     finally:
         await jobs.close()
-        jobs.store.close()
 
 
 def _counted(places: str) -> str:
@@ -69,19 +70,12 @@ async def _looked_up(options: EngineOptions, asked: list[Slot]) -> list[Slot]:
         await probe.close()
 
 
-def _store() -> JobStore:
-    try:
-        return JobStore()
-    except StoreError as error:
-        raise OSError(str(error)) from None
-
-
 def settings(options: argparse.Namespace) -> dict[str, Any]:
     """The user's own settings. Renting costs money: without a limit nothing is rented. Raises UsageError."""
     values: dict[str, Any] = {"modal": {"budget_usd": budget(options)}}
     for name in ("python", "nvcc"):
-        if program := getattr(options, name):
-            values[name] = str(Path(program).expanduser().absolute()) if os.sep in program else program
+        if given := getattr(options, name):
+            values[name] = relative_places.program(given)
     if options.build_timeout_s is not None:
         values["build_timeout_s"] = options.build_timeout_s
     if options.trust:

@@ -29,7 +29,7 @@ def main(options: argparse.Namespace) -> int:
             "orbit-lsp: error: --to is missing: give the folder, as in --to .claude/skills", file=sys.stderr
         )
         return EXIT_CODES["usage"]
-    folder = Path(options.to).expanduser()
+    folder = Path(options.to)
     if not folder.is_absolute() and ".." not in folder.parts and not _is_here(folder):
         print(
             f"orbit-lsp: error: a link leads from {visible(str(folder))} out of this folder; give the absolute path to mean that",

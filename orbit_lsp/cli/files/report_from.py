@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
 
-from orbit_lsp.cli import terminal_text
+from orbit_lsp.cli import relative_places, terminal_text
 from orbit_lsp.cli.terminal_text import UsageError
 from orbit_lsp.cli.terminal_watcher import TerminalWatcher
 from orbit_lsp.compilation import headers
@@ -66,7 +66,7 @@ async def _main(options: argparse.Namespace) -> int:
     is_csv = report.suffix.lower() == ".csv"
     session = Session(setup=Setup(folders=_folders()), client=Client(name="orbit-lsp report"))
     environment = Environment(session, terminal_text.warn, lambda _: None)
-    python = {"python": options.python} if options.python else {}
+    python = {"python": relative_places.program(options.python)} if options.python else {}
     environment.options = {"every_gpu": "off"} | python
     environment.configure(None)
     runs = Scheduler(session, environment.runner_of, TerminalWatcher(quiet=True), environment.profile_folder)

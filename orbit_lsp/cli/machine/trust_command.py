@@ -17,7 +17,7 @@ def main(options: argparse.Namespace) -> int:
         for folder in trust.remembered():
             print(in_a_line(folder))
         return 0
-    folder = str(Path(options.folder).expanduser().absolute()) if options.folder else str(Path.cwd())
+    folder = str(Path(options.folder).absolute()) if options.folder else str(Path.cwd())
     if options.forget:
         if trust.forget(folder):
             print(in_a_line(f"{folder} is no longer trusted"))

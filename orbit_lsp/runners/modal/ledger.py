@@ -17,12 +17,13 @@ import secrets
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from orbit_lsp.state.sqlite_file import SqliteFile, Unusable, is_held, lock
 from orbit_lsp.state.user_folders import state_folder
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.plain_text import visible
@@ -120,6 +121,9 @@ class Ledger:
 
     def __init__(self, where: Callable[[], Path]) -> None:
         """`where` names the file, and is asked at each call; RuntimeError of it is a complaint too."""
+        self._file = SqliteFile(
+            where, "the record of what GPUs cost", _FORMAT, _make, busy_s=_BUSY_S, tell=self._set_aside
+        )
         self._where = where
         self._complaints: list[str] = []
         self._holder = secrets.token_hex(16)
@@ -157,7 +161,7 @@ class Ledger:
             file.execute("delete from spans where id = ? and holder = ?", (instead, self._holder))
             self._write(file, span)
 
-        self._do(work, None)
+        self._keep(work)
 
     def release(self, identity: str) -> None:
         """A run waits no more, and has no container."""
@@ -165,7 +169,7 @@ class Ledger:
         def work(file: sqlite3.Connection) -> None:
             file.execute("delete from spans where id = ? and holder = ? and waits", (identity, self._holder))
 
-        self._do(work, None)
+        self._keep(work)
 
     def end(self, identity: str | None, at: float) -> None:
         """A container has ended; None: every one has, the app was stopped."""
@@ -176,7 +180,7 @@ class Ledger:
                 (at, identity, at, at),
             )
 
-        self._do(work, None)
+        self._keep(work)
 
     def month(self, now: float) -> Month | None:
         """The calendar month that holds `now`; None where it cannot be read."""
@@ -194,6 +198,8 @@ class Ledger:
 
     def close(self) -> None:
         """Nothing of this process waits any more."""
+        with suppress(Unusable):
+            self._file.write_again(at_once=True)
         if self._alive is not None:
             self._do(
                 lambda file: file.execute("delete from spans where holder = ? and waits", (self._holder,)),
@@ -219,7 +225,7 @@ class Ledger:
         if self._alive is None:
             for left in self._where().parent.glob(self._lock_file("*").name):
                 self._dead(left.suffixes[-2][1:])
-            self._alive = _locked(self._lock_file(self._holder), create=True)
+            self._alive = lock(self._lock_file(self._holder))
 
     def _forget_dead(self, file: sqlite3.Connection) -> None:
         for (holder,) in file.execute("select distinct holder from spans where waits").fetchall():
@@ -227,22 +233,18 @@ class Ledger:
                 file.execute("delete from spans where holder = ? and waits", (holder,))
 
     def _dead(self, holder: object) -> bool:
-        import sqlite3
-
         if not isinstance(holder, str) or not _HOLDER.fullmatch(holder):
             return True  # no process of ours: somebody wrote into the file
         path = self._lock_file(holder)
-        try:
-            _locked(path, create=False).close()
-        except sqlite3.OperationalError:
-            return not path.exists()
+        if is_held(path):
+            return False
         path.unlink(missing_ok=True)
         return True
 
     # -- the file -----------------------------------------------------------------------------
 
     def _month(self, file: sqlite3.Connection, now: float) -> Month:
-        names = self._where().with_suffix(f".damaged-{datetime.fromtimestamp(now, UTC):%Y%m}*").name
+        names = self._where().with_suffix(f".damaged-{datetime.fromtimestamp(now, UTC):%Y%m}*.sqlite").name
         damaged = sorted(self._where().parent.glob(names))
         return replace(_month(_containers(file), now), damaged=str(damaged[-1]) if damaged else "")
 
@@ -255,63 +257,35 @@ class Ledger:
         )
 
     def _do(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
-        """`work` in one transaction. What fails becomes a complaint: renting goes on where its costs cannot
-        be kept. A damaged file is set aside, once, and a new one begun.
-        """
-        import sqlite3
+        """`work` in one transaction. What fails becomes a complaint: renting goes on where its costs cannot be kept."""
+        try:
+            return self._file.do(work)
+        except (OSError, Unusable) as why:  # the former of a holder's lock
+            self._cannot(why)
+            return otherwise
 
-        for damaged in (False, True):
-            try:
-                return self._once(work)
-            except (OSError, RuntimeError, sqlite3.OperationalError) as error:  # locked, full, no home folder
-                self._complain(f"the costs of rented GPUs cannot be recorded: {error}")
-                break
-            except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter of a damaged schema
-                if damaged or not self._set_aside(error):
-                    break
-        return otherwise
+    def _keep(self, work: Callable[[sqlite3.Connection], None]) -> None:
+        """The same, but what cannot be written now is written later: money was spent."""
 
-    def _once(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        import sqlite3
-
-        path = self._where()
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with closing(sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)) as file:
-            file.text_factory = _decoded
-            file.execute("begin immediate")
-            version = int(file.execute("pragma user_version").fetchone()[0])
-            if version < _FORMAT:
-                file.execute(_TABLE)
-                if version:
-                    file.execute(
-                        "insert into spans select id, '', gpu, began, ends, usd_per_s, coalesce(rates, ''), 0 "
-                        "from rented where expires is null order by rowid"
-                    )
-                    file.execute("drop table rented")
-                file.execute(f"pragma user_version = {_FORMAT}")
-            done = work(file)
+        def within_bounds(file: sqlite3.Connection) -> None:
+            work(file)
             file.execute(
                 "delete from spans where rowid <= (select max(rowid) from spans) - ? and ends is not null and not waits",
                 (_ROWS,),
             )
-            file.execute("commit")
-        return done
 
-    def _set_aside(self, error: Exception) -> bool:
-        path = self._where()
-        aside = path.with_suffix(f".damaged-{datetime.fromtimestamp(clock(), UTC):%Y%m%dT%H%M%S}")
         try:
-            path.replace(aside)
-        except FileNotFoundError:  # another editor was first
-            return True
-        except OSError as refused:
-            self._complain(f"the record of what GPUs cost, {path}, is damaged and in the way: {refused}")
-            return False
+            self._file.keep(within_bounds)
+        except Unusable as why:
+            self._cannot(why)
+
+    def _cannot(self, why: Exception) -> None:
+        self._complain(f"the costs of rented GPUs cannot be recorded: {why}")
+
+    def _set_aside(self, text: str) -> None:
         self._complain(
-            f"the record of what GPUs cost was damaged ({error}); it is now {aside}, and a new record begins. "
-            "Each run of this month asks before it may exceed a budget, until that file is deleted"
+            f"{text}. Each run of this month asks before it may exceed a budget, until that file is deleted"
         )
-        return True
 
     def _complain(self, text: str) -> None:
         text = visible(text)
@@ -319,28 +293,14 @@ class Ledger:
         self._complaints.append(text)
 
 
-def _locked(path: Path, *, create: bool) -> sqlite3.Connection:
-    """A file with the lock of one process on it. Raises sqlite3.OperationalError where another one has it."""
-    import sqlite3
-
-    mode = "rwc" if create else "rw"
-    file = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode={mode}",
-        uri=True,
-        timeout=0,
-        isolation_level=None,
-        check_same_thread=False,
-    )
-    try:
-        file.execute("begin exclusive")
-    except sqlite3.Error:
-        file.close()
-        raise
-    return file
-
-
-def _decoded(text: bytes) -> str:
-    return text.decode("utf-8", "replace")
+def _make(file: sqlite3.Connection, version: int) -> None:
+    file.execute(_TABLE)
+    if version:
+        file.execute(
+            "insert into spans select id, '', gpu, began, ends, usd_per_s, coalesce(rates, ''), 0 "
+            "from rented where expires is null order by rowid"
+        )
+        file.execute("drop table rented")
 
 
 def _containers(file: sqlite3.Connection) -> list[Span]:
