@@ -9,10 +9,10 @@ import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
+from orbit_lsp.compilation.projects import folders_above
 from orbit_remote.common import regular_files
 from orbit_remote.common.limits import BUILD_FILE, OUTLINED
 
@@ -98,8 +98,8 @@ def loaded_as(path: str, root: str) -> tuple[str, str]:
     """The name that a call of torch's `load` or `load_inline` gives the extension of a source file, and the Python file with
     the call: beside the source or in a folder above it, up to the root. Reads files.
     """
-    name, folder = os.path.basename(path), Path(path).parent
-    while folder.is_relative_to(root):
+    name = os.path.basename(path)
+    for folder in folders_above(path, root):
         for file in islice(sorted(folder.glob("*.py")), _MOST_SCRIPTS):
             with contextlib.suppress(OSError, ValueError):
                 text = regular_files.text(file, BUILD_FILE)
@@ -110,9 +110,6 @@ def loaded_as(path: str, root: str) -> tuple[str, str]:
                 own = [call for call in calls if _has_source(call, path, values)]
                 if extension := _name_of_one(own or calls, values):
                     return extension, str(file)
-        if folder == folder.parent:
-            break
-        folder = folder.parent
     return "", ""
 
 

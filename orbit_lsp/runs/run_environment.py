@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -472,7 +473,7 @@ class Environment:
             file.compilation = await asyncio.to_thread(self._finder.find, question)
         if inline is None:
             await self._session.look_for_headers(uri, finder.project_folders(file.compilation, question.path))
-        folders = dataclasses.replace(self.trust, folders=question.folders)
+        folders = dataclasses.replace(self.trust, folders=question.folders or self.trust.folders)
         sentences = [f"nvcc flag {refused}" for refused in self._folded(file.compilation.refused, folders)]
         if nvcc := file.compilation.nvcc_not_started:
             sentences.append(
@@ -524,9 +525,12 @@ class Environment:
 
     def _searched(self, project_of: Callable[[str], str]) -> tuple[str, ...]:
         """The folders in which build files and headers are looked for. A command stands anywhere in a project: it gets all
-        of it, unless `orbit-lsp trust` covers where it stands alone.
+        of it, unless `orbit-lsp trust` covers where it stands alone. All of the disk, where containers and services stand, is
+        no project: a file in it is of its own.
         """
-        folders = tuple(self._session.setup.folders)
+        folders = tuple(
+            folder for folder in self._session.setup.folders if os.path.normpath(folder).strip("/")
+        )
         projects = tuple(map(project_of, folders)) if self.of_command else folders
         fewer_trusted = self.settings.trusted and not self.trust.word
         return folders if fewer_trusted and not all(map(self.trust.covers, projects)) else projects
