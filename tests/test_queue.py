@@ -413,7 +413,7 @@ def test_a_request_that_cannot_be_a_job(wanted: Request, message: str) -> None:
             "gpu7",
             "'gpu7' is not a place of a pool; write local:0, modal:H100*4 or ray*8, with commas between",
         ),
-        ("modal:H900", "H900 is not one of the GPUs on Modal: T4, L4"),
+        ("modal:H900", "'H900' is not one of the GPUs on Modal: T4, L4"),
         ("local:0,local:0", "local:0 is in the pool twice"),
         (" , ", "the pool names no GPU; write local:0, modal:H100*4 or ray*8, with commas between"),
     ],

@@ -150,6 +150,9 @@ class JobQueue:
     async def submit(self, request: Request) -> Job:
         """The job of a request; it waits from now on. Raises Refused and StoreError."""
         assert self._owner
+        if request.action == "compile":  # any place compiles: for the GPU of the one that is named
+            named = (slot.gpu for slot in self.slots if slot.gpu and slot.is_called(request.gpu))
+            request = replace(request, gpu=next(named, request.gpu))
         requests.check(request, trusted=self._trusted)
         if not any(slot.takes(request) for slot in self.slots):
             have = ", ".join(slot.name for slot in self.slots if slot.name != COMPILER)

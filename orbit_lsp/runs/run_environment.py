@@ -16,6 +16,7 @@ from orbit_lsp import __version__, kernels
 from orbit_lsp.runners.modal import account as modal_account
 from orbit_lsp.runs import python_choice, trust
 from orbit_lsp.specs import job_builder
+from orbit_lsp.state import modal_gpus
 from orbit_lsp.state.compilation import Compilation
 from orbit_lsp.state.placement import Warm
 from orbit_lsp.state.session import OpenFile, Session, path_of
@@ -121,8 +122,7 @@ class Environment:
         complaints = [_not_trusted(ignored, self.trust.remedy())] if ignored else []
         self._users_flags = "nvcc_flags" in user
         before = self._session.setup.settings.kernel_macros
-        spelled = self._session.setup.spelled(values)
-        settings, mistakes = config.parse(spelled | {"trusted": self.trust.whole})
+        settings, mistakes = config.parse(values | {"trusted": self.trust.whole})
         if self._chosen and self._chosen[1] == settings.gpu:
             settings = dataclasses.replace(settings, gpu=self._chosen[0])
         wanted = settings.runner
@@ -169,21 +169,6 @@ class Environment:
             return None
         return await self.budget.asked(question, wanted)
 
-    def gpus_mistake(self, gpus: Sequence[str] | None) -> str | None:
-        """What is wrong with GPUs that somebody names, in a sentence."""
-        from orbit_lsp.state import config
-
-        if gpus is None:
-            return None
-        if not gpus:
-            return "orbit: no GPU is named"
-        _, mistakes = config.parse({"gpus": gpus})
-        return (
-            f"orbit: {mistakes[0].partition(': ')[2].removesuffix('; its default is used')}"
-            if mistakes
-            else None
-        )
-
     def rates_text(self) -> str:
         """Whose prices a choice shows."""
         price = self.costs.price(self.settings.gpu)
@@ -192,30 +177,26 @@ class Environment:
     def gpu_choices(self, *, with_own: bool = False) -> dict[str, str]:
         """What a picker shows -> the GPU that it stands for; `local` is this machine's own."""
         from orbit_lsp.runners.modal import spending
-        from orbit_lsp.state import config
 
         own = self._session.setup.own_gpu() if with_own else None
         here = {f"{own.name.removeprefix('NVIDIA ')}, of this machine": "local"} if own else {}
-        return here | spending.gpu_choices(self.costs, config.GPUS)
+        return here | spending.gpu_choices(self.costs, modal_gpus.NAMES)
 
     def choose_gpu(self, gpu: str) -> str | None:
         """Runs and static figures are for `gpu` until the server ends, or the setting changes: this machine's own, `local`,
         or one on Modal. Returns a sentence where there is no such GPU.
         """
-        from orbit_lsp.state import config
-
-        setup = self._session.setup
-        if gpu == "local":
-            if setup.own_gpu() is None:
+        setup, own, rented = self._session.setup, self._session.setup.own_gpu(), modal_gpus.rented(gpu)
+        if gpu == "local" or (not rented and own and modal_gpus.means(gpu, own.name)):
+            if own is None:
                 return "orbit: this machine has no NVIDIA GPU that can be used"
             self._choose_place("local")
             return None
-        _, mistakes = config.parse({"gpu": gpu})
-        if mistakes:
-            return f"orbit: {gpu!r:.60} is not one of {', '.join(config.GPUS)}, with `:2` to `:8` for several"
+        if not rented:
+            return f"orbit: {modal_gpus.refusal(gpu)}"
         setting = self._chosen[1] if self._chosen else self.settings.gpu
-        self._chosen = (gpu, setting)
-        setup.settings = dataclasses.replace(self.settings, gpu=gpu)
+        self._chosen = (rented, setting)
+        setup.settings = dataclasses.replace(self.settings, gpu=rented)
         if setup.modal_account:
             self._choose_place("modal")
         return None
@@ -234,7 +215,8 @@ class Environment:
             )
         own = self._session.setup.own_gpu()
         here = f"{own.name} of this machine" if own else "this machine, which has no GPU"
-        return f"orbit: runs go to {here}; on Modal they would get {self.settings.gpu}"
+        rents = self._session.setup.rents()
+        return f"orbit: runs go to {here}" + (f"; on Modal they would get {rents}" if rents else "")
 
     def compiles_on_modal(self) -> bool:
         machine = self._session.setup.machine
@@ -320,6 +302,9 @@ class Environment:
         from orbit_lsp.runners.modal.costs import Wanted
         from orbit_lsp.runners.modal.errors import ModalError
 
+        if not (rented := modal_gpus.rented(gpu)):
+            return f"orbit: {modal_gpus.refusal(gpu)}"
+        gpu = rented
         hour = [Wanted(f"keep {gpu}", gpu, _KEPT_S)]
         if keep and (refused := await self.rent(hour)):
             return f"orbit: {refused.message}. {refused.remedy}".strip()
@@ -340,6 +325,7 @@ class Environment:
 
     async def release(self, gpu: str | None) -> str:
         """Of one GPU or of all; returns the sentence that says how it went."""
+        gpu = gpu and (modal_gpus.rented(gpu) or gpu)
         wanted = dict.fromkeys(session.gpu for session in self.sessions() if gpu in (None, session.gpu))
         released = [gpu for gpu in wanted if self._modal and await self._modal.release(gpu)]
         if released:
@@ -560,7 +546,7 @@ class Environment:
     def _gpu(self) -> str | None:
         """The GPU that runs get, None where there is none or it is not known yet."""
         if self._session.setup.place() == "modal":
-            return self.settings.gpu
+            return self._session.setup.rents() or None
         own = self._session.setup.own_gpu()
         return own.name if own else None
 
