@@ -5,7 +5,6 @@ So do looks at folders that vanish, that cannot be read or that hold themselves,
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -22,8 +21,8 @@ from orbit_lsp.compilation import build_files, database, headers, installed, pro
 from orbit_lsp.compilation.finder import Finder, Question
 from orbit_remote.child.user_module import UserFile
 from tests.cli_check import orbit
-from tests.e2e.forks import LIMIT_S
 from tests.remote.nvcc_check import needs_nvcc
+from tests.stdio_server import StdioServer
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="there is no / that holds all")
 
@@ -178,50 +177,10 @@ def test_an_environment_that_may_not_be_looked_into_is_none(
     assert Finder().find(Question(path, KERNEL, (str(tmp_path),))).root == str(tmp_path)
 
 
-def _server(folder: Path, code: str = "", errors: int | None = None) -> subprocess.Popen[bytes]:
+def _server(folder: Path, code: str = "", errors: int | None = None) -> StdioServer:
     """`orbit-lsp serve`, started as an editor starts it, after `code`; `errors` as Popen's `stderr`."""
     start = "import sys; sys.argv = ['orbit-lsp', 'serve']; from orbit_lsp.cli.main import main; raise SystemExit(main())"
-    words = [sys.executable, "-P", "-c", f"{textwrap.dedent(code)}\n{start}"]
-    return subprocess.Popen(words, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
-
-
-def _message(server: subprocess.Popen[bytes], method: str, params: Any = None, **more: Any) -> None:
-    body = json.dumps({"jsonrpc": "2.0", "method": method, "params": params, **more}).encode()
-    assert server.stdin
-    server.stdin.write(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
-    server.stdin.flush()
-
-
-def _until(server: subprocess.Popen[bytes], holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """The message of the server of which that holds."""
-    assert server.stdout
-    while True:
-        length = 0
-        while line := server.stdout.readline().strip():
-            name, _, value = line.partition(b":")
-            length = int(value) if name == b"Content-Length" else length
-        assert length, "the server has ended"
-        message = json.loads(server.stdout.read(length))
-        if holds(message):
-            return message
-
-
-def _open(server: subprocess.Popen[bytes], root: str | None, uri: str) -> None:
-    _message(server, "initialize", {"processId": None, "rootUri": root, "capabilities": {}}, id=1)
-    _until(server, lambda message: message.get("id") == 1)
-    _message(server, "initialized", {})
-    document = {"uri": uri, "languageId": "cuda-cpp", "version": 1, "text": KERNEL}
-    _message(server, "textDocument/didOpen", {"textDocument": document})
-
-
-def _leave(server: subprocess.Popen[bytes]) -> int:
-    _message(server, "shutdown", id=2)
-    _until(server, lambda message: message.get("id") == 2)
-    _message(server, "exit")
-    try:
-        return server.wait(LIMIT_S)
-    finally:
-        server.kill()
+    return StdioServer([sys.executable, "-P", "-c", f"{textwrap.dedent(code)}\n{start}"], folder, errors)
 
 
 @pytest.mark.parametrize(
@@ -245,9 +204,9 @@ def test_a_server_whose_workspace_is_all_of_the_disk_compiles_and_ends(
     (tmp_path / "link").symlink_to("/")
     server = _server(tmp_path)
     known = uri.replace("FILE", (tmp_path / "k.cu").as_uri()).replace("FOLDER", str(tmp_path))
-    _open(server, root and root.replace("FOLDER", str(tmp_path)), known)
-    _until(server, lambda message: " regs" in str(message.get("params")))  # the kernel's figures
-    assert _leave(server) == 0
+    server.open(root and root.replace("FOLDER", str(tmp_path)), known, KERNEL)
+    server.until(lambda message: " regs" in str(message.get("params")))  # the kernel's figures
+    assert server.leave() == 0
 
 
 def test_a_server_ends_at_exit_though_a_thread_of_it_does_not(tmp_path: Path) -> None:
@@ -262,7 +221,7 @@ def test_a_server_ends_at_exit_though_a_thread_of_it_does_not(tmp_path: Path) ->
         includers.read = read
     """
     server = _server(tmp_path, hangs, subprocess.PIPE)
-    assert server.stderr
-    _open(server, tmp_path.as_uri(), (tmp_path / "k.cu").as_uri())
-    assert b"it hangs\n" in server.stderr
-    assert _leave(server) == 0
+    assert server.process.stderr
+    server.open(tmp_path.as_uri(), (tmp_path / "k.cu").as_uri(), KERNEL)
+    assert b"it hangs\n" in server.process.stderr
+    assert server.leave() == 0

@@ -23,6 +23,7 @@ from orbit_lsp.state.session import OpenFile, Session, path_of
 from orbit_lsp.state.user_folders import cache_folder, state_folder
 from orbit_remote.common import messages as c
 from orbit_remote.common import nvcc_flags
+from orbit_remote.common.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from orbit_lsp.compilation.finder import Finder, Question
@@ -40,6 +41,19 @@ log = logging.getLogger("orbit.startup")
 
 _KEPT_S = 3600.0
 """A GPU is kept warm without an end: the budget has to allow its first hour. From then on it counts as it is billed."""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What the choice of a Python depends on besides the disk and this process's environment."""
+
+    setting: str
+    folders: tuple[str, ...]
+    trusted: trust.Trust
+
+    def choose(self) -> python_choice.Choice:
+        """Reads folders and files."""
+        return python_choice.choose(self.setting, self.folders, self.trusted.covers)
 
 
 class Environment:
@@ -73,6 +87,8 @@ class Environment:
         """The GPU that was chosen for this session, and the one in the settings at that time."""
         self._chosen_place: tuple[Literal["local", "modal"], str] | None = None
         """The same of where runs go."""
+        self._python: tuple[_Asked, python_choice.Choice] | None = None
+        """The Python that was chosen last, and what was asked then."""
         self._runner: LocalRunner | None = None
         self._modal: ModalRunner | None = None
         self._looking: asyncio.Task[None] | None = None
@@ -142,6 +158,7 @@ class Environment:
             # what this machine has decides where, and which versions the image there has
             await asyncio.wait([self._looking])
         if job.gpu is None or (job.action == "compile" and not self.compiles_on_modal()):
+            await self.look_for_python()
             return self.runner()
         limit = self.settings.modal.budget_usd
         if limit is None:
@@ -363,7 +380,22 @@ class Environment:
         return self.python_choice().python
 
     def python_choice(self) -> python_choice.Choice:
-        return python_choice.choose(self.settings.python, self._session.setup.folders, self.trust.covers)
+        """As of the last look: a keystroke asks, and looking takes dozens of calls to the disk."""
+        asked = self._asked()
+        if self._python is None or self._python[0] != asked:
+            self._python = asked, asked.choose()
+        return self._python[1]
+
+    async def look_for_python(self) -> None:
+        """Choose again, beside the event loop, before whatever starts a Python: an environment may have been made or removed
+        since. A command ends before that.
+        """
+        if not self.of_command:
+            asked = self._asked()
+            self._python = asked, await asyncio.to_thread(asked.choose)
+
+    def _asked(self) -> _Asked:
+        return _Asked(self.settings.python, tuple(self._session.setup.folders), self.trust)
 
     def python_ignored(self) -> str | None:
         """One sentence about Pythons that folders bring along and that are not used; None where there are none."""
@@ -394,6 +426,7 @@ class Environment:
 
     async def look_around(self) -> None:
         """Ask the runner what its machine has: lenses name its GPU, static figures are for it."""
+        await self.look_for_python()
         machine = await self.runner().machine()
         if machine is None:
             return
@@ -415,6 +448,7 @@ class Environment:
         return cache_folder() / "listings"
 
     async def warm(self, language: str) -> None:
+        await self.look_for_python()
         await self.runner().warm(language)
 
     async def close(self) -> None:
@@ -453,6 +487,7 @@ class Environment:
                 return ()
         from orbit_lsp.compilation import finder
 
+        await self.look_for_python()
         question = self._question(file, inline)
         async with self.finding:
             self._finder = self._finder or finder.Finder()
@@ -476,6 +511,7 @@ class Environment:
 
         if (file := self._session.files.get(uri)) is None:
             return frozenset()
+        await self.look_for_python()
         question, compilation = self._question(file), file.compilation
         return await asyncio.to_thread(arrivals.on_disk, question, compilation)
 
@@ -556,6 +592,7 @@ class Environment:
         from orbit_remote.common.messages import VERSION
 
         machine = self._session.setup.machine
+        self._python = None  # whoever asks may have made an environment just now
         return {
             "orbit-lsp": __version__,
             "contract": VERSION,
