@@ -70,7 +70,12 @@ def test_a_keystroke_in_a_cuda_file_and_the_compile_after_it_read_nothing(tmp_pa
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("k.py", TRITON), ("k.cuh", CUDA), ("k.h", CUDA), ("k.cu", f"// orbit: launch k<<<1, 1>>>(p)\n{CUDA}")],
+    [
+        ("k.py", TRITON),
+        pytest.param("k.cuh", CUDA, marks=pytest.mark.slow),
+        pytest.param("k.h", CUDA, marks=pytest.mark.slow),
+        pytest.param("k.cu", f"// orbit: launch k<<<1, 1>>>(p)\n{CUDA}", marks=pytest.mark.slow),
+    ],
 )
 def test_a_keystroke_in_any_file_reads_nothing(tmp_path: Path, name: str, text: str) -> None:
     typist = Typist(tmp_path, name, text)
