@@ -159,7 +159,6 @@ SCHEMA_LIMITS = {
     "le": "maximum",
     "gt": "exclusiveMinimum",
     "min_length": "minItems",
-    "pattern": "pattern",
 }
 
 
@@ -401,13 +400,9 @@ def properties() -> dict[str, Any]:
 def json_schema(hint: Any, field: dataclasses.Field[Any]) -> dict[str, Any]:
     """A setting as JSON schema has it."""
     limits = {SCHEMA_LIMITS[name]: value for name, value in field.metadata["limits"].items()}
-    pattern = limits.pop("pattern", None)
-    if pattern and field.name != "gpu":  # it takes the names of all GPUs there are
-        limits["pattern"] = f"^{pattern}$"
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is tuple:
-        of_items = {"pattern": limits.pop("pattern")} if "pattern" in limits else {}
-        shape = {"type": "array", "items": _schema_type(arguments[0]) | of_items}
+        shape = {"type": "array", "items": _schema_type(arguments[0])}
     elif origin is types.UnionType:
         shape = {"type": [_schema_type(arguments[0])["type"], "null"]}
     else:

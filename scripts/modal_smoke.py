@@ -24,9 +24,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "remote"))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from orbit_lsp.runners.modal import errors as modal_errors
-from orbit_lsp.runners.modal import gpu_names
 from orbit_lsp.runners.modal.rates import Rates
 from orbit_lsp.runs import run_environment, summary
+from orbit_lsp.state import modal_gpus
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
@@ -147,7 +147,7 @@ class Smoke:
             raise Failed(
                 f"{finished.outcome}: {finished.failure.message if finished.failure else ''}\n{finished.stderr}"
             )
-        if finished.device is None or not gpu_names.answers(self.options.gpu, finished.device.name):
+        if finished.device is None or not modal_gpus.answers(self.options.gpu, finished.device.name):
             raise Failed(f"asked for {self.options.gpu}, got {finished.device and finished.device.name}")
         return seen
 

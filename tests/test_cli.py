@@ -352,7 +352,24 @@ def test_a_named_gpu_is_compiled_for_on_a_machine_with_another(
         ("compile k.cu --jsn --json", 64, "unknown option '--jsn'; did you mean --json?"),
         ("compil k.cu --json", 64, "unknown command 'compil'; did you mean compile?"),
         ("explain xyzzy --json", 64, "'xyzzy' is not a word that can be explained"),
-        ("compare k.cu --with-gpu X1000 --json", 64, "X1000 is not one of the GPUs on Modal"),
+        ("compare k.cu --with-gpu X1000 --json", 64, "'X1000' is not one of the GPUs on Modal"),
+        ("run k.cu --json --gpu X1000", 64, "--gpu: 'X1000' is not one of the GPUs on Modal: T4, L4, A10, "),
+        (
+            "run k.cu --json --gpu L40 --runner modal",
+            64,
+            "--gpu: 'L40' is not one of the GPUs on Modal: T4, ",
+        ),
+        (
+            "check k.cu --json --gpu H100:9",
+            64,
+            "--gpu: 'H100:9' is not rented: a container has 1 to 8 H100, ",
+        ),
+        (
+            "profile k.cu --json --gpu A10:8 --runner modal",
+            64,
+            "--gpu: 'A10:8' is not rented: a container has 1 to 4 A10, ",
+        ),
+        ("exec k.cu --json --on L40", 64, "--on: 'L40' is not one of the GPUs on Modal: T4, "),
     ],
 )
 def test_a_failure_is_in_the_json_and_in_the_text(folder: Path, words: str, code: int, message: str) -> None:

@@ -19,8 +19,11 @@ from orbit_remote.process import program
 @pytest.mark.parametrize(
     ("raw", "complaint"),
     [
-        ({"gpu": "H1000"}, "orbit setting `gpu`: 'H1000' is not one of T4, "),
-        ({"gpu": "H100:9"}, "orbit setting `gpu`: 'H100:9' is not one of T4, "),
+        ({"gpu": "H1000"}, "orbit setting `gpu`: 'H1000' is not one of the GPUs on Modal: T4, "),
+        (
+            {"gpu": "H100:9"},
+            "orbit setting `gpu`: 'H100:9' is not rented: a container has 1 to 8 H100, ",
+        ),
         ({"device": -1}, "orbit setting `device`: -1 is less than 0; its default is used"),
         ({"device": 64}, "orbit setting `device`: 64 is more than 63; its default is used"),
         ({"device": 0.5}, "orbit setting `device`: 0.5 is not a whole number; its default is used"),
@@ -49,7 +52,7 @@ from orbit_remote.process import program
         ({"arguments": "a"}, "orbit setting `arguments`: 'a' is not a list; its default is used"),
         (
             {"runner": "cloud"},
-            "orbit setting `runner`: 'cloud' is not one of auto, local, modal; its default is used",
+            "orbit setting `runner`: 'cloud' is not one of auto, local, modal; until it is corrected, no GPU is rented",
         ),
         (
             {"check_memory": {"tools": []}},
@@ -68,7 +71,7 @@ def test_a_bad_value_is_named_and_the_rest_holds(raw: Any, complaint: str) -> No
     settings, complaints = config.parse(raw)
     assert complaints[0].startswith(complaint)
     assert len(complaints) == 1
-    assert settings.gpu == "H100"
+    assert settings.gpu == ("" if complaint.startswith("orbit setting `gpu`") else "H100")
     assert settings.run_timeout_s == (7 if isinstance(raw, dict) else 60)
 
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from orbit_lsp.runners.local import LocalRunner
 from orbit_lsp.runs.keystrokes import Keystrokes
+from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.state.documents import Change
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.results import Problems
@@ -90,3 +95,54 @@ def test_a_headers_error_that_two_builds_report_is_shown_once() -> None:
     for built in ("a", "b"):
         session.results.problems[f"build {built}", URI] = Problems(1, (OLD, SPILL))
     assert [each.message for each in diagnostics.diagnostics(session, URI)] == [OLD.message, SPILL.message]
+
+
+async def test_the_python_is_looked_for_before_a_job_and_kept_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("CONDA_PREFIX", "VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "other").mkdir()
+    session = Session(setup=Setup(folders=[str(tmp_path)]))
+    environment = Environment(session, print, lambda _: None)
+    job = c.Job("r1", "compile", "cuda", str(tmp_path / "k.cu"), KERNEL)
+
+    async def of_a_job() -> str:
+        runner = await environment.runner_of(job)
+        assert isinstance(runner, LocalRunner)
+        return runner.options.python
+
+    def of_a_keystroke() -> str:
+        return environment.runner().options.python
+
+    def configure(**settings: object) -> None:
+        environment.options = settings
+        assert environment.configure(None) == ()
+
+    configure(trusted=True)
+    assert (await of_a_job(), of_a_keystroke()) == (sys.executable, sys.executable)
+    made = _make_python(tmp_path / ".venv")
+    assert of_a_keystroke() == sys.executable
+    assert (await of_a_job(), of_a_keystroke()) == (made, made)
+    configure(trusted=False)
+    assert of_a_keystroke() == sys.executable
+    configure(trusted=True)
+    assert of_a_keystroke() == made
+    configure(trusted=True, python="/opt/python")
+    assert of_a_keystroke() == "/opt/python"
+    configure(trusted=True)
+    session.setup.folders[:] = [str(tmp_path / "other")]
+    configure(trusted=True)
+    other = _make_python(tmp_path / "other" / ".venv")
+    assert (await of_a_job(), of_a_keystroke()) == (other, other)
+    shutil.rmtree(tmp_path / "other" / ".venv")
+    assert of_a_keystroke() == other
+    assert await of_a_job() != other
+    await environment.close()
+
+
+def _make_python(folder: Path) -> str:
+    python = folder / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    return str(python)

@@ -308,6 +308,20 @@ async def test_a_pool_runs_a_job_in_each_place_and_a_job_may_ask_for_one(tmp_pat
         assert await over(jobs, *known) == [f"waits{number}: ok" for number in (1, 2, 3, 4)]
 
 
+@pytest.mark.parametrize(
+    ("gpu", "compiled_for"),
+    [("modal:L4", "L4"), ("modal:L4#1", "L4"), ("A10G", "A10G"), ("", "")],
+)
+async def test_a_compile_is_for_the_gpu_of_the_place_that_it_names(
+    tmp_path: Path, gpu: str, compiled_for: str
+) -> None:
+    async with queue(tmp_path, "local:0,modal:L4*1") as (jobs, _):
+        job = await jobs.submit(asks("compiled", action="compile", gpu=gpu))
+        assert job.gpu == compiled_for
+        with pytest.raises(Refused, match="'local:0' is not a GPU that code can be compiled for"):
+            await jobs.submit(asks("compiled", action="compile", gpu="local:0"))  # its GPU is not known
+
+
 async def test_what_is_cancelled_ends_before_the_answer(tmp_path: Path) -> None:
     async with queue(tmp_path) as (jobs, shown):
         running, waiting = await jobs.submit(asks("waits")), await jobs.submit(asks("second"))
@@ -414,7 +428,7 @@ def test_a_request_that_cannot_be_a_job(wanted: Request, message: str) -> None:
             "gpu7",
             "'gpu7' is not a place of a pool; write local:0, modal:H100*4 or ray*8, with commas between",
         ),
-        ("modal:H900", "H900 is not one of the GPUs on Modal: T4, L4"),
+        ("modal:H900", "'H900' is not one of the GPUs on Modal: T4, L4"),
         ("local:0,local:0", "local:0 is in the pool twice"),
         (" , ", "the pool names no GPU; write local:0, modal:H100*4 or ray*8, with commas between"),
     ],

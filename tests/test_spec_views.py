@@ -134,15 +134,23 @@ def test_the_job_of_a_click() -> None:
 def test_the_gpu_of_a_spec_as_the_settings_spell_it(spelled: str, gpu: str) -> None:
     spec = Spec(f"// orbit: gpu {spelled}\n" + SAXPY, runner="modal", gpu="T4")
     plan = job_builder.plan_of(spec.session, spec.key)
-    assert job_builder.refusal(spec.session, plan) == ""
+    frozen = spec.session.freeze(spec.uri)
+    assert frozen
+    assert job_builder.refusal(job_builder.make(spec.session, frozen, "run", "r1", plan), plan) == ""
     assert job_builder.gpu_of(spec.session, plan) == gpu
     assert spec.lens.endswith(f"▶ Run on {gpu}")
 
 
 def test_a_gpu_that_nobody_rents_out_is_refused_before_anything_is_rented() -> None:
     spec = Spec("// orbit: gpu V100\n" + SAXPY, runner="modal")
-    why = job_builder.refusal(spec.session, job_builder.plan_of(spec.session, spec.key))
-    assert why.startswith("its launch spec asks for gpu V100, which is not one of T4, L4, ")
+    plan, frozen = job_builder.plan_of(spec.session, spec.key), spec.session.freeze(spec.uri)
+    assert frozen
+    why = job_builder.refusal(job_builder.make(spec.session, frozen, "run", "r1", plan), plan)
+    assert why.startswith(
+        "its launch spec asks for a GPU that cannot be rented: 'V100' is not one of the GPUs on Modal: T4, L4, "
+    )
+    assert spec.lens.endswith("▶ Run (no such GPU to rent)")
+    assert job_builder.refusal(job_builder.make(spec.session, frozen, "compile", "r1"), plan) == ""
 
 
 def test_a_spec_without_launch_configures_the_program() -> None:

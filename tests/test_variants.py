@@ -268,7 +268,7 @@ def test_another_gpu_is_asked_for_with_its_architecture(repository: Repository) 
     author.session.setup.modal_account = True
     variant = variants._gpu(author.session, variants.now(author.session, author.target), "b200")
     assert (variant.name, variant.job.gpu, variant.job.architecture) == ("B200 on Modal", "B200", "sm_100a")
-    with pytest.raises(NoVariant, match="Z9 is not one of the GPUs on Modal: T4, "):
+    with pytest.raises(NoVariant, match="'Z9' is not one of the GPUs on Modal: T4, "):
         variants._gpu(author.session, variant, "Z9")
 
 

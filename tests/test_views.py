@@ -327,9 +327,10 @@ def test_the_lens_names_the_machines_own_gpu_and_figures_are_for_it() -> None:
     [
         ("h100", "H100", "sm_90a"),
         ("a100-80gb:2", "A100-80GB:2", "sm_80"),
-        ("RTX 4090", "H100", "sm_89"),
-        ("NVIDIA GeForce RTX 3080 Laptop GPU", "H100", "sm_86"),
-        ("sm_90", "H100", "sm_90"),
+        ("A10G", "A10", "sm_86"),
+        ("RTX 4090", "", "sm_89"),
+        ("NVIDIA GeForce RTX 3080 Laptop GPU", "", "sm_86"),
+        ("sm_90", "", "sm_90"),
     ],
 )
 def test_the_setting_takes_any_gpu_and_rents_only_what_can_be_rented(
@@ -339,7 +340,7 @@ def test_the_setting_takes_any_gpu_and_rents_only_what_can_be_rented(
     environment = run_environment.Environment(session, print, lambda _: None)
     environment.options = {"gpu": gpu}
     assert environment.configure(None) == ()
-    assert (session.setup.settings.gpu, session.setup.architecture()) == (rented, architecture)
+    assert (session.setup.rents(), session.setup.architecture()) == (rented, architecture)
     session.setup.machine = c.Machine("p", c.VERSION, "python", "3.12", devices=(H100,))
     assert session.setup.architecture() == "sm_90a"  # this machine's own
 

@@ -15,14 +15,14 @@ from pathlib import Path
 
 from orbit_lsp import closure
 from orbit_lsp.cli.command_options import LIMITS
-from orbit_lsp.cli.terminal_text import UsageError
+from orbit_lsp.cli.terminal_text import UsageError, check_gpu
 from orbit_lsp.cli.terminal_watcher import TerminalWatcher
 from orbit_lsp.closure.tree import OUTSIDE, below
 from orbit_lsp.kernels import CUDA_SUFFIXES
 from orbit_lsp.runs import summary
 from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.runs.scheduler import Scheduler
-from orbit_lsp.state import placement, units
+from orbit_lsp.state import modal_gpus, units
 from orbit_lsp.state.session import Session
 from orbit_remote.common import brought_files, limits, regular_files
 from orbit_remote.common import messages as c
@@ -54,12 +54,9 @@ async def run(
     watcher: TerminalWatcher,
 ) -> int:
     """Returns the program's exit code, or that of what kept it from ending. Raises UsageError."""
-    if options.on not in (None, "local") and (
-        mistake := environment.gpus_mistake([placement.rented(options.on) or options.on])
-    ):
-        raise UsageError(mistake.removeprefix("orbit: "))
     job = _job(options, session, runs.new_id())
     await environment.look_around()
+    check_gpu(session, options.gpu)
     job, remarks = await _placed(job, session, in_place=options.in_place, may_rent=options.over_budget)
     title = Path(job.path).name if job.path != str(Path(job.directory or "", SNIPPET)) else "exec"
     finished = await runs.outcome(job, watcher.hears(title))
@@ -184,7 +181,7 @@ async def _placed(
             )
         own = tuple(f"{name}={os.environ[name]}" for name in setup.settings.environment if name in os.environ)
         return replace(job, gpu=setup.settings.gpu, variables=(*own, *job.variables)), ()
-    job = replace(job, gpus=placement.count(setup.settings.gpu))
+    job = replace(job, gpus=modal_gpus.count(setup.settings.gpu))
     if in_place:
         return job, ()
     tree = await asyncio.to_thread(

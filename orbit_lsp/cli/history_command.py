@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from orbit_lsp import kernels
-from orbit_lsp.cli.terminal_text import UsageError, only_kernel
+from orbit_lsp.cli.terminal_text import UsageError, check_gpu, only_kernel
 from orbit_lsp.history.ab_compare import AbCompare
 from orbit_lsp.history.compare_candidates import Candidate
 from orbit_lsp.history.history_store import Entry
@@ -21,7 +21,7 @@ from orbit_lsp.runners.modal import spending
 from orbit_lsp.runs import summary
 from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.runs.scheduler import Scheduler, Watcher
-from orbit_lsp.state import harness, placement
+from orbit_lsp.state import harness, modal_gpus
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session, path_of
 from orbit_lsp.views import ab_table, kernel_status, version_table
@@ -50,9 +50,10 @@ async def compare(
         known = [kernel.key for kernel, _, _ in session.kernels(uri)]
         if not any(wanted.name in (key, key.rpartition("::")[2]) for key in known):
             raise UsageError(f"there is no kernel {wanted.name} in this file; it has: {', '.join(known)}")
-    if wanted.kind == "gpu" and not placement.rented(wanted.name):
-        raise UsageError(f"{wanted.name} is not one of the GPUs on Modal: {', '.join(placement.gpus())}")
+    if wanted.kind == "gpu" and not modal_gpus.rented(wanted.name):
+        raise UsageError(modal_gpus.refusal(wanted.name))
     await environment.look_around()
+    check_gpu(session, options.gpu)
     run = AbCompare(session, environment, versions, scheduler, watcher).start(kernel, wanted)
     assert run
     finished = await scheduler.result(run)

@@ -54,13 +54,15 @@ def main(arguments: list[str] | None = None) -> int:
         what = f"{error.filename}: " if error.filename else ""
         print(visible(f"orbit-lsp: error: {what}{error.strerror or error}"), file=sys.stderr)
         return INFRASTRUCTURE
-    if arguments is None and options.command in _SHORT:
+    if arguments is None and options.command in (*_SHORT, *_SERVER):
         _end(code)
     return code
 
 
 def _end(code: int) -> NoReturn:
-    """End this process without taking down its modules one by one, which is 8 ms of a short command (H100 machine)."""
+    """End this process without taking down its modules one by one, which is 8 ms of a short command (H100 machine), and
+    without waiting for threads, which may have a server wait for ever.
+    """
     logging.shutdown()
     with suppress(OSError):
         sys.stderr.flush()
@@ -120,7 +122,7 @@ def _obey(options: argparse.Namespace) -> int:
             f"orbit-lsp: the variable {name} is ignored, because its path is relative; make it absolute",
             file=sys.stderr,
         )
-    if options.command in (None, "serve"):
+    if options.command in _SERVER:
         from orbit_lsp.server.handlers import serve
 
         return serve()
@@ -183,6 +185,7 @@ _MODULES = {
 """Whose `main` a command is; the others are run_command's. Imported when asked for: none pays for all."""
 _SHORT = ("check", "compile", "disassemble", "doctor", "exec", "profile", "run", "show")
 """Commands that leave nothing to be done at the end of the process."""
+_SERVER = (None, "serve")
 
 
 def _command(options: argparse.Namespace) -> int:

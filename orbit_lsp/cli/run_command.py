@@ -24,7 +24,7 @@ from orbit_lsp.profile import dump_files
 from orbit_lsp.runs import run_environment, summary
 from orbit_lsp.runs.scheduler import Action, Scheduler
 from orbit_lsp.specs import job_builder, spec_cache
-from orbit_lsp.state import harness, placement
+from orbit_lsp.state import harness, modal_gpus
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Client, Frozen, Session, path_of, uri_of
@@ -66,7 +66,9 @@ async def _main(options: argparse.Namespace) -> int:
     environment.options = _settings(options, session)
     environment.trust_once, environment.of_command = "add --trust", True
     if complaints := environment.configure(None):
-        raise UsageError(complaints[0].removesuffix("; its default is used"))
+        from orbit_lsp.state import config
+
+        raise UsageError(config.reason(complaints[0]))
     runs = Scheduler(session, environment.runner_of, watcher, environment.profile_folder)
 
     @cache
@@ -199,11 +201,13 @@ def _tracker(
 
 def _choose_gpu(options: argparse.Namespace, values: dict[str, Any]) -> str:
     """Put the GPU that is rented into `values`; returns the architecture to compile for where nothing is run, also on a
-    machine with a GPU of its own, else nothing. Raises UsageError.
+    machine with a GPU of its own, else nothing. Raises UsageError. Whether a run can have a GPU that is not rented, this
+    machine's own, is known later (`Setup.gpu_refusal`).
     """
-    spelled = placement.rented(options.gpu)
-    if spelled:
-        values["gpu"] = spelled
+    rented = modal_gpus.rented(options.gpu)
+    architecture = architectures.architecture_for(rented.partition(":")[0] or options.gpu)
+    if rented:
+        values["gpu"] = rented
     if options.command not in (
         "compile",
         "disassemble",
@@ -212,11 +216,15 @@ def _choose_gpu(options: argparse.Namespace, values: dict[str, Any]) -> str:
         "doctor",
         "draft",
     ) or getattr(options, "run", False):
+        try:
+            (modal_gpus.spelled if options.runner == "modal" else modal_gpus.compiled_for)(options.gpu)
+        except ValueError as mistake:
+            option = "--on" if getattr(options, "on", None) == options.gpu else "--gpu"
+            raise UsageError(f"{option}: {mistake}") from None
         return ""
-    architecture = architectures.architecture_for(spelled.partition(":")[0] or options.gpu)
     if architecture is None:
         raise UsageError(f"{options.gpu!r:.60} is not a known GPU; give its architecture, as in --gpu sm_89")
-    if not spelled:
+    if not rented:
         del values["gpu"]
     return architecture
 
@@ -315,11 +323,14 @@ async def _file(
         return _shown(options, session, uri)
     on = getattr(options, "on", None)
     named = [name.strip() for name in on.split(",")] if on else []
-    gpus = [placement.rented(name) or name for name in named] if on else None
-    if mistake := environment.gpus_mistake(gpus):
-        raise UsageError(mistake.removeprefix("orbit: "))
+    try:
+        gpus = list(dict.fromkeys(map(modal_gpus.spelled, named)))
+    except ValueError as mistake:
+        raise UsageError(f"--on: {mistake}") from None
     if looks:
         await environment.looked()
+    if action != "compile" and not gpus:
+        terminal_text.check_gpu(session, options.gpu)
     if gpus:
         from orbit_lsp.cli import gpus_command
 

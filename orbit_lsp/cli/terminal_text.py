@@ -99,3 +99,9 @@ def relative(text: str) -> str:
     except OSError:  # it has been removed
         return text
     return re.sub(rf"^( *|// ){re.escape(str(here))}/", r"\1", text, flags=re.MULTILINE)
+
+
+def check_gpu(session: Session, named: str | None) -> None:
+    """That a run can have the GPU of `--gpu`, once it is known what this machine has. Raises UsageError."""
+    if named and (why := session.setup.gpu_refusal(named)):
+        raise UsageError(f"--gpu: {why}")

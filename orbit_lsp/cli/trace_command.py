@@ -13,7 +13,7 @@ from pathlib import Path
 
 from orbit_lsp.cli.exec_command import kernel_table
 from orbit_lsp.cli.json_results import Trace
-from orbit_lsp.cli.terminal_text import UsageError
+from orbit_lsp.cli.terminal_text import UsageError, check_gpu
 from orbit_lsp.cli.terminal_watcher import TerminalWatcher
 from orbit_lsp.profile import report_folder, report_store
 from orbit_lsp.runs import summary
@@ -43,6 +43,7 @@ async def run(
     if frozen.scan.language != "triton":
         raise UsageError(f"{options.file} is not a Python file: torch.profiler traces Python files only")
     await environment.look_around()
+    check_gpu(session, options.gpu)
     job = replace(job_builder.make(session, frozen, "run", runs.new_id()), traced=True)
     finished = await runs.outcome(job, watcher.hears(Path(job.path).name))
     kept, finished = await asyncio.to_thread(

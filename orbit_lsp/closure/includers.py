@@ -75,10 +75,7 @@ def source_of(header: str, folders: Sequence[str]) -> str:
     holding = [folder for folder in folders if Path(header).is_relative_to(folder)]
     root = max(holding, key=len, default=str(Path(header).parent))
     including: dict[str, list[str]] = {}
-    until = time.monotonic() + _SECONDS
-    for path in _files(root):
-        if time.monotonic() > until:
-            break
+    for path in _files(root, time.monotonic() + _SECONDS):
         try:
             text = regular_files.text(Path(path), limits.HEADER)
         except (OSError, ValueError):
@@ -95,13 +92,16 @@ def source_of(header: str, folders: Sequence[str]) -> str:
     return ""
 
 
-def _files(root: str) -> Iterator[str]:
+def _files(root: str, until: float) -> Iterator[str]:
+    """Ends after `_MOST_FILES`, and at the time `until`: most folders of `/` have no source."""
     count = 0
     for folder, inner, names in os.walk(root):
+        if time.monotonic() > until:
+            return
         inner[:] = sorted(name for name in inner if name not in _SKIPPED and not name.startswith("."))
         for name in sorted(names):
             if name.lower().endswith((*CUDA_SUFFIXES, *HEADER_SUFFIXES)) and not _UNITY.fullmatch(name):
                 count += 1
-                if count > _MOST_FILES:
+                if count > _MOST_FILES or time.monotonic() > until:
                     return
                 yield os.path.join(folder, name)

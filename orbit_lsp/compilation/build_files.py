@@ -23,7 +23,7 @@ from orbit_lsp.compilation import (
     templates,
 )
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
-from orbit_lsp.compilation.projects import BUILD_FILES
+from orbit_lsp.compilation.projects import BUILD_FILES, folders_above
 from orbit_lsp.compilation.setup_files import Folder
 from orbit_remote.common import regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -118,7 +118,7 @@ class Declared:
             return f"`cmake -S {shlex.quote(project)} -B {shlex.quote(build)} -DCMAKE_EXPORT_COMPILE_COMMANDS=ON`"
         if name != "meson.build" and not name.lower().endswith("makefile"):
             return ""
-        files = islice(_above(Path(path).parent, root), _MOST_FILES)
+        files = islice(_above(path, root), _MOST_FILES)
         highest = [file for file in files if os.path.basename(file) == name][-1]
         at = highest if name == "meson.build" else self.nearest
         folder = os.path.relpath(os.path.dirname(at), standing)
@@ -130,7 +130,7 @@ class Declared:
 def declared(path: str, root: str) -> Declared:
     """From the build files of the file's folder and of those above it, up to the root; the nearest first. Reads files."""
     collected = _Collected(path, root)
-    for file in islice(_above(Path(path).parent, root), _MOST_FILES):
+    for file in islice(_above(path, root), _MOST_FILES):
         collected.nearest = collected.nearest or file
         with contextlib.suppress(OSError, ValueError):
             collected.read(file, _MARKS.sub("", regular_files.text(file, BUILD_FILE)))
@@ -372,7 +372,7 @@ def _included(file: str, text: str, root: str) -> Iterator[str]:
 def definition_of(name: str, path: str, root: str) -> tuple[str, str]:
     """How the nearest build file above a file defines a macro, the first of several ways, and that build file."""
     pattern = re.compile(rf"(?<![\w-])-D\s?({name}(?:=[\w.:+-]+)?)(?=[\s\"';)]|$)", re.MULTILINE)
-    for file in islice(_above(Path(path).parent, root), _MOST_FILES):
+    for file in islice(_above(path, root), _MOST_FILES):
         with contextlib.suppress(OSError, ValueError):
             if match := pattern.search(_COMMENT.sub("", regular_files.text(file, BUILD_FILE))):
                 return f"-D{match[1]}", file
@@ -408,12 +408,9 @@ def _year(standard: str) -> int:
     return number if number < 90 else 0
 
 
-def _above(folder: Path, root: str) -> Iterator[str]:
-    while True:
-        yield from (str(folder / name) for name in BUILD_FILES if (folder / name).is_file())
-        if str(folder) == root or folder == folder.parent or not folder.is_relative_to(root):
-            return
-        folder = folder.parent
+def _above(path: str, root: str) -> Iterator[str]:
+    for above in folders_above(path, root):
+        yield from (str(above / name) for name in BUILD_FILES if (above / name).is_file())
 
 
 def _folders(file: str, text: str, root: str) -> Iterator[Folder]:

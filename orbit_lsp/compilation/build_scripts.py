@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from orbit_lsp.compilation import command_line
 from orbit_lsp.compilation.makefiles import without_option_files
+from orbit_lsp.compilation.projects import folders_above
 from orbit_remote.common import regular_files
 from orbit_remote.common.limits import BUILD_FILE
 
@@ -45,6 +46,8 @@ _DECIDES = re.compile(
 _MOST_FOLDERS = 8
 _MOST_FILES = 64
 """Of one folder."""
+_MOST_ENTRIES = 10_000
+"""Of one folder; those that a system lists behind them are not looked at."""
 _MOST_SAID = 3
 
 
@@ -61,7 +64,7 @@ def naming(path: str, root: str) -> Iterator[Script]:
     name = os.path.basename(path)
     named = re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)")
     said = 0
-    for folder in islice(_above(path, root), _MOST_FOLDERS):
+    for folder in islice(folders_above(path, root), _MOST_FOLDERS):
         for file in islice(_candidates(folder), _MOST_FILES):
             try:
                 text = regular_files.text(file, BUILD_FILE)
@@ -77,17 +80,10 @@ def naming(path: str, root: str) -> Iterator[Script]:
                 return
 
 
-def _above(path: str, root: str) -> Iterator[Path]:
-    for folder in Path(path).parents:
-        if not folder.is_relative_to(root):
-            return
-        yield folder
-
-
 def _candidates(folder: Path) -> Iterator[str]:
     try:
         with os.scandir(folder) as entries:
-            names = sorted(each.name for each in entries)
+            names = sorted(each.name for each in islice(entries, _MOST_ENTRIES))
     except OSError:
         return
     yield from (

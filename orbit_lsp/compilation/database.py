@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from orbit_lsp.compilation import command_line, presets
+from orbit_lsp.compilation import command_line, presets, projects
 from orbit_lsp.compilation.command_line import Command
 from orbit_lsp.kernels import SOURCE_SUFFIXES
 from orbit_remote.common import codec, regular_files
@@ -216,17 +216,8 @@ def _named(setting: str, root: str) -> str:
 
 def _levels(path: str, root: str) -> Iterator[list[str]]:
     """Where databases may lie, folder by folder from the file's up to the root."""
-    for folder in _from_to(path, root):
+    for folder in projects.folders_above(path, root):
         yield [str(folder / NAME), *_below(folder), *_of_presets(folder, root)]
-
-
-def _from_to(path: str, root: str) -> Iterator[Path]:
-    folder = Path(path).parent
-    while True:
-        yield folder
-        if str(folder) == root or folder == folder.parent or not folder.is_relative_to(root):
-            return
-        folder = folder.parent
 
 
 def candidates(path: str, root: str, setting: str = "") -> Iterator[str]:
@@ -236,7 +227,7 @@ def candidates(path: str, root: str, setting: str = "") -> Iterator[str]:
         return
     for level in _levels(path, root):
         yield from level
-    for folder in _from_to(path, root):
+    for folder in projects.folders_above(path, root):
         for built in _build_folders(folder):
             yield str(built)
             yield str(built / NAME)

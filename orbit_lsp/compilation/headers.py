@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
 import re
@@ -71,24 +72,24 @@ def search(root: str) -> Headers:
             break
         folder = waiting.pop()
         headers.folders += 1
-        try:
-            entries = os.scandir(os.path.join(root, folder))
-        except (OSError, ValueError):
-            continue
-        below: list[str] = []
-        with entries:
-            for entry in entries:
-                name = entry.name
-                if entry.is_dir(follow_symlinks=False):
-                    if name not in _SKIPPED:
-                        below.append(f"{folder}/{name}" if folder else name)
-                elif name == "pyvenv.cfg":  # a virtual environment
-                    below = []
-                    break
-                elif name.endswith(_SUFFIXES) or "." not in name:
-                    headers.add(folder.replace(os.sep, "/"), name)
-        waiting += below
+        waiting += _look_in(folder, headers)
     return headers
+
+
+def _look_in(folder: str, headers: Headers) -> list[str]:
+    """Add a folder's headers; returns its folders. What cannot be read, or vanishes meanwhile, ends the look."""
+    below: list[str] = []
+    with contextlib.suppress(OSError, ValueError), os.scandir(os.path.join(headers.root, folder)) as entries:
+        for entry in entries:
+            name = entry.name
+            if entry.is_dir(follow_symlinks=False):
+                if name not in _SKIPPED:
+                    below.append(f"{folder}/{name}" if folder else name)
+            elif name == "pyvenv.cfg":  # a virtual environment
+                return []
+            elif name.endswith(_SUFFIXES) or "." not in name:
+                headers.add(folder.replace(os.sep, "/"), name)
+    return below
 
 
 def distance(start: str, other: str) -> int:

@@ -15,6 +15,7 @@ from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 
+from orbit_lsp.compilation import projects
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_remote.common import regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -109,12 +110,11 @@ def folders_outside(pythons: Sequence[str]) -> tuple[str, ...]:
 
 def venvs(path: str, root: str) -> Iterator[str]:
     """Pythons of virtual environments in the folders above a file, up to the root; the nearest first."""
-    folder = Path(path).parent
-    while folder.is_relative_to(root):
+    for folder in projects.folders_above(path, root):
         for name in (".venv", "venv"):
-            if (folder / name / "pyvenv.cfg").is_file() or (folder / name / "bin" / "python").is_file():
-                yield str(folder / name / "bin" / "python")
-        folder = folder.parent
+            python = os.path.join(folder, name, "bin", "python")
+            if os.path.isfile(os.path.join(folder, name, "pyvenv.cfg")) or os.path.isfile(python):
+                yield python
 
 
 def python_headers(pythons: Sequence[str]) -> str | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 BUILD_FILES = (
@@ -22,6 +24,11 @@ _OF_PYTHON = ("pyproject.toml", "setup.cfg")
 _ENVIRONMENTS = ("environment.yml", ".venv/pyvenv.cfg", "venv/pyvenv.cfg")
 
 
+def folders_above(path: str, root: str) -> Iterator[Path]:
+    """The folders that hold a file, its own first, up to `root`. Ends at `/` and at `.` too, which are their own parents."""
+    return takewhile(lambda folder: folder.is_relative_to(root), Path(path).parents)
+
+
 def project_of(folder: str) -> str:
     """The repository of a folder, else the highest folder above it that has a build file, else the highest with an environment,
     else the folder. An environment above a build file may be of many projects, each a stranger to the others.
@@ -37,10 +44,11 @@ def project_of(folder: str) -> str:
         )
         if strangers or above in (Path.home(), above.parent):
             break  # what another user may have put there says nothing of the author's projects
-        if (above / ".git").exists():
+        # os.path has no error for what may not be looked at, pathlib has
+        if os.path.exists(above / ".git"):
             return str(above)
-        if any((above / name).is_file() for name in (*BUILD_FILES, *_OF_PYTHON)):
+        if any(os.path.isfile(above / name) for name in (*BUILD_FILES, *_OF_PYTHON)):
             highest, built = above, True
-        elif not built and any((above / name).is_file() for name in _ENVIRONMENTS):
+        elif not built and any(os.path.isfile(above / name) for name in _ENVIRONMENTS):
             highest = above
     return str(highest)

@@ -9,11 +9,11 @@ import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from orbit_lsp.compilation import command_line
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
+from orbit_lsp.compilation.projects import folders_above
 from orbit_remote.common import regular_files
 from orbit_remote.common.limits import BUILD_FILE, OUTLINED
 
@@ -129,8 +129,8 @@ def loaded(path: str, root: str) -> tuple[Setup, str]:
     """What a call of torch's `load` or `load_inline` gives the extension of a source file, and the Python file with the call, ""
     for none: beside the source or in a folder above it, up to the root. Reads files.
     """
-    name, folder = os.path.basename(path), Path(path).parent
-    while folder.is_relative_to(root):
+    name = os.path.basename(path)
+    for folder in folders_above(path, root):
         for file in islice(sorted(folder.glob("*.py")), _MOST_SCRIPTS):
             with contextlib.suppress(OSError, ValueError):
                 text = regular_files.text(file, BUILD_FILE)
@@ -142,9 +142,6 @@ def loaded(path: str, root: str) -> tuple[Setup, str]:
                 setup = _setup(str(file), calls, own, values)
                 if own or setup.extension:
                     return setup, str(file)
-        if folder == folder.parent:
-            break
-        folder = folder.parent
     return Setup(), ""
 
 

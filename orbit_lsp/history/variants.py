@@ -22,7 +22,7 @@ from orbit_lsp.history.version_groups import when
 from orbit_lsp.kernels import Kernel
 from orbit_lsp.specs import job_builder, launch_plan
 from orbit_lsp.specs.launch_plan import LaunchPlan
-from orbit_lsp.state import harness, placement
+from orbit_lsp.state import harness, modal_gpus
 from orbit_lsp.state.documents import split_lines
 from orbit_lsp.state.kernel_ids import KernelId, identify
 from orbit_lsp.state.session import Frozen, Session, header_reader, path_of, uri_of
@@ -148,10 +148,11 @@ def _side(
     elif not harness.holds(scratch, target):
         raise Unfit(f"{which} has no {harness.named(target)} that can be checked")
     plan = job_builder.plan_of(scratch, target)
-    if action == "run" and (why := job_builder.refusal(scratch, plan)):
-        raise Unfit(f"{which} cannot be run: {why}", "correct it, and compare again")
     frozen = scratch.freeze(target.uri)
     assert frozen
+    job = job_builder.make(scratch, frozen, action, "", plan if action == "run" else launch_plan.PROGRAM)
+    if action == "run" and (why := job_builder.refusal(job, plan)):
+        raise Unfit(f"{which} cannot be run: {why}", "correct it, and compare again")
     digests = {kernel: digest for kernel, _, digest in scratch.kernels(target.uri)}
     digest = digests.get(target) or harness.digest(text)
     return Variant(
@@ -159,7 +160,7 @@ def _side(
         target,
         scratch,
         frozen,
-        job_builder.make(scratch, frozen, action, "", plan if action == "run" else launch_plan.PROGRAM),
+        job,
         plan,
         digest,
         remarks,
@@ -323,8 +324,8 @@ def _gpu(session: Session, side: Variant, name: str) -> Variant:
         raise NoVariant(
             "another GPU must be rented from Modal: make a token with `modal token new`, and do not set `orbit.runner` to `local`"
         )
-    gpu = placement.rented(name)
+    gpu = modal_gpus.rented(name)
     if not gpu:
-        raise Unfit(f"{name} is not one of the GPUs on Modal: {', '.join(placement.gpus())}")
+        raise Unfit(modal_gpus.refusal(name))
     architecture = architectures.architecture_for(gpu) or side.job.architecture
     return replace(side, name=f"{gpu} on Modal", job=replace(side.job, gpu=gpu, architecture=architecture))

@@ -211,6 +211,9 @@ class JobQueue:
 
     async def _submit(self, request: Request) -> tuple[Job, bool]:
         assert self._owner
+        if request.action == "compile":  # any place compiles: for the GPU of the one that is named
+            named = (slot.gpu for slot in self.slots if slot.gpu and slot.is_called(request.gpu))
+            request = replace(request, gpu=next(named, request.gpu))
         requests.check(request, trusted=self._trusted)
         if not any(slot.takes(request) for slot in self.slots):
             have = ", ".join(slot.name for slot in self.slots if slot.name != COMPILER)

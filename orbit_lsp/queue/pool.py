@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from orbit_lsp.queue.request import Refused, Request
-from orbit_lsp.state import placement
+from orbit_lsp.state import modal_gpus
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Machine
 
@@ -51,17 +51,18 @@ class Slot:
             return self.name == COMPILER
         if self.name == COMPILER:
             return False
-        wanted = request.gpu.lower()
-        return (
-            not wanted
-            or wanted in (self.name.lower(), self.name.lower().partition("#")[0])
-            or _same(wanted, self.gpu)
-        )
+        return not request.gpu or self.is_called(request.gpu) or _same(request.gpu, self.gpu)
+
+    def is_called(self, wanted: str) -> bool:
+        """Whether that is the name of this place, or of its like: `modal:H100` of `modal:H100#2`."""
+        return wanted.lower() in (self.name.lower(), self.name.lower().partition("#")[0])
 
 
 def _same(wanted: str, gpu: str) -> bool:
-    """`h100` and `NVIDIA H100 80GB HBM3`, `a100-80gb` and `A100-80GB`."""
-    return bool(gpu) and (wanted == gpu.lower() or wanted.partition(":")[0] in re.split(r"[ ]", gpu.lower()))
+    """`h100` and `NVIDIA H100 80GB HBM3`, `a100 80gb` and `A100-80GB`; not `H100:2` and one H100."""
+    if modal_gpus.rented(gpu):  # named by the pool, as Modal's are
+        return modal_gpus.rented(wanted) == modal_gpus.rented(gpu)
+    return wanted.lower() == gpu.lower() or (modal_gpus.count(wanted) == 1 and modal_gpus.means(wanted, gpu))
 
 
 def parse(text: str) -> list[Slot]:
@@ -70,12 +71,12 @@ def parse(text: str) -> list[Slot]:
     for word in filter(None, (part.strip() for part in text.split(","))):
         if local := _LOCAL.fullmatch(word):
             slots.append(_several(int(local[1]), int(local[2])) if local[2] else _local(int(local[1])))
-        elif (rented := _MODAL.fullmatch(word)) and (gpu := placement.rented(rented[1])):
+        elif (rented := _MODAL.fullmatch(word)) and (gpu := modal_gpus.rented(rented[1])):
             options = (("runner", "modal"), ("gpu", gpu))
             count = int(rented[2] or 1)
             slots += [Slot(f"modal:{gpu}#{number}", options, gpu) for number in range(1, count + 1)]
         elif rented:
-            raise Refused(f"{rented[1]} is not one of the GPUs on Modal: {', '.join(placement.gpus())}")
+            raise Refused(modal_gpus.refusal(rented[1]))
         elif clustered := _RAY.fullmatch(word):
             kind = clustered[1] or ""
             name = f"ray:{kind}" if kind else "ray"

@@ -146,7 +146,7 @@ def _check_values(request: Request) -> None:
         raise Refused(f"levels of compiler output are kept of compile alone, not of {request.action}")
     if unknown := [level for level in request.levels if level not in get_args(c.Level)]:
         raise Refused(f"{unknown[0]!r:.40} is not a level; use one of {', '.join(get_args(c.Level))}")
-    if request.levels and request.gpu and not architectures.architecture_for(request.gpu):
+    if request.action == "compile" and request.gpu and not architectures.architecture_for(request.gpu):
         raise Refused(
             f"{request.gpu!r:.40} is not a GPU that code can be compiled for; name one as in H100 or sm_90"
         )

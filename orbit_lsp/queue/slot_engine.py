@@ -25,7 +25,7 @@ from orbit_lsp.runners import extension_builds
 from orbit_lsp.runs import disassembly, run_environment, scheduler
 from orbit_lsp.runs.scheduler import Run, Scheduler
 from orbit_lsp.specs import spec_cache
-from orbit_lsp.state import harness
+from orbit_lsp.state import config, harness
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.results import Results
@@ -114,7 +114,7 @@ class SlotEngine:
     def rents(self) -> str:
         """The GPU that is rented where this machine has none; empty where none is."""
         setup = self._session.setup
-        return setup.settings.gpu if setup.place() == "modal" else ""
+        return setup.rents() if setup.place() == "modal" else ""
 
     async def perform(self, job: str, request: Request, stage: Stage) -> Result:
         """Carry out one job; who is cancelled meanwhile ends the work first."""
@@ -257,7 +257,7 @@ class SlotEngine:
         """Raises Refused."""
         self._environment.options = {**self._base, **values}
         if complaints := self._environment.configure(None):
-            raise Refused(complaints[0].removesuffix("; its default is used"))
+            raise Refused(config.reason(complaints[0]))
 
     def _result(
         self, uri: str, request: Request, run: Run, finished: c.Finished, target: KernelId | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 
+from orbit_lsp.state import modal_gpus
 from orbit_remote.common import limits
 from orbit_remote.common import messages as c
 
@@ -24,6 +25,13 @@ def no_path(job: c.Job) -> c.Failure | None:
             "rename it",
         )
     return None
+
+
+def no_gpu(job: c.Job) -> c.Failure | None:
+    """Nothing is rented in place of a GPU that Modal does not have."""
+    if job.gpu is None or job.action in ("compile", "build") or modal_gpus.rented(job.gpu):
+        return None
+    return c.Failure("infrastructure", modal_gpus.refusal(job.gpu), "name one of these")
 
 
 def syntax_error(job: c.Job, python: str) -> c.Finished | None:

@@ -16,12 +16,14 @@ from orbit_lsp import __version__, kernels
 from orbit_lsp.runners.modal import account as modal_account
 from orbit_lsp.runs import python_choice, trust
 from orbit_lsp.specs import job_builder
+from orbit_lsp.state import modal_gpus
 from orbit_lsp.state.compilation import Compilation
 from orbit_lsp.state.placement import Warm
 from orbit_lsp.state.session import OpenFile, Session, path_of
 from orbit_lsp.state.user_folders import cache_folder, state_folder
 from orbit_remote.common import messages as c
 from orbit_remote.common import nvcc_flags
+from orbit_remote.common.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from orbit_lsp.compilation.finder import Finder, Question
@@ -39,6 +41,19 @@ log = logging.getLogger("orbit.startup")
 
 _KEPT_S = 3600.0
 """A GPU is kept warm without an end: the budget has to allow its first hour. From then on it counts as it is billed."""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What the choice of a Python depends on besides the disk and this process's environment."""
+
+    setting: str
+    folders: tuple[str, ...]
+    trusted: trust.Trust
+
+    def choose(self) -> python_choice.Choice:
+        """Reads folders and files."""
+        return python_choice.choose(self.setting, self.folders, self.trusted.covers)
 
 
 class Environment:
@@ -72,6 +87,8 @@ class Environment:
         """The GPU that was chosen for this session, and the one in the settings at that time."""
         self._chosen_place: tuple[Literal["local", "modal"], str] | None = None
         """The same of where runs go."""
+        self._python: tuple[_Asked, python_choice.Choice] | None = None
+        """The Python that was chosen last, and what was asked then."""
         self._runner: LocalRunner | None = None
         self._modal: ModalRunner | None = None
         self._looking: asyncio.Task[None] | None = None
@@ -121,8 +138,7 @@ class Environment:
         complaints = [_not_trusted(ignored, self.trust.remedy())] if ignored else []
         self._users_flags = "nvcc_flags" in user
         before = self._session.setup.settings.kernel_macros
-        spelled = self._session.setup.spelled(values)
-        settings, mistakes = config.parse(spelled | {"trusted": self.trust.whole})
+        settings, mistakes = config.parse(values | {"trusted": self.trust.whole})
         for name in config.EXECUTABLES:
             program, complaint = self._program(name, getattr(settings, name))
             settings = dataclasses.replace(settings, **{name: program})
@@ -165,6 +181,7 @@ class Environment:
             # what this machine has decides where, and which versions the image there has
             await asyncio.wait([self._looking])
         if job.gpu is None or (job.action == "compile" and not self.compiles_on_modal()):
+            await self.look_for_python()
             return self.runner()
         limit = self.settings.modal.budget_usd
         if limit is None:
@@ -192,21 +209,6 @@ class Environment:
             return None
         return await self.budget.asked(question, wanted)
 
-    def gpus_mistake(self, gpus: Sequence[str] | None) -> str | None:
-        """What is wrong with GPUs that somebody names, in a sentence."""
-        from orbit_lsp.state import config
-
-        if gpus is None:
-            return None
-        if not gpus:
-            return "orbit: no GPU is named"
-        _, mistakes = config.parse({"gpus": gpus})
-        return (
-            f"orbit: {mistakes[0].partition(': ')[2].removesuffix('; its default is used')}"
-            if mistakes
-            else None
-        )
-
     def rates_text(self) -> str:
         """Whose prices a choice shows."""
         price = self.costs.price(self.settings.gpu)
@@ -215,30 +217,26 @@ class Environment:
     def gpu_choices(self, *, with_own: bool = False) -> dict[str, str]:
         """What a picker shows -> the GPU that it stands for; `local` is this machine's own."""
         from orbit_lsp.runners.modal import spending
-        from orbit_lsp.state import config
 
         own = self._session.setup.own_gpu() if with_own else None
         here = {f"{own.name.removeprefix('NVIDIA ')}, of this machine": "local"} if own else {}
-        return here | spending.gpu_choices(self.costs, config.GPUS)
+        return here | spending.gpu_choices(self.costs, modal_gpus.NAMES)
 
     def choose_gpu(self, gpu: str) -> str | None:
         """Runs and static figures are for `gpu` until the server ends, or the setting changes: this machine's own, `local`,
         or one on Modal. Returns a sentence where there is no such GPU.
         """
-        from orbit_lsp.state import config
-
-        setup = self._session.setup
-        if gpu == "local":
-            if setup.own_gpu() is None:
+        setup, own, rented = self._session.setup, self._session.setup.own_gpu(), modal_gpus.rented(gpu)
+        if gpu == "local" or (not rented and own and modal_gpus.means(gpu, own.name)):
+            if own is None:
                 return "orbit: this machine has no NVIDIA GPU that can be used"
             self._choose_place("local")
             return None
-        _, mistakes = config.parse({"gpu": gpu})
-        if mistakes:
-            return f"orbit: {gpu!r:.60} is not one of {', '.join(config.GPUS)}, with `:2` to `:8` for several"
+        if not rented:
+            return f"orbit: {modal_gpus.refusal(gpu)}"
         setting = self._chosen[1] if self._chosen else self.settings.gpu
-        self._chosen = (gpu, setting)
-        setup.settings = dataclasses.replace(self.settings, gpu=gpu)
+        self._chosen = (rented, setting)
+        setup.settings = dataclasses.replace(self.settings, gpu=rented)
         if setup.modal_account:
             self._choose_place("modal")
         return None
@@ -257,7 +255,8 @@ class Environment:
             )
         own = self._session.setup.own_gpu()
         here = f"{own.name} of this machine" if own else "this machine, which has no GPU"
-        return f"orbit: runs go to {here}; on Modal they would get {self.settings.gpu}"
+        rents = self._session.setup.rents()
+        return f"orbit: runs go to {here}" + (f"; on Modal they would get {rents}" if rents else "")
 
     def compiles_on_modal(self) -> bool:
         machine = self._session.setup.machine
@@ -343,6 +342,9 @@ class Environment:
         from orbit_lsp.runners.modal.costs import Wanted
         from orbit_lsp.runners.modal.errors import ModalError
 
+        if not (rented := modal_gpus.rented(gpu)):
+            return f"orbit: {modal_gpus.refusal(gpu)}"
+        gpu = rented
         hour = [Wanted(f"keep {gpu}", gpu, _KEPT_S)]
         if keep and (refused := await self.rent(hour)):
             return f"orbit: {refused.message}. {refused.remedy}".strip()
@@ -363,6 +365,7 @@ class Environment:
 
     async def release(self, gpu: str | None) -> str:
         """Of one GPU or of all; returns the sentence that says how it went."""
+        gpu = gpu and (modal_gpus.rented(gpu) or gpu)
         wanted = dict.fromkeys(session.gpu for session in self.sessions() if gpu in (None, session.gpu))
         released = [gpu for gpu in wanted if self._modal and await self._modal.release(gpu)]
         if released:
@@ -400,7 +403,22 @@ class Environment:
         return self.python_choice().python
 
     def python_choice(self) -> python_choice.Choice:
-        return python_choice.choose(self.settings.python, self._session.setup.folders, self.trust.covers)
+        """As of the last look: a keystroke asks, and looking takes dozens of calls to the disk."""
+        asked = self._asked()
+        if self._python is None or self._python[0] != asked:
+            self._python = asked, asked.choose()
+        return self._python[1]
+
+    async def look_for_python(self) -> None:
+        """Choose again, beside the event loop, before whatever starts a Python: an environment may have been made or removed
+        since. A command ends before that.
+        """
+        if not self.of_command:
+            asked = self._asked()
+            self._python = asked, await asyncio.to_thread(asked.choose)
+
+    def _asked(self) -> _Asked:
+        return _Asked(self.settings.python, tuple(self._session.setup.folders), self.trust)
 
     def python_ignored(self) -> str | None:
         """One sentence about Pythons that folders bring along and that are not used; None where there are none."""
@@ -431,6 +449,7 @@ class Environment:
 
     async def look_around(self) -> None:
         """Ask the runner what its machine has: lenses name its GPU, static figures are for it."""
+        await self.look_for_python()
         machine = await self.runner().machine()
         if machine is None:
             return
@@ -452,6 +471,7 @@ class Environment:
         return cache_folder() / "listings"
 
     async def warm(self, language: str) -> None:
+        await self.look_for_python()
         await self.runner().warm(language)
 
     async def close(self) -> None:
@@ -490,15 +510,16 @@ class Environment:
                 return ()
         from orbit_lsp.compilation import finder
 
+        await self.look_for_python()
         async with self.finding:
             self._finder = self._finder or finder.Finder()
             if inline is None:
-                file.source = await self._including(file, self._finder)
+                file.source = await self._including(file)
             question = self._question(file, inline)
             file.compilation = await asyncio.to_thread(self._finder.find, question)
         if inline is None:
             await self._session.look_for_headers(uri, finder.project_folders(file.compilation, question.path))
-        folders = dataclasses.replace(self.trust, folders=question.folders)
+        folders = dataclasses.replace(self.trust, folders=question.folders or self.trust.folders)
         sentences = [f"nvcc flag {refused}" for refused in self._folded(file.compilation.refused, folders)]
         if nvcc := file.compilation.nvcc_not_started:
             sentences.append(
@@ -507,19 +528,20 @@ class Environment:
             )
         return tuple(sentences)
 
-    async def _including(self, file: OpenFile, finder: Finder) -> tuple[str, str] | None:
+    async def _including(self, file: OpenFile) -> tuple[str, str] | None:
         """Path and text of the source through which a CUDA file is compiled, None for itself."""
         from orbit_lsp.closure import includers
-        from orbit_lsp.compilation import projects
-        from orbit_lsp.specs import job_builder
+        from orbit_lsp.compilation import finder
 
+        assert self._finder
         path, text = file.document.path, file.document.text
         templates = file.scanned and job_builder.only_templates(self._session, file.document.uri)
         runs = file.scanned and "main" in file.scan.entries
-        folders = self._searched(projects.project_of)
-        source = await asyncio.to_thread(includers.read, path, text, folders, templates=templates, runs=runs)
+        question = self._question_of(path, text)
+        root = await asyncio.to_thread(finder.root_of, path, question.folders)
+        source = await asyncio.to_thread(includers.read, path, text, (root,), templates=templates, runs=runs)
         if source and path.lower().endswith(kernels.SOURCE_SUFFIXES):
-            alone = await asyncio.to_thread(finder.find, self._question_of(path, text))
+            alone = await asyncio.to_thread(self._finder.find, question)
             return None if alone.is_source else source
         return source
 
@@ -531,6 +553,7 @@ class Environment:
 
         if (file := self._session.files.get(uri)) is None:
             return frozenset()
+        await self.look_for_python()
         question, compilation = self._question(file), file.compilation
         return await asyncio.to_thread(arrivals.on_disk, question, compilation)
 
@@ -567,9 +590,12 @@ class Environment:
 
     def _searched(self, project_of: Callable[[str], str]) -> tuple[str, ...]:
         """The folders in which build files and headers are looked for. A command stands anywhere in a project: it gets all
-        of it, unless `orbit-lsp trust` covers where it stands alone.
+        of it, unless `orbit-lsp trust` covers where it stands alone. All of the disk, where containers and services stand, is
+        no project: a file in it is of its own.
         """
-        folders = tuple(self._session.setup.folders)
+        folders = tuple(
+            folder for folder in self._session.setup.folders if os.path.normpath(folder).strip("/")
+        )
         projects = tuple(map(project_of, folders)) if self.of_command else folders
         fewer_trusted = self.settings.trusted and not self.trust.word
         return folders if fewer_trusted and not all(map(self.trust.covers, projects)) else projects
@@ -599,7 +625,7 @@ class Environment:
     def _gpu(self) -> str | None:
         """The GPU that runs get, None where there is none or it is not known yet."""
         if self._session.setup.place() == "modal":
-            return self.settings.gpu
+            return self._session.setup.rents() or None
         own = self._session.setup.own_gpu()
         return own.name if own else None
 
@@ -609,6 +635,7 @@ class Environment:
         from orbit_remote.common.messages import VERSION
 
         machine = self._session.setup.machine
+        self._python = None  # whoever asks may have made an environment just now
         return {
             "orbit-lsp": __version__,
             "contract": VERSION,

@@ -221,7 +221,7 @@ class Scheduler:
             job = job_builder.restricted(self._session, job, plan)
         targets = {target} if target else set[KernelId]()
         run = Run(job.run, action, frozen, job, targets, self._session.disk.changes, plan, live)
-        if why := job_builder.refusal(self._session, plan):
+        if why := job_builder.refusal(job, plan):
             return self.refuse(run, why)
         active = [
             other

@@ -21,7 +21,7 @@ from orbit_lsp.runs import summary
 from orbit_lsp.runs.scheduler import Run
 from orbit_lsp.server import shown_files
 from orbit_lsp.server.language_server import OrbitServer
-from orbit_lsp.state import harness
+from orbit_lsp.state import harness, modal_gpus
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import path_of
 from orbit_lsp.views import gpu_table, kernel_commands
@@ -321,15 +321,22 @@ def start_compile(ls: OrbitServer, uri: str) -> Run | None:
 @kernel_command("orbit.runOnAll")
 def run_on_all(ls: OrbitServer, target: KernelId, request: Request) -> dict[str, str] | None:
     """Run a kernel, {uri, kernel, gpus}, on several GPUs on Modal side by side; default: `orbit.gpus`."""
-    gpus = request.gpus
-    if mistake := ls.environment.gpus_mistake(gpus):
-        ls.watcher.message(mistake, lsp.MessageType.Warning)
+    return once_configured(ls, lambda: start_on_all(ls, target, request.gpus))
+
+
+def start_on_all(ls: OrbitServer, target: KernelId, named: Sequence[str] | None) -> Run | None:
+    try:
+        gpus = [modal_gpus.spelled(gpu) for gpu in (ls.environment.settings.gpus if named is None else named)]
+    except ValueError as mistake:
+        ls.watcher.message(f"orbit: {mistake}", lsp.MessageType.Warning)
         return None
-    return once_configured(ls, lambda: start_on_all(ls, target, gpus))
-
-
-def start_on_all(ls: OrbitServer, target: KernelId, gpus: Sequence[str] | None) -> Run | None:
-    started = ls.multi_gpu.start(target.uri, target, gpus or ls.environment.settings.gpus)
+    if not gpus:
+        why = "no GPU is named" if named is not None else "the setting `gpus` names no GPU that is rented"
+        ls.watcher.message(
+            f"orbit: {why}; name some of {', '.join(modal_gpus.NAMES)}", lsp.MessageType.Warning
+        )
+        return None
+    started = ls.multi_gpu.start(target.uri, target, gpus)
     if started:
         ls.spawn(tell_comparison(ls, started.task, target), "tell comparison")
     return started
@@ -353,9 +360,7 @@ def choose_gpu(ls: OrbitServer, request: Request) -> None:
 async def choose(ls: OrbitServer, gpu: str | None) -> None:
     if gpu is None:
         choices = ls.environment.gpu_choices(with_own=True)
-        question = (
-            f"orbit: which GPU on Modal? Now {ls.environment.settings.gpu}{ls.environment.rates_text()}"
-        )
+        question = f"orbit: which GPU on Modal? Now {ls.session.setup.rents() or 'none'}{ls.environment.rates_text()}"
         try:
             answer = await ls.watcher.ask(question, tuple(choices))
         except CannotAsk:

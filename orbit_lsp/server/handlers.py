@@ -123,6 +123,7 @@ async def configure(ls: OrbitServer, pushed: Any = None) -> None:
             log.warning("the client did not send its settings: %s", error)
     for complaint in ls.environment.configure(pushed):
         ls.watcher.message(complaint, lsp.MessageType.Warning)
+    await ls.environment.look_for_python()  # so that no keystroke does
     logging.getLogger("orbit").setLevel(ls.environment.settings.log_level.upper())
     for uri in list(ls.session.files):
         ls.watcher.changed({uri})
@@ -239,8 +240,10 @@ async def prepare(ls: OrbitServer, uri: str) -> None:
         file.in_git = in_git
     ls.compile_quietly(uri)
     _ = ls.idle_compile, ls.keystrokes, ls.every_gpu  # they follow what has been compiled
-    if warm == "triton" and (sentence := ls.environment.python_ignored()):
-        ls.watcher.once(sentence, lsp.MessageType.Warning)
+    if warm == "triton":
+        await ls.environment.look_for_python()
+        if sentence := ls.environment.python_ignored():
+            ls.watcher.once(sentence, lsp.MessageType.Warning)
     if warm:
         await ls.environment.warm(warm)
         await ls.settle(uri)  # it may have been edited meanwhile

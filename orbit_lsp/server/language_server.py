@@ -22,6 +22,7 @@ from orbit_lsp import __version__
 from orbit_lsp.kernels import HEADER_SUFFIXES
 from orbit_lsp.server.frames import FrameReader, Frames
 from orbit_lsp.server.protocol import OrbitProtocol
+from orbit_lsp.state import daemon_thread
 
 if TYPE_CHECKING:
     from orbit_lsp.history.ab_compare import AbCompare
@@ -200,6 +201,7 @@ class OrbitServer(LanguageServer):
             self.shutdown()
 
     async def _answer(self, reader: FrameReader, stop: threading.Event) -> None:
+        asyncio.get_running_loop().set_default_executor(daemon_thread.Threads())
         try:
             await run_async(stop, reader, self.protocol, error_handler=self.report_server_error)
         finally:

@@ -75,7 +75,11 @@ def status(ls: OrbitServer) -> Json:
     own = setup.own_gpu()
     running = [each for each in ls.watcher.runs.all() if not each.outcome]
     if setup.place() == "modal":
-        text, where = f"{setup.settings.gpu} · Modal", f"{setup.settings.gpu}, rented from Modal"
+        gpu = setup.rents()
+        text, where = (
+            f"{gpu or 'no GPU'} · Modal",
+            f"{gpu}, rented from Modal" if gpu else "the setting `gpu` names no GPU of Modal",
+        )
     elif own:
         text, where = own.name.removeprefix("NVIDIA "), f"{own.name}, of this machine"
     else:
@@ -130,17 +134,17 @@ def gpus(ls: OrbitServer) -> list[Json]:
             "keep": _command("orbit.keepWarm", {"gpu": rented.gpu, "keep": not rented.kept}),
         }
         items.append({"label": name, "description": text, "icon": "flame", "actions": actions})
-    if setup.modal_account:
+    if setup.modal_account and (gpu := setup.rents()):
         chosen = setup.place() == "modal"
-        price = ls.environment.costs.price(setup.settings.gpu)
+        price = ls.environment.costs.price(gpu)
         items.append(
             {
-                "label": f"Modal: {setup.settings.gpu}",
+                "label": f"Modal: {gpu}",
                 "description": " · ".join([price.hourly] * bool(price) + ["runs go here"] * chosen)
                 if price
                 else "",
                 "icon": "pass-filled" if chosen else "cloud",
-                "command": _command("orbit.chooseGpu", {"gpu": setup.settings.gpu}),
+                "command": _command("orbit.chooseGpu", {"gpu": gpu}),
             }
         )
     return items

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from orbit_lsp.kernels import Scan
 from orbit_lsp.specs import launch_plan, spec_blocks
 from orbit_lsp.specs.launch_plan import PROGRAM, LaunchPlan
-from orbit_lsp.state import harness, placement
+from orbit_lsp.state import harness, modal_gpus
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Frozen, OpenFile, Session, path_of
 from orbit_remote.common import architectures, limits
@@ -57,7 +57,7 @@ def make(session: Session, frozen: Frozen, action: c.Action, run: str, plan: Lau
         build_timeout_s=settings.build_timeout_s,
         run_timeout_s=plan.timeout_s or settings.run_timeout_s,
         gpu=gpu,
-        gpus=placement.count(wanted) if gpu is None else 1,
+        gpus=modal_gpus.count(wanted) if gpu is None else 1,
         through=plan.through,
         definition=plan.definition,
         templates=_templates(session, frozen) if action == "compile" and not through else (),
@@ -209,16 +209,18 @@ def debugged(
     return replace(job, gpu=None, gpus=1, definition=definition, instance=instance)
 
 
-def refusal(session: Session, plan: LaunchPlan) -> str:
-    """Why a kernel cannot be run this way, in a sentence; empty where it can."""
-    if not plan.refusal and plan.gpu and session.setup.place() == "modal" and not placement.rented(plan.gpu):
-        return f"its launch spec asks for gpu {plan.gpu}, which is not one of {', '.join(placement.gpus())}"
-    return plan.refusal
+def refusal(job: c.Job, plan: LaunchPlan) -> str:
+    """Why a job cannot run this way, in a sentence; empty where it can, and for a compile, which rents nothing."""
+    if plan.refusal or job.gpu is None or job.action == "compile" or modal_gpus.rented(job.gpu):
+        return plan.refusal
+    if plan.gpu:
+        return f"its launch spec asks for a GPU that cannot be rented: {modal_gpus.refusal(plan.gpu)}"
+    return f"the setting `gpu` names none that can be rented: {modal_gpus.refusal(job.gpu)}"
 
 
 def gpu_of(session: Session, plan: LaunchPlan) -> str:
-    """The GPU on Modal that a run asks for, as the settings spell it."""
-    return placement.rented(plan.gpu) or session.setup.settings.gpu
+    """The GPU that a run on Modal asks for: as Modal's are spelled, if it is one of them."""
+    return modal_gpus.rented(plan.gpu) or plan.gpu or session.setup.settings.gpu
 
 
 def is_compiled(session: Session, job: c.Job) -> bool:

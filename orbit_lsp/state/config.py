@@ -11,18 +11,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from sys import float_info
 from typing import Any, Literal, TypeVar, cast
 
+from orbit_lsp.state import modal_gpus
 from orbit_remote.common.lazy_dataclass import dataclass
 
 T = TypeVar("T")
-GPUS = ("T4", "L4", "A10", "A100-40GB", "A100-80GB", "L40S", "RTX PRO 6000", "H100", "H200", "B200")
-_GPU = rf"({'|'.join(GPUS)})(:[1-8])?"
 
 EXECUTABLES = ("python", "nvcc")
 """Settings that name a program."""
@@ -32,12 +30,27 @@ _TYPES: dict[Any, str] = {bool: "true or false", int: "a whole number", float: "
 """A type's name in a message."""
 
 
-def setting(default: Any, description: str, *, workspace: bool = False, **limits: Any) -> Any:
-    """A field of a group of settings. `limits` are `ge`, `le` and `gt` of a number, `min_length` of a list and
-    `pattern` of a text or of the texts in a list. `workspace`: one that is not trusted may set it, because it starts
-    nothing, spends nothing, deletes nothing and passes nothing on.
+def setting(
+    default: Any,
+    description: str,
+    *,
+    workspace: bool = False,
+    read: Callable[[str], str] | None = None,
+    mistaken: tuple[Any, str] | None = None,
+    **limits: Any,
+) -> Any:
+    """A field of a group of settings. `limits` are `ge`, `le` and `gt` of a number and `min_length` of a list. `read` makes
+    the value of a text, or of the texts in a list, and raises ValueError. `workspace`: one that is not trusted may set it,
+    because it starts nothing, spends nothing, deletes nothing and passes nothing on. `mistaken`: what holds in place of a
+    value that is not valid, where the default may spend money or permit what the user meant to forbid, and this in words.
     """
-    metadata = {"description": description, "limits": limits, "workspace": workspace}
+    metadata = {
+        "description": description,
+        "limits": limits,
+        "workspace": workspace,
+        "read": read,
+        "mistaken": mistaken,
+    }
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -108,6 +121,7 @@ class Modal:
         False,
         "For code that is not yours: every run gets a container of its own, without network or "
         "access to Modal, and shows its output at the end.",
+        mistaken=(True, "every run is restricted"),
     )
     keep_warm: bool = setting(
         False,
@@ -119,6 +133,7 @@ class Modal:
         "Budget of a calendar month (UTC), in dollars. Before a run that may exceed it, or before a GPU is kept warm, "
         "the editor asks; if it cannot ask, the run is refused. null: no limit.",
         ge=0,
+        mistaken=(0.0, "the budget is 0"),
     )
     compile: bool = setting(
         False,
@@ -239,19 +254,22 @@ class Settings:
     gpu: str = setting(
         "H100",
         "GPU to rent from Modal: "
-        f"{', '.join(GPUS)}. Files are compiled for it too, unless runs go to this machine's own GPU. On the command line, the option is `--gpu`; commands that run no kernel, such as `compile`, compile for the GPU of `--gpu` even if this machine has another. `H100:2` requests two GPUs; a run on this machine then gets two of its GPUs, whatever their type. Any other NVIDIA GPU or architecture (`RTX 4090`, `sm_89`) "
-        "is compiled for, but not rented.",
-        pattern=_GPU,
+        f"{', '.join(modal_gpus.NAMES)}; also A10G (A10) and A100 (A100-40GB). Files are compiled for it too, unless runs go to this machine's own GPU. On the command line, the option is `--gpu`; commands that run no kernel, such as `compile`, compile for the GPU of `--gpu` even if this machine has another. `H100:2` requests two GPUs; a run on this machine then gets two of its GPUs, whatever their type. Any other NVIDIA GPU or architecture (`RTX 4090`, `sm_89`) "
+        "is compiled for, but not rented: a run on Modal is then refused.",
+        read=modal_gpus.compiled_for,
+        mistaken=("", "no GPU is rented"),
     )
     gpus: tuple[str, ...] = setting(
         ("L4", "A100-80GB", "H100", "B200"),
         "GPUs on Modal for *Run on all*.",
-        pattern=_GPU,
+        read=modal_gpus.spelled,
+        mistaken=((), "none of them is rented"),
     )
     runner: Literal["auto", "local", "modal"] = setting(
         "auto",
         "Where kernels run: `local` is this machine's NVIDIA GPU, `modal` a GPU rented from Modal. "
         "`auto`: this machine's if it has one, else Modal if there is a token.",
+        mistaken=("local", "no GPU is rented"),
     )
     modal: Modal = dataclasses.field(default_factory=Modal)
     device: int = setting(
@@ -379,33 +397,47 @@ def _group(group: type[T], values: Mapping[str, Any], prefix: str, complaints: l
                 inner = cast("dict[str, Any]", value)
                 valid[field.name] = _group(cast("type[Any]", hint), inner, f"{name}.", complaints)
             else:
-                valid[field.name] = _value(hint, value, field.metadata.get("limits", {}))
-        except _UnusableTextError:
-            complaints.append(
-                f"orbit setting `{name}` holds a NUL character or half a surrogate pair, which no path, argument or "
-                "name of a variable can; its default is used"
-            )
+                valid[field.name] = _value(hint, value, field.metadata)
         except ValueError as error:
-            complaints.append(f"orbit setting `{name}`: {error}; its default is used")
+            words = f"orbit setting `{name}`: {error}"
+            if isinstance(error, _UnusableTextError):
+                words = (
+                    f"orbit setting `{name}` holds a NUL character or half a surrogate pair, which no path, argument or "
+                    "name of a variable can"
+                )
+            consequence = _DEFAULT
+            if mistaken := field.metadata.get("mistaken"):
+                valid[field.name], consequence = mistaken[0], f"{_UNTIL}{mistaken[1]}"
+            complaints.append(words + consequence)
     return group(**valid)
+
+
+_DEFAULT = "; its default is used"
+_UNTIL = "; until it is corrected, "
+
+
+def reason(complaint: str) -> str:
+    """What is wrong with a value, for whoever then does nothing at all."""
+    return complaint.removesuffix(_DEFAULT).rpartition(_UNTIL)[0] or complaint.removesuffix(_DEFAULT)
 
 
 class _UnusableTextError(ValueError):
     """A text that no operating system takes."""
 
 
-def _value(hint: Any, value: Any, limits: Mapping[str, Any]) -> Any:
+def _value(hint: Any, value: Any, metadata: Mapping[str, Any]) -> Any:
     """The value as `hint` has it. Raises ValueError with what is wrong with it."""
+    limits, read = metadata.get("limits", {}), metadata.get("read")
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is types.UnionType:
-        return None if value is None else _value(arguments[0], value, limits)
+        return None if value is None else _value(arguments[0], value, metadata)
     if origin is tuple:
         if not isinstance(value, list | tuple):
             raise ValueError(f"{value!r:.60} is not a list")
-        items = [_value(arguments[0], item, limits) for item in cast("list[Any]", value)]
+        items = [_value(arguments[0], item, metadata) for item in cast("list[Any]", value)]
         if len(items) < limits.get("min_length", 0):
             raise ValueError("it is empty")
-        return tuple(dict.fromkeys(items)) if "pattern" in limits else tuple(items)
+        return tuple(dict.fromkeys(items)) if read else tuple(items)
     if origin is Literal:
         if value not in arguments:
             raise ValueError(f"{value!r:.60} is not one of {', '.join(arguments)}")
@@ -422,21 +454,19 @@ def _value(hint: Any, value: Any, limits: Mapping[str, Any]) -> Any:
     if type(value) is not hint:
         raise ValueError(f"{value!r:.60} is not {_TYPES.get(hint, 'an object')}")
     if hint is str:
-        _check_text(str(value), limits)
-    else:
-        _check_number(value, limits)
+        _check_text(str(value))
+        return read(str(value)) if read else value
+    _check_number(value, limits)
     return value
 
 
-def _check_text(text: str, limits: Mapping[str, Any]) -> None:
+def _check_text(text: str) -> None:
     try:
         usable = b"\0" not in text.encode()
     except UnicodeEncodeError:
         usable = False
     if not usable:
         raise _UnusableTextError
-    if "pattern" in limits and not re.fullmatch(limits["pattern"], text):
-        raise ValueError(f"{text!r:.60} is not one of {', '.join(GPUS)}, with `:2` to `:8` for several")
 
 
 def _check_number(number: float, limits: Mapping[str, Any]) -> None:

@@ -4,11 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeVar
 
 T = TypeVar("T")
+ENDING_S = 2.0
+"""How long an ending server waits for what its threads write."""
+
+
+class Threads(ThreadPoolExecutor):
+    """asyncio's threads for a server, which ends though one of them does not: a disk may not answer."""
+
+    def __init__(self) -> None:
+        self._begun: list[threading.Thread] = []
+        super().__init__(initializer=lambda: self._begun.append(threading.current_thread()))
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        del wait, cancel_futures
+        super().shutdown(wait=False, cancel_futures=True)
+        end = time.monotonic() + ENDING_S
+        for thread in self._begun:
+            thread.join(max(0.0, end - time.monotonic()))
 
 
 async def call(function: Callable[[], T]) -> T:

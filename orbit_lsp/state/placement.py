@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
+from orbit_lsp.state import modal_gpus
 from orbit_remote.common import architectures
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -49,8 +49,6 @@ class Setup:
         """Whether this machine has a token for Modal."""
         self.figures_for = ""
         """The architecture that static figures were asked for, whatever GPU runs get."""
-        self.figures_elsewhere = ""
-        """That of the setting `gpu`, where it names one that cannot be rented: it counts where this machine has no GPU."""
         self.variables: tuple[str, ...] = ()
         """`NAME=value`, which jobs have in their environment besides the user's own."""
         self.warm: dict[str, Warm] = {}
@@ -77,9 +75,7 @@ class Setup:
     @property
     def gpu_is_named(self) -> bool:
         """Whether the author chose a GPU. A client may send the default as if it had been chosen."""
-        return bool(
-            self.figures_for or self.figures_elsewhere or self.settings.gpu != type(self.settings)().gpu
-        )
+        return bool(self.figures_for or self.settings.gpu not in ("", type(self.settings)().gpu))
 
     def own_gpu(self) -> c.Device | None:
         """The GPU of this machine that runs go to, None where it has none."""
@@ -87,16 +83,22 @@ class Setup:
             return None
         return next((device for device in self.machine.devices if device.index == self.settings.device), None)
 
-    def spelled(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Settings with the GPU as Modal's list spells it; of one that is not in it the figures alone are meant."""
-        name = values.get("gpu")
-        self.figures_elsewhere = ""
-        if not isinstance(name, str):
-            return dict(values)
-        if known := rented(name):
-            return {**values, "gpu": known}
-        self.figures_elsewhere = architectures.architecture_for(name) or ""
-        return {key: value for key, value in values.items() if key != "gpu" or not self.figures_elsewhere}
+    def rents(self) -> str:
+        """The GPU of the settings, where Modal has it; empty where runs on Modal are refused."""
+        return modal_gpus.rented(self.settings.gpu)
+
+    def gpu_refusal(self, name: str) -> str:
+        """Why a run cannot have a GPU that somebody names; empty where it can, and where there is no GPU at all."""
+        own = self.own_gpu()
+        if modal_gpus.rented(name) or (self.place() == "local" and own is None):
+            return ""
+        if self.place() == "modal" or own is None:
+            return modal_gpus.refusal(name)
+        ours = architectures.architecture_of(own.capability) if own.capability else ""
+        same = (architectures.named(name) or "").rstrip("af") == ours.rstrip("af")
+        if modal_gpus.means(name, own.name) or (ours and same):
+            return ""
+        return f"this machine has no {name:.60}, but {own.name}, and {modal_gpus.refusal(name)}"
 
     def architecture(self) -> str:
         """What static figures are compiled for: this machine's own GPU where runs go there, else the one of
@@ -107,33 +109,9 @@ class Setup:
         own = self.own_gpu() if self.place() == "local" else None
         if own and own.capability:
             return architectures.architecture_of(own.capability)
-        if self.figures_elsewhere and own is None:
-            return self.figures_elsewhere
         return architectures.architecture_for(own.name if own else self.settings.gpu) or "sm_90a"
 
     def directory(self, path: str) -> str:
         """Where a program runs: the innermost workspace folder that holds the file, else its own folder."""
         holding = [folder for folder in self.folders if Path(path).is_relative_to(folder)]
         return max(holding, key=len, default=str(Path(path).parent))
-
-
-def rented(name: str) -> str:
-    """`A100-80GB:2` for `a100-80gb:2`, `RTX PRO 6000` for `RTX-PRO-6000`; empty for what is not known."""
-    kind, colon, count = name.rstrip("!").replace("!:", ":").partition(":")
-    if colon and not re.fullmatch(r"[1-8]", count):
-        return ""
-    spelled = next((gpu for gpu in gpus() if gpu.replace(" ", "-").lower() == kind.lower()), "")
-    return spelled and spelled + (colon + count if count != "1" else "")
-
-
-def count(gpu: str) -> int:
-    """2 of `H100:2`."""
-    several = re.search(r":([1-8])$", gpu)
-    return int(several[1]) if several else 1
-
-
-def gpus() -> tuple[str, ...]:
-    """What Modal has, as the settings spell it."""
-    from orbit_lsp.state.config import GPUS
-
-    return GPUS

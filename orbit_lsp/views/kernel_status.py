@@ -148,7 +148,7 @@ def gpu_name(session: Session) -> str:
     if setup.place() == "local":
         own = setup.own_gpu()
         return own.name.removeprefix("NVIDIA ").removeprefix("GeForce ") if own else ""
-    return setup.settings.gpu if setup.modal_account else ""
+    return setup.rents() if setup.modal_account else ""
 
 
 def warmth(session: Session, gpu: str) -> str:

@@ -14,7 +14,7 @@ from lsprotocol import types as lsp
 
 from orbit_lsp.kernels.model import RUNNABLE, SPECIFIED, Kernel
 from orbit_lsp.specs import job_builder
-from orbit_lsp.state import fitting
+from orbit_lsp.state import fitting, modal_gpus
 from orbit_lsp.state.fitting import Part
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import kernel_commands, kernel_status, positions
@@ -152,9 +152,9 @@ def gpu_command(session: Session) -> lsp.Command | None:
     """Which GPU runs are rented on, where they are."""
     if session.setup.place() != "modal":
         return None
-    gpu = session.setup.settings.gpu
+    gpu = session.setup.rents()
     warmth = kernel_status.warmth(session, gpu)
-    title = f"Modal GPU: {gpu}" + (f", {warmth}" if warmth else "") + " (change)"
+    title = f"Modal GPU: {gpu or 'none'}" + (f", {warmth}" if warmth else "") + " (change)"
     return lsp.Command(title, "orbit.chooseGpu", arguments=[{}])
 
 
@@ -252,10 +252,13 @@ def commands(session: Session, known: KernelStatus, callers: Callers, now: float
 def _run_title(session: Session, known: KernelStatus) -> str:
     """Names the GPU that a click gets; what is rented and waits is warm."""
     gpu = kernel_status.gpu_name(session)
+    rents = session.setup.place() == "modal" and session.setup.modal_account
+    if known.plan.gpu and rents:
+        gpu = modal_gpus.rented(known.plan.gpu)
+    if not gpu and rents:
+        return "▶ Run (no such GPU to rent)"
     if not gpu:
         return "▶ Run (no GPU here)" if session.setup.machine else "▶ Run"
-    if known.plan.gpu and session.setup.place() == "modal":
-        gpu = job_builder.gpu_of(session, known.plan)
     return f"▶ Run on {gpu}" + (" (warm)" if kernel_status.warmth(session, gpu) else "")
 
 
@@ -267,9 +270,9 @@ def _restricted(session: Session, command: lsp.Command, known: KernelStatus) -> 
         or not _is_started(session, known)
         or always
         or not session.setup.modal_account
+        or not (gpu := modal_gpus.rented(job_builder.gpu_of(session, known.plan)))
     ):
         return None
-    gpu = job_builder.gpu_of(session, known.plan)
     title = f"▶ Run on {gpu}, restricted: the code is not mine"
     return lsp.Command(title, "orbit.runRestricted", arguments=command.arguments)
 

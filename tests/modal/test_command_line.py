@@ -90,7 +90,26 @@ def test_a_gpu_that_modal_has_not_is_a_usage_error(h100s: Loopback, tmp_path: Pa
     (tmp_path / "saxpy.cu").write_text(SOURCE)
     done = orbit("run", "saxpy.cu", "--on", "H100,H99", cwd=tmp_path)
     assert done.returncode == 64
-    assert done.stderr.startswith("orbit-lsp: error: 'H99' is not one of T4, L4")
+    assert done.stderr.startswith("orbit-lsp: error: --on: 'H99' is not one of the GPUs on Modal: T4, L4")
+
+
+@pytest.mark.parametrize(
+    "words", [("--gpu", "L40"), ("--gpu", "RTX 4090", "--runner", "modal"), ("--on", "A10,L40")]
+)
+def test_nothing_is_rented_for_a_gpu_that_is_not_on_the_list(
+    h100s: Loopback, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    (tmp_path / "saxpy.cu").write_text(SOURCE)
+    done = orbit("run", "saxpy.cu", *words, cwd=tmp_path)
+    assert done.returncode == 64
+    assert " is not one of the GPUs on Modal: T4, L4, A10, " in done.stderr
+    assert h100s.world.containers == {}
+
+
+def test_an_alias_rents_what_it_stands_for(h100s: Loopback, tmp_path: Path) -> None:
+    (tmp_path / "saxpy.cu").write_text(SOURCE)
+    done = orbit("run", "saxpy.cu", "--gpu", "a10g", "--runner", "modal", cwd=tmp_path)
+    assert "A10 was asked for, and Modal gave a container with NVIDIA H100 80GB HBM3" in done.stderr
 
 
 @pytest.mark.slow

@@ -42,9 +42,9 @@ def test_a_container_costs_its_gpus_its_cores_and_its_memory(gpu: str, hourly: f
 
 
 def test_every_gpu_of_the_settings_has_a_price() -> None:
-    from orbit_lsp.state.config import GPUS
+    from orbit_lsp.state.modal_gpus import NAMES
 
-    assert [gpu for gpu in GPUS if Rates().of(gpu) is None] == []
+    assert [gpu for gpu in NAMES if Rates().of(gpu) is None] == []
 
 
 ANSWER = {"gpu_hour_cost_h100": "3.00", "cpu_hour_cost": "0.05", "mem_gib_hour_cost": "0.01"}

@@ -84,7 +84,7 @@ def test_a_program_runs_there_and_is_ended_at_its_limit(modal: Loopback, tmp_pat
     ("words", "status", "message"),
     [
         (("-c", "print(1", "--on", "H100"), 1, "SyntaxError: '(' was never closed"),
-        (("-c", "print(1)", "--on", "H99"), 64, "'H99' is not one of T4, L4"),
+        (("-c", "print(1)", "--on", "H99"), 64, "--on: 'H99' is not one of the GPUs on Modal: T4, L4"),
         (("-c", "print(1)", "--in-place"), 64, "--in-place is for this machine's own GPU; a rented one gets a copy"),
         pytest.param(
             ("-c", "print(1)", "--on", "L4"), 5, "L4 was asked for, and Modal gave a container with NVIDIA H100 80GB HBM3",

@@ -64,7 +64,30 @@ async def test_a_gpu_that_modal_has_not_is_named(h100s: Loopback, start) -> None
     editor = await opened(start)
     await editor.command("orbit.chooseGpu", {"gpu": "H99"})
     (message,) = await editor.until(editor.messages)
-    assert message.startswith("orbit: 'H99' is not one of T4, L4, A10, ")
+    assert message.startswith("orbit: 'H99' is not one of the GPUs on Modal: T4, L4, A10, ")
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"gpu": "L40"}, ""),
+        ({"gpu": "A1000X"}, "orbit setting `gpu`: 'A1000X' is not one of the GPUs on Modal: T4, "),
+    ],
+)
+async def test_a_setting_that_modal_has_not_rents_nothing(
+    h100s: Loopback, start, settings: dict[str, str], complaint: str
+) -> None:
+    editor = await opened(start, **settings)
+    if complaint:
+        (message,) = await editor.until(editor.messages)
+        assert message.startswith(complaint)
+    for command in ("orbit.run", "orbit.profile", "orbit.keepWarm", "orbit.runOnAll", "orbit.chooseGpu"):
+        before = len(editor.messages())
+        asked = {"uri": editor.uri, "kernel": "saxpy", "gpu": settings["gpu"], "gpus": [settings["gpu"]]}
+        await editor.command(command, asked)
+        messages = await editor.until(lambda before=before: editor.messages()[before:])
+        assert "is not one of the GPUs on Modal: T4, L4, A10, " in messages[0]
+    assert h100s.world.containers == {}
 
 
 async def test_an_editor_that_cannot_be_asked_has_a_code_action_for_each(h100s: Loopback, start) -> None:
@@ -124,7 +147,7 @@ async def test_a_list_of_gpus_with_a_mistake_runs_nothing(h100s: Loopback, start
     editor = await opened(start)
     await editor.command("orbit.runOnAll", {"uri": editor.uri, "kernel": "saxpy", "gpus": ["H100", "H99"]})
     (message,) = await editor.until(editor.messages)
-    assert message.startswith("orbit: 'H99' is not one of T4")
+    assert message.startswith("orbit: 'H99' is not one of the GPUs on Modal: T4")
     assert h100s.world.containers == {}
 
 

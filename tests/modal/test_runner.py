@@ -132,12 +132,12 @@ async def test_a_container_that_lost_the_files_is_sent_them_again(h100s, author)
 
 
 async def test_every_choice_of_gpu_is_asked_for_so_that_no_other_answers() -> None:
-    from orbit_lsp.runners.modal import gpu_names
-    from orbit_lsp.state.config import GPUS
+    from orbit_lsp.state import modal_gpus
+    from orbit_lsp.state.modal_gpus import NAMES
     from tests.modal_loopback.world import GPUS as MODALS
 
-    assert {gpu_names.asked(gpu) for gpu in GPUS} <= MODALS
-    assert [gpu_names.asked(gpu) for gpu in ("H100", "H100:2", "RTX PRO 6000:4", "A100-40GB")] == [
+    assert {modal_gpus.asked(gpu) for gpu in NAMES} <= MODALS
+    assert [modal_gpus.asked(gpu) for gpu in ("H100", "H100:2", "RTX PRO 6000:4", "A100-40GB")] == [
         "H100!", "H100!:2", "RTX-PRO-6000:4", "A100-40GB"
     ]  # fmt: skip
 
@@ -160,9 +160,9 @@ async def test_every_choice_of_gpu_is_asked_for_so_that_no_other_answers() -> No
     ],
 )
 def test_nvml_s_name_answers_for_the_asked_one(gpu: str, name: str, right: bool) -> None:
-    from orbit_lsp.runners.modal import gpu_names
+    from orbit_lsp.state import modal_gpus
 
-    assert gpu_names.answers(gpu, name) is right
+    assert modal_gpus.answers(gpu, name) is right
 
 
 # -- cancelling -------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from orbit_lsp.cli.doors import pool_options
 from orbit_lsp.cli.machine.list_results import NotebookKernel
 from orbit_lsp.cli.terminal_text import UsageError, refused
 from orbit_lsp.runs import python_choice, trust
+from orbit_lsp.state import modal_gpus
 from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common import messages as c
 
@@ -258,16 +259,14 @@ def _server(on: str) -> Server | None:
 
 def _gpu(on: str) -> str:
     """The GPU to rent; empty where none is. Raises UsageError."""
-    from orbit_lsp.state import config
-
     if on == "local" or on.startswith("api:"):
         return ""
     place, _, gpu = on.partition(":")
-    if place != "modal" or not gpu or config.parse({"gpu": gpu})[1]:
-        raise UsageError(
-            f"--on {on!r:.40} is no place: write local, api: and a server's address, as in api:http://gpu7:8421, or modal: and one of {', '.join(config.GPUS)}"
-        )
-    return gpu
+    if place == "modal" and (rented := modal_gpus.rented(gpu)):
+        return rented
+    raise UsageError(
+        f"--on {on!r:.40} is no place: write local, api: and a server's address, as in api:http://gpu7:8421, or modal: and one of {', '.join(modal_gpus.NAMES)}"
+    )
 
 
 def _program(python: str) -> Path:

@@ -11,6 +11,7 @@ from pathlib import Path
 from orbit_lsp.cli import terminal_text
 from orbit_lsp.compilation.missing import OTHER_PLATFORM
 from orbit_lsp.runners import Runner
+from orbit_lsp.state import modal_gpus
 from orbit_lsp.state.compilation import Compilation
 from orbit_lsp.state.placement import Setup
 from orbit_remote.common import handshake
@@ -197,8 +198,7 @@ def _works(
         working.append("Triton files: compiler errors, registers, occupancy (on the command Compile)")
     if triton and not _absent(machine, ("torch", *c.DEBUGGING)):
         working.append("Triton kernels: debugged in Triton's interpreter, without a GPU (lens Debug)")
-    if rented and setup.modal_account:
-        gpu = setup.settings.gpu
+    if rented and setup.modal_account and (gpu := setup.rents()):
         working.append(
             f"CUDA and Triton files: run and timed on {gpu}, rented from Modal (its token is not checked here)"
         )
@@ -236,6 +236,13 @@ def _missing(
             missing.append(f"    or rent one from Modal: {_TOKEN}")
     elif not local and not setup.modal_account:
         missing += _fault("running kernels", "there is no Modal token on this machine", _TOKEN)
+    elif not local and not setup.rents():
+        why = modal_gpus.refusal(setup.settings.gpu)
+        missing += _fault(
+            "running kernels",
+            f"the setting `gpu` names none that can be rented: {why}",
+            "set `gpu` to one of these",
+        )
     elif local and machine.devices and setup.own_gpu() is None:
         wanted = setup.settings.device
         have = ", ".join(str(device.index) for device in machine.devices)

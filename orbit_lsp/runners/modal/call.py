@@ -23,11 +23,12 @@ from typing import Any
 
 from orbit_lsp import closure
 from orbit_lsp.runners.events import Lines
-from orbit_lsp.runners.modal import errors, gpu_names, payload
+from orbit_lsp.runners.modal import errors, payload
 from orbit_lsp.runners.modal.errors import DEPLOY, ModalError, Trouble
 from orbit_lsp.runners.modal.pool import Pool
 from orbit_lsp.runners.modal.sessions import Sessions
 from orbit_lsp.runners.modal.spawned import BUILDING, Spawned
+from orbit_lsp.state import modal_gpus
 from orbit_remote.common import codec
 from orbit_remote.common import messages as c
 from orbit_remote.modal_app.signed_stream import Verifier
@@ -242,7 +243,7 @@ class Call(Spawned):
     def _checked(self, finished: c.Finished) -> c.Finished:
         """A number from another GPU than the requested one is not a result."""
         device = finished.device
-        if self.gpu is None or device is None or gpu_names.answers(self.gpu, device.name):
+        if self.gpu is None or device is None or modal_gpus.answers(self.gpu, device.name):
             return finished
         text = f"{self.gpu} was asked for, and Modal gave a container with {device.name}"
         remedy = "run it again; if it stays so, choose another GPU"

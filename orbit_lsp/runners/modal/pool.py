@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from orbit_lsp.runners.modal import gpu_names
 from orbit_lsp.runners.modal.deploy import Account
+from orbit_lsp.state import modal_gpus
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Job
 from orbit_remote.modal_app.image_spec import Spec
@@ -64,7 +64,7 @@ class Pool:
         """What the methods of a container of `gpu` are called on; None is a machine without one.
         `restricted`: of a container for code that is not the author's.
 
-        Raises what `Account.client` raises; that the app is not there shows at the first call only.
+        Raises what `Account.client` raises, and ValueError for a GPU that Modal does not have; that the app is not there shows at the first call only.
         """
         client = await self.account.client()
         name = gpu or "", restricted
@@ -82,7 +82,7 @@ class Pool:
             if not restricted:
                 limits["scaledown_window"] = spec.idle_s
             if gpu:
-                limits["gpu"] = gpu_names.asked(gpu)
+                limits["gpu"] = modal_gpus.asked(gpu)
             self._handles[name] = cls.with_options(**limits)()
         return self._handles[name]
 

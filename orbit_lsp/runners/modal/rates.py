@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from orbit_lsp.state import units
+from orbit_lsp.state import modal_gpus, units
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.modal_app.image_spec import CORES, MEMORY_MIB
 
@@ -34,7 +34,6 @@ TABLE = {
 }
 """For containers of functions; those of sandboxes cost three times as much for cores and memory."""
 
-_NAMES = {"A10": "a10g", "RTX PRO 6000": "rtx6000"}
 _SECONDS = 3600
 
 
@@ -75,7 +74,7 @@ def _hourly(prices: Mapping[str, float], gpu: str) -> float | None:
     kind, _, count = gpu.partition(":")
     parts = [("cpu_hour_cost", CORES), ("mem_gib_hour_cost", MEMORY_MIB / 1024)]
     if kind:
-        parts.append((f"gpu_hour_cost_{_NAMES.get(kind, kind.lower().replace('-', '_'))}", int(count or 1)))
+        parts.append((f"gpu_hour_cost_{modal_gpus.rate_name(kind)}", int(count or 1)))
     total = 0.0
     for name, amount in parts:
         if (price := prices.get(name)) is None:

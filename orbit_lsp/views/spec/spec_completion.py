@@ -12,6 +12,7 @@ from lsprotocol import types as lsp
 from orbit_lsp.kernels import Span
 from orbit_lsp.kernels.model import SPECIFIED
 from orbit_lsp.specs import spec_cache
+from orbit_lsp.state import modal_gpus
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import positions
 from orbit_lsp.views.spec import spec_place
@@ -133,9 +134,7 @@ def _offers(session: Session, uri: str, place: Place) -> tuple[str, list[Offer]]
 
 def _plain(word: str) -> list[Offer]:
     if word == "gpu":
-        from orbit_lsp.state.config import GPUS
-
-        return [Offer(name.replace(" ", "-"), _KINDS.Value, "a GPU") for name in GPUS]
+        return [Offer(name.replace(" ", "-"), _KINDS.Value, "a GPU") for name in modal_gpus.NAMES]
     if word == "flags":
         return [Offer(flag, _KINDS.Value, doc) for flag, doc in FLAGS.items()]
     return []

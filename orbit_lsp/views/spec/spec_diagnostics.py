@@ -8,10 +8,13 @@ from lsprotocol import types as lsp
 
 from orbit_lsp.kernels import Span
 from orbit_lsp.specs import spec_cache
+from orbit_lsp.state import modal_gpus
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import positions
+from orbit_remote.common import architectures
 
 if TYPE_CHECKING:
+    from orbit_remote.spec.syntax_tree import Fault
     from orbit_remote.spec.syntax_tree import Span as SpecSpan
 
 _SEVERITY = {"error": lsp.DiagnosticSeverity.Error, "warning": lsp.DiagnosticSeverity.Warning}
@@ -29,8 +32,26 @@ def diagnostics(session: Session, uri: str) -> list[lsp.Diagnostic]:
             code="launch-spec",
             source="orbit",
         )
-        for fault in spec_cache.faults(session, uri)
+        for fault in (*spec_cache.faults(session, uri), *_not_rented(session, uri))
     ]
+
+
+def _not_rented(session: Session, uri: str) -> list[Fault]:
+    """A warning at each GPU that a run would be refused for: known, and not one of Modal's, where runs go there."""
+    if session.setup.place() != "modal" or not session.setup.modal_account:
+        return []
+    from orbit_remote.spec.syntax_tree import Fault
+
+    faults: dict[Fault, None] = {}
+    for _, kernel, _ in session.kernels(uri):
+        checked = spec_cache.spec_of(session, uri, kernel, placed=False)
+        named = checked.spec.words["gpu"].values if checked and "gpu" in checked.spec.words else ()
+        wrong = [gpu for gpu in named if not modal_gpus.rented(gpu) and architectures.architecture_for(gpu)]
+        placed = spec_cache.spec_of(session, uri, kernel) if wrong else None
+        if placed:
+            why = f"A run is refused: {modal_gpus.refusal(wrong[0])}."
+            faults[Fault(placed.spec.words["gpu"].span, why, "warning")] = None
+    return list(faults)
 
 
 def _visible(span: SpecSpan) -> Span:

@@ -191,7 +191,7 @@ class UserFile:
             return None
         folder = Path(self.path).parent
         names: list[str] = []
-        while any((each / "__init__.py").is_file() for each in (folder, folder.parent)):
+        while folder.name and any((each / "__init__.py").is_file() for each in (folder, folder.parent)):
             names.insert(0, folder.name)
             folder = folder.parent
         if names and str(folder) not in sys.path:

@@ -8,20 +8,20 @@ from functools import lru_cache
 
 # NVIDIA's list of compute capabilities: developer.nvidia.com/cuda-gpus. The first match counts.
 _BY_NAME = (
-    (r"\bB300|\bGB300", "10.3"),
-    (r"\bG?B200|\bB100", "10.0"),
-    (r"\bG?H[12]00|\bH800|\bH20\b|\bGH200", "9.0"),
+    (r"\bG?B300(?!\d)", "10.3"),  # (?!\d): a name that is longer is another one's, as A1000
+    (r"\bG?B200(?!\d)|\bB100(?!\d)", "10.0"),
+    (r"\bG?H[12]00(?!\d)|\bH800(?!\d)|\bH20\b", "9.0"),
     (r"\bGB10\b", "12.1"),
     (r"\bThor\b", "11.0"),
     (r"\bOrin\b", "8.7"),
     (r"\bRTX[ -]PRO[ -]\d|\bRTX 50[5-9]0", "12.0"),
     (r"\bL2\b|\bL4\b|\bL20\b|\bL40[SG]?\b|\bRTX 40[5-9]0|\bRTX \d+ (?:\w+ )?Ada", "8.9"),
-    (r"\bA100|\bA800|\bA30X?\b|\bCMP 170HX|\bPG50[69]\b", "8.0"),
+    (r"\bA100(?!\d)|\bA800(?!\d)|\bA30X?\b|\bCMP 170HX|\bPG50[69]\b", "8.0"),
     (r"\bA10[GM]?\b|\bA16\b|\bA2\b|\bA40\b|\bRTX A\d+|\bRTX 30[5-9]0|\bMX570|\bCMP 90HX", "8.6"),
     (r"\bT4\b|\bT4G\b|\bRTX 20[5-8]0|\bQuadro RTX|\bTITAN RTX|\bGTX 16[356]0", "7.5"),
     (r"\bT(?:[456]\d0|1[02]00|2000)\b|\bMX[45]50|\bCMP [345]0HX|\bQuadro T\d", "7.5"),
     (r"\bXavier\b", "7.2"),
-    (r"\bV100|\bTITAN V\b|\bGV100\b", "7.0"),
+    (r"\bV100(?!\d)|\bTITAN V\b|\bGV100\b", "7.0"),
     (r"\bP100\b|\bGP100\b", "6.0"),
     (
         r"\bP40?\b|\bP6\b|\bQuadro P\d|\bGTX? 10[1-8]0|\bTITAN Xp\b|(?<!GTX )\bTITAN X\b|\bMX[1-3][1-5]0|\bP10[46] 100\b",
@@ -46,15 +46,20 @@ def architecture_of(capability: str) -> str:
     return f"sm_{match[1]}{match[2]}{'a' if int(match[1]) >= 9 else ''}"
 
 
+def named(text: str) -> str | None:
+    """`sm_90` for `sm_90`, `compute_90` and `90`, and `sm_90a` for `9.0`; None for what is no architecture, as a GPU."""
+    if asked := re.fullmatch(r"(?:(?:sm|compute)_?)?(\d{2,3}[af]?)", text.strip(), re.IGNORECASE):
+        return f"sm_{asked[1].lower()}"
+    return architecture_of(text) if re.fullmatch(r"\s*\d+\.\d\s*", text) else None
+
+
 @lru_cache(maxsize=64)
 def architecture_for(gpu: str) -> str | None:
     """`sm_90a` for `H100` or `NVIDIA H100 80GB HBM3`, `sm_89` for `rtx4090`, an architecture for itself; None for a GPU
     whose name is not known here.
     """
-    if asked := re.fullmatch(r"(?:(?:sm|compute)_?)?(\d{2,3}[af]?)", gpu.strip(), re.IGNORECASE):
-        return f"sm_{asked[1].lower()}"
-    if re.fullmatch(r"\s*\d+\.\d\s*", gpu):
-        return architecture_of(gpu)
+    if architecture := named(gpu):
+        return architecture
     words = re.sub(r"\b(RTX|GTX)(?=\d)", r"\1 ", re.sub(r"[_-]+", " ", gpu), flags=re.IGNORECASE)
     for text in (gpu, words):
         for name, capability in _BY_NAME:
