@@ -186,6 +186,19 @@ def test_the_project_of_a_folder_without_a_repository(
     assert projects.project_of(str(tmp_path / "a" / "b")).replace(str(tmp_path), "ROOT") == expected
 
 
+def test_a_makefile_reaches_as_far_as_what_it_includes(tmp_path: Path) -> None:
+    files = {
+        "common.mk": "NVCCFLAGS += -Iinclude\n",
+        "include/lib.cuh": "",
+        "kernels/one/Makefile": "include ../../common.mk\n",
+        "kernels/one/k.cu": '#include "lib.cuh"\n',
+    }
+    project(tmp_path, files)
+    path = str(tmp_path / "kernels/one/k.cu")
+    made = Finder().find(Question(path, '#include "lib.cuh"\n', ()))
+    assert (made.root, made.missing) == (str(tmp_path), {})
+
+
 def test_a_file_outside_of_every_workspace_folder_belongs_to_its_repository(tmp_path: Path) -> None:
     project(tmp_path, {"repo/.git/HEAD": "", "repo/a/k.cu": "", "lone/k.cu": ""})
     assert root_of(f"{tmp_path}/repo/a/k.cu", ["/elsewhere"]) == f"{tmp_path}/repo"

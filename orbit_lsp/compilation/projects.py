@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
+
+from orbit_remote.common import regular_files
+from orbit_remote.common.limits import QUOTED
 
 BUILD_FILES = (
     "setup.py",
@@ -20,6 +24,8 @@ BUILD_FILES = (
     "Makefile.am",
     "Makefile.in",
 )
+_MAKEFILES = ("GNUmakefile", "makefile", "Makefile", "Makefile.am")
+_INCLUDES = re.compile(r"^[ \t]*-?include[ \t]+((?:\.\./){1,16})", re.MULTILINE)
 _OF_PYTHON = ("pyproject.toml", "setup.cfg")
 _ENVIRONMENTS = ("environment.yml", ".venv/pyvenv.cfg", "venv/pyvenv.cfg")
 
@@ -31,9 +37,11 @@ def folders_above(path: str, root: str) -> Iterator[Path]:
 
 def project_of(folder: str) -> str:
     """The repository of a folder, else the highest folder above it that has a build file, else the highest with an environment,
-    else the folder. An environment above a build file may be of many projects, each a stranger to the others.
+    else the folder. A Makefile reaches as far as the files that it includes. An environment above a build file may be of many
+    projects, each a stranger to the others. Reads one file.
     """
     highest, built = Path(folder), False
+    own: list[Path] = []
     for above in (Path(folder), *Path(folder).parents):
         try:
             entry = above.stat()
@@ -44,6 +52,7 @@ def project_of(folder: str) -> str:
         )
         if strangers or above in (Path.home(), above.parent):
             break  # what another user may have put there says nothing of the author's projects
+        own.append(above)
         # os.path has no error for what may not be looked at, pathlib has
         if os.path.exists(above / ".git"):
             return str(above)
@@ -51,4 +60,16 @@ def project_of(folder: str) -> str:
             highest, built = above, True
         elif not built and any(os.path.isfile(above / name) for name in _ENVIRONMENTS):
             highest = above
-    return str(highest)
+    included = [above for above in own if above in _included_by(highest)] if built else []
+    return str(included[-1] if included else highest)
+
+
+def _included_by(folder: Path) -> list[Path]:
+    """The folders above this one that its Makefile includes files of, as `include ../../common.mk`."""
+    file = next((folder / name for name in _MAKEFILES if os.path.isfile(folder / name)), None)
+    try:
+        text = regular_files.head(file, QUOTED).decode("utf-8", "replace") if file else ""
+    except (OSError, ValueError):
+        return []
+    ups = (match.count("..") for match in _INCLUDES.findall(text))
+    return [folder.parents[up - 1] for up in ups if up <= len(folder.parents)]
