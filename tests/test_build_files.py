@@ -216,6 +216,7 @@ LEFT_OUT = {
     "a file of options by its long name": ("F = --options-file=options -DK", "--options-file=options"),
     "by eval": ("$(foreach s,1,$(eval F += -D$(s)))\nF += -DK", "what `$(eval …)` adds to F"),
     "what a shell would execute": ("F = -DK '-DV=$$(touch x)'", "-DV=$$(touch x)"),
+    "what would make figures those of a debugger": ("F = -g -G -DK", "-G"),
     "what CUDA 13 lacks": ("F = -DK -arch=sm_35", "sm_35"),
 }  # fmt: skip
 
@@ -225,8 +226,9 @@ def test_what_a_makefile_says_only_when_it_is_run_is_left_out_and_said(tmp_path:
     text, left_out = LEFT_OUT[name]
     project(tmp_path, {"Makefile": f"{text}\nk.o: k.cu\n\tnvcc $(F) $<\n", "options": "-DOPTION", "k.cu": ""})
     made = find(tmp_path, "k.cu")
+    why = "has it, and only the build knows its value"
     lacks = "names it, and CUDA 13 and newer have no code for it"
-    why = lacks if left_out == "sm_35" else "has it, and only the build knows its value"
+    why = {"sm_35": lacks, "-G": "has it, and figures are of optimized code"}.get(left_out, why)
     assert (made.flags, made.left_out) == (("-DK",), (Reason(left_out, f"Makefile {why}"),))
     assert f"  {left_out}: Makefile {why}" in doctor.compilation_lines("k.cu", made, ())
 

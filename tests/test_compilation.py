@@ -69,6 +69,12 @@ def test_a_project_that_was_configured_through_a_link(tmp_path: Path) -> None:
     assert (made.flags[0], made.source) == ("-DA", "as build/compile_commands.json says")
 
 
+def test_a_debug_build_of_a_database_says_what_figures_are_of(tmp_path: Path) -> None:
+    project(tmp_path, {"k.cu": "", "compile_commands.json": database(entry("ROOT/k.cu", "nvcc -G -c k.cu"))})
+    made = find(tmp_path, "k.cu")
+    assert made.left_out == (("-G", "compile_commands.json has it, and figures are of optimized code"),)
+
+
 UNITY = "build/CMakeFiles/k.dir/Unity/unity_0_cu.cu"
 
 

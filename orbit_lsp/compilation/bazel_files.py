@@ -183,9 +183,12 @@ class _Packages:
         words, option_files = without_option_files(words)
         known = [word for word in words if not re.search(r"\$[(@<]", word)]
         left_out = dict.fromkeys(word for word in words if re.search(r"\$[(@<]", word))
-        flags = command_line.parse(["nvcc", *known, *(f"-I{each}" for each in folders)], str(self.top), path)
+        command = command_line.parse(
+            ["nvcc", *known, *(f"-I{each}" for each in folders)], str(self.top), path
+        )
         relevant = (each for each in lists.left_out if each.partition(" =")[0] not in ("deps", *_SOURCES))
-        return Library(flags.flags, (*left_out, *option_files, *relevant, *self.unread), is_source=True)
+        left_out |= dict.fromkeys((*option_files, *relevant, *self.unread, *command.left_out))
+        return Library(command.flags, tuple(left_out), is_source=True)
 
     def _too_many(self, sources: _Lists) -> Iterator[str]:
         if sources.budget.parts > _MOST_PARTS:

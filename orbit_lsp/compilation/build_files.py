@@ -288,6 +288,7 @@ class _Collected:
             words = [word for word, of in of_cmake.words if of == file]
             command = command_line.parse(["nvcc", *words], os.path.dirname(file), self.path)
             made = _parted(command.flags)
+            self.left_out |= dict.fromkeys(command.left_out, file)
             self.folders += (Folder(folder, file, 1) for folder in made.folders)
             for flag in made.flags:
                 if not year(flag):  # the newest of the text counts

@@ -102,5 +102,5 @@ def _of_shell(file: str, text: str, path: str, named: re.Pattern[str]) -> Script
             known = [word for word in words if "$" not in word and "`" not in word]
             left_out = [word for word in words if word not in known and _DECIDES.search(word)]
             command = command_line.parse(known, os.path.dirname(file), path)
-            return Script(file, command.flags, (*left_out, *option_files))
+            return Script(file, command.flags, (*left_out, *option_files, *command.left_out))
     return None

@@ -85,6 +85,8 @@ class Command:
     compiler: Compiler
     program: str
     remarks: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """Flags that decide about figures, and are not used: `-G`, because figures are of optimized code."""
 
 
 def parse(command: Sequence[str] | str, directory: str, path: str) -> Command:
@@ -176,8 +178,6 @@ class _Reader:
         for word in rest:
             self._take(word, rest)
         remarks: list[str] = []
-        if self.debug:
-            remarks.append("the build compiles with -G, which is left out: figures are of optimized code")
         if self.compiler == "clang":
             remarks.append("the project compiles it with clang; here nvcc does")
         if self.compiler == "host":
@@ -185,7 +185,10 @@ class _Reader:
                 "the command is that of a C++ compiler: its include folders, macros and standard are used"
             )
         flags = (word for flag in self.flags for word in flag.split("\0"))
-        return Command((*flags, *self._architectures()), self.compiler, self.program, tuple(remarks))
+        left_out = ("-G",) if self.debug else ()
+        return Command(
+            (*flags, *self._architectures()), self.compiler, self.program, tuple(remarks), left_out
+        )
 
     def _take(self, word: str, rest: Iterator[str]) -> None:
         option, joined, value = word.partition("=")

@@ -25,6 +25,8 @@ from orbit_remote.common.lazy_dataclass import dataclass
 _AGE_S = 30.0
 """How old what is known of a workspace's folders may be where no editor reports its changes."""
 
+_OF_BUILD = "only the build knows its value"
+_LEFT_OUT = {"-G": "figures are of optimized code"}
 _OF_HOST = ("-Xcompiler", "-ccbin", "--compiler-bindir")
 """Of the compiler of host code, which no figure depends on."""
 _LONGEST_ARCHITECTURE = 4
@@ -119,7 +121,7 @@ class Finder:
             self._explained(inferred, headers, next(iter(question.not_started), question.python)),
             made=tuple(inferred.made),
             architectures=tuple(number for number, _ in targets),
-            left_out=left_out,
+            left_out=(*left_out, *_of_command(match, root)),
             nvcc=_compiler(match) if question.trusted else None,
             nvcc_not_started=_not_started(match, question),
             is_source=declared.is_source or (match is not None and not match.beside),
@@ -186,7 +188,7 @@ def _declared_flags(
     flags: list[str] = []
     reasons: list[Reason] = []
     left_out = [
-        Reason(what, f"{os.path.relpath(file, root)} has it, and only the build knows its value")
+        Reason(what, f"{os.path.relpath(file, root)} has it, and {_LEFT_OUT.get(what, _OF_BUILD)}")
         for what, file in declared.left_out
     ]
     left_out += [
@@ -248,6 +250,14 @@ def _source(
     how = f" ({command} writes it)" if command else ""
     why = "; ".join(remarks) or "there is no compile_commands.json"
     return f"by what was found in {root}{partly}, because {why}{how}"
+
+
+def _of_command(match: Match | None, root: str) -> list[Reason]:
+    """What the command of a database gives its compiler, and is not used."""
+    if match is None:
+        return []
+    shown = os.path.relpath(match.database, root)
+    return [Reason(what, f"{shown} has it, and {_LEFT_OUT[what]}") for what in match.command.left_out]
 
 
 def _compiler(match: Match | None) -> str | None:

@@ -587,6 +587,7 @@ class _Makefile:
         if "orbit-input" not in known:
             known.append(self.path)
         command = command_line.parse(["nvcc", *known], self.folder, self.path)
+        left_out |= dict.fromkeys(command.left_out)
         return Recipe(command.flags, tuple(left_out)[:_MOST_LEFT_OUT], certain)
 
 

@@ -61,7 +61,7 @@ def read(text: str, path: str, folder: str) -> Target:
     elif several:
         values.left_out["the cuda_args of a target, if the file is one of its sources"] = None
     command = command_line.parse(["nvcc", *words], folder, path)
-    return Target(command.flags, tuple(values.left_out), bool(own))
+    return Target(command.flags, (*values.left_out, *command.left_out), bool(own))
 
 
 def _calls(text: str) -> Iterator[tuple[str, str]]:

@@ -100,7 +100,9 @@ def _setup(file: str, calls: list[ast.Call], own: list[ast.Call], values: _Value
             words = [*values.texts(listed), *values.texts(added)]
             for flag in words:
                 targets |= dict.fromkeys(_TARGET.findall(flag))
-            for flag in command_line.parse(["nvcc", *words], os.path.dirname(file), file).flags:
+            command = command_line.parse(["nvcc", *words], os.path.dirname(file), file)
+            left_out |= dict.fromkeys(command.left_out)
+            for flag in command.flags:
                 word = flag.partition("=")[0]
                 if flag.startswith("-I") and node is not None and os.path.isdir(flag[2:]):
                     folders.append(Folder(flag[2:], file, node.lineno))
