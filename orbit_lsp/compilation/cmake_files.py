@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from orbit_lsp.compilation import cmake_language as language
+from orbit_lsp.compilation import presets
 from orbit_lsp.compilation.cmake_interpreter import CONFIGURATIONS, MOST_WORDS, PART, Interpreter, Scope
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -34,6 +35,9 @@ _NO_TARGET = {
     "get_source_file_property", "cmake_parse_arguments", "if", "export", "cmake_minimum_required", "find_package", "add_test",
 }  # fmt: skip
 """Commands that may name a source and give it no flag."""
+
+
+_MOST_KEPT = 64
 
 
 class NamedFolder(NamedTuple):
@@ -92,13 +96,39 @@ class _Target:
     """How many settings its folder had when it was made."""
 
 
+_known: dict[tuple[tuple[str, ...], str], tuple[dict[str, tuple[int, int]], CMakeFlags]] = {}
+
+
 def read(files: Sequence[str], path: str, text_of: Callable[[str], str]) -> CMakeFlags:
     """`files` are the CMakeLists.txt above a source file, the highest first. `text_of` gives the text of a file of the workspace,
-    "" for any other. Reads presets.
+    "" for any other. Reads presets. The last answers are kept as long as no file changes: a large project takes half a second.
     """
     if not files:
         return CMakeFlags()
-    return _configured(files, path, text_of).result()
+    key = (tuple(files), path)
+    known = _known.get(key)
+    if known is None or any(_state(file) != state for file, state in known[0].items()):
+        presets_of_top = [os.path.join(os.path.dirname(files[0]), name) for name in presets.NAMES]
+        states = {file: _state(file) for file in presets_of_top}
+
+        def noted(file: str) -> str:
+            states.setdefault(file, _state(file))
+            return text_of(file)
+
+        known = states, _configured(files, path, noted).result()
+        _known.pop(key, None)
+        while len(_known) >= _MOST_KEPT:
+            _known.pop(next(iter(_known)), None)
+        _known[key] = known
+    return known[1]
+
+
+def _state(file: str) -> tuple[int, int]:
+    try:
+        status = os.stat(file)
+    except (OSError, ValueError):
+        return 0, 0
+    return status.st_mtime_ns, status.st_size
 
 
 def values(files: Sequence[str], text_of: Callable[[str], str]) -> dict[str, str]:
@@ -224,7 +254,7 @@ class _Project:
     ) -> None:
         if doubt:
             if any(map(_DECIDES.search, words)):
-                words = (f"\ue000{self.cmake.part(f'what `{doubt}` adds by {command}')}\ue001",)
+                words = (self.cmake.in_doubt(f"what `{doubt}` adds by {command}"),)
             else:
                 return
         settings.append(
@@ -411,7 +441,7 @@ def _scoped(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 
 def _macros(words: Sequence[str]) -> list[str]:
     """As flags: CMake takes them with `-D` and without; what add_definitions takes besides stays."""
-    return [word if word.startswith(("-", "/")) else f"-D{word}" for word in words if word]
+    return [word if word.startswith(("-", "/", "\ue000")) else f"-D{word}" for word in words if word]
 
 
 def _is_of_nvcc(name: str) -> tuple[bool, str]:

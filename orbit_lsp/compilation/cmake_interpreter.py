@@ -37,6 +37,8 @@ _SYSTEM = {
     **{f"CMAKE_CUDA_FLAGS_{name}": flags for name, flags in CONFIGURATIONS.items()},
 }  # fmt: skip
 """What CMake sets by itself."""
+_OF_FLAGS = lazy_pattern(r"FLAGS|OPTIONS|DEFIN|_DEFS?$", re.IGNORECASE)
+"""Variables whose values are given to compilers."""
 _MODULES = ("cmake", "cmake/modules", "cmake/Modules", "CMake", "")
 _MOST_STEPS = 10_000
 """Commands that are followed, those of functions and loops each time."""
@@ -440,11 +442,10 @@ class Interpreter:
         scope = self.scope
 
         def value(match: re.Match[str]) -> str:
-            if match[1] in scope.doubtful:
-                why, file = scope.doubtful[match[1]]
-                if "FLAGS" in match[1] or "DEF" in match[1].upper() or "OPTIONS" in match[1]:
-                    self.leave_out(f"what `{why}` sets of {match[1]}", file)
             known = scope.values.get(match[1])
+            if match[1] in scope.doubtful and _OF_FLAGS.search(match[1]):
+                why, _ = scope.doubtful[match[1]]
+                return f"{known or ''} {self.in_doubt(f'what `{why}` sets of {match[1]}')}".strip()
             return match[0] if known is None else known
 
         expanded = _REFERENCE.sub(value, text[:LONGEST])[:LONGEST] if self.left > 0 else ""
@@ -466,7 +467,7 @@ class Interpreter:
             whole = text[start:end]
             head, _, rest = self.expressions(whole[2:-1], depth + 1).partition(":")
             value = None if PART.search(head) else language.expression(head, rest, self.configuration(), lambda text: bool(PART.search(text)))  # fmt: skip
-            made += [text[position:start], f"\ue000{self.part(whole)}\ue001" if value is None else value]
+            made += [text[position:start], self.in_doubt(whole) if value is None else value]
             position = end
         return "".join([*made, text[position:]])
 
@@ -478,6 +479,10 @@ class Interpreter:
     def part(self, text: str) -> int:
         self.parts.append(text)
         return len(self.parts) - 1
+
+    def in_doubt(self, what: str) -> str:
+        """A word that stands for what is not known, and says so where it is one of the file's."""
+        return f"\ue000{self.part(what)}\ue001"
 
     def leave_out(self, what: str, file: str) -> None:
         if len(self.left_out) < _MOST_LEFT_OUT:
