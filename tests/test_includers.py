@@ -26,6 +26,9 @@ CASES = {
     "through a header": ({"main.cu": '#include "all.cuh"\n', "all.cuh": '#include "kernels.cu"\n'}, "main.cu"),
     "by another suffix": ({"main.cu.cc": MAIN}, "main.cu.cc"),
     "a unity build": ({"made/unity_0_cu.cu": '#include "../kernels.cu"\n'}, None),
+    "another of that name": ({"b/kernels.cu": FRAGMENT, "b/main.cu": MAIN}, None),
+    "by a path": ({"b/main.cu": '#include "../kernels.cu"\n'}, "main.cu"),
+    "by a folder of the command": ({"b/main.cu": "#include <kernels.cu>\n"}, "main.cu"),
     "by nobody": ({"main.cu": "int main() {}\n"}, None),
 }  # fmt: skip
 
@@ -58,7 +61,7 @@ def test_a_source_that_runs_by_itself_is_no_part_of_another(tmp_path: Path) -> N
 HEADERS = {
     "what is defined before it": ("__global__ void k(SCALAR* x) {}\n", '#define SCALAR double\n#include "k.cuh"\n', True),
     "a value that may be": ("#ifndef TILE\n#define TILE 16\n#endif\n__global__ void k() {}\n", '#define TILE 32\n#include "k.cuh"\n', True),
-    "a type": ("__global__ void k(vec* x) {}\n", 'struct vec { float x; };\n#include "lib/k.cuh"\n', True),
+    "a type": ("__global__ void k(vec* x) {}\n", 'struct vec { float x; };\n#include "k.cuh"\n', True),
     "a header that it leaves to others": ("__global__ void k(__half* x) {}\n", '#include <cuda_fp16.h>\n#include "k.cuh"\n', True),
     "nothing": ("#include <cuda_fp16.h>\n__global__ void k(__half* x) {}\n", '#include <gtest/gtest.h>\n#define OTHER 1\n#include "k.cuh"\n', False),
     "what comes behind it": ("__global__ void k(float* x) {}\n", '#include "k.cuh"\nstruct x { float k; };\n', False),

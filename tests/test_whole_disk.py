@@ -59,7 +59,7 @@ def _declared(path: str, root: str) -> Iterable[object]:
         installed.venvs,
         database.candidates,
         _declared,
-        setup_files.loaded_as,
+        setup_files.loaded,
     ],
     ids=["environments", "databases", "build files", "extensions"],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import re
 import time
@@ -16,6 +18,10 @@ _SKIPPED = frozenset(("build", "out", "node_modules", "third_party", "site-packa
 _MOST_FILES = 4_000
 _SECONDS = 2.0
 """A longer search ends with what was read so far: the file is then compiled on its own."""
+_SECONDS_OF_SOURCE = 0.3
+"""Few sources are included by others, and those by one that is near."""
+_MOST_KEPT = 20_000
+_known: dict[str, tuple[tuple[int, int], tuple[str, ...]]] = {}
 _DEFINED = re.compile(
     r"\#[ \t]*define[ \t]+(\w+)|\btypedef\b[^;{}]{0,200}?(\w+)[ \t]*;|\busing\s+(\w+)\s*=|\b(?:struct|class|union|enum)\s+(\w+)\s*[{:]|"
     r"\b(?:constexpr|const)\s+[\w:]+\s+(\w+)\s*="
@@ -74,34 +80,70 @@ def source_of(header: str, folders: Sequence[str]) -> str:
     """
     holding = [folder for folder in folders if Path(header).is_relative_to(folder)]
     root = max(holding, key=len, default=str(Path(header).parent))
-    including: dict[str, list[str]] = {}
-    for path in _files(root, time.monotonic() + _SECONDS):
-        try:
-            text = regular_files.text(Path(path), limits.HEADER)
-        except (OSError, ValueError):
-            continue
-        for name in {name.rpartition("/")[2] for name in _INCLUDE.findall(text)}:
-            including.setdefault(name, []).append(path)
+    including: dict[str, list[tuple[str, str]]] = {}
+    seconds = _SECONDS_OF_SOURCE if header.lower().endswith(SOURCE_SUFFIXES) else _SECONDS
+    for path, state in _files(header, root, time.monotonic() + seconds):
+        for name in _included(path, state):
+            including.setdefault(name.rpartition("/")[2], []).append((path, name))
     seen: set[str] = set()
     level = [header]
     while level:
-        level = [path for of in level for path in including.get(Path(of).name, ()) if path not in seen]
+        level = [
+            path
+            for of in level
+            for path, name in including.get(os.path.basename(of), ())
+            if path not in seen and _means(name, path, of)
+        ]
         seen.update(level)
         if sources := [path for path in level if path.lower().endswith(SOURCE_SUFFIXES) and path != header]:
             return max(sources, key=lambda path: (len(os.path.commonpath((path, header))), -len(path)))
     return ""
 
 
-def _files(root: str, until: float) -> Iterator[str]:
-    """Ends after `_MOST_FILES`, and at the time `until`: most folders of `/` have no source."""
+def _means(name: str, including: str, file: str) -> bool:
+    """Whether `#include "name"` in the file `including` is of `file`: a file of that name beside it comes first."""
+    beside = os.path.normpath(os.path.join(os.path.dirname(including), name))
+    return beside == file or (
+        f"/{file}".endswith(f"/{os.path.normpath(name)}") and not os.path.isfile(beside)
+    )
+
+
+def _included(path: str, state: tuple[int, int]) -> tuple[str, ...]:
+    """What a file includes, as it is written. Read once as long as the file stays the same: each look for a source asks."""
+    known = _known.get(path)
+    if known is None or known[0] != state:
+        try:
+            text = regular_files.text(Path(path), limits.HEADER)
+        except (OSError, ValueError):
+            text = ""
+        if len(_known) >= _MOST_KEPT:
+            _known.clear()
+        known = _known[path] = state, tuple(dict.fromkeys(_INCLUDE.findall(text)))
+    return known[1]
+
+
+def _files(near: str, root: str, until: float) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Those nearest to the file `near` first, each with when it changed and its size. Ends after `_MOST_FILES`, and at the time
+    `until`: most folders of `/` have no source.
+    """
     count = 0
-    for folder, inner, names in os.walk(root):
-        if time.monotonic() > until:
-            return
-        inner[:] = sorted(name for name in inner if name not in _SKIPPED and not name.startswith("."))
-        for name in sorted(names):
-            if name.lower().endswith((*CUDA_SUFFIXES, *HEADER_SUFFIXES)) and not _UNITY.fullmatch(name):
-                count += 1
-                if count > _MOST_FILES or time.monotonic() > until:
-                    return
-                yield os.path.join(folder, name)
+    walked = ""
+    for top in itertools.takewhile(lambda folder: folder.is_relative_to(root), Path(near).parents):
+        for folder, inner, names in os.walk(top):
+            if time.monotonic() > until:
+                return
+            inner[:] = sorted(
+                name
+                for name in inner
+                if name not in _SKIPPED and not name.startswith(".") and os.path.join(folder, name) != walked
+            )
+            for name in sorted(names):
+                if name.lower().endswith((*CUDA_SUFFIXES, *HEADER_SUFFIXES)) and not _UNITY.fullmatch(name):
+                    count += 1
+                    if count > _MOST_FILES or time.monotonic() > until:
+                        return
+                    path = os.path.join(folder, name)
+                    with contextlib.suppress(OSError, ValueError):
+                        status = os.stat(path)
+                        yield path, (status.st_mtime_ns, status.st_size)
+        walked = str(top)
