@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orbit_lsp.cli.machine import doctor
-from orbit_lsp.compilation import cmake_files, setup_files
+from orbit_lsp.compilation.build_systems import cmake_files, setup_files
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state.compilation import Compilation, Reason
 from orbit_lsp.state.config import Settings
@@ -91,6 +91,12 @@ def test_the_rule_that_compiles_a_file(tmp_path: Path, name: str) -> None:
     assert made.left_out == ()
 
 
+def test_of_two_rules_the_one_that_make_follows(tmp_path: Path) -> None:
+    text = "S = src/a.cu src/m.c\nall: prog\nprog: obj/acu.o\n\tg++ -o $@ $^\nverbose: $(S)\n\tnvcc -DVERBOSE $^\nobj/acu.o: src/a.cu\n\tnvcc -DK -c $<\n"
+    project(tmp_path, {"Makefile": text, "src/a.cu": ""})
+    assert find(tmp_path, "src/a.cu").flags == ("-DK",)
+
+
 AUTOMAKE = {
     "the file's own rule": (".cu.o:\n\t$(NVCC) -DALL -c $<\nk.o: k.cu\n\t$(NVCC) $(F) --maxrregcount=32 -c $<\nF = -DK\n", "-DK -maxrregcount 32"),
     "a suffix rule of libtool": ("SUFFIXES = .cu\nAM_NVCCFLAGS = -DK\n.cu.lo:\n\t$(AM_V_CU)$(LIBTOOL) --tag=CC --mode=compile $(NVCC) $(AM_NVCCFLAGS) -c -o $@ $<\n", "-DK"),
@@ -144,6 +150,7 @@ LOADS = {
     "of another source": ("load(name='e', sources=['o.cu'], extra_cuda_cflags=['-DO'])\nload(name='f', sources=['k.cu'], extra_cuda_cflags=['-DK'])\n", "-DK ", ""),
     "under a condition": ("F = ['-DA']\nif os.environ.get('FAST'):\n    F.append('--use_fast_math')\nload('e', ['k.cu'], extra_cuda_cflags=F)", "-DA ", "--use_fast_math"),
     "one of two": ("load('e', ['k.cu'], extra_cuda_cflags=['-DA', '--use_fast_math' if fast() else '-O2'])", "-DA ", "--use_fast_math"),
+    "once it is needed": ("_e = None\ndef ext():\n    global _e\n    if _e is None:\n        _e = load('e', ['k.cu'], extra_cuda_cflags=['-DA', '--use_fast_math'])\n    return _e\n", "-DA --use_fast_math ", ""),
     "no call of torch's": ("np.load('k.cu')\nprint('k.cu')", "", ""),
 }  # fmt: skip
 
@@ -187,6 +194,7 @@ SCRIPTS = {
     "xmake": ({"xmake.lua": 'target("k")\nadd_files("k.cu")\n'}, "", ["what it gives nvcc for k.cu"]),
     "Visual Studio": ({"k.vcxproj": '<CudaCompile Include="k.cu" /> nvcc\n'}, "", ["what it gives nvcc for k.cu"]),
     "Python": ({"build.py": "subprocess.run(['nvcc', '-DA', 'k.cu'])\n"}, "", ["what it gives nvcc for k.cu"]),
+    "pycuda": ({"run.py": "SourceModule(open('k.cu').read(), options=['-use_fast_math'])\n"}, "", ["what it gives nvcc for k.cu"]),
     "Python that only names it": ({"readme.py": "print('see k.cu')\n"}, "", []),
     "a Makefile that compiles it": ({"SConstruct": "'k.cu'\n", "Makefile": "k.o: k.cu\n\tnvcc -DA $<\n"}, "-DA", []),
 }  # fmt: skip
@@ -277,6 +285,7 @@ LIBRARIES = {
     "a choice of Bazel's": (LIBRARY % "copts = ['-DA'] + select({'//:x': ['-DX']})", "-DA -DPIXEL=4 -DFAR", ("copts = select({'//:x': ['-DX']})",)),
     "a variable of Bazel's": (LIBRARY % "copts = ['-DDIR=$(BINDIR)']", "-DPIXEL=4 -DFAR", ("-DDIR=$(BINDIR)",)),
     "device code that is linked later": (LIBRARY % "rdc = True", "-DPIXEL=4 -DFAR -rdc true", ()),
+    "objects of device code": ("cuda_objects(name = 'o', srcs = ['gray.cu'], deps = ['//lib/math'])\n" + LIBRARY % "", "-DPIXEL=4 -DFAR -rdc true", ()),
     "device code that is not": (LIBRARY % "rdc = False", "-DPIXEL=4 -DFAR", ()),
     "device code that Bazel decides about": (LIBRARY % "rdc = select({'//:x': True})", "-DPIXEL=4 -DFAR", ("rdc = select({'//:x': True})",)),
     "an architecture": (LIBRARY % "copts = ['-gencode', 'arch=compute_86,code=sm_86', '-Ilib']", "-DPIXEL=4 -DFAR", ()),

@@ -193,3 +193,17 @@ def test_a_header_from_a_template_has_the_values_that_flags_have(
     assert [flag for flag in made.flags if flag.startswith("-D")] == (
         [f"-DT={tile}"] if "UNKNOWN" not in text else []
     )
+
+
+def test_folders_without_commands_pass_on_what_they_are_given(tmp_path: Path) -> None:
+    files = {
+        "CMakeLists.txt": "add_definitions(-DFAST)\nadd_compile_options($<$<COMPILE_LANGUAGE:CUDA>:--use_fast_math>)\nadd_subdirectory(sub)\n",
+        "sub/CMakeLists.txt": "add_subdirectory(deep)\n",
+        "sub/deep/CMakeLists.txt": "add_library(k k.cu)\n",
+        "sub/deep/k.cu": "",
+        "sub/bare/CMakeLists.txt": "# nothing\n",
+        "sub/bare/k.cu": "",
+    }
+    project(tmp_path, files)
+    assert find(tmp_path, "sub/deep/k.cu").flags == ("-DFAST", "--use_fast_math")
+    assert find(tmp_path, "sub/bare/k.cu").flags == ("-DFAST", "--use_fast_math")

@@ -69,6 +69,24 @@ def test_a_project_that_was_configured_through_a_link(tmp_path: Path) -> None:
     assert (made.flags[0], made.source) == ("-DA", "as build/compile_commands.json says")
 
 
+def test_a_file_of_the_workspace_is_included_first_without_trust(tmp_path: Path) -> None:
+    """As its sources could include it; a file from elsewhere stays out, and so does what would be another option."""
+    (tmp_path / "link.h").symlink_to("/etc/hostname")
+    command = (
+        "nvcc -include ROOT/pre.h -include /etc/hostname -include ROOT/link.h -include ROOT/a,b.h -c k.cu"
+    )
+    files = {
+        "k.cu": "",
+        "pre.h": "",
+        "a,b.h": "",
+        "compile_commands.json": database(entry("ROOT/k.cu", command)),
+    }
+    project(tmp_path, files)
+    made = find(tmp_path, "k.cu")
+    assert made.flags == ("-include", f"{tmp_path}/pre.h")
+    assert len(made.refused) == 6  # an option and its value each
+
+
 def test_a_debug_build_of_a_database_says_what_figures_are_of(tmp_path: Path) -> None:
     project(tmp_path, {"k.cu": "", "compile_commands.json": database(entry("ROOT/k.cu", "nvcc -G -c k.cu"))})
     made = find(tmp_path, "k.cu")

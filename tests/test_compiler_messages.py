@@ -70,6 +70,7 @@ def test_a_missing_header_names_itself_and_its_remedy() -> None:
 @pytest.mark.parametrize(
     ("message", "end"),
     [
+        ('identifier "__shfl_xor" is undefined', "; since CUDA 9 it is __shfl_xor_sync, whose first argument is the mask of lanes: 0xffffffff for all"),
         ("Unresolved extern function 'twice'", '; if another file defines it, set nvcc_flags = ["-rdc=true"]'),
         ("kernel launch from __device__ or __global__ functions requires separate compilation mode", '; set nvcc_flags = ["-rdc=true"]'),
         ("The experimental flag '--expt-relaxed-constexpr' can be used to allow this.", ' Set nvcc_flags = ["--expt-relaxed-constexpr"].'),

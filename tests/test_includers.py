@@ -53,6 +53,16 @@ def test_a_source(tmp_path: Path, name: str) -> None:
     assert through(tmp_path, "kernels.cu") == source
 
 
+def test_a_source_with_headers_of_its_own_is_no_part_of_a_test(tmp_path: Path) -> None:
+    files = {
+        "icp.cu": '#include "icp.h"\n__global__ void k() {}\n',
+        "icp.h": "",
+        "test/pch.cu": '#include <gtest/gtest.h>\n#include "../icp.cu"\n',
+    }
+    project(tmp_path, files)
+    assert through(tmp_path, "icp.cu") is None
+
+
 def test_a_source_that_runs_by_itself_is_no_part_of_another(tmp_path: Path) -> None:
     project(tmp_path, {"kernels.cu": FRAGMENT + "int main() {}\n", "main.cu": MAIN})
     assert through(tmp_path, "kernels.cu") is None

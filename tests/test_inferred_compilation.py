@@ -606,3 +606,32 @@ def test_the_toolkits_own_headers_are_its(tmp_path: Path) -> None:
     }
     project(tmp_path, files)
     assert "shim" not in " ".join(find(tmp_path, "k.cu").flags)
+
+
+def test_a_header_behind_a_byte_order_mark(tmp_path: Path) -> None:
+    files = {"k.cu": '#include "lib/m.h"\n', "lib/m.h": "\ufeff#include <n.h>\n", "inc/n.h": ""}
+    project(tmp_path, files)
+    assert find(tmp_path, "k.cu").missing == {}
+    assert f"-I{tmp_path}/inc" in find(tmp_path, "k.cu").flags
+
+
+def test_a_package_that_cmake_looks_for(tmp_path: Path) -> None:
+    files = {
+        "CMakeLists.txt": "find_package(Acme_Solver REQUIRED)\n",
+        "k.cu": "#include <acme_solver/solve.h>\n#include <acme/other.h>\n",
+        ".gitmodules": "[submodule]\npath = ext/opts\nurl = https://example.org/opts\n",
+    }
+    project(tmp_path, files)
+    missing = find(tmp_path, "k.cu").missing
+    assert missing["acme_solver/solve.h"].startswith(
+        "it comes with Acme_Solver, which CMakeLists.txt looks for: install it"
+    )
+    assert missing["acme/other.h"].startswith("no file of this name is in the workspace")
+
+
+@pytest.mark.skipif(not installed.default_nvcc(), reason="needs a CUDA toolkit")
+def test_a_header_of_another_cccl(tmp_path: Path) -> None:
+    project(tmp_path, {"k.cu": "#include <cub/iterator/of_old.cuh>\n#include <code/{{ name }}.h>\n"})
+    missing = find(tmp_path, "k.cu").missing
+    assert missing["cub/iterator/of_old.cuh"].startswith("the CUDA toolkit's CCCL has no such header")
+    assert missing["code/{{ name }}.h"].startswith("the file is a template")

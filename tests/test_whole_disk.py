@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from orbit_lsp.closure import includers
-from orbit_lsp.compilation import build_files, database, headers, installed, projects, setup_files
+from orbit_lsp.compilation import build_files, database, headers, installed, projects
+from orbit_lsp.compilation.build_systems import setup_files
 from orbit_lsp.compilation.finder import Finder, Question
 from orbit_remote.child.user_module import UserFile
 from tests.cli_check import orbit

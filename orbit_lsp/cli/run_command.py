@@ -346,7 +346,8 @@ async def _file(
         code = code or c.EXIT_CODES[finished.outcome]
         if options.json:
             every = tuple(problem for _, problem in terminal_text.problems(session, uri))
-            shown = replace(finished, problems=every)
+            remarks = session.files[uri].compilation.remarks if action == "compile" else ()
+            shown = replace(finished, problems=every, remarks=(*finished.remarks, *remarks))
             print(json.dumps(_as_json(shown), ensure_ascii=False, indent=2))
         elif options.command != "show":
             # a program is of all its kernels

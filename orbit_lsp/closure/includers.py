@@ -38,8 +38,8 @@ def read(
     path: str, text: str, folders: Sequence[str], *, templates: bool = False, runs: bool = False
 ) -> tuple[str, str] | None:
     """Path and text of the source through which the kernels of a file are compiled; None where it is compiled by itself: a file
-    that is included nowhere, one that `runs` because it has a `main`, and a `.cuh` that needs nothing of who includes it. One that
-    has nothing but `templates` makes nothing by itself. Takes time.
+    that is included nowhere, one that `runs` because it has a `main`, and a `.cuh`, or a source that includes headers itself, that
+    needs nothing of who includes it. One that has nothing but `templates` makes nothing by itself. Takes time.
     """
     name = path.lower()
     if (
@@ -52,7 +52,8 @@ def read(
         including = regular_files.text(Path(source), limits.SOURCE)
     except (OSError, ValueError):
         return None
-    if name.endswith(".cuh") and not templates and not _needs(text, os.path.basename(path), including):
+    apart = name.endswith(".cuh") or (name.endswith(SOURCE_SUFFIXES) and _INCLUDE.search(text))
+    if apart and not templates and not _needs(text, os.path.basename(path), including):
         return None
     return source, including
 

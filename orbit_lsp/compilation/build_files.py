@@ -11,20 +11,19 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from orbit_lsp.compilation import (
+from orbit_lsp.compilation import command_line, templates
+from orbit_lsp.compilation.build_systems import (
     bazel_files,
     build_scripts,
     cmake_files,
     cmake_language,
-    command_line,
     makefiles,
     meson_files,
     setup_files,
-    templates,
 )
+from orbit_lsp.compilation.build_systems.setup_files import Folder
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_lsp.compilation.projects import BUILD_FILES, folders_above
-from orbit_lsp.compilation.setup_files import Folder
 from orbit_remote.common import regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.limits import BUILD_FILE
@@ -42,6 +41,7 @@ _RELOCATABLE = lazy_pattern(
 )
 # a pattern of these that looked far ahead from each of a text's characters would keep the interpreter for minutes
 _MAKE_INCLUDES = lazy_pattern(r"(?<![\w-])-(?:I|isystem)\s*(\"[^\"]+\"|[^\s\"',;)\]]+)")
+_PACKAGE = lazy_pattern(r"\bfind_package\s{0,20}\(\s{0,20}([\w+-]{2,80})", re.IGNORECASE)
 _NAME = lazy_pattern(r"\w+")
 _DEFINES = {"ADD_DEFINITIONS", "ADD_COMPILE_DEFINITIONS"}
 _DEFINITION = lazy_pattern(r"(?<![\w-])-D\s?([A-Za-z_]\w*(?:=[\w.:+-]+)?)(?=[\s\"';)]|$)")
@@ -99,6 +99,8 @@ class Declared:
     """A build file names the source among those that it compiles."""
     by_torch: bool = False
     """A call of torch's `load` compiles the source."""
+    packages: tuple[tuple[str, str], ...] = ()
+    """What CMake's `find_package` looks for, and the file that says so."""
 
     @property
     def torch_builds(self) -> bool:
@@ -157,6 +159,7 @@ class _Collected:
         self.certain = False
         """A Makefile or a BUILD file that compiles the source was read: those above it are of others."""
         self.cmake: list[str] = []
+        self.packages: dict[str, str] = {}
         self.relocatable = ""
 
     def result(self) -> Declared:
@@ -169,6 +172,7 @@ class _Collected:
             tuple(self.left_out.items()),
             self.is_source,
             self.by_torch,
+            tuple(self.packages.items()),
         )
 
     def read(self, file: str, text: str) -> None:
@@ -239,6 +243,8 @@ class _Collected:
         by_cmake = os.path.basename(file) == "CMakeLists.txt"
         if by_cmake:
             self.cmake.insert(0, file)
+            for package in islice(_PACKAGE.findall(text), _MOST):
+                self.packages.setdefault(package, file)
         else:
             self.folders += _folders(file, text, self.root)
         # CMake's folders inherit macros from those above; another build system above is another project's

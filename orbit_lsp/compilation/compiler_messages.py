@@ -180,6 +180,10 @@ def advice(problem: Problem) -> str:
         return f' Set nvcc_flags = ["{flag[1]}"].'
     if "requires --extended-lambda" in problem.message:
         return '; set nvcc_flags = ["--extended-lambda"]'
+    if old := re.match(
+        r'identifier "(__(?:shfl(?:_up|_down|_xor)?|any|all|ballot))" is undefined', problem.message
+    ):
+        return f"; since CUDA 9 it is {old[1]}_sync, whose first argument is the mask of lanes: 0xffffffff for all"
     if re.match(r'identifier "(?:concept|requires)" is undefined', problem.message):
         return '; it is C++20: set nvcc_flags = ["-std=c++20"]'
     if re.match(r'"nvtx3::\w+" is ambiguous', problem.message):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -11,7 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from orbit_lsp.compilation import command_line, presets, projects
+from orbit_lsp.compilation import command_line, projects
+from orbit_lsp.compilation.build_systems import presets
 from orbit_lsp.compilation.command_line import Command
 from orbit_lsp.kernels import SOURCE_SUFFIXES
 from orbit_remote.common import codec, regular_files
@@ -297,7 +299,7 @@ def _including(entries: dict[str, _Entry], path: str) -> _Entry | None:
     sources.sort(key=lambda entry: not _UNITY.fullmatch(os.path.basename(entry.file)))
     for entry in sources[:_MOST_TRIED]:
         with suppress(OSError, ValueError):
-            text = regular_files.read(entry.file, INCLUDING)
+            text = regular_files.read(entry.file, INCLUDING).removeprefix(codecs.BOM_UTF8)
             for include in _INCLUDE.findall(text) if name in text else ():
                 place = os.path.join(os.path.dirname(entry.file), include.decode("utf-8", "surrogateescape"))
                 if os.path.exists(place) and os.path.samefile(place, path):

@@ -81,7 +81,9 @@ class Finder:
         declared = build_files.Declared() if match else build_files.declared(question.path, root)
         of_project = match.command.flags if match else ()
         own, refused = nvcc_flags.allowed_flags(question.flags, question.trusted or question.flags_trusted)
+        included, of_project = _included_of_workspace(of_project, root)
         kept, more = nvcc_flags.allowed_flags(of_project, question.trusted)
+        kept = (*included, *kept)
         kept, refused = (*own, *kept), (*refused, *more)  # what the author set is searched first
         pythons = (*venvs(question.path, root), *question.not_started, question.python)
         installed = Installed(prefixes(pythons), question.nvcc)
@@ -118,7 +120,9 @@ class Finder:
                 *(each for each in inferred.reasons if each.what in flags or not build_files.year(each.what)),
             ),
             refused,
-            self._explained(inferred, headers, next(iter(question.not_started), question.python)),
+            self._explained(
+                inferred, headers, next(iter(question.not_started), question.python), declared, installed
+            ),
             made=tuple(inferred.made),
             architectures=tuple(number for number, _ in targets),
             left_out=(*left_out, *_of_command(match, root)),
@@ -137,14 +141,23 @@ class Finder:
             known = self._headers[root] = header_search.search(root)
         return known
 
-    def _explained(self, inferred: Inferred, headers: Headers, python: str) -> dict[str, str]:
+    def _explained(
+        self,
+        inferred: Inferred,
+        headers: Headers,
+        python: str,
+        declared: build_files.Declared,
+        installed: Installed,
+    ) -> dict[str, str]:
         if not inferred.missing:
             return {}
         from orbit_lsp.compilation import missing  # its patterns take 6 ms to compile
 
         absent = missing.submodules(headers.root)
+        packages = [(name, os.path.relpath(file, headers.root)) for name, file in declared.packages]
+        has_cccl = installed.toolkit_or_system("cub/cub.cuh")
         return {
-            name: missing.explain(name, source, headers, absent, python)
+            name: missing.explain(name, source, headers, absent, python, packages, has_cccl=has_cccl)
             for name, source in inferred.missing.items()
         }
 
@@ -175,6 +188,22 @@ def _is_path(text: str) -> bool:
         return b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:
         return False
+
+
+def _included_of_workspace(flags: Sequence[str], root: str) -> tuple[list[str], list[str]]:
+    """The `-include` of files in the workspace, which its sources could include as well, and all other flags."""
+    included: list[str] = []
+    others: list[str] = []
+    words = iter(flags)
+    for word in words:
+        if word != "-include":
+            others.append(word)
+            continue
+        file = next(words, "")
+        plain = not nvcc_flags.is_shell_active(file) and not any(each in file for each in '",')
+        inside = os.path.isfile(file) and Path(os.path.realpath(file)).is_relative_to(os.path.realpath(root))
+        (included if plain and inside else others).extend((word, file))
+    return included, others
 
 
 def _has_standard(flags: Sequence[str]) -> bool:

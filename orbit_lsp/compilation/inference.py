@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import time
@@ -92,6 +93,7 @@ class Texts:
 
 
 def included(content: bytes) -> Included:
+    content = content.removeprefix(codecs.BOM_UTF8)
     newest = b"concept" in content and not any(word in content for word in _OF_STANDARD)
     required = chain.from_iterable(map(_REQUIRED.findall, _pieces(content))) if b"#error" in content else ()
     return Included(

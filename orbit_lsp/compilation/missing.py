@@ -51,21 +51,38 @@ def submodules(root: str) -> tuple[Submodule, ...]:
     return tuple(listed)
 
 
-def explain(name: str, source: str, headers: Headers, absent: Sequence[Submodule], python: str) -> str:
-    """The sentence that follows "`name` is not found". `source` is the file that includes it, `python` the chosen one.
-    Reads nothing.
+def explain(
+    name: str,
+    source: str,
+    headers: Headers,
+    absent: Sequence[Submodule],
+    python: str,
+    packages: Sequence[tuple[str, str]] = (),
+    *,
+    has_cccl: bool = False,
+) -> str:
+    """The sentence that follows "`name` is not found". `source` is the file that includes it, `python` the chosen one. `packages` are
+    those that the project looks for, with the file that says so. Reads nothing.
     """
     near = _near(name, source, headers)
+    if "{{" in name or "{%" in name:
+        return "the file is a template, as of Jinja: compile what the program that fills it in writes"
     if module := _submodule(name, absent):
         return f"it is in the submodule {module.folder}, which is not checked out: git submodule update --init {module.folder}"
     if headers.named(f"{name}.in") or headers.named(re.sub(r"\.h(?:pp)?$", ".in", name)):
         return f"the project's build makes it from {headers.named(f'{name}.in')[0] if headers.named(f'{name}.in') else 'a template'}: {CONFIGURE}, {SETTING}"
+    if has_cccl and re.fullmatch(_OF_CCCL, name):
+        return f"the CUDA toolkit's CCCL has no such header, an older or newer one has: if the project's build brings it, {CONFIGURE}, {SETTING}"
     if remedy := provider(name, python):
         return remedy + (f"; nearest in the workspace: {near}" if near else "")
     if near and not any(f"/{file}".endswith(f"/{name}") for file in near.split(", ")):
         return f"nearest in the workspace: {near}: correct the path, or build the project once if its build copies headers, {SETTING}"
     if near:
         return f"nearest in the workspace: {near}; {SETTING.removeprefix('or ')}"
+    words = [re.sub(r"\W|_", "", part.lower()) for part in re.split(r"[/.]", name)]
+    for package, file in packages:
+        if re.sub(r"\W|_", "", package.lower()) in words:
+            return f"it comes with {package}, which {file} looks for: install it, {SETTING}"
     if absent:
         folders = ", ".join(module.folder for module in absent[:_NEAREST])
         return (
@@ -132,6 +149,7 @@ def _any_of(names: Collection[str]) -> str:
     return "|".join(map(re.escape, sorted(names)))
 
 
+_OF_CCCL = r"(?:cub|thrust|cuda/std|cuda/experimental)/.*|nv/(?:target|detail/.*)|cuda/\w+"
 _RAPIDS = "it comes with RAPIDS: conda install -c rapidsai lib{0}, " + SETTING
 PROVIDERS: tuple[tuple[str, str], ...] = (
     (r"cu(?:blas|fft|solver|rand)dx(?:\w*\.hpp|/.*)|nvcompdx\.hpp|cutlass_mathdx/.*", "it comes with MathDx, in its newest version: {python} -m pip install -U nvidia-mathdx, " + SETTING),
@@ -160,7 +178,7 @@ PROVIDERS: tuple[tuple[str, str], ...] = (
     (_any_of(LIBRARIES), "the CUDA toolkit is installed without its libraries: install the whole toolkit, or {python} -m pip install nvidia-cublas nvidia-cufft nvidia-curand nvidia-cusparse nvidia-cusolver"),
     (_any_of(NPP), "the CUDA toolkit is installed without NPP: {python} -m pip install nvidia-npp"),
     (r"nvjpeg\w*\.h|nvJitLink\.h|nvrtc\.h|nvml\.h|cupti\w*\.h|nvPTXCompiler\.h|cuda_profiler_api\.h|cudaProfiler\.h", "the CUDA toolkit is installed without this part: install the whole toolkit (cuda-toolkit)"),
-    (r"(?:cub|thrust|cuda/std|cuda/experimental)/.*|nv/(?:target|detail/.*)|cuda/\w+", "the CUDA toolkit is installed without CCCL, or has an older or newer one: {python} -m pip install nvidia-cuda-cccl"),
+    (_OF_CCCL, "the CUDA toolkit is installed without CCCL, or has an older or newer one: {python} -m pip install nvidia-cuda-cccl"),
     (rf"{_any_of(REMOVED)}|cutil(?:_\w+)?\.h", "this CUDA release has removed it, with texture references and similar headers (cuda_runtime.h has the rest)"),
     (r"helper_(?:cuda|cuda_drvapi|cuda_gl|cusolver|functions|gl|image|math|multiprocess|string|timer)\.h|exception\.h|nvMath\.h|nvMatrix\.h|nvVector\.h", "it comes with NVIDIA's cuda-samples (folder Common): git clone https://github.com/NVIDIA/cuda-samples, " + SETTING),
     (r"(?:cutlass|cute)/.*|cutlass\.h", "it comes with CUTLASS: git clone https://github.com/NVIDIA/cutlass, and set CUTLASS_PATH to its folder, " + SETTING),
@@ -173,7 +191,9 @@ PROVIDERS: tuple[tuple[str, str], ...] = (
     (r"cuml/.*|treelite/.*", _RAPIDS.format("cuml")),
     (r"kvikio/.*", _RAPIDS.format("kvikio")),
     (r"nvbench/.*", "it comes with NVBench: git clone https://github.com/NVIDIA/nvbench, " + SETTING),
-    (r"moderngpu/.*", "it comes with moderngpu: git clone https://github.com/moderngpu/moderngpu, " + SETTING),
+    (r"moderngpu/.*|moderngpu\.cuh", "it comes with moderngpu: git clone https://github.com/moderngpu/moderngpu, " + SETTING),
+    (r"cuBQL/.*", "it comes with cuBQL: git clone https://github.com/NVIDIA/cuBQL, " + SETTING),
+    (r"faiss/.*", "it comes with FAISS: conda install -c pytorch faiss-gpu, " + SETTING),
     (r"matx(?:\.h|/.*)", "it comes with MatX: git clone https://github.com/NVIDIA/MatX, " + SETTING),
     (r"(?:ck|ck_tile)/.*|hip\w*/.*|rocm\w*[-/].*|rocprim/.*|hipcub/.*|rocthrust/.*|rccl.*|hipblas.*|rocblas.*|miopen/.*", "it belongs to AMD's ROCm: nvcc compiles CUDA only"),
     (r"mpi\.h|mpi-ext\.h", "it comes with MPI: apt install libopenmpi-dev, " + SETTING),

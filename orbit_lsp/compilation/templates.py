@@ -13,8 +13,8 @@ import tempfile
 from hashlib import sha256
 from pathlib import Path
 
-from orbit_lsp.compilation import cmake_files
-from orbit_lsp.compilation.cmake_language import OFF
+from orbit_lsp.compilation.build_systems import cmake_files
+from orbit_lsp.compilation.build_systems.cmake_language import OFF
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_lsp.state.user_folders import cache_folder
 from orbit_remote.common import regular_files

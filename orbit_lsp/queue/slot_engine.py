@@ -280,6 +280,8 @@ class SlotEngine:
             finished = disassembly.none(finished, target, request.levels[0])
         elif request.action == "compile" and not request.levels and finished.outcome == "ok":
             finished = _with_faults(finished, [fault for fault in faults if fault.severity == "error"])
+            remarks = session.files[uri].compilation.remarks
+            finished = dataclasses.replace(finished, remarks=(*finished.remarks, *remarks))
         versus: dict[str, Any] = {}
         if target and (compared := session.results.ab.get(target)):
             versus = {

@@ -47,3 +47,8 @@ class Compilation:
     """The compile_commands.json that was used; "" where flags were inferred."""
     database_command: str = ""
     """What writes a compile_commands.json for this project, where there is none and its build system can."""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """A sentence for each flag of the build that is not used, for who sees no table of how the file is compiled."""
+        return tuple(f"{each.what} is left out, so figures may differ: {each.why}" for each in self.left_out)

@@ -283,7 +283,7 @@ class Settings:
     nvcc_flags: tuple[str, ...] = setting(
         (),
         "Flags added to every nvcc call. A workspace that is not trusted may use only -D -U -I "
-        "-isystem -include -std -O -arch -gencode -maxrregcount -Xptxas --use_fast_math and --expt-*.",
+        "-isystem -std -O -arch -gencode -maxrregcount -Xptxas --use_fast_math and --expt-*.",
         workspace=True,
     )
     compile_commands: str = setting(

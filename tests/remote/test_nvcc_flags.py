@@ -41,7 +41,6 @@ TAKEN = [
     (["--fmad=false"], ["-fmad", "false"]),
     (["-Xptxas=-v,-dlcm=ca"], ["-Xptxas", "-v,-dlcm=ca"]),
     (["--ptxas-options", "--maxrregcount=32"], ["-Xptxas", "--maxrregcount=32"]),
-    (["-include", "pre.h"], ["-include", "pre.h"]),  # as `#include` in the file itself
 ]
 
 REFUSED = [
@@ -54,9 +53,8 @@ REFUSED = [
     ["-Xptxas=-v,--options-file,x"],
     ["--ptxas-options", "@flags.txt"],
     ["-Xlinker", "-rpath"],
-    ["-include", "@flags.txt"],
-    ["-include", "a.h,-ccbin=evil"],
-    ["--pre-include=$(touch pwned)"],
+    ["-include", "evil.h"],
+    ["--pre-include=evil.h"],
     ["@flags.txt"],
     ["-optf", "flags.txt"],
     ["--options-file=flags.txt"],

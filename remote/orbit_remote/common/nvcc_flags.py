@@ -28,7 +28,6 @@ _TAKEN: dict[str, tuple[tuple[str, ...], bool, str]] = {
     "-U": (("--undefine-macro",), True, r"[A-Za-z_]\w*"),
     "-I": (("--include-path",), True, _SEARCH),
     "-isystem": (("--system-include",), False, _SEARCH),
-    "-include": (("--pre-include",), False, _SEARCH),
     "-std": (("--std",), False, r"(?:c|gnu)\+\+\d\w"),
     "-O": (("--optimize",), True, r"[0-3]"),
     "-arch": (("--gpu-architecture",), False, r"(?:sm|compute)_\d+[af]?|native|all-major|all"),

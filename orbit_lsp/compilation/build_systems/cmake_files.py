@@ -14,9 +14,15 @@ from dataclasses import field
 from pathlib import Path
 from typing import NamedTuple
 
-from orbit_lsp.compilation import cmake_language as language
-from orbit_lsp.compilation import presets
-from orbit_lsp.compilation.cmake_interpreter import CONFIGURATIONS, MOST_WORDS, PART, Interpreter, Scope
+from orbit_lsp.compilation.build_systems import cmake_language as language
+from orbit_lsp.compilation.build_systems import presets
+from orbit_lsp.compilation.build_systems.cmake_interpreter import (
+    CONFIGURATIONS,
+    MOST_WORDS,
+    PART,
+    Interpreter,
+    Scope,
+)
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_remote.common.lazy_dataclass import dataclass
 
@@ -160,16 +166,18 @@ class _Project:
         self.directories: dict[str, _Directory] = {}
         """By their CMakeLists.txt."""
         self.of_source: list[_Setting] = []
-        self.cmake = Interpreter(top, text_of, self._command, self.targets)
+        self.cmake = Interpreter(top, text_of, self._enter, self._command, self.targets)
+
+    def _enter(self) -> None:
+        """Begin a folder with what the one above it has until then."""
+        lists = self.cmake.lists
+        above = self.directories.get(self.cmake.above[lists])
+        self.directories[lists] = _Directory(self.cmake.here, list(above.settings) if above else [])
 
     @property
     def directory(self) -> _Directory:
-        """The folder that is configured, which begins with what the one above it has until then."""
-        lists = self.cmake.lists
-        if lists not in self.directories:
-            above = self.directories.get(self.cmake.above.get(lists, ""))
-            self.directories[lists] = _Directory(self.cmake.here, list(above.settings) if above else [])
-        return self.directories[lists]
+        """The folder that is configured."""
+        return self.directories[self.cmake.lists]
 
     # -- commands -----------------------------------------------------------------------------------
 
@@ -317,7 +325,7 @@ class _Project:
         target, named = self._target_of_file()
         files = [file for file in self.cmake.scopes if Path(self.path).is_relative_to(os.path.dirname(file))]
         deepest = max(files, key=len, default="")
-        directory = (target.directory if target else None) or self.directories.get(deepest) or self.directory
+        directory = (target.directory if target else None) or self.directories[deepest]
         self.cmake.scope = self.cmake.scopes.get(
             os.path.join(directory.path, "CMakeLists.txt"), self.cmake.scope
         )

@@ -382,7 +382,9 @@ class _Makefile:
     def recipe(self) -> Recipe:
         """Of the rule that fits the file best; without one of nvcc, the variables that are called as its flags."""
         ranked = [(self._fits(rule), at) for at, rule in enumerate(self.rules)]
-        ranked.sort(key=lambda each: (-each[0], each[1]))
+        best = max((fits for fits, _ in ranked), default=0)
+        several = best > 1 and sum(fits == best for fits, _ in ranked) > 1
+        ranked.sort(key=lambda each: (-each[0], several and not self._is_made(self.rules[each[1]]), each[1]))
         general = self.values
         for fits, at in ranked:
             rule = self.rules[at]
@@ -407,6 +409,15 @@ class _Makefile:
             if _is_flags(name) and len(words) < _MOST_WORDS and len(doubtful) < _MOST_LEFT_OUT:
                 words += self.expanded(f"$({name})", doubtful).split()
         return self._read(words[:_MOST_WORDS], doubtful, left_out, certain=False)
+
+    def _is_made(self, rule: _Rule) -> bool:
+        """Whether a plain call of make may need what the rule makes."""
+        if self.graph is None:
+            self.graph = self._graph()
+        targets = rule.targets.split()[:_MOST_WORDS]
+        return (
+            any(each in self.graph[0] or "%" in each or _UNKNOWN in each for each in targets) or not targets
+        )
 
     def _compiles(self, rule: _Rule, line: str) -> bool:
         """Whether a recipe gives nvcc the file, which may be among the prerequisites because another one includes it."""

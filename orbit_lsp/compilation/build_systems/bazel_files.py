@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from orbit_lsp.compilation import command_line
-from orbit_lsp.compilation.makefiles import without_option_files
+from orbit_lsp.compilation.build_systems.makefiles import without_option_files
 from orbit_remote.common import regular_files
 from orbit_remote.common.limits import BUILD_FILE, OUTLINED
 
@@ -174,7 +174,9 @@ class _Packages:
             macros += [define] if define else []
             folders += [folder] if folder else []
         words += [f"-D{macro}" for macro in macros]
-        if rdc := next((each.value for each in call.keywords if each.arg == "rdc"), None):
+        if _function(call) == "cuda_objects":  # of rules_cuda: its objects are linked by a cuda_library
+            words.append("-rdc=true")
+        elif rdc := next((each.value for each in call.keywords if each.arg == "rdc"), None):
             literal = rdc.value if isinstance(rdc, ast.Constant) else None
             if literal in (True, 1):
                 words.append("-rdc=true")

@@ -86,6 +86,9 @@ def _setup(file: str, calls: list[ast.Call], own: list[ast.Call], values: _Value
     targets: dict[str, None] = {}
     left_out: dict[str, None] = {}
     for call in own or calls:
+        values.doubtful -= {
+            id(node) for node in ast.walk(call)
+        }  # of a call that is made, its words are certain
         for keyword in ("include_dirs", "extra_include_paths"):
             node = _keyword(call, keyword)
             for text_of in values.texts(node):

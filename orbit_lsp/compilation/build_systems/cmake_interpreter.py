@@ -13,9 +13,9 @@ from dataclasses import field
 from itertools import islice, pairwise
 from typing import NamedTuple
 
-from orbit_lsp.compilation import cmake_language as language
-from orbit_lsp.compilation import presets
-from orbit_lsp.compilation.cmake_language import LONGEST, Command, Known
+from orbit_lsp.compilation.build_systems import cmake_language as language
+from orbit_lsp.compilation.build_systems import presets
+from orbit_lsp.compilation.build_systems.cmake_language import LONGEST, Command, Known
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_remote.common.lazy_dataclass import dataclass
 
@@ -91,14 +91,16 @@ class Interpreter:
         self,
         top: str,
         text_of: Callable[[str], str],
+        entered: Callable[[], None],
         consume: Callable[[str, str, str], None],
         known_targets: Mapping[str, object],
     ) -> None:
-        """`consume` gets the name, the arguments and the doubt of each command that sets no variable: the condition around it that
+        """`entered` is called where a CMakeLists.txt begins. `consume` gets the name, the arguments and the doubt of each command that sets no variable: the condition around it that
         is not known, "" for none. `known_targets` are those that a condition may ask for.
         """
         self.top = top
         self.text_of = text_of
+        self.entered = entered
         self.consume = consume
         self.known_targets = known_targets
         self.file: str = ""
@@ -137,6 +139,7 @@ class Interpreter:
         self.scope = self.scopes[file] = self.scopes.get(above, before).inner()
         self.lists, self.above[file] = file, above
         self.scope.values["CMAKE_CURRENT_SOURCE_DIR"] = self.here
+        self.entered()
         self._included(file)
         self.outer.pop()
         self.scope, self.lists = before, lists

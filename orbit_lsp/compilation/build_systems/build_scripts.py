@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from orbit_lsp.compilation import command_line
-from orbit_lsp.compilation.makefiles import without_option_files
+from orbit_lsp.compilation.build_systems.makefiles import without_option_files
 from orbit_lsp.compilation.projects import folders_above
 from orbit_remote.common import regular_files
 from orbit_remote.common.limits import BUILD_FILE
@@ -37,7 +37,8 @@ _SUFFIXES = (
     ".cmake",
 )
 _CALLS_NVCC = re.compile(
-    r"(?<![\w-])nvcc(?![\w-])|RawModule|extra_cuda_cflags|cuda_compile|compile_ptx", re.IGNORECASE
+    r"(?<![\w-])nvcc(?![\w-])|RawModule|RawKernel|SourceModule|extra_cuda_cflags|cuda_compile|compile_ptx",
+    re.IGNORECASE,
 )
 _CALL = re.compile(r"(?:^|[\s;&|(])((?:\S*/)?nvcc[ \t][^\n;&|]*)")
 _DECIDES = re.compile(
