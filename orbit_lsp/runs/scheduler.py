@@ -23,7 +23,7 @@ from orbit_lsp.specs.launch_plan import PROGRAM, LaunchPlan
 from orbit_lsp.state import harness
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.results import renamed
-from orbit_lsp.state.session import Frozen, Running, Session
+from orbit_lsp.state.session import Frozen, Running, Session, path_of
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 
@@ -78,7 +78,7 @@ class Run:
         if self.named:
             return self.named
         names = ", ".join(sorted(harness.named(target) or target.key for target in self.targets))
-        name = names or self.frozen.uri.rpartition("/")[2]
+        name = names or path_of(self.frozen.uri).rpartition("/")[2]
         if self.job.through == "contract" and self.action == "run":
             return f"Test {name}"
         return f"{_DOING[self.action]} {name}"

@@ -448,7 +448,7 @@ def targeted(ls: OrbitServer, request: Request) -> KernelId | None:
     if target is None:
         ls.watcher.message(NO_TARGET, lsp.MessageType.Warning)
     elif ls.session.find(target) is None and not harness.holds(ls.session, target):
-        name = target.uri.rpartition("/")[2]
+        name = path_of(target.uri).rpartition("/")[2]
         gone = f"{name} is not open: open it, or the file that it is now"
         text = (
             f"orbit: {target.key} is no longer in {name}"

@@ -22,6 +22,20 @@ def test_flags_for_one_gpu(flags: str, gpu: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("flags", "gpu", "expected"),
+    [
+        ("-DA -gencode arch=compute_80,code=sm_80 -arch=sm_90", "sm_90a", "-DA -gencode arch=compute_80,code=sm_80 -arch=sm_90"),
+        ("-DA -gencode arch=compute_80,code=sm_80 -gencode arch=compute_86,code=sm_86", "sm_90a", "-DA"),
+        ("-arch=sm_80", "sm_89", "-arch=sm_80"),
+        ("-arch=all-major", "sm_90a", "-arch=all-major"),
+        ("-DA", "sm_90a", "-DA"),
+    ],
+)  # fmt: skip
+def test_flags_for_a_program_that_runs_on_a_gpu(flags: str, gpu: str, expected: str) -> None:
+    assert " ".join(architectures.for_gpu(flags.split(), gpu)) == expected
+
+
+@pytest.mark.parametrize(
     ("flags", "expected", "absent"),
     [
         (

@@ -280,3 +280,13 @@ async def test_builds_at_once_share_a_cache(tmp_path):
     for folder in folders:
         shutil.rmtree(folder / ".scratch")
         assert (await built(folder, KERNEL, cache=cache)).built.cached
+
+
+@pytest.mark.parametrize("name", ["ü/k.cu", "日本/k.cu", "a b/ö.cu"])
+async def test_a_kernel_whose_path_has_letters_beyond_ascii(tmp_path, name):
+    """nvcc writes them in octal digits."""
+    (tmp_path / name).parent.mkdir()
+    result = await built(tmp_path, "\n__global__ void k() {}\n", name=name)
+    assert [(each.place.file, each.place.line) for each in result.built.resources] == [
+        (str(tmp_path / name), 2)
+    ]

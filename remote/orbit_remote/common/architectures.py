@@ -124,15 +124,27 @@ def for_one(flags: Sequence[str], architecture: str) -> tuple[str, ...]:
     """The flags with at most one architecture, whose code a GPU of `architecture` loads: the one of its number that they name, or
     one that is older with the same major number; else none.
     """
-    targets = asked_for(flags)
-    if not targets:
+    if not asked_for(flags):
         return tuple(flags)
-    own = re.sub(r"\D", "", architecture)
-    fitting = [
-        each for each in targets if (number := re.sub(r"\D", "", each))[:-1] == own[:-1] and number <= own
-    ]
-    named = max(fitting, key=lambda each: (re.sub(r"\D", "", each), each), default="")
+    named = max(_loaded(flags, architecture), key=lambda each: (_number(each), each), default="")
     return (*without_targets(flags), *(gencode(named) if named else ()))
+
+
+def for_gpu(flags: Sequence[str], architecture: str) -> tuple[str, ...]:
+    """The flags of a program that is to run on a GPU of `architecture`: without architectures where it loads the code of none."""
+    targets = asked_for(flags)
+    for_any = not targets or {"native", "all", "all-major"} & set(targets)
+    return tuple(flags) if for_any or _loaded(flags, architecture) else without_targets(flags)
+
+
+def _loaded(flags: Sequence[str], architecture: str) -> list[str]:
+    """The targets that flags name and whose code a GPU of `architecture` loads."""
+    own = _number(architecture)
+    return [each for each in asked_for(flags) if _number(each)[:-1] == own[:-1] and _number(each) <= own]
+
+
+def _number(architecture: str) -> str:
+    return re.sub(r"\D", "", architecture)
 
 
 def asked_for(flags: Sequence[str]) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Advice, Line, Metric, Profile, content_hash
 from orbit_remote.toolchain import dwarf_lines, elf, ptx_inlining, sass_listing
 from orbit_remote.toolchain.dwarf_lines import Frame, Lines
+from orbit_remote.toolchain.ptx import with_letters
 
 _STALLED = "smsp__pcsamp_warps_issue_stalled_"
 _SAMPLES = "smsp__pcsamp_sample_count"
@@ -262,7 +263,7 @@ class _Reader:
                     places = table.at(address - begin)
                 else:
                     info = action.source_info(address)
-                    places = ((str(info.file_name()), int(info.line())),) if info else ()
+                    places = ((with_letters(str(info.file_name())), int(info.line())),) if info else ()
                 known[address] = tuple(self._origin(*place) for place in places)
             return known[address]
 
@@ -305,7 +306,7 @@ class _Reader:
 
         def agreeing(table: Lines) -> int:
             return sum(
-                table.at(at)[:1] == ((str(info.file_name()), int(info.line())),)
+                table.at(at)[:1] == ((with_letters(str(info.file_name())), int(info.line())),)
                 for at, info in sources
                 if info
             )

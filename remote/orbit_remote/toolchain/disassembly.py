@@ -13,6 +13,7 @@ from orbit_remote.common.messages import Failure
 from orbit_remote.toolchain import dwarf_lines, nvcc, sass_listing
 from orbit_remote.toolchain.dwarf_lines import Frame, Lines
 from orbit_remote.toolchain.elf import Cubin
+from orbit_remote.toolchain.ptx import unescaped
 
 LIMIT_S = 60.0
 """How long nvdisasm may take; it takes 0.3 s, and 15 s for a library of thousands of kernels."""
@@ -122,7 +123,7 @@ def ptx_of(ptx: str, symbol: str) -> str:
     for at, start in enumerate(starts):
         end = starts[at + 1] if at + 1 < len(starts) else len(ptx)
         if name.search(ptx, start, min(end, start + 4096)):
-            files = dict(_FILE.findall(ptx))
+            files = {number: unescaped(name) for number, name in _FILE.findall(ptx)}
             body = re.split(r"^[ \t]*\.(?:file|section)\b", ptx[start:end], maxsplit=1, flags=re.MULTILINE)[0]
             return head + _with_lines(body, files)
     return ""

@@ -15,6 +15,7 @@ from dataclasses import field
 
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.toolchain.elf import Cubin
+from orbit_remote.toolchain.ptx import with_letters
 
 Frame = tuple[str, int]
 """File and line."""
@@ -203,7 +204,7 @@ class _Unit:
         end = self.table.index(b"\0", self.at)
         text = self.table[self.at : end].decode("utf-8", "surrogateescape")
         self.at = end + 1
-        return text
+        return with_letters(text)
 
     def _byte(self) -> int:
         self.at += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from bisect import bisect_right
 from dataclasses import field
@@ -86,6 +87,19 @@ class Ptx:
         return Place(self.files[file], line) if file in self.files else None
 
 
+def unescaped(name: str) -> str:
+    """A file's name from a `.file` of PTX."""
+    return re.sub(r"\\(.)", r"\1", with_letters(name), flags=re.DOTALL)
+
+
+def with_letters(name: str) -> str:
+    """A file's name with the letters that are not of ASCII: nvcc writes their bytes in octal digits, and what it makes keeps them."""
+    if not re.search(r"\\[0-7]{3}", name):
+        return name
+    octal = re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8) & 255]), os.fsencode(name))
+    return octal.decode("utf-8", "surrogateescape")
+
+
 def read(text: str) -> Ptx:
     """Never raises; what is not there is absent from the result."""
     ptx = Ptx(text)
@@ -100,7 +114,7 @@ def read(text: str) -> Ptx:
             if entry and at is None:
                 first.setdefault(entry.symbol, loc)
         elif match["index"]:
-            ptx.files[int(match["index"])] = re.sub(r"\\(.)", r"\1", match["path"])
+            ptx.files[int(match["index"])] = unescaped(match["path"])
         elif match["kind"]:
             ptx.bodies.append(match.start())
             entry = None

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orbit_remote.common import architectures
 from orbit_remote.common import messages as c
 from orbit_remote.toolchain import build
 from orbit_remote.worker import probe
@@ -22,10 +23,13 @@ async def nvcc(job: c.Job, device: c.Device | None, context: Context, scratch: P
     """One build, for the architecture that the job names or else the device's; the caller holds a place for it
     (`Context.build`).
     """
+    architecture = job.architecture or architecture_of(device)
+    if job.action != "compile":  # a build may be for other GPUs than this one
+        job = replace(job, flags=architectures.for_gpu(job.flags, architecture))
     with context.intermediate() as intermediates:
         return await build.build(
             job,
-            architecture=job.architecture or architecture_of(device),
+            architecture=architecture,
             started=context.groups(job),
             cache=context.cache,
             scratch=scratch,
