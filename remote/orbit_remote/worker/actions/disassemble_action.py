@@ -22,7 +22,7 @@ from orbit_remote.worker.actions import builds
 from orbit_remote.worker.context import Context
 
 _MOST_KERNELS = 64
-_CACHE_FORMAT = "sass 1"
+_CACHE_FORMAT = "sass 2"
 
 
 async def of_build(job: c.Job, built: build.Build, context: Context) -> c.Finished:
