@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -67,6 +68,21 @@ CASES = {
     "what comes behind a target": ("add_library(lib k.cu)\nadd_compile_definitions(FOR_ALL)\nadd_compile_options(-DTOO_LATE)\n", "-DFOR_ALL"),
     "a value of a function's caller": ("function(f)\nset(P 7 PARENT_SCOPE)\nset(Q 1)\nendfunction()\nf()\nadd_library(lib k.cu)\ntarget_compile_definitions(lib PRIVATE P=${P})\nif(DEFINED Q)\ntarget_compile_definitions(lib PRIVATE Q)\nendif()\n", "-DP=7"),
     "behind a return": ("add_library(lib k.cu)\nif(TRUE)\nreturn()\nendif()\nadd_compile_definitions(NEVER)\n", ""),
+    "arithmetic": ('set(H 64)\nmath(EXPR H "${H} * 2 + (7 / 2) % 2")\nadd_library(lib k.cu)\ntarget_compile_definitions(lib PRIVATE H=${H})\n', "-DH=129"),
+    "what is linked privately": ("add_library(base INTERFACE)\ntarget_compile_definitions(base INTERFACE BASE)\nadd_library(mid other.cu)\ntarget_compile_definitions(mid PUBLIC MID)\ntarget_link_libraries(mid PRIVATE base)\nadd_library(lib k.cu)\ntarget_link_libraries(lib PRIVATE mid)\n", "-DMID"),
+    "a value that is forced": ('set(X 1)\noption(Y "" OFF)\nset(Y ON CACHE BOOL "" FORCE)\nadd_library(lib k.cu)\nif(Y)\ntarget_compile_definitions(lib PRIVATE FORCED)\nendif()\n', "-DFORCED"),
+    "properties of a folder": ("set_directory_properties(PROPERTIES COMPILE_DEFINITIONS D=1)\nset_property(DIRECTORY APPEND PROPERTY COMPILE_OPTIONS -maxrregcount=60)\nadd_library(lib k.cu)\n", "-DD=1 -maxrregcount=60"),
+    "properties that are passed on": ("add_library(base INTERFACE)\nset_target_properties(base PROPERTIES INTERFACE_COMPILE_OPTIONS -maxrregcount=88 INTERFACE_COMPILE_DEFINITIONS P)\nadd_library(lib k.cu)\ntarget_link_libraries(lib PRIVATE base)\n", "-DP -maxrregcount=88"),
+    "what all targets link": ("add_library(base INTERFACE)\ntarget_compile_definitions(base INTERFACE B)\nlink_libraries(base)\nadd_library(lib k.cu)\n", "-DB"),
+    "a range with steps": ("add_library(lib k.cu)\nforeach(i RANGE 0 8 3)\nif(i EQUAL 3)\ncontinue()\nendif()\ntarget_compile_definitions(lib PRIVATE W${i})\nendforeach()\nforeach(i RANGE 1 5)\nif(i EQUAL 2)\nbreak()\nendif()\ntarget_compile_definitions(lib PRIVATE V${i})\nendforeach()\n", "-DV1 -DW0 -DW6"),
+    "what is defined": ('add_library(lib k.cu)\nif(DEFINED CMAKE_CUDA_COMPILER AND NOT DEFINED NOBODY_SET_IT)\ntarget_compile_definitions(lib PRIVATE A)\nendif()\noption(Y "" YES)\nif(Y)\ntarget_compile_definitions(lib PRIVATE B)\nendif()\n', "-DA -DB"),
+    "several in one word": ('add_library(lib k.cu)\ntarget_compile_definitions(lib PRIVATE "A=1;B=2")\n', "-DA=1 -DB=2"),
+    "libraries of a build type": ("set(CMAKE_BUILD_TYPE Release)\nadd_library(base INTERFACE)\ntarget_compile_definitions(base INTERFACE DEBUGGING)\nadd_library(mid INTERFACE)\ntarget_compile_definitions(mid INTERFACE FAST)\nadd_library(lib k.cu)\ntarget_link_libraries(lib debug base optimized mid)\n", "-DFAST -DNDEBUG"),
+    "a return of a macro": ("macro(leave)\nreturn()\nendmacro()\nadd_library(lib k.cu)\nleave()\nadd_compile_definitions(NEVER)\n", ""),
+    "a definition that is removed": ("add_definitions(-DA -DB)\nremove_definitions(-DA)\nset(X 1)\nset(X)\nadd_library(lib k.cu)\nif(DEFINED X)\ntarget_compile_definitions(lib PRIVATE X)\nendif()\n", "-DB"),
+    "a file that guards itself": ("set(N 0)\ninclude(guarded.cmake)\ninclude(guarded.cmake)\nadd_library(lib k.cu)\ntarget_compile_definitions(lib PRIVATE N=${N})\n", "-DN=1"),
+    "another compiler's flags": ("set(CUDA_NVCC_FLAGS -use_fast_math)\nproject(mine LANGUAGES CUDA)\nadd_library(lib k.cu)\n", ""),
+    "a command by its name": ("macro(one n)\nadd_library(${n} ${ARGN})\nendmacro()\ncmake_language(CALL one lib k.cu)\ntarget_compile_definitions(lib PRIVATE C)\n", "-DC"),
     "a list put together": ('list(APPEND F -DA -DB)\nlist(JOIN F " " J)\nstring(APPEND CMAKE_CUDA_FLAGS " ${J}")\nadd_library(lib k.cu)\n', "-DA -DB"),
 }  # fmt: skip
 FILES = {
@@ -74,6 +90,7 @@ FILES = {
     "other.cu": "",
     "fast/empty.txt": "",
     "plain/empty.txt": "",
+    "guarded.cmake": 'include_guard()\nmath(EXPR N "${N} + 1")\n',
     "flags.cmake": "set(FROM_INCLUDE INCLUDED)\nset(X 9)\n",
     "inner/CMakeLists.txt": "add_library(inner_lib STATIC ../other.cu)\ntarget_compile_definitions(inner_lib PUBLIC INNER=5 PRIVATE HIDDEN)\n",
 }
@@ -104,26 +121,11 @@ def test_cmake_itself_says_the_same(tmp_path: Path) -> None:
     folders = {f"case{at}": name for at, name in enumerate(CASES)}
     top = "cmake_minimum_required(VERSION 3.20)\nproject(cases LANGUAGES CXX CUDA)\n"
     for folder, name in folders.items():
-        text = CASES[name][0]
-        for target in (
-            "lib",
-            "inner_lib",
-            "base",
-            "kernels",
-            "of_k",
-            "of_other",
-            "o",
-        ):  # CMake knows each name once
-            text = text.replace(f"({target} ", f"({folder}_{target} ").replace(
-                f"({target})", f"({folder}_{target})"
-            )
-        text = (
-            text.replace("ns::base", f"{folder}::base")
-            .replace(" base)", f" {folder}_base)")
-            .replace("of_${n}", folder + "_of_${n}")
-        )
-        text = text.replace("PRIVATE inner_lib", f"PRIVATE {folder}_inner_lib").replace(
-            "TARGET lib", f"TARGET {folder}_lib"
+        # CMake knows each target once
+        text = re.sub(
+            r"(?<![\w/.$-])(lib|inner_lib|base|mid|kernels|of_\$\{n\}|o)(?![\w./])",
+            rf"{folder}_\1",
+            CASES[name][0],
         )
         inner = FILES["inner/CMakeLists.txt"].replace("inner_lib", f"{folder}_inner_lib")
         project(tmp_path / folder, {**FILES, "CMakeLists.txt": text, "inner/CMakeLists.txt": inner})
@@ -155,6 +157,9 @@ def test_cmake_itself_says_the_same(tmp_path: Path) -> None:
         ("add_library(lib k.cu)\nif(SOMETHING)\nset(CMAKE_CUDA_FLAGS -use_fast_math)\nendif()", "what `if(SOMETHING)` sets of CMAKE_CUDA_FLAGS"),
         ('add_library(lib k.cu)\nset(CMAKE_CUDA_FLAGS_RELEASE "-O3 -DNDEBUG -use_fast_math")', "what CMAKE_CUDA_FLAGS_RELEASE adds with that build type: -use_fast_math"),
         ("add_library(lib k.cu)\nforeach(o ${UNKNOWN})\ntarget_compile_options(lib PRIVATE -D${o})\nendforeach()", "what `foreach(o ${UNKNOWN})` adds by target_compile_options(lib)"),
+        ("add_library(lib k.cu)\nset(H 64)\nexecute_process(COMMAND x OUTPUT_VARIABLE H)\ntarget_compile_definitions(lib PRIVATE H=${H})", "-DH=${H}"),
+        ("add_library(lib k.cu)\nset(F -DA)\nlist(TRANSFORM F TOLOWER)\ntarget_compile_options(lib PRIVATE -DH=${F})", "-DH=${F}"),
+        ("add_library(lib k.cu)\nwhile(X)\ntarget_compile_options(lib PRIVATE -DW)\nendwhile()", "what `while(X)` adds by target_compile_options(lib)"),
         ("install(FILES k.cu DESTINATION x)\nmessage(k.cu)\nadd_library(lib k.cu)", ""),
     ],
 )  # fmt: skip

@@ -290,6 +290,14 @@ class _Collected:
         text_decides = of_cmake.relocatable is None and not of_cmake.is_source
         if relocatable := of_cmake.relocatable or (self.relocatable if text_decides else ""):
             self.flags.setdefault("-rdc=true", relocatable)
+        standard, named_by = of_cmake.standard
+        if standard.isdecimal() and _OLDEST <= int(standard) < 90:  # the text may have those of other targets
+            self.flags = {
+                flag: file
+                for flag, file in self.flags.items()
+                if not year(flag) or not file.endswith("CMakeLists.txt")
+            }
+            self.flags.setdefault(f"-std=c++{standard}", named_by)
         for file in dict.fromkeys(file for _, file in of_cmake.words):
             words = [word for word, of in of_cmake.words if of == file]
             command = command_line.parse(["nvcc", *words], os.path.dirname(file), self.path)

@@ -64,6 +64,8 @@ class CMakeFlags(NamedTuple):
     left_out: tuple[tuple[str, str], ...] = ()
     folders: tuple[NamedFolder, ...] = ()
     is_source: bool = False
+    standard: tuple[str, str] = ("", "")
+    """The C++ standard of the file's target, `17`, and the file that says it; "" where it is not known."""
     relocatable: str | None = None
     """The file that says whether device code is linked later, "" where it says that it is not; None for no word about it."""
 
@@ -88,14 +90,20 @@ class _Directory:
 
     path: str
     settings: list[_Setting] = field(default_factory=list[_Setting])
+    linked: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    """What `link_libraries` gives the targets that are made behind it."""
 
 
 @dataclass(slots=True)
 class _Target:
     sources: list[str] = field(default_factory=list[str])
     settings: list[_Setting] = field(default_factory=list[_Setting])
-    linked: list[str] = field(default_factory=list[str])
+    linked: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    """Each with how: `PRIVATE` ones pass nothing on to who links this target."""
     architectures: tuple[str, str] = ("", "")
+    standard: tuple[str, str] = ("", "")
+    of_find_cuda: bool = False
+    """Made by `cuda_add_library` and the like, which take `CUDA_NVCC_FLAGS` and not `CMAKE_CUDA_FLAGS`."""
     relocatable: str | None = None
     directory: _Directory | None = None
     made_behind: int = 0
@@ -166,13 +174,17 @@ class _Project:
         self.directories: dict[str, _Directory] = {}
         """By their CMakeLists.txt."""
         self.of_source: list[_Setting] = []
+        self.native = False
+        """CUDA is one of CMake's languages here: `CUDA_NVCC_FLAGS` are then FindCUDA's alone."""
         self.cmake = Interpreter(top, text_of, self._enter, self._command, self.targets)
 
     def _enter(self) -> None:
         """Begin a folder with what the one above it has until then."""
         lists = self.cmake.lists
         above = self.directories.get(self.cmake.above[lists])
-        self.directories[lists] = _Directory(self.cmake.here, list(above.settings) if above else [])
+        self.directories[lists] = _Directory(
+            self.cmake.here, list(above.settings) if above else [], list(above.linked) if above else []
+        )
 
     @property
     def directory(self) -> _Directory:
@@ -199,7 +211,26 @@ class _Project:
             self._properties(command, self.cmake.words(arguments, split=False), doubt)
         elif command in ("target_link_libraries", "cuda_link_libraries"):
             name, *linked = self.cmake.words(arguments) or [""]
-            self._target(name).linked += [each for each in linked if each not in _KEYWORDS]
+            self._target(name).linked += self._linked(linked)
+        elif command == "link_libraries":
+            self.directory.linked += self._linked(self.cmake.words(arguments))
+        elif command == "set_directory_properties":
+            words = self.cmake.words(arguments, split=False)
+            pairs = dict(zip(words[1::2], words[2::2], strict=False))
+            self._property_words(self.directory.settings, pairs, command, doubt)
+        elif command == "remove_definitions":
+            removed = set(_macros(self.cmake.words(arguments, split=False)))
+            listed = self.directory.settings
+            listed[:] = [
+                each._replace(words=tuple(w for w in each.words if w not in removed)) for each in listed
+            ]
+        elif command == "target_compile_features":
+            name, *rest = self.cmake.words(arguments) or [""]
+            standards = [word[9:] for word in rest if word.startswith("cuda_std_")]
+            if standards and not doubt:
+                self._target(name).standard = standards[-1], self.cmake.file
+        elif command == "enable_language":
+            self.native = self.native or "CUDA" in self.cmake.words(arguments)
         elif command == "target_sources" or re.search(
             r"add_(?:executable|library|module|extension)$", command
         ):
@@ -224,13 +255,41 @@ class _Project:
         target = self._target(name)
         if target.directory is None and command != "target_sources":
             target.directory, target.made_behind = self.directory, len(self.directory.settings)
+            target.linked += self.directory.linked
+            target.of_find_cuda = command.startswith("cuda_")
+            if standard := self.cmake.scope.values.get("CMAKE_CUDA_STANDARD"):
+                target.standard = (
+                    standard,
+                    self.cmake.scope.set_by.get("CMAKE_CUDA_STANDARD", self.cmake.file),
+                )
             if value := self.cmake.scope.values.get("CMAKE_CUDA_SEPARABLE_COMPILATION"):
                 target.relocatable = "" if language.OFF.fullmatch(value) else self.cmake.file
         if "OPTIONS" in sources and command.startswith("cuda_"):  # of FindCUDA
             at = sources.index("OPTIONS")
-            self._apply(target.settings, sources[at + 1 :], f"{command}({name})", doubt)
+            options = [each for each in sources[at + 1 :] if each.upper() not in CONFIGURATIONS]
+            self._apply(target.settings, options, f"{command}({name})", doubt)
             sources = sources[:at]
         target.sources += [os.path.normpath(os.path.join(self.cmake.here, each)) for each in sources]
+
+    def _linked(self, words: Sequence[str]) -> list[tuple[str, str]]:
+        """The libraries that words of a link command name, each with how it is linked."""
+        linked: list[tuple[str, str]] = []
+        scope, skipped = "PUBLIC", False
+        for word in words:
+            if word in ("debug", "optimized"):
+                skipped = (word == "debug") != (self.cmake.configuration() == "DEBUG")
+            elif word in _KEYWORDS or word in (
+                "general",
+                "LINK_PUBLIC",
+                "LINK_PRIVATE",
+                "LINK_INTERFACE_LIBRARIES",
+            ):
+                scope = word.removeprefix("LINK_") if word != "general" else scope
+            elif skipped:
+                skipped = False
+            else:
+                linked.append((word, scope))
+        return linked
 
     def _target_words(self, command: str, arguments: str, doubt: str) -> None:
         """The words of each of `PUBLIC`, `PRIVATE` and `INTERFACE`."""
@@ -242,6 +301,8 @@ class _Project:
             self._apply(settings, _macros(group) if macros else group, f"{command}({name})", doubt, scope)
 
     def _folders(self, settings: list[_Setting], words: list[str], doubt: str) -> None:
+        first = "BEFORE" in words
+        before = len(settings)
         for scope, group in _scoped(words):
             for word in group[:MOST_WORDS]:
                 shown = PART.sub(lambda match: self.cmake.parts[int(match[1])], word)
@@ -249,6 +310,9 @@ class _Project:
                 folder = NamedFolder(path, self.cmake.file, self.cmake.line)
                 passed_on, applies = scope in ("PUBLIC", "INTERFACE"), scope != "INTERFACE" and not doubt
                 settings.append(_Setting((), self.cmake.file, passed_on and not doubt, applies, folder))
+        if first:
+            settings[:0] = settings[before:]
+            del settings[len(settings) - (len(settings) - before) // 2 :]
 
     def _apply(
         self,
@@ -277,6 +341,11 @@ class _Project:
 
     def _properties(self, command: str, words: list[str], doubt: str) -> None:
         if command == "set_property":
+            if words[:1] == ["DIRECTORY"] and "PROPERTY" in words[:-1]:
+                at = words.index("PROPERTY")
+                pairs = {words[at + 1]: ";".join(words[at + 2 :])}
+                self._property_words(self.directory.settings, pairs, command, doubt)
+                return
             if words[:1] not in (["TARGET"], ["SOURCE"]) or "PROPERTY" not in words:
                 return
             of_source = words[0] == "SOURCE"
@@ -305,17 +374,29 @@ class _Project:
                 self._property_words(target.settings, pairs, f"{command}({name})", doubt)
                 if (value := pairs.get("CUDA_ARCHITECTURES")) and not doubt:
                     target.architectures = value, self.cmake.file
+                if (value := pairs.get("CUDA_STANDARD")) and not doubt:
+                    target.standard = value, self.cmake.file
                 if (value := pairs.get("CUDA_SEPARABLE_COMPILATION")) is not None and not doubt:
                     target.relocatable = "" if language.OFF.fullmatch(value) else self.cmake.file
 
     def _property_words(
         self, settings: list[_Setting], pairs: dict[str, str], command: str, doubt: str
     ) -> None:
-        for key in ("COMPILE_FLAGS", "COMPILE_OPTIONS"):
+        for key in ("COMPILE_FLAGS", "COMPILE_OPTIONS", "INTERFACE_COMPILE_OPTIONS"):
             if value := pairs.get(key):
-                self._apply(settings, value.replace(";", " ").split(), command, doubt)
-        if value := pairs.get("COMPILE_DEFINITIONS"):
-            self._apply(settings, _macros(value.split(";")), command, doubt)
+                scope = "INTERFACE" if key.startswith("INTERFACE") else "PRIVATE"
+                self._apply(settings, value.replace(";", " ").split(), command, doubt, scope)
+        for key in ("COMPILE_DEFINITIONS", "INTERFACE_COMPILE_DEFINITIONS"):
+            if value := pairs.get(key):
+                scope = "INTERFACE" if key.startswith("INTERFACE") else "PRIVATE"
+                self._apply(settings, _macros(value.split(";")), command, doubt, scope)
+        for key in ("INCLUDE_DIRECTORIES", "INTERFACE_INCLUDE_DIRECTORIES"):
+            if value := pairs.get(key):
+                self._folders(
+                    settings,
+                    [key.partition("_")[0] if key.startswith("INTERFACE") else "PRIVATE", *value.split(";")],
+                    doubt,
+                )
 
     # -- words --------------------------------------------------------------------------------------
 
@@ -351,7 +432,7 @@ class _Project:
                 f"set(CMAKE_CUDA_COMPILER {compiler[:200]})",
                 self.cmake.scope.set_by.get("CMAKE_CUDA_COMPILER", self.cmake.file),
             )
-        words += self._of_variables()
+        words += self._of_variables(target)
         kept = [
             (word, file)
             for word, file in words
@@ -369,10 +450,11 @@ class _Project:
             tuple(self.cmake.left_out.items()),
             tuple(dict.fromkeys((*given, *every, *others))),
             named,
+            target.standard if target and named else ("", ""),
             target.relocatable if target else None,
         )
 
-    def _of_variables(self) -> Iterator[tuple[str, str]]:
+    def _of_variables(self, target: _Target | None) -> Iterator[tuple[str, str]]:
         """Words of `CMAKE_CUDA_FLAGS` and the like, and of the configuration that is built."""
         configuration, scope = self.cmake.configuration(), self.cmake.scope
         for name, (why, file) in scope.doubtful.items():
@@ -380,6 +462,13 @@ class _Project:
                 self.cmake.leave_out(f"what `{why}` sets of {name}", file)
         for name in scope.values:
             flags, build_type = _is_of_nvcc(name)
+            if (
+                flags
+                and target
+                and target.of_find_cuda != name.startswith("CUDA_NVCC")
+                and (target.of_find_cuda or self.native)
+            ):
+                continue
             if not flags or (build_type and build_type != configuration):
                 if flags and not configuration and name in scope.set_by:
                     words = [
@@ -413,7 +502,8 @@ class _Project:
 
     def _passed_on(self, target: _Target) -> Iterator[_Setting]:
         """What the targets that it links give it."""
-        waiting, seen = list(target.linked), set[str]()
+        waiting = [name for name, scope in target.linked if scope != "INTERFACE"]
+        seen = set[str]()
         while waiting and len(seen) < MOST_WORDS:
             name = waiting.pop(0)
             if name in seen or name not in self.targets:
@@ -421,7 +511,7 @@ class _Project:
             seen.add(name)
             passed_on = (each for each in self.targets[name].settings if each.passed_on)
             yield from (each._replace(applies=True) for each in passed_on)
-            waiting += self.targets[name].linked
+            waiting += [other for other, scope in self.targets[name].linked if scope != "PRIVATE"]
 
     def _architectures(self, target: _Target | None) -> Iterator[tuple[str, str]]:
         value, file = target.architectures if target else ("", "")
@@ -449,7 +539,8 @@ def _scoped(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 
 def _macros(words: Sequence[str]) -> list[str]:
     """As flags: CMake takes them with `-D` and without; what add_definitions takes besides stays."""
-    return [word if word.startswith(("-", "/", "\ue000")) else f"-D{word}" for word in words if word]
+    every = (part for word in words for part in (word.split(";") if "$<" not in word else (word,)))
+    return [word if word.startswith(("-", "/", "\ue000")) else f"-D{word}" for word in every if word]
 
 
 def _is_of_nvcc(name: str) -> tuple[bool, str]:

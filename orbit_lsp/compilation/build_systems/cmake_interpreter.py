@@ -5,6 +5,7 @@ Conditions, loops, functions and other files are followed. What a condition that
 
 from __future__ import annotations
 
+import glob
 import os
 import platform
 import re
@@ -22,7 +23,7 @@ from orbit_remote.common.lazy_dataclass import dataclass
 PART = lazy_pattern(r"\ue000(\d+)\ue001")
 """A generator expression that is not known, by its place in `Interpreter.parts`."""
 MOST_WORDS = 2_000
-_ARGUMENT = lazy_pattern(r'"((?:[^"\\]|\\.)*)"|([^\s";]+)', re.DOTALL)
+_ARGUMENT = lazy_pattern(r'"((?:[^"\\]|\\.)*)"|([^\s";]+(?:"(?:[^"\\]|\\.)*"[^\s";]*)*)', re.DOTALL)
 _REFERENCE = lazy_pattern(r"\$\{(\w{1,200})\}")
 _VERSION = lazy_pattern(r"VERSION[ \t\n]+(\d+)\.(\d+)(?:\.(\d+))?")
 _PLAIN = lazy_pattern(r"\^?[\w-]+\$?")
@@ -39,6 +40,27 @@ _SYSTEM = {
 """What CMake sets by itself."""
 _OF_FLAGS = lazy_pattern(r"FLAGS|OPTIONS|DEFIN|_DEFS?$", re.IGNORECASE)
 """Variables whose values are given to compilers."""
+_OUTPUTS = {
+    "get_target_property": 0, "get_property": 0, "get_directory_property": 0, "get_source_file_property": 0, "find_library": 0,
+    "find_path": 0, "find_program": 0, "find_file": 0, "get_filename_component": 0, "try_compile": 0, "site_name": 0,
+    "cmake_host_system_information": 1, "cmake_path": 1, "math": 1,
+}  # fmt: skip
+"""Commands that set a variable, and which of their words names it."""
+_OF_STRINGS = {
+    "REGEX": 3, "SUBSTRING": 4, "STRIP": 2, "LENGTH": 2, "FIND": 3, "REPEAT": 3, "CONFIGURE": 2, "GENEX_STRIP": 2, "TIMESTAMP": 1,
+    "MAKE_C_IDENTIFIER": 2, "UUID": 1, "ASCII": -1, "HEX": 2, "RANDOM": -1, "COMPARE": 4, "MD5": 1, "SHA1": 1, "SHA256": 1, "JSON": 1,
+    "REPLACE": 3, "TOLOWER": 2, "TOUPPER": 2,
+}  # fmt: skip
+_OF_LISTS = {"LENGTH": 2, "GET": -1, "FIND": 3, "SUBLIST": 4}
+_OF_FILES = {
+    "STRINGS": 2,
+    "READ": 2,
+    "RELATIVE_PATH": 1,
+    "REAL_PATH": 2,
+    "TO_CMAKE_PATH": 2,
+    "SIZE": 2,
+    "TIMESTAMP": 2,
+}
 _MODULES = ("cmake", "cmake/modules", "cmake/Modules", "CMake", "")
 _MOST_STEPS = 10_000
 """Commands that are followed, those of functions and loops each time."""
@@ -117,6 +139,9 @@ class Interpreter:
         self.running: list[str] = []
         """Functions and files that call one another."""
         self.returning = False
+        self.leaving = ""
+        """`break` or `continue`, until the loop has seen it."""
+        self.guarded: set[str] = set()
         self.parts: list[str] = []
         self.left_out: dict[str, str] = {}
         self.left = _MOST_EXPANDED
@@ -176,7 +201,7 @@ class Interpreter:
 
     def _run(self, listed: Sequence[Command], doubt: str) -> None:
         at = 0
-        while at < len(listed) and not self.returning:
+        while at < len(listed) and not self.returning and not self.leaving:
             command = listed[at]
             at += 1
             self.steps += 1
@@ -186,13 +211,18 @@ class Interpreter:
             self.line = command.line
             if command.name == "if":
                 at = self._if(listed, at - 1, doubt)
-            elif command.name in ("foreach", "function", "macro", "while"):
+            elif command.name in ("foreach", "function", "macro", "while", "block"):
                 end = _end(listed, at - 1)
                 body = listed[at:end]
                 at = end + 1
                 if command.name == "foreach":
                     self._foreach(command, body, doubt)
-                elif command.name != "while":
+                elif command.name == "while":
+                    self.run(body, doubt or f"while({' '.join(command.arguments.split())})")
+                    self.leaving = ""
+                elif command.name == "block":
+                    self._block(command, body, doubt)
+                else:
                     words = self.words(command.arguments)
                     if words:
                         self.functions[words[0].lower()] = _Function(
@@ -228,9 +258,17 @@ class Interpreter:
         name, *words = self.words(command.arguments) or [""]
         items: list[str] = []
         if words[:1] == ["RANGE"]:
-            first, last = ("0", *words[1:])[-2:] if len(words) < 4 else words[1:3]
-            if first.isdecimal() and last.isdecimal():
-                items = list(map(str, islice(range(int(first), int(last) + 1), _MOST_ITEMS + 1)))
+            first, last, step = (
+                ("0", words[1], "1")
+                if len(words) == 2
+                else (*words[1:4], "1")[:3]
+                if len(words) > 2
+                else ("", "", "")
+            )
+            if first.isdecimal() and last.isdecimal() and step.isdecimal() and int(step):
+                items = list(map(str, islice(range(int(first), int(last) + 1, int(step)), _MOST_ITEMS + 1)))
+        elif words[:2] == ["IN", "ZIP_LISTS"]:
+            items = ["${ZIP_LISTS}"]
         elif words[:1] == ["IN"]:
             way = "ITEMS"
             for word in words[1:]:
@@ -242,14 +280,43 @@ class Interpreter:
                     )
         else:
             items = words
+        before = self.scope.values.get(name)
+        items = [each for item in items for each in (self._matching(item) if "*" in item else (item,))]
         if len(items) > _MOST_ITEMS:
             self.leave_out(f"what `foreach({name} …)` adds behind its first {_MOST_ITEMS} items", self.file)
         for item in items[:_MOST_ITEMS]:
             known = "$" not in item and not PART.search(item)
             self.scope.set(name, item, self.file, "")
             self.run(body, doubt if known else doubt or f"foreach({' '.join(command.arguments.split())})")
-            if self.returning:
+            left, self.leaving = self.leaving, ""
+            if self.returning or left == "break":
                 break
+        if before is None:
+            self.scope.values.pop(name, None)
+        else:
+            self.scope.values[name] = before
+
+    def _matching(self, pattern: str) -> list[str]:
+        """The files of a `file(GLOB …)`, as CMake sorts them."""
+        place = os.path.join(
+            self.here, pattern.replace("****", "**").replace("**", "**/*") if "**" in pattern else pattern
+        )
+        return sorted(islice(glob.iglob(place, recursive=True), _MOST_ITEMS + 1)) or [pattern]
+
+    def _block(self, command: Command, body: Sequence[Command], doubt: str) -> None:
+        """A scope of its own for variables, but for those that it passes on."""
+        outer, words = self.scope, self.words(command.arguments)
+        if "SCOPE_FOR" in words and "VARIABLES" not in words:
+            self.run(body, doubt)
+            return
+        self.outer.append(outer)
+        self.scope = outer.inner()
+        self.run(body, doubt)
+        for name in words[words.index("PROPAGATE") + 1 :] if "PROPAGATE" in words else ():
+            if name in self.scope.values:
+                outer.set(name, self.scope.values[name], self.file, doubt)
+        self.outer.pop()
+        self.scope = outer
 
     def _called(self, command: Command, doubt: str) -> None:
         if len(command.arguments) > LONGEST:
@@ -279,7 +346,7 @@ class Interpreter:
         self.running.append(name)
         self.file = function.file
         self.run(function.body, doubt)
-        self.returning = False
+        self.returning = self.returning and function.macro  # a macro's is that of who calls it
         self.running.pop()
         self.file, self.line = file, line
         if function.macro:
@@ -298,6 +365,7 @@ class Interpreter:
             self._variable(command.name, self.words(arguments, split=False), doubt)
         elif command.name == "project":
             self._named_project(arguments)
+            self.consume("enable_language", arguments, doubt)
         elif command.name == "add_subdirectory":
             if words := self.words(arguments):
                 self._subdirectory(words[0])
@@ -306,6 +374,27 @@ class Interpreter:
                 self._module(words[0], doubt)
         elif command.name == "return":
             self.returning = not doubt
+        elif command.name in ("break", "continue"):
+            self.leaving = "" if doubt else command.name
+        elif command.name == "include_guard":
+            self.returning = self.file in self.guarded
+            self.guarded.add(self.file)
+        elif command.name == "separate_arguments":
+            if words := self.words(arguments):
+                value = self.scope.values.get(words[0], "")
+                self.scope.set(words[0], re.sub(r"\s+", ";", value.strip()), self.file, doubt)
+        elif command.name == "cmake_language":
+            words = self.words(arguments)
+            if words[:1] == ["CALL"] and len(words) > 1:
+                quoted = " ".join(f'"{word}"' for word in words[2:])
+                self._called(Command(words[1].lower(), quoted, command.line), doubt)
+        elif command.name in _OUTPUTS:
+            self._output(command.name, self.words(arguments, split=False), _OUTPUTS[command.name])
+        elif command.name == "execute_process":
+            words = self.words(arguments, split=False)
+            for at, word in enumerate(words[:-1]):
+                if word in ("OUTPUT_VARIABLE", "RESULT_VARIABLE", "ERROR_VARIABLE", "RESULTS_VARIABLE"):
+                    self._output(command.name, words, at + 1)
         elif command.name == "cmake_parse_arguments":
             self._parse_arguments(self.words(arguments, split=False), doubt)
         else:
@@ -379,8 +468,8 @@ class Interpreter:
         match (command, words):
             case ("option", [name, *rest]):
                 if rest and name not in scope.values:
-                    value = "ON" if rest[-1].upper() in ("ON", "TRUE", "1") else "OFF"
-                    scope.set(name, value if len(rest) > 1 or value == "ON" else "OFF", self.file, doubt)
+                    on = len(rest) > 1 and not language.OFF.fullmatch(rest[-1])
+                    scope.set(name, "ON" if on else "OFF", self.file, doubt)
                 return
             case ("unset", [name, *_]):
                 if not doubt:
@@ -388,9 +477,12 @@ class Interpreter:
                 return
             case ("set", [name, *values]):
                 cached = "CACHE" in values
-                if cached and name in scope.values:
+                if cached and name in scope.values and "FORCE" not in values[values.index("CACHE") :]:
                     return
                 values = values[: values.index("CACHE")] if cached else values
+                if not values and not doubt:
+                    scope.values.pop(name, None)
+                    return
                 if values[-1:] == ["PARENT_SCOPE"]:
                     values = values[:-1]
                     scope = self.outer[-1] if self.outer else scope
@@ -403,6 +495,9 @@ class Interpreter:
                 value = ";".join(each for each in scope.values.get(name, "").split(";") if each not in values)
             case ("string", ["APPEND", name, *values]):
                 value = scope.values.get(name, "") + "".join(values)
+            case ("list", ["FILTER" | "TRANSFORM" | "INSERT" | "REMOVE_AT" | "REMOVE_DUPLICATES" | "REVERSE" | "SORT" | "POP_BACK" | "POP_FRONT", name, *_]):  # fmt: skip
+                self._output(f"list({words[0]})", words, 1)
+                return
             case ("string", ["TOLOWER" | "TOUPPER" as way, text, name]):
                 value = text.lower() if way == "TOLOWER" else text.upper()
             case ("string", ["REPLACE", old, new, name, *texts]) if old:
@@ -420,9 +515,34 @@ class Interpreter:
             case ("file", ["GLOB" | "GLOB_RECURSE" as way, name, *values]):
                 values = [each.replace("*", "**") if way == "GLOB_RECURSE" else each for each in values]
                 value = ";".join(each for each in values if each != "CONFIGURE_DEPENDS")
+            case ("list" | "string" | "file", [way, *_]):
+                table = {"list": _OF_LISTS, "string": _OF_STRINGS, "file": _OF_FILES}[command]
+                if way in table:
+                    self._output(f"{command}({way})", words, table[way])
+                return
             case _:
                 return
         scope.set(name, value, self.file, doubt)
+
+    def _output(self, command: str, words: Sequence[str], at: int) -> None:
+        """A variable that a command sets which is not run."""
+        if not -len(words) <= at < len(words):
+            return
+        name = words[at]
+        match (command, words):
+            case (
+                "get_filename_component",
+                [_, path, "NAME" | "NAME_WE" | "DIRECTORY" | "PATH" | "ABSOLUTE" as way, *_],
+            ) if "$" not in path:
+                last = os.path.basename(path)
+                made = {
+                    "NAME": last, "NAME_WE": last.partition(".")[0], "ABSOLUTE": os.path.normpath(os.path.join(self.here, path)),
+                }.get(way, os.path.dirname(path))  # fmt: skip
+                self.scope.set(name, made, self.file, "")
+            case ("math", [_, _, text, *_]) if (value := language.computed(text)) is not None:
+                self.scope.set(name, str(value), self.file, "")
+            case _:
+                self.scope.set(name, "", self.file, f"{command}(…)")
 
     # -- words --------------------------------------------------------------------------------------
 
@@ -449,7 +569,7 @@ class Interpreter:
             if match[1] in scope.doubtful and _OF_FLAGS.search(match[1]):
                 why, _ = scope.doubtful[match[1]]
                 return f"{known or ''} {self.in_doubt(f'what `{why}` sets of {match[1]}')}".strip()
-            return match[0] if known is None else known
+            return match[0] if known is None or match[1] in scope.doubtful else known
 
         expanded = _REFERENCE.sub(value, text[:LONGEST])[:LONGEST] if self.left > 0 else ""
         self.left -= len(expanded)

@@ -5,6 +5,7 @@ A value that only a configured build knows is None: conditions are true, false o
 
 from __future__ import annotations
 
+import ast
 import os
 import platform
 import re
@@ -190,7 +191,9 @@ class _Condition:
         if "$" in name or "{" in name or "\ue000" in name:
             return None
         if what == "DEFINED":
-            return None if name in self.known.doubtful else name in self.known.values
+            if name in self.known.values or _SWITCH.fullmatch(name):
+                return True
+            return None if name in self.known.doubtful or name.endswith("_FOUND") else False
         if what == "TARGET":
             return True if name in self.known.targets else None
         if what in ("EXISTS", "IS_DIRECTORY"):
@@ -294,6 +297,51 @@ def _ordered(how: str, one: str, other: str) -> bool | None:
     return order in allowed.get(how.removeprefix("VERSION_").removeprefix("STR"), ())
 
 
+def computed(text: str) -> int | None:
+    """The value of a `math(EXPR …)` of whole numbers; None for one that is not read."""
+    if len(text) > 200 or not re.fullmatch(r"[\d\s()+*/%<>&|^~-]+", text):
+        return None
+    try:
+        return _computed(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, RecursionError, ZeroDivisionError, OverflowError):
+        return None
+
+
+def _computed(node: ast.expr) -> int:
+    """Raises ValueError for what is no arithmetic."""
+    match node:
+        case ast.Constant(value=int() as value):
+            return value
+        case ast.UnaryOp(op=ast.USub()):
+            return -_computed(node.operand)
+        case ast.BinOp():
+            left, right = _computed(node.left), _computed(node.right)
+            match node.op:
+                case ast.Add():
+                    return left + right
+                case ast.Sub():
+                    return left - right
+                case ast.Mult():
+                    return left * right
+                case ast.Div():
+                    return int(left / right)
+                case ast.Mod():
+                    return left % right
+                case ast.LShift() if right < 63:
+                    return left << right
+                case ast.RShift():
+                    return left >> right
+                case ast.BitAnd():
+                    return left & right
+                case ast.BitOr():
+                    return left | right
+                case _:
+                    pass
+        case _:
+            pass
+    raise ValueError
+
+
 def closing(text: str, start: int) -> int:
     """Behind the `>` that closes the `$<` at `start`; -1 for none."""
     depth = 0
@@ -349,7 +397,7 @@ def expression(head: str, rest: str, configuration: str, is_part: Callable[[str]
         case "VERSION_GREATER" | "VERSION_GREATER_EQUAL" | "VERSION_LESS" | "VERSION_LESS_EQUAL" if len(
             options
         ) == 2 and not is_part(rest):
-            result = _ordered(head, *options)
+            result = None if "$" in rest else _ordered(head, *options)
             return None if result is None else str(int(result))
         case _:
             return None
