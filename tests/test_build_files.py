@@ -88,7 +88,8 @@ def test_the_rule_that_compiles_a_file(tmp_path: Path, name: str) -> None:
     project(tmp_path, {"Makefile": other * ("own rule" in name) + text, "common.mk": "FROM_COMMON = -DK\n", "k.cu": ""})  # fmt: skip
     made = find(tmp_path, "k.cu")
     assert " ".join(made.flags) == flags
-    assert made.left_out == ()
+    call = "what `$(call compile,$<)` gives nvcc"
+    assert [each.what for each in made.left_out] == [call] * (name == "without a rule of nvcc")
 
 
 def test_of_two_rules_the_one_that_make_follows(tmp_path: Path) -> None:
@@ -132,6 +133,59 @@ def test_a_condition_of_automake_that_is_not_known(tmp_path: Path) -> None:
     assert (made.flags, [each.what for each in made.left_out]) == (("-DK",), ["what `if DEBUG` adds to F"])
 
 
+OTHER_RULES = {
+    "a static pattern of another target": ("j.o: %.o: %.cu\n\tnvcc -DJ -c $<\nk.o: %.o: %.cu\n\tnvcc -DK -c $<\n", "-DK", []),
+    "a rule that eval makes": ("define RULE\n$(1).o: $(1).cu\n\tnvcc -maxrregcount=$(2) -c $$<\nendef\n$(eval $(call RULE,k,48))\n", "", ["the rules that `$(eval …)` makes"]),
+    "a variable that another one names": ("FAST = y\nF-$(FAST) += -use_fast_math\nk.o: k.cu\n\tnvcc -DK $(F-y) -c $<\n", "-DK", ["what `F-$(FAST) += -use_fast_math` adds"]),
+    "files by a pattern": ("include rules/*.mk\nk.o: k.cu\n\tnvcc $(F) -c $<\n", "-DK", []),
+    "a macro called DC": ("F = -DC\nk.o: k.cu\n\t./compile $<\n", "", ["what it gives nvcc for k.cu"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHER_RULES)
+def test_rules_of_other_shapes(tmp_path: Path, name: str) -> None:
+    text, flags, left_out = OTHER_RULES[name]
+    project(tmp_path, {"Makefile": text, "k.cu": "", "rules/a.mk": "F = -DK\n"})
+    made = find(tmp_path, "k.cu")
+    assert (" ".join(made.flags), [each.what for each in made.left_out]) == (flags, left_out)
+
+
+def test_the_makefile_that_make_prefers(tmp_path: Path) -> None:
+    rule = "k.o: k.cu\n\tnvcc -D%s -c $<\n"
+    project(tmp_path, {"Makefile": rule % "OLD", "GNUmakefile": rule % "NEW", "k.cu": ""})
+    assert find(tmp_path, "k.cu").flags == ("-DNEW",)
+
+
+def test_a_build_file_that_cannot_be_read(tmp_path: Path) -> None:
+    project(tmp_path, {"Makefile": "# k.cu\n" + "x" * (2 << 20), "k.cu": ""})
+    (reason,) = find(tmp_path, "k.cu").left_out
+    assert reason.what.startswith("what it says, as it cannot be read (it is larger than ")
+
+
+SETUPS = {
+    "of another system": ("f = ['-DA']\nif sys.platform == 'win32':\n    f.append('-DWIN')\nCUDAExtension('k', ['k.cu'], extra_compile_args={'nvcc': f})", "-DA", []),
+    "of the environment": ("f = ['-DA']\nif os.getenv('DEBUG'):\n    f += ['-DDBG']\nCUDAExtension('k', ['k.cu'], extra_compile_args={'nvcc': f})", "-DA", ["-DDBG"]),
+    "a dict by its name": ("CUDAExtension('k', ['k.cu'], extra_compile_args=dict(cxx=['-DHOST'], nvcc=['-DA', '-maxrregcount=40']))", "-DA -maxrregcount 40", []),
+    "a function": ("CUDAExtension('k', ['k.cu'], extra_compile_args={'nvcc': ['-DA', *more.flags()]})", "-DA", ["extra_compile_args: more.flags()"]),
+    "in a comment": ("# extra: -rdc=true\nCUDAExtension('k', ['k.cu'], extra_compile_args={'nvcc': ['-DC']})", "-DC", []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SETUPS)
+def test_the_flags_of_a_setup_py(tmp_path: Path, name: str) -> None:
+    text, flags, left_out = SETUPS[name]
+    project(
+        tmp_path,
+        {
+            "setup.py": f"import os, sys\nfrom torch.utils.cpp_extension import CUDAExtension\n{text}\n",
+            "k.cu": "",
+        },
+    )
+    made = find(tmp_path, "k.cu")
+    own = " ".join(made.flags).replace("--expt-relaxed-constexpr", "").strip()
+    assert (own, [each.what for each in made.left_out]) == (flags, left_out)
+
+
 @pytest.mark.parametrize("before", ["@", "-@", "$(Q)", "$(AM_V_NVCC)", "${SILENT}", "@$(ECHO_CMD)"])
 def test_a_call_that_make_does_not_print(tmp_path: Path, before: str) -> None:
     project(tmp_path, {"Makefile": f"Q = @\nk.o: k.cu\n\t{before}$(NVCC) -DK -c $<\n", "k.cu": ""})
@@ -170,6 +224,8 @@ MESON = {
     "a name": ("src = files('k.cu')\nargs = ['-DA']\nargs += ['-DB']\nlibrary('a', src, cuda_args: args)", "-DA -DB", ""),
     "of the project": ("add_project_arguments('-DA', '--ftz=true', language: 'cuda')\nadd_project_arguments('-DHOST', language: 'cpp')\nlibrary('a', 'k.cu')", "-DA -ftz true", ""),
     "what Meson alone knows": ("library('a', 'k.cu', cuda_args: ['-DA'] + get_option('more'))", "-DA", "cuda_args: ['-DA'] + get_option('more')"),
+    "under a condition": ("a = ['-DA']\nif get_option('debugging')\n  a += '-DDBG'\nendif\nlibrary('k', 'k.cu', cuda_args: a)", "-DA", "what a condition sets of a"),
+    "by kwargs": ("library('k', 'k.cu', kwargs: common)", "", "what `kwargs` gives the target"),
     "one of several": ("library('a', s, cuda_args: '-DA')\nlibrary('b', t, cuda_args: '-DB')", "", "the cuda_args of a target, if the file is one of its sources"),
 }  # fmt: skip
 
@@ -189,6 +245,7 @@ SCRIPTS = {
     "a call": ({"build.sh": "#!/bin/sh\n# nvcc -DOLD k.cu\nnvcc -O3 -DA \\\n  --use_fast_math -o k k.cu && ./k\n"}, "-DA --use_fast_math", []),
     "a variable": ({"run.sh": "nvcc -DA -DN=$1 $OUT k.cu\n"}, "-DA", ["-DN=$1", "$OUT"]),
     "a loop": ({"all.sh": "for f in k.cu o.cu; do nvcc -DA $f; done\n"}, "", ["what it gives nvcc for k.cu"]),
+    "a loop over all": ({"all.sh": 'for f in *.cu; do nvcc -DA "$f"; done\n'}, "", ["what it gives nvcc for k.cu"]),
     "of another file": ({"build.sh": "nvcc -DA ok.cu k.cu.o\n"}, "", []),
     "SCons": ({"SConstruct": "env.Program('k.cu', NVCCFLAGS='-DA')\n"}, "", ["what it gives nvcc for k.cu"]),
     "xmake": ({"xmake.lua": 'target("k")\nadd_files("k.cu")\n'}, "", ["what it gives nvcc for k.cu"]),
@@ -289,7 +346,7 @@ LIBRARIES = {
     "device code that is not": (LIBRARY % "rdc = False", "-DPIXEL=4 -DFAR", ()),
     "device code that Bazel decides about": (LIBRARY % "rdc = select({'//:x': True})", "-DPIXEL=4 -DFAR", ("rdc = select({'//:x': True})",)),
     "an architecture": (LIBRARY % "copts = ['-gencode', 'arch=compute_86,code=sm_86', '-Ilib']", "-DPIXEL=4 -DFAR", ()),
-    "no Python": ("cuda_library(name = = 'a', srcs = ['gray.cu'])\n", "", ()),
+    "no Python": ("cuda_library(name = = 'a', srcs = ['gray.cu'])\n", "", ("what it gives nvcc for gray.cu",)),
 }  # fmt: skip
 
 
@@ -316,7 +373,7 @@ TARGETS = {
     "of variables": ("project(p)\nset(N 4)\nset(D A N=${N})\nlist(APPEND D B)\nadd_library(${PROJECT_NAME} src/k.cu)\ntarget_compile_definitions(p PRIVATE ${D})\n", "-DA -DN=4 -DB"),
     "nvcc's flags": ('set(CMAKE_CUDA_FLAGS "${CMAKE_CUDA_FLAGS} --use_fast_math")\nstring(APPEND CMAKE_CUDA_FLAGS " -DA -Xcompiler -Wall")\n', "--use_fast_math -DA"),
     "options as they are by default": ("option(FAST x ON)\noption(SLOW x OFF)\nif(FAST)\nadd_compile_definitions(A)\nelseif(SLOW)\nadd_compile_definitions(S)\nendif()\nif(NOT SLOW)\nadd_compile_definitions(B)\nendif()\nif(WIN32)\nadd_compile_definitions(W)\nendif()\n", "-DA -DB"),
-    "of the source": ('set_source_files_properties(src/k.cu PROPERTIES COMPILE_DEFINITIONS "A;B" COMPILE_FLAGS "--use_fast_math")\nset_source_files_properties(src/o.cu PROPERTIES COMPILE_DEFINITIONS O)\n', "--use_fast_math -DA -DB"),
+    "of the source": ('add_library(k src/k.cu)\nset_source_files_properties(src/k.cu PROPERTIES COMPILE_DEFINITIONS "A;B" COMPILE_FLAGS "--use_fast_math")\nset_source_files_properties(src/o.cu PROPERTIES COMPILE_DEFINITIONS O)\n', "--use_fast_math -DA -DB"),
     "of a folder above": ("add_compile_definitions(A)\nset(B 2)\nadd_subdirectory(src)\nadd_compile_definitions(LATER)\nset(B 3)\n", "-DA -DB=2"),
     "an option with CUDA in its name": ("option(MY_CUDA_FAST_MATH x OFF)\nif(MY_CUDA_FAST_MATH)\nadd_compile_definitions(FAST)\nendif()\noption(WITH_CUDA x OFF)\nif(WITH_CUDA)\nadd_compile_definitions(A)\nendif()\n", "-DA"),
     "comments": ('add_library(k src/k.cu) # the (only one\ntarget_compile_definitions(k PRIVATE A # USE_SLOW was removed\n)\n#[[ add_compile_definitions(OLD)\nadd_compile_definitions(OLD2) ]]\n#[=[ x ]] add_compile_definitions(OLD3)\n]=]\nadd_compile_definitions("URL=a#b")\n', "-DURL=a#b -DA"),

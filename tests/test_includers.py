@@ -29,6 +29,7 @@ CASES = {
     "another of that name": ({"b/kernels.cu": FRAGMENT, "b/main.cu": MAIN}, None),
     "by a path": ({"b/main.cu": '#include "../kernels.cu"\n'}, "main.cu"),
     "by a folder of the command": ({"b/main.cu": "#include <kernels.cu>\n"}, "main.cu"),
+    "in code that is left out": ({"main.cu": '#if 0\n#include "kernels.cu"\n#endif\nint main() {}\n'}, None),
     "by nobody": ({"main.cu": "int main() {}\n"}, None),
 }  # fmt: skip
 

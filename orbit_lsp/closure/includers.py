@@ -20,6 +20,7 @@ _SECONDS = 2.0
 """A longer search ends with what was read so far: the file is then compiled on its own."""
 _SECONDS_OF_SOURCE = 0.3
 """Few sources are included by others, and those by one that is near."""
+_LEFT_OUT = re.compile(r"^[ \t]*#if 0\b(?:(?!^[ \t]*#(?:if|el|endif)).*\n?)*", re.MULTILINE)
 _MOST_KEPT = 20_000
 _known: dict[str, tuple[tuple[int, int], tuple[str, ...]]] = {}
 _DEFINED = re.compile(
@@ -119,6 +120,7 @@ def _included(path: str, state: tuple[int, int]) -> tuple[str, ...]:
             text = ""
         if len(_known) >= _MOST_KEPT:
             _known.clear()
+        text = _LEFT_OUT.sub("", text) if "#if 0" in text else text
         known = _known[path] = state, tuple(dict.fromkeys(_INCLUDE.findall(text)))
     return known[1]
 

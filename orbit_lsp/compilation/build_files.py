@@ -36,8 +36,7 @@ _STANDARD = lazy_pattern(
     r"(?:cpp|cuda)_std=c\+\+(\d\d)"
 )
 _RELOCATABLE = lazy_pattern(
-    r"CUDA_SEPARABLE_COMPILATION\s+(?:ON|TRUE|1)|(?<![\w-])-{1,2}(?:rdc|relocatable-device-code)[ =]true|(?<![\w-])-dc(?![\w-])",
-    re.IGNORECASE,
+    r"(?i:CUDA_SEPARABLE_COMPILATION\s+(?:ON|TRUE|1))|(?<![\w-])-{1,2}(?:rdc|relocatable-device-code)[ =]true|(?<![\w-])-dc(?![\w-])"
 )
 # a pattern of these that looked far ahead from each of a text's characters would keep the interpreter for minutes
 _MAKE_INCLUDES = lazy_pattern(r"(?<![\w-])-(?:I|isystem)\s*(\"[^\"]+\"|[^\s\"',;)\]]+)")
@@ -65,6 +64,7 @@ _UNREADABLE = (RecursionError, ValueError, OSError, MemoryError)
 """What the readers raise for texts that no build has: a project's files may hold anything."""
 _NOT_FOLLOWED = "what it says: it is nested too deeply, or has a number or a path that is too long"
 """Build files above one source file."""
+_LONGEST_SHOWN = 200
 _LONGEST = 4096
 """Characters of a path or a flag."""
 _TARGET = lazy_pattern(r"code=sm_(\d{1,3}[af]?)")
@@ -134,8 +134,13 @@ def declared(path: str, root: str) -> Declared:
     collected = _Collected(path, root)
     for file in islice(_above(path, root), _MOST_FILES):
         collected.nearest = collected.nearest or file
-        with contextlib.suppress(OSError, ValueError):
-            collected.read(file, _MARKS.sub("", regular_files.text(file, BUILD_FILE)))
+        try:
+            text = regular_files.text(file, BUILD_FILE)
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            collected.left_out.setdefault(f"what it says, as it cannot be read ({why})", file)
+            continue
+        collected.read(file, _MARKS.sub("", text))
     collected.read_cmake()
     if not collected.is_source:
         collected.read_others()
@@ -160,6 +165,8 @@ class _Collected:
         """A Makefile or a BUILD file that compiles the source was read: those above it are of others."""
         self.cmake: list[str] = []
         self.packages: dict[str, str] = {}
+        self.naming: list[str] = []
+        """Build files that name the source."""
         self.relocatable = ""
 
     def result(self) -> Declared:
@@ -169,7 +176,10 @@ class _Collected:
             self.nearest,
             self.extension,
             tuple(self.architectures.items()),
-            tuple(self.left_out.items()),
+            tuple(
+                (what if len(what) <= _LONGEST_SHOWN else f"{what[:_LONGEST_SHOWN]}…", file)
+                for what, file in self.left_out.items()
+            ),
             self.is_source,
             self.by_torch,
             tuple(self.packages.items()),
@@ -199,9 +209,12 @@ class _Collected:
                 self.is_source = self.is_source or target.is_source
         except _UNREADABLE:
             self.left_out[_NOT_FOLLOWED] = file
-        if not file.endswith(".py"):
+        if file.endswith(".py"):
+            text = _COMMENT.sub("", text)
+        else:
             text = self._whole(file, text)
             named |= self._of_text(file, text)
+        self._understood(file, text)
         self._of_any(file, text, named, known=known)
         self._take(named)
 
@@ -253,6 +266,12 @@ class _Collected:
         named = dict.fromkeys(islice(_definitions(text), _MOST) if plain else (), file)
         of_cuda = dict.fromkeys(_OF_CUDA.findall(text) if same else ())
         return named | dict.fromkeys((f"-D{definition}" for definition in islice(of_cuda, _MOST)), file)
+
+    def _understood(self, file: str, text: str) -> None:
+        """Say that a build file names the source, where no reader found out what it gives the compiler for it."""
+        name = os.path.basename(self.path)
+        if re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)", text):
+            self.naming.append(file)
 
     def _of_any(self, file: str, text: str, named: dict[str, str], *, known: bool) -> None:
         """Add what lets a file compile, whichever part of the text it is for: where the file's own command is `known`, only what
@@ -322,6 +341,8 @@ class _Collected:
             if file:
                 self.by_torch = True
                 self._take(self._of_torch(setup, file))
+        for file in [] if self.is_source or self.certain or self.left_out else self.naming[:1]:
+            self.left_out[f"what it gives nvcc for {os.path.basename(self.path)}"] = file
         if not self.is_source:
             for script in build_scripts.naming(self.path, self.root):
                 self.left_out |= dict.fromkeys(script.left_out, script.file)
@@ -425,7 +446,11 @@ def _year(standard: str) -> int:
 
 def _above(path: str, root: str) -> Iterator[str]:
     for above in folders_above(path, root):
-        yield from (str(above / name) for name in BUILD_FILES if (above / name).is_file())
+        makefile = False
+        for name in BUILD_FILES:
+            if (above / name).is_file() and not (makefile and _is_makefile(name)):
+                makefile = makefile or _is_makefile(name)
+                yield str(above / name)
 
 
 def _folders(file: str, text: str, root: str) -> Iterator[Folder]:

@@ -15,9 +15,9 @@ from orbit_remote.common.limits import QUOTED
 BUILD_FILES = (
     "setup.py",
     "CMakeLists.txt",
-    "Makefile",
+    "GNUmakefile",  # as make prefers them
     "makefile",
-    "GNUmakefile",
+    "Makefile",
     "meson.build",
     "BUILD",
     "BUILD.bazel",

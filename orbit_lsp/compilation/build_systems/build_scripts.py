@@ -40,7 +40,7 @@ _CALLS_NVCC = re.compile(
     r"(?<![\w-])nvcc(?![\w-])|RawModule|RawKernel|SourceModule|extra_cuda_cflags|cuda_compile|compile_ptx",
     re.IGNORECASE,
 )
-_CALL = re.compile(r"(?:^|[\s;&|(])((?:\S*/)?nvcc[ \t][^\n;&|]*)")
+_CALL = re.compile(r"(?:^|[\s;&|(])((?:\S{0,1000}/)?nvcc[ \t][^\n;&|]{0,8000})")
 _DECIDES = re.compile(
     r"-D|-U|fast_math|arch|gencode|generate-code|-ftz|-fmad|-prec-|maxrregcount|std[= ]|-rdc|-dc\b|-expt|lambda|-Xptxas|\$"
 )
@@ -72,7 +72,9 @@ def naming(path: str, root: str) -> Iterator[Script]:
             except (OSError, ValueError):
                 continue
             known = os.path.basename(file) in _NAMES or _CALLS_NVCC.search(text)
-            if not (known and name in text and named.search(text)):
+            every = os.path.splitext(name)[1]
+            of_all = file.endswith((".sh", ".bash")) and f"*{every}" in text and folder == Path(path).parent
+            if not (known and (of_all or (name in text and named.search(text)))):
                 continue
             said += 1
             script = _of_shell(file, text, path, named) if file.endswith((".sh", ".bash")) else None

@@ -5,11 +5,12 @@ A plain call of make is meant: a variable that nothing sets is empty, and a cond
 
 from __future__ import annotations
 
+import glob
 import os
 import platform
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +28,8 @@ _OF_TARGET = lazy_pattern(
 _INCLUDE = lazy_pattern(r"[-s]?include[ \t]+(.+)")
 _CONDITION = lazy_pattern(r"(ifn?eq|ifn?def)\b[ \t]*(.*)")
 _OF_AUTOMAKE = lazy_pattern(r"if[ \t]+(!?)[ \t]*([A-Za-z_]\w{0,100})")
+_COMPUTED = lazy_pattern(r"[\w.-]{0,200}\$[({][^(){}]{1,200}[)}][\w.-]{0,200}[ \t]{0,20}(?::{1,3}|\?|\+)?=")
+"""A variable whose name another one makes: `FLAGS-$(CONFIG_FAST) += …`."""
 _SILENCED = lazy_pattern(r"(?:[@+-]|\$[({](?:AM_V_\w+|V_\w+|Q|E|AT|SILENT|QUIET|VERB\w*|HIDE|ECHO\w*)[)}])+")
 """What stands before a command so that make does not print it, or goes on where it fails."""
 _BRACKETED = lazy_pattern(r"\((.*),(.*)\)")
@@ -173,6 +176,7 @@ class _Makefile:
         self.parts: list[str] = []
         """References that cannot be followed, each a character's number in the values that have it."""
         self.included: set[str] = set()
+        self.made_by_eval = False
         self.graph: tuple[set[str], dict[str, list[str]]] | None = None
         self.lines = self.text = self.steps = self.size = self.split = self.needs = self.matched = (
             self.named
@@ -209,6 +213,7 @@ class _Makefile:
                 rule = None
             if defining or words in ("", "endef"):
                 continue
+            self.made_by_eval = self.made_by_eval or "$(eval $(call" in words
             for name in _EVALUATED.findall(words) if "$(eval" in words else ():
                 self.doubtful[name] = "$(eval …)"
             if words[0] in "ie" and self._branches(words, around):
@@ -223,6 +228,9 @@ class _Makefile:
                 rule = None
                 if include and not doubt:
                     self._include(match[1], include)
+            elif (match := _COMPUTED.match(words)) and _DECIDES.search(words):
+                rule = None
+                self.unread[f"what `{self._shown(words)}` adds"] = None
             elif match := _OF_TARGET.fullmatch(words):
                 rule = None
                 targets, name, operator, value = match.groups()
@@ -245,7 +253,9 @@ class _Makefile:
                     self.edges.append((words.partition(":")[0], _UNKNOWN))
 
     def _include(self, words: str, include: Callable[[str], str]) -> None:
-        for name in self.expanded(words).split():
+        for name in chain.from_iterable(
+            self._matching(each) if "*" in each else (each,) for each in self.expanded(words).split()
+        ):
             file = os.path.normpath(name)
             if file in self.included:
                 continue
@@ -255,6 +265,10 @@ class _Makefile:
                 return
             self.included.add(file)
             self.take(include(name), None)
+
+    def _matching(self, pattern: str) -> list[str]:
+        """The files of an `include rules/*.mk`, relative to the Makefile's folder."""
+        return sorted(islice(glob.iglob(pattern, root_dir=self.folder), _MOST_INCLUDED + 1))
 
     def _branches(self, words: str, around: list[tuple[bool | None, bool, str]]) -> bool:
         """Whether the line begins, divides or ends a condition; `around` are those it stands in."""
@@ -398,6 +412,8 @@ class _Makefile:
                     self._doubts(of_file if fits > 1 else [*of_file, rule], left_out)
                     recipe = self._read(words, doubtful, left_out, certain=fits > 1)
                     return recipe._replace(is_source=fits == 3 and self._compiles(rule, line))
+                if fits > 1 and "$(call" in line and len(self.unread) < _MOST_LEFT_OUT:
+                    self.unread[f"what `{self._shown(line.strip())}` gives nvcc"] = None
         words: list[str] = []
         doubtful: list[str] = []
         left_out = {}
@@ -405,6 +421,8 @@ class _Makefile:
         objects = [each for rule, fits in of_file[:_MOST_LEFT_OUT] for each in self._objects(rule, fits)]
         self.values = self._values_of(objects or [self._usual_object()], general, left_out)
         self._doubts([rule for rule, _ in of_file], left_out)
+        if self.made_by_eval:
+            left_out["the rules that `$(eval …)` makes"] = None
         for name in dict.fromkeys([*self.values, *self.doubtful]):
             if _is_flags(name) and len(words) < _MOST_WORDS and len(doubtful) < _MOST_LEFT_OUT:
                 words += self.expanded(f"$({name})", doubtful).split()
@@ -456,12 +474,23 @@ class _Makefile:
             if name == self.here or (name == base and os.path.dirname(self.path) == self.folder):
                 return 3
             if "%" in need:
-                best = max(best, 2 if _stem(name, self.here) is not None else 0)
+                best = max(best, 2 if self._follows(rule, _stem(name, self.here)) else 0)
             elif os.path.basename(name) == base:
                 best = 3
         if not rule.needs.strip() and rule.targets.startswith(f"{extension}.") and best < 2:
             best = 2  # a suffix rule: `.cu.o:`
         return best
+
+    def _follows(self, rule: _Rule, stem: str | None) -> bool:
+        """Whether a pattern rule is of the file: a static one names its targets."""
+        if stem is None:
+            return False
+        pattern, static, _ = rule.needs.partition(":")
+        listed = rule.targets.split()[:_MOST_WORDS]
+        if not static or any(_UNKNOWN in each for each in listed):
+            return True
+        made = {os.path.normpath(each.replace("%", stem, 1)) for each in pattern.split()}
+        return any(os.path.normpath(each) in made for each in listed)
 
     def _usual_object(self) -> str:
         return os.path.splitext(self.here)[0] + ".o"

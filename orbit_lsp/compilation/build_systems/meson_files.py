@@ -55,6 +55,8 @@ def read(text: str, path: str, folder: str) -> Target:
         if called in _FOR_ALL and re.search(r"language\s*:[^:]*'cuda'", arguments):
             words += values.words(arguments.partition("language")[0])
     several = {match for each in targets for match in _given(each, "cuda_args")}
+    if any(re.search(r"\bkwargs\s*:", each) for each in own):
+        values.left_out["what `kwargs` gives the target"] = None
     if own or len(several) == 1:
         for value in _given((own or targets)[0], "cuda_args") if own else several:
             words += values.words(value)
@@ -103,9 +105,18 @@ class _Values:
         self.left_out: dict[str, None] = {}
         self.left = _MOST_VALUES
         self.names: dict[str, list[str]] = {}
+        self.in_doubt: set[str] = set()
+        """Names that a condition gives a value."""
+        inside = [
+            (match.start(), -1 if match[1] == "endif" else 1)
+            for match in re.finditer(r"^[ \t]*(if|endif)\b", text, re.MULTILINE)
+        ]
         for match in re.finditer(r"^[ \t]*([A-Za-z_]\w{0,60})[ \t]*\+?=[ \t]*(?!=)", text, re.MULTILINE):
             opening = text[match.end() : match.end() + 1]
             end = _closing(text, match.end() + 1) + 1 if opening == "[" else text.find("\n", match.end())
+            if sum(step for start, step in inside if start < match.start()) > 0:
+                self.in_doubt.add(match[1])
+                continue
             self.names.setdefault(match[1], []).append(text[match.end() : end if end > 0 else len(text)])
 
     def words(self, value: str, depth: int = 0, *, quiet: bool = False) -> list[str]:
@@ -117,9 +128,11 @@ class _Values:
         words = [text.replace("\\'", "'") for text in _TEXT.findall(value)]
         rest = _TEXT.sub(" ", value)
         for name in _NAME.findall(rest):
+            if name in self.in_doubt and not quiet:
+                self.left_out[f"what a condition sets of {name}"] = None
             if name in self.names and depth < _MOST_DEPTH:
                 for each in self.names[name]:
                     words += self.words(each, depth + 1, quiet=quiet)
-            elif not quiet and name not in ("files", "true", "false"):
+            elif not quiet and name not in ("files", "true", "false", *self.in_doubt):
                 self.left_out[f"cuda_args: {' '.join(value.split())}"[:_LONGEST_SHOWN]] = None
         return words

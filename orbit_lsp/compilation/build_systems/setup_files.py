@@ -37,6 +37,13 @@ _OF_FIGURES = lazy_pattern(
     r"--?use_fast_math|--?maxrregcount|--?ftz|--?fmad|--?prec-(?:div|sqrt)|-Xptxas|--?extra-device-vectorization|--?restrict"
 )
 """Flags that decide about figures and not about what compiles: one in doubt is left out."""
+_ELSEWHERE = lazy_pattern(
+    r"(?:platform|system\(\)|os\.name)\b.*(?:win32|darwin|'nt'|Windows|Darwin)|IS_WINDOWS|IS_MACOS",
+    re.IGNORECASE,
+)
+"""Conditions of other systems."""
+_LONGEST_SHOWN = 80
+_MOST_UNREAD = 4
 _LOADS = {"load", "load_inline"}
 _LOAD = lazy_pattern(r"\bload(?:_inline)?\s{0,20}\(")
 _SOURCES = ("sources", "cuda_sources", "cpp_sources")
@@ -99,8 +106,15 @@ def _setup(file: str, calls: list[ast.Call], own: list[ast.Call], values: _Value
             node = _keyword(call, keyword)
             added = ast.Name(f"{node.id}[nvcc]") if isinstance(node, ast.Name) else None
             by_compiler = values.meaning(node)
-            listed = _nvcc_part(by_compiler) if isinstance(by_compiler, ast.Dict) else node
+            listed = _nvcc_part(by_compiler) if isinstance(by_compiler, ast.Dict | ast.Call) else node
+            values.unread.clear()
             words = [*values.texts(listed), *values.texts(added)]
+            left_out |= dict.fromkeys(f"{keyword}: {each}" for each in values.unread)
+            chosen = [word for word in words if values.is_doubtful(word) and values.is_of_environment(word)]
+            left_out |= dict.fromkeys(
+                word for word in chosen if _TAKEN.match(word) or _OF_FIGURES.match(word)
+            )
+            words = [word for word in words if word not in chosen]
             for flag in words:
                 targets |= dict.fromkeys(_TARGET.findall(flag))
             command = command_line.parse(["nvcc", *words], os.path.dirname(file), file)
@@ -160,6 +174,7 @@ def _calls(file: str, text: str, functions: set[str]) -> tuple[_Values, list[ast
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return values, []
     values.doubtful = _doubtful(tree)
+    values.never, values.environment = _not_taken(tree)
     nodes = list(_for_nvidia(tree))
     for node in nodes:
         values.learn(node)
@@ -229,6 +244,26 @@ def _doubtful(tree: ast.AST) -> set[int]:
     return ids
 
 
+def _not_taken(tree: ast.AST) -> tuple[set[int], set[int]]:
+    """The ids of expressions in branches of other systems than this one, and in those that the environment chooses."""
+    never: set[int] = set()
+    environment: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If):
+            test = _unparsed(node.test)
+            inside = {
+                id(each)
+                for statement in node.body
+                for each in ast.walk(statement)
+                if isinstance(each, ast.expr)
+            }
+            if _ELSEWHERE.search(test) and " or " not in test and "not " not in test and "!=" not in test:
+                never |= inside
+            elif "environ" in test or "getenv" in test:
+                environment |= inside
+    return never, environment
+
+
 def _unparsed(node: ast.expr) -> str:
     """Empty for what is nested too deeply, or has a number of thousands of digits."""
     try:
@@ -265,8 +300,10 @@ def _keyword(call: ast.Call, name: str) -> ast.expr | None:
     return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
 
 
-def _nvcc_part(node: ast.Dict) -> ast.expr | None:
-    """The value of `"nvcc"` in a dict of flags by compiler."""
+def _nvcc_part(node: ast.Dict | ast.Call) -> ast.expr | None:
+    """The value of `"nvcc"` in a dict of flags by compiler, as `{…}` or `dict(…)`; of another call that call."""
+    if isinstance(node, ast.Call):
+        return _keyword(node, "nvcc") if _called(node) == "dict" else node
     for key, value in zip(node.keys, node.values, strict=True):
         if isinstance(key, ast.Constant) and key.value == "nvcc":
             return value
@@ -292,6 +329,13 @@ class _Values:
         self.names: dict[str, list[ast.expr]] = {}
         self.doubtful: set[int] = set()
         self.certain_texts: set[str] = set()
+        self.never: set[int] = set()
+        """The ids of expressions in branches that a build on this system does not take."""
+        self.environment: set[int] = set()
+        """Those in branches that a variable of the environment chooses."""
+        self.of_environment: set[str] = set()
+        self.unread: dict[str, None] = {}
+        """Parts of lists that are not known without running the file."""
         self.left = _MOST
         self.parts = _MOST_PARTS
 
@@ -315,6 +359,10 @@ class _Values:
     def is_doubtful(self, text: str) -> bool:
         """Whether every list that was asked for has the text under a condition alone that is not known."""
         return text not in self.certain_texts
+
+    def is_of_environment(self, text: str) -> bool:
+        """Whether a variable of the environment, which a plain build has not set, decides about the text."""
+        return text in self.of_environment
 
     def functions(self, node: ast.expr) -> set[str]:
         """The names of the functions that a call may mean: `extension = CUDAExtension` gives one another name."""
@@ -358,10 +406,19 @@ class _Values:
             ):  # with_threads(flags), sorted(sources)
                 return [text for item in node.args for text in self.texts(item, depth + 1)]
             case _:
+                if id(node) in self.never:
+                    return []
                 text = self.text(node, depth + 1)
-                if text is not None and id(node) not in self.doubtful:
+                if text is None:
+                    shown = _unparsed(node)[:_LONGEST_SHOWN]
+                    if len(self.unread) < _MOST_UNREAD and shown not in ("None", "[]", "()"):
+                        self.unread[shown] = None
+                    return []
+                if id(node) not in self.doubtful:
                     self.certain_texts.add(text)
-                return [] if text is None else [text]
+                if id(node) in self.environment:
+                    self.of_environment.add(text)
+                return [text]
 
     def text(self, node: ast.expr | None, depth: int = 0) -> str | None:
         """One text: paths are joined as `os.path` and `pathlib` join them."""
