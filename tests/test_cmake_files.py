@@ -72,6 +72,8 @@ CASES = {
     "what is linked privately": ("add_library(base INTERFACE)\ntarget_compile_definitions(base INTERFACE BASE)\nadd_library(mid other.cu)\ntarget_compile_definitions(mid PUBLIC MID)\ntarget_link_libraries(mid PRIVATE base)\nadd_library(lib k.cu)\ntarget_link_libraries(lib PRIVATE mid)\n", "-DMID"),
     "a value that is forced": ('set(X 1)\noption(Y "" OFF)\nset(Y ON CACHE BOOL "" FORCE)\nadd_library(lib k.cu)\nif(Y)\ntarget_compile_definitions(lib PRIVATE FORCED)\nendif()\n', "-DFORCED"),
     "properties of a folder": ("set_directory_properties(PROPERTIES COMPILE_DEFINITIONS D=1)\nset_property(DIRECTORY APPEND PROPERTY COMPILE_OPTIONS -maxrregcount=60)\nadd_library(lib k.cu)\n", "-DD=1 -maxrregcount=60"),
+    "a property that is replaced": ("add_library(lib k.cu)\ntarget_compile_definitions(lib PUBLIC GONE)\ntarget_compile_options(lib PRIVATE -DOPTION)\nset_target_properties(lib PROPERTIES COMPILE_DEFINITIONS REPLACED=1)\nset_directory_properties(PROPERTIES COMPILE_OPTIONS -DTOO_LATE)\n", "-DOPTION -DREPLACED=1"),
+    "a build type that a folder decides": ('set(usual Release)\nif(EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/nowhere")\nset(usual Debug)\nendif()\nif(NOT DEFINED CMAKE_BUILD_TYPE OR CMAKE_BUILD_TYPE STREQUAL "")\nset(CMAKE_BUILD_TYPE "${usual}")\nendif()\nadd_library(lib k.cu)\n', "-DNDEBUG"),
     "properties that are passed on": ("add_library(base INTERFACE)\nset_target_properties(base PROPERTIES INTERFACE_COMPILE_OPTIONS -maxrregcount=88 INTERFACE_COMPILE_DEFINITIONS P)\nadd_library(lib k.cu)\ntarget_link_libraries(lib PRIVATE base)\n", "-DP -maxrregcount=88"),
     "what all targets link": ("add_library(base INTERFACE)\ntarget_compile_definitions(base INTERFACE B)\nlink_libraries(base)\nadd_library(lib k.cu)\n", "-DB"),
     "a range with steps": ("add_library(lib k.cu)\nforeach(i RANGE 0 8 3)\nif(i EQUAL 3)\ncontinue()\nendif()\ntarget_compile_definitions(lib PRIVATE W${i})\nendforeach()\nforeach(i RANGE 1 5)\nif(i EQUAL 2)\nbreak()\nendif()\ntarget_compile_definitions(lib PRIVATE V${i})\nendforeach()\n", "-DV1 -DW0 -DW6"),
@@ -160,6 +162,7 @@ def test_cmake_itself_says_the_same(tmp_path: Path) -> None:
         ("add_library(lib k.cu)\nset(H 64)\nexecute_process(COMMAND x OUTPUT_VARIABLE H)\ntarget_compile_definitions(lib PRIVATE H=${H})", "-DH=${H}"),
         ("add_library(lib k.cu)\nset(F -DA)\nlist(TRANSFORM F TOLOWER)\ntarget_compile_options(lib PRIVATE -DH=${F})", "-DH=${F}"),
         ("add_library(lib k.cu)\nwhile(X)\ntarget_compile_options(lib PRIVATE -DW)\nendwhile()", "what `while(X)` adds by target_compile_options(lib)"),
+        ("if(X)\nset(CMAKE_BUILD_TYPE Release)\nendif()\nadd_library(lib k.cu)\ntarget_compile_definitions(lib PRIVATE $<$<CONFIG:RelWithDebInfo>:R>)", "$<$<CONFIG:RelWithDebInfo>:R>"),
         ("install(FILES k.cu DESTINATION x)\nmessage(k.cu)\nadd_library(lib k.cu)", ""),
     ],
 )  # fmt: skip

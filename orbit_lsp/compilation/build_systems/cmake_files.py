@@ -80,6 +80,8 @@ class _Setting(NamedTuple):
     passed_on: bool = False
     applies: bool = True
     folder: NamedFolder | None = None
+    macros: bool = False
+    """They are definitions, and not options that define something."""
     later: bool = False
     """Of a folder: only targets that are made behind it get it."""
 
@@ -298,7 +300,14 @@ class _Project:
         name, *rest = words or [""]
         settings = self._target(name).settings
         for scope, group in _scoped(rest):
-            self._apply(settings, _macros(group) if macros else group, f"{command}({name})", doubt, scope)
+            self._apply(
+                settings,
+                _macros(group) if macros else group,
+                f"{command}({name})",
+                doubt,
+                scope,
+                macros=macros,
+            )
 
     def _folders(self, settings: list[_Setting], words: list[str], doubt: str) -> None:
         first = "BEFORE" in words
@@ -322,6 +331,7 @@ class _Project:
         doubt: str,
         scope: str = "PRIVATE",
         *,
+        macros: bool = False,
         later: bool = False,
     ) -> None:
         if doubt:
@@ -335,6 +345,7 @@ class _Project:
                 self.cmake.file,
                 scope in ("PUBLIC", "INTERFACE"),
                 scope != "INTERFACE",
+                macros=macros,
                 later=later,
             )
         )
@@ -344,7 +355,8 @@ class _Project:
             if words[:1] == ["DIRECTORY"] and "PROPERTY" in words[:-1]:
                 at = words.index("PROPERTY")
                 pairs = {words[at + 1]: ";".join(words[at + 2 :])}
-                self._property_words(self.directory.settings, pairs, command, doubt)
+                added = any(word.startswith("APPEND") for word in words[:at])
+                self._property_words(self.directory.settings, pairs, command, doubt, added=added)
                 return
             if words[:1] not in (["TARGET"], ["SOURCE"]) or "PROPERTY" not in words:
                 return
@@ -363,15 +375,16 @@ class _Project:
                     (i for i in range(first, len(rest)) if not _ARCHITECTURE.fullmatch(rest[i])), len(rest)
                 )
                 pairs["CUDA_ARCHITECTURES"] = ";".join(rest[first:last])
+        added = any(name.startswith("APPEND") for name in names)
         names = [part for name in names[:MOST_WORDS] for part in name.split(";")]
         if of_source:
             if any(map(self._is_file, names)):
-                self._property_words(self.of_source, pairs, command, doubt)
+                self._property_words(self.of_source, pairs, command, doubt, added=True)
             return
         for name in names[:MOST_WORDS]:
             if name not in ("APPEND", "APPEND_STRING"):
                 target = self._target(name)
-                self._property_words(target.settings, pairs, f"{command}({name})", doubt)
+                self._property_words(target.settings, pairs, f"{command}({name})", doubt, added=added)
                 if (value := pairs.get("CUDA_ARCHITECTURES")) and not doubt:
                     target.architectures = value, self.cmake.file
                 if (value := pairs.get("CUDA_STANDARD")) and not doubt:
@@ -380,16 +393,31 @@ class _Project:
                     target.relocatable = "" if language.OFF.fullmatch(value) else self.cmake.file
 
     def _property_words(
-        self, settings: list[_Setting], pairs: dict[str, str], command: str, doubt: str
+        self,
+        settings: list[_Setting],
+        pairs: dict[str, str],
+        command: str,
+        doubt: str,
+        *,
+        added: bool = False,
     ) -> None:
+        """Of a target, a folder or a source. A property replaces what it was, unless it is `added`."""
+        later = settings is self.directory.settings
         for key in ("COMPILE_FLAGS", "COMPILE_OPTIONS", "INTERFACE_COMPILE_OPTIONS"):
             if value := pairs.get(key):
                 scope = "INTERFACE" if key.startswith("INTERFACE") else "PRIVATE"
-                self._apply(settings, value.replace(";", " ").split(), command, doubt, scope)
+                if key == "COMPILE_OPTIONS" and not added and not doubt:
+                    settings[:] = [
+                        each if each.macros or each.folder else each._replace(applies=False)
+                        for each in settings
+                    ]
+                self._apply(settings, value.replace(";", " ").split(), command, doubt, scope, later=later)
         for key in ("COMPILE_DEFINITIONS", "INTERFACE_COMPILE_DEFINITIONS"):
             if value := pairs.get(key):
                 scope = "INTERFACE" if key.startswith("INTERFACE") else "PRIVATE"
-                self._apply(settings, _macros(value.split(";")), command, doubt, scope)
+                if key == "COMPILE_DEFINITIONS" and not added and not doubt:
+                    settings[:] = [each._replace(applies=False) if each.macros else each for each in settings]
+                self._apply(settings, _macros(value.split(";")), command, doubt, scope, macros=True)
         for key in ("INCLUDE_DIRECTORIES", "INTERFACE_INCLUDE_DIRECTORIES"):
             if value := pairs.get(key):
                 self._folders(
@@ -397,8 +425,6 @@ class _Project:
                     [key.partition("_")[0] if key.startswith("INTERFACE") else "PRIVATE", *value.split(";")],
                     doubt,
                 )
-
-    # -- words --------------------------------------------------------------------------------------
 
     # -- of the file --------------------------------------------------------------------------------
 
@@ -414,6 +440,7 @@ class _Project:
         settings = [each for at, each in enumerate(directory.settings) if at < behind or not each.later]
         settings += self.of_source
         if target:
+            settings = [each for each in settings if each.applies or each.folder]
             settings += [each for each in target.settings if each.applies or each.folder] + list(
                 self._passed_on(target)
             )
@@ -488,7 +515,12 @@ class _Project:
         shown = PART.sub(lambda match: self.cmake.parts[int(match[1])], word)
         if shown == word and "$" not in word:
             return True
-        if shown.startswith("what `") or (not _REFERENCE.fullmatch(word) and _DECIDES.search(shown)):
+        shown = shown.removeprefix("-D") if shown.startswith(("-Dwhat `", "-D$<")) else shown
+        if (
+            shown.startswith("what `")
+            or word.startswith("-D\ue000")
+            or (not _REFERENCE.fullmatch(word) and _DECIDES.search(shown))
+        ):
             self.cmake.leave_out(shown, file)
         return False
 
@@ -540,7 +572,7 @@ def _scoped(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 def _macros(words: Sequence[str]) -> list[str]:
     """As flags: CMake takes them with `-D` and without; what add_definitions takes besides stays."""
     every = (part for word in words for part in (word.split(";") if "$<" not in word else (word,)))
-    return [word if word.startswith(("-", "/", "\ue000")) else f"-D{word}" for word in every if word]
+    return [word if word.startswith(("-", "/")) else f"-D{word}" for word in every if word]
 
 
 def _is_of_nvcc(name: str) -> tuple[bool, str]:

@@ -198,7 +198,7 @@ class _Condition:
             return True if name in self.known.targets else None
         if what in ("EXISTS", "IS_DIRECTORY"):
             place = os.path.join(self.known.folder, name)
-            return (os.path.exists(place) if what == "EXISTS" else os.path.isdir(place)) or None
+            return os.path.exists(place) if what == "EXISTS" else os.path.isdir(place)
         return None
 
     def _is_true(self, word: Token) -> bool | None:
