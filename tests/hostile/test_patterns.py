@@ -108,6 +108,7 @@ ENDLESS = {
     "a value that doubles": "set(X abc)\n" + "set(X ${X}${X})\n" * 4_000,
     "a folder that is its own": "add_subdirectory(.)\ninclude(CMakeLists.txt)\n" * 2_000,
     "a condition of brackets": "if(" + "(" * 5_000 + ")" * 5_000 + ")\nendif()\n",
+    "a pattern of all of the disk": "file(GLOB_RECURSE A /*.nothing)\nforeach(a ${A} /*/*/*/*/*/*.no ../../../../**.no)\nadd_definitions(-D${a})\nendforeach()\n",
     "a pattern that takes for ever": 'if("'
     + "a" * 900
     + '" MATCHES "^(a+)+$")\nadd_definitions(-DX)\nendif()\n',

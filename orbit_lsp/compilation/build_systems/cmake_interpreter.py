@@ -5,7 +5,7 @@ Conditions, loops, functions and other files are followed. What a condition that
 
 from __future__ import annotations
 
-import glob
+import fnmatch
 import os
 import platform
 import re
@@ -69,6 +69,8 @@ _MOST_TEXT = 2 << 20
 """Characters of all files."""
 _MOST_ITEMS = 200
 """Of a loop."""
+_MOST_FOLDERS = 2_000
+"""That are looked through for one `file(GLOB_RECURSE …)`."""
 _MOST_LEFT_OUT = 12
 _MOST_DEPTH = 8
 _DEEPEST = 32
@@ -117,8 +119,9 @@ class Interpreter:
         consume: Callable[[str, str, str], None],
         known_targets: Mapping[str, object],
     ) -> None:
-        """`entered` is called where a CMakeLists.txt begins. `consume` gets the name, the arguments and the doubt of each command that sets no variable: the condition around it that
-        is not known, "" for none. `known_targets` are those that a condition may ask for.
+        """`entered` is called where a CMakeLists.txt begins. `consume` gets the name and the arguments of each command that sets no
+        variable, and its doubt: the condition around it that is not known, "" for none. `known_targets` are those that a condition
+        may ask for.
         """
         self.top = top
         self.text_of = text_of
@@ -256,32 +259,8 @@ class Interpreter:
 
     def _foreach(self, command: Command, body: Sequence[Command], doubt: str) -> None:
         name, *words = self.words(command.arguments) or [""]
-        items: list[str] = []
-        if words[:1] == ["RANGE"]:
-            first, last, step = (
-                ("0", words[1], "1")
-                if len(words) == 2
-                else (*words[1:4], "1")[:3]
-                if len(words) > 2
-                else ("", "", "")
-            )
-            if first.isdecimal() and last.isdecimal() and step.isdecimal() and int(step):
-                items = list(map(str, islice(range(int(first), int(last) + 1, int(step)), _MOST_ITEMS + 1)))
-        elif words[:2] == ["IN", "ZIP_LISTS"]:
-            items = ["${ZIP_LISTS}"]
-        elif words[:1] == ["IN"]:
-            way = "ITEMS"
-            for word in words[1:]:
-                if word in ("ITEMS", "LISTS"):
-                    way = word
-                else:
-                    items += (
-                        [word] if way == "ITEMS" else filter(None, self.scope.values.get(word, "").split(";"))
-                    )
-        else:
-            items = words
         before = self.scope.values.get(name)
-        items = [each for item in items for each in (self._matching(item) if "*" in item else (item,))]
+        items = [each for item in self._items(words) for each in self._matching(item)]
         if len(items) > _MOST_ITEMS:
             self.leave_out(f"what `foreach({name} …)` adds behind its first {_MOST_ITEMS} items", self.file)
         for item in items[:_MOST_ITEMS]:
@@ -296,12 +275,38 @@ class Interpreter:
         else:
             self.scope.values[name] = before
 
-    def _matching(self, pattern: str) -> list[str]:
-        """The files of a `file(GLOB …)`, as CMake sorts them."""
-        place = os.path.join(
-            self.here, pattern.replace("****", "**").replace("**", "**/*") if "**" in pattern else pattern
-        )
-        return sorted(islice(glob.iglob(place, recursive=True), _MOST_ITEMS + 1)) or [pattern]
+    def _items(self, words: list[str]) -> list[str]:
+        """What a `foreach` goes through, as far as it is known."""
+        match words:
+            case ["RANGE", last]:
+                return _range("0", last, "1")
+            case ["RANGE", first, last, *step]:
+                return _range(first, last, *step[:1] or ["1"])
+            case ["IN", "ZIP_LISTS", *_]:
+                return ["${ZIP_LISTS}"]
+            case ["IN", *listed]:
+                items: list[str] = []
+                way = "ITEMS"
+                for word in listed:
+                    if word in ("ITEMS", "LISTS"):
+                        way = word
+                    elif way == "ITEMS":
+                        items.append(word)
+                    else:
+                        items += filter(None, self.scope.values.get(word, "").split(";"))
+                return items
+            case _:
+                return words
+
+    def _matching(self, item: str) -> Sequence[str]:
+        """The files that a pattern of `file(GLOB …)` means, as CMake sorts them; any other item as it is."""
+        folder, last = os.path.split(os.path.normpath(os.path.join(self.here, item)))
+        if "*" not in item or "*" in folder or not f"{folder}/".startswith(f"{self.top}/"):
+            return (item,)
+        matching: list[str] = []
+        for place, _, names in islice(os.walk(folder), _MOST_FOLDERS if "**" in last else 1):
+            matching += (os.path.join(place, name) for name in fnmatch.filter(names, last.replace("**", "*")))
+        return sorted(matching) or (item,)
 
     def _block(self, command: Command, body: Sequence[Command], doubt: str) -> None:
         """A scope of its own for variables, but for those that it passes on."""
@@ -610,6 +615,13 @@ class Interpreter:
     def leave_out(self, what: str, file: str) -> None:
         if len(self.left_out) < _MOST_LEFT_OUT:
             self.left_out.setdefault(what, file)
+
+
+def _range(first: str, last: str, step: str) -> list[str]:
+    """Of whole numbers; CMake's end is among them."""
+    if not (first.isdecimal() and last.isdecimal() and step.isdecimal() and int(step)):
+        return []
+    return list(map(str, islice(range(int(first), int(last) + 1, int(step)), _MOST_ITEMS + 1)))
 
 
 def _end(listed: Sequence[Command], at: int) -> int:

@@ -5,7 +5,7 @@ A plain call of make is meant: a variable that nothing sets is empty, and a cond
 
 from __future__ import annotations
 
-import glob
+import fnmatch
 import os
 import platform
 import re
@@ -268,7 +268,16 @@ class _Makefile:
 
     def _matching(self, pattern: str) -> list[str]:
         """The files of an `include rules/*.mk`, relative to the Makefile's folder."""
-        return sorted(islice(glob.iglob(pattern, root_dir=self.folder), _MOST_INCLUDED + 1))
+        folder, last = os.path.split(pattern)
+        if "*" in folder or os.path.isabs(folder):
+            return [pattern]
+        try:
+            names = os.listdir(os.path.join(self.folder, folder))
+        except (OSError, ValueError):
+            return []
+        return [
+            os.path.join(folder, name) for name in sorted(fnmatch.filter(names, last))[: _MOST_INCLUDED + 1]
+        ]
 
     def _branches(self, words: str, around: list[tuple[bool | None, bool, str]]) -> bool:
         """Whether the line begins, divides or ends a condition; `around` are those it stands in."""
