@@ -69,7 +69,7 @@ class DropFolder:
         self._stays = False
         """Whether it goes on until it is closed, and can wait for a disk."""
         self._told = False
-        """That jobs cannot be recorded."""
+        """Say that jobs cannot be recorded."""
         self.outcomes: list[c.Outcome] = []
         """Of the files that were answered, in the order of their ends."""
 
@@ -197,7 +197,7 @@ class DropFolder:
         self._tell(f"{name}: {content['message']}")
 
     async def _submitted(self, wanted: Request) -> Job:
-        """Once it can be recorded, where this watcher stays. Raises Refused and StoreError."""
+        """Submit the job; a watcher that stays waits until it can be recorded. Raises Refused and StoreError."""
         while True:
             try:
                 return await self._queue.submit(wanted)
@@ -207,7 +207,7 @@ class DropFolder:
             await asyncio.sleep(_AGAIN_S)
 
     async def _written(self, name: str, content: dict[str, Any]) -> bool:
-        """Whether the result is in its place: once it can be written, where this watcher stays."""
+        """Return whether the result is in its place; a watcher that stays waits until it can be written."""
         said = False
         while True:
             try:

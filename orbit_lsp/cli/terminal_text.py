@@ -102,6 +102,6 @@ def relative(text: str) -> str:
 
 
 def check_gpu(session: Session, named: str | None) -> None:
-    """That a run can have the GPU of `--gpu`, once it is known what this machine has. Raises UsageError."""
+    """Check that a run can have the GPU of `--gpu`, once it is known what this machine has. Raises UsageError."""
     if named and (why := session.setup.gpu_refusal(named)):
         raise UsageError(f"--gpu: {why}")

@@ -233,7 +233,7 @@ class _Collected:
     def _of_command(
         self, flags: Sequence[str], left_out: Sequence[str], file: str, text: str = ""
     ) -> dict[str, str]:
-        """Of nvcc's flags as a database's command would have them: folders and architectures are noted, the others returned."""
+        """Note the folders and architectures among nvcc's flags, and return the others, as a database's command would have them."""
         made = _parted(flags)
         lines = {each.path: each.line for each in _folders(file, _COMMENT.sub("", text), self.root)}
         self.folders += (Folder(folder, file, lines.get(folder, 1)) for folder in made.folders)

@@ -52,7 +52,7 @@ class Match(NamedTuple):
 
 
 class _Entries(NamedTuple):
-    """Of a database, by their files. `fault` says what is wrong with its text, "" for nothing."""
+    """The commands of a database by their files. `fault` says what is wrong with its text, "" for nothing."""
 
     by_file: dict[str, _Entry]
     fault: str = ""

@@ -28,7 +28,7 @@ _AGE_S = 30.0
 _OF_BUILD = "only the build knows its value"
 _LEFT_OUT = {"-G": "figures are of optimized code"}
 _OF_HOST = ("-Xcompiler", "-ccbin", "--compiler-bindir")
-"""Of the compiler of host code, which no figure depends on."""
+"""Flags of the compiler of host code, on which no figure depends."""
 _LONGEST_ARCHITECTURE = 4
 _OLDEST_ARCHITECTURE = 75
 

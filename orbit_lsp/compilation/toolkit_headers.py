@@ -24,7 +24,7 @@ LIBRARIES = frozenset(
     cusparse.h cusparse_v2.h
     """.split()
 )
-"""Of cuBLAS, cuFFT, cuRAND, cuSOLVER and cuSPARSE, which a toolkit may be installed without."""
+"""Headers of cuBLAS, cuFFT, cuRAND, cuSOLVER and cuSPARSE: a toolkit may be installed without them."""
 NPP = frozenset(
     """
     npp.h nppcore.h nppdefs.h nppversion.h nppi.h nppi_arithmetic_and_logical_operations.h nppi_color_conversion.h

@@ -106,7 +106,7 @@ class _Comparison:
             self._no_side = reason
         self._pair = 0
         self._now_first: list[bool] = []
-        """Of each counted pair."""
+        """For each counted pair, whether its first run was of the text as it is now."""
         self._allowed = False
         """The author has agreed that it may exceed the month's budget."""
         self._built: c.Built | None = None

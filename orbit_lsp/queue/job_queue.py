@@ -109,7 +109,7 @@ class JobQueue:
         self._aside: dict[str, str] = {}
         """Slot -> why it takes no job."""
         self._gone: set[str] = set()
-        """Of those, the ones whose tasks have ended."""
+        """Slots among them whose tasks have ended."""
         self._engines: dict[str, Engine] = {}
         self._preparing: set[asyncio.Task[None]] = set()
         self._building: set[asyncio.Task[None]] = set()
@@ -183,7 +183,7 @@ class JobQueue:
             await asyncio.to_thread(self._owner.close)
 
     async def _written(self) -> None:
-        """Once how jobs ended is written, or cannot be within a time."""
+        """Return once it is written how jobs ended, or once that has failed for `_LAST_S` seconds."""
         until = time.monotonic() + _LAST_S
         while (count := self.store.unwritten()) and not await asyncio.to_thread(self.store.write_again):
             if time.monotonic() > until:

@@ -508,7 +508,7 @@ class JobStore:
         return self._do(lambda file: file.execute(query, values).fetchall(), writes=False)
 
     def _now(self, rows: list[Job]) -> list[Job]:
-        """With what this process knows of its own jobs, and has not written."""
+        """Return the jobs of rows with what this process knows of them and has not written."""
         return [own.job if (own := self._own.get(job.id)) else job for job in rows]
 
     def _request(self, file: sqlite3.Connection, job: str) -> Request:

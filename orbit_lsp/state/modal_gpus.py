@@ -123,6 +123,6 @@ def _known(kind: str) -> ModalGpu | None:
 
 
 def _words(name: str) -> str:
-    """In lower case, with a space for each hyphen or underscore: `rtx pro 6000`; `rtx 4090` of `RTX4090`."""
+    """Return a name in lower case, with a space for each hyphen or underscore: `rtx pro 6000`; `rtx 4090` for `RTX4090`."""
     plain = " ".join(re.split(r"[\s_-]+", name.strip().lower()))
     return re.sub(r"\b(rtx|gtx)(?=\d)", r"\1 ", plain)

@@ -89,7 +89,7 @@ class Trouble:
 
 
 _behind: dict[Path, _Behind] = {}
-"""Of this process, so that what waits outlives the object that could not write it."""
+"""What this process waits to write: it outlives the object that could not write it."""
 _changing = threading.Lock()
 
 
@@ -296,7 +296,7 @@ def write_again() -> None:
 
 
 def troubles(folder: Path) -> list[Trouble]:
-    """Of the files in a folder: those that this process cannot write now."""
+    """Return the files of a folder that this process cannot write now."""
     return [
         Trouble(path, behind.since, behind.file.sentence(behind.since, behind.why))
         for path, behind in list(_behind.items())

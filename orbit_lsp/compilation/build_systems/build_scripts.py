@@ -46,9 +46,9 @@ _DECIDES = re.compile(
 )
 _MOST_FOLDERS = 8
 _MOST_FILES = 64
-"""Of one folder."""
+"""Files that are read of one folder."""
 _MOST_ENTRIES = 10_000
-"""Of one folder; those that a system lists behind them are not looked at."""
+"""Names of one folder that are looked at; those that the system lists behind them are not."""
 _MOST_SAID = 3
 
 

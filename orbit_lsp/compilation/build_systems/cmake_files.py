@@ -83,7 +83,7 @@ class _Setting(NamedTuple):
     macros: bool = False
     """They are definitions, and not options that define something."""
     later: bool = False
-    """Of a folder: only targets that are made behind it get it."""
+    """What a command gives a folder: only targets that are made behind the command get it."""
 
 
 @dataclass(slots=True)
@@ -401,7 +401,7 @@ class _Project:
         *,
         added: bool = False,
     ) -> None:
-        """Of a target, a folder or a source. A property replaces what it was, unless it is `added`."""
+        """Set a property of a target, a folder or a source. It replaces what the property was, unless it is `added`."""
         later = settings is self.directory.settings
         for key in ("COMPILE_FLAGS", "COMPILE_OPTIONS", "INTERFACE_COMPILE_OPTIONS"):
             if value := pairs.get(key):
@@ -570,7 +570,7 @@ def _scoped(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _macros(words: Sequence[str]) -> list[str]:
-    """As flags: CMake takes them with `-D` and without; what add_definitions takes besides stays."""
+    """Return definitions as flags: CMake takes them with `-D` and without. Other flags of add_definitions stay as they are."""
     every = (part for word in words for part in (word.split(";") if "$<" not in word else (word,)))
     return [word if word.startswith(("-", "/")) else f"-D{word}" for word in every if word]
 

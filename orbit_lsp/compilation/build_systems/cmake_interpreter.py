@@ -68,9 +68,9 @@ _MOST_FILES = 64
 _MOST_TEXT = 2 << 20
 """Characters of all files."""
 _MOST_ITEMS = 200
-"""Of a loop."""
+"""Items of a loop that are followed."""
 _MOST_FOLDERS = 2_000
-"""That are looked through for one `file(GLOB_RECURSE …)`."""
+"""Folders that are looked through for one `file(GLOB_RECURSE …)`."""
 _MOST_LEFT_OUT = 12
 _MOST_DEPTH = 8
 _DEEPEST = 32
@@ -82,7 +82,7 @@ _MOST_EXPANDED = 1 << 20
 
 @dataclass(slots=True)
 class Scope:
-    """Variables of a folder or a function. `doubtful` are set under a condition that is not known, with that condition and the
+    """The variables of a folder or a function. `doubtful` ones are set under a condition that is not known, with that condition and the
     file; `guesses` are the first values that they get there.
     """
 
@@ -133,10 +133,10 @@ class Interpreter:
         self.lists: str = ""
         """The CMakeLists.txt that is followed: `file` may be one that it includes."""
         self.above: dict[str, str] = {}
-        """Of each CMakeLists.txt the one that reached it."""
+        """For each CMakeLists.txt, the one that reached it."""
         self.scope: Scope = Scope({"CMAKE_SOURCE_DIR": top, "PROJECT_SOURCE_DIR": top, **_SYSTEM})
         self.outer: list[Scope] = []
-        """Of the folder or function that the current one is called from, and so on."""
+        """The scopes of the folders and functions around the current one, the outermost first."""
         self.scopes: dict[str, Scope] = {}
         self.functions: dict[str, _Function] = {}
         self.running: list[str] = []
@@ -235,7 +235,7 @@ class Interpreter:
                 self._called(command, doubt)
 
     def _if(self, listed: Sequence[Command], at: int, doubt: str) -> int:
-        """Follow the branches that are taken or may be; behind the `endif`."""
+        """Follow the branches that are taken or may be; return the place behind the `endif`."""
         end = _end(listed, at)
         starts = [at, *_branches(listed, at, end), end]
         unknown = ""
@@ -618,7 +618,7 @@ class Interpreter:
 
 
 def _range(first: str, last: str, step: str) -> list[str]:
-    """Of whole numbers; CMake's end is among them."""
+    """Return the whole numbers of a range as texts; as in CMake, the end is among them."""
     if not (first.isdecimal() and last.isdecimal() and step.isdecimal() and int(step)):
         return []
     return list(map(str, islice(range(int(first), int(last) + 1, int(step)), _MOST_ITEMS + 1)))

@@ -17,7 +17,7 @@ from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 LONGEST = 20_000
 """Characters of a command, and of a value."""
 MOST_COMMANDS = 5_000
-"""Of one file."""
+"""Commands that are read of one file."""
 _COMMAND = lazy_pattern(r"^[ \t]*([A-Za-z_]\w{0,100})[ \t]{0,100}\(", re.MULTILINE)
 _MARK = lazy_pattern(r'"|#\[(=*)\[|#')
 _BRACKET = lazy_pattern(r'"(?:[^"\\]|\\.)*"|[()]', re.DOTALL)
@@ -247,7 +247,7 @@ class _Condition:
         return _ordered(how, one, other)
 
     def _value(self, word: Token) -> str | None:
-        """What a comparison takes of a word: of the name of a variable its value."""
+        """Return what a comparison takes for a word: the value where it names a variable, else the word."""
         if "$" in word.text or "\ue000" in word.text:
             return None
         if word.quoted:
@@ -261,7 +261,7 @@ class _Condition:
 
 
 def _of_cuda(how: str, number: str) -> bool | None:
-    """Of a comparison of the CUDA release with one that is older than all that are meant."""
+    """Return the result of a comparison of the CUDA release with one that is older than all that are meant."""
     major = re.match(r"\d+", number)
     if not major or int(major[0]) >= _OLDEST_CUDA:
         return None
@@ -343,7 +343,7 @@ def _computed(node: ast.expr) -> int:
 
 
 def closing(text: str, start: int) -> int:
-    """Behind the `>` that closes the `$<` at `start`; -1 for none."""
+    """Return the place behind the `>` that closes the `$<` at `start`; -1 for none."""
     depth = 0
     for match in re.finditer(r"\$<|>", text[start : start + LONGEST]):
         depth += 1 if match[0] == "$<" else -1

@@ -39,7 +39,7 @@ class Target(NamedTuple):
 
 
 def read(text: str, path: str, folder: str) -> Target:
-    """Of the target that has the source `path` in the meson.build of `folder`, else of all that it has."""
+    """Read the target that has the source `path` in the meson.build of `folder`; without one, what all its targets share."""
     text = re.sub(r"#[^\n]*", "", text)
     calls = list(_calls(text))
     values = _Values(text)
@@ -67,7 +67,7 @@ def read(text: str, path: str, folder: str) -> Target:
 
 
 def _calls(text: str) -> Iterator[tuple[str, str]]:
-    """Each call with the text of its arguments."""
+    """Yield the name of each call and the text of its arguments."""
     position = 0
     for _ in range(_MOST_CALLS):
         if (match := _CALL.search(text, position)) is None:
@@ -77,7 +77,7 @@ def _calls(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _closing(text: str, start: int) -> int:
-    """The place of the bracket that closes one before `start`, or of the comma behind a value; the end of a text without."""
+    """Return the place of the bracket that closes one before `start`; the end of the text where none does."""
     depth = 0
     for match in _BRACKET.finditer(text, start, start + _LONGEST):
         if match[0] in "([":
