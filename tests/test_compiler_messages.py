@@ -71,6 +71,10 @@ def test_a_missing_header_names_itself_and_its_remedy() -> None:
     ("message", "end"),
     [
         ('identifier "__shfl_xor" is undefined', "; since CUDA 9 it is __shfl_xor_sync, whose first argument is the mask of lanes: 0xffffffff for all"),
+        ('function "atomicAdd(double *, double)" has already been defined', "; CUDA has atomicAdd itself for this GPU: put the project's own in #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 600"),
+        ('identifier "FLT_MIN" is undefined', "; it comes with <cfloat>: include that"),
+        ('identifier "UINT_MAX" is undefined', "; it comes with <climits>: include that"),
+        ('identifier "uint32_t" is undefined', "; it comes with <cstdint>: include that"),
         ("Unresolved extern function 'twice'", '; if another file defines it, set nvcc_flags = ["-rdc=true"]'),
         ("kernel launch from __device__ or __global__ functions requires separate compilation mode", '; set nvcc_flags = ["-rdc=true"]'),
         ("The experimental flag '--expt-relaxed-constexpr' can be used to allow this.", ' Set nvcc_flags = ["--expt-relaxed-constexpr"].'),

@@ -407,6 +407,11 @@ def test_a_standard_older_than_the_compilers_own_is_not_asked_for(tmp_path: Path
     assert find(tmp_path, "k.cu").flags == ("--extended-lambda",)
 
 
+def test_a_standard_of_host_code_is_not_nvccs(tmp_path: Path) -> None:
+    project(tmp_path, {"Makefile": "CXXFLAGS = -std=c++23\n%.o: %.cu\n\tg++ $(CXXFLAGS) -c $<\n", "k.cu": ""})
+    assert not [flag for flag in find(tmp_path, "k.cu").flags if "std" in flag]
+
+
 def test_cmake_decides_itself_about_the_operators_of_half(tmp_path: Path) -> None:
     assert NO_OPERATORS not in with_torch(tmp_path, "CMakeLists.txt", "find_package(Torch)\n")
 

@@ -57,6 +57,8 @@ _MOST_INCLUDED = 20
 _COMMENT = lazy_pattern(r"^[ \t]*#.*$", re.MULTILINE)
 _OLDEST = 17
 """nvcc compiles C++17 by itself, and CUDA's own headers need it: an older standard was named for an older nvcc."""
+_NEWEST = 20
+"""nvcc 13 knows no newer standard: one that a text has anywhere is for host code."""
 _MOST = 400
 """Values that one list of a setup.py may come to, and folders that another build file may name."""
 _MOST_FILES = 32
@@ -286,6 +288,7 @@ class _Collected:
             else:
                 named["-rdc=true"] = file
         standards = [next(filter(None, match.groups())) for match in _STANDARD.finditer(text)]
+        standards = [each for each in standards if _year(each) <= _NEWEST]  # the others are for host code
         if standards and not any(map(year, named)):
             named[f"-std=c++{max(standards, key=_year)}"] = file
 
@@ -310,13 +313,14 @@ class _Collected:
         if relocatable := of_cmake.relocatable or (self.relocatable if text_decides else ""):
             self.flags.setdefault("-rdc=true", relocatable)
         standard, named_by = of_cmake.standard
-        if standard.isdecimal() and _OLDEST <= int(standard) < 90:  # the text may have those of other targets
+        if standard.isdecimal():  # the text may have those of other targets
             self.flags = {
                 flag: file
                 for flag, file in self.flags.items()
                 if not year(flag) or not file.endswith("CMakeLists.txt")
             }
-            self.flags.setdefault(f"-std=c++{standard}", named_by)
+            if _OLDEST <= int(standard) < 90:
+                self.flags.setdefault(f"-std=c++{standard}", named_by)
         for file in dict.fromkeys(file for _, file in of_cmake.words):
             words = [word for word, of in of_cmake.words if of == file]
             command = command_line.parse(["nvcc", *words], os.path.dirname(file), self.path)

@@ -58,6 +58,13 @@ _OF_TORCH = re.compile(r"[\\/]torch[\\/]include[\\/]")
 _INCLUDE = re.compile(r'\#\s*(?:include|import)\s*(["<][^">\n]+[">])')
 _INSTALLED = re.compile(r"[\\/](?:site-packages|dist-packages|\.venv|venv|\.conda)[\\/]")
 _MOST_NOTES = 12
+_STANDARD_NAMES = {
+    "cfloat": re.compile(r"(?:FLT|DBL|LDBL)_(?:MIN|MAX|EPSILON|DIG|MANT_DIG|TRUE_MIN|(?:MIN|MAX)(?:_10)?_EXP)|FLT_RADIX"),
+    "climits": re.compile(r"(?:U?(?:CHAR|INT|LONG|LLONG)|SCHAR|U?SHRT)_(?:MAX|MIN)|CHAR_BIT"),
+    "cstdint": re.compile(r"U?INT(?:8|16|32|64|PTR)_(?:MAX|MIN)|SIZE_MAX|u?int(?:8|16|32|64|ptr)_t"),
+    "cassert": re.compile(r"assert"),
+    "cinttypes": re.compile(r"PR[Iiduxo]{2}(?:8|16|32|64)"),
+}  # fmt: skip
 _UNDEFINED = re.compile(r'identifier "(\w+)" is undefined')
 _WORD = re.compile(r"\b[A-Za-z_]\w*")
 _MOST_WORDS, _MOST_TEXT = 500, 200_000
@@ -110,8 +117,8 @@ def _with_database(problems: list[Problem], command: str, text: str) -> list[Pro
         ),
         None,
     )
-    if at is None or not command or _IS_MISSING in problems[at].message:
-        return problems  # a header that is missing has a remedy of its own
+    if at is None or not command or _IS_MISSING in problems[at].message or advice(problems[at]):
+        return problems  # it has a remedy of its own
     if (name := _UNDEFINED.search(problems[at].message)) and _is_slip(name[1], text):
         return problems
     first, line_end, rest = problems[at].message.partition("\n")
@@ -184,6 +191,10 @@ def advice(problem: Problem) -> str:
         r'identifier "(__(?:shfl(?:_up|_down|_xor)?|any|all|ballot))" is undefined', problem.message
     ):
         return f"; since CUDA 9 it is {old[1]}_sync, whose first argument is the mask of lanes: 0xffffffff for all"
+    if own := re.match(r'function "(atomic\w+)\([^"]*\)" has already been defined', problem.message):
+        return f"; CUDA has {own[1]} itself for this GPU: put the project's own in #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 600"
+    if (name := _UNDEFINED.match(problem.message)) and (header := _standard_header(name[1])):
+        return f"; it comes with <{header}>: include that"
     if re.match(r'identifier "(?:concept|requires)" is undefined', problem.message):
         return '; it is C++20: set nvcc_flags = ["-std=c++20"]'
     if re.match(r'"nvtx3::\w+" is ambiguous', problem.message):
@@ -202,6 +213,11 @@ def advice(problem: Problem) -> str:
     if _REMOVED.search(problem.message):
         return "; CUDA 13 removed it: change the code, or name an older compiler with the setting `nvcc`"
     return ""
+
+
+def _standard_header(name: str) -> str:
+    """Return the header of the C++ standard library that defines a macro or a type, "" for any other name."""
+    return next((header for header, names in _STANDARD_NAMES.items() if names.fullmatch(name)), "")
 
 
 def _half(problem: Problem, compilation: Compilation) -> str:

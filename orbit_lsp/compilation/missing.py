@@ -159,6 +159,7 @@ PROVIDERS: tuple[tuple[str, str], ...] = (
     (r"torch_musa/.*|musa\w*\.h|.*\.muh", "it belongs to Moore Threads' MUSA: nvcc compiles CUDA only"),
     (r"R_ext/.*|Rinternals\.h|R\.h", "it comes with R: apt install r-base-dev, " + SETTING),
     (r"c10/cuda/impl/cuda_cmake_macros\.h", "the torch of {python} is built without CUDA: install one with CUDA (pip install torch, from the index of your CUDA release)"),
+    (r"THC/THCAtomics\.cuh", "torch removed it in release 1.11: include <ATen/cuda/Atomic.cuh> instead"),
     (r"THC/.*|TH/.*", "torch removed it in release 1.11: include <ATen/cuda/CUDAContext.h> and <c10/cuda/CUDAException.h> instead"),
     (r"(?:torch|ATen|c10|caffe2)/.*", "it comes with torch, and {python} has none, or one without this header: pip install torch, or set `python` to the one that has it"),
     (r"pybind11/.*", "it comes with pybind11: {python} -m pip install pybind11"),

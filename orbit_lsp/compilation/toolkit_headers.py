@@ -63,7 +63,7 @@ _OTHERS = frozenset(
     cupti_profiler_host.h cupti_profiler_target.h cupti_range_profiler.h cupti_result.h cupti_runtime_cbid.h
     cupti_sass_metrics.h cupti_target.h cupti_version.h device_atomic_functions.h device_atomic_functions.hpp
     device_launch_parameters.h device_types.h driver_functions.h driver_types.h fatbinary_section.h host_config.h
-    host_defines.h library_types.h math_constants.h mma.h nvFatbin.h nvJitLink.h nvPTXCompiler.h nvToolsExt.h
+    host_defines.h library_types.h math_constants.h mma.h nvFatbin.h nvfunctional nvJitLink.h nvPTXCompiler.h nvToolsExt.h
     nvToolsExtCuda.h nvToolsExtCudaRt.h nvToolsExtMeta.h nvToolsExtOpenCL.h nvToolsExtSync.h nv_decode.h nvjpeg.h nvml.h
     nvperf_common.h nvperf_cuda_host.h nvperf_host.h nvperf_target.h nvrtc.h nvvm.h sobol_direction_vectors.h
     surface_indirect_functions.h texture_indirect_functions.h vector_functions.h vector_functions.hpp vector_types.h

@@ -30,6 +30,7 @@ _SUFFIXES = (
     ".bat",
     ".ps1",
     ".mk",
+    ".make",
     ".ninja",
     ".sh",
     ".bash",

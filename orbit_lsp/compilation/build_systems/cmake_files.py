@@ -104,12 +104,20 @@ class _Target:
     """Each with how: `PRIVATE` ones pass nothing on to who links this target."""
     architectures: tuple[str, str] = ("", "")
     standard: tuple[str, str] = ("", "")
+    """That of CUDA, else that of C++, which CMake then gives nvcc too."""
+    standard_of_cuda: bool = False
     of_find_cuda: bool = False
     """Made by `cuda_add_library` and the like, which take `CUDA_NVCC_FLAGS` and not `CMAKE_CUDA_FLAGS`."""
     relocatable: str | None = None
     directory: _Directory | None = None
     made_behind: int = 0
     """How many settings its folder had when it was made."""
+
+    def set_standard(self, language_of: str, standard: str, file: str) -> None:
+        if language_of == "CUDA":
+            self.standard, self.standard_of_cuda = (standard, file), True
+        elif not self.standard_of_cuda and not self.of_find_cuda:
+            self.standard = standard, file
 
 
 _known: dict[tuple[tuple[str, ...], str], tuple[dict[str, tuple[int, int]], CMakeFlags]] = {}
@@ -228,9 +236,9 @@ class _Project:
             ]
         elif command == "target_compile_features":
             name, *rest = self.cmake.words(arguments) or [""]
-            standards = [word[9:] for word in rest if word.startswith("cuda_std_")]
-            if standards and not doubt:
-                self._target(name).standard = standards[-1], self.cmake.file
+            for word in rest if not doubt else ():
+                if match := re.fullmatch(r"(cuda|cxx)_std_(\d\d)", word):
+                    self._target(name).set_standard(match[1].upper(), match[2], self.cmake.file)
         elif command == "enable_language":
             self.native = self.native or "CUDA" in self.cmake.words(arguments)
         elif command == "target_sources" or re.search(
@@ -259,11 +267,9 @@ class _Project:
             target.directory, target.made_behind = self.directory, len(self.directory.settings)
             target.linked += self.directory.linked
             target.of_find_cuda = command.startswith("cuda_")
-            if standard := self.cmake.scope.values.get("CMAKE_CUDA_STANDARD"):
-                target.standard = (
-                    standard,
-                    self.cmake.scope.set_by.get("CMAKE_CUDA_STANDARD", self.cmake.file),
-                )
+            for of in ("CXX", "CUDA"):
+                if standard := self.cmake.scope.values.get(variable := f"CMAKE_{of}_STANDARD"):
+                    target.set_standard(of, standard, self.cmake.scope.set_by.get(variable, self.cmake.file))
             if value := self.cmake.scope.values.get("CMAKE_CUDA_SEPARABLE_COMPILATION"):
                 target.relocatable = "" if language.OFF.fullmatch(value) else self.cmake.file
         if "OPTIONS" in sources and command.startswith("cuda_"):  # of FindCUDA
@@ -387,8 +393,9 @@ class _Project:
                 self._property_words(target.settings, pairs, f"{command}({name})", doubt, added=added)
                 if (value := pairs.get("CUDA_ARCHITECTURES")) and not doubt:
                     target.architectures = value, self.cmake.file
-                if (value := pairs.get("CUDA_STANDARD")) and not doubt:
-                    target.standard = value, self.cmake.file
+                for of in ("CXX", "CUDA"):
+                    if (value := pairs.get(f"{of}_STANDARD")) and not doubt:
+                        target.set_standard(of, value, self.cmake.file)
                 if (value := pairs.get("CUDA_SEPARABLE_COMPILATION")) is not None and not doubt:
                     target.relocatable = "" if language.OFF.fullmatch(value) else self.cmake.file
 

@@ -23,7 +23,10 @@ from orbit_remote.common.lazy_dataclass import dataclass
 PART = lazy_pattern(r"\ue000(\d+)\ue001")
 """A generator expression that is not known, by its place in `Interpreter.parts`."""
 MOST_WORDS = 2_000
-_ARGUMENT = lazy_pattern(r'"((?:[^"\\]|\\.)*)"|([^\s";]+(?:"(?:[^"\\]|\\.)*"[^\s";]*)*)', re.DOTALL)
+_PLAIN_PART = r'(?:\\.|[^\s";\\])'
+_ARGUMENT = lazy_pattern(
+    rf'"((?:[^"\\]|\\.)*)"|({_PLAIN_PART}+(?:"(?:[^"\\]|\\.)*"{_PLAIN_PART}*)*)', re.DOTALL
+)
 _REFERENCE = lazy_pattern(r"\$\{(\w{1,200})\}")
 _VERSION = lazy_pattern(r"VERSION[ \t\n]+(\d+)\.(\d+)(?:\.(\d+))?")
 _PLAIN = lazy_pattern(r"\^?[\w-]+\$?")
@@ -556,15 +559,15 @@ class Interpreter:
         words: list[str] = []
         for match in _ARGUMENT.finditer(self.expressions(self.expanded(arguments))):
             quoted, plain = match.groups()
-            quoted = quoted if quoted is None else quoted.replace('\\"', '"')
-            words += [plain] if quoted is None else quoted.split(";") if split else [quoted]
+            word = (plain if quoted is None else quoted).replace('\\"', '"')
+            words += [word] if quoted is None or not split else word.split(";")
             if len(words) > MOST_WORDS:
                 break
         return words
 
     def options(self, arguments: str) -> list[str]:
-        text = self.expressions(self.expanded(arguments)).replace('"', " ").replace("SHELL:", " ")
-        return re.split(r"[\s;]+", text.strip())[:MOST_WORDS]
+        text = re.sub(r'(?<!\\)"', " ", self.expressions(self.expanded(arguments))).replace("SHELL:", " ")
+        return re.split(r"[\s;]+", text.replace('\\"', '"').strip())[:MOST_WORDS]
 
     def expanded(self, text: str, depth: int = 0) -> str:
         scope = self.scope

@@ -19,9 +19,9 @@ LONGEST = 20_000
 MOST_COMMANDS = 5_000
 """Commands that are read of one file."""
 _COMMAND = lazy_pattern(r"^[ \t]*([A-Za-z_]\w{0,100})[ \t]{0,100}\(", re.MULTILINE)
-_MARK = lazy_pattern(r'"|#\[(=*)\[|#')
-_BRACKET = lazy_pattern(r'"(?:[^"\\]|\\.)*"|[()]', re.DOTALL)
-_TOKEN = lazy_pattern(r'"((?:[^"\\]|\\.)*)"|([()])|([^\s()";]+)', re.DOTALL)
+_MARK = lazy_pattern(r'\\.|"|#\[(=*)\[|#', re.DOTALL)
+_BRACKET = lazy_pattern(r'\\.|"(?:[^"\\]|\\.)*"|[()]', re.DOTALL)
+_TOKEN = lazy_pattern(r'"((?:[^"\\]|\\.)*)"|([()])|((?:\\.|[^\s()";\\])+)', re.DOTALL)
 _SWITCH = lazy_pattern(
     r"(?:\w*_)?CUDA|\w*CUDA(?:TOOLKIT)?_(?:FOUND|ENABLED?|SUPPORT|BACKEND|BUILD|COMPILER\w*)", re.IGNORECASE
 )
@@ -63,6 +63,10 @@ def without_comments(text: str) -> str:
     made: list[str] = []
     position = 0
     while match := _MARK.search(text, position):
+        if match[0][0] == "\\":
+            made.append(text[position : match.end()])
+            position = match.end()
+            continue
         if match[0] == '"':
             end = match.end()
             while (end := text.find('"', end) + 1) and text[end - 2] == "\\":
