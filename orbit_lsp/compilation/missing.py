@@ -178,7 +178,7 @@ PROVIDERS: tuple[tuple[str, str], ...] = (
     (r"nvToolsExt\w*\.h", "CUDA 13 has no NVTX 2: include <nvtx3/nvToolsExt.h> instead"),
     (_any_of(LIBRARIES), "the CUDA toolkit is installed without its libraries: install the whole toolkit, or {python} -m pip install nvidia-cublas nvidia-cufft nvidia-curand nvidia-cusparse nvidia-cusolver"),
     (_any_of(NPP), "the CUDA toolkit is installed without NPP: {python} -m pip install nvidia-npp"),
-    (r"nvjpeg\w*\.h|nvJitLink\.h|nvrtc\.h|nvml\.h|cupti\w*\.h|nvPTXCompiler\.h|cuda_profiler_api\.h|cudaProfiler\.h", "the CUDA toolkit is installed without this part: install the whole toolkit (cuda-toolkit)"),
+    (r"nvjpeg\w*\.h|nvJitLink\.h|nvrtc\.h|nvml\.h|cupti\w*\.h|nvPTXCompiler\.h|nvfunctional|cuda_profiler_api\.h|cudaProfiler\.h", "the CUDA toolkit is installed without this part: install the whole toolkit (cuda-toolkit)"),
     (_OF_CCCL, "the CUDA toolkit is installed without CCCL, or has an older or newer one: {python} -m pip install nvidia-cuda-cccl"),
     (rf"{_any_of(REMOVED)}|cutil(?:_\w+)?\.h", "this CUDA release has removed it, with texture references and similar headers (cuda_runtime.h has the rest)"),
     (r"helper_(?:cuda|cuda_drvapi|cuda_gl|cusolver|functions|gl|image|math|multiprocess|string|timer)\.h|exception\.h|nvMath\.h|nvMatrix\.h|nvVector\.h", "it comes with NVIDIA's cuda-samples (folder Common): git clone https://github.com/NVIDIA/cuda-samples, " + SETTING),
