@@ -83,4 +83,5 @@ def test_a_keystroke_in_any_file_reads_nothing(tmp_path: Path, name: str, text: 
     for _ in range(3):
         typist.types(1, "\n")
         typist.looks()
-    assert typist.reads() == []
+    # the first compile may begin behind the second edit, and starts the worker
+    assert [read for read in typist.reads() if read[3]] == []

@@ -1,8 +1,8 @@
 """`orbit-lsp serve`, which says on standard error what its event loop asks of the disk from the second edit on.
 
 Each line there is a JSON object: {"event": NAME} once the front end agrees with nvcc (`agrees`) and has checked an edit
-(`checked`), and when the file is closed {"reads": [[what, path, functions of ours, the innermost first], …]}. What other threads read is
-not counted. Neither is what the once-a-second look at the worker's process reads in /proc, which is no disk.
+(`checked`), and when the file is closed {"reads": [[what, path, functions of ours, the innermost first, whether a handler asks], …]}.
+What other threads read is not counted. Neither is what the once-a-second look at the worker's process reads in /proc, which is no disk.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 CALLS = ("stat", "lstat", "open", "scandir", "listdir", "readlink", "access")
 loop_thread = threading.main_thread()
 edits: list[object] = []
-reads: list[tuple[str, str, list[str]]] = []
+reads: list[tuple[str, str, list[str], bool]] = []
 
 
 def say(**line: Any) -> None:
@@ -27,14 +27,17 @@ def note(what: str, path: object) -> None:
     if len(edits) < 2 or threading.current_thread() is not loop_thread or str(path).startswith("/proc/"):
         return
     functions: list[str] = []
+    handles = False
     frame = sys._getframe(2)
     while frame:
+        code = frame.f_code
+        handles = handles or (code.co_filename.endswith("server/handlers.py") and code.co_name != "serve")
         if "orbit_" in frame.f_code.co_filename:
             functions.append(
                 frame.f_code.co_qualname if hasattr(frame.f_code, "co_qualname") else frame.f_code.co_name
             )
         frame = frame.f_back
-    reads.append((what, str(path), functions[:6]))
+    reads.append((what, str(path), functions[:6], handles))
 
 
 def watched(name: str) -> Any:

@@ -73,7 +73,12 @@ class Emacs:
     def actions(self, wanted: str) -> None:
         """Ask for code actions until `wanted` is the first: while the server starts there are none."""
         while True:
-            self.command("eglot-code-actions")
+            self.terminal.keys("M-x")
+            # an answer to what was asked for before may come first, and takes the keys that follow
+            shown = self.terminal.until(lambda shown: "M-x" in shown or "Pick an action" in shown, "M-x")
+            if "Pick an action" not in shown:
+                self.terminal.type("eglot-code-actions")
+                self.terminal.keys("Enter")
             shown = self.terminal.until(
                 # "Connected!" comes only to what was asked for too early, and hides that answer
                 lambda shown: any(
@@ -82,7 +87,7 @@ class Emacs:
                 ),
                 wanted,
             )
-            if f"(default {wanted}" in shown:
+            if any(f"(default {wanted}" in row and row.endswith("):") for row in shown.split("\n")):
                 return
             if "Pick an action" in shown:
                 self.terminal.keys("C-g")

@@ -367,7 +367,8 @@ def product(a, b, c, n, B: tl.constexpr):
         total += tl.dot(tl.load(a + i[:, None] * n + j[None, :]), tl.load(b + j[:, None] * B + i[None, :]))
     tl.store(c + i[:, None] * B + i[None, :], total)
 """
-    bench = Bench(text, "file:///k.py").built(*job(text, action="compile").finished.resources)
+    resources = job(text, action="compile").finished.resources
+    bench = Bench(text, Path(resources[0].place.file).as_uri()).built(*resources)
     shown = {each.code: each for each in diagnostics.diagnostics(bench.session, bench.uri)}
     assert set(shown) == {"register-spills", "shared-memory"}
     assert {each.range.start.line for each in shown.values()} == {7}
