@@ -67,7 +67,7 @@ class DropFolder:
         self._seen: dict[Path, tuple[int, int]] = {}
         self._work: set[asyncio.Task[None]] = set()
         self._stays = False
-        """Whether it goes on until it is closed, and can wait for a disk."""
+        """Return whether the watcher goes on until it is closed, and so can wait for a disk."""
         self._told = False
         """Say that jobs cannot be recorded."""
         self.outcomes: list[c.Outcome] = []

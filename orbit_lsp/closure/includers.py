@@ -60,7 +60,7 @@ def read(
 
 
 def _needs(text: str, name: str, including: str) -> bool:
-    """Whether a header uses what the text that includes it defines or includes before it."""
+    """Return whether a header uses what the text that includes it defines or includes before it."""
     before = re.split(
         rf'^[ \t]*\#[ \t]*include[ \t]*["<][^">\n]*{re.escape(name)}[">]',
         including,
@@ -76,7 +76,7 @@ def _needs(text: str, name: str, including: str) -> bool:
 
 
 def source_of(header: str, folders: Sequence[str]) -> str:
-    """The nearest source that includes a file, directly or through other headers; empty if there is none.
+    """Return the nearest source that includes a file, directly or through other headers; empty if no source does.
 
     Reads files of the innermost of `folders` that holds the header, else of the header's own folder.
     """
@@ -103,7 +103,7 @@ def source_of(header: str, folders: Sequence[str]) -> str:
 
 
 def _means(name: str, including: str, file: str) -> bool:
-    """Whether `#include "name"` in the file `including` is of `file`: a file of that name beside it comes first."""
+    """Return whether `#include "name"` in the file `including` means `file`: a file of that name beside it comes first."""
     beside = os.path.normpath(os.path.join(os.path.dirname(including), name))
     return beside == file or (
         f"/{file}".endswith(f"/{os.path.normpath(name)}") and not os.path.isfile(beside)
@@ -111,7 +111,7 @@ def _means(name: str, including: str, file: str) -> bool:
 
 
 def _included(path: str, state: tuple[int, int]) -> tuple[str, ...]:
-    """What a file includes, as it is written. Read once as long as the file stays the same: each look for a source asks."""
+    """Return what a file includes, as it is written. A file is read again only once it has changed: each look for a source asks."""
     known = _known.get(path)
     if known is None or known[0] != state:
         try:
@@ -126,7 +126,7 @@ def _included(path: str, state: tuple[int, int]) -> tuple[str, ...]:
 
 
 def _files(near: str, root: str, until: float) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Those nearest to the file `near` first, each with when it changed and its size. Ends after `_MOST_FILES`, and at the time
+    """Yield the files nearest to the file `near` first, each with when it changed and its size. Ends after `_MOST_FILES`, and at the time
     `until`: most folders of `/` have no source.
     """
     count = 0

@@ -102,7 +102,7 @@ class Declared:
     by_torch: bool = False
     """A call of torch's `load` compiles the source."""
     packages: tuple[tuple[str, str], ...] = ()
-    """What CMake's `find_package` looks for, and the file that says so."""
+    """The packages that CMake's `find_package` looks for, each with the file that says so."""
 
     @property
     def torch_builds(self) -> bool:
@@ -150,7 +150,7 @@ def declared(path: str, root: str) -> Declared:
 
 
 class _Collected:
-    """What the build files above a source file say, put together; what is nearer to it counts more."""
+    """Collect what the build files above a source file say; what is nearer to it counts more."""
 
     def __init__(self, path: str, root: str) -> None:
         self.path = path

@@ -111,7 +111,7 @@ def rate_name(gpu: str) -> str:
 
 
 def _split(name: str) -> tuple[str, int]:
-    """`H100` and 2 of `H100!:2`; the number is 0 where it is none."""
+    """Return name and number of GPUs: `H100` and 2 for `H100!:2`. The number is 0 where the text is no number."""
     kind, colon, number = name.strip().partition(":")
     count = int(number) if re.fullmatch(r" ?[0-9]", number) else 0
     return kind.strip().removesuffix("!"), count if colon else 1

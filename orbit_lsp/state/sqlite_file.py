@@ -107,8 +107,8 @@ class SqliteFile:
         settings: Sequence[str] = (),
         most: int = 100_000,
     ) -> None:
-        """`where` names the file, and is asked at each call. `make` gives a file of the version it is told, 0 for a new one, the
-        tables of `version`. `tell` gets the sentence about a damaged file. `first` are statements for a new file, outside of a
+        """`where` names the file, and is asked at each call. `make` gets the version of a file, 0 for a new one, and gives the file
+        the tables of `version`. `tell` gets the sentence about a damaged file. `first` are statements for a new file, outside of a
         transaction, `settings` those for each connection; `most` is how much may wait to be written.
         """
         self._where, self._what, self._version, self._make = where, what, version, make

@@ -36,7 +36,7 @@ def of(session: Session, uri: str) -> list[KernelStatus]:
 
 
 def unseen(session: Session, uri: str, finished: Finished) -> str:
-    """How many of the compiled instances are of kernels that no open file has, as the end of a sentence: those of libraries,
+    """Return how many of the compiled instances are of kernels that no open file has, as the end of a sentence: those of libraries,
     and those that macros of the file make. Empty where every one is shown.
     """
     shown = {
