@@ -11,14 +11,15 @@ import dataclasses
 import json
 import re
 import sys
-import types
 import typing
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from orbit_lsp.cli import schema
+from orbit_lsp.runners.modal.costs import Costs
 from orbit_lsp.server.handlers import server
 from orbit_lsp.state import config
+from orbit_lsp.views import gpu_table, tables
 from orbit_lsp.views.explain import explanations
 from orbit_lsp.views.explain.explanations import Explanation
 from orbit_remote.common import limits
@@ -28,6 +29,7 @@ from orbit_remote.spec.functions.function_table import FUNCTIONS
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "editors" / "vscode" / "package.json"
 EDITORS = ROOT / "docs" / "guide" / "editors.md"
+MODAL = ROOT / "docs" / "guide" / "modal.md"
 LAUNCH_SPECS = ROOT / "docs" / "guide" / "launch-specs.md"
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 SCREEN = ROOT / "docs" / "dev" / "screen.md"
@@ -67,6 +69,9 @@ TITLES = {
     "orbit.export": "Export the Runs of the Kernel at the Cursor",
     "orbit.draft": "Draft a Launch Spec for the Kernel at the Cursor",
     "orbit.cancel": "Cancel What Runs",
+    "orbit.pinDriver": "Let Clicks on the Kernel at the Cursor Take Any Driver",
+    "orbit.forgetDrivers": "Forget Which Drivers Launched the Kernel at the Cursor",
+    "orbit.locate": "End the Kernel at the Cursor and Show Where Its Warps Stand",
     "orbit.runRestricted": "Run the Kernel at the Cursor, Restricted: the Code Is Not Mine",
     "orbit.compile": "Compile the File at the Cursor",
     "orbit.runOnAll": "Run the Kernel at the Cursor on All GPUs of the Settings",
@@ -118,9 +123,11 @@ GROUPS = {
 
 TURNED_OFF = {
     "launch-spec": ("error or warning", "an edit of the `orbit:` comment"),
+    "stands here": ("warning", "the next run"),
     "not launched": ("information", "the next run or memory check that launches the kernel"),
     "register-spills": ("warning", "`orbit.costs.spills`"),
     "local-memory": ("hint", "`orbit.costs.local_memory`"),
+    "local-limit": ("warning", "less local memory in each thread"),
     "shared-memory": ("warning", "`orbit.costs.shared_memory`"),
     "block-size": ("warning", "`orbit.costs.block_size`"),
     "occupancy-step": ("hint", "`orbit.costs.occupancy`"),
@@ -149,7 +156,7 @@ links.
 
 ## Codes of orbit-lsp
 
-Five of these codes come from the compiler's figures: `register-spills`, `local-memory`, `shared-memory`, `block-size` and `occupancy-step`. The settings `orbit.costs` choose `off`, `hint` or `warning` for each of the five. After an edit they disappear until the file is compiled again.
+Six of these codes come from the compiler's figures: `register-spills`, `local-memory`, `local-limit`, `shared-memory`, `block-size` and `occupancy-step`. The settings `orbit.costs` choose `off`, `hint` or `warning` for each but `local-limit`. After an edit they disappear until the file is compiled again.
 
 | code | severity | means | turned off by |
 |---|---|---|---|"""
@@ -174,6 +181,7 @@ def files() -> dict[Path, str]:
         EDITORS: supported(EDITORS.read_text(encoding="utf-8")),
         SCREEN: pressed(SCREEN.read_text(encoding="utf-8")),
         LAUNCH_SPECS: listed(LAUNCH_SPECS.read_text(encoding="utf-8")),
+        MODAL: priced(MODAL.read_text(encoding="utf-8")),
         ARCHITECTURE: mapped(ARCHITECTURE.read_text(encoding="utf-8")),
     }
 
@@ -187,6 +195,8 @@ def explained() -> str:
     ]
     heads = {
         "outcome": ("Outcomes and exit codes", "outcome | exit code"),
+        "CUDA error": ("When a kernel fails", "error | also"),
+        "ptxas note": ("What ptxas remarks", "code or words"),
         "diagnostic": ("Diagnostics of orbit-lsp", "code"),
         "label": ("On lines of code", "label"),
         "term": ("Terms", "term"),
@@ -217,6 +227,8 @@ def _row(entry: Explanation) -> str:
     match entry.kind:
         case "outcome":
             return f"| {entry.names[0]} | {entry.names[2]} | {text} |"
+        case "CUDA error":
+            return f"| `{entry.names[0]}` | {', '.join(entry.names[1:])} | {text} |"
         case "counter":
             return f"| {entry.names[1]} | `{entry.names[0]}` | {text} |"
         case _:
@@ -311,6 +323,16 @@ def supported(text: str) -> str:
     return "".join((before, begin, "\n".join(table), "\n", end, after))
 
 
+def priced(text: str) -> str:
+    """docs/guide/modal.md with the built-in prices, which have a date."""
+    table = tables.render([gpu_table.prices(Costs(), config.Modal().idle_s)], markdown=True)
+    before, begin, rest = text.partition(
+        "<!-- from orbit_lsp/runners/modal/rates.py by scripts/generate.py -->\n"
+    )
+    _, end, after = rest.partition("<!-- end -->\n")
+    return f"{before}{begin}{table}\n{end}{after}"
+
+
 def listed(text: str) -> str:
     """docs/guide/launch-specs.md with its functions, which are what it ends with."""
     lines: list[str] = []
@@ -403,8 +425,6 @@ def json_schema(hint: Any, field: dataclasses.Field[Any]) -> dict[str, Any]:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is tuple:
         shape = {"type": "array", "items": _schema_type(arguments[0])}
-    elif origin is types.UnionType:
-        shape = {"type": [_schema_type(arguments[0])["type"], "null"]}
     else:
         shape = _schema_type(hint)
     return shape | limits | {"default": field.default, "description": field.metadata["description"]}

@@ -30,6 +30,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     # workers over pipes, which end with their test; what is about shared ones asks for `shared_workers`
     os.environ["ORBIT_SHARED_WORKER"] = "no"
+    beside = Path(sys.executable).parent
+    if (beside / "orbit-lsp").exists():  # as it is for most: messages name the command without its path
+        os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}{os.pathsep}{beside}"
     random_cases.in_full = config.getoption("--slow")
     hypothesis.settings.register_profile("orbit", deadline=None)  # a busy machine takes longer
     hypothesis.settings.load_profile("orbit")

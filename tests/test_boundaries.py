@@ -152,10 +152,12 @@ OPENS = {
     "remote/orbit_remote/modal_app/mirror.py": (1, "a file that it creates"),
     "remote/orbit_remote/modal_app/volume_cache.py": (4, "folders, and a file that it creates"),
     "remote/orbit_remote/process/process_groups.py": (7, "/proc, for every process of the machine"),
+    "remote/orbit_remote/process/python_stack.py": (1, "a file that it writes"),
     "remote/orbit_remote/judge/locks.py": (1, "folders by O_PATH, for Landlock"),
     "remote/orbit_remote/process/file_lock.py": (2, "lock files, which are not read"),
     "remote/orbit_remote/worker/actions/exec_action.py": (1, "a copy that it writes"),
     "orbit_lsp/runners/shared_worker.py": (1, "the log that it gives a worker"),
+    "remote/orbit_remote/worker/second_look.py": (1, "a pipe that the driver has made"),
     "remote/orbit_remote/worker/zygote.py": (1, "/dev/null"),
     "remote/orbit_remote/toolchain/kept_files.py": (1, "a tar in memory"),
     "orbit_lsp/cli/files/debug_compile.py": (1, "a tar in memory"),
@@ -165,7 +167,7 @@ OPENS = {
     "orbit_lsp/agents/drop_folder.py": (1, "a folder, which it locks"),
     "orbit_lsp/agents/loop/journal.py": (1, "its journal, which it appends to"),
     "orbit_lsp/agents/loop/records.py": (1, "a folder, which files are read within"),
-    "orbit_lsp/runs/trust.py": (1, "the list of trusted folders, which it appends to"),
+    "orbit_lsp/state/user_folders.py": (1, "lists of the user, which it appends to"),
 }
 """Files that may open one without `regular_files`: how often, and what."""
 

@@ -77,6 +77,10 @@ RECIPES = {
     "of what a static pattern makes": ("F = -DA\nout/k.o: F += -DK\nk.o: F += -DO\nout/k.o out/o.o: out/%.o: %.cu\n\tnvcc $(F) $<\n", "-DA -DK"),
     "of its target, without a rule of nvcc": ("CUFLAGS = -DA\nk.o: CUFLAGS += -DK\n", "-DA -DK"),
     "of a target that a plain make does not make": ("F = -DK\nall: k.o\ndebug: all\ndebug: F += -DDEBUG\nk.o: k.cu\n\tnvcc $(F) $<\n", "-DK"),
+    "by another text": ("N ?= 7.5\nk.o: k.cu\n\tnvcc -DN=$(subst .,,$(N)) $<\n", "-DN=75"),
+    "by patterns": ("F = $(patsubst %.cu,src/%.cu,o.cu k.cu)\nO = $(patsubst src/%.cu,%.o,$(F))\n$(O): %.o: %.cu\n\tnvcc -DK $(patsubst %,-D%,A B) $<\n", "-DK -DA -DB"),
+    "in the call alone": ("o:\n\tnvcc -DO o.cu\nk:\n\tnvcc -DK -o k k.cu\n", "-DK"),
+    "by a variable in the call": ("S = k.cu\nO = o.cu\no:\n\tnvcc -DO $(O)\nk:\n\tnvcc -DK $(S)\n", "-DK"),
     "itself": ("F = $(F) $(G)\nG = $(F)\nk.o: k.cu\n\tnvcc $(F) -DK $<\n", "-DK"),
 }  # fmt: skip
 
@@ -227,6 +231,13 @@ MESON = {
     "under a condition": ("a = ['-DA']\nif get_option('debugging')\n  a += '-DDBG'\nendif\nlibrary('k', 'k.cu', cuda_args: a)", "-DA", "what a condition sets of a"),
     "by kwargs": ("library('k', 'k.cu', kwargs: common)", "", "what `kwargs` gives the target"),
     "one of several": ("library('a', s, cuda_args: '-DA')\nlibrary('b', t, cuda_args: '-DB')", "", "the cuda_args of a target, if the file is one of its sources"),
+    "a command": ("nvcc = find_program('nvcc')\ncustom_target('k', output: 'k.o', input: 'k.cu', command: [nvcc, '-DA', '@INPUT@', '-o', '@OUTPUT@'])", "-DA", ""),
+    "a command in a loop": ("s = {'k' : [d + '/k.cu']}\nf = ['-DB']\nforeach name, cu : s\ncustom_target(name, output: 'k.o', input: cu, command: ['nvcc', '-DA'] + f)\nendforeach", "-DA -DB", ""),
+    "a command of another file": ("custom_target('o', output: 'o.o', input: 'o.cu', command: ['nvcc', '-DO', '@INPUT@'])", "", ""),
+    "another command": ("xxd = find_program('xxd')\ncustom_target('k', output: 'k.h', input: 'k.cu', command: [xxd, '-DO', '@INPUT@'])", "", "what it gives nvcc for k.cu"),
+    "the branch with nvcc": ("if a\nc = find_program('nvcc')\nf = ['-DA']\nif b\nf += '-DB'\nendif\nelse\nc = find_program('clang')\nf = ['-DC']\nendif\ncustom_target('k', input: 'k.cu', command: [c, f, '@INPUT@'])", "-DA", "what a condition sets of f"),
+    "a generator": ("g = generator(find_program('nvcc'), output: '@BASENAME@.o', arguments: ['-DA', '@INPUT@'])\no = g.process('k.cu')", "-DA", ""),
+    "the same condition": ("if a\nf = ['-DA']\nlibrary('k', 'k.cu', cuda_args: f)\nendif", "-DA", ""),
 }  # fmt: skip
 
 
@@ -241,28 +252,108 @@ def test_the_arguments_of_meson(tmp_path: Path, name: str) -> None:
     )
 
 
-SCRIPTS = {
-    "a call": ({"build.sh": "#!/bin/sh\n# nvcc -DOLD k.cu\nnvcc -O3 -DA \\\n  --use_fast_math -o k k.cu && ./k\n"}, "-DA --use_fast_math", []),
-    "a variable": ({"run.sh": "nvcc -DA -DN=$1 $OUT k.cu\n"}, "-DA", ["-DN=$1", "$OUT"]),
-    "a loop": ({"all.sh": "for f in k.cu o.cu; do nvcc -DA $f; done\n"}, "", ["what it gives nvcc for k.cu"]),
-    "a loop over all": ({"all.sh": 'for f in *.cu; do nvcc -DA "$f"; done\n'}, "", ["what it gives nvcc for k.cu"]),
-    "of another file": ({"build.sh": "nvcc -DA ok.cu k.cu.o\n"}, "", []),
-    "SCons": ({"SConstruct": "env.Program('k.cu', NVCCFLAGS='-DA')\n"}, "", ["what it gives nvcc for k.cu"]),
-    "xmake": ({"xmake.lua": 'target("k")\nadd_files("k.cu")\n'}, "", ["what it gives nvcc for k.cu"]),
-    "Visual Studio": ({"k.vcxproj": '<CudaCompile Include="k.cu" /> nvcc\n'}, "", ["what it gives nvcc for k.cu"]),
-    "Python": ({"build.py": "subprocess.run(['nvcc', '-DA', 'k.cu'])\n"}, "", ["what it gives nvcc for k.cu"]),
-    "pycuda": ({"run.py": "SourceModule(open('k.cu').read(), options=['-use_fast_math'])\n"}, "", ["what it gives nvcc for k.cu"]),
-    "Python that only names it": ({"readme.py": "print('see k.cu')\n"}, "", []),
-    "a Makefile that compiles it": ({"SConstruct": "'k.cu'\n", "Makefile": "k.o: k.cu\n\tnvcc -DA $<\n"}, "-DA", []),
+INCLUDES = {
+    "a variable": ("TOP ?= ..\n-include $(TOP)/common.make\n", "-DA", []),
+    "an absolute path": ("TOP := $(abspath ..)\ninclude $(TOP)/common.make\n", "-DA", []),
+    "where the Makefile is": ("TOP := $(dir $(realpath $(firstword $(MAKEFILE_LIST))))..\ninclude $(TOP)/common.make\n", "-DA", []),
+    "of a shell": ("TOP := $(shell cd .. && pwd)\ninclude $(TOP)/common.make\n", "-DA", []),
+    "of git": ("TOP := $(shell git rev-parse --show-toplevel)\ninclude $(TOP)/common.make\n", "-DA", []),
+    "those that exist": ("include $(wildcard ../*.make)\n", "-DA", []),
+    "one that includes another": ("include ../first.mk\n", "-DA", []),
+    "one that includes what is beside it": ("include ../beside.mk\n", "-DA", []),
+    "a variable that nothing sets": ("include $(CUDA_TOP)/common.make\n", "", ["what `include $(CUDA_TOP)/common.make` adds"]),
+    "one that configure makes": ("include ../config.mk\n", "", ["what `include ../config.mk` adds"]),
+    "one that need not be": ("-include ../config.mk\n", "", []),
+    "dependencies": ("include .depend\ninclude $(OBJECTS:.o=.d)\n", "", []),
+    "in a circle": ("include ../circle.mk\n", "-DA", []),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_what_compiles_a_file_and_is_no_build_file(tmp_path: Path, name: str) -> None:
-    files, flags, left_out = SCRIPTS[name]
-    project(tmp_path, {**files, "k.cu": ""})
-    made = find(tmp_path, "k.cu")
+@pytest.mark.parametrize("name", INCLUDES)
+def test_what_a_makefile_includes_that_names_the_source_by_a_pattern(tmp_path: Path, name: str) -> None:
+    text, flags, left_out = INCLUDES[name]
+    files = {
+        "app/Makefile": f"{text}%.o: %.cu\n\tnvcc $(NVCCFLAGS) -c $< -o $@\n",
+        "app/k.cu": "",
+        "common.make": "NVCCFLAGS = -DA -O3\n",
+        "first.mk": "include ../common.make\n",
+        "beside.mk": "HERE := $(dir $(lastword $(MAKEFILE_LIST)))\ninclude $(HERE)common.make\n",
+        "circle.mk": "include ../circle.mk\ninclude Makefile\ninclude ../common.make\n",
+        ".git/HEAD": "",
+    }
+    project(tmp_path, files)
+    made = find(tmp_path, "app/k.cu")
     assert (" ".join(made.flags), [each.what for each in made.left_out]) == (flags, left_out)
+
+
+def test_what_configure_makes_is_said_from_the_makefiles_folder(tmp_path: Path) -> None:
+    makefile = "include $(top_builddir)/config.mk\n.cu.o:\n\t$(NVCC) -c $<\n"
+    project(tmp_path, {"configure.ac": "", "src/Makefile.am": makefile, "src/k.cu": ""})
+    assert [each.what for each in find(tmp_path, "src/k.cu").left_out] == ["what `include ../config.mk` adds"]
+
+
+def test_what_lets_a_file_compile_stands_in_cmakes_files_beside_it(tmp_path: Path) -> None:
+    files = {
+        "CMakeLists.txt": "include(${MODEL}/model.cmake)\n",
+        "k/model.cmake": 'set(CMAKE_CUDA_FLAGS "--expt-extended-lambda -DOTHER") # --expt-relaxed-constexpr\n',
+        "k/k.cu": "",
+    }
+    project(tmp_path, files)
+    assert find(tmp_path, "k/k.cu").flags == ("--expt-extended-lambda",)
+
+
+def test_every_source_of_a_folder_is_the_makefiles(tmp_path: Path) -> None:
+    project(
+        tmp_path,
+        {
+            "Makefile": "SOURCES = $(wildcard *.cu)\napp: $(SOURCES)\n\tnvcc -DA $^ -o $@\n",
+            "k.cu": "",
+            "m.cu": "",
+        },
+    )
+    made = find(tmp_path, "k.cu")
+    assert (made.flags, made.is_source) == (("-DA",), True)
+
+
+ELSEWHERE = {
+    "a Makefile beside the source's folder": ({"build/linux/Makefile": "k.o: ../../src/k.cu\n\tnvcc -DA -I../../far/inc -c $<\n", "far/inc/k.h": ""}, "-DA -Ifar/inc", []),
+    "a folder of prerequisites": ({"LinuxMake/Makefile": "VPATH = ../src\nk.o: k.cu\n\tnvcc -DA -c $<\n"}, "-DA -Iinc", []),
+    "a pattern of the folder": ({"make/Makefile": "S = $(wildcard ../src/*.cu)\n%.o: ../src/%.cu\n\tnvcc -DA -c $<\n"}, "-DA -Iinc", []),
+    "a variable for the folder": ({"make/Makefile": "S = ../src\nk: $(S)/k.cu\n\tnvcc -DA $< -o k\n"}, "-DA -Iinc", []),
+    "below one that calls it": ({"Makefile": "all:\n\t$(MAKE) -C make\n", "make/Makefile": "k.o: ../src/k.cu\n\tnvcc -DA -c $<\n"}, "-DA -Iinc", []),
+    "not understood": ({"make/Makefile": "# it calls nvcc\nk.o:\n\tpython build.py ../src/k.cu\n"}, "-Iinc", ["what it gives nvcc for k.cu"]),
+    "of another file": ({"make/Makefile": "k.o: ../other/k.cu ../src/ok.cu\n\tnvcc -DA -c $<\n", "other/k.cu": ""}, "-Iinc", []),
+    "of its own k.cu": ({"src2/Makefile": "k.o: k.cu\n\tnvcc -DA -c $<\n", "src2/k.cu": ""}, "-Iinc", []),
+    "one that is needed less": ({"src/Makefile": "k.o: k.cu\n\tnvcc -DK -c $<\n", "make/Makefile": "k.o: ../src/k.cu\n\tnvcc -DA -c $<\n"}, "-DK -Iinc", []),
+    "a script": ({"scripts/build.sh": "nvcc -DA -I../far/inc ../src/k.cu\n", "far/inc/k.h": ""}, "-DA -Ifar/inc", []),
+    "a script for the top": ({"scripts/build.sh": "nvcc -DA -Ifar/inc src/k.cu\n", "far/inc/k.h": ""}, "-DA -Ifar/inc", []),
+    "a script that goes there": ({"scripts/build.sh": "cd ../src\nnvcc -DA k.cu\n"}, "-DA -Iinc", []),
+    "a script of Windows": ({"windows/build.bat": "nvcc -DA ..\\src\\k.cu\n"}, "-DA -Iinc", []),
+    "a script of Python": ({"tools/build.py": "run(['nvcc', '-DA', f'{TOP}/src/k.cu'])\n"}, "-Iinc", ["what it gives nvcc for k.cu"]),
+    "Python that only names it": ({"tools/list.py": "print('src/k.cu')\n"}, "-Iinc", []),
+    "a setup.py": ({"python/setup.py": SETUP.replace("k.cu", "../src/k.cu") % "'-DA'"}, "-DA --expt-relaxed-constexpr -Iinc", []),
+    "CMake": ({"cmake/CMakeLists.txt": "add_library(k ../src/k.cu)\ntarget_compile_definitions(k PRIVATE A)\n"}, "-DA -Iinc", []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_what_compiles_a_file_from_another_folder(tmp_path: Path, name: str) -> None:
+    files, flags, left_out = ELSEWHERE[name]
+    project(tmp_path, {**files, "src/k.cu": '#include "k.h"\n', "inc/k.h": "", "near/k.h": ""})
+    made = find(tmp_path, "src/k.cu")
+    own = [flag.replace(f"{tmp_path}/", "") for flag in made.flags]
+    assert (" ".join(own), [each.what for each in made.left_out]) == (flags, left_out)
+
+
+def test_a_path_that_could_be_read_in_many_ways(tmp_path: Path) -> None:
+    long = "$aa${bb}%cc%{dd}/" * 2_000 + "x.cu k.cux " + "$aa" * 5_000 + "(" * 5_000 + "k.cu"
+    project(tmp_path, {"make/Makefile": f"# nvcc\nF = {long}\n", "src/k.cu": ""})
+    assert find(tmp_path, "src/k.cu").flags == ()
+
+
+def test_the_command_for_a_makefile_in_another_folder(tmp_path: Path) -> None:
+    project(tmp_path, {"make/Makefile": "k.o: ../src/k.cu\n\tnvcc -DA -c $<\n", "src/k.cu": ""})
+    assert find(tmp_path, "src/k.cu").database_command == "`cd make && bear -- make -B`"
 
 
 LEFT_OUT = {
@@ -376,6 +467,8 @@ TARGETS = {
     "of the source": ('add_library(k src/k.cu)\nset_source_files_properties(src/k.cu PROPERTIES COMPILE_DEFINITIONS "A;B" COMPILE_FLAGS "--use_fast_math")\nset_source_files_properties(src/o.cu PROPERTIES COMPILE_DEFINITIONS O)\n', "--use_fast_math -DA -DB"),
     "of a folder above": ("add_compile_definitions(A)\nset(B 2)\nadd_subdirectory(src)\nadd_compile_definitions(LATER)\nset(B 3)\n", "-DA -DB=2"),
     "an option with CUDA in its name": ("option(MY_CUDA_FAST_MATH x OFF)\nif(MY_CUDA_FAST_MATH)\nadd_compile_definitions(FAST)\nendif()\noption(WITH_CUDA x OFF)\nif(WITH_CUDA)\nadd_compile_definitions(A)\nendif()\n", "-DA"),
+    "a name with a hyphen": ("option(X-LARGE x ON)\nadd_definitions(-DX=${X-LARGE})\n", "-DX=ON"),
+    "an option with GPU in its name": ("option(P_WITH_GPU x OFF)\nif(P_WITH_GPU)\nset(CMAKE_CUDA_FLAGS -DA)\nendif()\n", "-DA"),
     "comments": ('add_library(k src/k.cu) # the (only one\ntarget_compile_definitions(k PRIVATE A # USE_SLOW was removed\n)\n#[[ add_compile_definitions(OLD)\nadd_compile_definitions(OLD2) ]]\n#[=[ x ]] add_compile_definitions(OLD3)\n]=]\nadd_compile_definitions("URL=a#b")\n', "-DURL=a#b -DA"),
     "brackets in quotes": ('message("smile :(")\nadd_compile_definitions(A)\n', "-DA"),
     "quotes in quotes": ('add_library(k src/k.cu)\ntarget_compile_definitions(k PRIVATE "NAME=\\"x y\\"" A)\n', '-DNAME="x y" -DA'),
@@ -472,6 +565,19 @@ def test_macros_of_targets_that_may_not_have_the_file_are_said(tmp_path: Path) -
     assert [each.what for each in made.left_out] == ["macros of a, if the file is one of its sources"]
 
 
+@pytest.mark.parametrize(
+    ("setup", "flags"),
+    [
+        ("from setuptools import setup\nsetup(name='p', packages=['p'])\n", "-DA"),
+        (SETUP % "'-DB'", "-DB"),
+        ("ext = CUDAExtension('k', sources)\n", ""),
+    ],
+)
+def test_a_setup_py_beside_a_makefile(tmp_path: Path, setup: str, flags: str) -> None:
+    project(tmp_path, {"setup.py": setup, "Makefile": "%.o: %.cu\n\tnvcc -DA -c $<\n", "k.cu": ""})
+    assert " ".join(flag for flag in find(tmp_path, "k.cu").flags if flag.startswith(("-DA", "-DB"))) == flags
+
+
 PRESET = '{"configurePresets": [{"name": "base", "hidden": true, "cacheVariables": {"CMAKE_CUDA_ARCHITECTURES": {"value": "86"}}}, {"name": "a", "inherits": "base"}, {"name": "b", "cacheVariables": {"CMAKE_CUDA_ARCHITECTURES": "75"}}]}'
 NAMED = {
     "for all": ({"CMakeLists.txt": "set(CMAKE_CUDA_ARCHITECTURES 80-real 86)\n"}, ("80", "86")),
@@ -509,6 +615,34 @@ def test_architectures_that_a_build_file_names(tmp_path: Path, name: str) -> Non
 def test_the_command_that_writes_a_database_is_for_the_folder_in_which_the_author_stands(
     tmp_path: Path, files: tuple[str, ...], standing: str, command: str
 ) -> None:
-    project(tmp_path, {**dict.fromkeys(files, ""), "src/k.cu": ""})
+    project(
+        tmp_path, {**{name: "k.o: src/k.cu\n" * name.endswith("Makefile") for name in files}, "src/k.cu": ""}
+    )
     made = find(tmp_path, "src/k.cu", standing=str(tmp_path / standing))
     assert made.database_command.strip("`").removesuffix(" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON") == command
+
+
+@pytest.mark.parametrize(
+    ("option", "switched"),
+    [
+        ('option(USE_CUDA "" OFF)', " -DUSE_CUDA=ON"),
+        ('option(P_WITH_GPU\n  "With (or without) GPU")', " -DP_WITH_GPU=ON"),
+        ("if(USE_CUDA_TOOLKIT)\nendif()", " -DUSE_CUDA_TOOLKIT=ON"),
+        ("set(WITH_CUDA ON)\nif(WITH_CUDA)\nendif()", ""),
+        ('option(USE_CUDA "" ON)', ""),
+        ('option(CUDA_FAST "" OFF)', ""),
+        ('# option(USE_CUDA "" OFF)', ""),
+    ],
+)
+def test_the_command_for_a_database_switches_cuda_on(tmp_path: Path, option: str, switched: str) -> None:
+    project(tmp_path, {"CMakeLists.txt": f"project(p)\n{option}\nadd_library(k k.cu)\n", "k.cu": ""})
+    command = find(tmp_path, "k.cu").database_command.strip("`")
+    assert command == f"cmake -S . -B build -DCMAKE_EXPORT_COMPILE_COMMANDS=ON{switched}"
+
+
+@pytest.mark.parametrize(("made_by", "written"), [("cuda_add_library", False), ("add_library", True)])
+def test_no_database_of_cmake_has_what_find_cuda_compiles(
+    tmp_path: Path, made_by: str, *, written: bool
+) -> None:
+    project(tmp_path, {"CMakeLists.txt": f"project(p)\n{made_by}(k k.cu)\n", "k.cu": ""})
+    assert bool(find(tmp_path, "k.cu").database_command) == written

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from orbit_lsp.compilation import compiler_messages
-from orbit_lsp.state.compilation import Compilation
+from orbit_lsp.state.compilation import Compilation, Reason
 from orbit_remote.common.messages import Note, Place, Problem
+from tests.compilation_check import project
 from tests.remote.nvcc_check import lines_of
 
 
@@ -75,6 +77,8 @@ def test_a_missing_header_names_itself_and_its_remedy() -> None:
         ('identifier "FLT_MIN" is undefined', "; it comes with <cfloat>: include that"),
         ('identifier "UINT_MAX" is undefined', "; it comes with <climits>: include that"),
         ('identifier "uint32_t" is undefined', "; it comes with <cstdint>: include that"),
+        ('no instance of overloaded function "atomicAdd" matches the argument list\nargument types are: (long long *, const long long)', "; CUDA has no such function of signed 64-bit integers: cast the pointer to unsigned long long*"),
+        ('no suitable conversion function from "const at::DeprecatedTypeProperties" to "c10::ScalarType" exists', "; torch takes no .type() there any more: write .scalar_type()"),
         ("Unresolved extern function 'twice'", '; if another file defines it, set nvcc_flags = ["-rdc=true"]'),
         ("kernel launch from __device__ or __global__ functions requires separate compilation mode", '; set nvcc_flags = ["-rdc=true"]'),
         ("The experimental flag '--expt-relaxed-constexpr' can be used to allow this.", ' Set nvcc_flags = ["--expt-relaxed-constexpr"].'),
@@ -83,12 +87,25 @@ def test_a_missing_header_names_itself_and_its_remedy() -> None:
         ('"nvtx3::domain" is ambiguous', "; CUDA 13 has NVTX's C++ headers itself: remove the project's copy, or name an older compiler with the setting `nvcc`"),
         ("Call to '_optix_get_launch_index_x' requires call prototype", "; it is a device program of OptiX, which OptiX itself assembles when it loads it: the compiler has no figures"),
         ('class "cudaDeviceProp" has no member "computeMode"', "; CUDA 13 removed it: change the code, or name an older compiler with the setting `nvcc`"),
+        ("#error The version of CUB in your include path is not compatible with this release of Thrust.", "; the project has an old CUB of its own: leave its folder out, as CUDA has CUB itself, or name an older compiler with the setting `nvcc`"),
+        ('namespace "thrust" has no member "gather"', "; include <thrust/gather.h>, which other headers of CUDA 13 do no more"),
+        ('namespace "thrust" has no member "min_element"', "; include <thrust/extrema.h>, which other headers of CUDA 13 do no more"),
+        ('namespace "thrust" has no member "unary_function"', "; CUDA 13 removed it: change the code, or name an older compiler with the setting `nvcc`"),
+        ('calling a __host__ function("cudaDeviceSynchronize") from a __global__ function("k") is not allowed', "; CUDA 12 and newer have none in device code: give what comes after it to a kernel that is launched into cudaStreamTailLaunch"),
+        ('identifier "int_as_float" is undefined', "; CUDA 13 removed it: change the code, or name an older compiler with the setting `nvcc`"),
+        ('identifier "nppiFilterGauss_8u_C1R" is undefined', "; CUDA 13 removed it: change the code, or name an older compiler with the setting `nvcc`"),
+        ('identifier "cudnnGetConvolutionForwardAlgorithm" is undefined', "; cuDNN 9 has it no more: change the code, or install an older cuDNN"),
+        ('argument of type "int" is incompatible with parameter of type "CUctxCreateParams *"', "; CUDA 13 changed it: cuCtxCreate takes a CUctxCreateParams* before the flags, which may be nullptr. Change the code, or name an older compiler with the setting `nvcc`"),
+        ('identifier "cusparseScsrmv" is undefined', "; CUDA 13 removed it: change the code, or name an older compiler with the setting `nvcc`"),
+        ('no suitable constructor exists to convert from "int" to "cudaMemLocation"', "; CUDA 13 changed it: a device is now a cudaMemLocation, as in cudaMemLocation{cudaMemLocationTypeDevice, 0}. Change the code, or name an older compiler with the setting `nvcc`"),
         ("expected a ;", ""),
     ],
 )  # fmt: skip
 def test_errors_that_a_flag_or_another_release_answers(message: str, end: str) -> None:
     problem = Problem("error", message, "nvcc", Place("/p/k.cu", 1))
-    assert explain("", [problem]) == [f"k.cu:1 error nvcc {message}{end}"]
+    first, line_end, rest = message.partition("\n")
+    lines = f"k.cu:1 error nvcc {first}{end}{line_end}    {rest}".rstrip().split("\n")
+    assert explain("", [problem]) == lines
 
 
 def test_an_error_in_somebody_elses_header_stands_at_the_authors_line() -> None:
@@ -142,6 +159,45 @@ def test_a_name_that_a_header_lacks_may_be_a_macro_of_the_build(
     assert shown.message == problem.message + remedy * advised
 
 
+@pytest.mark.parametrize(
+    ("message", "left_out", "advised"),
+    [
+        ("#error unsupported MODEL", ("-D<A or B>", "build.rs has it, and only the build knows its value"), '; build.rs has -D<A or B>, and only its run knows that: if this needs it, name it: nvcc_flags = ["-D<A or B>"]'),
+        ("#error unsupported MODEL", ("what it gives nvcc for k.cu", "SConstruct has it, and only …"), '; SConstruct has what it gives nvcc for k.cu, and only its run knows that: if this needs it, name it: nvcc_flags = ["-D<name>=<value>"]'),
+        ("#error unsupported MODEL", ("what `if(Debug)` sets of CUDA_NVCC_FLAGS", "CMakeLists.txt has it, and only …"), ""),
+        ("expected a ;", ("-DN=$(N)", "Makefile has it, and only …"), ""),
+    ],
+)  # fmt: skip
+def test_what_is_left_out_of_a_build_may_be_what_an_error_lacks(
+    message: str, left_out: tuple[str, str], advised: str
+) -> None:
+    problem = Problem("error", message, "nvcc", Place("/p/k.cu", 1, 1))
+    compilation = Compilation(left_out=(Reason(*left_out),))
+    (shown,) = compiler_messages.explained((problem,), "/p/k.cu", "", compilation)
+    assert shown.message == message + advised
+
+
+@pytest.mark.parametrize(
+    ("header", "required"),
+    [
+        ("#if !defined(N) || !defined (M_SIZE)\n#error N and M_SIZE are required\n#endif\n", ["N", "M_SIZE"]),
+        ("#ifndef N\n\n#error no N\n#endif\n", ["N"]),
+        ("#if defined(N)\n#error no N is meant\n#endif\n", []),
+        ("#if N == 2\n#else\n#error another N\n#endif\n", []),
+    ],
+)
+def test_an_error_of_macros_that_are_not_defined_names_them(
+    tmp_path: Path, header: str, required: list[str]
+) -> None:
+    (tmp_path / "k.h").write_text(header)
+    line = 1 + header[: header.index("#error")].count("\n")
+    problem = Problem("error", "#error stop", "nvcc", Place(str(tmp_path / "k.h"), line, 1))
+    (shown,) = compiler_messages.explained((problem,), "/p/k.cu", "", Compilation())
+    values = ", ".join(f'"-D{name}=<value>"' for name in required)
+    advised = f"; who compiles it defines {', '.join(required)}: name values: nvcc_flags = [{values}]"
+    assert shown.message == "#error stop" + advised * bool(required)
+
+
 def test_what_a_librarys_headers_make_of_a_missing_macro_is_one_note_of_it() -> None:
     macro = Problem("error", 'identifier "BLOCK" is undefined', "nvcc", Place("/p/k.cu", 3, 5))
     in_cub = Problem(
@@ -179,3 +235,50 @@ def test_that_torch_is_built_without_cuda_goes_before_the_libraries_of_which_alo
     assert shown.message.startswith(
         "cusparse.h is not found: the CUDA toolkit is installed without its libraries"
     )
+
+
+MACROS = {
+    "of the file": ("#define N 10\n#include <lib/size.h>\n", {}, "; N is a macro of k.cu:1 (#define N 10), and this header has something else of that name: rename the macro, or define it below this #include"),
+    "of a header": ('#include "defs.h"\n#include <lib/size.h>\n', {"defs.h": "\n#define N 10\n"}, "; N is a macro of defs.h:2 (#define N 10), and"),
+    "of a header in a folder": ("#include <defs.h>\n#include <lib/size.h>\n", {"inc/defs.h": "#define N 10\n"}, "; N is a macro of inc/defs.h:1 (#define N 10), and"),
+    "of the header that includes the library": ('#include "defs.h"\n', {"defs.h": "#define N 10\n#include <lib/size.h>\n#define size 1\n"}, "; N is a macro of defs.h:1 (#define N 10), and"),
+    "of a flag": ("#include <lib/size.h>\n", {}, "; N is a macro of the flag -DN=4, and this header has something else of that name: rename it"),
+    "below it": ("#include <lib/size.h>\n#define N 10\n", {}, "; it is in a library's header"),
+    "no longer": ("#define N 10\n#undef N\n#include <lib/size.h>\n", {}, "; it is in a library's header"),
+    "another": ("#define M 10\n#include <lib/size.h>\n", {}, "; it is in a library's header"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MACROS)
+def test_a_macro_of_the_projects_that_breaks_a_librarys_header(tmp_path: Path, name: str) -> None:
+    text, files, advice = MACROS[name]
+    project(tmp_path, {f"p/{file}": content for file, content in files.items()})
+    project(tmp_path, {"opt/lib/size.h": "#pragma once\ntemplate <int N> struct size {};  // M\n"})
+    top = tmp_path / "p"
+    flags = (f"-I{top}/inc", *(("-DN=4",) if name == "of a flag" else ()))
+    leads = (
+        (Note("in file included from here", Place(f"{top}/defs.h", 2)),)
+        if name.endswith("includes the library")
+        else ()
+    )
+    problem = Problem(
+        "error", "expected an identifier", "nvcc", Place(f"{tmp_path}/opt/lib/size.h", 2), notes=leads
+    )
+    made = Compilation(root=str(top), flags=flags)
+    (shown,) = compiler_messages.explained((problem,), f"{top}/k.cu", text, made)
+    assert shown.message.startswith(f"expected an identifier{advice}")
+
+
+def test_a_macro_that_breaks_a_library_which_the_project_brings_along(tmp_path: Path) -> None:
+    files = {
+        "cutlass/size.h": "template <int N> struct size {};\n",
+        "own/size.h": "template <int N> struct size {};\n",
+    }
+    project(tmp_path, files)
+    text = "#define N 10\n#include <cutlass/size.h>\n#include <own/size.h>\n"
+    for folder, blamed in (("cutlass", True), ("own", False)):
+        problem = Problem("error", "expected an identifier", "nvcc", Place(f"{tmp_path}/{folder}/size.h", 1))
+        (shown,) = compiler_messages.explained(
+            (problem,), f"{tmp_path}/k.cu", text, Compilation(root=str(tmp_path))
+        )
+        assert ("; N is a macro of k.cu:1" in shown.message) == blamed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -235,3 +236,28 @@ def test_the_page_lists_the_variables_that_a_program_gets() -> None:
     listed = set(re.findall(r"`([A-Z_]+)`", page))
     passed = {*program.PASSED, *program.PASSED_PREFIXES}
     assert listed == passed - WINDOWS
+
+
+@pytest.mark.parametrize(("held", "refused"), [(None, False), (0o700, False), (0o777, True), ("link", True)])
+def test_a_user_without_a_home_gets_one_that_nobody_else_can_write(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, held: int | str | None, refused: bool
+) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("HOME", "")
+    assert user_folders.lend_home() == ""
+    monkeypatch.setattr(Path, "home", homeless)
+    lent = tmp_path / f"orbit-lsp-{os.getuid()}"
+    if held == "link":
+        lent.symlink_to(tmp_path)
+    elif isinstance(held, int):
+        lent.mkdir()
+        lent.chmod(held)
+    if refused:
+        with pytest.raises(PermissionError, match="set HOME to a folder of your own"):
+            user_folders.lend_home()
+    else:
+        assert user_folders.lend_home() == os.environ["HOME"] == str(lent)
+        assert lent.stat().st_mode & 0o077 == 0

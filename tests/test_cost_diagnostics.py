@@ -60,6 +60,28 @@ def shown(session: Session, uri: str) -> list[str]:
             id="an array of each thread",
         ),
         pytest.param(
+            {"stack": 1_200_000, "spill_stores": 8, "spill_loads": 8},
+            SAXPY,
+            [
+                (
+                    "warning local-limit: each thread needs 1.14 MiB of local memory, and CUDA gives one at most 512 KiB: each "
+                    "launch would fail"
+                )
+            ],
+            id="more local memory than a thread can have",
+        ),
+        pytest.param(
+            {"stack": 512 * 1024, "registers": 32},
+            SAXPY,
+            [
+                (
+                    "hint local-memory: each thread has 512 KiB of local memory, which is in DRAM: an array that is indexed by a "
+                    "value known only at run time, or whose address is taken, is not kept in registers"
+                )
+            ],
+            id="as much as it can have",
+        ),
+        pytest.param(
             {"dynamic_shared": 262144},
             SAXPY,
             [

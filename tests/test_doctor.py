@@ -15,6 +15,7 @@ from orbit_lsp.state.compilation import Compilation
 from orbit_lsp.state.config import Settings
 from orbit_lsp.state.placement import Setup
 from orbit_remote.common import messages as c
+from orbit_remote.common.packages import installing
 from orbit_remote.ncu.ncu_log import PERMISSION
 from tests.settings_check import settings_of_values
 
@@ -46,6 +47,12 @@ FULL = c.Machine(
 LAPTOP = replace(FULL, devices=(), packages=NONE, problems=(NO_GPU,), profiler=None)
 
 
+@pytest.fixture(autouse=True)
+def with_pip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No Python of these machines is on this one."""
+    monkeypatch.setattr(installing, "installer", lambda python, environment: f"{python} -m pip install")
+
+
 def check(
     machine: c.Machine,
     expected: str,
@@ -53,10 +60,12 @@ def check(
     token: bool = False,
     on_modal: bool = False,
     compiler: c.Failure | None = None,
+    untrusted: str = "",
     **settings: object,
 ) -> None:
     setup = Setup(settings_of_values(settings), machine=machine, modal_account=token)
-    message = "\n".join(doctor.lines(setup, machine, compiles_on_modal=on_modal, compiler=compiler)) + "\n"
+    text = doctor.lines(setup, machine, compiles_on_modal=on_modal, compiler=compiler, untrusted=untrusted)
+    message = "\n".join(text) + "\n"
     assert message.replace(sys.executable, "PYTHON") == expected
 
 
@@ -90,7 +99,7 @@ works now
 does not work yet
   ✗ running kernels: this machine has no NVIDIA GPU
     fix it: install its driver
-    or rent one from Modal: PYTHON -m modal token new
+    or rent one from Modal (orbit-lsp modal status has the prices): PYTHON -P -m modal token new
   ✗ Triton files (.py; a CUDA file with a main needs no torch): /py has no torch and no triton
     fix it: /py -m pip install torch triton
 """)  # fmt: skip
@@ -129,7 +138,7 @@ does not work yet
     fix it: pip install cuda-toolkit
   ✗ running kernels: this machine has no NVIDIA GPU
     fix it: install its driver
-    or rent one from Modal: PYTHON -m modal token new
+    or rent one from Modal (orbit-lsp modal status has the prices): PYTHON -P -m modal token new
 """, compiler=compiler)  # fmt: skip
 
 
@@ -213,6 +222,32 @@ does not work yet
 """)  # fmt: skip
 
 
+def test_trust_comes_first_where_only_the_projects_own_python_is_not_used() -> None:
+    check(LAPTOP, """\
+Python    /py 3.12.3
+compiler  /nvcc 13.0.88, host compiler g++ 13.3
+
+works now
+  ✓ CUDA files: compiler errors, registers, occupancy
+
+does not work yet
+  ✗ running kernels: this machine has no NVIDIA GPU
+    fix it: install its driver
+    or rent one from Modal (orbit-lsp modal status has the prices): PYTHON -P -m modal token new
+  ✗ Triton files (.py; a CUDA file with a main needs no torch): /py has no torch and no triton
+    fix it: trust it
+""", untrusted="trust it")  # fmt: skip
+
+
+def test_modal_may_compile_where_there_is_no_compiler() -> None:
+    machine = replace(LAPTOP, nvcc=None, problems=(NO_GPU, NO_NVCC))
+    setup = Setup(settings=Settings(), machine=machine, modal_account=True)
+    lines = doctor.lines(setup, machine, compiles_on_modal=False)
+    assert lines[lines.index("    fix it: pip install it") + 1] == (
+        "    or set `orbit.modal.compile`: Modal compiles, without a GPU"
+    )
+
+
 def test_a_setting_names_a_gpu_that_is_not_there() -> None:
     check(replace(FULL, packages=PACKAGES), """\
 Python    /py 3.12.3
@@ -258,7 +293,7 @@ works now
 
 does not work yet
   ✗ running kernels: there is no Modal token on this machine
-    fix it: PYTHON -m modal token new
+    fix it: PYTHON -P -m modal token new
 """, runner="modal")  # fmt: skip
 
 

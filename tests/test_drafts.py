@@ -34,6 +34,23 @@ def test_one_count_and_what_is_read_and_written() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("kernel", "launch"),
+    [
+        ("template <typename T, int BLOCK = 128> __global__ void __launch_bounds__(BLOCK) k(T* x, int n) { x[0] = 0; }", "k<float><<<(n + 127) / 128, 128>>>(x, n)"),
+        ("__global__ void __block_size__((64, 1, 1)) k(float* x, int n) { x[0] = 0; }", "k<<<(n + 63) / 64, 64>>>(x, n)"),
+        ("template <std::copyable T> __global__ void k(T* x, int n) { x[0] = 0; }", "k<float><<<(n + 255) / 256, 256>>>(x, n)"),
+        ("template <std::floating_point T> __global__ void k(T* x, int n) { x[0] = 0; }", "k<float><<<(n + 255) / 256, 256>>>(x, n)"),
+        ("template <std::integral T> __global__ void k(T* x, int n) { x[0] = 0; }", ""),
+        ("template <typename T> requires (sizeof(T) == 4) && requires(T t) { t + t; } __global__ void k(T* x, int n) { x[0] = 0; }", "k<float><<<(n + 255) / 256, 256>>>(x, n)"),
+    ],
+)  # fmt: skip
+def test_what_template_heads_and_attributes_say(kernel: str, launch: str) -> None:
+    draft = written(kernel, FROM_SIGNATURE, "cuda")
+    assert re.findall(r"orbit: launch (.*?)(?:  //.*)?$", draft, re.MULTILINE) == ([launch] if launch else [])
+    assert not draft or not checked(draft + kernel, "cuda").faults
+
+
 _AT = "int i = blockIdx.x * blockDim.x + threadIdx.x;"
 _XY = "int x = blockIdx.x * blockDim.x + threadIdx.x; int y = threadIdx.y + blockIdx.y * blockDim.y;"
 
@@ -206,6 +223,28 @@ def test_what_is_tuned_is_left_to_the_tuner() -> None:
         # orbit: c_ptr = empty(M, N); stride_am = K; stride_ak = 1; EVEN = True  # guessed
         # orbit: launch matmul[lambda META: (triton.cdiv(M, META['BLOCK_M']), triton.cdiv(N, META['BLOCK_N']))](a_ptr,
         # orbit:   b_ptr, c_ptr, M, N, K, stride_am, stride_ak, EVEN=EVEN)  # guessed: grid
+        """,
+        language="triton",
+    )
+
+
+def test_what_heuristics_make_is_left_to_them() -> None:
+    check(
+        """
+        import triton
+        import triton.language as tl
+
+        @triton.autotune(configs=[triton.Config({"BLOCK": 16}), triton.Config({"BLOCK": 32})], key=["n"])
+        @triton.heuristics({"EVEN": lambda a: a["n"] % a["BLOCK"] == 0})
+        @triton.jit
+        def fill(x, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
+            i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+            tl.store(x + i, 2.0, mask=i < n)
+        """,
+        """
+        # orbit: n = 1 << 20; x = empty(n)  # guessed
+        # orbit: launch fill[lambda META: (triton.cdiv(n, META['BLOCK']),)](x, n)  # guessed: grid
+        # orbit: expect x == 2.0; bytes 4 * n  # read off the body: check it
         """,
         language="triton",
     )

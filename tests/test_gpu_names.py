@@ -184,11 +184,11 @@ def test_a_list_with_a_mistake_names_no_gpu() -> None:
 @pytest.mark.parametrize(
     ("values", "held", "consequence"),
     [
-        ({"runner": "Local"}, ("local", None, False), "no GPU is rented"),
+        ({"runner": "Local"}, ("local", 10, False), "no GPU is rented"),
         ({"modal": {"budget_usd": "20"}}, ("auto", 0, False), "the budget is 0"),
         ({"modal": {"budget_usd": -1}}, ("auto", 0, False), "the budget is 0"),
-        ({"modal": {"budget_usd": None}}, ("auto", None, False), ""),
-        ({"modal": {"restricted": "yes"}}, ("auto", None, True), "every run is restricted"),
+        ({"modal": {}}, ("auto", 10, False), ""),
+        ({"modal": {"restricted": "yes"}}, ("auto", 10, True), "every run is restricted"),
     ],
 )
 def test_a_mistake_spends_and_permits_nothing(

@@ -10,7 +10,7 @@ import pytest
 from orbit_lsp.closure import includers
 from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.state.session import Session, uri_of
-from tests.compilation_check import database, entry, project
+from tests.compilation_check import database, entry, find, project
 
 FRAGMENT = "__global__ void fill(byte_t* p) { *p = 1; }\n"
 MAIN = 'typedef unsigned char byte_t;\n#include "kernels.cu"\nint main() {}\n'
@@ -23,6 +23,15 @@ CASES = {
     "not of the target": ({"main.cu": MAIN, "CMakeLists.txt": "add_executable(app main.cu)\n"}, "main.cu"),
     "of the database": ({"main.cu": MAIN, "compile_commands.json": database(entry("ROOT/kernels.cu"), entry("ROOT/main.cu"))}, None),
     "not of the database": ({"main.cu": MAIN, "compile_commands.json": database(entry("ROOT/main.cu"))}, "main.cu"),
+    "a part of a part": ({"main.cu": 'typedef unsigned char byte_t;\n#include "all.cu"\nint main() {}\n', "all.cu": '#include <cstdio>\n#include "kernels.cu"\nbyte_t all;\n'}, "main.cu"),
+    "a part of what a test includes": ({"all.cu": '#include <cstdio>\n#include "kernels.cu"\n', "test.cu": '#include <gtest/gtest.h>\n#include "all.cu"\n'}, "all.cu"),
+    "by a test and by a program": ({"test/main.cu": MAIN, "samples/program.cu": MAIN}, "program.cu"),
+    "by a test, and through a header by a program": ({"test/main.cu": MAIN, "all.h": '#include "kernels.cu"\n', "program.cu": '#include "all.h"\n'}, "program.cu"),
+    "a part of what includes parts alone": ({"all.cu": '#include "kernels.cu"\nbyte_t all;\n', "main.cu": '#include <cstdio>\n#include "all.cu"\n'}, "main.cu"),
+    "by C++ that is compiled as CUDA": ({"main.cpp": MAIN, "Makefile": "main: main.cpp\n\tnvcc -x cu -DA $< -o $@\n"}, "main.cpp"),
+    "by C++ that CMake calls CUDA": ({"main.cc": MAIN, "CMakeLists.txt": "set_source_files_properties(main.cc PROPERTIES LANGUAGE CUDA)\n"}, "main.cc"),
+    "by C++": ({"main.cpp": MAIN, "Makefile": "main: main.cpp\n\tg++ $< -o $@\n"}, None),
+    "in a circle": ({"a.cu": '#include "b.cu"\n#include "kernels.cu"\n', "b.cu": '#include "a.cu"\n'}, "b.cu"),
     "through a header": ({"main.cu": '#include "all.cuh"\n', "all.cuh": '#include "kernels.cu"\n'}, "main.cu"),
     "by another suffix": ({"main.cu.cc": MAIN}, "main.cu.cc"),
     "a unity build": ({"made/unity_0_cu.cu": '#include "../kernels.cu"\n'}, None),
@@ -54,6 +63,26 @@ def test_a_source(tmp_path: Path, name: str) -> None:
     assert through(tmp_path, "kernels.cu") == source
 
 
+def test_a_source_whose_headers_need_what_stands_before_it(tmp_path: Path) -> None:
+    files = {
+        "all.cu": '#include "forces.h"\n#include "euler.cu"\n',
+        "forces.h": "template <int flags> using viscous = int;\n",
+        "euler.cu": '#include <cstdio>\n#include "euler.h"\n__global__ void euler() {}\n',
+        "euler.h": "using repacked = viscous<2>;\n",
+    }
+    project(tmp_path, files)
+    assert through(tmp_path, "euler.cu") == "all.cu"
+    (tmp_path / "euler.h").write_text('#include "forces.h"\nusing repacked = viscous<2>;\n')
+    assert through(tmp_path, "euler.cu") is None
+
+
+def test_the_flags_of_c_plus_plus_that_is_compiled_as_cuda(tmp_path: Path) -> None:
+    makefile = "%.o: %.cpp\n\t$(NVCC) -x cu --use_fast_math -DBYTE=1 -c $<\n%.o: %.cu\n\tnvcc -DOTHER -c $<\n"
+    project(tmp_path, {"Makefile": makefile, "main.cpp": MAIN})
+    made = find(tmp_path, "main.cpp")
+    assert (made.flags, made.left_out) == (("--use_fast_math", "-DBYTE=1"), ())
+
+
 def test_a_source_with_headers_of_its_own_is_no_part_of_a_test(tmp_path: Path) -> None:
     files = {
         "icp.cu": '#include "icp.h"\n__global__ void k() {}\n',
@@ -75,6 +104,12 @@ HEADERS = {
     "a type": ("__global__ void k(vec* x) {}\n", 'struct vec { float x; };\n#include "k.cuh"\n', True),
     "a header that it leaves to others": ("__global__ void k(__half* x) {}\n", '#include <cuda_fp16.h>\n#include "k.cuh"\n', True),
     "nothing": ("#include <cuda_fp16.h>\n__global__ void k(__half* x) {}\n", '#include <gtest/gtest.h>\n#define OTHER 1\n#include "k.cuh"\n', False),
+    "a macro of another header": ("#include <cstdint>\n__global__ void k(int* x) { *x = shuffle(1); }\n", '#include "all.h"\n#include "k.cuh"\n', True),
+    "a macro that it includes itself": ('#include "all.h"\n__global__ void k(int* x) { *x = shuffle(1); }\n', '#include "all.h"\n#include "k.cuh"\n', False),
+    "a type of another header": ("#include <cstdint>\n__global__ void k(cell_t* x) {}\n", '#include "all.h"\n#include "k.cuh"\n', True),
+    "a type that it includes itself": ('#include "all.h"\n__global__ void k(cell_t* x) {}\n', '#include "all.h"\n#include "k.cuh"\n', False),
+    "a namespace, through a header": ("namespace p { using tag = tags::k; }\n", '#include "parts.cuh"\n', True),
+    "nothing, through a header": ("__global__ void fill(int* x) { *x = 1; }\n", '#include "parts.cuh"\n', False),
     "what comes behind it": ("__global__ void k(float* x) {}\n", '#include "k.cuh"\nstruct x { float k; };\n', False),
 }  # fmt: skip
 
@@ -83,6 +118,11 @@ HEADERS = {
 def test_a_header_that_needs_who_includes_it(tmp_path: Path, name: str) -> None:
     """Any other is compiled by itself: who includes it may need what is not installed."""
     text, including, needs = HEADERS[name]
-    project(tmp_path, {"k.cuh": text, "main.cu": including})
+    files = {
+        "all.h": "#pragma once\ntypedef int cell_t;\n#ifdef NEW\n#define shuffle(x) new_shuffle(x)\n#endif\n",
+        "tags.h": "namespace tags { struct k {}; }\n",
+        "parts.cuh": '#include "tags.h"\n#include "k.cuh"\n',
+    }
+    project(tmp_path, {"k.cuh": text, "main.cu": including, **files})
     found = includers.read(str(tmp_path / "k.cuh"), text, (str(tmp_path),))
     assert bool(found) == needs

@@ -122,7 +122,7 @@ def test_a_message_ends_in_one_full_stop() -> None:
 def test_without_a_gpu_and_without_an_account_no_gpu_is_named() -> None:
     bench = Bench()
     bench.session.setup.machine = replace(LOCAL, devices=())
-    assert row(bench) == "▶ Run (no GPU here) | Profile"
+    assert row(bench) == "▶ Run (choose a GPU) | Profile"
     bench.session.setup.modal_account = True
     assert row(bench) == "Modal GPU: H100 (change) | ▶ Run on H100 | Profile"
 
@@ -141,7 +141,7 @@ def test_twenty_signatures_have_time_outcome_verdict_and_commands_in_sixty_colum
 
 
 @pytest.mark.parametrize("has_lens", [True, False])
-def test_no_hint_is_longer_than_forty_columns_and_without_lenses_each_begins_in_a_narrow_window(
+def test_no_hint_is_longer_than_forty_columns_and_without_lenses_each_is_at_its_signature_or_names_its_kernel(
     has_lens: bool,
 ) -> None:
     bench = local(SHEET).ran(*(replace(LAUNCHES, name=name, symbol=name) for name in NAMES), target="k0")
@@ -149,12 +149,17 @@ def test_no_hint_is_longer_than_forty_columns_and_without_lenses_each_begins_in_
     bench.session.client.draws_lenses = has_lens
     shown = hints.hints(bench.session, bench.uri, 0, 999)
     assert len(shown) == len(NAMES)
-    for inlay_hint in shown:
-        assert len(str(inlay_hint.label)) <= fitting.HINT
+    kernels = [kernel for _, kernel, _ in bench.session.kernels(bench.uri)]
+    document = bench.session.files[bench.uri].document
+    for inlay_hint, kernel in zip(shown, kernels, strict=True):
+        label = str(inlay_hint.label)
+        own = kernel.line <= inlay_hint.position.line <= place.signature_end(document, kernel)
+        assert len(label) <= fitting.HINT + (0 if own else len(f"{kernel.name}: "))
+        assert own or label.startswith(f"{kernel.name}: ")
         if not has_lens:
-            assert inlay_hint.position.character + 1 + len(str(inlay_hint.label)) <= 80
-            assert "288 µs" in str(inlay_hint.label)
-            assert "memory 79%" in str(inlay_hint.label)
+            assert own or inlay_hint.position.character + 1 + len(label) <= 80
+            assert "288 µs" in label
+            assert "memory 79%" in label
 
 
 def test_without_lenses_the_hint_of_a_checked_run_has_its_verdict() -> None:
@@ -181,21 +186,44 @@ LONG = "__global__ void saxpy(const float* __restrict__ input, float* __restrict
         ("__global__ void saxpy(const float* a,\n    int n // of all {\n    )\n{\n  f();\n}\n", True, 3),
         ("template <typename T>\n" + LONG + " {\n  f();\n}\n", True, 1),
         ("template <typename T>\n" + LONG + " {\n  f();\n}\n", False, 0),
-        (LONG + " {\n  f();\n  g();\n}\n", False, 1),
+        (LONG + " {\n  f();\n  g();\n}\n", False, 0),
         (LONG + " {}\n", False, 0),
+        ("\n" + LONG + " {\n  f();\n}\n", False, 0),
+        ("// doubles\n" + LONG + " {\n  f();\n}\n", False, 0),
+        ("int a;\n" + LONG + " {\n  f();\n}\n", False, 1),
+        ("int a;\n// orbit: expect y\n" + LONG + " {\n  f();\n}\n", False, 2),
+        ("\n// orbit: n = 1\n// orbit: expect y\n" + LONG + " {\n  f();\n}\n", False, 0),
+        ("// doubles\n// orbit expect y\n// // orbit: expect y\n//! Orbit: n = 1\n" + LONG + " {\n  f();\n}\n", False, 0),
+        ("// orbit: n = 1\n" + LONG + " {\n  f();\n}\n", False, 1),
     ],
-)
+)  # fmt: skip
 def test_the_hint_stands_where_there_is_room(text: str, has_lens: bool, line: int) -> None:
+    """On a line of the signature, else with the kernel's name; never on a line of the body or of a launch spec."""
     bench = Bench(text)
     ((_, kernel, _),) = bench.session.kernels(URI)
-    assert place.line(bench.session.files[URI].document, kernel, has_lens=has_lens) == line
+    own = line >= kernel.line
+    shown = place.line(bench.session.files[URI].document, kernel, has_lens=has_lens)
+    assert shown == (line, "" if own else "saxpy: ")
+
+
+def test_a_hint_above_the_signature_names_its_kernel() -> None:
+    bench = Bench("// doubles\n" + LONG + " {\n  f();\n}\n").built(PTXAS)
+    bench.session.client.draws_lenses = False
+    assert hint(bench).startswith("saxpy: occ 75%")
+
+
+def test_in_a_narrow_decorator_of_python_a_hint_names_its_kernel() -> None:
+    arguments = ", ".join(f"argument_{number}" for number in range(9))
+    bench = Bench(f"import triton\n@triton.jit\ndef saxpy({arguments}):\n    f()\n", "file:///src/k.py")
+    ((_, kernel, _),) = bench.session.kernels(bench.uri)
+    assert place.line(bench.session.files[bench.uri].document, kernel, has_lens=False) == (1, "saxpy: ")
 
 
 def test_a_python_signature_ends_at_its_colon() -> None:
     text = "import triton\n@triton.jit\ndef saxpy(x: int,\n          n):\n    f()\n"
     bench = Bench(text, "file:///src/k.py")
     ((_, kernel, _),) = bench.session.kernels(bench.uri)
-    assert place.line(bench.session.files[bench.uri].document, kernel, has_lens=True) == 3
+    assert place.line(bench.session.files[bench.uri].document, kernel, has_lens=True) == (3, "")
 
 
 SCRIPT = """\
@@ -213,7 +241,7 @@ def test_a_kernel_in_a_string_of_a_script_is_run_and_its_signature_ends_at_its_b
     assert row(bench) == "▶ Run on H100 80GB HBM3 | Profile"
     bench.ran(replace(LAUNCHES, name="k", place=c.Place("/src/k.py", 3)), target="k")
     ((_, kernel, _),) = bench.session.kernels(bench.uri)
-    assert place.line(bench.session.files[bench.uri].document, kernel, has_lens=True) == 3
+    assert place.line(bench.session.files[bench.uri].document, kernel, has_lens=True) == (3, "")
     assert "µs" in row(bench)
     assert [action.title for action in lenses.actions(bench.session, bench.uri, 3, 3)] == [
         "▶ Run on H100 80GB HBM3 (k)", "Profile (k)",
@@ -343,3 +371,69 @@ def test_a_failed_check_offers_the_first_wrong_element() -> None:
     assert offered() == ["Debug (ones_kernel)"]
     bench.session.results.failures[target] = Failed("", 0.0, "wrong answer")
     assert offered() == ["Debug (ones_kernel)", "Debug at the first wrong element (ones_kernel)"]
+
+
+UNCOMPILED = TRITON.replace("# orbit:", "# ")
+COMPILE = "Compile (imports this file): no registers yet"
+
+
+def test_a_triton_kernel_that_nothing_can_run_here_offers_the_compiler_and_says_why_there_is_nothing() -> (
+    None
+):
+    bench = Bench(UNCOMPILED, "file:///k.py", trusted=True)
+    bench.session.setup.machine = replace(LOCAL, devices=())
+    assert row(bench) == f"✎ Draft a launch spec: no main, benchmark or test here | {COMPILE}"
+    assert hovered(bench, 7) == (
+        "ones_kernel: not compiled, not run yet\n"
+        "  registers, occupancy and errors come with Compile, then as you type\n"
+        "  not unasked: Compile imports this file"
+    )
+    (action,) = [
+        each for each in kernel_actions.actions(bench.session, bench.uri, 7, 7) if "Compile" in each.title
+    ]
+    assert (action.title, action.command and action.command.command) == (
+        "Compile (ones_kernel)",
+        "orbit.compile",
+    )
+    bench.built(replace(PTXAS, name="ones_kernel", symbol="ones_kernel"))
+    assert COMPILE not in row(bench)
+    assert "not compiled" not in hovered(bench, 7)
+
+
+def test_compile_is_offered_where_run_is_not() -> None:
+    here = debuggable()
+    assert COMPILE not in row(here)
+    here.session.setup.machine = replace(LOCAL, devices=(), packages={})
+    assert row(here) == f"▶ Run (choose a GPU) | Profile | {COMPILE}"
+    here.session.setup.modal_account = True
+    assert COMPILE not in row(here)
+    restricted = debuggable(restricted=True)
+    restricted.session.setup.machine = replace(LOCAL, devices=())
+    assert COMPILE not in row(restricted)
+    assert COMPILE not in row(local())  # compiled unasked
+
+
+LIBRARY = {
+    "numba": "from numba import cuda\n@cuda.jit\ndef k(x):\n    x[0] = 1\n",
+    "tilelang": "import tilelang.language as T\n@T.prim_func\ndef k(x):\n    x[0] = 1\n",
+    "cutile": "import cuda.tile as ct\n@ct.kernel\ndef k(x):\n    x[0] = 1\n",
+}
+
+
+@pytest.mark.parametrize("dsl", LIBRARY)
+def test_a_library_of_another_language_says_why_it_has_no_lens(dsl: str) -> None:
+    bench = Bench(LIBRARY[dsl], "file:///lib.py")
+    assert row(bench) == ""
+    first, why, what, then = hovered(bench, 2).splitlines()
+    assert first == "k: not compiled, not run yet"
+    assert why == f"  no lens: a program runs kernels of {dsl}, and this file is none"
+    assert "`__main__`" in what
+    assert then == "  `orbit-lsp drivers` lists the tests and scripts that launch it"
+    program = Bench(LIBRARY[dsl] + "def main():\n    k(1)\n", "file:///lib.py")
+    assert row(program) == "▶ Run | Profile"
+    assert hovered(program, 2) == ""
+
+
+def hovered(bench: Bench, line: int) -> str:
+    shown = hover.hover(bench.session, bench.uri, line, markdown=False)
+    return shown.contents.value if shown and isinstance(shown.contents, lsp.MarkupContent) else ""

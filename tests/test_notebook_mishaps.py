@@ -26,6 +26,32 @@ set_by, real = open({file!r}), time.time
 time.time = lambda: real() + float((set_by.seek(0), set_by.read())[1] or 0)
 """
 """The wall clock as somebody sets it: forward by what the file says."""
+LATE = """
+import asyncio, sys
+from orbit_lsp.notebook.relay import Relay
+from_kernel, received, next_request = Relay._from_kernel, Relay._received, asyncio.Event()
+
+async def hold(self, kernel, channel, frames):
+    async def pass_on(request):
+        await request.wait()
+        await from_kernel(self, kernel, channel, frames)
+    message = self._wire.read(frames, check=False) if channel == "shell" else None
+    if message and message.kind == "execute_reply":
+        self._spawn(pass_on(next_request))
+    else:
+        await from_kernel(self, kernel, channel, frames)
+
+async def release(self, channel):
+    global next_request
+    request = await received(self, channel)
+    if channel == "shell":
+        next_request.set()
+        next_request = asyncio.Event()
+    return request
+
+Relay._from_kernel, Relay._received = hold, release
+"""
+"""The answer of a cell comes with the next request alone: long after the kernel is idle."""
 MAIN = "from orbit_lsp.cli import main\nsys.exit(main.main())\n"
 
 
@@ -100,6 +126,13 @@ def test_cells_that_take_their_process_apart(start: Callable[..., Changed], fold
     ours = kernel.run("print(os.getpid(), file=sys.stderr)")
     kernel.manager.shutdown_kernel()
     wait_until_ended(int(ours))
+
+
+def test_a_cell_after_the_end_is_not_lost_where_answers_come_late(start: Callable[..., Changed]) -> None:
+    kernel = start(LATE)
+    assert kernel.run("x = 1; x") == "[text/plain]\n1"
+    assert "the kernel ends with this cell" in kernel.run("%orbit end")
+    assert kernel.run("'x' in globals()") == "[text/plain]\nFalse"
 
 
 def test_a_process_that_a_cell_forks_ends_with_the_kernel(start: Callable[..., Changed]) -> None:

@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from lsprotocol import types as lsp
+
+from orbit_lsp.server.protocol import converter
 
 COMMAND = [sys.executable, "-P", "-m", "orbit_lsp"]
 
@@ -133,3 +136,18 @@ def test_shutdown_and_exit_end_the_server_well() -> None:
     given = b"".join(map(packed, messages))
     done = subprocess.run(COMMAND, input=given, capture_output=True, check=False)
     assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
+
+
+def wrong_tags(count: int) -> dict[str, Any]:
+    start = {"line": 0, "character": 0}
+    place = {"start": start, "end": start}
+    diagnostic = {"range": place, "message": "x", "tags": [99] * count}
+    return {"textDocument": {"uri": "file:///k.cu"}, "range": place, "context": {"diagnostics": [diagnostic]}}
+
+
+def test_a_message_is_refused_at_its_first_fault(server: Server) -> None:
+    """Naming each of 100,000 wrong tags took 8 s, in which the server answered nothing."""
+    assert server.ask("textDocument/codeAction", wrong_tags(100_000))["code"] == -32602
+    message = request(1, "textDocument/codeAction", wrong_tags(3))
+    with pytest.raises(ValueError, match="99 is not a valid DiagnosticTag"):  # not a group of three
+        converter().structure(message, lsp.CodeActionRequest)

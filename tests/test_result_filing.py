@@ -183,3 +183,62 @@ def test_compiled_kernels_of_macros_are_counted_and_stand_on_no_neighbour(
         message == f"ok: {count + 1} kernels compiled for sm_90a, {count} of them made by macros of this file"
         " and not shown"
     )
+
+
+LINE_NAMES = """#define JOIN_(a, b) a##b
+#define JOIN(a, b) JOIN_(a, b)
+#define KERNEL(type) __global__ void JOIN(fill_, __LINE__)(type* x) { x[0] = 1; }
+KERNEL(float)
+KERNEL(double) __global__ void plain(int* x) { x[0] = 1; }
+__global__ void JOIN(odd_, __LINE__)(int* x) { x[0] = 2; }
+"""
+
+
+@needs_nvcc
+def test_a_kernel_that_has_its_line_in_its_name(tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text(LINE_NAMES)
+    shown = orbit(tmp_path, "show", "--gpu", "H100", "k.cu")[1]
+    assert re.findall(r"^ *(\d+) .*   occ .*?\d+ regs", shown, re.MULTILINE) == ["4", "5", "6"]
+
+
+OVERLAPPING = """#line 1 "k.y"
+__global__ void first(float* x) {
+  x[threadIdx.x] = 1;
+}
+#line 2 "k.y"
+__global__ void second(float* x) {
+  x[threadIdx.x] = 1;
+}
+#line 2
+__global__ void third(float* x) {
+  x[threadIdx.x] = 1;
+}
+"""
+
+
+@needs_nvcc
+def test_kernels_whose_lines_another_file_numbers_twice(tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text(OVERLAPPING)
+    shown = orbit(tmp_path, "show", "--gpu", "H100", "k.cu")[1]
+    assert re.findall(r"^ *(\d+) .*   occ .*?\d+ regs", shown, re.MULTILINE) == ["2", "6", "10"]
+
+
+@needs_nvcc
+def test_kernels_that_a_file_of_macros_makes_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "list.inc").write_text("KERNEL(add, +)\nKERNEL(sub, -)\n")
+    (tmp_path / "body.inc").write_text("__global__ void NAME(float* x) { x[0] *= 2; }\n")
+    (tmp_path / "k.cu").write_text(
+        "#define KERNEL(n, op) __global__ void n(float* a) { a[0] = a[0] op a[1]; }\n"
+        '#include "list.inc"\n#define NAME scale\n#include "body.inc"\n'
+    )
+    notes = re.findall(
+        r"^note: with it, (.*)   \d+ regs$", orbit(tmp_path, "show", "--gpu", "H100", "k.cu")[2], re.MULTILINE
+    )
+    assert notes == [
+        "body.inc:1 is compiled: scale",
+        "list.inc:1 is compiled: add",
+        "list.inc:2 is compiled: sub",
+    ]
+    out, message = orbit(tmp_path, "compile", "--gpu", "H100", "k.cu")[1:]
+    assert "no kernel in this file" not in out
+    assert message.splitlines()[-1].startswith("ok: 3 kernels compiled for sm_90a, 3 of them")

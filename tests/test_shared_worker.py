@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from orbit_lsp.runners import shared_worker
+from orbit_lsp.runners import local, shared_worker
 from orbit_lsp.runners.local import LocalRunner, Options
 from orbit_remote.common import messages as c
 from orbit_remote.process import file_lock, runtime_folder
@@ -536,3 +536,27 @@ async def test_interrupting_a_command_ends_its_job_and_not_the_worker(clients: C
     assert (command.returncode, message.decode().splitlines()[-1]) == (130, "orbit-lsp: cancelled")
     await processes_check.ended(compiler)
     assert await workers() == [""]
+
+
+@pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root can give a folder away")
+def test_a_cache_of_another_user_is_refused(tmp_path: Path) -> None:
+    """As after `sudo -E`: what is in it is run."""
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    os.chown(cache, 12345, 12345)
+    with pytest.raises(
+        shared_worker.WorkerError, match=r"cache belongs to another user \(uid 12345\); set XDG_CACHE_HOME to"
+    ):
+        local._writable(cache)  # pyright: ignore[reportPrivateUsage]
+
+
+def test_a_cache_that_everybody_writes_is_refused(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    cache.chmod(0o777)
+    with pytest.raises(
+        shared_worker.WorkerError, match=r"cache can be written by every user \(its permissions are 777\)"
+    ):
+        local._writable(cache)  # pyright: ignore[reportPrivateUsage]
+    cache.chmod(0o775)
+    assert local._writable(cache) == cache  # pyright: ignore[reportPrivateUsage]

@@ -6,13 +6,15 @@ import io
 import os
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from orbit_lsp.cli import terminal_watcher
+from orbit_lsp.cli import terminal_text, terminal_watcher
 from orbit_lsp.cli.terminal_watcher import TerminalWatcher
+from tests.cli_check import orbit
 
 RUN: Any = SimpleNamespace(title="saxpy.cu")
 ENDED: Any = None
@@ -34,8 +36,12 @@ class Terminal(io.StringIO):
 
 def of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     """From here on: pytest's own capture takes standard error when a test begins."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    monkeypatch.setattr(terminal_watcher.shutil, "get_terminal_size", lambda: os.terminal_size((40, 24)))
+    monkeypatch.setattr(
+        terminal_watcher.shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((40, 24))
+    )
     return terminal
 
 
@@ -86,3 +92,26 @@ async def test_a_pipe_has_a_line_for_each_state(capsys: pytest.CaptureFixture[st
     watcher.stage(RUN, "running", "")
     watcher.end(RUN, ENDED)
     assert capsys.readouterr().err == "saxpy.cu: building\nsaxpy.cu: running\n"
+
+
+@pytest.mark.parametrize("variable", [("NO_COLOR", "1"), ("TERM", "dumb")])
+async def test_a_terminal_without_escapes_is_as_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, variable: tuple[str, str]
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = of_a_terminal(monkeypatch)
+    assert terminal_text.escapes(terminal)
+    monkeypatch.setenv(*variable)
+    watcher = TerminalWatcher(quiet=False)
+    watcher.stage(RUN, "building", "")
+    watcher.end(RUN, ENDED)
+    assert (terminal.getvalue(), terminal_text.escapes(terminal)) == ("saxpy.cu: building\n", False)
+
+
+def test_colors_can_be_unwanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "k.cu").write_text("__global__ void k() {}\n")
+    monkeypatch.setattr(terminal_text, "escapes", lambda stream: stream is sys.stdout)
+    assert "\x1b[" in orbit(tmp_path, "show", "k.cu")[1]
+    monkeypatch.undo()
+    assert "\x1b[" not in orbit(tmp_path, "show", "k.cu")[1]

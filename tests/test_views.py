@@ -15,7 +15,7 @@ from orbit_lsp.state.documents import Change
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Running, Session
-from orbit_lsp.views import diagnostics, hover, kernel_status, lenses
+from orbit_lsp.views import diagnostics, hints, hover, kernel_actions, kernel_status, lenses
 from orbit_remote.common import messages as c
 from orbit_remote.common import symbols
 from tests.settings_check import settings_of_values
@@ -140,7 +140,7 @@ def test_a_failed_import_is_one_error() -> None:
   ~~~~~~~~~~~~~~
   error python: ModuleNotFoundError: No module named 'nowhere'
 3 @triton.jit
-  ✎ Draft a launch spec: no main, benchmark or test here
+  ✎ Draft a launch spec: no main, benchmark or test here | Compile (imports this file): no registers yet
 4 def k(x): pass
 """)
 
@@ -171,6 +171,28 @@ def test_where_hints_cannot_be_refreshed_one_diagnostic_says_them_all(
     assert diagnostics.diagnostics(bench.session, URI) == []
     bench.session.client.mirror_hints = True
     assert [diagnostic.message for diagnostic in diagnostics.diagnostics(bench.session, URI)] == reported
+
+
+def test_a_hint_is_no_diagnostic_once_the_client_has_asked_for_it_until_it_changes() -> None:
+    """Emacs asks again only after an edit or a scroll: until then the new number is a diagnostic, and no number stands twice."""
+    bench = Bench().built(PTXAS)
+    bench.session.client.mirror_hints = True
+
+    def noted() -> list[str]:
+        return [diagnostic.message for diagnostic in diagnostics.diagnostics(bench.session, URI)]
+
+    assert noted() == ["occ 75% (regs) · 40 regs · sm_90a"]
+    hints.answer(bench.session, URI, 1, 9)  # lines below the kernel's
+    assert noted() == ["occ 75% (regs) · 40 regs · sm_90a"]
+    hints.answer(bench.session, URI, 0, 9)
+    assert noted() == []
+    bench.ran(LAUNCHES)
+    assert noted() == ["⏱ 288 µs ±0.2% · n=19 · occ ≤75%"]
+    hints.answer(bench.session, URI, 0, 9)
+    bench.typed(0, 0, 0, "// a comment\n")
+    assert noted() == []
+    bench.typed(2, 9, 10, "1")
+    assert noted() == ["⏱ 288 µs · edited since · occ ≤75%"]
 
 
 def test_edited_since_and_undone() -> None:
@@ -313,6 +335,16 @@ def test_while_it_runs_the_lens_counts_and_cancels() -> None:
     assert (lens.command.title, lens.command.command) == ("⏳ running 3 s (cancel)", "orbit.cancel")
 
 
+def test_a_run_of_seconds_offers_to_show_where_its_kernel_is() -> None:
+    bench = Bench()
+    bench.session.setup.machine = c.Machine("p", c.VERSION, "python", "3.12", devices=(H100,))
+    bench.session.running[KernelId(URI, "saxpy")] = Running("r1", "running", began=10.0)
+    shown = [lens.command and lens.command.title for lens in lenses.lenses(bench.session, URI, now=16.0)]
+    assert shown == ["⏳ running 6 s (cancel)", "Where is it?"]
+    offered = kernel_actions.actions(bench.session, URI, 1, 1)
+    assert "Where is it? (saxpy)" in [action.title for action in offered]
+
+
 def test_the_lens_names_the_machines_own_gpu_and_figures_are_for_it() -> None:
     bench = Bench(gpu="T4")
     assert bench.session.setup.architecture() == "sm_75"
@@ -386,7 +418,7 @@ def neg(x):
  5     return x
  6
  7 @triton.jit
-   ✎ Draft a launch spec: no main, benchmark or test here
+   ✎ Draft a launch spec: no main, benchmark or test here | Compile (imports this file): no registers yet
  8 def softmax_kernel(x):
  9     row_max(x)
 10
@@ -402,7 +434,7 @@ def neg(x):
 18     return x
 19
 20 @triton.jit
-   ✎ Draft a launch spec: no main, benchmark or test here
+   ✎ Draft a launch spec: no main, benchmark or test here | Compile (imports this file): no registers yet
 21 def halve_kernel(x):
 22     half(x)
 23

@@ -147,7 +147,7 @@ def test_a_search_for_what_includes_a_header_ends_where_no_folder_has_a_source(
 
     monkeypatch.setattr(includers.os, "walk", endless)
     monkeypatch.setattr(includers, "_SECONDS", 0.0)
-    assert includers.source_of(str(tmp_path / "k.h"), ["/"]) == ""
+    assert includers.read(str(tmp_path / "k.h"), "", ["/"]) is None
 
 
 def test_a_package_that_is_all_of_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:

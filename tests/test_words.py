@@ -27,6 +27,7 @@ from orbit_remote.spec.comment_scanner import PARTS, WORDS
 from tests import recorded_profiles
 from tests.cli_check import orbit
 from tests.recordings.profiled import FOLDER
+from tests.remote.nvcc_check import COMPILER, needs_nvcc
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -83,7 +84,9 @@ def test_diagnostics_of_our_own() -> None:
                         codes.add(getattr(c, code.attr))
                     case _:  # costs: the code is a variable of this type
                         codes.update(get_args(cost_diagnostics.Kind))
-    assert codes == set(explanations.DIAGNOSTICS)
+    assert codes | {c.STANDS} == set(
+        explanations.DIAGNOSTICS
+    )  # that one is told of a run, as CUDA's errors are
 
 
 def test_counters() -> None:
@@ -140,6 +143,45 @@ def test_bottlenecks_settings_and_words_of_launch_specs() -> None:
     assert set(kinds) == set(explanations.BOTTLENECKS)
     for name in (*kinds, *(f"orbit.{name}" for name, _, _ in config.rows()), *WORDS, *PARTS):
         assert any(explanation.text.endswith(".") for explanation in explain(name)), name
+
+
+@needs_nvcc
+def test_cuda_errors_are_all_explained() -> None:
+    """Those of the toolkit's headers, by the names of the driver and of the runtime."""
+    assert not isinstance(COMPILER, c.Failure)
+    headers = Path(COMPILER.root) / "include"
+    for header, name in (("cuda.h", r"CUDA_ERROR_\w+"), ("driver_types.h", r"cudaError[A-Z]\w+")):
+        text = (headers / header).read_text(encoding="utf-8", errors="replace")
+        names = re.findall(rf"^\s+({name})\s*=\s*\d+,?", text, re.MULTILINE)
+        assert len(names) > 90
+        assert [name for name in names if [entry.kind for entry in explain(name)] != ["CUDA error"]] == []
+
+
+@pytest.mark.parametrize(
+    ("word", "name", "says"),
+    [
+        ("cudaErrorIllegalAddress", "CUDA_ERROR_ILLEGAL_ADDRESS", "memory that is not the program's"),
+        ("700", "CUDA_ERROR_ILLEGAL_ADDRESS", "memory that is not the program's"),
+        ("CUDA error: 209", "CUDA_ERROR_NO_BINARY_FOR_GPU", "-arch=native"),
+        ("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "512 KiB"),
+        ("ERR_NVGPUCTRPERM", "ERR_NVGPUCTRPERM", "NVreg_RestrictProfilingToAdminUsers=0"),
+        ("C7511", "C7511", "accumulators"),
+        ("ptxas C7519", "C7519", "wgmma.fence"),
+        (
+            (
+                "ptxas info    : (C7517) warpgroup.wait is injected in around line 73 by compiler to allow use of registers defined "
+                "by GMMA in function '_Z6serialPfmmi'"
+            ),
+            "C7517", "wgmma.wait_group",
+        ),
+        ("Unresolved extern function 'elsewhere'", "Unresolved extern function", "-rdc=true"),
+        ("local-limit", "local-limit", "512 KiB"),
+    ],
+)  # fmt: skip
+def test_what_cuda_and_ptxas_say(word: str, name: str, says: str) -> None:
+    (entry,) = explain(word)
+    assert entry.names[0] == name
+    assert says in entry.text
 
 
 @pytest.mark.parametrize(

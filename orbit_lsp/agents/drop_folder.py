@@ -36,7 +36,6 @@ from orbit_lsp.queue.job_store import Job, StoreError, StoreUnusable, interrupte
 from orbit_lsp.queue.owners import Owner
 from orbit_lsp.queue.request import Refused, Request
 from orbit_remote.common import codec, limits, regular_files
-from orbit_remote.common import messages as c
 
 log = logging.getLogger("orbit.watch")
 
@@ -44,6 +43,7 @@ TAKEN = ".orbit-taken"
 _OWNERS = "owners"
 _AGAIN_S = 1.0
 """After a disk was full, or a record could not be used."""
+_QUIET_S = 1.0
 _LONGEST = 240
 """Bytes of a name that `_result.json` is put to."""
 _SUFFIXES = (".cu", ".cuh", ".py")
@@ -54,9 +54,19 @@ _WHOSE = re.compile(rb'\{\s*"file": ("(?:[^"\\]|\\.)*")')
 
 
 class DropFolder:
-    def __init__(self, queue: JobQueue, dropped: Path, results: Path, tell: Callable[[str], None]) -> None:
-        """`tell` gets a line for each file that is taken and answered. Raises OSError."""
-        self._queue, self._tell = queue, tell
+    def __init__(
+        self,
+        queue: JobQueue,
+        dropped: Path,
+        results: Path,
+        tell: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        timeout_s: float | None = None,
+    ) -> None:
+        """`tell` gets a line for each file that is taken and answered; `timeout_s` limits a run. Raises OSError."""
+        self._timeout_s = timeout_s
+        self._queue, self._tell, self._clock = queue, tell, clock
         # the process may go to another folder
         self._dropped, self._results = dropped, results = dropped.absolute(), results.absolute()
         results.mkdir(parents=True, exist_ok=True)
@@ -65,13 +75,17 @@ class DropFolder:
         self._mine = self._places / self._owner.id
         self._mine.mkdir()
         self._seen: dict[Path, tuple[int, int]] = {}
+        self._since: dict[Path, float] = {}
+        """When a file that was seen was first as it is."""
+        self._quiet_s = 0.0
+        """A file is complete once it has not changed for so long: in a busy folder two looks are no second apart."""
         self._work: set[asyncio.Task[None]] = set()
         self._stays = False
-        """Return whether the watcher goes on until it is closed, and so can wait for a disk."""
+        """Whether the watcher goes on until it is closed, and so can wait for a disk."""
         self._told = False
-        """Say that jobs cannot be recorded."""
-        self.outcomes: list[c.Outcome] = []
-        """Of the files that were answered, in the order of their ends."""
+        """Whether it has said that jobs cannot be recorded."""
+        self.outcomes: list[str] = []
+        """The outcomes of the answered files, in the order in which they ended; a file that is no request has `usage`."""
 
     async def close(self) -> None:
         """Cancel the jobs under way; their files are answered with that."""
@@ -90,7 +104,7 @@ class DropFolder:
 
     async def follow(self, changes: AsyncIterator[Any], keep_s: float) -> None:
         """Answer files as they come: `changes` says when to look, and does so now and then without a change too."""
-        self._stays = True
+        self._stays, self._quiet_s = True, _QUIET_S
         await self.look()
         async for _ in changes:
             await self.look()
@@ -149,7 +163,8 @@ class DropFolder:
     # -- one file -----------------------------------------------------------------------------
 
     def _look(self) -> tuple[list[str], bool]:
-        """A file is complete when it is as it was at the last look."""
+        """A file is complete when it is as it was at the last look, and has been for `_quiet_s`."""
+        time_now = self._clock()
         now: dict[Path, tuple[int, int]] = {}
         for path in sorted(self._dropped.iterdir()):
             with suppress(OSError):
@@ -157,7 +172,15 @@ class DropFolder:
                 kernel = not path.name.startswith(".") and kernels.language_of(path.name)
                 if kernel and not stat.S_ISDIR(status.st_mode):
                     now[path] = (status.st_size, status.st_mtime_ns)
-        ready = [path for path, known in now.items() if self._seen.get(path) == known]
+        self._since = {
+            path: self._since[path] if self._seen.get(path) == known else time_now
+            for path, known in now.items()
+        }
+        ready = [
+            path
+            for path, known in now.items()
+            if self._seen.get(path) == known and time_now - self._since[path] >= self._quiet_s
+        ]
         self._seen = {path: known for path, known in now.items() if path not in ready}
         return [path.name for path in ready if self._take(path)], bool(self._seen)
 
@@ -174,9 +197,9 @@ class DropFolder:
     async def _answer(self, name: str) -> None:
         path = self._mine / name
         header = Header({})
-        outcome: c.Outcome
+        outcome: str
         try:
-            wanted, header = drop_request.request(name, await asyncio.to_thread(_text, path))
+            wanted, header = drop_request.request(name, await asyncio.to_thread(_text, path), self._timeout_s)
             job = await self._submitted(wanted)
             del wanted  # many files may wait
             self._tell(f"{name}: job {job.id}")
@@ -188,7 +211,7 @@ class DropFolder:
             answer = functools.partial(drop_request.answer, self._queue.store, job, header)
             content = await self._queue.read(answer)
         except (Refused, StoreError, OSError) as why:
-            outcome = "infrastructure"
+            outcome = "usage" if isinstance(why, Refused) else "infrastructure"
             text = f"{name!r:.80} cannot be read: {why.strerror}" if isinstance(why, OSError) else str(why)
             content = drop_request.refused(text, header)
         if not await self._written(name, content):
@@ -236,7 +259,7 @@ class DropFolder:
         if self._waits_beside(name):
             next(names)
         for path in names:
-            if not os.path.lexists(path) or _whose(path) in (None, _shown(name)):
+            if _kind(path) != stat.S_IFDIR and _whose(path) in (None, _shown(name)):
                 return path
         raise AssertionError
 

@@ -1,7 +1,7 @@
 """A dropped file -> a request, and a job's result -> the fields of its result file.
 
 The header is KRAIT's: comment lines `EXECUTION REQUEST` or `COMPILATION REQUEST`, `Hardware:`, `Backend:`, `Timestamp:` and
-`Type: execute` or `compile_only`. `Grade: author` or `referee` is ours. Without a header a file is run, or compiled where its name
+`Type: execute` or `compile_only`; `profile` is ours, as is `Grade: author` or `referee`. Without a header a file is run, or compiled where its name
 begins with `compile_`.
 """
 
@@ -13,16 +13,17 @@ from typing import Any
 
 from orbit_lsp import kernels
 from orbit_lsp.kernels.cuda import kernel_warnings
+from orbit_lsp.profile import bottleneck
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_queue import Followed
 from orbit_lsp.queue.job_store import Job, JobStore, Result
-from orbit_lsp.queue.request import Refused, Request
+from orbit_lsp.queue.request import Action, Refused, Request
 from orbit_lsp.runs import summary
 from orbit_lsp.views import sweep_tables
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 
-_TYPES = {"execute": "run", "compile_only": "compile"}
+_TYPES: dict[str, Action] = {"execute": "run", "compile_only": "compile", "profile": "profile"}
 _GRADES: dict[str, c.Grade] = {"author": "author", "referee": "referee"}
 _MOST_CHECKS = 100
 _FIELD = re.compile(
@@ -42,7 +43,7 @@ class Header:
         return self.fields.get("hardware", "")
 
 
-def request(name: str, text: str) -> tuple[Request, Header]:
+def request(name: str, text: str, timeout_s: float | None = None) -> tuple[Request, Header]:
     """Raises Refused."""
     header, lines = _header(text)
     kind = header.fields.get("type", "").lower()
@@ -51,12 +52,11 @@ def request(name: str, text: str) -> tuple[Request, Header]:
     grade = header.fields.get("grade", "").lower() or "author"
     if grade not in _GRADES:
         raise Refused(f"Grade is {grade!r:.40}; use one of {', '.join(_GRADES)}")
-    action = _TYPES.get(kind) or ("compile" if name.startswith("compile_") else "run")
+    named: Action = "compile" if name.startswith("compile_") else "run"
     if header.fields:
         text = _without_its_indent(text, lines)
-    return Request(
-        action="compile" if action == "compile" else "run", name=name, text=text, grade=_GRADES[grade]
-    ), header
+    action = _TYPES.get(kind, named)
+    return Request(action=action, name=name, text=text, grade=_GRADES[grade], timeout_s=timeout_s), header
 
 
 def _header(text: str) -> tuple[Header, int]:
@@ -115,11 +115,13 @@ def refused(why: str, header: Header) -> dict[str, Any]:
 
 
 def _fields(success: bool, message: str, result: Result | None, header: Header) -> dict[str, Any]:
-    """Times are milliseconds, rates GB/s, sizes bytes."""
+    """Times are milliseconds, rates GB/s, sizes bytes, `gpu_utilization` the median in per cent; `bound_type` is a profile's verdict."""
     finished = result.finished if result else None
     launches = finished.launches if finished else ()
     total_ns = sweep_tables.rated_ns(launches)
     point = sweep_tables.shown(finished.points) if finished else None
+    use = finished.telemetry.utilization if finished and finished.telemetry else None
+    verdicts = [bottleneck.verdict(profile) for profile in finished.profiles] if finished else []
     moved, flops = (point.bytes, point.flops) if point else (None, None)
     hardware = finished.device.name if finished and finished.device else None
     fields: dict[str, Any] = {
@@ -128,12 +130,12 @@ def _fields(success: bool, message: str, result: Result | None, header: Header) 
         "error": finished.failure.message if finished and finished.failure else None,
         "warnings": _warnings(result, header, hardware),
         "execution_time": total_ns / 1e6 if total_ns is not None else None,
-        "gpu_utilization": None,
+        "gpu_utilization": use[1] if use else None,
         "memory_usage": finished.telemetry.memory_used if finished and finished.telemetry else None,
         "throughput": moved / total_ns if moved and total_ns else None,
         "total_flops": flops,
         "arithmetic_intensity": flops / moved if flops and moved else None,
-        "bound_type": None,
+        "bound_type": next((verdict.kind for verdict in verdicts if verdict), None),
         "vectorization": None,
         "optimizations": None,
         "performance_score": None,

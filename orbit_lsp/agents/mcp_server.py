@@ -184,12 +184,28 @@ class _Tools:
         return Pool(places, self.queue.waiting(), self._budget)
 
 
+class _Server(MCPServer[Any]):
+    """The SDK leaves out arguments that a tool does not have, so that one that is misspelled would do nothing."""
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
+    ) -> Any:
+        for tool in await self.list_tools():
+            known = list(tool.input_schema.get("properties", {}))
+            unknown = [each for each in arguments if each not in known]
+            if tool.name == name and unknown:
+                more = f" and {len(unknown) - 1:,} more" if len(unknown) > 1 else ""
+                have = ", ".join(known) or "none"
+                raise ToolError(f"{name} has no argument {unknown[0]!r:.60}{more}; its arguments: {have}")
+        return await super().call_tool(name, arguments, context)
+
+
 def server(queue: JobQueue, *, budget_usd: float, reads_files: bool = True) -> MCPServer[Any]:
     """The server over a queue that takes jobs; `budget_usd` is only shown. `reads_files`: its client is a program of the user
     who started it, and may name files.
     """
     sources = _BY_PATH if reads_files else _BY_TEXT
-    made: MCPServer[Any] = MCPServer(
+    made = _Server(
         "orbit-lsp",
         instructions=INSTRUCTIONS.format(sources=sources),
         version=__version__,

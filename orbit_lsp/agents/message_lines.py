@@ -11,7 +11,8 @@ from typing import BinaryIO
 
 import pydantic_core
 
-from orbit_remote.common.limits import AGENT_MESSAGE
+from orbit_remote.common import codec
+from orbit_remote.common.limits import AGENT_MESSAGE, VALUES
 from orbit_remote.common.plain_text import visible
 
 _HEAD = 4096
@@ -32,6 +33,8 @@ class MessageLines:
         """The next message, or an empty text at the end of the input."""
         line = self._stdin.readline(AGENT_MESSAGE.most + 1)
         if len(line) <= AGENT_MESSAGE.most:
+            if codec.is_crowded(line):
+                return _left_out(f"it has more than {VALUES.size}, the limit for {VALUES.what}", line)
             return line.decode("utf-8", "replace") if not line or _is_json(line) else _left_out(_UNREAD, line)
         head, tail = line[:_HEAD], line[-_HEAD:]
         del line

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from orbit_lsp.api import io_contract, sides
 from orbit_lsp.api.io_contract import Kernel
 from orbit_lsp.api.metric_jobs import NOTHING, Metrics
+from orbit_lsp.compilation import compiler_messages
 from orbit_lsp.kernels import cells
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_store import Job, Result
@@ -154,6 +155,8 @@ def answer(
     stats = _stats(timing)
     problems = io_contract.as_handed_in(result.problems, request.name, request.text)
     problems = sides.as_handed_in(problems, request.text)
+    if failure:
+        failure = compiler_messages.failure_of(failure, result.problems, problems, request.name)
     errors = "\n".join(line for problem in problems for line in summary.problem_lines(problem))
     compiled = finished.outcome != "compile error"
     message = f"{failure.message}\n{errors}".strip() if failure else None

@@ -7,19 +7,22 @@ import hmac
 import json
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orbit_lsp.api import page
+from orbit_remote.common import codec
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.limits import BODIES, BODY
+from orbit_remote.common.limits import BODIES, BODY, VALUES
 
 _BODY_S = 60.0
 """How long a body may take to arrive."""
 _MOST_CLIENTS = 10_000
+_GUESSES = 10.0
+"""So many wrong tokens of one address are answered at once, and one a second after that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +59,10 @@ class Guard:
     def __init__(self, app: ASGIApp, limits: Limits, hosts: Sequence[str]) -> None:
         self._app, self._limits = app, limits
         self._hosts = frozenset(host.strip("[]").lower() for host in hosts)
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        """Client -> requests that it has left, and when that was so."""
+        self._requests = _Allowance(limits.rate, limits.burst, limits.clock)
+        self._guesses = _Allowance(1.0, _GUESSES, limits.clock)
+        self._friends: OrderedDict[str, None] = OrderedDict()
+        """Addresses that have shown the token: no guesses of others who share one lock its user out."""
         self._held = 0
         """Bytes of the bodies of requests that are under way."""
 
@@ -72,15 +77,24 @@ class Guard:
             await _answer(send, *refusal, browser="text/html" in headers.get("accept", ""))
             return
         body = _Body(receive, self._limits)
+        is_json = "json" in headers.get("content-type", "")
         started = False
 
         async def bounded() -> Message:
-            message = await body.next(self._held)
-            self._held += len(message.get("body", b""))
-            return message
+            pieces: list[bytes] = []
+            while True:
+                message = await body.next(self._held)
+                self._held += len(message.get("body", b""))
+                if not is_json or message["type"] != "http.request":
+                    return message
+                pieces.append(message.get("body", b""))
+                if not message.get("more_body", False):
+                    return {**message, "body": body.counted(b"".join(pieces))}
 
         async def passed(message: Message) -> None:
             nonlocal started
+            if message["type"] == "http.response.start" and message["status"] == 401:  # of the sign-in
+                self._guesses.take(_address(scope))
             if body.refusal is None or started:  # else a framework's own words about what it could not read
                 started = True
                 await send(message)
@@ -108,43 +122,78 @@ class Guard:
                 400,
                 "send the token in the header `Authorization: Bearer TOKEN`, because logs keep addresses",
             )
-        known = self._limits.token != "" and self._knows(headers)
-        if self._limits.token and not known and scope["path"] not in ("/health", SIGN_IN):
-            return 401, "this server needs its token in the header `Authorization: Bearer TOKEN`"
-        client = scope.get("client") or ("", 0)
-        if not self._allowed(self._limits.token if known else str(client[0])):
+        address, known = _address(scope), False
+        if self._limits.token:
+            given = _given(headers)
+            signs_in = scope["path"] == SIGN_IN
+            if (given or signs_in) and address not in self._friends and not self._guesses.left(address):
+                return 429, "too many wrong tokens came from your address; wait some seconds"
+            known = self._knows(given)
+            if known:
+                self._friends[address] = None
+                while len(self._friends) > _MOST_CLIENTS:
+                    self._friends.popitem(last=False)
+            elif not signs_in and scope["path"] != "/health":
+                if given and not self._guesses.take(address):
+                    return 429, "too many wrong tokens came from your address; wait some seconds"
+                return 401, "this server needs its token in the header `Authorization: Bearer TOKEN`"
+        if not self._requests.take(self._limits.token if known else address):
             return 429, "too many requests; wait a second, or submit many jobs with one POST /v1/jobs/batch"
         length = headers.get("content-length", "0")
         if not length.isdecimal():
             return 400, f"Content-Length is {length!r:.40}, not a number of bytes"
         return _too_large(self._limits) if int(length[:20]) > self._limits.body else None
 
-    def _knows(self, headers: dict[str, str]) -> bool:
-        """Whether a request brings the token, or the cookie that a browser got for it. popcorn-cli has one header of its own."""
-        given = (
-            headers.get("authorization", "").removeprefix("Bearer "),
-            headers.get("x-popcorn-cli-id", ""),
-        )
-        if any(hmac.compare_digest(each.encode(), self._limits.token.encode()) for each in given):
-            return True
-        pairs = (each.strip().partition("=") for each in headers.get("cookie", "").split(";"))
-        cookies = [value for name, _, value in pairs if name == COOKIE]
+    def _knows(self, given: Sequence[str]) -> bool:
+        """Return whether one of these texts is the token, or the cookie that a browser got for it."""
+        token = self._limits.token
         return any(
-            hmac.compare_digest(value.encode(), cookie_of(self._limits.token).encode()) for value in cookies
+            hmac.compare_digest(each.encode(), right.encode())
+            for each in given
+            for right in (token, cookie_of(token))
         )
 
     def _is_ours(self, host: str) -> bool:
         name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
         return name.lower() in self._hosts
 
-    def _allowed(self, client: str) -> bool:
-        now = self._limits.clock()
-        left, then = self._left.pop(client, (self._limits.burst, now))
-        left = min(self._limits.burst, left + max(0.0, now - then) * self._limits.rate)
-        self._left[client] = (max(0.0, left - 1), now)
+
+class _Allowance:
+    """A limit on what clients do: `burst` times at once, then `rate` times a second."""
+
+    def __init__(self, rate: float, burst: float, clock: Callable[[], float]) -> None:
+        self._rate, self._burst, self._clock = rate, burst, clock
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        """Client -> what it has left, and when that was so."""
+
+    def left(self, client: str) -> bool:
+        """Return whether the client may do it once more."""
+        return self._now(client) >= 1
+
+    def take(self, client: str) -> bool:
+        """The same; and it does."""
+        left = self._now(client)
+        self._left.pop(client, None)
+        self._left[client] = (max(0.0, left - 1), self._clock())
         while len(self._left) > _MOST_CLIENTS:
             self._left.popitem(last=False)
         return left >= 1
+
+    def _now(self, client: str) -> float:
+        now = self._clock()
+        left, then = self._left.get(client, (self._burst, now))
+        return min(self._burst, left + max(0.0, now - then) * self._rate)
+
+
+def _address(scope: Scope) -> str:
+    return str((scope.get("client") or ("", 0))[0])
+
+
+def _given(headers: Mapping[str, str]) -> list[str]:
+    """The tokens and cookies that a request brings. popcorn-cli has one header of its own."""
+    pairs = (each.strip().partition("=") for each in headers.get("cookie", "").split(";"))
+    given = [headers.get("authorization", "").removeprefix("Bearer "), headers.get("x-popcorn-cli-id", "")]
+    return [each for each in (*given, *(value for name, _, value in pairs if name == COOKIE)) if each]
 
 
 class _Body:
@@ -180,6 +229,16 @@ class _Body:
             raise _Refused
         self.taken += size
         return message
+
+    def counted(self, content: bytes) -> bytes:
+        """The body, which is JSON, unless it has too many values. Raises _Refused."""
+        if codec.is_crowded(content):
+            self.refusal = (
+                400,
+                f"the request's body has more than {VALUES.size}, the limit for {VALUES.what}",
+            )
+            raise _Refused
+        return content
 
 
 def _too_large(limits: Limits) -> tuple[int, str]:

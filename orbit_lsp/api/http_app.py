@@ -42,6 +42,8 @@ from orbit_lsp.queue.request import Refused, Request
 
 _RETRY_S = 5
 """When a client may try again what could not be recorded."""
+_COMPLAINTS = 20
+"""So many of the errors of one request are answered."""
 _FIELDS = "GET /openapi.json describes its fields"
 
 
@@ -92,7 +94,10 @@ def app(
 def _errors(made: FastAPI) -> None:
     @made.exception_handler(RequestValidationError)
     async def invalid(request: HttpRequest, error: RequestValidationError) -> JSONResponse:
-        complaints = [_complaint(request, detail) for detail in error.errors()]
+        errors = error.errors()
+        complaints = [_complaint(request, detail) for detail in errors[:_COMPLAINTS]]
+        if more := len(errors) - len(complaints):
+            complaints.append(f"and {more:,} more errors")
         return JSONResponse({"error": complaints[0], "validation_errors": complaints}, 400)
 
     @made.exception_handler(HTTPException)

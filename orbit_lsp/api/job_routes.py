@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Header, Query
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from orbit_lsp.queue import request as requests
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_queue import Followed, JobQueue
-from orbit_lsp.queue.job_store import StoreError
+from orbit_lsp.queue.job_store import Job, StoreError
 from orbit_lsp.queue.request import Refused, Request
 from orbit_remote.common import messages as c
 
@@ -110,20 +110,11 @@ def submitting(made: FastAPI, queue: JobQueue) -> None:
         summary="Submit many jobs; a job that is refused does not delay the others",
     )
     async def batch(body: Batch) -> JSONResponse:
-        answers: list[dict[str, Any]] = []
-        for job_request in body.jobs:
-            try:
-                job = await queue.submit(job_request.request(""))
-            except Refused as why:
-                answers.append({"error": str(why)})
-            except StoreError as why:
-                if not any("id" in answer for answer in answers):
-                    raise
-                # those before it were accepted: who sends the whole batch again would have them twice
-                answers.append({"error": str(why), "outcome": "infrastructure"})
-            else:
-                followed = Followed(job, queue.position(job.id))
-                answers.append(result_text.as_json(queue.store, followed, whole=False))
+        wanted = [_request(each) for each in body.jobs]
+        submitted = iter(await queue.submit_all([each for each in wanted if isinstance(each, Request)]))
+        jobs = [next(submitted) if isinstance(each, Request) else each for each in wanted]
+        recorded = iter(records(queue, [job for job in jobs if isinstance(job, Job)]))
+        answers = [next(recorded) if isinstance(job, Job) else {"error": str(job)} for job in jobs]
         return JSONResponse({"jobs": answers}, 202)
 
 
@@ -140,10 +131,7 @@ def reading(made: FastAPI, queue: JobQueue) -> None:
         known = await asyncio.to_thread(
             lambda: queue.store.jobs(door=queue.door, most=most, under_way=under_way)
         )
-        jobs = [Followed(job, queue.position(job.id)) for job in known]
-        return JSONResponse(
-            {"jobs": [result_text.as_json(queue.store, followed, whole=False) for followed in jobs]}
-        )
+        return JSONResponse({"jobs": records(queue, known)})
 
     @made.get("/v1/jobs/{job}", summary="A job with its result; waits up to `wait_s` seconds for its end")
     async def shown(job: str, wait_s: Wait = 0) -> JSONResponse:
@@ -175,6 +163,18 @@ def reading(made: FastAPI, queue: JobQueue) -> None:
     async def cancel(job: str) -> JSONResponse:
         await queue.cancel(job)
         return await record(job)
+
+
+def records(queue: JobQueue, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    """The records of jobs, without their results."""
+    return [result_text.as_json(queue.store, followed, whole=False) for followed in queue.positions(jobs)]
+
+
+def _request(asked: JobRequest) -> Request | Refused:
+    try:
+        return asked.request("")
+    except Refused as why:
+        return why
 
 
 async def _events(queue: JobQueue, job: str) -> AsyncGenerator[str]:

@@ -16,7 +16,7 @@ from orbit_lsp import __version__
 from orbit_lsp.api import page
 from orbit_lsp.api.guard import COOKIE, Limits, cookie_of
 from orbit_lsp.queue import result_text
-from orbit_lsp.queue.job_queue import Followed, JobQueue
+from orbit_lsp.queue.job_queue import JobQueue
 from orbit_lsp.queue.request import Refused, Request
 from orbit_remote.common import limits as sizes
 from orbit_remote.common import regular_files
@@ -98,7 +98,7 @@ async def overview(
     queue: JobQueue, form: dict[str, str], refusal: str = "", leaderboards: Sequence[str] = ()
 ) -> Response:
     known = await asyncio.to_thread(lambda: queue.store.jobs(door=queue.door, most=_JOBS))
-    jobs = [Followed(job, queue.position(job.id)) for job in known]
+    jobs = queue.positions(known)
     text = page.overview(queue.places(), queue.waiting(), jobs, form, refusal, leaderboards)
     return HTMLResponse(text, 400 if refusal else 200, page.HEADERS)
 

@@ -8,19 +8,20 @@ from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
 from orbit_lsp.api import traces
-from orbit_lsp.api.job_routes import Wait, unknown
+from orbit_lsp.api.job_routes import Wait, records, unknown
 from orbit_lsp.queue import result_text
-from orbit_lsp.queue.job_queue import Followed, JobQueue
+from orbit_lsp.queue.job_queue import JobQueue
+from orbit_lsp.queue.job_store import Job
+from orbit_lsp.queue.request import Refused
 
 
 def routes(made: FastAPI, queue: JobQueue) -> None:
     @made.post("/v1/traces", status_code=202, summary="Submit a solution; each workload becomes a job")
     async def submit(body: traces.Evaluation) -> JSONResponse:
-        jobs = [await queue.submit(request) for request in await asyncio.to_thread(traces.requests, body)]
-        followed = [Followed(job, queue.position(job.id)) for job in jobs]
-        return JSONResponse(
-            {"jobs": [result_text.as_json(queue.store, each, whole=False) for each in followed]}, 202
-        )
+        jobs = await queue.submit_all(await asyncio.to_thread(traces.requests, body))
+        if refused := [job for job in jobs if isinstance(job, Refused)]:
+            raise refused[0]
+        return JSONResponse({"jobs": records(queue, [job for job in jobs if isinstance(job, Job)])}, 202)
 
     @made.get("/v1/traces/{job}", summary="The Trace of a job; 202 with the job while it has not ended")
     async def trace(job: str, wait_s: Wait = 0) -> JSONResponse:

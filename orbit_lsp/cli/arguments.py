@@ -79,7 +79,7 @@ GROUPS = {
     "Measure a kernel (on a GPU: this machine's, or one rented from the cloud service Modal)": (
         Command(
             "run", "build a file, run it, time its kernels and check their results",
-            ("run k.cu", "run k.cu --kernel saxpy --sweep", "run bench.py --on H100,L4 -- --size 4096"), command_options.run_options,
+            ("run k.cu --kernel saxpy --sweep", "run pkg/softmax.py --through auto", "run bench.py --on H100,L4 -- --size 4096"), command_options.run_options,
         ),
         Command(
             "exec", "run any Python code or program, and time its kernels",
@@ -124,6 +124,12 @@ GROUPS = {
             ("draft k.cu", "draft k.cu --kernel saxpy", "draft softmax.py --json"), command_options.draft_options,
             "Print a launch spec for each kernel without one: comments to put above the kernel, which say how to run it. A draft is "
             "made from the kernel's launch in the file, or, if there is none, from its signature. Guesses are marked. Nothing is run.",
+        ),
+        Command(
+            "drivers", "list the tests and scripts that launch each kernel",
+            ("drivers softmax.py", "drivers softmax.py --kernel softmax_kernel", "drivers . --json"), command_options.drivers_options,
+            "List the tests, benchmarks and scripts of the project that lead to each kernel of a file, the best guess first, each with its way and "
+            "its cost; for a folder, count the kernels of its Python files that have one and list those that have none. Files are read, and nothing is run.",
         ),
         Command(
             "compile", "report compiler errors, registers, shared memory and occupancy",
@@ -192,7 +198,7 @@ GROUPS = {
             "mcp", "serve coding agents: run, profile, check and compare as MCP tools",
             ("mcp", "mcp --pool local:0 --trust", "mcp --pool modal:H100 --budget 5"), door_options.mcp_options,
             "Serve MCP on standard input and output. Your coding agent starts this command, as its configuration says (command: "
-            "orbit-lsp, args: mcp), and gets tools to run, profile, check and compare kernels. An agent cannot raise --budget. Needs pip install 'orbit-lsp[mcp]' in the environment of orbit-lsp.",
+            "orbit-lsp, args: mcp), and gets tools to run, profile, check and compare kernels. An agent cannot raise --budget. Needs the extra `mcp` of orbit-lsp.",
         ),
         Command(
             "api", "accept jobs over HTTP, for teams and graders",
@@ -201,8 +207,8 @@ GROUPS = {
             "127.0.0.1 and needs no token: every user of this machine can submit code that runs as you. If you set ORBIT_API_TOKEN, "
             "a program must send it in the header `Authorization: Bearer TOKEN`, except for GET /health; a browser asks its user for it. With another --host a token is always "
             "needed; without the variable, the server makes one and prints it. ENABLE_DEVICE_METRICS=true adds the GPU's counters to the answers of "
-            "evaluations; NCU_SECTIONS=A,B limits them to these sections of Nsight Compute. Needs pip install 'orbit-lsp[serve]' in "
-            "the environment of orbit-lsp.",
+            "evaluations; NCU_SECTIONS=A,B limits them to these sections of Nsight Compute. Needs the extra `serve` of "
+            "orbit-lsp.",
         ),
         Command(
             "watch", "run the files that appear in a folder, and write results into another",
@@ -210,7 +216,7 @@ GROUPS = {
             door_options.watch_options,
             "Run each file that appears in one folder, write its result into another, and delete the file: put copies there, not your "
             "only source. A file is taken when it has not changed for a second. "
-            "Needs pip install 'orbit-lsp[watch]' in the environment of orbit-lsp, except with --once.",
+            "Needs the extra `watch` of orbit-lsp, except with --once.",
         ),
     ),
     "Notebooks": (
@@ -218,8 +224,8 @@ GROUPS = {
             "kernel", "add a Jupyter kernel, which also builds, runs and times %%cuda cells",
             ("kernel install", "kernel install --on modal:H100 --budget 20", "kernel remove orbit-local"), door_options.kernel_options,
             "Add a Jupyter kernel to the kernel menus of JupyterLab and VS Code. Its cells run on this machine "
-            "in your own Python, on a GPU rented from Modal, or on the machine of an `orbit-lsp api`. A %%cuda cell is built, run and timed. Needs pip install 'orbit-lsp[notebook]' in the "
-            "environment of orbit-lsp, and ipykernel in the Python that runs the cells.",
+            "in your own Python, on a GPU rented from Modal, or on the machine of an `orbit-lsp api`. A %%cuda cell is built, run and timed. Needs the extra `notebook` of "
+            "orbit-lsp, and ipykernel in the Python that runs the cells.",
         ),
         Command(
             "sessions", "list running notebook kernels and rented GPUs, or end a kernel",
@@ -312,10 +318,9 @@ def parse(given: list[str]) -> argparse.Namespace:
     except _WrongError as wrong:
         message, remedy = wrong.args
         if "--json" in given[: given.index("--") if "--" in given else None]:
-            import json  # of mistakes alone
+            from orbit_lsp.cli import json_results  # of mistakes alone
 
-            failure = {"category": "usage", "message": message, "remedy": remedy}
-            print(json.dumps({"failure": failure}, ensure_ascii=False, indent=2))
+            print(json_results.failure("usage", message, remedy))
         print(f"orbit-lsp: error: {message}\n  {remedy}", file=sys.stderr)
         raise SystemExit(USAGE) from None
 

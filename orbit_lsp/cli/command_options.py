@@ -16,10 +16,16 @@ TRUST = (
     "run any code; without it, only folders of `orbit-lsp trust` are trusted"
 )
 SCHEMAS = (
-    "finished", "compared", "history", "worker", "reviewer", "loop", "drafts", "trace", "disassembly", "bundle", "submission",
+    "finished", "compared", "history", "worker", "reviewer", "loop", "drafts", "drivers", "trace", "disassembly", "bundle", "submission",
     "explanations", "machine", "compilation", "jobs", "job", "pruned", "kernels", "kernel", "sessions", "ended", "stopped",
-    "modal",
+    "modal", "failure",
 )  # fmt: skip
+SCHEMA_OF = {
+    "run": "finished", "exec": "finished", "compile": "finished", "profile": "finished", "check": "finished", "show": "finished",
+    "report": "finished", "compare": "compared", "draft": "drafts", "disassemble": "disassembly", "debug-compile": "bundle",
+    "submit": "submission", "explain": "explanations", "doctor": "machine", "stop": "stopped",
+}  # fmt: skip
+"""Command -> the schema of its output, where that has another name."""
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
 
@@ -148,13 +154,26 @@ def run_options(parser: argparse.ArgumentParser) -> None:
         "rent several GPUs from Modal and run on all of them at the same time, as in --on H100,L4,B200",
         metavar="G,G",
     )
+    through_option(parser)
     engine_options(parser)
     program_arguments(parser)
 
 
+def through_option(parser: argparse.ArgumentParser) -> None:
+    option(
+        parser,
+        "--through",
+        "run a kernel by a test or script of its project that `orbit-lsp drivers` lists; auto: the best one",
+        metavar="D",
+    )
+
+
 def exec_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "file", metavar="FILE", nargs="?", help="a .py file or any program; -: code from standard input"
+        "file",
+        metavar="FILE",
+        nargs="?",
+        help="a .py file or any program, also one beside the Python or on PATH; -: code from standard input",
     )
     option(parser, "-c", "Python code to run", metavar="CODE", dest="code")
     option(
@@ -221,6 +240,7 @@ def profile_options(parser: argparse.ArgumentParser) -> None:
     option(
         parser, "--dump", "write the compiler's output to FOLDER: Triton's IR, PTX, SASS", metavar="FOLDER"
     )
+    through_option(parser)
     engine_options(parser)
     program_arguments(parser)
 
@@ -252,6 +272,7 @@ def check_options(parser: argparse.ArgumentParser) -> None:
         parser, "--tool", f"{', '.join(TOOLS[:-1])} or {TOOLS[-1]}; repeat it for several; default: all",
         action="append", default=[], metavar="T", dest="tools", choices=TOOLS,
     )  # fmt: skip
+    through_option(parser)
     engine_options(parser, timeout="time limit of each tool, in seconds; default: 120")
     program_arguments(parser)
 
@@ -393,6 +414,17 @@ def draft_options(parser: argparse.ArgumentParser) -> None:
     engine_options(parser, COMPILED_FOR, runs=False)
 
 
+def drivers_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "file",
+        metavar="PATH",
+        nargs="?",
+        help="a .py, .cu or .cuh file, or a folder, whose Python files count; default: the current folder",
+    )
+    option(parser, "--kernel", "the kernel; default: every kernel", metavar="K")
+    json_option(parser)
+
+
 def explain_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "word", nargs="*", metavar="WORD", help="any word that orbit-lsp shows; default: print all"
@@ -414,16 +446,21 @@ def modal_options(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
     )
     option(parser, "--json", "print status as one JSON object", action="store_true")
+    option(
+        parser, "--files", "with stop: stop the apps of all versions, and delete the volume with your builds and files",
+        action="store_true",
+    )  # fmt: skip
 
 
 def schema_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "what", nargs="?", default="finished", choices=SCHEMAS, metavar="OUTPUT",
+        "what", nargs="?", default="finished", choices=(*SCHEMAS, *SCHEMA_OF), metavar="OUTPUT",
         help="finished (the default): the output of run, exec, compile, profile, check, show and report; compared: of compare; history: of history; "
-        "loop: of loop; drafts: of draft; trace: of trace; disassembly: of disassemble; bundle: of debug-compile; submission: of submit; "
+        "loop: of loop; drafts: of draft; drivers: of drivers; trace: of trace; disassembly: of disassemble; bundle: of debug-compile; submission: of submit; "
         "explanations: of explain; machine: of doctor; compilation: of doctor FILE; jobs: of jobs list; job: of jobs submit, show and cancel; "
         "pruned: of jobs prune; kernels: of kernel list; kernel: of kernel install and remove; sessions: of sessions list; "
-        "ended: of sessions end; stopped: of stop; modal: of modal status; worker, reviewer: the files that a loop reads",
+        "ended: of sessions end; stopped: of stop; modal: of modal status; worker, reviewer: the files that a loop reads; failure: of a command that failed before it had a result. A command's name stands for "
+        "its output",
     )  # fmt: skip
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import base64
 import difflib
-import json
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -134,12 +133,7 @@ def _failed(
     assert finished.failure
     failure = finished.failure
     if options.json:
-        answer: dict[str, Any] = {
-            "failure": {"category": failure.category, "message": failure.message, "remedy": failure.remedy}
-        }
-        if problems:
-            answer["problems"] = [asdict(problem) for problem in problems]
-        print(json.dumps(answer, ensure_ascii=False, indent=2))
+        print(json_results.failure(failure.category, failure.message, failure.remedy, problems))
     print(visible(f"orbit-lsp: error: {shown or failure.message} [{finished.outcome}]"), file=sys.stderr)
     if failure.remedy:
         print(visible(f"  {failure.remedy}"), file=sys.stderr)
@@ -171,7 +165,7 @@ def _print_result(
             toolchain=finished.toolchain,
             remarks=finished.remarks,
         )
-        print(json.dumps(asdict(answer), ensure_ascii=False, indent=2))
+        print(json_results.text(answer))
         return 0
     sources = Sources()
     for listing_made, of in pairs:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from dataclasses import asdict
 
+from orbit_lsp.cli import json_results
 from orbit_lsp.cli.json_results import Draft
 from orbit_lsp.cli.terminal_text import UsageError
 from orbit_lsp.kernels.model import SPECIFIED
@@ -20,6 +19,7 @@ def run(session: Session, uri: str, target: KernelId | None, *, as_json: bool) -
     """Returns the exit code. Raises UsageError where the kernel that is named cannot have one."""
     lines = spec_cache.text_lines(session, uri).lines
     drafted: list[Draft] = []
+    reasons: list[str] = []
     for known, kernel, _ in session.kernels(uri):
         if target not in (None, known) or not kernel.launchable or spec_cache.spec_of(session, uri, kernel):
             continue
@@ -29,13 +29,17 @@ def run(session: Session, uri: str, target: KernelId | None, *, as_json: bool) -
             drafted.append(Draft(known.key, kernel.whole.line + 1, title, text))
         elif target:
             raise UsageError(spec_drafts.none(session, uri, kernel))
+        elif not without:
+            reasons.append(spec_drafts.none(session, uri, kernel).removeprefix("orbit: "))
     if target and not drafted:
         raise UsageError(f"{target.key} has a launch spec, or only other kernels call it")
+    for reason in reasons:
+        print(visible(f"note: {reason}"), file=sys.stderr)
     if as_json:
-        print(json.dumps([asdict(each) for each in drafted], ensure_ascii=False, indent=2))
+        print(json_results.text(drafted))
         return 0
     for each in drafted:
         print(visible(f"{each.text}{lines[each.line - 1]}"), end="\n\n")
-    if not drafted:
+    if not (drafted or reasons):
         print("no kernel in this file needs a launch spec", file=sys.stderr)
     return 0

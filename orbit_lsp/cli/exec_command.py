@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import dataclasses
-import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from orbit_lsp import closure
+from orbit_lsp.cli import json_results
 from orbit_lsp.cli.command_options import LIMITS
 from orbit_lsp.cli.terminal_text import UsageError, check_gpu
 from orbit_lsp.cli.terminal_watcher import TerminalWatcher
@@ -33,6 +34,7 @@ SNIPPET = "_orbit_exec.py"
 AT_THE_LIMIT = 124
 """The exit code of timeout(1), which scripts know."""
 _ROWS = 20
+_BY_PYTHON = re.compile(r"#!(?:[^\n]*python|/bin/sh\n'''exec')")
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
@@ -54,7 +56,7 @@ async def run(
     watcher: TerminalWatcher,
 ) -> int:
     """Returns the program's exit code, or that of what kept it from ending. Raises UsageError."""
-    job = _job(options, session, runs.new_id())
+    job = _job(options, session, runs.new_id(), environment.python())
     await environment.look_around()
     check_gpu(session, options.gpu)
     job, remarks = await _placed(job, session, in_place=options.in_place, may_rent=options.over_budget)
@@ -69,7 +71,7 @@ async def run(
             finished, failure=replace(finished.failure, remedy="raise --limit, or look for an endless loop")
         )
     if options.json:
-        print(json.dumps(dataclasses.asdict(finished), ensure_ascii=False, indent=2))
+        print(json_results.text(finished))
     else:
         _report(finished)
     return exit_code(finished)
@@ -88,13 +90,17 @@ def exit_code(finished: c.Finished) -> int:
 # -- the job ------------------------------------------------------------------------------------------
 
 
-def _job(options: argparse.Namespace, session: Session, run: str) -> c.Job:
+def _job(options: argparse.Namespace, session: Session, run: str, python: str) -> c.Job:
     """Raises UsageError."""
     settings = session.setup.settings
     folder = str(Path(options.mount).resolve()) if options.mount else next(iter(session.setup.folders), "")
     if not folder or not Path(folder).is_dir():
         raise UsageError(f"{options.mount or 'the current folder'} is not a folder, so nothing can run in it")
-    path, text, arguments = _program(options, folder)
+    installed = _installed(options.file, python) if options.code is None and options.file else None
+    if installed:
+        path, text, arguments = *_of_installed(installed, folder, python), options.arguments
+    else:
+        path, text, arguments = _program(options, folder)
     for pattern in options.bring:
         try:
             brought_files.parts_of(pattern)
@@ -102,7 +108,11 @@ def _job(options: argparse.Namespace, session: Session, run: str) -> c.Job:
             raise UsageError(f"--bring {error}") from None
     if options.in_place and options.bring:
         raise UsageError("--bring has no use with --in-place: files are written to the folder itself")
-    if not options.in_place and below(path, folder) is None:
+    if installed and not text and session.setup.place() == "modal":
+        raise UsageError(
+            f"{installed} is a program of this machine, which a rented GPU's does not have: give a script, or a program in {folder}"
+        )
+    if not (options.in_place or installed) and below(path, folder) is None:
         raise UsageError(f"{options.file} is not in {folder}; add --mount with a folder that holds it")
     return c.Job(
         run=run,
@@ -120,6 +130,23 @@ def _job(options: argparse.Namespace, session: Session, run: str) -> c.Job:
         bring=tuple(options.bring),
         variables=tuple(_variable(given) for given in options.variables),
     )
+
+
+def _installed(name: str, python: str) -> str | None:
+    """The program of this name beside the chosen Python, else on PATH; None for a path, or a file of the current folder."""
+    if os.path.basename(name) != name or name == "-" or os.path.exists(name):  # noqa: PTH110, PTH119 - also of a name that is no path
+        return None
+    return shutil.which(name, path=str(Path(python).parent)) or shutil.which(name)
+
+
+def _of_installed(program: str, folder: str, python: str) -> tuple[str, str]:
+    """(path, text of a script). A script beside the chosen Python, as pip writes them, is run by that Python as any other."""
+    if Path(program).parent == Path(python).parent:
+        with suppress(OSError):
+            text = regular_files.text(program, limits.SOURCE)
+            if _BY_PYTHON.match(text):
+                return str(Path(folder, SNIPPET)), text
+    return program, ""
 
 
 def _program(options: argparse.Namespace, folder: str) -> tuple[str, str, Sequence[str]]:
@@ -140,7 +167,12 @@ def _program(options: argparse.Namespace, folder: str) -> tuple[str, str, Sequen
             return path, regular_files.text(path, limits.SOURCE), options.arguments
         regular_files.opened(path).close()
     except FileNotFoundError:
-        raise UsageError(f"there is no file {options.file}") from None
+        where = (
+            ""
+            if {"/", "."} & set(options.file)
+            else ", and no program of that name on PATH or beside the chosen Python"
+        )
+        raise UsageError(f"there is no file {options.file}{where}") from None
     except (
         OSError,
         ValueError,
@@ -175,7 +207,7 @@ async def _placed(
     if setup.place() == "modal":
         if in_place:
             raise UsageError("--in-place is for this machine's own GPU; a rented one gets a copy")
-        if setup.settings.modal.budget_usd is None and not may_rent:
+        if not setup.settings.modal.budget_usd and not may_rent:
             raise UsageError(
                 f"exec would rent a GPU ({setup.settings.gpu}): add what rented GPUs may cost in a month, as in --budget 20 (dollars)"
             )
@@ -184,13 +216,21 @@ async def _placed(
     job = replace(job, gpus=modal_gpus.count(setup.settings.gpu))
     if in_place:
         return job, ()
+    inside = below(job.path, job.mount) is not None
+    # a program of PATH stays where it is: the copy is made as for a script beside which there is nothing
+    copied = job if inside else replace(job, path=str(Path(job.mount, SNIPPET)), text="")
     tree = await asyncio.to_thread(
-        closure.closure, job, [job.mount], data=(), limit=setup.settings.modal.files_mib << 20
+        closure.closure, copied, [job.mount], data=(), limit=setup.settings.modal.files_mib << 20
     )
     if tree.refusal:
         raise UsageError(f"{tree.refusal} --in-place runs without a copy")
     return replace(
-        job, files=tuple(name for name in tree.manifest.files if not name.startswith(OUTSIDE))
+        job,
+        files=tuple(
+            name
+            for name in tree.manifest.files
+            if not name.startswith(OUTSIDE) and (inside or name != SNIPPET)
+        ),
     ), tree.remarks
 
 

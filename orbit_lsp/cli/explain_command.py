@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 import textwrap
 
+from orbit_lsp.cli import json_results
 from orbit_lsp.views.explain import explanations
 
 
@@ -21,13 +21,11 @@ def main(options: argparse.Namespace) -> int:
         return refused(f"{word!r} is not a word that can be explained. {hint}", as_json=options.json)
     if options.json:
         print(
-            json.dumps(
+            json_results.text(
                 [
                     {"kind": explanation.kind, "names": explanation.names, "text": explanation.text}
                     for explanation in entries
-                ],
-                indent=2,
-                ensure_ascii=False,
+                ]
             )
         )
     elif word:

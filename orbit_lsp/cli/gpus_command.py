@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import sys
 import time
 from collections.abc import Sequence
 
+from orbit_lsp.cli import json_results
 from orbit_lsp.runs import summary
 from orbit_lsp.runs.multi_gpu import MultiGpu
 from orbit_lsp.runs.run_environment import Environment
@@ -50,11 +49,11 @@ async def run(
             _say(finished)
     results = session.results.multi_gpu.items()
     if as_json and not results:  # it came to no GPU
-        print(json.dumps([dataclasses.asdict(finished) for finished in ended], ensure_ascii=False, indent=2))
+        print(json_results.text(ended))
         return code
     if as_json:
         every = [gpu_table.as_json(target.key, result) for target, result in results]
-        print(json.dumps(every, ensure_ascii=False, indent=2))
+        print(json_results.text(every))
         return code
     for target, result in results:
         table = gpu_table.table(result, target.key, time.time(), stale=False)

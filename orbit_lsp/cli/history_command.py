@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import json
 import sys
 import time
 from pathlib import Path
 
 from orbit_lsp import kernels
+from orbit_lsp.cli import json_results
 from orbit_lsp.cli.terminal_text import UsageError, check_gpu, only_kernel
 from orbit_lsp.history.ab_compare import AbCompare
 from orbit_lsp.history.compare_candidates import Candidate
@@ -149,4 +148,4 @@ async def _text(versions: HistoryTracker, by_kernel: dict[str, list[Entry]], num
 
 
 def _print_json(value: results_json.Compared | results_json.FileHistory) -> None:
-    print(json.dumps(dataclasses.asdict(value), ensure_ascii=False, indent=2))
+    print(json_results.text(value))

@@ -1,6 +1,11 @@
-"""What draft, trace, disassemble, debug-compile and doctor print with `--json`: published as JSON schemas."""
+"""Models of what draft, drivers, trace, disassemble, debug-compile and doctor print with `--json`; their JSON schemas are published."""
 
 from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any, cast
 
 from orbit_remote.common import handshake
 from orbit_remote.common import messages as c
@@ -17,6 +22,51 @@ class Draft:
     line: int
     title: str
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListedDriver:
+    """A test or script that leads to a kernel. `id` is what one types behind `pytest` or `python`, `file` is relative to the
+    project's folder; `name` is the function in it, empty for a script that runs as a whole; `keyword` is for pytest's `-k`, empty
+    where `name` is enough. `cases` is how many parameter sets the text says the test has. `way` leads from the kernel to the driver;
+    a lower `cost` is a better guess.
+    """
+
+    kind: str
+    id: str
+    file: str
+    name: str
+    keyword: str
+    cases: int
+    cost: float
+    way: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelDrivers:
+    """The drivers of a kernel, best first; `reason` says why there is none. `line` counts from 1. `helper`: other kernels alone
+    call it.
+    """
+
+    file: str
+    kernel: str
+    line: int
+    helper: bool
+    drivers: tuple[ListedDriver, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DriverList:
+    """`folder` is the project in which drivers were looked for; `count` of its kernels are no helpers, and `reachable` of these
+    have a driver.
+    """
+
+    folder: str
+    count: int
+    reachable: int
+    helpers: int
+    kernels: tuple[KernelDrivers, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +141,65 @@ class Machine(c.Machine):
     """What `doctor` found on this machine; `workers` are this user's background processes."""
 
     workers: tuple[handshake.Status, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OnGpu:
+    """A kernel on one of several GPUs. `device` is the name that NVML gives it; `time_ns` is of all its launches together."""
+
+    gpu: str
+    device: str | None
+    outcome: c.Outcome
+    time_ns: float | None
+    usd_per_s: float | None
+    rates: str | None
+    usd_per_million_launches: float | None
+    finished: c.Finished
+
+
+@dataclass(frozen=True, slots=True)
+class OnGpus:
+    """A kernel on several GPUs, in the order in which they were named."""
+
+    kernel: str
+    gpus: tuple[OnGpu, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a command failed. `category` is `usage` or an outcome; `remedy` says what to do, and may be empty."""
+
+    category: str
+    message: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """What any command prints that ended before it had a result. `problems` are errors at their places, of disassemble."""
+
+    failure: Reason
+    problems: tuple[c.Problem, ...] = ()
+    version: int = c.VERSION
+
+
+def text(result: Any) -> str:
+    """A result, or each of a list, as the JSON text that a command prints: with the version of the contract."""
+    if isinstance(result, list | tuple):
+        shown: Any = [_versioned(each) for each in cast("Sequence[Any]", result)]
+    else:
+        shown = _versioned(result)
+    return json.dumps(shown, ensure_ascii=False, indent=2)
+
+
+def _versioned(result: Any) -> dict[str, Any]:
+    value: dict[str, Any] = (
+        cast("dict[str, Any]", result) if isinstance(result, dict) else dataclasses.asdict(result)
+    )
+    return value if "version" in value else value | {"version": c.VERSION}
+
+
+def failure(category: str, message: str, remedy: str = "", problems: Sequence[c.Problem] = ()) -> str:
+    """The JSON text of a command that failed."""
+    words = message.encode("utf-8", "backslashreplace").decode()  # a path need not be UTF-8, JSON has to
+    return text(Failed(Reason(category, words, remedy), tuple(problems)))

@@ -116,7 +116,11 @@ def log_sentences() -> Generator[None]:
 
 def _obey(options: argparse.Namespace) -> int:
     from orbit_lsp.cli import relative_places
+    from orbit_lsp.state import user_folders
 
+    if lent := user_folders.lend_home():
+        text = f"orbit-lsp: this user has no home folder: {lent} stands for it; set HOME to keep builds and history"
+        print(text, file=sys.stderr)
     for name in relative_places.drop(os.environ):
         print(
             f"orbit-lsp: the variable {name} is ignored, because its path is relative; make it absolute",
@@ -168,6 +172,7 @@ def _misleading(options: argparse.Namespace) -> str | None:
 
 _MODULES = {
     "api": "doors.door_commands",
+    "drivers": "files.drivers_command",
     "explain": "explain_command",
     "jobs": "doors.jobs_command",
     "kernel": "doors.kernel_command",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from orbit_lsp.cli import json_results
 from orbit_lsp.cli.terminal_text import refused
 from orbit_lsp.profile import bottleneck, report_store
 from orbit_lsp.profile.report_store import Kept
@@ -54,7 +54,7 @@ def main(options: argparse.Namespace) -> int:
         return refused(f"no profile of {of} is kept; `{made}` makes one", as_json=options.json)
     (kernel, newest, as_kept), *older = profiles
     if options.json:
-        print(json.dumps(as_kept.finished, ensure_ascii=False, indent=2))
+        print(json_results.text(as_kept.finished))
         return 0
     before = next((older_profile for name, older_profile, _ in older if name == kernel), None)
     made = profile_report.page(replace(newest, before=before), kernel, path)

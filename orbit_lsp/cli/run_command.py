@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import dataclasses
-import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from orbit_lsp.cli import relative_places, terminal_text
+from orbit_lsp.cli import json_results, relative_places, terminal_text
 from orbit_lsp.cli.arguments import did_you_mean
 from orbit_lsp.cli.terminal_text import UsageError, only_kernel
 from orbit_lsp.cli.terminal_watcher import TerminalWatcher
@@ -56,7 +55,9 @@ async def _main(options: argparse.Namespace) -> int:
         from orbit_lsp.cli import exec_command
 
         exec_command.settle(options)
-    session = Session(setup=Setup(folders=_folders()), client=Client(name=f"orbit-lsp {options.command}"))
+    session = Session(
+        setup=Setup(folders=_folders(options)), client=Client(name=f"orbit-lsp {options.command}")
+    )
     # what is printed while a bundle is made stands in the bundle
     watcher = TerminalWatcher(quiet=options.json or options.command == "debug-compile")
     remedy = "add --over-budget, or raise --budget"
@@ -69,7 +70,9 @@ async def _main(options: argparse.Namespace) -> int:
         from orbit_lsp.state import config
 
         raise UsageError(config.reason(complaints[0]))
-    runs = Scheduler(session, environment.runner_of, watcher, environment.profile_folder)
+    runs = Scheduler(
+        session, environment.runner_of, watcher, environment.profile_folder, environment.explained
+    )
 
     @cache
     def versions() -> HistoryTracker:
@@ -79,6 +82,8 @@ async def _main(options: argparse.Namespace) -> int:
         runs.when_ended(lambda run: versions().filed(run))
 
         watcher.when_begun = lambda run: versions().read_ahead(run.frozen.uri)
+    if hasattr(signal, "SIGQUIT"):  # Ctrl-\\ asks Java's and Go's programs the same
+        asyncio.get_running_loop().add_signal_handler(signal.SIGQUIT, lambda: _locate(runs))
     try:
         return await _answer(options, session, environment, runs, watcher, versions)
     finally:
@@ -86,6 +91,11 @@ async def _main(options: argparse.Namespace) -> int:
         if versions.cache_info().currsize:
             await versions().close()
         await environment.close()
+
+
+def _locate(runs: Scheduler) -> None:
+    if not runs.locate():
+        terminal_text.warn("where warps stand can be seen of a run on this machine's GPU only")
 
 
 def _settings(options: argparse.Namespace, session: Session) -> dict[str, Any]:
@@ -96,8 +106,9 @@ def _settings(options: argparse.Namespace, session: Session) -> dict[str, Any]:
             values[name] = relative_places.program(values[name])
     if options.gpu:
         session.setup.figures_for = _choose_gpu(options, values)
-    if (limit := _limit(options)) is not None:
-        values["modal"] = {"budget_usd": limit}
+    limit = _limit(options)
+    if limit is not None or options.command == "exec":  # which rents nothing unless it is told how much
+        values["modal"] = {"budget_usd": limit or 0.0}
     if options.command == "check":
         limit = {"timeout_s": options.run_timeout_s} if options.run_timeout_s is not None else {}
         values["check_memory"] = limit | (
@@ -132,6 +143,12 @@ async def _answer(
         from orbit_lsp.cli import exec_command
 
         return await exec_command.run(options, session, environment, runs, watcher)
+    if getattr(options, "through", None):
+        from orbit_lsp.cli.files import through_command
+
+        action = _ACTIONS[options.command]
+        report = partial(_report, session, action=action, sweep=False)
+        return await through_command.run(options, session, environment, runs, versions, action, report)
     if options.command == "trace":
         from orbit_lsp.cli import trace_command
 
@@ -252,7 +269,7 @@ def _say_ignored(session: Session, environment: run_environment.Environment, uri
 
 async def _history(options: argparse.Namespace) -> int:
     """Needs no GPU, no compiler and no settings."""
-    session = Session(setup=Setup(folders=_folders()))
+    session = Session(setup=Setup(folders=_folders(options)))
     watcher = TerminalWatcher(quiet=True)
     environment = run_environment.Environment(session, terminal_text.warn, watcher.changed)
     versions = _tracker(session, environment, watcher)
@@ -286,8 +303,12 @@ def _limit(options: argparse.Namespace) -> float | None:
         raise UsageError(f"ORBIT_BUDGET_USD is {amount!r:.40}, not a number of dollars") from None
 
 
-def _folders() -> list[str]:
-    """The current folder, unless it has been deleted."""
+def _folders(options: argparse.Namespace) -> list[str]:
+    """The current folder, unless it has been deleted; the file's project, where that is what runs."""
+    if getattr(options, "through", None):
+        from orbit_lsp.compilation.projects import project_of
+
+        return [project_of(str(Path(options.file).absolute().parent))]
     try:
         return [str(Path.cwd())]
     except FileNotFoundError:
@@ -339,6 +360,7 @@ async def _file(
             session, environment, runs, watcher, uri, targets, gpus, as_json=options.json
         )
     code = 0
+    finished: c.Finished | None = None
     for each in targets:
         finished, made = await _perform(runs, action, uri, each, full=getattr(options, "full", False))
         if action == "compile":
@@ -348,7 +370,7 @@ async def _file(
             every = tuple(problem for _, problem in terminal_text.problems(session, uri))
             remarks = session.files[uri].compilation.remarks if action == "compile" else ()
             shown = replace(finished, problems=every, remarks=(*finished.remarks, *remarks))
-            print(json.dumps(_as_json(shown), ensure_ascii=False, indent=2))
+            print(json_results.text(shown))
         elif options.command != "show":
             # a program is of all its kernels
             only = target or (each if each in _by_spec(session, uri) else None)
@@ -364,7 +386,7 @@ async def _file(
         if dump:
             _dump(finished, made, dump)
     if options.command == "show" and not options.json:
-        _shown(options, session, uri)
+        _shown(options, session, uri, finished)
     return code if options.command != "show" or options.run else 0
 
 
@@ -426,11 +448,13 @@ def _chosen(
     return target, targets
 
 
-def _shown(options: argparse.Namespace, session: Session, uri: str) -> int:
+def _shown(
+    options: argparse.Namespace, session: Session, uri: str, finished: c.Finished | None = None
+) -> int:
     if options.json:
         print("null")
         return 0
-    color = options.color == "always" or (options.color == "auto" and sys.stdout.isatty())
+    color = options.color == "always" or (options.color == "auto" and terminal_text.escapes(sys.stdout))
     from orbit_lsp.cli import source_listing
     from orbit_lsp.views import labels
 
@@ -445,12 +469,19 @@ def _shown(options: argparse.Namespace, session: Session, uri: str) -> int:
             "show has no figures of Triton kernels, because compiling them imports the file: "
             f"orbit-lsp compile {options.file} prints them, and show --run those of a run"
         )
+    else:
+        every = kernel_status.of(session, uri)
+        known = next((each for each in every if kernel_status.why_nothing(session, uri, each)), None)
+        if known:
+            _note(f"{known.kernel.name}: {'; '.join(kernel_status.why_nothing(session, uri, known))}")
     if session.files[uri].scan.language == "cuda":
         from orbit_lsp.cli.files import header_kernels
 
         for known in header_kernels.of(session, uri):
             hint = labels.hint(session, known.target.uri, known)
             _note(f"with it, {header_kernels.place(known)} is compiled: {known.kernel.name}   {hint}")
+        for line in header_kernels.made_by_macros(session, uri, finished) if finished else ():
+            _note(line)
     return 0
 
 
@@ -564,10 +595,6 @@ def _with_specs(finished: c.Finished, session: Session, uri: str) -> c.Finished:
 # -- what is printed --------------------------------------------------------------------------------
 
 
-def _as_json(finished: c.Finished | None) -> object:
-    return dataclasses.asdict(finished) if finished else None
-
-
 def _report(
     session: Session,
     uri: str,
@@ -615,7 +642,7 @@ def _report(
     elif (
         finished
         and finished.outcome == "ok"
-        and not (session.kernels(uri) or in_headers or harness.of(session, uri))
+        and not (session.kernels(uri) or in_headers or harness.of(session, uri) or finished.resources)
     ):
         print("no kernel in this file")
     elif finished:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
-import json
 import os
 import re
 import shlex
@@ -15,10 +14,10 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import IO
 
+from orbit_lsp.cli import json_results
 from orbit_lsp.cli.terminal_text import UsageError, refused
 from orbit_lsp.history import git
 from orbit_lsp.profile import report_folder
@@ -156,7 +155,7 @@ def _hand_in(
         str(path), options.mode, leaderboard, gpu, when, command, commit, None if commit is None else bool(diff), checked,
         status, status is None, round(time.monotonic() - began, 3), truncated,
     )  # fmt: skip
-    record = json.dumps(asdict(done), ensure_ascii=False, indent=2)
+    record = json_results.text(done)
     report_folder.write(folder / "submission.json", record.encode("utf-8", "backslashreplace"))
     if options.json:
         print(record)

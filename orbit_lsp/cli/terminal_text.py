@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import os
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO
 
+from orbit_lsp.cli import json_results
 from orbit_lsp.runs import summary
 from orbit_lsp.specs import spec_cache
 from orbit_lsp.state.kernel_ids import KernelId
@@ -20,10 +22,15 @@ class UsageError(Exception):
     """The command line or the file it names; the text is the sentence to print."""
 
 
+def escapes(stream: TextIO) -> bool:
+    """Whether escape sequences, such as colors, may be written to a stream: to a terminal that knows them, of a user who wants them."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
+
+
 def refused(text: str, *, as_json: bool) -> int:
     """Print why a command line cannot be carried out, with --json as an object too; its exit code."""
     if as_json:
-        print(json.dumps({"failure": {"category": "usage", "message": text}}, ensure_ascii=False, indent=2))
+        print(json_results.failure("usage", text))
     print(visible(f"orbit-lsp: error: {text}"), file=sys.stderr)
     return EXIT_CODES["usage"]
 

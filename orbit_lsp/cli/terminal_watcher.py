@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from orbit_lsp.cli import terminal_text
 from orbit_lsp.runs.scheduler import Run
 from orbit_remote.common import codec
 from orbit_remote.common import messages as c
@@ -24,7 +25,7 @@ class TerminalWatcher:
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
-        self._live = sys.stderr.isatty()
+        self._live = terminal_text.escapes(sys.stderr)
         self._shown = False
         self._text = ""
         self._since = 0.0

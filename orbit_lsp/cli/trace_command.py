@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import dataclasses
 import gzip
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+from orbit_lsp.cli import json_results
 from orbit_lsp.cli.exec_command import kernel_table
 from orbit_lsp.cli.json_results import Trace
 from orbit_lsp.cli.terminal_text import UsageError, check_gpu
@@ -50,11 +49,7 @@ async def run(
         _kept, environment.report_folder(), finished, Path(job.path).stem
     )
     if options.json:
-        print(
-            json.dumps(
-                dataclasses.asdict(Trace(str(kept) if kept else None, finished)), ensure_ascii=False, indent=2
-            )
-        )
+        print(json_results.text(Trace(str(kept) if kept else None, finished)))
         return c.EXIT_CODES[finished.outcome]
     if finished.launches:
         print(visible(kernel_table(finished.launches)), end="\n\n")

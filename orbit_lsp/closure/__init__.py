@@ -57,6 +57,10 @@ def absolute_flags(job: Job) -> tuple[str, ...]:
     return includes.absolute(job)
 
 
+_OF_PYTEST = ("pytest.ini", ".pytest.ini", "pytest.toml", "pyproject.toml", "tox.ini", "setup.cfg")
+"""The files in which pytest looks for its configuration (pytest's reference, "Configuration file formats")."""
+
+
 def closure(
     job: Job, folders: Sequence[str], *, data: Sequence[str], limit: int, read: Sequence[str] = (),
     python_path: Sequence[str] = (),
@@ -81,7 +85,7 @@ def closure(
     except OSError as error:
         return Closure(root, Manifest(content_hash(b"")), refusal=f"{path} cannot be read: {error.strerror}.")
     tree = Tree(root, limit, path, content, mounted=bool(job.mount))
-    if job.language == "cuda":
+    if job.language == "cuda" and job.driver is None:
         from orbit_lsp.closure import includes
 
         includes.follow(tree, job, read)
@@ -92,7 +96,7 @@ def closure(
         beside = (
             [str(companion) for companion in harness_files.companions(Path(path), job.text)]
             if job.through == "contract"
-            else []
+            else _of_driver(job, root)
         )
         theirs = dict.fromkeys(os.path.dirname(path) for path in beside)
         if job.is_script:
@@ -109,6 +113,17 @@ def closure(
         data_files.mount(tree)
     tree.keep_folders()
     return _closure(tree)
+
+
+def _of_driver(job: Job, root: str) -> list[str]:
+    """The files that a driver needs besides what it imports: itself, and what pytest reads from its folder up to the root."""
+    if job.driver is None or job.directory is None:
+        return []
+    path = Path(job.directory, job.driver.file)
+    names = (*_OF_PYTEST, "conftest.py", "__init__.py") if job.driver.kind == "pytest" else ()
+    folders = [folder for folder in path.parents if folder.is_relative_to(root)]
+    beside = (folder / name for folder in folders for name in names)
+    return [str(path), *(str(file) for file in beside if file.is_file())]
 
 
 def _content(job: Job) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -146,6 +146,29 @@ def _strings(node: Node) -> Iterator[str]:
             yield text
 
 
+class Found(NamedTuple):
+    """The file that importing a module runs, none for a namespace package, and the folders of the module's submodules."""
+
+    file: str
+    inside: tuple[str, ...]
+
+
+def look_up(
+    folders: Sequence[str], name: str, is_file: Callable[[str], bool], is_folder: Callable[[str], bool]
+) -> Found:
+    """Return what Python finds for a module in folders, as it finds it: the first package or file, else all folders of that name."""
+    spaces: list[str] = []
+    for folder in folders:
+        place = posixpath.join(folder, name)
+        if is_file(init := f"{place}/__init__.py"):
+            return Found(init, (place,))
+        if is_file(f"{place}.py"):
+            return Found(f"{place}.py", ())
+        if is_folder(place):
+            spaces.append(place)
+    return Found("", tuple(spaces))
+
+
 def follow(tree: Tree, job: Job, read: Sequence[str], python_path: Sequence[str] = ()) -> None:
     """Let travel the modules that the job's file imports; `read` are files that an earlier run is known to have read.
 
@@ -256,20 +279,15 @@ class _Walk:
         for part in module:
             if not part.isidentifier():
                 return []
-            inside: list[str] = []
+            found = look_up(folders, part, self._is_file, self._is_folder)
             for folder in folders:
                 place = posixpath.join(folder, part)
-                if self._is_file(init := f"{place}/__init__.py"):
-                    self._take(init)
-                    inside = [place]
+                if found.file in (f"{place}.py", f"{place}/__init__.py"):
                     break
-                if self._is_file(f"{place}.py"):
-                    self._take(f"{place}.py")
-                    return []
-                if self._is_folder(place):  # a namespace package, unless a later folder has a real one
-                    inside.append(place)
                 self._look_for_compiled(folder, part)
-            folders = inside
+            if found.file:
+                self._take(found.file)
+            folders = found.inside
         return list(folders)
 
     def _note_root(self, roots: Sequence[str], module: Sequence[str]) -> None:

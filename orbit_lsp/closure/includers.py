@@ -7,11 +7,13 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from orbit_lsp.kernels import CUDA_SUFFIXES, HEADER_SUFFIXES, SOURCE_SUFFIXES
 from orbit_remote.common import limits, regular_files
+from orbit_remote.common.lazy_dataclass import dataclass
 
 _INCLUDE = re.compile(r'^[ \t]*\#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
 _SKIPPED = frozenset(("build", "out", "node_modules", "third_party", "site-packages", "__pycache__"))
@@ -24,82 +26,203 @@ _LEFT_OUT = re.compile(r"^[ \t]*#if 0\b(?:(?!^[ \t]*#(?:if|el|endif)).*\n?)*", r
 _MOST_KEPT = 20_000
 _known: dict[str, tuple[tuple[int, int], tuple[str, ...]]] = {}
 _DEFINED = re.compile(
-    r"\#[ \t]*define[ \t]+(\w+)|\btypedef\b[^;{}]{0,200}?(\w+)[ \t]*;|\busing\s+(\w+)\s*=|\b(?:struct|class|union|enum)\s+(\w+)\s*[{:]|"
+    r"\#[ \t]*define[ \t]+(\w+)|\btypedef\b[^;{}]{0,200}?(\w+)[ \t]*;|\busing\s+(\w+)\s*=|\b(?:struct|class|union|enum|namespace)\s+(\w+)\s*[{:]|"
     r"\b(?:constexpr|const)\s+[\w:]+\s+(\w+)\s*="
 )
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _OF_LIBRARIES = re.compile(
     r"\b(?:std|cub|thrust|torch|at|c10|cg|cooperative_groups|nvcuda)::|\b(?:__half2?|half2?|__nv_bfloat162?|nv_bfloat16)\b|\bu?int\d+_t\b"
 )
+_OF_HOST = (".cpp", ".cc", ".cxx")
+_MACRO = re.compile(r"^[ \t]*\#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
+_MAIN = re.compile(r"^[ \t]*(?:int|auto|void)\s+main\s*\(", re.MULTILINE)
+_OF_TESTS = re.compile(r"(?:^|[/_])(?:unit_?)?tests?(?:[/_.]|$)", re.IGNORECASE)
+_SHORT = 3
+"""Characters of a name that may as well be of a template's parameter."""
+_MOST_FOLLOWED = 64
+"""Files that are read for what stands before a file where it is included."""
 _UNITY = re.compile(r"unity_\d+_\w+\.\w+")
 """CMake's files of a unity build: it makes them of sources that compile alone."""
 
 
 def read(
-    path: str, text: str, folders: Sequence[str], *, templates: bool = False, runs: bool = False
+    path: str,
+    text: str,
+    folders: Sequence[str],
+    *,
+    templates: bool = False,
+    runs: bool = False,
+    of_host: bool = False,
 ) -> tuple[str, str] | None:
     """Path and text of the source through which the kernels of a file are compiled; None where it is compiled by itself: a file
     that is included nowhere, one that `runs` because it has a `main`, and a `.cuh`, or a source that includes headers itself, that
-    needs nothing of who includes it. One that has nothing but `templates` makes nothing by itself. Takes time.
+    needs nothing of who includes it. One that has nothing but `templates` makes nothing by itself. `of_host`: sources of C++ count
+    too, as the build compiles them as CUDA. Takes time.
     """
-    name = path.lower()
-    if (
-        runs
-        or not name.endswith((*HEADER_SUFFIXES, *CUDA_SUFFIXES))
-        or not (source := source_of(path, folders))
-    ):
+    if not path.lower().endswith((*HEADER_SUFFIXES, *CUDA_SUFFIXES)):
         return None
+    source = None
+    seen = {path}
+    while (
+        not runs
+        and (way := _Way.to_source(path, folders, (*SOURCE_SUFFIXES, *(_OF_HOST if of_host else ()))))
+        and way.files[-1] not in seen
+    ):
+        before, including = way.texts()
+        apart = path.lower().endswith(".cuh") or (
+            path.lower().endswith(SOURCE_SUFFIXES) and _has_headers(text)
+        )
+        if including is None or (apart and not templates and not way.needs(text, before)):
+            break
+        # a source may be a part of another one itself
+        path, text = source = way.files[-1], including
+        seen.add(path)
+        templates, runs = False, bool(_MAIN.search(text))
+    return source
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """`files` lead from a file through those that include it to a source. `by_name` has all files that were looked at."""
+
+    files: tuple[str, ...]
+    by_name: dict[str, list[str]]
+
+    @classmethod
+    def to_source(cls, header: str, folders: Sequence[str], suffixes: tuple[str, ...]) -> _Way | None:
+        """To the nearest source that includes a file, directly or through other headers; None if no source does.
+
+        Reads files of the innermost of `folders` that holds the header, else of the header's own folder.
+        """
+        holding = [folder for folder in folders if Path(header).is_relative_to(folder)]
+        root = max(holding, key=len, default=str(Path(header).parent))
+        including: dict[str, list[tuple[str, str]]] = {}
+        by_name: dict[str, list[str]] = {}
+        seconds = _SECONDS_OF_SOURCE if header.lower().endswith(SOURCE_SUFFIXES) else _SECONDS
+        for path, state in _files(header, root, time.monotonic() + seconds, suffixes):
+            by_name.setdefault(os.path.basename(path), []).append(path)
+            for name in _included(path, state):
+                including.setdefault(name.rpartition("/")[2], []).append((path, name))
+        includes: dict[str, str] = {}
+        level = [header]
+        best: tuple[tuple[bool, int, int, int], str] | None = None
+        distance = 0
+        while level:
+            found = {
+                path: of
+                for of in level
+                for path, name in including.get(os.path.basename(of), ())
+                if path not in includes and path != header and _means(name, path, of)
+            }
+            includes |= found
+            level = list(found)
+            for path in level:
+                if path.lower().endswith(suffixes):
+                    rank = _rank(path, header, distance)
+                    best = (rank, path) if best is None or rank > best[0] else best
+            distance += 1
+        if best is None:
+            return None
+        files = [best[1]]
+        while files[-1] in includes:
+            files.append(includes[files[-1]])
+        return cls(tuple(reversed(files)), by_name)
+
+    def texts(self) -> tuple[list[tuple[str, str]], str | None]:
+        """Each including file with what stands in it before it includes the one before it, and the text of the source, None where
+        it cannot be read.
+        """
+        before: list[tuple[str, str]] = []
+        text = None
+        for file, including in pairwise(self.files):
+            text = _text(including)
+            name = re.escape(os.path.basename(file))
+            pattern = rf'^[ \t]*\#[ \t]*include[ \t]*["<](?:[^">\n]*/)?{name}[">]'
+            match = re.search(pattern, text or "", re.MULTILINE)
+            before.append((including, text[: match.start()] if text and match else ""))
+        return before, text
+
+    def needs(self, text: str, before: Sequence[tuple[str, str]]) -> bool:
+        """Return whether a file uses what those that include it define or include before it. What they include counts for a
+        file that includes nothing; for any other, macros and types that are called as C calls them do.
+        """
+        alone = not _has_headers(text)
+        if alone and any(_INCLUDE.search(each) for _, each in before) and _OF_LIBRARIES.search(text):
+            return True
+        words = set(_WORD.findall(text))
+        if any(words & _defined(each) for _, each in before):
+            return True
+        names = _defined if alone else _macros_and_types
+        if of_others := words & self._names(before, names):
+            own = names(text) | self._names([(self.files[0], text)], names)
+            if of_others - own:
+                return True
+        return self._is_source_of_source() and self._headers_need(text, before)
+
+    def _is_source_of_source(self) -> bool:
+        return all(file.lower().endswith(SOURCE_SUFFIXES) for file in self.files[:2])
+
+    def _headers_need(self, text: str, before: Sequence[tuple[str, str]]) -> bool:
+        """Return whether what a source includes uses a type that only what stands before the source defines."""
+        others = {name for name in self._names(before, _defined) if len(name) > _SHORT}
+        if not others:
+            return False
+        own = [text, *(each for _, each in self._included_by([(self.files[0], text)]))]
+        used = {name for each in own for name in _WORD.findall(each)}
+        return bool((others & used) - {name for each in own for name in _defined(each)})
+
+    def _names(self, texts: Sequence[tuple[str, str]], names: Callable[[str], set[str]]) -> set[str]:
+        return {name for _, text in self._included_by(texts) for name in names(text)}
+
+    def _included_by(self, texts: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+        """Yield the files of the workspace that texts include, and that those include."""
+        seen = {file for file, _ in texts}
+        waiting = list(texts)
+        while waiting and len(seen) < _MOST_FOLLOWED:
+            file, text = waiting.pop(0)
+            for name in _INCLUDE.findall(text):
+                meant = next(
+                    (
+                        each
+                        for each in self.by_name.get(os.path.basename(name), ())
+                        if _means(name, file, each)
+                    ),
+                    "",
+                )
+                if meant and meant not in seen:
+                    seen.add(meant)
+                    waiting.append((meant, _text(meant) or ""))
+                    yield waiting[-1]
+
+
+def _rank(path: str, header: str, distance: int) -> tuple[bool, int, int, int]:
+    """How well a source stands for those that include a file: a test comes last, as its framework may not be installed."""
+    common = len(os.path.commonpath((path, header)))
+    return not _OF_TESTS.search(path[common:]), -distance, common, -len(path)
+
+
+def _has_headers(text: str) -> bool:
+    """Whether a text includes anything but further sources."""
+    return any(not name.lower().endswith(SOURCE_SUFFIXES) for name in _INCLUDE.findall(text))
+
+
+def _defined(text: str) -> set[str]:
+    return {name for names in _DEFINED.findall(text) for name in names if name}
+
+
+def _macros_and_types(text: str) -> set[str]:
+    return _macros(text) | {name for name in _defined(text) if name.endswith("_t") and len(name) > _SHORT}
+
+
+def _macros(text: str) -> set[str]:
+    return set(_MACRO.findall(text))
+
+
+def _text(path: str) -> str | None:
     try:
-        including = regular_files.text(Path(source), limits.SOURCE)
+        return regular_files.text(Path(path), limits.SOURCE)
     except (OSError, ValueError):
         return None
-    apart = name.endswith(".cuh") or (name.endswith(SOURCE_SUFFIXES) and _INCLUDE.search(text))
-    if apart and not templates and not _needs(text, os.path.basename(path), including):
-        return None
-    return source, including
-
-
-def _needs(text: str, name: str, including: str) -> bool:
-    """Return whether a header uses what the text that includes it defines or includes before it."""
-    before = re.split(
-        rf'^[ \t]*\#[ \t]*include[ \t]*["<][^">\n]*{re.escape(name)}[">]',
-        including,
-        maxsplit=1,
-        flags=re.MULTILINE,
-    )[0]
-    if before == including:
-        return False  # through another header
-    if not _INCLUDE.search(text) and _INCLUDE.search(before) and _OF_LIBRARIES.search(text):
-        return True
-    defined = {name for names in _DEFINED.findall(before) for name in names if name}
-    return bool(defined & set(_WORD.findall(text)))
-
-
-def source_of(header: str, folders: Sequence[str]) -> str:
-    """Return the nearest source that includes a file, directly or through other headers; empty if no source does.
-
-    Reads files of the innermost of `folders` that holds the header, else of the header's own folder.
-    """
-    holding = [folder for folder in folders if Path(header).is_relative_to(folder)]
-    root = max(holding, key=len, default=str(Path(header).parent))
-    including: dict[str, list[tuple[str, str]]] = {}
-    seconds = _SECONDS_OF_SOURCE if header.lower().endswith(SOURCE_SUFFIXES) else _SECONDS
-    for path, state in _files(header, root, time.monotonic() + seconds):
-        for name in _included(path, state):
-            including.setdefault(name.rpartition("/")[2], []).append((path, name))
-    seen: set[str] = set()
-    level = [header]
-    while level:
-        level = [
-            path
-            for of in level
-            for path, name in including.get(os.path.basename(of), ())
-            if path not in seen and _means(name, path, of)
-        ]
-        seen.update(level)
-        if sources := [path for path in level if path.lower().endswith(SOURCE_SUFFIXES) and path != header]:
-            return max(sources, key=lambda path: (len(os.path.commonpath((path, header))), -len(path)))
-    return ""
 
 
 def _means(name: str, including: str, file: str) -> bool:
@@ -125,7 +248,9 @@ def _included(path: str, state: tuple[int, int]) -> tuple[str, ...]:
     return known[1]
 
 
-def _files(near: str, root: str, until: float) -> Iterator[tuple[str, tuple[int, int]]]:
+def _files(
+    near: str, root: str, until: float, sources: tuple[str, ...]
+) -> Iterator[tuple[str, tuple[int, int]]]:
     """Yield the files nearest to the file `near` first, each with when it changed and its size. Ends after `_MOST_FILES`, and at the time
     `until`: most folders of `/` have no source.
     """
@@ -141,7 +266,9 @@ def _files(near: str, root: str, until: float) -> Iterator[tuple[str, tuple[int,
                 if name not in _SKIPPED and not name.startswith(".") and os.path.join(folder, name) != walked
             )
             for name in sorted(names):
-                if name.lower().endswith((*CUDA_SUFFIXES, *HEADER_SUFFIXES)) and not _UNITY.fullmatch(name):
+                if name.lower().endswith(
+                    (*CUDA_SUFFIXES, *HEADER_SUFFIXES, *sources)
+                ) and not _UNITY.fullmatch(name):
                     count += 1
                     if count > _MOST_FILES or time.monotonic() > until:
                         return

@@ -11,16 +11,18 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from orbit_lsp.compilation import command_line, templates
+from orbit_lsp.compilation import command_line, projects, templates
 from orbit_lsp.compilation.build_systems import (
     bazel_files,
     build_scripts,
     cmake_files,
     cmake_language,
+    elsewhere,
     makefiles,
     meson_files,
     setup_files,
 )
+from orbit_lsp.compilation.build_systems.elsewhere import Listed
 from orbit_lsp.compilation.build_systems.setup_files import Folder
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_lsp.compilation.projects import BUILD_FILES, folders_above
@@ -54,6 +56,13 @@ _CLOSES = lazy_pattern(r"end(?:if|function|macro|foreach|while)\b", re.IGNORECAS
 _INCLUDED = lazy_pattern(r"^[ \t]*(?:-?include[ \t]+([^\s#(]+)|include\s*\(\s*\"?([^)\s\"]+))", re.MULTILINE)
 _MODULES = ("cmake", "cmake/modules", "cmake/Modules")
 _MOST_INCLUDED = 20
+_AS_CUDA = lazy_pattern(r"(?<![\w-])-{1,2}x[ =]?cu(?![\w-])|\bLANGUAGE\s+CUDA\b")
+"""What makes CUDA of sources that their names call C++."""
+_OF_ANY = lazy_pattern(
+    r"[%*]\.cu\b|\.cu\.|\$[({]MAKE[)}]|\bmake -C|\$\((?:eval|call|wildcard) |\bfind\b|=[ \t]*\.?cu[ \t]*$|_SOURCES",
+    re.MULTILINE,
+)
+"""What a Makefile has that compiles sources which it does not name."""
 _COMMENT = lazy_pattern(r"^[ \t]*#.*$", re.MULTILINE)
 _OLDEST = 17
 """nvcc compiles C++17 by itself, and CUDA's own headers need it: an older standard was named for an older nvcc."""
@@ -72,6 +81,8 @@ _LONGEST = 4096
 _TARGET = lazy_pattern(r"code=sm_(\d{1,3}[af]?)")
 _MARKS = lazy_pattern("[\ue000\ue001]")
 """Characters that no build file needs, and between which its readers put what they cannot follow."""
+_OF_EXTENSIONS = lazy_pattern(r"cpp_extension|CUDAExtension|\.cu\b|nvcc", re.IGNORECASE)
+_TO_FILL_IN = lazy_pattern(r"@+(\w+)@+|\{\{\s{0,9}(\w+)\s{0,9}\}\}")
 _INTERFACE = lazy_pattern(r"\$<(?:BUILD_INTERFACE|INSTALL_INTERFACE):([^<>]*)>")
 _TOP = lazy_pattern(
     r"\$[{(](?:CMAKE_SOURCE_DIR|PROJECT_SOURCE_DIR|\w+_SOURCE_DIR|SRC_?DIR|TOP_?DIR|ROOT_?DIR)[})]",
@@ -101,6 +112,18 @@ class Declared:
     """A build file names the source among those that it compiles."""
     by_torch: bool = False
     """A call of torch's `load` compiles the source."""
+    macros: tuple[tuple[str, str], ...] = ()
+    """Macros of CMake's targets, none of which is known to have the source, each with the file that names it."""
+    named: bool = False
+    """A build file or a script names the source, or may compile it without."""
+    recordable: bool = False
+    """The source is compiled by a command of the nearest build file's that can be written down."""
+    configured_by: str = ""
+    """The script that makes a Makefile of the nearest build file, a template."""
+    scripts: tuple[str, ...] = ()
+    """Files that name the source and are not understood: programs that may put something into it."""
+    switches: tuple[str, ...] = ()
+    """The options of CMake without which the project builds no CUDA."""
     packages: tuple[tuple[str, str], ...] = ()
     """The packages that CMake's `find_package` looks for, each with the file that says so."""
 
@@ -110,32 +133,44 @@ class Declared:
         return self.by_torch or not self.nearest or self.nearest.endswith(".py")
 
     def database_command(self, path: str, root: str, standing: str) -> str:
-        """How somebody who stands in the folder `standing` makes the project of the file `path` write a compile_commands.json; ""
-        where its build system has no command for that.
+        """Return how somebody in the folder `standing` makes the project of the file `path` write a compile_commands.json, or the
+        Makefile that it lacks; "" where its build system has no command for that.
         """
         name = os.path.basename(self.nearest)
+        if self.configured_by:
+            folder, script = os.path.split(os.path.relpath(self.configured_by, standing))
+            there = f"cd {shlex.quote(folder)} && " if folder else ""
+            start = "python" if script.endswith(".py") else "sh" if script.endswith(".sh") else ""
+            return f"`{there}{f'{start} {shlex.quote(script)}' if start else f'./{script}'}`"
+        if not self.recordable:
+            return ""
         if name == "CMakeLists.txt":
             project = os.path.relpath(
                 templates.project_of(path, root) or os.path.dirname(self.nearest), standing
             )
             build = os.path.normpath(os.path.join(project, "build"))
-            return f"`cmake -S {shlex.quote(project)} -B {shlex.quote(build)} -DCMAKE_EXPORT_COMPILE_COMMANDS=ON`"
+            with_cuda = "".join(f" -D{each}=ON" for each in self.switches)
+            return f"`cmake -S {shlex.quote(project)} -B {shlex.quote(build)} -DCMAKE_EXPORT_COMPILE_COMMANDS=ON{with_cuda}`"
         if name != "meson.build" and not name.lower().endswith("makefile"):
             return ""
         files = islice(_above(path, root), _MOST_FILES)
-        highest = [file for file in files if os.path.basename(file) == name][-1]
-        at = highest if name == "meson.build" else self.nearest
+        same = [file for file in files if os.path.basename(file) == name]
+        at = same[-1] if same and name == "meson.build" else self.nearest
         folder = os.path.relpath(os.path.dirname(at), standing)
         there = "" if folder == "." else f"cd {shlex.quote(folder)} && "
         # bear notes what make runs, and make -B runs all though nothing has changed
         return f"`{there}{'meson setup build' if name == 'meson.build' else 'bear -- make -B'}`"
 
 
-def declared(path: str, root: str) -> Declared:
-    """From the build files of the file's folder and of those above it, up to the root; the nearest first. Reads files."""
+def declared(path: str, root: str, listed: Listed | None = None) -> Declared:
+    """From the build files of the file's folder and of those above it, up to the root; the nearest first. Where none of them compiles
+    the file, from those of the workspace's other build files and scripts, which are `listed`, that name it. Reads files.
+    """
     collected = _Collected(path, root)
     for file in islice(_above(path, root), _MOST_FILES):
         collected.nearest = collected.nearest or file
+        if file == collected.nearest and os.path.basename(file) not in BUILD_FILES:
+            collected.configured_by = projects.configurer(file)
         try:
             text = regular_files.text(file, BUILD_FILE)
         except (OSError, ValueError) as error:
@@ -145,7 +180,7 @@ def declared(path: str, root: str) -> Declared:
         collected.read(file, _MARKS.sub("", text))
     collected.read_cmake()
     if not collected.is_source:
-        collected.read_others()
+        collected.read_others(listed or {})
     return collected.result()
 
 
@@ -170,6 +205,13 @@ class _Collected:
         self.naming: list[str] = []
         """Build files that name the source."""
         self.relocatable = ""
+        self.by_make = False
+        self.of_find_cuda = False
+        self.configured_by = ""
+        self.macros: tuple[tuple[str, str], ...] = ()
+        self.scripts: list[str] = []
+        self.switches: dict[str, None] = {}
+        self.scripted = False
 
     def result(self) -> Declared:
         return Declared(
@@ -184,6 +226,24 @@ class _Collected:
             ),
             self.is_source,
             self.by_torch,
+            self.macros,
+            bool(
+                self.is_source
+                or self.certain
+                or self.by_torch
+                or self.by_make
+                or self.naming
+                or self.scripts
+                or self.scripted
+                or self.cmake
+            ),
+            self.by_make
+            or any(map(_is_makefile, self.naming))
+            or (os.path.basename(self.nearest) == "meson.build" and not self.certain)
+            or (os.path.basename(self.nearest) == "CMakeLists.txt" and not self.of_find_cuda),
+            self.configured_by,
+            tuple(self.scripts),
+            tuple(self.switches),
             tuple(self.packages.items()),
         )
 
@@ -194,11 +254,21 @@ class _Collected:
         known = False
         try:
             if file.endswith(".py"):
-                named = self._of_torch(setup_files.read(file, text, self.path), file)
+                setup = setup_files.read(file, text, self.path)
+                named = self._of_torch(setup, file)
+                if (
+                    file == self.nearest
+                    and not (setup.own or _OF_EXTENSIONS.search(text))
+                    and _has_another(file)
+                ):
+                    self.nearest = ""  # it installs what the build file beside it builds
             elif _is_makefile(file) and not self.certain and _is_makefile(self.nearest):
+                if self.configured_by:
+                    text = _TO_FILL_IN.sub(r"$(\1\2)", text)
                 recipe = makefiles.read(file, text, self.path, lambda name: self._included(file, name))
                 named = self._of_command(recipe.flags, recipe.left_out, file, text)
                 self.certain = known = recipe.certain
+                self.by_make = self.by_make or recipe.certain or bool(_OF_ANY.search(_COMMENT.sub("", text)))
                 self.is_source = self.is_source or recipe.is_source
             elif name in bazel_files.NAMES and not self.certain:
                 library = bazel_files.read(file, self.path, self.root)
@@ -209,6 +279,7 @@ class _Collected:
                 target = meson_files.read(text, self.path, os.path.dirname(file))
                 named = self._of_command(target.flags, target.left_out, file)
                 self.is_source = self.is_source or target.is_source
+                self.certain = target.by_command
         except _UNREADABLE:
             self.left_out[_NOT_FOLLOWED] = file
         if file.endswith(".py"):
@@ -258,6 +329,7 @@ class _Collected:
         by_cmake = os.path.basename(file) == "CMakeLists.txt"
         if by_cmake:
             self.cmake.insert(0, file)
+            self.switches |= dict.fromkeys(filter(cmake_language.is_switch, cmake_language.options_off(text)))
             for package in islice(_PACKAGE.findall(text), _MOST):
                 self.packages.setdefault(package, file)
         else:
@@ -309,6 +381,9 @@ class _Collected:
         if os.path.basename(self.nearest) != "CMakeLists.txt":
             return  # another build system above is another project's
         self.is_source = self.is_source or of_cmake.is_source
+        self.of_find_cuda = of_cmake.of_find_cuda
+        self._beside_cmake()
+        self.macros = of_cmake.macros
         text_decides = of_cmake.relocatable is None and not of_cmake.is_source
         if relocatable := of_cmake.relocatable or (self.relocatable if text_decides else ""):
             self.flags.setdefault("-rdc=true", relocatable)
@@ -336,21 +411,69 @@ class _Collected:
             self.architectures = dict(of_cmake.architectures)
         self.left_out |= dict(of_cmake.left_out)
 
-    def read_others(self) -> None:
-        """Take what files say that are no build files of the usual kinds: calls of torch's `load`, and scripts; where they are not
-        understood, it is said that they name the source.
+    def _beside_cmake(self) -> None:
+        """Take what lets a file compile from CMake's files beside the source, which may be included by a name that only a run knows."""
+        folder = Path(self.path).parent
+        for file in islice(sorted(folder.glob("*.cmake")), _MOST_FILES):
+            for switch in _SWITCHES.findall(_without_comments(_text(str(file), self.root), by_cmake=True)):
+                self.flags.setdefault(switch, str(file))
+
+    def read_others(self, listed: Listed) -> None:
+        """Take what files say that are no build files of the usual kinds: calls of torch's `load`, and scripts; then build files and
+        scripts in other folders. Where they are not understood, it is said that they name the source.
         """
         with contextlib.suppress(*_UNREADABLE):
             setup, file = setup_files.loaded(self.path, self.root)
             if file:
                 self.by_torch = True
                 self._take(self._of_torch(setup, file))
-        for file in [] if self.is_source or self.certain or self.left_out else self.naming[:1]:
+        by_others = self.is_source or self.certain or self.left_out or self.configured_by
+        for file in [] if by_others else self.naming[:1]:
             self.left_out[f"what it gives nvcc for {os.path.basename(self.path)}"] = file
-        if not self.is_source:
-            for script in build_scripts.naming(self.path, self.root):
-                self.left_out |= dict.fromkeys(script.left_out, script.file)
-                self._take(self._of_command(script.flags, (), script.file))
+        known = self.is_source or self.certain or self.by_torch or bool(self.configured_by)
+        for script in () if self.is_source else build_scripts.naming(self.path, self.root):
+            known = True
+            self._take_script(script)
+        for file, text in () if known else elsewhere.naming(self.path, self.root, listed):
+            with contextlib.suppress(*_UNREADABLE):
+                if self._of_another_folder(file, _MARKS.sub("", text)):
+                    return
+
+    def _take_script(self, script: build_scripts.Script) -> None:
+        self.scripted = True
+        self.scripts += [] if script.flags else [script.file]
+        self.left_out |= dict.fromkeys(script.left_out, script.file)
+        self._take(self._of_command(script.flags, (), script.file))
+
+    def _of_another_folder(self, file: str, text: str) -> bool:
+        """Whether a build file or a script in another folder compiles the source: then what it says is taken."""
+        name = os.path.basename(file)
+        if name == "setup.py":
+            setup = setup_files.read(file, text, self.path)
+            self._take(self._of_torch(setup, file) if setup.own else {})
+            return setup.own
+        if name == "CMakeLists.txt":
+            above = [str(each / name) for each in folders_above(file, self.root) if (each / name).is_file()]
+            of_cmake = cmake_files.read(above[::-1], self.path, lambda each: _text(each, self.root))
+            if of_cmake.is_source:
+                self.cmake, self.nearest = above[::-1], file
+                self.read_cmake()
+            return of_cmake.is_source
+        if _is_makefile(file):
+            recipe = makefiles.read(file, text, self.path, lambda each: self._included(file, each))
+            if not recipe.certain:
+                script = build_scripts.of_another_folder(file, text, self.path, self.root)
+                self.left_out |= dict.fromkeys(script.left_out if script else (), file)
+                return bool(script)
+            self.certain = self.by_make = True
+            self.is_source = recipe.is_source
+            self.nearest = self.nearest if _is_makefile(self.nearest) else file
+            self._take(self._of_command(recipe.flags, recipe.left_out, file, text))
+            return True
+        script = build_scripts.of_another_folder(file, text, self.path, self.root)
+        if script:
+            self._take_script(script)
+        return bool(script)
 
 
 def _without_comments(text: str, by_cmake: bool) -> str:
@@ -382,8 +505,17 @@ def _parted(command: Sequence[str]) -> _Parted:
     return parted
 
 
+def _has_another(file: str) -> bool:
+    """Return whether another build file lies beside this one."""
+    beside = (Path(file).parent / name for name in BUILD_FILES if name != os.path.basename(file))
+    return any(each.is_file() for each in beside)
+
+
 def _is_makefile(file: str) -> bool:
-    return os.path.basename(file).lower().removesuffix(".am").removesuffix(".in").endswith("makefile")
+    name = os.path.basename(file)
+    return name.lower().removesuffix(".am").removesuffix(".in").endswith(
+        "makefile"
+    ) or projects.is_other_makefile(name)
 
 
 def _text(path: str, root: str) -> str:
@@ -407,6 +539,15 @@ def _included(file: str, text: str, root: str) -> Iterator[str]:
                 if Path(path).is_relative_to(root):
                     with contextlib.suppress(OSError, ValueError):
                         yield regular_files.text(path, BUILD_FILE)
+
+
+def compiles_host_sources(path: str, root: str) -> bool:
+    """Whether a build file above a file has nvcc compile sources of C++ as CUDA. Reads files."""
+    for file in islice(_above(path, root), _MOST_FILES):
+        with contextlib.suppress(OSError, ValueError):
+            if _AS_CUDA.search(_COMMENT.sub("", regular_files.text(file, BUILD_FILE))):
+                return True
+    return False
 
 
 def definition_of(name: str, path: str, root: str) -> tuple[str, str]:
@@ -455,6 +596,8 @@ def _above(path: str, root: str) -> Iterator[str]:
             if (above / name).is_file() and not (makefile and _is_makefile(name)):
                 makefile = makefile or _is_makefile(name)
                 yield str(above / name)
+        if not makefile and (other := projects.other_makefile(above)):
+            yield other
 
 
 def _folders(file: str, text: str, root: str) -> Iterator[Folder]:

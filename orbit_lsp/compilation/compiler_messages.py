@@ -6,15 +6,18 @@ at the author's line that leads there.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
 
-from orbit_lsp.compilation import missing
+from orbit_lsp.compilation import missing, own_macros
 from orbit_lsp.compilation.toolkit_headers import LIBRARIES
 from orbit_lsp.kernels.cuda.lexer import clean_directive
 from orbit_lsp.kernels.cuda.macros import directives
 from orbit_lsp.state.compilation import Compilation
+from orbit_remote.common import regular_files
+from orbit_remote.common.limits import HEADER
 from orbit_remote.common.messages import Failure, Note, Place, Problem
 
 _MISSING = re.compile(
@@ -23,13 +26,46 @@ _MISSING = re.compile(
     re.DOTALL,
 )
 _IS_MISSING = " is not found: "
+_MAY_DEFINE = re.compile(r"-D|definitions|macros|what it ")
+"""What is left out of a build and may have macros."""
+_NAMES_FLAGS = "nvcc_flags = ["
 _SEPARATE = "requires separate compilation mode"
 _REMOVED = re.compile(
     r'class "cudaDeviceProp" has no member|(?:namespace|class) "(?:thrust|cub)(?:::\w+)*" has no member|'
     r'(?:identifier "(?:texture|cudaBindTexture\w*|cudaUnbindTexture|tex[123]D(?:fetch)?|cudaThread\w+)" is undefined)|'
-    r"texture is not a template"
+    r"texture is not a template|"
+    r'identifier "(?:cusparse[SDCZ]csr(?:mv|mm2?|gemm2?|sv\w*)|cudaStreamGetCaptureInfo_v2|cuStreamGetCaptureInfo_v2|PFN_\w+|cudaProfilerInitialize|'
+    r'cudaBindSurface\w*|cudaSetupArgument|cudaConfigureCall|cudaLaunch|cudaGLSetGLDevice|u?int2float|float2u?int|float_as_int|int_as_float|u?mul(?:hi|24|64hi)|saturate|clz(?:ll)?|popc(?:ll)?|nppi\w+_(?:8u|16u|16s|32s|32f)_\w*[CAP]\dI?R)" is undefined|'
+    r"surface is not a template"
 )
 """Errors about what CUDA 13 no longer has."""
+_OF_DEVICE_SYNC = re.compile(
+    r'calling a __host__ function\("cudaDeviceSynchronize"\) from a __(?:global|device)__|identifier "cudaDeviceSynchronize" is undefined in device code'
+)
+_OF_THRUST = {
+    name: header
+    for header, names in {
+        "binary_search": "binary_search lower_bound upper_bound equal_range", "extrema": "min_element max_element minmax_element",
+        "scan": "inclusive_scan exclusive_scan inclusive_scan_by_key exclusive_scan_by_key", "sort": "sort stable_sort sort_by_key stable_sort_by_key",
+        "reduce": "reduce reduce_by_key", "gather": "gather gather_if", "scatter": "scatter scatter_if", "copy": "copy copy_if copy_n", "fill": "fill fill_n",
+        "transform": "transform transform_if", "sequence": "sequence", "count": "count count_if", "find": "find find_if find_if_not",
+        "unique": "unique unique_copy unique_by_key unique_by_key_copy", "remove": "remove remove_if remove_copy remove_copy_if",
+        "replace": "replace replace_if replace_copy", "partition": "partition partition_copy stable_partition", "merge": "merge merge_by_key",
+        "inner_product": "inner_product", "transform_reduce": "transform_reduce", "for_each": "for_each for_each_n", "tabulate": "tabulate",
+        "generate": "generate generate_n", "equal": "equal", "logical": "all_of any_of none_of", "adjacent_difference": "adjacent_difference",
+        "set_operations": "set_union set_intersection set_difference", "reverse": "reverse reverse_copy", "swap": "swap_ranges", "mismatch": "mismatch",
+    }.items()
+    for name in names.split()
+}  # fmt: skip
+"""The header of each algorithm of Thrust."""
+_OF_CUDNN = re.compile(
+    r'identifier "(?:CUDNN_CONVOLUTION_(?:FWD|BWD_DATA|BWD_FILTER)_\w+|cudnnGetConvolution\w+Algorithm|cudnnSet\w+_v\d|cudnn\w*RNN\w*)" is undefined'
+)
+_CHANGED = re.compile(
+    r'argument of type ".*" is incompatible with parameter of type "cudaMemLocation"|'
+    r'no suitable constructor exists to convert from "int" to "cudaMemLocation"|'
+    r"too few arguments in function call.*cudaMem(?:PrefetchAsync|Advise)"
+)
 NOT_YOURS = (
     "; it is in a library's header: if your code uses it rightly, the project needs another version of it, or other compilers "
     "(settings `nvcc` and `nvcc_flags`, -ccbin)"
@@ -57,6 +93,10 @@ _OF_CUDA = "c10/cuda/impl/cuda_cmake_macros.h"
 _OF_TORCH = re.compile(r"[\\/]torch[\\/]include[\\/]")
 _INCLUDE = re.compile(r'\#\s*(?:include|import)\s*(["<][^">\n]+[">])')
 _INSTALLED = re.compile(r"[\\/](?:site-packages|dist-packages|\.venv|venv|\.conda)[\\/]")
+_BROUGHT = re.compile(
+    r"[\\/](?:third[-_]?party|externals?|extern|vendor|submodules|deps|cutlass|cub|thrust|cccl|libcudacxx)[\\/]"
+)
+"""Folders of a project that hold other projects' code."""
 _MOST_NOTES = 12
 _STANDARD_NAMES = {
     "cfloat": re.compile(r"(?:FLT|DBL|LDBL)_(?:MIN|MAX|EPSILON|DIG|MANT_DIG|TRUE_MIN|(?:MIN|MAX)(?:_10)?_EXP)|FLT_RADIX"),
@@ -67,6 +107,8 @@ _STANDARD_NAMES = {
 }  # fmt: skip
 _UNDEFINED = re.compile(r'identifier "(\w+)" is undefined')
 _WORD = re.compile(r"\b[A-Za-z_]\w*")
+_MOST_BEFORE = 4
+"""Lines before an `#error`, the condition among them."""
 _MOST_WORDS, _MOST_TEXT = 500, 200_000
 """Words that a name is compared with, and characters of a text that is searched for them: some 10 ms."""
 
@@ -75,11 +117,11 @@ def explained(
     problems: tuple[Problem, ...], path: str, text: str, compilation: Compilation
 ) -> tuple[Problem, ...]:
     """The same problems for a reader of `path`, whose text is `text`; what only follows from one is among its notes."""
-    placed = [_placed(_named(problem, compilation), path, text, compilation.root) for problem in problems]
+    placed = [_placed(_named(problem, compilation), path, text, compilation) for problem in problems]
     folded = _folded(_followed_from(placed))
     if not compilation.database and not compilation.database_command:
-        folded = _with_macro(folded, path, text)
-    return tuple(_with_database(folded, compilation.database_command, text))
+        folded = _with_macro(folded, path, text, compilation)
+    return tuple(_with_build(folded, compilation, text))
 
 
 def _is_slip(name: str, text: str) -> bool:
@@ -92,23 +134,33 @@ def _is_slip(name: str, text: str) -> bool:
     return bool(get_close_matches(name, sorted(words - {name})[:_MOST_WORDS], 1, 0.75))
 
 
-def _with_macro(problems: list[Problem], path: str, text: str) -> list[Problem]:
-    """The first name that a header of the project lacks may be a macro of a build whose flags nothing writes down."""
+def _with_macro(problems: list[Problem], path: str, text: str, compilation: Compilation) -> list[Problem]:
+    """The first name that a header of the project lacks, or a file that no build names, may be a macro of a build whose flags nothing
+    writes down.
+    """
     for at, problem in enumerate(problems):
         place, name = problem.place, _UNDEFINED.search(problem.message)
-        if problem.severity != "error" or place is None or name is None or place.file == path:
+        if problem.severity != "error" or place is None or name is None:
             continue
-        if not advice(problem) and not name[1].islower() and not _is_slip(name[1], text):
-            advised = (
-                f"{problem.message}; if the project's build defines it as a macro, name it too: "
-                f'nvcc_flags = ["-D{name[1]}=<value>"]'
-            )
+        macro = name[1]
+        if place.file == path and (compilation.named or macro.upper() != macro):
+            continue
+        if not advice(problem) and not macro[0].islower() and not _is_slip(macro, text):
+            flag = f'nvcc_flags = ["-D{macro}=<value>"]'
+            if place.file == path:
+                why = f"no build file or script of the project names this file: if it is a part of another one, compile that; for a value, {flag}"
+            else:
+                why = f"if the project's build defines it as a macro, name it too: {flag}"
+            advised = f"{problem.message}; {why}"
             return [*problems[:at], replace(problem, message=advised), *problems[at + 1 :]]
     return problems
 
 
-def _with_database(problems: list[Problem], command: str, text: str) -> list[Problem]:
-    """The first error that the project's own flags may answer says how to get them."""
+def _with_build(problems: list[Problem], compilation: Compilation, text: str) -> list[Problem]:
+    """The first error that the project's own flags may answer says how to get them, or what of them is not known."""
+    command = compilation.database_command
+    required = _required(problems)
+    left_out = [each for each in compilation.left_out if _MAY_DEFINE.search(each.what)]
     at = next(
         (
             at
@@ -117,16 +169,47 @@ def _with_database(problems: list[Problem], command: str, text: str) -> list[Pro
         ),
         None,
     )
-    if at is None or not command or _IS_MISSING in problems[at].message or advice(problems[at]):
+    if at is None or not (command or left_out or required) or _IS_MISSING in problems[at].message:
+        return problems
+    if advice(problems[at]) or _NAMES_FLAGS in problems[at].message:
         return problems  # it has a remedy of its own
     if (name := _UNDEFINED.search(problems[at].message)) and _is_slip(name[1], text):
         return problems
     first, line_end, rest = problems[at].message.partition("\n")
     # the command first: editors cut the end
-    advised = (
-        f"{first}; {command} writes the build's flags for orbit-lsp, if it has some for this{line_end}{rest}"
-    )
-    return [*problems[:at], replace(problems[at], message=advised), *problems[at + 1 :]]
+    if command:
+        advised = f"{first}; {command} writes the build's flags for orbit-lsp, if it has some for this"
+    elif required:
+        names = ", ".join(f'"-D{name}=<value>"' for name in required)
+        advised = (
+            f"{first}; who compiles it defines {', '.join(required)}: name values: nvcc_flags = [{names}]"
+        )
+    else:
+        file, what = left_out[0].why.partition(" has it")[0], left_out[0].what
+        which = '"-D<name>=<value>"' if not what.startswith("-") else f'"{what}"'
+        advised = f"{first}; {file} has {what}, and only its run knows that: if this needs it, name it: nvcc_flags = [{which}]"
+    return [*problems[:at], replace(problems[at], message=f"{advised}{line_end}{rest}"), *problems[at + 1 :]]
+
+
+def _required(problems: list[Problem]) -> list[str]:
+    """The macros whose lack the first `#error` is about, as the condition before it says. Reads its file."""
+    for problem in problems:
+        if problem.severity == "error" and problem.message.startswith("#error") and problem.place:
+            try:
+                lines = regular_files.text(problem.place.file, HEADER).split("\n")
+            except (OSError, ValueError):
+                return []
+            before = [line for line in lines[: problem.place.line - 1][-_MOST_BEFORE:] if line.strip()]
+            condition = before[-1] if before else ""
+            if re.match(r"[ \t]*#[ \t]*ifndef[ \t]+\w+[ \t]*$", condition):
+                return condition.split()[-1:]
+            lacks = re.match(r"[ \t]*#[ \t]*(?:el)?if\b", condition)
+            return (
+                list(dict.fromkeys(re.findall(r"!\s*defined[ \t]*\(?[ \t]*(\w+)", condition)))
+                if lacks
+                else []
+            )
+    return []
 
 
 def failure_of(failure: Failure, before: tuple[Problem, ...], now: tuple[Problem, ...], name: str) -> Failure:
@@ -148,9 +231,13 @@ def _named(problem: Problem, compilation: Compilation) -> Problem:
     """A missing header with its remedy as the first sentence."""
     match = _MISSING.fullmatch(problem.message) if problem.severity == "error" else None
     if match is None:
-        return replace(problem, message=problem.message + (advice(problem) or _half(problem, compilation)))
+        advised = advice(problem) or _half(problem, compilation) or _put_in(problem, compilation)
+        first, line_end, rest = problem.message.partition("\n")
+        return replace(problem, message=first + advised + line_end + rest)
     name = next(filter(None, match.groups()))
     why = compilation.missing.get(name) or missing.provider(name, compilation.python)
+    if os.path.isabs(name) or re.match(r"[A-Za-z]:[\\/]", name):
+        why = missing.of_other_machine(name)
     within = problem.place.file if problem.place else ""
     if (
         why
@@ -193,10 +280,20 @@ def advice(problem: Problem) -> str:
         return f"; since CUDA 9 it is {old[1]}_sync, whose first argument is the mask of lanes: 0xffffffff for all"
     if own := re.match(r'function "(atomic\w+)\([^"]*\)" has already been defined', problem.message):
         return f"; CUDA has {own[1]} itself for this GPU: put the project's own in #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 600"
+    if "DeprecatedTypeProperties" in problem.message and "ScalarType" in problem.message:
+        return "; torch takes no .type() there any more: write .scalar_type()"
+    if re.match(r'no instance of overloaded function "atomic\w+" matches', problem.message) and re.search(
+        r"argument types are: \((?:volatile )?(?:long|int64_t|long long) \*", problem.message
+    ):
+        return (
+            "; CUDA has no such function of signed 64-bit integers: cast the pointer to unsigned long long*"
+        )
     if (name := _UNDEFINED.match(problem.message)) and (header := _standard_header(name[1])):
         return f"; it comes with <{header}>: include that"
     if re.match(r'identifier "(?:concept|requires)" is undefined', problem.message):
         return '; it is C++20: set nvcc_flags = ["-std=c++20"]'
+    if "version of CUB in your include path is not compatible" in problem.message:
+        return "; the project has an old CUB of its own: leave its folder out, as CUDA has CUB itself, or name an older compiler with the setting `nvcc`"
     if re.match(r'"nvtx3::\w+" is ambiguous', problem.message):
         return "; CUDA 13 has NVTX's C++ headers itself: remove the project's copy, or name an older compiler with the setting `nvcc`"
     if re.match(r"(?:Call to|Unknown symbol) '_optix_", problem.message):
@@ -210,9 +307,30 @@ def advice(problem: Problem) -> str:
             else "this compiler does not know it"
         )
         return f"; {why}: choose another GPU (setting `gpu`, option --gpu), or name another compiler with the setting `nvcc`"
+    if _OF_DEVICE_SYNC.match(problem.message):
+        return "; CUDA 12 and newer have none in device code: give what comes after it to a kernel that is launched into cudaStreamTailLaunch"
+    if (name := re.match(r'namespace "thrust" has no member "(\w+)"', problem.message)) and name[
+        1
+    ] in _OF_THRUST:
+        return f"; include <thrust/{_OF_THRUST[name[1]]}.h>, which other headers of CUDA 13 do no more"
+    if _CHANGED.search(problem.message):
+        return "; CUDA 13 changed it: a device is now a cudaMemLocation, as in cudaMemLocation{cudaMemLocationTypeDevice, 0}. Change the code, or name an older compiler with the setting `nvcc`"
+    if _OF_CUDNN.search(problem.message):
+        return "; cuDNN 9 has it no more: change the code, or install an older cuDNN"
+    if 'incompatible with parameter of type "CUctxCreateParams *"' in problem.message:
+        return "; CUDA 13 changed it: cuCtxCreate takes a CUctxCreateParams* before the flags, which may be nullptr. Change the code, or name an older compiler with the setting `nvcc`"
     if _REMOVED.search(problem.message):
         return "; CUDA 13 removed it: change the code, or name an older compiler with the setting `nvcc`"
     return ""
+
+
+def _put_in(problem: Problem, compilation: Compilation) -> str:
+    """Of a name that a script of the project replaces or defines before it has the file compiled."""
+    name = _UNDEFINED.match(problem.message) if problem.severity == "error" else None
+    script = compilation.filled.get(name[1]) if name else None
+    if not name or not script:
+        return ""
+    return f'; {script} puts it in before it has the file compiled: name a value to compile it here: nvcc_flags = ["-D{name[1]}=<value>"]'
 
 
 def _standard_header(name: str) -> str:
@@ -233,22 +351,37 @@ def _half(problem: Problem, compilation: Compilation) -> str:
     return ""
 
 
-def _placed(problem: Problem, path: str, text: str, root: str) -> Problem:
+def _placed(problem: Problem, path: str, text: str, compilation: Compilation) -> Problem:
     """An error in somebody else's header at the author's line that leads there, the header as a note."""
-    place = problem.place
-    if place is None or problem.severity != "error" or _authors(place.file, path, root):
+    place, root = problem.place, compilation.root
+    if place is None or problem.severity != "error":
         return problem
+    if _authors(place.file, path, root):
+        if not _BROUGHT.search(place.file[len(root) :]) or advice(problem) or _IS_MISSING in problem.message:
+            return problem
+        by = including(place.file, path, text)
+        return replace(
+            problem, message=problem.message + _of_macro(place, by or place, path, text, compilation)
+        )
     leading = (note.place for note in problem.notes if note.place and _authors(note.place.file, path, root))
     own = next(leading, None)
     first, line_end, rest = problem.message.partition("\n")
     header, missing_too, _ = first.partition(_IS_MISSING)  # the remedy stands in the message only
     note = Note((header + missing_too).rstrip(": "), place)
-    if own is None:
-        own = including(place.file, path, text)
-        first += "" if missing_too or advice(problem) else NOT_YOURS
+    given = own is not None
+    own = own or including(place.file, path, text)
     if own is None:
         return problem
+    if not missing_too and not advice(problem):
+        first += _of_macro(place, own, path, text, compilation) or ("" if given else NOT_YOURS)
     return replace(problem, message=first + line_end + rest, place=own, notes=(note, *problem.notes))
+
+
+def _of_macro(place: Place, own: Place, path: str, text: str, compilation: Compilation) -> str:
+    """Which macro of the author's an error in a library's header comes of, where the author's line `own` leads to it; "" for none."""
+    top = own if own.file == path else including(own.file, path, text, quoted=True)
+    ends = {path: top.line if top else 0, own.file: own.line}
+    return own_macros.blamed(place, path, text, ends, compilation)
 
 
 def _authors(file: str, path: str, root: str) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import field
 from pathlib import Path
 
 from orbit_lsp.closure import includes
-from orbit_lsp.compilation import build_files, inference
+from orbit_lsp.compilation import build_files, inference, makers
 from orbit_lsp.compilation import headers as header_search
 from orbit_lsp.compilation import installed as installed_headers
 from orbit_lsp.compilation.database import Databases, Match
@@ -27,8 +27,11 @@ _AGE_S = 30.0
 
 _OF_BUILD = "only the build knows its value"
 _LEFT_OUT = {"-G": "figures are of optimized code"}
-_OF_HOST = ("-Xcompiler", "-ccbin", "--compiler-bindir")
-"""Flags of the compiler of host code, on which no figure depends."""
+_OF_HOST = (
+    "-Xcompiler", "-ccbin", "--compiler-bindir", "--diag", "-diag", "--Werror", "-Werror", "--use-local-env", "-use-local-env", "-pg", "-msse", "-mavx", "-march", "-mtune", "-fopenmp",
+    "--threads", "--display-error-number", "-err-no",
+)  # fmt: skip
+"""Flags on which no figure depends: of the compiler of host code, of messages, of how nvcc runs."""
 _LONGEST_ARCHITECTURE = 4
 _OLDEST_ARCHITECTURE = 75
 
@@ -78,7 +81,10 @@ class Finder:
             return Compilation()
         root = root_of(question.path, question.folders)
         match = self._databases.find(question.path, root, question.database)
-        declared = build_files.Declared() if match else build_files.declared(question.path, root)
+        headers = self._headers_of(root)
+        declared = (
+            build_files.Declared() if match else build_files.declared(question.path, root, headers.builds)
+        )
         of_project = match.command.flags if match else ()
         own, refused = nvcc_flags.allowed_flags(question.flags, question.trusted or question.flags_trusted)
         included, of_project = _included_of_workspace(of_project, root)
@@ -87,7 +93,6 @@ class Finder:
         kept, refused = (*own, *kept), (*refused, *more)  # what the author set is searched first
         pythons = (*venvs(question.path, root), *question.not_started, question.python)
         installed = Installed(prefixes(pythons), question.nvcc)
-        headers = self._headers_of(root)
         inferred = inference.infer(
             question.path, question.text, kept, headers, installed, declared, self._texts
         )
@@ -123,12 +128,15 @@ class Finder:
             self._explained(
                 inferred, headers, next(iter(question.not_started), question.python), declared, installed
             ),
+            filled=makers.values(question.text, declared.scripts, root) if declared.scripts else {},
             made=tuple(inferred.made),
             architectures=tuple(number for number, _ in targets),
             left_out=(*left_out, *_of_command(match, root)),
             nvcc=_compiler(match) if question.trusted else None,
             nvcc_not_started=_not_started(match, question),
             is_source=declared.is_source or (match is not None and not match.beside),
+            # a file without a project lacks nothing that a build could give it
+            named=bool(match) or declared.named or not headers.builds,
             python=question.python,
             root=root,
             database=match.database if match else "",
@@ -156,8 +164,14 @@ class Finder:
         absent = missing.submodules(headers.root)
         packages = [(name, os.path.relpath(file, headers.root)) for name, file in declared.packages]
         has_cccl = installed.toolkit_or_system("cub/cub.cuh")
+
+        def maker(name: str, source: str) -> str:
+            return makers.of_header(name, source, headers.root, headers.builds)
+
         return {
-            name: missing.explain(name, source, headers, absent, python, packages, has_cccl=has_cccl)
+            name: missing.explain(
+                name, source, headers, absent, python, packages, has_cccl=has_cccl, maker=maker
+            )
             for name, source in inferred.missing.items()
         }
 
@@ -276,7 +290,7 @@ def _source(
             source = f"as {shown} says of {os.path.relpath(match.beside, root)}, {what}"
         return "; ".join([source, *match.command.remarks, *remarks])
     partly = "" if headers.complete else f", of which {headers.folders} folders were searched"
-    how = f" ({command} writes it)" if command else ""
+    how = f" ({command} writes {'the Makefile' if 'configur' in command else 'it'})" if command else ""
     why = "; ".join(remarks) or "there is no compile_commands.json"
     return f"by what was found in {root}{partly}, because {why}{how}"
 

@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 from dataclasses import field
 
+from orbit_lsp.compilation.build_systems.elsewhere import may_compile
 from orbit_remote.common.lazy_dataclass import dataclass
 
 FOLDERS = 30_000
@@ -17,6 +18,8 @@ FOLDERS = 30_000
 SECONDS = 2.0
 """How long it may take."""
 
+_MOST_BUILDS = 1_000
+"""Of one folder."""
 _SUFFIXES = (
     ".h", ".hh", ".hpp", ".hxx", ".h++", ".cuh", ".inl", ".inc", ".ipp", ".tpp", ".tcc", ".def", ".impl",
     ".cu", ".cpp", ".cc", ".cxx", ".c", ".in",
@@ -35,6 +38,8 @@ class Headers:
     folders: int = 0
     complete: bool = True
     at: float = field(default_factory=time.monotonic)
+    builds: dict[str, list[str]] = field(default_factory=dict[str, "list[str]"])
+    """Build files and scripts: for each folder, relative to `root`, their names."""
     _by_name: dict[str, list[str]] = field(default_factory=lambda: defaultdict[str, "list[str]"](list))
 
     def roots(self, name: str) -> list[str]:
@@ -58,7 +63,10 @@ class Headers:
         return [posixpath.join(place, last) for place in self._by_name.get(last, ())]
 
     def add(self, folder: str, name: str) -> None:
-        self._by_name[name].append(folder)
+        if name.endswith(_SUFFIXES) or "." not in name:
+            self._by_name[name].append(folder)
+        if may_compile(name) and len(names := self.builds.setdefault(folder, [])) < _MOST_BUILDS:
+            names.append(name)
 
 
 def search(root: str) -> Headers:
@@ -87,7 +95,7 @@ def _look_in(folder: str, headers: Headers) -> list[str]:
                     below.append(f"{folder}/{name}" if folder else name)
             elif name == "pyvenv.cfg":  # a virtual environment
                 return []
-            elif name.endswith(_SUFFIXES) or "." not in name:
+            else:
                 headers.add(folder.replace(os.sep, "/"), name)
     return below
 

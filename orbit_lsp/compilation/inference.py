@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import os
 import re
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import field
@@ -18,7 +19,7 @@ from orbit_lsp.compilation import headers as header_search
 from orbit_lsp.compilation.build_files import Declared
 from orbit_lsp.compilation.headers import Headers
 from orbit_lsp.compilation.installed import INCOMPATIBLE, STANDARD, Installed, nvidia_folders
-from orbit_lsp.compilation.toolkit_headers import is_toolkits
+from orbit_lsp.compilation.toolkit_headers import REMOVED, is_toolkits, toolkits_own
 from orbit_lsp.state.compilation import Reason
 from orbit_remote.common import regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -34,6 +35,8 @@ _INCLUDE = re.compile(
 )
 _CONCEPT = re.compile(rb"^[ \t]*(?:template[^;{}\n]*>[ \t]*)?concept[ \t]+\w+\s*=", re.MULTILINE)
 _REQUIRED = re.compile(rb"^[ \t]*#[ \t]*ifndef[ \t]+(\w+)[ \t]*\r?\n[ \t]*#[ \t]*error\b", re.MULTILINE)
+_COMPARED = re.compile(rb"^[ \t]*#[ \t]*if[ \t]+(\w+)[ \t]*==[ \t]*\d+[ \t]*\r?$", re.MULTILINE)
+"""Where a text has an `#error`, its other values may be it."""
 _OF_STANDARD = (b"__cplusplus", b"__cpp_concepts", b"_STD_VER", b"CPP_20", b"CPP20", b"CPLUSPLUS", b"CXX20")
 """What a file that does without C++20 asks for it by."""
 _AT_ONCE = 1 << 16
@@ -42,6 +45,9 @@ _OF_A_LINE = 1000
 """Bytes of a line that are looked at before what may begin a comment."""
 _SHELL_OR_LIST = re.compile(r"[$`\\\n\r\",]" if os.name == "posix" else r"[%\"\n\r,]")
 """What no flag for an include folder can hold: nvcc splits at commas, and a shell reads the rest."""
+_OTHER_SYSTEM = re.compile(
+    r"(?:^|[-_/.])(?:win(?:dows|32|64)|msvc|vs20\d\d|macos|osx|mingw)(?:[-_/.]|$)", re.IGNORECASE
+)
 _AMBIGUOUS = 3
 _MOST_REQUIRED = 32
 """Macros that are looked for in build files."""
@@ -95,7 +101,8 @@ class Texts:
 def included(content: bytes) -> Included:
     content = content.removeprefix(codecs.BOM_UTF8)
     newest = b"concept" in content and not any(word in content for word in _OF_STANDARD)
-    required = chain.from_iterable(map(_REQUIRED.findall, _pieces(content))) if b"#error" in content else ()
+    patterns = (_REQUIRED, _COMPARED) if b"#error" in content else ()
+    required = [name for piece in _pieces(content) for each in patterns for name in each.findall(piece)]
     return Included(
         wanted(content),
         newest and any(map(_CONCEPT.search, _pieces(content))),
@@ -138,6 +145,11 @@ def _pieces(content: bytes) -> Iterator[bytes]:
         end = content.rfind(b"\n", start, start + _AT_ONCE) + 1 or start + _AT_ONCE
         yield content[start:end]
         start = end if content[end - 1 : end] == b"\n" else content.find(b"\n", end) + 1 or len(content)
+
+
+def _of_other_system(folder: str) -> bool:
+    """Whether a folder is called as one for another system: what lies there is a copy of what this one installs."""
+    return sys.platform == "linux" and bool(_OTHER_SYSTEM.search(folder))
 
 
 def _hides(folder: str) -> bool:
@@ -216,7 +228,8 @@ class _Walk:
             return
         self.required.add(name)
         if not any(re.match(rf"-D{name}\b", flag) for flag, _ in self.declared.flags):
-            flag, file = build_files.definition_of(name, source, self.headers.root)
+            of_target = (each for each in self.declared.macros if each[0].startswith(f"-D{name}="))
+            flag, file = next(of_target, None) or build_files.definition_of(name, source, self.headers.root)
             if flag and not any(each.startswith(f"-D{name}=") for each in self.inferred.flags):
                 self._flag(flag, f"{self._shown(file)} defines it, and {self._shown(source)} needs it")
 
@@ -240,6 +253,8 @@ class _Walk:
                 if own := self._instead_of(folder, name):
                     return os.path.join(own, name)
                 return self._inside(os.path.normpath(os.path.join(folder, name)))
+        if folder := self._own_of_toolkits_name(include):
+            return os.path.normpath(os.path.join(folder, name))
         if self.installed.toolkit_or_system(name):
             return None
         if name in self.inferred.missing:
@@ -248,10 +263,24 @@ class _Walk:
             return os.path.normpath(os.path.join(folder, name))
         if self._installed(name):
             return None
+        if self._by_link(name):
+            return None
         if folder := self._templated(name):
             return os.path.join(folder, name)
         self.inferred.missing[name] = source
         return None
+
+    def _by_link(self, name: str) -> bool:
+        """Whether a name leads into the toolkit through a link that a build makes, as Bazel's `third_party/gpus/cuda/include/cuda.h`."""
+        own = toolkits_own(name)
+        if not own or not (self.installed.toolkit_or_system(own) or self._installed(own)):
+            return False
+        folder = templates.forward(name, own)
+        if folder:
+            self._add(
+                "-I", folder, f"{name} leads there to the toolkit's {own}, as a link that the build makes"
+            )
+        return bool(folder)
 
     def _instead_of(self, folder: str, name: str) -> str:
         """The folder of a header that the project's own CMakeLists.txt makes from a template, where `folder` has one of that
@@ -302,9 +331,27 @@ class _Walk:
                 return folder
         return None
 
+    def _own_of_toolkits_name(self, include: Wanted) -> str | None:
+        """The folder of a header of the project that is called as one of the toolkit's: the compiler looks in the folders that a
+        build file names before the toolkit's.
+        """
+        name = include.name
+        if not is_toolkits(name) or not (include.quoted or "/" not in name):
+            return None
+        inside = any(
+            self._inside(folder) and os.path.isfile(os.path.join(folder, name))
+            for folder, _, _ in self.declared.folders
+        )
+        return self._declared(name) if inside else None
+
     def _in_workspace(self, source: str, include: Wanted) -> str | None:
         """The nearest folder of the workspace from which the name leads to a file."""
-        if is_toolkits(include.name) and ("/" not in include.name or not self.installed.has_toolkit()):
+        own = include.quoted and include.name in REMOVED
+        if (
+            is_toolkits(include.name)
+            and not own
+            and ("/" not in include.name or not self.installed.has_toolkit())
+        ):
             return None
         here = os.path.relpath(os.path.dirname(source), self.headers.root)
         roots = sorted(
@@ -320,10 +367,12 @@ class _Walk:
         roots = [
             root for root in roots if os.path.isfile(os.path.join(self.headers.root, root, include.name))
         ]
+        roots = [root for root in roots if not _of_other_system(root)]
         own = os.path.relpath(source, self.headers.root)  # <name.h> in a file of that name is another's
         roots = [root for root in roots if os.path.normpath(os.path.join(root, include.name)) != own]
         if not include.quoted:
-            roots = [root for root in roots if not _hides(os.path.join(self.headers.root, root))]
+            plain = [root for root in roots if not _hides(os.path.join(self.headers.root, root))]
+            roots = plain or roots
         if not roots:
             return None
         folder = os.path.normpath(os.path.join(self.headers.root, roots[0]))
@@ -332,8 +381,8 @@ class _Walk:
         why = f"it has {include.name}, which {self._shown(source)} includes"
         if alternatives := [os.path.join(root, include.name) for root in roots[1 : 1 + _AMBIGUOUS]]:
             why += f" (the nearest; also {', '.join(alternatives)}{', …' if len(roots) > 1 + _AMBIGUOUS else ''})"
-        if include.quoted and _hides(folder):
-            self._add("-iquote", folder, why)
+        if _hides(folder):
+            self._add("-iquote" if include.quoted else "-idirafter", folder, why)
         else:
             self._add("-I", folder, why)
         return folder
@@ -387,8 +436,11 @@ class _Walk:
             self.inferred.reasons.append(Reason(folder, why))
             return
         self.folders.append(folder)
-        if option == "-iquote":  # nvcc has no such flag, and its host compiler reads the includes
-            self.inferred.flags += ["-Xcompiler", "-iquote", "-Xcompiler", folder]
+        if option in (
+            "-iquote",
+            "-idirafter",
+        ):  # nvcc has no such flags, and its host compiler reads the includes
+            self.inferred.flags += ["-Xcompiler", option, "-Xcompiler", folder]
         else:
             self.inferred.flags += [f"-I{folder}"] if option == "-I" else [option, folder]
         self.inferred.reasons.append(Reason(folder, why))

@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from orbit_lsp.compilation.build_systems import cmake_files
-from orbit_lsp.compilation.build_systems.cmake_language import OFF
+from orbit_lsp.compilation.build_systems.cmake_language import OFF, is_switch
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_lsp.state.user_folders import cache_folder
 from orbit_remote.common import regular_files
@@ -23,6 +23,8 @@ from orbit_remote.common.limits import BUILD_FILE
 _CONFIGURE = lazy_pattern(r"^[ \t]*configure_file[ \t]*\(([^()]{0,2000})\)", re.IGNORECASE | re.MULTILINE)
 _HOME = lazy_pattern(r"^CMAKE_HOME_DIRECTORY:INTERNAL=(.+)$", re.MULTILINE)
 _DEFINE = lazy_pattern(r"^([ \t]*#[ \t]*)cmakedefine(01)?[ \t]+(\w+)(.*)$", re.MULTILINE)
+_DECIDING = lazy_pattern(r"^(?:[ \t]*#[ \t]*(?:el)?if[^\n@]{0,200}|[ \t]*)@(\w+)@", re.MULTILINE)
+"""What decides which code a header has, or is code itself."""
 _VALUE = lazy_pattern(r"@(\w+)@|\$\{(\w+)\}")
 
 
@@ -30,17 +32,30 @@ def make(template: str, name: str, root: str) -> str:
     """The folder in the cache from which `name` leads to what the template becomes; "" where it cannot be made."""
     try:
         text = regular_files.text(template, BUILD_FILE)
-        values = _values(template, root)
-        content = _filled(text, values)
-        digest = sha256(f"{template}\0{name}\0{content}".encode("utf-8", "replace")).hexdigest()[:16]
-        folder = cache_folder() / "headers" / digest
-        file = folder / name
-        if not file.resolve().is_relative_to(folder.resolve()):
-            return ""
-        if not file.exists():
-            _write(file, content)
+        known, values = _values(template, root)
+        if any(name not in known for name in _DECIDING.findall(text)):
+            return ""  # a guess would compile another code than the build does
+        return _kept(template, name, _filled(text, values))
     except (OSError, ValueError, RuntimeError):  # RuntimeError: there is no home folder
         return ""
+
+
+def forward(name: str, other: str) -> str:
+    """The folder in the cache from which `name` leads to a header that includes `other`; "" where it cannot be made."""
+    try:
+        return _kept("", name, f"#include <{other}>\n")
+    except (OSError, ValueError, RuntimeError):
+        return ""
+
+
+def _kept(template: str, name: str, content: str) -> str:
+    digest = sha256(f"{template}\0{name}\0{content}".encode("utf-8", "replace")).hexdigest()[:16]
+    folder = cache_folder() / "headers" / digest
+    file = folder / name
+    if not file.resolve().is_relative_to(folder.resolve()):
+        return ""
+    if not file.exists():
+        _write(file, content)
     return str(folder)
 
 
@@ -90,7 +105,7 @@ def _filled(text: str, values: dict[str, str]) -> str:
 
     def define(match: re.Match[str]) -> str:
         start, number, name, rest = match.groups()
-        is_on = not OFF.fullmatch(values.get(name, ""))
+        is_on = not OFF.fullmatch(values.get(name, "")) or (name not in values and is_switch(name))
         if number:
             return f"{start}define {name} {int(is_on)}"
         return f"{start}define {name}{rest}" if is_on else f"/* #undef {name} */"
@@ -101,8 +116,10 @@ def _filled(text: str, values: dict[str, str]) -> str:
     return _VALUE.sub(value, _DEFINE.sub(define, text))
 
 
-def _values(template: str, root: str) -> dict[str, str]:
-    """Variables of the CMakeLists.txt beside the template and above it, as CMake would have them there."""
+def _values(template: str, root: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Variables of the CMakeLists.txt beside the template and above it, as CMake would have them there: those that are known, and those with
+    guesses.
+    """
 
     def text_of(file: str) -> str:
         with contextlib.suppress(OSError, ValueError):

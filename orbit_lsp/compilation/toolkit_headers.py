@@ -75,3 +75,18 @@ _EVERY = LIBRARIES | NPP | REMOVED | _OTHERS
 def is_toolkits(name: str) -> bool:
     """Whether a header of this name comes with CUDA: one in the workspace is not meant."""
     return name in _EVERY or bool(_FAMILIES.fullmatch(name))
+
+
+_LINKED = re.compile(
+    r"(?:[\w.-]+/){0,8}(?:(?:local_)?cuda|cuda[-_.\d]+|cuda_toolkit)/(?:(?:targets/[\w-]+/|extras/CUPTI/)?include)/([\w/.]+)|"
+    r"third_party/(?:gpus/)?(?:cudnn|nccl|tensorrt)/([\w.]+)"
+)
+
+
+def toolkits_own(name: str) -> str:
+    """The header of CUDA that a name means which leads there through a link in the build's tree, `cuda.h` for
+    `third_party/gpus/cuda/include/cuda.h`; "" for any other name.
+    """
+    match = _LINKED.fullmatch(name)
+    own = (match[1] or match[2]) if match else ""
+    return own if is_toolkits(own) or own.startswith(("cub/", "thrust/", "cudnn", "nccl", "NvInfer")) else ""

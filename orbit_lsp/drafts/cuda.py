@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 
@@ -82,7 +83,7 @@ def template_arguments(subject: Subject) -> list[str] | None:
             map(element.fullmatch, types(template))
         )
         if not template.name or (
-            template.kind == "type" and not numbers
+            template.kind == "type" and (not numbers or "integral" in template.type)
         ):  # it may be a function or a structure
             return None
     return [template.name if template.kind == "value" else "float" for template in wanted]
@@ -223,9 +224,15 @@ class _Threads:
         return int(text) if text.isdigit() else int(known.value) if known else None
 
     def allowed(self) -> int | None:
-        """What `__launch_bounds__` allows with these template arguments."""
-        bound = self.subject.header.bound
-        values = {name: Scalar(int(text), "int32") for name, text in self.chosen.items() if text.isdigit()}
+        """What `__launch_bounds__` or `__block_size__` allows with these template arguments, or else the defaults."""
+        header = self.subject.header
+        defaults = {each.name: each.default for each in header.templates if each.kind == "value"}
+        texts = {**defaults, **self.chosen}
+        values = {name: Scalar(int(text), "int32") for name, text in texts.items() if text.isdigit()}
+        size = header.attributes.block.values(values) if header.attributes.block else None
+        if size:
+            return math.prod(size)
+        bound = header.attributes.bound
         return bound.threads(values) if bound else None
 
     def blocks(self, axis: str, extent: str, width: int) -> str:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from orbit_lsp.drafts import guesses
 from orbit_lsp.drafts.guesses import Sizes, Statement, Subject, guessed
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.spec.file_context import bracketed
 from orbit_remote.spec.signature import Parameter
 
 _REALS = frozenset(("eps", "epsilon", "scale", "alpha", "beta", "p"))
@@ -196,12 +197,24 @@ def _range(node: ast.AST) -> str:
 # -- the draft ---------------------------------------------------------------------------------------
 
 
+def _by_heuristics(subject: Subject) -> set[str]:
+    """The constants that `@triton.heuristics` makes: the keys of its dictionary, in the decorators of the kernel."""
+    text = subject.around.text
+    own = re.search(rf"^[ \t]*def\s+{re.escape(subject.name)}\s*\(", text, re.MULTILINE)
+    if own is None:
+        return set()
+    decorators = re.split(r"^[ \t]*(?:def|class)\s", text[: own.start()], flags=re.MULTILINE)[-1]
+    given = [bracketed(each) or "" for each in re.split(r"\bheuristics\s*(?=\()", decorators)[1:]]
+    return set(re.findall(r"['\"](\w+)['\"]\s*:", " ".join(given)))
+
+
 def draft(subject: Subject, body: Body) -> list[Statement] | None:
     header = subject.header
     if any(parameter.refused for parameter in header.parameters):
         return None
     configurations = re.findall(r"\bConfig\s*\(\s*(?:kwargs\s*=\s*)?\{([^{}]*)\}", subject.around.text)
     tuned = set(re.findall(r"['\"](\w+)['\"]\s*:", " ".join(configurations))) if header.tuned else set[str]()
+    tuned |= _by_heuristics(subject) if header.tuned else set()
     sizes = sizes_of(subject, body)
     given = [
         parameter for parameter in header.parameters if parameter.name not in tuned and not parameter.optional

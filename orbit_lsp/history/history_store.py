@@ -22,7 +22,7 @@ from orbit_lsp.state.results import renamed
 from orbit_lsp.state.sqlite_file import SqliteFile, Unusable
 from orbit_remote.common import codec, limits
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Finished, Launches, Through, content_hash
+from orbit_remote.common.messages import Driver, Finished, Launches, Through, content_hash
 from orbit_remote.common.plain_text import visible
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class StoredResult:
     lines: str = ""
     elements: tuple[str, ...] = ()
     detail: Literal["click", "full", "imported"] = "click"
+    driver: Driver | None = None
 
 
 @dataclass(frozen=True, slots=True)

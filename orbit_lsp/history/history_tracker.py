@@ -10,23 +10,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from orbit_lsp.history import driver_pins
+from orbit_lsp.history.driver_pins import Pin
 from orbit_lsp.history.history_store import Action, Entry, Store, StoredResult
 from orbit_lsp.history.version_groups import regression
-from orbit_lsp.runs import profile_filing
+from orbit_lsp.runs import result_filing
 from orbit_lsp.runs.scheduler import Run
 from orbit_lsp.state import harness, sqlite_file
 from orbit_lsp.state.documents import split_lines
 from orbit_lsp.state.kernel_ids import KernelId
-from orbit_lsp.state.results import Profiled, Result
+from orbit_lsp.state.results import Learned, Profiled, Result
 from orbit_lsp.state.session import Session, path_of
 from orbit_remote.common import measure
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.messages import Driver
 
 log = logging.getLogger("orbit.history")
 
@@ -49,6 +53,8 @@ class _Known:
     last: Entry | None
     regression: measure.Regression | None
     versions: frozenset[str]
+    learned: dict[Driver, Learned]
+    pinned: Driver | None = None
 
 
 class HistoryTracker:
@@ -143,7 +149,11 @@ class HistoryTracker:
         path, store = self._session.path(uri), self._store()
 
         def work() -> dict[str, _Known]:
-            known_kernels: dict[str, _Known] = {}
+            pins = driver_pins.of_file(self._pins(), path)
+            nothing = _Known(None, None, None, None, None, frozenset(), {})
+            known_kernels = {
+                name: replace(nothing, pinned=pins[name].driver) for name in pins if name in digests
+            }
             for name in set(store.kernels(path)) & set(digests):
                 entries = store.entries(path, name, _LOOKED_AT)
                 runs = [entry for entry in entries if entry.action == "run"]
@@ -152,8 +162,9 @@ class HistoryTracker:
                 text = store.text(profile.text) if profile and profile.text else None
                 shown, last = _shown(runs, digests[name]), next(reversed(runs), None)
                 known_kernels[name] = _Known(
-                    shown, profile, text, last, regression(entries), _versions(entries)
-                )
+                    shown, profile, text, last, regression(entries), _versions(entries),
+                    _learned(runs, pins.get(name)), pins[name].driver if name in pins else None,
+                )  # fmt: skip
             return known_kernels
 
         self._later(work, lambda known_kernels: self._restored(uri, known_kernels), uri)
@@ -165,6 +176,10 @@ class HistoryTracker:
         for name, known in known_kernels.items():
             target = KernelId(uri, name)
             self._session.results.versions[target] = known.versions
+            for driver, learned in known.learned.items():
+                self._session.results.learn(target, driver, learned)
+            if known.pinned:
+                self._session.results.pinned[target] = known.pinned
             now = digests.get(name, "")
             if known.profile and _is_news(known.profile, self._session.results.profiles.get(target), now):
                 profiled = self._profiled(uri, known.profile, known.text)
@@ -187,7 +202,7 @@ class HistoryTracker:
             if Path(file) == Path(entry.path):
                 known = text
             else:
-                known = profile_filing.text_of(self._session, file, files[file]) if file in files else None
+                known = result_filing.text_of(self._session, file, files[file]) if file in files else None
             if known is not None:
                 texts[file] = tuple(split_lines(known))
         return Profiled(
@@ -296,6 +311,48 @@ class HistoryTracker:
         store = self._store()
         return await self._asked(lambda: store.entries(path, kernel, most))
 
+    async def learn(self, target: KernelId) -> None:
+        """Recall what earlier runs of drivers showed of a kernel."""
+        runs = [
+            entry
+            for entry in await self.entries(self._session.path(target.uri), target.key, _LOOKED_AT)
+            if entry.action == "run"
+        ]
+        pins = await self._asked(lambda: driver_pins.of_file(self._pins(), self._session.path(target.uri)))
+        pin = pins.get(target.key)
+        for driver, learned in _learned(runs, pin).items():
+            self._session.results.learn(target, driver, learned)
+        if pin and pin.driver:
+            self._session.results.pinned[target] = pin.driver
+
+    def pin(self, target: KernelId, driver: Driver | None) -> None:
+        """Let clicks on a kernel take a driver from now on, or none in particular."""
+        if driver:
+            self._session.results.pinned[target] = driver
+        else:
+            self._session.results.pinned.pop(target, None)
+        self._keep_pin(target, lambda pin: replace(pin, driver=driver))
+
+    def forget_drivers(self, target: KernelId) -> None:
+        """Forget what runs have shown of a kernel's drivers."""
+        self._session.results.learned.pop(target, None)
+        self._keep_pin(target, lambda pin: replace(pin, forgotten=time.time()))
+
+    def _keep_pin(self, target: KernelId, change: Callable[[Pin], Pin]) -> None:
+        path = self._session.path(target.uri)
+
+        def work() -> None:
+            try:
+                driver_pins.keep(self._pins(), change, path, target.key)
+            except OSError as error:
+                self._complain(f"orbit: the choice of a driver cannot be kept: {error}")
+
+        self._later(work, lambda _: None)
+        self._changed({target.uri})
+
+    def _pins(self) -> Path:
+        return self._where().with_name("driver-pins")
+
     async def text(self, name: str | None) -> str | None:
         """The text of an entry; None where it is not kept."""
         store = self._store()
@@ -369,6 +426,16 @@ def _is_news(entry: Entry, mine: Result | Profiled | None, digest: str) -> bool:
     return mine is None or (entry.at > mine.at and (entry.digest == digest or mine.digest != digest))
 
 
+def _learned(runs: list[Entry], pin: Pin | None) -> dict[Driver, Learned]:
+    """What the last run of each driver showed, since that was forgotten; `runs` has the oldest first."""
+    since = pin.forgotten if pin else 0.0
+    return {
+        run.result.driver: Learned.of(run.result.finished, run.result.launches)
+        for run in runs
+        if run.result.driver and run.at > since
+    }
+
+
 def _versions(entries: list[Entry]) -> frozenset[str]:
     """Digests of those whose text is kept."""
     return frozenset(entry.digest for entry in entries if entry.text)
@@ -382,8 +449,9 @@ def _entry(target: KernelId, known: Result | Profiled) -> Entry:
         stored = StoredResult(finished, finished.launches, files, known.through, asked, detail=known.detail)
     else:
         stored = StoredResult(
-            known.finished, known.launches, files, known.through, asked, known.lines, known.elements
-        )
+            known.finished, known.launches, files, known.through, asked, known.lines, known.elements,
+            driver=known.driver,
+        )  # fmt: skip
     action: Action = "profile" if isinstance(known, Profiled) else "run"
     return Entry(known.at, path_of(target.uri), target.key, action, known.digest, known.inputs, stored)
 
@@ -392,7 +460,7 @@ def _result(uri: str, entry: Entry) -> Result:
     stored = entry.result
     return Result(
         entry.digest, entry.at, stored.finished, stored.launches, entry.inputs, stored.files or {}, stored.through,
-        _asked(uri, stored), stored.lines, stored.elements,
+        _asked(uri, stored), stored.lines, stored.elements, driver=stored.driver,
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from orbit_lsp.history.history_store import Entry
 from orbit_lsp.history.history_tracker import HistoryTracker
 from orbit_lsp.history.version_groups import when
 from orbit_lsp.kernels import Kernel
+from orbit_lsp.runners.modal import spending
 from orbit_lsp.specs import job_builder, launch_plan
 from orbit_lsp.specs.launch_plan import LaunchPlan
 from orbit_lsp.state import harness, modal_gpus
@@ -125,7 +126,16 @@ def _side(
         file.compilation = beside.compilation
     if not harness.named(target):
         kernel = _kernel(scratch, target, file_name or name)
-        plan = launch_plan.of(scratch, target.uri, kernel)
+        scratch.routes, scratch.results = (
+            session.routes,
+            replace(
+                scratch.results,
+                runs=session.results.runs,
+                learned=session.results.learned,
+                pinned=session.results.pinned,
+            ),
+        )
+        plan = launch_plan.of(scratch, target.uri, kernel, target)
         if spec and plan is launch_plan.PROGRAM:
             lines = split_lines(text)
             at = kernel.whole.line
@@ -321,9 +331,7 @@ def _text(session: Session, side: Variant, name: str) -> Variant:
 
 def _gpu(session: Session, side: Variant, name: str) -> Variant:
     if not session.setup.modal_account:
-        raise NoVariant(
-            "another GPU must be rented from Modal: make a token with `modal token new`, and do not set `orbit.runner` to `local`"
-        )
+        raise NoVariant(f"another GPU must be rented from Modal: {spending.steps(session.setup)}")
     gpu = modal_gpus.rented(name)
     if not gpu:
         raise Unfit(modal_gpus.refusal(name))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from orbit_lsp.history.history_store import Entry
 from orbit_remote.common import measure
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.messages import BY_AUTHOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ def setup(entry: Entry) -> tuple[object, ...] | None:
     machine = (device.name, device.driver) if device else ("", None)
     tools = tuple(sorted(stored.finished.toolchain.items()))
     work: tuple[object, ...]
-    if stored.through == "program":
+    if stored.through in BY_AUTHOR:
         if len(stored.launches) > 1:
             return None
         work = (launches.grid, launches.block, launches.cluster, launches.dynamic_shared)
@@ -44,7 +45,7 @@ def setup(entry: Entry) -> tuple[object, ...] | None:
         point = next((point for point in stored.finished.points if point.launches and not point.case), None)
         values = sorted(point.values.items()) if point else []
         work = (" ".join(stored.lines.split()), tuple(values), len(stored.launches))
-    return (stored.through, machine, tools, entry.inputs, work)
+    return (stored.through, stored.driver, machine, tools, entry.inputs, work)
 
 
 def grouped(entries: Sequence[Entry]) -> list[Version]:

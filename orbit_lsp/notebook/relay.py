@@ -188,9 +188,18 @@ class Relay:
         kernel.ending = kernel.ending or why
         await kernel.process.end(keep)
 
+    def _give_up(self, kernel: KernelLink, cell: str) -> None:
+        """Send the cells after this one to a new ipykernel, where it asked for that. The first sign of its end decides, its
+        answer or that it is idle: the front end may send the next cell after either.
+        """
+        if self._ends_after_cell:
+            self.kernel, self._ends_after_cell = None, False
+            kernel.last_cell = cell
+
     def _end_after_last_cell(self, kernel: KernelLink) -> None:
         """End it once its last cell is both answered and idle: what the cell printed comes in between."""
-        if kernel.last_cell and kernel.settled == kernel.last_cell:
+        last = kernel.last_cell
+        if last and kernel.settled == last and last not in kernel.pending:
             self._spawn(self._end(kernel, "this kernel was ended by %orbit end"))
 
     async def _rest(self, kernel: KernelLink) -> None:
@@ -214,6 +223,8 @@ class Relay:
             state = message.value().get("execution_state") if message and message.kind == "status" else None
             if state == "starting" or (message and message.kind == "iopub_welcome"):
                 return  # a front end that is connected expects neither, and Molten fails at the first
+            if message and state == "idle" and (cell := kernel.cell()) and cell.id == message.parent_id:
+                self._give_up(kernel, cell.id)
             for each in self._limit.passed(message, frames) if message else [frames]:
                 await self._send("iopub", each)
             if message and state:
@@ -227,10 +238,8 @@ class Relay:
         if request and request.kind == "execute_request":
             self._touched = time.monotonic()
             self.cells += 1
-            if self._ends_after_cell:
-                self.kernel, self._ends_after_cell = None, False
-                kernel.last_cell = request.id
-                self._end_after_last_cell(kernel)
+            self._give_up(kernel, request.id)
+            self._end_after_last_cell(kernel)
             await self._rest(kernel)
         for each in self._limit.passed(message, frames) if message else [frames]:
             await self._send(channel, each)

@@ -63,6 +63,4 @@ class Rented:
         """`keep`: the kernel is restarted, by another process, and wants its container."""
         if self._session:
             await self._session.finish("", keep=keep)
-        if self._pool:
-            await self._pool.close()
         await self._environment.close()

@@ -26,6 +26,7 @@ from orbit_lsp.queue.slot_engine import EngineOptions, SlotEngine, Stage
 from orbit_lsp.state.user_folders import cache_folder
 from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common import messages as c
+from orbit_remote.common.packages import installing
 from orbit_remote.common.plain_text import visible
 
 _CURRENT = "/tmp/ray/ray_current_cluster"  # noqa: S108 - Ray's own place; `_current` looks at whose it is
@@ -57,9 +58,7 @@ def connect() -> None:
     try:
         ray: Any = import_module("ray")
     except ImportError:
-        raise Refused(
-            "a pool of a Ray cluster needs Ray: python -m pip install 'orbit-lsp[cluster]'"
-        ) from None
+        raise Refused(f"a pool of a Ray cluster needs Ray: {installing.optional('cluster')}") from None
     if ray.is_initialized():
         return
     address = os.environ.get("RAY_ADDRESS") or _CURRENT

@@ -160,7 +160,7 @@ class JobQueue:
             except StoreError as error:
                 await self._end(job.id, c.Failure("infrastructure", str(error), "submit it again"))
             else:
-                await self._enqueue(job.id, request)
+                await self._enqueue([(job.id, request)])
 
     async def close(self) -> None:
         """Cancel what runs, wait for its end, and give up what waits - but for a server, whose next start takes it."""
@@ -196,32 +196,60 @@ class JobQueue:
 
     async def submit(self, request: Request) -> Job:
         """The job of a request; it waits from now on. Raises Refused and StoreError. Who is cancelled meanwhile has no job."""
-        submitting = asyncio.create_task(self._submit(request))
+        (job,) = await self.submit_all([request])
+        if isinstance(job, requests.Refused):
+            raise job
+        return job
+
+    async def submit_all(self, wanted: Sequence[Request]) -> list[Job | requests.Refused]:
+        """The same for several requests, which are recorded together or, where StoreError is raised, not at all. One that is refused
+        does not delay the others.
+        """
+        submitting = asyncio.create_task(self._submit(wanted))
         try:
-            return (await asyncio.shield(submitting))[0]
+            return [
+                each if isinstance(each, requests.Refused) else each[0]
+                for each in await asyncio.shield(submitting)
+            ]
         except asyncio.CancelledError:
             self._later(self._undo(submitting))
             raise
 
-    async def _undo(self, submitting: asyncio.Task[tuple[Job, bool]]) -> None:
-        with suppress(requests.Refused, StoreError):
-            job, fresh = await submitting
-            if fresh:  # else somebody else has it too, by its key
-                await self._cancel_here(job.id)
+    async def _undo(self, submitting: asyncio.Task[list[tuple[Job, bool] | requests.Refused]]) -> None:
+        with suppress(StoreError):
+            for each in await submitting:
+                if (
+                    not isinstance(each, requests.Refused) and each[1]
+                ):  # else somebody else has it too, by its key
+                    await self._cancel_here(each[0].id)
 
-    async def _submit(self, request: Request) -> tuple[Job, bool]:
+    async def _submit(self, wanted: Sequence[Request]) -> list[tuple[Job, bool] | requests.Refused]:
         assert self._owner
+        checked = await asyncio.to_thread(lambda: [self._checked(request) for request in wanted])
+        accepted = [request for request in checked if isinstance(request, Request)]
+        added = await asyncio.to_thread(self.store.add_all, accepted, self._owner.id, self.door)
+        fresh = [
+            (each[0].id, request)
+            for request, each in zip(accepted, added, strict=True)
+            if not isinstance(each, requests.Refused) and each[1]
+        ]
+        await self._enqueue(fresh)
+        answers = iter(added)
+        return [next(answers) if isinstance(request, Request) else request for request in checked]
+
+    def _checked(self, request: Request) -> Request | requests.Refused:
+        """The request as it is recorded, or why it is refused."""
         if request.action == "compile":  # any place compiles: for the GPU of the one that is named
             named = (slot.gpu for slot in self.slots if slot.gpu and slot.is_called(request.gpu))
             request = replace(request, gpu=next(named, request.gpu))
-        requests.check(request, trusted=self._trusted)
+        try:
+            requests.check(request, trusted=self._trusted)
+        except requests.Refused as why:
+            return why
         if not any(slot.takes(request) for slot in self.slots):
             have = ", ".join(slot.name for slot in self.slots if slot.name != COMPILER)
-            raise requests.Refused(f"no place of this pool is {request.gpu!r:.40}; it has {have}")
-        job, fresh = await asyncio.to_thread(self.store.add, request, self._owner.id, self.door)
-        if fresh:
-            await self._enqueue(job.id, request)
-        return job, fresh
+            return requests.Refused(f"no place of this pool is {request.gpu!r:.40}; it has {have}")
+        return request
 
     async def cancel(self, job: str) -> Job | None:
         """End a job, wherever it is, and wait for its end; None where there is no such job."""
@@ -247,6 +275,11 @@ class JobQueue:
     def position(self, job: str) -> int | None:
         """How many jobs are before it; None where it does not wait here."""
         return next((number for number, waiting in enumerate(self._waiting) if waiting.id == job), None)
+
+    def positions(self, jobs: Sequence[Job]) -> list[Followed]:
+        """The jobs with how many are before each."""
+        places = {waiting.id: number for number, waiting in enumerate(self._waiting)}
+        return [Followed(job, places.get(job.id)) for job in jobs]
 
     def waiting(self) -> int:
         return len(self._waiting)
@@ -329,18 +362,20 @@ class JobQueue:
             if slot.name != COMPILER
         ]
 
-    async def _enqueue(self, job: str, request: Request) -> None:
-        slots = frozenset(slot.name for slot in self.slots if slot.takes(request))
-        rank = PRIORITIES.index(request.priority)
-        entry = _Waiting(rank, next(self._numbers), job, slots, request.wait_limit_s)
-        if requests.builds_extension(request):
-            self._begin_preparing(entry, request)
-            entry.held = entry.preparing is not None
-        if not entry.held:
-            self._begin_waiting(entry)
-        bisect.insort(self._waiting, entry)
-        self._changed()
-        await self._give_up()
+    async def _enqueue(self, jobs: Sequence[tuple[str, Request]]) -> None:
+        for job, request in jobs:
+            slots = frozenset(slot.name for slot in self.slots if slot.takes(request))
+            rank = PRIORITIES.index(request.priority)
+            entry = _Waiting(rank, next(self._numbers), job, slots, request.wait_limit_s)
+            if requests.builds_extension(request):
+                self._begin_preparing(entry, request)
+                entry.held = entry.preparing is not None
+            if not entry.held:
+                self._begin_waiting(entry)
+            bisect.insort(self._waiting, entry)
+        if jobs:
+            self._changed()
+            await self._give_up()
 
     def _begin_waiting(self, entry: _Waiting) -> None:
         """Its limit counts from here on, or from when it first did."""

@@ -224,39 +224,52 @@ class JobStore:
         """The job of a request, and whether it is new: a key that was used before names the job that it made. Raises
         Refused where that was for another request, and StoreError.
         """
-        packed = _packed(dataclasses.asdict(request))
+        (added,) = self.add_all([request], owner, door)
+        if isinstance(added, Refused):
+            raise added
+        return added
 
-        def work(file: sqlite3.Connection) -> tuple[Job, bool]:
-            if request.key:
-                row = file.execute(
-                    "select id, request, outcome, owner from jobs where door = ? and key = ?",
-                    (door, request.key),
-                ).fetchone()
-                if row:
-                    if _unpacked(row[1]) != codec.read_json(json.dumps(dataclasses.asdict(request))):
-                        raise Refused(f"the key {request.key} was used for another request, job {row[0]}")
-                    if not self._interrupted(file, row[0]):
-                        return self._one(file, row[0]), False
-                    # it measured nothing: the same key runs it again
-                    file.execute("update jobs set key = '' where id = ?", (row[0],))
-            name = _new_id()
-            file.execute(
-                "insert into jobs (id, door, state, action, file, kernel, gpu, priority, key, submitted, owner, request) "
-                "values (?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    name, door, request.action, request.path or request.name, request.kernel, request.gpu,
-                    request.priority, request.key, time.time(), owner, packed,
-                ),
-            )  # fmt: skip
-            return self._one(file, name), True
+    def add_all(self, wanted: Sequence[Request], owner: str, door: str) -> list[tuple[Job, bool] | Refused]:
+        """The same for several requests in one transaction: raises StoreError where none of them could be written."""
+        packed = [(request, _packed(dataclasses.asdict(request))) for request in wanted]
+
+        def work(file: sqlite3.Connection) -> list[tuple[Job, bool] | Refused]:
+            return [self._add(file, request, content, owner, door) for request, content in packed]
 
         if trouble := self.trouble():
             raise trouble  # at once
-        job, fresh = self._do(work)
-        if fresh:
-            with self._lock:
-                self._own[job.id] = _Own(job)
-        return job, fresh
+        added = self._do(work) if packed else []
+        with self._lock:
+            self._own |= {
+                each[0].id: _Own(each[0]) for each in added if not isinstance(each, Refused) and each[1]
+            }
+        return added
+
+    def _add(
+        self, file: sqlite3.Connection, request: Request, packed: bytes, owner: str, door: str
+    ) -> tuple[Job, bool] | Refused:
+        if request.key:
+            row = file.execute(
+                "select id, request, outcome, owner from jobs where door = ? and key = ? and key <> ''",
+                (door, request.key),
+            ).fetchone()
+            if row:
+                if _unpacked(row[1]) != codec.read_json(json.dumps(dataclasses.asdict(request))):
+                    return Refused(f"the key {request.key} was used for another request, job {row[0]}")
+                if not self._interrupted(file, row[0]):
+                    return self._one(file, row[0]), False
+                # it measured nothing: the same key runs it again
+                file.execute("update jobs set key = '' where id = ?", (row[0],))
+        name = _new_id()
+        file.execute(
+            "insert into jobs (id, door, state, action, file, kernel, gpu, priority, key, submitted, owner, request) "
+            "values (?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                name, door, request.action, request.path or request.name, request.kernel, request.gpu,
+                request.priority, request.key, time.time(), owner, packed,
+            ),
+        )  # fmt: skip
+        return self._one(file, name), True
 
     def begin(self, job: str, slot: str) -> Request:
         """What a job asks for, which begins in a place. Raises StoreError where that cannot be recorded: a job that began unseen

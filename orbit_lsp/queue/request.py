@@ -19,6 +19,7 @@ VERSION = 1
 """Of `Request`, and of what a job's record says. Raised when a field changes its meaning."""
 WAIT_LIMIT_S = 300.0
 
+MOST_TIMEOUT_S = 3600.0
 Action = Literal["run", "profile", "check", "compile", "compare"]
 Priority = Literal["high", "normal", "low"]
 ACTIONS: tuple[Action, ...] = ("run", "profile", "check", "compile", "compare")
@@ -159,7 +160,7 @@ def _check_values(request: Request) -> None:
     if request.key and not _KEY.fullmatch(request.key):
         raise Refused("the key must be up to 200 printable ASCII characters without spaces")
     for name, value, most in (
-        ("timeout_s", request.timeout_s, 3600.0),
+        ("timeout_s", request.timeout_s, MOST_TIMEOUT_S),
         ("wait_limit_s", request.wait_limit_s, 86400.0),
     ):
         if value is not None and not 0 < value <= most:

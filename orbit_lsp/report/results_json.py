@@ -12,7 +12,7 @@ from orbit_lsp.state.results import AbResult
 from orbit_lsp.views import ab_table as versus_view
 from orbit_lsp.views import kernel_status, sweep_tables
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Cost, Failure, Launches, Metric, Timing
+from orbit_remote.common.messages import BY_AUTHOR, Cost, Failure, Launches, Metric, Timing
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ def _run(version: int, entry: Entry) -> KeptRun:
     )
     total = (
         launches.timing.median
-        if launches and stored.through == "program"
+        if launches and stored.through in BY_AUTHOR
         else sweep_tables.total_ns(stored.launches)
     )
     return KeptRun(
@@ -165,6 +165,6 @@ def _run(version: int, entry: Entry) -> KeptRun:
 
 def shown(launches: tuple[Launches, ...], through: str) -> Launches | None:
     """The launch that a single number speaks of."""
-    if through == "program":
+    if through in BY_AUTHOR:
         return kernel_status.main_launch(launches)
     return launches[0] if launches else None

@@ -7,7 +7,7 @@ it - ends the work where it runs, children included, before the close returns.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from orbit_remote.common.messages import Event, Job, Machine
 
@@ -29,4 +29,13 @@ class Runner(Protocol):
 
     async def close(self) -> None:
         """End everything this runner started."""
+        ...
+
+
+@runtime_checkable
+class Locates(Protocol):
+    """A runner that can end a run to see where its kernel stands."""
+
+    def locate(self, run: str) -> None:
+        """Have the run end now, as if it had reached its limit."""
         ...

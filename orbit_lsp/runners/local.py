@@ -14,11 +14,13 @@ import os
 import re
 import select
 import signal
+import stat
 import sys
 import tempfile
 import threading
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,6 +31,7 @@ from orbit_remote import MAIN
 from orbit_remote.common import codec, limits
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.packages import installing
 from orbit_remote.process import large_blocks
 from orbit_remote.process.process_groups import (
     MARK,
@@ -65,20 +68,39 @@ class Options:
     nvcc: str | None = None
     shared: bool = True
     client: str = "orbit-lsp"
+    packages: str = ""
+    """How the Python gets packages, where installing them is not the way (`installing.INSTEAD`)."""
 
 
 def _writable(folder: Path) -> Path:
-    """`folder`, or one under the system's temporary folder where it cannot be written."""
+    """`folder`, or one under the system's temporary folder where it cannot be written. What is in it is run, so it has to be
+    the user's own. Raises WorkerError.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
-            return folder
+            return _own(folder)
     except OSError:
         fallback = (
             Path(tempfile.gettempdir()) / f"orbit-lsp-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
         )
         fallback.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return fallback
+        return _own(fallback)
+
+
+def _own(folder: Path) -> Path:
+    """Raises WorkerError where others may have written what is in the folder, as after `sudo -E` with another user's home folder."""
+    if os.name != "posix":
+        return folder
+    status = folder.stat()
+    why = ""
+    if status.st_uid != os.getuid():
+        why = f"belongs to another user (uid {status.st_uid})"
+    elif status.st_mode & stat.S_IWOTH:
+        why = f"can be written by every user (its permissions are {stat.S_IMODE(status.st_mode):o})"
+    if why:
+        raise WorkerError(f"the cache {folder} {why}", "set XDG_CACHE_HOME to a folder of your own")
+    return folder
 
 
 class _Pipes:
@@ -115,7 +137,7 @@ class _Pipes:
                 stderr=asyncio.subprocess.PIPE,
                 limit=LINE_LIMIT,
                 start_new_session=os.name == "posix",
-                env=_variables() | {MARK: mark},
+                env=_variables(options.packages) | {MARK: mark},
             )
         except OSError as error:
             raise WorkerError(
@@ -172,7 +194,7 @@ class _Socket:
         wanted = shared_worker.Wanted(
             options.python,
             str(cache),
-            _variables(),
+            _variables(options.packages),
             options.environment,
             options.cache_bytes,
             options.spare_idle_s,
@@ -289,14 +311,18 @@ class _Worker:
         if isinstance(event, c.Group):
             (self._groups.add if event.alive else self._groups.discard)(event.pgid)
         elif events := self.jobs.get(event.run):
+            if isinstance(event, c.Finished) and event.failure:
+                remedy = installing.located(event.failure.remedy)
+                event = replace(event, failure=replace(event.failure, remedy=remedy))
             events.put_nowait(event)
 
 
-def _variables() -> dict[str, str]:
+def _variables(packages: str = "") -> dict[str, str]:
     """The part of this process's environment that a worker gets: without Modal's credentials, which no job
     needs.
     """
-    return {name: value for name, value in os.environ.items() if not name.startswith("MODAL_")}
+    own = {installing.INSTEAD: packages} if packages else {}
+    return {name: value for name, value in os.environ.items() if not name.startswith("MODAL_")} | own
 
 
 def _ended_soon(process: int) -> bool:
@@ -372,6 +398,11 @@ class LocalRunner:
                 worker.send(c.Cancel(job.run))
                 await asyncio.shield(_ended(worker, events))
             worker.jobs.pop(job.run, None)
+
+    def locate(self, run: str) -> None:
+        """Have the run end now, as if it had reached its limit."""
+        if self._worker and run in self._worker.jobs:
+            self._worker.send(c.Locate(run))
 
     async def machine(self) -> c.Machine | None:
         run = f"probe-{next(_ids)}"
@@ -455,5 +486,7 @@ async def _ended(worker: _Worker, events: asyncio.Queue[c.Event | WorkerError]) 
 
 
 def _unreachable(run: str, error: WorkerError) -> c.Finished:
-    remedy = "run it again; `orbit-lsp doctor` shows what this machine has"
+    if error.remedy:
+        return c.failed(run, c.Failure("infrastructure", error.text, error.remedy))
+    remedy = installing.located("run it again; `orbit-lsp doctor` shows what this machine has")
     return c.failed(run, c.Failure("infrastructure", str(error), remedy, retryable=True))

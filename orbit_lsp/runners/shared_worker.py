@@ -25,6 +25,7 @@ from orbit_lsp.state import daemon_thread
 from orbit_remote import MAIN
 from orbit_remote.common import codec, handshake, limits, regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.packages import installing
 from orbit_remote.process import file_lock, process_groups, program, runtime_folder
 
 log = logging.getLogger("orbit.worker")
@@ -46,7 +47,13 @@ _TRIES = 5
 
 
 class WorkerError(Exception):
-    """The worker cannot be started or has ended; the text is a sentence for the user."""
+    """The worker cannot be started or has ended; the text is a sentence for the user, which has its `remedy` where it is not
+    to try again.
+    """
+
+    def __init__(self, text: str, remedy: str = "") -> None:
+        super().__init__(f"{text}; {remedy}" if remedy else text)
+        self.text, self.remedy = text, remedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +109,9 @@ async def attach(wanted: Wanted) -> Attached:
         if started:
             raise WorkerError(_stillborn(wanted.python, status, folder / f"{key}.log"))
     raise WorkerError(
-        f"the worker of {wanted.python} keeps ending while a client connects to it; `orbit-lsp stop` ends all workers"
+        installing.located(
+            f"the worker of {wanted.python} keeps ending while a client connects to it; `orbit-lsp stop` ends all workers"
+        )
     )
 
 
@@ -144,7 +153,9 @@ async def _greet(
         if kind == "refused":
             writer.close()
             raise WorkerError(
-                f"the worker refuses this client: {record.get('why')}; `orbit-lsp stop` ends it"
+                installing.located(
+                    f"the worker refuses this client: {record.get('why')}; `orbit-lsp stop` ends it"
+                )
             )
         return handshake.build(handshake.Welcome, record) if kind == "welcome" else None
     except (ConnectionError, ValueError):

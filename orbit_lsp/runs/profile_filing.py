@@ -14,8 +14,8 @@ from orbit_lsp.state.documents import split_lines
 from orbit_lsp.state.kernel_ids import KernelId, identify
 from orbit_lsp.state.results import Profiled
 from orbit_lsp.state.session import Frozen, Session, path_of
-from orbit_remote.common import limits, regular_files, symbols
 from orbit_remote.common import messages as c
+from orbit_remote.common import symbols
 
 
 def finished(
@@ -65,7 +65,7 @@ def _by_kernel(
     """By the kernel's place and name. What a launch spec launches besides is the target's; all of what a contract's
     call launches is the contract's, and a kernel of the file has its own besides.
     """
-    find = result_filing.kernel_of(session, frozen)
+    find = result_filing.kernel_of(session, frozen, job, event.files)
     by_kernel: dict[KernelId, list[c.Profile]] = defaultdict(list)
     for target in targets:
         by_kernel[target] = []
@@ -99,22 +99,9 @@ def _texts(
     for file in dict.fromkeys(line.file for profile in profiles for line in profile.lines):
         if Path(file) == Path(path_of(frozen.uri)):
             texts[file] = tuple(split_lines(frozen.text))
-        elif file in files and (text := text_of(session, file, files[file])) is not None:
+        elif file in files and (text := result_filing.text_of(session, file, files[file])) is not None:
             texts[file] = tuple(split_lines(text))
     return texts
-
-
-def text_of(session: Session, file: str, known: str) -> str | None:
-    """A file's text where its content is the one of that hash: as it is open, else as it lies on disk."""
-    if (open_file := session.files.get(session.uri_for(file))) and (
-        c.content_hash(open_file.document.text.encode(errors="replace")) == known
-    ):
-        return open_file.document.text
-    try:
-        content = regular_files.read(file, limits.SOURCE)
-    except (OSError, ValueError):
-        return None
-    return content.decode("utf-8", errors="replace") if c.content_hash(content) == known else None
 
 
 def _shown_in(session: Session, by_kernel: dict[KernelId, list[c.Profile]]) -> set[str]:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from orbit_lsp import kernels
+from orbit_lsp.closure.tree import below
 from orbit_lsp.kernels import Kernel
 from orbit_lsp.specs.launch_plan import PROGRAM, LaunchPlan
 from orbit_lsp.state import harness, staleness
 from orbit_lsp.state.kernel_ids import KernelId, identify
-from orbit_lsp.state.results import Failed, Figures, Problems, Result
+from orbit_lsp.state.results import Failed, Figures, Learned, Problems, Result
 from orbit_lsp.state.session import Frozen, Session, header_reader, path_of
 from orbit_remote.common import limits, measure, regular_files, symbols
 from orbit_remote.common import messages as c
@@ -96,7 +97,7 @@ def finished(
 
     What a tool slowed down is no result: of its runs the problems alone are filed here.
     """
-    known = _Kernels(session, frozen)
+    known = _Kernels(session, frozen, job, event.files)
     changed = {target.uri for target in _keep_failure(session, known, frozen.uri, job, targets, event)}
     if event.outcome != "cancelled":
         problems = list(event.problems)
@@ -115,18 +116,22 @@ def finished(
         changed |= session.results.keep_problems(
             f"{source} {frozen.uri}", _by_file(session, frozen, known, problems)
         )
-    if job.action != "run":
+    if job.action != "run" or (job.driver and event.device is None):  # without a GPU nothing is launched
+        return changed
+    if job.driver and job.language == "cuda" and event.outcome == "infrastructure":  # of an older text
         return changed
     files = build.files if build else {}
     for target, (digest, items) in _launched(session, known, job, targets, event).items():
         before = session.results.runs.get(target)
         result = Result(
             digest, time.time(), event, items, staleness.job_key(job), files,
-            job.through, next(iter(sorted(targets)), None), plan.lines, plan.elements,
+            job.through, next(iter(sorted(targets)), None), plan.lines, plan.elements, driver=job.driver,
         )  # fmt: skip
         session.results.runs[target] = replace(
             result, difference=_difference(session, target, before, result)
         )
+        if job.driver:
+            session.results.learn(target, job.driver, Learned.of(event, items))
         changed.add(target.uri)
     return changed
 
@@ -153,11 +158,12 @@ def _keep_failure(
         return ()
     digests = {target: digest for target, _, digest in known.of_main}
     for target in targets:
-        if event.outcome in ("ok", "wrong answer"):
+        if event.outcome == "ok" or (event.outcome == "wrong answer" and not job.driver):
             failures.pop(target, None)
         elif event.outcome != "cancelled":
             digest = digests.get(target, harness.digest(known.text))
-            failures[target] = Failed(digest, time.time(), event.outcome, event.failure)
+            standing = tuple(problem for problem in event.problems if problem.code == c.STANDS)
+            failures[target] = Failed(digest, time.time(), event.outcome, event.failure, standing)
     return ()
 
 
@@ -181,7 +187,49 @@ def launched(
     session: Session, frozen: Frozen, job: c.Job, targets: set[KernelId], event: c.Finished
 ) -> dict[KernelId, tuple[str, tuple[c.Launches, ...]]]:
     """(digest, launches) of the kernels that a run is a result of."""
-    return _launched(session, _Kernels(session, frozen), job, targets, event)
+    return _launched(session, _Kernels(session, frozen, job, event.files), job, targets, event)
+
+
+def of_copies(frozen: Frozen, job: c.Job, targets: set[KernelId], event: c.Finished) -> c.Finished:
+    """The end of a driver's run, refused where the kernel that was asked for was launched from an installed copy of its file, or
+    from an extension that was built before its file was changed. Reads the disk for those.
+    """
+    names = {kernel.name for target, kernel, _ in identify(frozen.uri, frozen.scan) if target in targets}
+    launched = [each for each in event.launches if symbols.base_name(each.symbol) in names]
+    if job.driver and launched and job.language == "cuda":
+        return _of_old_build(job, event)
+    named = [each for each in launched if each.place]
+    if (
+        job.driver is None
+        or not named
+        or any(_same_file(each.place.file, job.path) for each in named if each.place)
+    ):
+        return event
+    copy = next(
+        (each.place.file for each in named if each.place and "site-packages" in each.place.file), None
+    )
+    if copy is None:
+        return event
+    text = f"{job.driver.id} launched an installed copy of {Path(job.path).name}, {copy}, so nothing was measured of this text"
+    remedy = "install the project so that Python imports this folder: python -m pip install -e ."
+    return replace(event, outcome="infrastructure", failure=c.Failure("infrastructure", text, remedy))
+
+
+def _of_old_build(job: c.Job, event: c.Finished) -> c.Finished:
+    """The end of a run that launched a kernel of an extension, refused unless that is newer than the kernel's file."""
+    assert job.driver
+    built = [path for path in event.files if path.endswith((".so", ".pyd"))]
+    try:
+        saved = regular_files.text(job.path, limits.SOURCE) == job.text
+        newest = max((Path(path).stat().st_mtime_ns for path in built), default=0)
+        if saved and newest >= Path(job.path).stat().st_mtime_ns:
+            return event
+    except (OSError, ValueError):
+        pass
+    name = Path(job.path).name
+    text = f"{job.driver.id} launched a build that is not known to be of this text of {name}, so nothing was measured"
+    remedy = f"save {name} and build the extension in the project's folder: python -m pip install -e . --no-build-isolation"
+    return replace(event, outcome="infrastructure", failure=c.Failure("infrastructure", text, remedy))
 
 
 def _launched(
@@ -190,10 +238,10 @@ def _launched(
     """(digest, launches) of the kernels that have a new result.
 
     What a launch spec runs is the result of the kernel that was asked for, whatever it launches. A
-    program's launches are of many kernels; those do not replace what a kernel's own launch spec gave.
+    program's launches, and a driver's, are of many kernels; those do not replace what a kernel's own launch spec gave.
     """
     digests = {target: digest for target, _, digest in known.of_main}
-    if job.through != "program":
+    if job.through not in c.BY_AUTHOR:
         timed = event.outcome in ("ok", "wrong answer") or event.launches
         whole = harness.digest(known.text)
         return {target: (digests.get(target, whole), event.launches) for target in targets} if timed else {}
@@ -224,16 +272,18 @@ def _difference(
         return before.difference
     if before.finished.device != now.finished.device:
         return None
-    if now.through == "program" and (len(before.launches) != 1 or len(now.launches) != 1):
+    if now.through in c.BY_AUTHOR and (len(before.launches) != 1 or len(now.launches) != 1):
         return None  # a program may launch it differently often
     return measure.difference(
         [launch.timing for launch in before.launches], [launch.timing for launch in now.launches]
     )
 
 
-def kernel_of(session: Session, frozen: Frozen) -> Callable[[c.Place | None, str], KernelId | None]:
+def kernel_of(
+    session: Session, frozen: Frozen, job: c.Job | None = None, files: Mapping[str, str] | None = None
+) -> Callable[[c.Place | None, str], KernelId | None]:
     """Says which kernel a symbol's name and the line of its code belong to, and nothing where they do not say."""
-    known = _Kernels(session, frozen)
+    known = _Kernels(session, frozen, job, files)
 
     def find(place: c.Place | None, name: str) -> KernelId | None:
         known_place = known.find(place, name)
@@ -255,9 +305,18 @@ def _has_a_place(outcome: c.Outcome, build: c.Built | None) -> bool:
 class _Kernels:
     """Finds the kernel that a line or a name belongs to, in the file that ran and its headers."""
 
-    def __init__(self, session: Session, frozen: Frozen) -> None:
+    def __init__(
+        self,
+        session: Session,
+        frozen: Frozen,
+        job: c.Job | None = None,
+        files: Mapping[str, str] | None = None,
+    ) -> None:
+        """`files` are those that the job read, by content hash."""
         self._session = session
         self._frozen = frozen
+        self._job = job if job and job.driver else None
+        self._files = files or {}
         self.text = frozen.text
         self.of_main = identify(frozen.uri, frozen.scan)
         self._of_headers: dict[str, list[_Place]] = {}
@@ -275,7 +334,7 @@ class _Kernels:
         is_other = not _same_file(place.file, path_of(self._frozen.uri))
         if not at_line and is_other and _RENUMBERED.search(self.text):
             return self._by_name(name)  # the compiler numbers the lines of this file by another one
-        agreeing = [known for known in at_line if known[1].name == symbols.base_name(name)]
+        agreeing = [known for known in at_line if _is_called(known[1], symbols.base_name(name))]
         qualified = symbols.qualified_name(name)
         agrees = _only(agreeing) or _only(known for known in agreeing if known[1].qualified == qualified)
         if agreeing or not at_line:
@@ -287,7 +346,7 @@ class _Kernels:
     def _by_name(self, name: str) -> _Place | None:
         """By its name alone, where that leaves one kernel. Names of `extern "C"` and of Triton have no scope in them."""
         base, qualified = symbols.base_name(name), symbols.qualified_name(name)
-        named = [known for known in self.of_main if known[1].name == base]
+        named = [known for known in self.of_main if _is_called(known[1], base)]
         exact = [known for known in named if known[1].qualified == qualified]
         return _only(exact or (named if qualified == base else ()))
 
@@ -309,17 +368,29 @@ class _Kernels:
         return self._of_headers[uri]
 
     def _scan(self, uri: str, file: str) -> list[_Place]:
-        if open_file := self._session.files.get(uri):
+        open_file, ran = self._session.files.get(uri), self._ran(file)
+        if open_file and (ran is None or ran == open_file.document.text):
             return identify(uri, open_file.scan)
         language = kernels.language_of(file) or "cuda"  # a kernel in a plain header is CUDA
         try:
-            text = regular_files.text(file, limits.SCANNED)
+            text = regular_files.text(file, limits.SCANNED) if ran is None else ran
         except (OSError, ValueError):
             return []
         main = self._session.files.get(self._frozen.uri)
         headers = header_reader(file, main.include_folders if main else ())
         scan = kernels.tracker(language, macros=self._session.macros(), headers=headers).scan(text)
         return identify(uri, scan)
+
+    def _ran(self, file: str) -> str | None:
+        """The text of another file as a driver's run had it, empty where that is no longer to be had; None where it is not known."""
+        if self._job is None:
+            return None
+        place = below(file, self._job.directory or "")
+        if place in self._job.texts:
+            return self._job.texts[place]
+        if file not in self._files:
+            return None
+        return text_of(self._session, file, self._files[file]) or ""
 
 
 _RENUMBERED = re.compile(r"^[ \t]*#[ \t]*(?:line\b|\d)", re.MULTILINE)
@@ -329,6 +400,17 @@ def _is_at(kernel: Kernel, line: int) -> bool:
     """Whether code in `line`, from 0, can be the kernel's: of CUDA, what stands above `__global__` is no code of its own."""
     first = min(kernel.line, kernel.name_span.line) if kernel.dsl == "cuda" else kernel.whole.line
     return first <= line <= kernel.whole.end_line
+
+
+def _is_called(kernel: Kernel, name: str) -> bool:
+    """Whether the compiler calls the kernel so: a macro may put the number of its line into the name."""
+    if "__LINE__" not in kernel.name:
+        return kernel.name == name
+    first, last = sorted((kernel.line, kernel.name_span.end_line))
+    return any(
+        kernel.name.replace("__LINE__", str(line + 1)) == name
+        for line in range(first, min(last, first + 99) + 1)
+    )
 
 
 def _is_declared_at(kernel: Kernel, line: int) -> bool:
@@ -367,6 +449,19 @@ def _problem(failure: c.Failure, targets: set[KernelId], known: _Kernels, main: 
     of = known.find(None, failure.symbol) if failure.symbol else None
     place = failure.place or (known.place_of(of) if of else known.clicked(targets))
     return c.Problem("error", message, "orbit", place or c.Place(main, 1))
+
+
+def text_of(session: Session, file: str, known: str) -> str | None:
+    """A file's text where its content is the one of that hash: as it is open, else as it lies on disk."""
+    if (open_file := session.files.get(session.uri_for(file))) and (
+        c.content_hash(open_file.document.text.encode(errors="replace")) == known
+    ):
+        return open_file.document.text
+    try:
+        content = regular_files.read(file, limits.SOURCE)
+    except (OSError, ValueError):
+        return None
+    return content.decode("utf-8", errors="replace") if c.content_hash(content) == known else None
 
 
 def _same_file(first: str, other: str) -> bool:

@@ -68,6 +68,8 @@ class Environment:
         """`ask` asks the author a question, such as whether the month's budget may be exceeded; `remedy` says how it is raised,
         where that is not by the setting.
         """
+        self._section: Any = None
+        """The settings that the client sent last."""
         self.options: Any = None
         """initializationOptions: the user's own word. A client that sets `separates_user` in them sends the user's
         settings again, as they are now, under `user` beside the workspace's.
@@ -87,6 +89,10 @@ class Environment:
         """The GPU that was chosen for this session, and the one in the settings at that time."""
         self._chosen_place: tuple[Literal["local", "modal"], str] | None = None
         """The same of where runs go."""
+        self._wanted_place = "auto"
+        """Where the settings send runs."""
+        self._account: object = None
+        """The stamp of Modal's file as it was read last."""
         self._python: tuple[_Asked, python_choice.Choice] | None = None
         """The Python that was chosen last, and what was asked then."""
         self._runner: LocalRunner | None = None
@@ -123,6 +129,7 @@ class Environment:
         """Take the client's settings; returns what is wrong with them, sentence by sentence."""
         from orbit_lsp.state import config
 
+        self._section = section
         user, workspace = _object(self.options), _object(section)
         word = user.pop("trusted", None)
         if user.pop("separates_user", None) is True:
@@ -133,6 +140,7 @@ class Environment:
 
             folders = [projects.project_of(folder) for folder in folders]
         self.trust = trust.current(word if isinstance(word, bool) else None, folders)
+        self._session.setup.trusts = self.trust.covers
         # a client that merges settings sends the user's own back: those are in force already
         values, ignored = config.combined(user, workspace, trusted=self.trust.whole)
         complaints = [_not_trusted(ignored, self.trust.remedy())] if ignored else []
@@ -149,10 +157,17 @@ class Environment:
         if self._chosen_place and self._chosen_place[1] == wanted:
             settings = dataclasses.replace(settings, runner=self._chosen_place[0])
         self._session.setup.settings = settings
+        self._wanted_place = wanted
+        self._account = modal_account.stamp()
         self._session.setup.modal_account = wanted != "local" and modal_account.configured()
         if before != settings.kernel_macros:
             self._session.rescan()
         return (*complaints, *mistakes)
+
+    def trust_folder(self, folder: str) -> tuple[str, ...]:
+        """Trust a folder from now on; returns what is wrong with the settings, which may count now. Raises OSError."""
+        trust.remember(folder)
+        return self.configure(self._section)
 
     def _program(self, name: str, setting: str) -> tuple[str, str]:
         """The path of a setting that names a program, and what is wrong with it. A relative one is looked for in the folders that are
@@ -173,6 +188,26 @@ class Environment:
         folder = next(iter(self._session.setup.folders), "")
         return str(Path(folder).absolute() / path), ""
 
+    def look_for_account(self, stamp: object) -> bool:
+        """Notice by the stamp of Modal's file, as it is now, a token that came, went or changed since the last look, which is the
+        answer; what the old one rents is released.
+        """
+        if not self.configured.is_set() or stamp == self._account:
+            return False
+        self._account = stamp
+        self._session.setup.modal_account = self._wanted_place != "local" and modal_account.configured()
+        _retire(self._modal)
+        self._modal = None
+        self._session.setup.warm = {}
+        self._changed(set(self._session.files))
+        return True
+
+    def explained(self, failure: c.Failure) -> c.Failure:
+        """A failure with the ways to a GPU, where there is none."""
+        from orbit_lsp.runners.modal import spending
+
+        return spending.with_ways(failure, self._session.setup, self.costs)
+
     # -- the runner ---------------------------------------------------------------------------
 
     async def runner_of(self, job: c.Job) -> Runner:
@@ -183,14 +218,13 @@ class Environment:
         if job.gpu is None or (job.action == "compile" and not self.compiles_on_modal()):
             await self.look_for_python()
             return self.runner()
-        limit = self.settings.modal.budget_usd
-        if limit is None:
-            return self.modal()
         compiles = job.action in ("compile", "build")
         wanted = self.wanted(job.run, "" if compiles else job.gpu)
         from orbit_lsp.runners.modal import spending
 
-        return spending.Budgeted(self.modal(), self.budget, wanted, limit, asks=not compiles)
+        return spending.Budgeted(
+            self.modal(), self.budget, wanted, self.settings.modal.budget_usd, asks=not compiles
+        )
 
     def wanted(self, run: str, gpu: str) -> Wanted:
         """The most that a run may rent: its limits, and the idle time of a container that is not there."""
@@ -204,10 +238,8 @@ class Environment:
         """Why these may not begin together; None where they may, and then the budget counts them."""
         if self._looking:
             await asyncio.wait([self._looking])
-        limit = self.settings.modal.budget_usd
-        if limit is None or (question := await self.budget.question(wanted, limit)) is None:
-            return None
-        return await self.budget.asked(question, wanted)
+        question = await self.budget.question(wanted, self.settings.modal.budget_usd)
+        return None if question is None else await self.budget.asked(question, wanted)
 
     def rates_text(self) -> str:
         """Whose prices a choice shows."""
@@ -250,12 +282,16 @@ class Environment:
     def gpu_text(self) -> str:
         """Where runs go from now on, in a sentence."""
         if self._session.setup.place() == "modal":
-            return (
-                f"orbit: runs on Modal get {self.settings.gpu} from now on{self._hourly(self.settings.gpu)}"
-            )
+            price = self._hourly(self.settings.gpu)
+            return f"orbit: runs on Modal get {self.settings.gpu} from now on{price and ','}{price}"
         own = self._session.setup.own_gpu()
-        here = f"{own.name} of this machine" if own else "this machine, which has no GPU"
         rents = self._session.setup.rents()
+        if own is None:
+            from orbit_lsp.runners.modal import spending
+
+            way = spending.ways(self._session.setup, self.costs)
+            return f"orbit: runs get {rents or 'a GPU'} once there is a way to it. {way}"
+        here = f"{own.name} of this machine"
         return f"orbit: runs go to {here}" + (f"; on Modal they would get {rents}" if rents else "")
 
     def compiles_on_modal(self) -> bool:
@@ -332,7 +368,7 @@ class Environment:
         from orbit_lsp.runners.modal.costs import Wanted
 
         limit = self.settings.modal.budget_usd
-        if limit is None or await self.budget.room_for(Wanted(f"keep {gpu}", gpu, _KEPT_S), limit):
+        if await self.budget.room_for(Wanted(f"keep {gpu}", gpu, _KEPT_S), limit):
             return True
         self._message(f"orbit: the {gpu} is not kept warm: an hour of it may exceed the month's budget")
         return False
@@ -393,6 +429,7 @@ class Environment:
             nvcc=settings.nvcc or None,
             shared=settings.shared_worker,
             client=self._session.client.name,
+            packages=self.python_remedy(),
         )
         if self._runner is None or self._runner.options != options:
             _retire(self._runner)
@@ -430,6 +467,13 @@ class Environment:
             f"is not trusted: {self.trust.remedy(self.trust_once, choice.untrusted)}"
         )
 
+    def python_remedy(self) -> str:
+        """What gives the author the project's Python, where only trust is missing; empty where it is not that."""
+        choice = self.python_choice()
+        if not choice.untrusted:
+            return ""
+        return f"the project's own Python is {choice.ignored[0]}: {self.trust.remedy(self.trust_once, choice.untrusted)}"
+
     def begin_looking(self, *, after_s: float = 0.0, warm: str = "") -> asyncio.Task[None]:
         """`look_around` in a task that runs wait for. `warm` names the language whose process is started beside it."""
 
@@ -461,6 +505,10 @@ class Environment:
 
     def report_folder(self) -> Path:
         return cache_folder() / "reports"
+
+    def driver_index(self) -> Path:
+        """Where it is kept what was read of projects to find their tests and scripts."""
+        return cache_folder() / "drivers.sqlite"
 
     def profile_folder(self) -> Path:
         """Where profiles are kept, with Nsight Compute's own reports."""
@@ -531,7 +579,7 @@ class Environment:
     async def _including(self, file: OpenFile) -> tuple[str, str] | None:
         """Path and text of the source through which a CUDA file is compiled, None for itself."""
         from orbit_lsp.closure import includers
-        from orbit_lsp.compilation import finder
+        from orbit_lsp.compilation import build_files, finder
 
         assert self._finder
         path, text = file.document.path, file.document.text
@@ -539,7 +587,10 @@ class Environment:
         runs = file.scanned and "main" in file.scan.entries
         question = self._question_of(path, text)
         root = await asyncio.to_thread(finder.root_of, path, question.folders)
-        source = await asyncio.to_thread(includers.read, path, text, (root,), templates=templates, runs=runs)
+        of_host = await asyncio.to_thread(build_files.compiles_host_sources, path, root)
+        source = await asyncio.to_thread(
+            includers.read, path, text, (root,), templates=templates, runs=runs, of_host=of_host
+        )
         if source and path.lower().endswith(kernels.SOURCE_SUFFIXES):
             alone = await asyncio.to_thread(self._finder.find, question)
             return None if alone.is_source else source

@@ -12,13 +12,14 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from orbit_lsp.profile import report_store
-from orbit_lsp.runners import Runner
+from orbit_lsp.runners import Locates, Runner
 from orbit_lsp.runs import memory_filing, profile_filing, result_filing
-from orbit_lsp.specs import job_builder
+from orbit_lsp.specs import job_builder, launch_plan
 from orbit_lsp.specs.launch_plan import PROGRAM, LaunchPlan
 from orbit_lsp.state import harness
 from orbit_lsp.state.kernel_ids import KernelId
@@ -61,6 +62,8 @@ class Run:
     dumps: Path | None = None
     """The folder of what the compiler made."""
     task: asyncio.Task[c.Finished] | None = None
+    locate: Callable[[], None] | None = None
+    """End it to see where its kernel stands; None where that cannot be seen."""
     of_several: bool = False
     """It stands for several jobs, which no click joins or waits for."""
     harmless: bool = False
@@ -133,8 +136,12 @@ class Scheduler:
         runner: Callable[[c.Job], Awaitable[Runner]],
         watcher: Watcher,
         reports: Callable[[], Path] | None = None,
+        explained: Callable[[c.Failure], c.Failure] = lambda failure: failure,
     ) -> None:
-        """`reports` names the folder that profiles are kept in; without it none are."""
+        """`reports` names the folder that profiles are kept in; without it none are. `explained` puts what the author's machine
+        knows into the failure of a run.
+        """
+        self._known_here = explained
         self._session = session
         self._runner = runner
         self._watcher = watcher
@@ -194,13 +201,15 @@ class Scheduler:
         levels: tuple[c.Level, ...] = (),
         only: bool = False,
         keep: bool = False,
+        driver: c.Driver | None = None,
+        sets: tuple[str, ...] = (),
     ) -> Run | None:
         """Start a job for a file and return at once; None where the file is not open.
 
         An identical job that is under way is joined. While another job of the same kind and file is
         under way the newest request waits for it, in place of an older one that waits for the same
         kernel. A kernel whose launch spec has a mistake is not run: the `Run` is over at once. `program`
-        asks for the file's own program whatever the launch spec says; `restricted` says that the code is
+        asks for the file's own program whatever the launch spec says, and `driver` for a test or a script, of a test only for the parameter `sets` that are named; `restricted` says that the code is
         not the author's. `detail` and `sections` are of a profile, `instance` of a debugger, `tools` are those of compute-sanitizer, and `levels` of a compilation:
         what the compiler made is then in its result, of `target` alone where it is the `only` kernel that matters, and with
         `keep` the files of the compilation too.
@@ -209,7 +218,10 @@ class Scheduler:
             return None
         own = action != "compile" and not program
         plan = job_builder.plan_of(self._session, target) if own else PROGRAM
+        if driver:
+            plan = launch_plan.driven(self._session, uri, driver)
         job = job_builder.make(self._session, frozen, action, self.new_id(), plan)
+        job = replace(job, sets=sets) if sets else job_builder.with_sets(self._session, job, target)
         if levels:
             kernel = self._session.find(target) if target and only else None
             job = replace(job, levels=levels, kernel=kernel.name if kernel else None, keep=keep)
@@ -262,7 +274,8 @@ class Scheduler:
 
     def refuse(self, run: Run, why: str) -> Run:
         """A run that never begins; the editor shows the mistakes themselves while they are typed."""
-        run.finished = c.failed(run.id, c.Failure("compile error", why, "nothing was run"))
+        kind: c.Outcome = "infrastructure" if run.job.driver else "compile error"
+        run.finished = c.failed(run.id, c.Failure(kind, why, "nothing was run"))
         run.refused = True
         run.task = asyncio.create_task(_over(run.finished), name=f"refused {run.id}")
         result_filing.refused(self._session, run.frozen, run.job, run.targets, run.finished)
@@ -298,6 +311,14 @@ class Scheduler:
         return self._cancel_each(
             run for run in self.under_way() if run.action != "compile" and target in run.targets
         )
+
+    def locate(self, target: KernelId | None = None) -> bool:
+        """End the run of a kernel, or the one that is under way, to see where its warps stand; False where that cannot be seen."""
+        for run in self._active.values():
+            if run.action == "run" and run.locate and target in (None, *run.targets):
+                run.locate()
+                return True
+        return False
 
     def cancel_all(self, uri: str | None = None, action: Action | None = None) -> bool:
         """Cancel what is under way, of a file and of an action where they are given; False where nothing is."""
@@ -404,7 +425,9 @@ class Scheduler:
             self.mark(run, known.state, known.why)
 
     def _work(self, run: Run) -> Work:
-        return _OneJob(run, self._session, self._runner, self._watcher, self._reports, self.mark)
+        return _OneJob(
+            run, self._session, self._runner, self._watcher, self._reports, self.mark, self._known_here
+        )
 
     async def _tick(self, run: Run) -> None:
         while True:
@@ -423,8 +446,10 @@ class _OneJob:
         watcher: Watcher,
         reports: Callable[[], Path] | None,
         mark: Callable[[Run, c.State, str], None],
+        explained: Callable[[c.Failure], c.Failure],
     ) -> None:
         self._run = run
+        self._known_here = explained
         self._session = session
         self._runner = runner
         self._watcher = watcher
@@ -436,6 +461,8 @@ class _OneJob:
 
     async def perform(self) -> None:
         runner = await self._runner(self._run.job)
+        if isinstance(runner, Locates):
+            self._run.locate = partial(runner.locate, self._run.job.run)
         async with aclosing(runner.run(self._run.job)) as events:
             async for event in events:
                 self._take(event)
@@ -508,14 +535,17 @@ class _OneJob:
         return replace(event, problems=problems)
 
     def _failed_as(self, event: c.Finished) -> c.Finished:
-        """A failed build's end in the same words."""
-        if event.failure is None or self._run.built is None or not self._raw:
+        """A failed build's end in the same words, any other in those of this machine; that of a driver which measured another text."""
+        event = result_filing.of_copies(self._run.frozen, self._run.job, self._run.targets, event)
+        failure = event.failure
+        if failure is None:
             return event
-        from orbit_lsp.compilation import compiler_messages
+        if self._run.built is not None and self._raw:
+            from orbit_lsp.compilation import compiler_messages
 
-        name = Path(self._run.job.path).name
-        failure = compiler_messages.failure_of(event.failure, self._raw, self._run.built.problems, name)
-        return replace(event, failure=failure)
+            name = Path(self._run.job.path).name
+            failure = compiler_messages.failure_of(failure, self._raw, self._run.built.problems, name)
+        return replace(event, failure=self._known_here(failure))
 
     async def _kept(self, finished: c.Finished) -> c.Finished:
         """A profile's report, and what the compiler made, as files on this machine, and no longer in memory."""

@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import stat
 import tempfile
 from pathlib import Path
 
+from orbit_lsp.state import user_folders
 from orbit_lsp.state.user_folders import state_folder
 from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.packages import installing
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,8 @@ class Trust:
             return "trust the workspace in the editor to use them"
         name = shlex.quote(folder or self.folders[0]) if folder or self.folders else "DIR"
         now = f"{once} to use them in this command, or " if once else ""
-        return f"if you trust the authors of {name}, {now}`orbit-lsp trust {name}` to use them from now on"
+        remedy = f"if you trust the authors of {name}, {now}`orbit-lsp trust {name}` to use them from now on"
+        return installing.located(remedy)
 
 
 def current(word: bool | None, folders: list[str]) -> Trust:
@@ -63,12 +67,35 @@ def list_file() -> Path:
 
 
 def remembered() -> tuple[str, ...]:
-    """The folders of `orbit-lsp trust`, links resolved; none where the file cannot be read."""
+    """The folders of `orbit-lsp trust`, links resolved; none where the file cannot be read, or is not the user's alone."""
     try:
+        if foreign():
+            return ()
         lines = regular_files.text(list_file(), limits.STATE).splitlines()
     except (OSError, RuntimeError):  # RuntimeError: there is no home folder
         return ()
     return tuple(dict.fromkeys(folder for line in lines if (folder := _folder(line))))
+
+
+def foreign() -> str:
+    """Why the list may be somebody else's word, as after `sudo -E` with another user's home folder; empty where it is the user's alone."""
+    if os.name != "posix":
+        return ""
+    try:
+        file = list_file()
+    except RuntimeError:  # there is no home folder
+        return ""
+    for path in (file, file.parent):
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        if status.st_uid != os.getuid():
+            return f"{path} belongs to another user (uid {status.st_uid}), so no folder is trusted: set XDG_STATE_HOME to a folder of your own"
+        if path == file and status.st_mode & 0o022:
+            mode = f"{stat.S_IMODE(status.st_mode):o}"
+            return f"{path} can be written by other users (its permissions are {mode}), so no folder is trusted: read it, then chmod 600 it"
+    return ""
 
 
 def _folder(line: str) -> str | None:
@@ -85,14 +112,7 @@ def remember(folder: str) -> str:
     if not Path(real).is_dir():
         raise NotADirectoryError(20, "is not a folder", folder)
     if real not in remembered():
-        file = list_file()
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        line = f"{json.dumps(real)}\n".encode()
-        descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            os.write(descriptor, line)  # at once: two commands at a time lose nothing
-        finally:
-            os.close(descriptor)
+        user_folders.append_line(list_file(), json.dumps(real))
     return real
 
 

@@ -16,11 +16,12 @@ from lsprotocol import types as lsp
 
 from orbit_lsp.profile import report_store
 from orbit_lsp.queue import notebook_sessions
-from orbit_lsp.runners.modal.spending import CannotAsk
+from orbit_lsp.runners.modal.spending import CannotAsk, steps
 from orbit_lsp.runs import summary
-from orbit_lsp.runs.scheduler import Run
+from orbit_lsp.runs.scheduler import Action, Run
 from orbit_lsp.server import shown_files
 from orbit_lsp.server.language_server import OrbitServer
+from orbit_lsp.specs import driver_choice, job_builder
 from orbit_lsp.state import harness, modal_gpus
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import path_of
@@ -38,7 +39,7 @@ class Request:
     uri: str | None = None
     kernel: str | None = None
     through: str | None = None
-    """`program`: the file's own program is run, whatever the launch spec says."""
+    """`program`: the file's own program is run, whatever the launch spec says. Else the id of a test or a script of the project."""
     detail: str | None = None
     what: str | None = None
     kind: str | None = None
@@ -86,6 +87,7 @@ def command(name: str) -> Callable[[Callable[[OrbitServer, Request], Any]], Comm
 
     def register(function: Callable[[OrbitServer, Request], Any]) -> Command:
         def answer(ls: OrbitServer, *arguments: Any) -> Any:
+            ls.look_for_account()
             return function(ls, Request.of(arguments))
 
         COMMANDS[name] = answer
@@ -139,9 +141,56 @@ def begin(ls: OrbitServer, start: Callable[[], Run | None]) -> Run | None:
 
 @kernel_command("orbit.run")
 def run(ls: OrbitServer, target: KernelId, request: Request) -> dict[str, str] | None:
-    """Run the program that holds a kernel, {uri, kernel}, and measure every launch."""
+    """Run what launches a kernel, {uri, kernel, through}, and measure every launch."""
+    return started(ls, target, request, "run")
+
+
+def started(
+    ls: OrbitServer, target: KernelId, request: Request, action: Action, **more: Any
+) -> dict[str, str] | None:
+    """Start a run of a kernel by what the request names; a test or a script of the project first asks whether its folder is trusted."""
     program = request.through == "program"
-    return once_configured(ls, lambda: ls.runs.start("run", target.uri, target, program=program))
+    driver = driver_choice.named(ls.session, target, request.through or "")
+    if request.through and not (program or driver):
+        text = f"orbit: {request.through} is not known to launch {target.key}"
+        ls.watcher.message(text, lsp.MessageType.Warning)
+        return None
+
+    def start() -> Run | None:
+        return ls.runs.start(action, target.uri, target, program=program, driver=driver, **more)
+
+    folder = ls.session.setup.directory(path_of(target.uri))
+    used = driver or (None if program else job_builder.plan_of(ls.session, target).driver)
+    if used is None or ls.session.setup.trusts(folder):
+        return once_configured(ls, start)
+    ls.spawn(ask_for_trust(ls, folder, used.id, start), "trust")
+    return None
+
+
+async def ask_for_trust(ls: OrbitServer, folder: str, driver: str, start: Callable[[], Run | None]) -> None:
+    """A driver imports files that the author may never have opened, so a click alone is no consent."""
+    await ls.environment.configured.wait()
+    why = f"orbit: {driver} runs code of {folder}, which is not trusted"
+    if ls.environment.trust.word is False:
+        ls.watcher.message(f"{why}: {ls.environment.trust.remedy()}", lsp.MessageType.Warning)
+        return
+    yes = "Trust this folder and run"
+    try:
+        answer = await ls.watcher.ask(f"{why}. Do you trust its authors?", (yes, "Cancel"))
+    except CannotAsk:
+        ls.watcher.message(f"{why}: {ls.environment.trust.remedy(folder=folder)}", lsp.MessageType.Warning)
+        return
+    if answer != yes:
+        return
+    try:
+        complaints = ls.environment.trust_folder(folder)
+    except OSError as error:
+        ls.watcher.message(f"orbit: {folder} cannot be trusted: {error}", lsp.MessageType.Warning)
+        return
+    for complaint in complaints:
+        ls.watcher.message(complaint, lsp.MessageType.Warning)
+    ls.watcher.changed(set(ls.session.files))
+    once_configured(ls, start)
 
 
 @kernel_command("orbit.profile")
@@ -149,18 +198,13 @@ def profile(ls: OrbitServer, target: KernelId, request: Request) -> dict[str, st
     """Count what the hardware does in one launch of a kernel, {uri, kernel, detail, through}, line by line; `detail`
     is `click` or `full`.
     """
-    detail = "full" if request.detail == "full" else "click"
-    program = request.through == "program"
-    return once_configured(
-        ls, lambda: ls.runs.start("profile", target.uri, target, program=program, detail=detail)
-    )
+    return started(ls, target, request, "profile", detail="full" if request.detail == "full" else "click")
 
 
 @kernel_command("orbit.checkMemory")
 def check_memory(ls: OrbitServer, target: KernelId, request: Request) -> dict[str, str] | None:
     """Run what launches a kernel, {uri, kernel}, under the tools of compute-sanitizer that the settings name."""
-    program = request.through == "program"
-    return once_configured(ls, lambda: ls.runs.start("sanitize", target.uri, target, program=program))
+    return started(ls, target, request, "sanitize")
 
 
 @kernel_command("orbit.debug")
@@ -191,6 +235,27 @@ def test(ls: OrbitServer, request: Request) -> dict[str, str] | None:
         ls.watcher.message(harness.NONE, lsp.MessageType.Warning)
         return None
     return once_configured(ls, lambda: ls.runs.start("run", uri, entry.target))
+
+
+@kernel_command("orbit.pinDriver")
+def pin_driver(ls: OrbitServer, target: KernelId, request: Request) -> None:
+    """Let clicks on a kernel, {uri, kernel, through}, take a test or a script of the project, or without `through` none in particular."""
+    driver = driver_choice.named(ls.session, target, request.through or "")
+    if request.through and driver is None:
+        text = f"orbit: {request.through} is not known to launch {target.key}"
+        ls.watcher.message(text, lsp.MessageType.Warning)
+        return
+    ls.versions.pin(target, driver)
+    if not ls.session.client.draws_lenses or request.empty:
+        chosen = f"runs through {driver.id}" if driver else "has no driver of your choice"
+        ls.watcher.message(f"orbit: {target.key} {chosen} from now on")
+
+
+@kernel_command("orbit.forgetDrivers")
+def forget_drivers(ls: OrbitServer, target: KernelId, _: Request) -> None:
+    """Forget what runs have shown of the tests and scripts that launch a kernel, {uri, kernel}."""
+    ls.versions.forget_drivers(target)
+    ls.watcher.message(f"orbit: what runs had shown of the drivers of {target.key} is forgotten")
 
 
 @kernel_command("orbit.draft")
@@ -282,9 +347,22 @@ def run_restricted(ls: OrbitServer, target: KernelId, _: Request) -> dict[str, s
 
 def start_restricted(ls: OrbitServer, target: KernelId) -> Run | None:
     if not ls.session.setup.modal_account:
-        ls.watcher.message(NO_SANDBOX, lsp.MessageType.Warning)
+        ls.watcher.message(NO_SANDBOX + steps(ls.session.setup), lsp.MessageType.Warning)
         return None
     return ls.runs.start("run", target.uri, target, restricted=True)
+
+
+@kernel_command("orbit.locate")
+def locate(ls: OrbitServer, target: KernelId, request: Request) -> bool:
+    """End the run of a kernel, {uri, kernel}, to see where its warps stand."""
+    del request
+    if ls.runs.locate(target):
+        return True
+    where = (
+        f"orbit: {target.key} is not running on this machine's GPU, so where its warps stand cannot be seen"
+    )
+    ls.watcher.message(where)
+    return False
 
 
 @command("orbit.cancel")
@@ -357,7 +435,7 @@ def choose_gpu(ls: OrbitServer, request: Request) -> None:
     ls.spawn(choose(ls, request.gpu), "choose GPU")
 
 
-async def choose(ls: OrbitServer, gpu: str | None) -> None:
+async def choose(ls: OrbitServer, gpu: str | None = None) -> None:
     if gpu is None:
         choices = ls.environment.gpu_choices(with_own=True)
         question = f"orbit: which GPU on Modal? Now {ls.session.setup.rents() or 'none'}{ls.environment.rates_text()}"
@@ -433,10 +511,7 @@ def info(ls: OrbitServer, request: Request) -> dict[str, Any]:
     return answer
 
 
-NO_SANDBOX = (
-    "orbit: code that is not yours runs only on Modal: make a token with `modal token new`, and do not set "
-    "`orbit.runner` to `local`"
-)
+NO_SANDBOX = "orbit: code that is not yours runs only on Modal: "
 NO_FILE = "orbit: which file? Put the cursor into one, hover or open its code actions, then try again"
 NO_TARGET = "orbit: which kernel? Put the cursor on one, hover or open its code actions, then try again"
 

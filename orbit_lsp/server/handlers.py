@@ -82,6 +82,13 @@ async def initialized(ls: OrbitServer, params: lsp.InitializedParams) -> None:
     ls.versions.watch()
     ls.environment.begin_looking(after_s=LOOK_AFTER_S)
     ls.runs.when_ended(lambda run: show_wanted(ls, run))
+    ls.watcher.lacking_gpu = lambda text: offer_gpus(ls, text)
+
+
+def offer_gpus(ls: OrbitServer, text: str) -> None:
+    from orbit_lsp.server import gpu_ways
+
+    ls.spawn(gpu_ways.offer(ls, text), "ways to a GPU")
 
 
 def show_wanted(ls: OrbitServer, run: Run) -> None:
@@ -98,6 +105,7 @@ async def shutdown(ls: OrbitServer, params: None) -> None:
     ls.idle_compile.close()
     ls.keystrokes.close()
     ls.builds.close()
+    ls.drivers.close()
     ls.specs.close()
     await ls.runs.close()
     await ls.versions.close()
@@ -238,6 +246,7 @@ async def prepare(ls: OrbitServer, uri: str) -> None:
     in_git = await asyncio.to_thread(compare_candidates.in_git, path_of(uri))
     if file := ls.session.files.get(uri):
         file.in_git = in_git
+    ls.drivers.opened(uri)
     ls.compile_quietly(uri)
     _ = ls.idle_compile, ls.keystrokes, ls.every_gpu  # they follow what has been compiled
     if warm == "triton":
@@ -278,6 +287,7 @@ def text_changed(
     ls.every_gpu.edited(uri)
     ls.keystrokes.edited(uri)
     ls.idle_compile.edited(uri)
+    ls.drivers.edited(uri)
     ls.specs.edited(uri)
     if ls.session.client.mirror_hints:
         ls.watcher.changed({uri})  # clients that support refresh requests ask again after an edit anyway
@@ -313,6 +323,7 @@ def closed(ls: OrbitServer, uri: str) -> None:
     ls.idle_compile.forget(uri)
     ls.keystrokes.closed(uri)
     ls.builds.closed(uri)
+    ls.drivers.closed(uri)
     ls.session.close(uri)
     ls.specs.forget(uri)
     ls.watcher.forget(uri)
@@ -344,6 +355,7 @@ async def changed_on_disk(ls: OrbitServer, uri: str) -> None:
     from orbit_lsp.state.session import path_of
 
     ls.idle_compile.changed_on_disk(uri)
+    ls.drivers.changed_on_disk(uri)
     for dependent in await ls.environment.changed_on_disk(path_of(uri)):
         if dependent != uri:
             ls.compile_quietly(dependent)
@@ -359,6 +371,7 @@ def code_lens(
 ) -> list[lsp.CodeLens] | Awaitable[list[lsp.CodeLens]]:
     from orbit_lsp.views import lenses
 
+    ls.look_aside_for_account()
     uri = params.text_document.uri
     if len(ls.session.kernels(uri)) <= lenses.AT_ONCE:
         return lenses.lenses(ls.session, uri)
@@ -369,7 +382,12 @@ def code_lens(
 def inlay_hint(ls: OrbitServer, params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
     from orbit_lsp.views import hints
 
-    return hints.hints(ls.session, params.text_document.uri, params.range.start.line, params.range.end.line)
+    uri = params.text_document.uri
+    answer = hints.hints
+    if ls.session.client.mirror_hints and ls.session.client.name != "helix":
+        answer = hints.answer  # what it draws now is no longer a diagnostic; Helix draws hints too seldom
+        ls.watcher.changed({uri})
+    return answer(ls.session, uri, params.range.start.line, params.range.end.line)
 
 
 @server.feature(lsp.TEXT_DOCUMENT_HOVER)
@@ -411,8 +429,9 @@ def completion(ls: OrbitServer, params: lsp.CompletionParams) -> list[lsp.Comple
 async def code_action(ls: OrbitServer, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
     from orbit_lsp.views import history_actions, kernel_actions, kernel_commands, lenses
     from orbit_lsp.views.compiler import block_size, clangd_file, launch_bounds, num_warps, quick_fixes
-    from orbit_lsp.views.spec import spec_drafts, spec_place
+    from orbit_lsp.views.spec import spec_drafts, spec_fixes, spec_place
 
+    ls.look_aside_for_account()
     uri = params.text_document.uri
     look_at(ls, uri, params.range.start.line)
     begin, end = params.range.start.line, params.range.end.line
@@ -420,6 +439,7 @@ async def code_action(ls: OrbitServer, params: lsp.CodeActionParams) -> list[lsp
     await spec_drafts.prepare(ls.session, uri, first, last)
     offered = [
         *quick_fixes.actions(ls.session, uri, begin, end, versioned=ls.takes_versions),
+        *spec_fixes.actions(ls.session, uri, begin, end, versioned=ls.takes_versions),
         *(clangd_file.actions(ls.session, uri, begin) if ls.creates_files else ()),
         *lenses.actions(ls.session, uri, first, last),
         *kernel_actions.actions(ls.session, uri, first, last),
@@ -459,7 +479,7 @@ async def panel(ls: OrbitServer, params: Any) -> dict[str, Any]:
 COMMANDS = (
     "orbit.run", "orbit.profile", "orbit.checkMemory", "orbit.debug", "orbit.test", "orbit.draft", "orbit.live", "orbit.openReport",
     "orbit.showFailure",
-    "orbit.openIr", "orbit.disassemble", "orbit.runRestricted", "orbit.cancel", "orbit.compile", "orbit.runOnAll", "orbit.compareWith",
+    "orbit.openIr", "orbit.disassemble", "orbit.runRestricted", "orbit.cancel", "orbit.locate", "orbit.pinDriver", "orbit.forgetDrivers", "orbit.compile", "orbit.runOnAll", "orbit.compareWith",
     "orbit.history", "orbit.showOutput", "orbit.export", "orbit.chooseGpu", "orbit.sessions", "orbit.keepWarm", "orbit.release", "orbit.info",
 )  # fmt: skip
 """What the client may send; the functions are in the modules of `command_functions`."""

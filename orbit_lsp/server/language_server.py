@@ -21,13 +21,14 @@ from pygls.lsp.server import LanguageServer
 from orbit_lsp import __version__
 from orbit_lsp.kernels import HEADER_SUFFIXES
 from orbit_lsp.server.frames import FrameReader, Frames
-from orbit_lsp.server.protocol import OrbitProtocol
+from orbit_lsp.server.protocol import OrbitProtocol, converter
 from orbit_lsp.state import daemon_thread
 
 if TYPE_CHECKING:
     from orbit_lsp.history.ab_compare import AbCompare
     from orbit_lsp.history.history_tracker import HistoryTracker
     from orbit_lsp.runs.build_watch import BuildWatch
+    from orbit_lsp.runs.driver_watch import DriverWatch
     from orbit_lsp.runs.every_gpu import EveryGpu
     from orbit_lsp.runs.idle_compile import IdleCompile
     from orbit_lsp.runs.keystrokes import Keystrokes
@@ -56,6 +57,7 @@ class OrbitServer(LanguageServer):
             __version__,
             notebook_document_sync=lsp.NotebookDocumentSyncOptions([cells]),
             protocol_cls=OrbitProtocol,
+            converter_factory=converter,
         )
         self.asked: lsp.InitializeParams
         """What the client sent with `initialize`; nothing below is made before that."""
@@ -65,6 +67,7 @@ class OrbitServer(LanguageServer):
         """Compiler output that is opened once it is made."""
         self.follows_listings = False
         self.tasks: set[asyncio.Task[None]] = set()
+        self._looks_for_account: asyncio.Task[None] | None = None
         self.history_items: dict[str, tuple[int, list[dict[str, Any]]]] = {}
         """By file: after how many ended runs, of any program, its part of `orbit/panel` was read, and that."""
 
@@ -125,8 +128,13 @@ class OrbitServer(LanguageServer):
     def runs(self) -> Scheduler:
         from orbit_lsp.runs.scheduler import Scheduler
 
+        environment = self.environment
         runs = Scheduler(
-            self.session, self.environment.runner_of, self.watcher, self.environment.profile_folder
+            self.session,
+            environment.runner_of,
+            self.watcher,
+            environment.profile_folder,
+            environment.explained,
         )
         runs.when_ended(self.versions.filed)
         return runs
@@ -166,6 +174,12 @@ class OrbitServer(LanguageServer):
             self._compile_if_news,
             client_watches=self.client_watches,
         )
+
+    @cached_property
+    def drivers(self) -> DriverWatch:
+        from orbit_lsp.runs.driver_watch import DriverWatch
+
+        return DriverWatch(self.session, self.watcher.changed, self.environment.driver_index)
 
     @cached_property
     def keystrokes(self) -> Keystrokes:
@@ -265,6 +279,28 @@ class OrbitServer(LanguageServer):
             except StopIteration as end:
                 return end.value
         return []
+
+    def look_for_account(self) -> None:
+        """Notice a token for Modal, before a command."""
+        from orbit_lsp.runners.modal import account
+
+        self._take_account(account.stamp())
+
+    def look_aside_for_account(self) -> None:
+        """The same beside the event loop, which asks the disk for nothing where somebody types."""
+        if self._looks_for_account is None or self._looks_for_account.done():
+            self._looks_for_account = self.spawn(self._look_for_account(), "account")
+
+    async def _look_for_account(self) -> None:
+        from orbit_lsp.runners.modal import account
+
+        self._take_account(await asyncio.to_thread(account.stamp))
+
+    def _take_account(self, stamp: object) -> None:
+        """Figures are of where runs go, so files are compiled again."""
+        if self.environment.look_for_account(stamp):
+            for uri in list(self.session.files):
+                self.compile_quietly(uri)
 
     def compile_quietly(self, uri: str) -> None:
         """Compile a file that was opened or saved, where it can be and the settings say so."""

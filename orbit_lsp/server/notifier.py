@@ -46,6 +46,8 @@ class Notifier:
         self._asked: set[str] = set()
         """Compilations whose end somebody waits for."""
         self.runs = RunLog()
+        self.lacking_gpu: Callable[[str], object] = self.message
+        """What says that a click found no GPU."""
 
     # -- a run's life -------------------------------------------------------------------------
 
@@ -131,7 +133,9 @@ class Notifier:
         self._shown |= {message} if message else set()
 
         def then() -> None:
-            if message and not already:
+            if message and finished.failure and spending.lacks_gpu(finished.failure) and not run.live:
+                self.lacking_gpu(message)
+            elif message and not already:
                 self.message(message, lsp.MessageType.Info if run.harmless else lsp.MessageType.Error)
             elif asked:
                 self.message(f"orbit: {run.title}: {text}")

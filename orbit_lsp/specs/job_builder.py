@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from orbit_lsp.kernels import Scan
-from orbit_lsp.specs import launch_plan, spec_blocks
+from orbit_lsp.specs import driver_choice, launch_plan, spec_blocks
 from orbit_lsp.specs.launch_plan import PROGRAM, LaunchPlan
 from orbit_lsp.state import harness, modal_gpus
 from orbit_lsp.state.kernel_ids import KernelId
@@ -59,6 +59,8 @@ def make(session: Session, frozen: Frozen, action: c.Action, run: str, plan: Lau
         gpu=gpu,
         gpus=modal_gpus.count(wanted) if gpu is None else 1,
         through=plan.through,
+        driver=plan.driver,
+        texts=_texts(session, frozen, session.setup.directory(path)) if plan.driver else {},
         definition=plan.definition,
         templates=_templates(session, frozen) if action == "compile" and not through else (),
         host_launches=host_launches(frozen.text, frozen.scan) if action == "compile" else (),
@@ -67,6 +69,18 @@ def make(session: Session, frozen: Frozen, action: c.Action, run: str, plan: Lau
         variables=session.setup.variables,
         grade=settings.grade,
     )
+
+
+def _texts(session: Session, frozen: Frozen, folder: str) -> dict[str, str]:
+    """Return the texts of a folder's Python files as the editor has them, by their paths in it."""
+    texts = {uri: file.document.text for uri, file in session.files.items() if not file.cell}
+    texts[frozen.uri] = frozen.text
+    places = {uri: path_of(uri) for uri in texts}
+    return {
+        Path(path).relative_to(folder).as_posix(): texts[uri]
+        for uri, path in places.items()
+        if path.endswith(".py") and Path(path).is_relative_to(folder)
+    }
 
 
 def _flags(session: Session, file: OpenFile | None, plan: LaunchPlan) -> tuple[str, ...]:
@@ -178,7 +192,14 @@ def plan_of(session: Session, target: KernelId | None) -> LaunchPlan:
     if target and harness.named(target):
         return launch_plan.CONTRACT
     kernel = session.find(target) if target else None
-    return launch_plan.of(session, target.uri, kernel) if target and kernel else PROGRAM
+    return launch_plan.of(session, target.uri, kernel, target) if target and kernel else PROGRAM
+
+
+def with_sets(session: Session, job: c.Job, target: KernelId | None) -> c.Job:
+    """The same with the parameter sets of its test that are enough for the kernel that was asked for."""
+    if job.driver is None or target is None:
+        return job
+    return replace(job, sets=driver_choice.sets(session, target, job.driver))
 
 
 def under_a_tool(

@@ -1,4 +1,4 @@
-"""The way a kernel is run: by the launch spec above it, by its file's program, or by a harness."""
+"""The way a kernel is run: by the launch spec above it, by its file's program, by a harness, or through a driver."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from orbit_lsp.kernels import Kernel
-from orbit_lsp.specs import spec_blocks, spec_cache
-from orbit_lsp.state.session import Session
+from orbit_lsp.specs import driver_choice, spec_blocks, spec_cache
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.session import Session, path_of
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 
@@ -36,6 +37,7 @@ class LaunchPlan:
     swept: bool = False
     lines: str = ""
     elements: tuple[str, ...] = ()
+    driver: c.Driver | None = None
 
 
 PROGRAM = LaunchPlan()
@@ -44,8 +46,33 @@ CONTRACT = LaunchPlan("contract")
 """A file that keeps KernelBench's or popcorn's contract."""
 
 
-def of(session: Session, uri: str, kernel: Kernel) -> LaunchPlan:
-    """What the launch spec above a kernel of an open file makes of it, as the file stands now."""
+DRIVER = LaunchPlan("driver")
+"""What all plans have in common that run a kernel through a test or a script of the project."""
+
+
+def driven(session: Session, uri: str, driver: c.Driver) -> LaunchPlan:
+    """Through a test or a script of the project of a file, which is refused where the author does not trust the project."""
+    folder = session.setup.directory(path_of(uri))
+    trusted = session.setup.trusts(folder)
+    refusal = (
+        "" if trusted else f"{driver.id} and what it imports are not run, because {folder} is not trusted"
+    )
+    return LaunchPlan("driver", driver=driver, refusal=refusal)
+
+
+def of(session: Session, uri: str, kernel: Kernel, target: KernelId | None = None) -> LaunchPlan:
+    """What the launch spec above a kernel of an open file makes of it, as the file stands now; without one, its file's program,
+    or the driver of `target`, which is the kernel's name where that is known. A pinned driver goes before all of these.
+    """
+    plan = _by_text(session, uri, kernel)
+    if target is None or not kernel.launchable:
+        return plan
+    choose = driver_choice.chosen if plan.through == "program" else driver_choice.pin
+    driver = choose(session, target)
+    return driven(session, target.uri, driver) if driver else plan
+
+
+def _by_text(session: Session, uri: str, kernel: Kernel) -> LaunchPlan:
     checked = spec_cache.spec_of(session, uri, kernel, placed=False) if kernel.launchable else None
     if checked is None:
         return PROGRAM

@@ -40,9 +40,20 @@ def target(kernel: Kernel) -> Target:
     return launch_spec.target_of(definition(kernel), kernel.language)
 
 
+def lines_of(version: int, text: str) -> SpecLines:
+    """A text of which nothing has been read yet."""
+    if (
+        "rbit" not in text and "RBIT" not in text
+    ):  # most have none: the spec modules are not imported for them
+        return SpecLines(version, text, says=False)
+    from orbit_remote.spec.comment_scanner import mentions
+
+    return SpecLines(version, text, mentions(text))
+
+
 def read_all(version: int, text: str, scan: Scan) -> SpecLines:
     """Everything that is asked about a long text, so that nothing of it is left to be read on the event loop."""
-    lines = SpecLines(version, text, "orbit:" in text)
+    lines = lines_of(version, text)
     if lines.says:
         with collector_pause():
             for kernel in scan.kernels:
@@ -114,9 +125,9 @@ def _header_end(lines: list[str], of: Target, end: int) -> int:
 
 
 def strays(text: SpecLines, scan: Scan) -> list[Fault]:
-    """A warning for each group of lines that look like a spec and stand above no kernel."""
+    """A warning for each group of lines that look like a spec and stand above no kernel, and for each near miss of one."""
     if text.strays is None or text.strays[0] is not scan:
-        text.strays = scan, _strays(text, scan)
+        text.strays = scan, [*_strays(text, scan), *_near_misses(text, scan)]
     return text.strays[1]
 
 
@@ -144,3 +155,12 @@ def _strays(text: SpecLines, scan: Scan) -> list[Fault]:
             faults.append(Fault(span, message, "warning"))
         before = at
     return faults
+
+
+def _near_misses(text: SpecLines, scan: Scan) -> list[Fault]:
+    from orbit_remote.spec.comment_scanner import beginning, near_misses
+    from orbit_remote.spec.syntax_tree import Fault
+
+    message = f"This comment is not read as a launch spec; begin it with '{beginning(scan.language)}'."
+    spans = list(near_misses(text.lines, scan.language).values())[:_MOST_STRAYS]
+    return [Fault(span, message, "warning") for span in spans]

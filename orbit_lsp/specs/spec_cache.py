@@ -131,7 +131,7 @@ def text_lines(session: Session, uri: str) -> SpecLines:
     file = session.files[uri]
     document, known = file.document, file.spec_lines
     if known is None or known.version != document.version or known.text is not document.text:
-        known = file.spec_lines = SpecLines(document.version, document.text, "orbit:" in document.text)
+        known = file.spec_lines = spec_blocks.lines_of(document.version, document.text)
     return known
 
 
@@ -189,11 +189,12 @@ def limits(session: Session, uri: str, kernel: Kernel) -> Limits | None:
         return None
     from orbit_remote.spec.rules import Limits
 
-    static = 0
+    static = local = 0
     figures = session.results.figures.get(KernelId(uri, kernel.qualified))
     if figures and figures.digest == _digests(session, uri).get(id(kernel), ""):
         static = min((resource.static_shared or 0 for resource in figures.resources), default=0)
-    return Limits(session.setup.architecture(), static)
+        local = min((resource.stack or 0 for resource in figures.resources), default=0)
+    return Limits(session.setup.architecture(), static, local)
 
 
 def _digests(session: Session, uri: str) -> Mapping[int, str]:

@@ -28,6 +28,8 @@ class Compilation:
     reasons: tuple[Reason, ...] = ()
     refused: tuple[str, ...] = ()
     missing: dict[str, str] = field(default_factory=dict[str, str])
+    filled: dict[str, str] = field(default_factory=dict[str, str])
+    """Names that a script puts something in for before it has the file compiled, each with the script."""
     made: tuple[str, ...] = ()
     """Headers that were made from templates, because the project is not configured."""
     architectures: tuple[str, ...] = ()
@@ -41,6 +43,8 @@ class Compilation:
     """The Python whose packages were looked into first."""
     is_source: bool = False
     """The build compiles the file by itself: a database or a build file says so."""
+    named: bool = True
+    """A database, a build file or a script names the file, or may compile it without."""
     root: str = ""
     """The workspace folder that was searched."""
     database: str = ""

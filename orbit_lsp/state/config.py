@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import types
 import typing
 from collections.abc import Callable, Mapping
 from sys import float_info
@@ -128,10 +127,10 @@ class Modal:
         "When a run first uses a type of GPU, keep its container until you release it. The command `orbit.keepWarm` "
         "keeps one for the type that you name. A kept container is billed until you release it or close the editor.",
     )
-    budget_usd: float | None = setting(
-        None,
+    budget_usd: float = setting(
+        10.0,
         "Budget of a calendar month (UTC), in dollars. Before a run that may exceed it, or before a GPU is kept warm, "
-        "the editor asks; if it cannot ask, the run is refused. null: no limit.",
+        "the editor asks; if it cannot ask, the run is refused.",
         ge=0,
         mistaken=(0.0, "the budget is 0"),
     )
@@ -429,8 +428,6 @@ def _value(hint: Any, value: Any, metadata: Mapping[str, Any]) -> Any:
     """The value as `hint` has it. Raises ValueError with what is wrong with it."""
     limits, read = metadata.get("limits", {}), metadata.get("read")
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is types.UnionType:
-        return None if value is None else _value(arguments[0], value, metadata)
     if origin is tuple:
         if not isinstance(value, list | tuple):
             raise ValueError(f"{value!r:.60} is not a list")
@@ -610,7 +607,7 @@ that tokens and sockets stay out:
 - the user and the terminal: `USER`, `LOGNAME`, `SHELL`, `LANG`, `LANGUAGE`, `TERM`, `TZ`
 - all that begin with `LC_`, `XDG_`, `CUDA_`, `NVIDIA_`, `NV_`, `CUDNN_`, `CUBLAS_`, `NCCL_`, `TRITON_`, `TORCH_`, `PYTORCH_`,
   `TORCHINDUCTOR_`, `OMP_`, `MKL_` or `OPENBLAS_`
-- `ORBIT_RECORD` ([how launches are recorded](../dev/measuring.md#what-recording-does-to-a-kernel)), and on Windows the
+- `ORBIT_RECORD` ([how launches are recorded](../dev/measuring.md#what-recording-does-to-a-kernel)), `ORBIT_PACKAGES`, and on Windows the
   variables of the system
 
 """

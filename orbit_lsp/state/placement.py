@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -30,6 +30,11 @@ class Warm:
     rates: str = ""
 
 
+def _nobody(folder: str) -> bool:
+    del folder
+    return False
+
+
 class Setup:
     """What decides where and how runs go: the client's settings, the workspace's folders, what this machine has."""
 
@@ -53,6 +58,8 @@ class Setup:
         """`NAME=value`, which jobs have in their environment besides the user's own."""
         self.warm: dict[str, Warm] = {}
         """Rented GPUs whose containers are warm."""
+        self.trusts: Callable[[str], bool] = _nobody
+        """Whether the author trusts what a folder brings along."""
 
     @property
     def settings(self) -> Settings:

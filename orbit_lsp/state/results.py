@@ -11,6 +11,7 @@ from orbit_lsp.state.kernel_ids import KernelId
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import (
     Cost,
+    Driver,
     Failure,
     Finished,
     Launches,
@@ -69,7 +70,8 @@ class Result:
     """The last finished run of a kernel. `launches` is empty where the program never launched it.
 
     `asked` is the kernel that was clicked: its launch spec made the job, in the `lines` that are kept
-    here, with tensors of these `elements`. `difference` is to the version before, where Live runs it.
+    here, with tensors of these `elements`. `difference` is to the version before, where Live runs it. `driver` is the test or
+    script that launched it.
     """
 
     digest: str
@@ -83,19 +85,64 @@ class Result:
     lines: str = ""
     elements: tuple[str, ...] = ()
     difference: Difference | None = None
+    driver: Driver | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A driver, and the `way` that leads from the kernel to it. A driver of lower `cost` is a better guess. `cases` is how many
+    parameter sets the text says the test has.
+    """
+
+    driver: Driver
+    way: tuple[str, ...]
+    cost: float
+    cases: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """The routes of a kernel, best first; without any, `reason` says why in a sentence. `helper`: only other kernels call it."""
+
+    routes: tuple[Route, ...] = ()
+    reason: str = ""
+    helper: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What a run showed of a driver and a kernel: how many launches there were, in how many seconds. `sets` are the parameter
+    sets of a test that are enough to launch it.
+    """
+
+    launches: int
+    seconds: float
+    sets: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, finished: Finished, launches: tuple[Launches, ...]) -> Learned:
+        """`launches` are those of the kernel. Of a test with several sets the quickest that launched it is enough."""
+        symbols = {each.symbol for each in launches}
+        launching = [each for each in finished.sets if symbols & each.launches.keys()]
+        quickest = min(launching, key=lambda each: each.seconds, default=None)
+        several = len(finished.sets) + finished.sets_left > 1
+        sets = (quickest.id,) if quickest and several else ()
+        return cls(sum(each.count for each in launches), finished.run_s or 0.0, sets)
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
     """The last run or profile of a kernel, where it failed: kept until one of them succeeds.
 
-    `digest` as in `Result`; `at` is the time of day in seconds since 1970.
+    `digest` as in `Result`; `at` is the time of day in seconds since 1970. `standing` says where the warps of a kernel stood
+    that had to be ended.
     """
 
     digest: str
     at: float
     outcome: Outcome
     failure: Failure | None = None
+    standing: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +301,16 @@ class Results:
         default_factory=dict["KernelId", "tuple[str, tuple[Launches, ...]]"]
     )
     """What a program has launched that still runs, with the id of its run."""
+    learned: dict[KernelId, dict[Driver, Learned]] = field(
+        default_factory=dict["KernelId", "dict[Driver, Learned]"]
+    )
+    """What the last run of each driver showed of a kernel."""
+    pinned: dict[KernelId, Driver] = field(default_factory=dict["KernelId", "Driver"])
+    """The drivers that the author has chosen for kernels."""
     problems: dict[tuple[str, str], Problems] = field(default_factory=dict["tuple[str, str]", Problems])
+
+    def learn(self, target: KernelId, driver: Driver, learned: Learned) -> None:
+        self.learned.setdefault(target, {})[driver] = learned
 
     def rename(self, names: Mapping[str, str]) -> None:
         """What is known of some files is known of them under their new names: both the URIs and the paths are in `names`.

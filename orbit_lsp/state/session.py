@@ -28,6 +28,7 @@ from orbit_remote.common.messages import Job, State
 
 if TYPE_CHECKING:
     from orbit_lsp.state.checked_specs import CheckedSpec, SpecKey, SpecLines
+    from orbit_lsp.state.results import Routes
 
 
 @dataclass(slots=True)
@@ -52,6 +53,8 @@ class OpenFile:
     """Its last compile, if it found no mistake, and `Disk.changes` as it was then."""
     specs: dict[SpecKey, CheckedSpec] = field(default_factory=dict["SpecKey", "CheckedSpec"])
     """Its launch specs that have been checked; `spec_cache` alone reads and writes them."""
+    drawn: dict[str, tuple[int, str]] = field(default_factory=dict[str, tuple[int, str]])
+    """The hints that the client has asked for, by what they are about, with their line then; `views.hints` alone reads and writes them."""
     spec_lines: SpecLines | None = None
     specs_under_check: asyncio.Task[None] | None = None
     """The check of its launch specs that a thread does beside the event loop."""
@@ -120,7 +123,7 @@ class Client:
     can_ask: bool = False
     """Whether it can ask a question with answers to choose from."""
     mirror_hints: bool = False
-    """Publish hints as Hint diagnostics too: the client does not support refreshing hints."""
+    """Publish hints as Hint diagnostics too: the client does not support refreshing hints, for as long as it has not asked for them."""
     tags: bool = True
     """Whether it draws what is unnecessary or deprecated in its own way."""
     draws_lenses: bool = True
@@ -152,6 +155,8 @@ class Session:
     """Open files whose compilation takes so long that their kernels say so."""
     live: set[KernelId] = field(default_factory=set[KernelId])
     """Kernels that are run again at every save."""
+    routes: dict[KernelId, Routes] = field(default_factory=dict["KernelId", "Routes"])
+    """What launches the kernels of open files, by reading; absent until that is known."""
 
     # -- documents ----------------------------------------------------------------------------
 

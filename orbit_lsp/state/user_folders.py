@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 from pathlib import Path
 
@@ -17,6 +19,27 @@ def state_folder() -> Path:
     return _folder("XDG_STATE_HOME", ".local/state", "Library/Application Support")
 
 
+def lend_home() -> str:
+    """Give a user without a home folder, as in a container with a user of its own, one for this process and those that it starts;
+    returns its path, empty where there is a home. Raises OSError where another user holds it.
+    """
+    try:
+        Path.home()
+    except RuntimeError:
+        import tempfile  # which those with a home do without
+
+        lent = Path(tempfile.gettempdir(), f"orbit-lsp-{os.getuid()}")
+        lent.mkdir(mode=0o700, exist_ok=True)
+        about = lent.lstat()
+        if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o022:
+            raise PermissionError(
+                errno.EPERM, "another user could write there; set HOME to a folder of your own", str(lent)
+            ) from None
+        os.environ["HOME"] = str(lent)
+        return str(lent)
+    return ""
+
+
 def _folder(variable: str, default: str, macos: str) -> Path:
     """`variable` and `default` are those of the XDG specification, for Linux."""
     if os.name == "nt":
@@ -28,3 +51,13 @@ def _folder(variable: str, default: str, macos: str) -> Path:
         if not os.path.isabs(base):  # noqa: PTH117 - the XDG specification: such a value is ignored
             base = str(Path.home() / default)
     return Path(base) / "orbit-lsp"
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a file that is this user's alone. Raises OSError."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(descriptor, f"{line}\n".encode())  # at once: two programs at a time lose nothing
+    finally:
+        os.close(descriptor)

@@ -58,12 +58,12 @@ def _left_out(scan: Scan) -> Iterator[tuple[int, str]]:
 
 
 def _mirrored(session: Session, uri: str, document: Document) -> list[lsp.Diagnostic]:
-    """Hints as Hint diagnostics at the end of their lines: Helix asks for hints again only after an edit or a scroll,
-    and at the end of a line it shows one diagnostic.
+    """Hints as Hint diagnostics at the end of their lines, until the client asks for them: Helix and Emacs ask again only
+    after an edit or a scroll. At the end of a line Helix shows one diagnostic.
     """
     texts = defaultdict[int, list[str]](list)
-    for hint in hints.hints(session, uri, 0, len(document.lines)):
-        texts[hint.position.line].append(str(hint.label))
+    for line, text in hints.undrawn(session, uri):
+        texts[line].append(text)
     names = {kernel.name_span.line: kernel.name_span for _, kernel, _ in session.kernels(uri)}
     return [
         lsp.Diagnostic(

@@ -1,10 +1,12 @@
-"""One kernel on several GPUs, as a table."""
+"""One kernel on several GPUs, and what GPUs cost, as tables."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from orbit_lsp.state import units
+from orbit_lsp.runners.modal.costs import Costs
+from orbit_lsp.runners.modal.spending import FIRST_S
+from orbit_lsp.state import modal_gpus, units
 from orbit_lsp.state.results import GpuResult, MultiGpuResult
 from orbit_lsp.views import kernel_status, rates, sweep_tables
 from orbit_lsp.views.tables import Table
@@ -29,6 +31,18 @@ def table(comparison: MultiGpuResult, name: str, now: float, *, stale: bool) -> 
         tuple(_HEADER[number] for number in filled),
         tuple(tuple(row[number] for number in filled) for row in rows),
     )
+
+
+def prices(costs: Costs, idle_s: float) -> Table:
+    """What each GPU on Modal costs, by the hour, in a first run, and while an editor keeps it warm after a run."""
+    known = {gpu: price for gpu in modal_gpus.NAMES if (price := costs.price(gpu))}
+    rows = tuple(
+        (gpu, price.hourly, *(units.money(price.usd_per_s * seconds) for seconds in (FIRST_S, idle_s)))
+        for gpu, price in known.items()
+    )
+    whose = " and ".join(sorted({price.rates for price in known.values()}))
+    header = ("GPU", "an hour", f"a first run ({FIRST_S} s)", f"{idle_s:g} s idle")
+    return Table(f"Modal, {whose}", header, rows)
 
 
 def _row(comparison: MultiGpuResult, gpu_result: GpuResult) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from lsprotocol import types as lsp
 
 from orbit_lsp.state.documents import Document
@@ -17,21 +19,44 @@ def hints(session: Session, uri: str, first: int, last: int) -> list[lsp.InlayHi
     file = session.files.get(uri)
     if file is None:
         return []
-    inlay_hints: list[lsp.InlayHint] = []
+    return [_at(session, file.document, line, text) for _, line, text in _texts(session, uri, first, last)]
+
+
+def answer(session: Session, uri: str, first: int, last: int) -> list[lsp.InlayHint]:
+    """The same for a client that asked: it draws these until it asks again."""
+    file = session.files.get(uri)
+    if file is None:
+        return []
+    kept = {what: drawn for what, drawn in file.drawn.items() if not first <= drawn[0] <= last}
+    texts = [*_texts(session, uri, first, last)]
+    file.drawn = kept | {what: (line, text) for what, line, text in texts}
+    return [_at(session, file.document, line, text) for _, line, text in texts]
+
+
+def undrawn(session: Session, uri: str) -> Iterator[tuple[int, str]]:
+    """Line and text of the hints that the client does not draw yet."""
+    file = session.files[uri]
+    for what, line, text in _texts(session, uri, 0, len(file.document.lines)):
+        if file.drawn.get(what, (0, ""))[1] != text:
+            yield line, text
+
+
+def _texts(session: Session, uri: str, first: int, last: int) -> Iterator[tuple[str, int, str]]:
+    """What each hint is about, its line and its text."""
+    document = session.files[uri].document
     for known in kernel_status.of(session, uri):
         whole = known.kernel.whole
         if whole.line > last or first > whole.end_line:
             continue
-        line = place.line(file.document, known.kernel, has_lens=session.client.draws_lenses)
+        line, name = place.line(document, known.kernel, has_lens=session.client.draws_lenses)
         if first <= line <= last and (text := labels.hint(session, uri, known)):
-            inlay_hints.append(_at(session, file.document, line, text))
+            yield known.target.key, line, name + text
     for line, label in (*profile_lines.labels(session, uri), *listing_hover.counts(session, uri)):
         if first <= line <= last:
-            inlay_hints.append(_at(session, file.document, line, label))
+            yield f"line {line}: {label}", line, label
     line, text = harness_view.label(session, uri)
     if text and first <= line <= last:
-        inlay_hints.append(_at(session, file.document, line, text))
-    return inlay_hints
+        yield "harness", line, text
 
 
 def _at(session: Session, document: Document, line: int, text: str) -> lsp.InlayHint:

@@ -18,13 +18,12 @@ def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeA
     """For the kernels whose definition, and the contract whose name, meets the lines `first` to `last`."""
     offered: list[lsp.Command] = []
     left = _MOST_KERNELS
-    entries = session.files[uri].scan.entries if uri in session.files else ()
     for known in kernel_status.of(session, uri):
         kernel = known.kernel
         if kernel.whole.line > last or first > kernel.whole.end_line or not left:
             continue
         left -= 1
-        runs = known.plan.through != "program" or entries
+        runs = kernel_status.is_started(session, known)
         if kernel.launchable and kernel.dsl in RUNNABLE and runs and not known.running:
             offered += commands(session, known.target, kernel.name)
     checked = kernel_status.harness_status(session, uri)

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 from lsprotocol import types as lsp
 
 from orbit_lsp.kernels.model import RUNNABLE, SPECIFIED
 from orbit_lsp.profile import dump_files
+from orbit_lsp.specs import driver_choice
+from orbit_lsp.state import units
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import kernel_commands, kernel_status
 from orbit_lsp.views.kernel_status import KernelStatus
+from orbit_remote.common import messages as c
+
+_MOST_DRIVERS = 5
+"""Other drivers that are offered for a kernel."""
 
 
 def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeAction]:
@@ -37,20 +44,60 @@ def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeA
     return offered
 
 
+def _drivers(session: Session, known: KernelStatus) -> Iterator[tuple[str, c.Driver]]:
+    """The drivers that a click does not take, each with what is known of it, or the way that leads there."""
+    others = [
+        route for route in driver_choice.ranked(session, known.target) if route.driver != known.plan.driver
+    ]
+    for route in others[:_MOST_DRIVERS]:
+        seen = session.results.learned.get(known.target, {}).get(route.driver)
+        about = " <- ".join(label.rpartition(".")[2] for label in route.way)
+        if seen:
+            about = units.time(seen.seconds * 1e9) if seen.launches else "did not launch it"
+        yield f"▶ Run through {route.driver.id}: {about} ({known.kernel.name})", route.driver
+
+
+def _pins(session: Session, known: KernelStatus) -> list[lsp.Command]:
+    """What keeps the driver that ran last, or forgets what was chosen or learned."""
+    name, target = known.kernel.name, known.target
+    ran = known.result.driver if known.result else None
+    pinned = session.results.pinned.get(target)
+    offered: list[lsp.Command] = []
+    if ran and ran != pinned and driver_choice.named(session, target, ran.id):
+        title = f"Always run through {ran.id} ({name})"
+        offered.append(kernel_commands.of_kernel(title, "orbit.pinDriver", target, through=ran.id))
+    if pinned:
+        title = f"Let clicks choose a driver again ({name})"
+        offered.append(kernel_commands.of_kernel(title, "orbit.pinDriver", target))
+    if session.results.learned.get(target):
+        title = f"Forget which drivers launched it ({name})"
+        offered.append(kernel_commands.of_kernel(title, "orbit.forgetDrivers", target))
+    return offered
+
+
 def commands(session: Session, uri: str, known: KernelStatus, line: int) -> list[lsp.Command]:
     name, target = known.kernel.name, known.target
     by_spec = known.plan.through == "spec"
+    started, driver = kernel_status.is_started(session, known), known.plan.driver
     entries = session.files[uri].scan.entries
     offered: list[lsp.Command] = []
+    if known.running and known.running.state == "running" and session.setup.place() == "local":
+        offered.append(kernel_commands.of_kernel(f"Where is it? ({name})", "orbit.locate", target))
     if by_spec and entries and not known.running:
         offered.append(
             kernel_commands.of_kernel(f"▶ Run {entries[0]} ({name})", "orbit.run", target, through="program")
         )
+    if not known.running:
+        offered += [
+            kernel_commands.of_kernel(title, "orbit.run", target, through=each.id)
+            for title, each in _drivers(session, known)
+        ]
+        offered += _pins(session, known)
     if target in session.live:
         offered.append(kernel_commands.of_kernel(f"◉ Live: stop ({name})", "orbit.live", target))
-    elif known.kernel.launchable and (by_spec or entries):
+    elif known.kernel.launchable and started and driver_choice.is_quick(session, target, driver):
         offered.append(kernel_commands.of_kernel(f"○ Live: run at every save ({name})", "orbit.live", target))
-    if known.kernel.launchable and (by_spec or entries) and not known.running:
+    if known.kernel.launchable and started and not known.running:
         offered.append(
             kernel_commands.of_kernel(f"Profile in full ({name})", "orbit.profile", target, detail="full")
         )
@@ -58,8 +105,10 @@ def commands(session: Session, uri: str, known: KernelStatus, line: int) -> list
         lsp.Command(f"{command.title} ({name})", command.command, arguments=command.arguments)
         for command in kernel_commands.debug(session, uri, known)
     ]
-    if check := kernel_commands.check_memory(session, uri, known):
+    if check := kernel_commands.check_memory(session, known):
         offered.append(check)
+    if compiles := kernel_commands.compile_first(session, known):
+        offered.append(lsp.Command(f"Compile ({name})", compiles.command, arguments=compiles.arguments))
     if known.result:
         offered.append(
             kernel_commands.of_kernel(f"Open the report ({name})", "orbit.openReport", target, what="run")

@@ -83,9 +83,19 @@ def check_harness(session: Session, harness_status: HarnessStatus, now: float) -
     return of_kernel(title, "orbit.test", harness_status.entry.target)
 
 
-def check_memory(session: Session, uri: str, known: KernelStatus) -> lsp.Command | None:
+def compile_first(session: Session, known: KernelStatus) -> lsp.Command | None:
+    """*Compile*, of a kernel that was not compiled yet, because that imports its file, and that cannot be run here."""
+    runs = kernel_status.is_started(session, known) and (
+        session.setup.machine is None or kernel_status.gpu_name(session)
+    )
+    if runs or not kernel_status.waits_for_import(session, known):
+        return None
+    return of_kernel("Compile (imports this file): no registers yet", "orbit.compile", known.target)
+
+
+def check_memory(session: Session, known: KernelStatus) -> lsp.Command | None:
     """*Check memory*, of a kernel that something launches and that does not run now."""
-    started = known.plan.through == "spec" or session.files[uri].scan.entries
+    started = kernel_status.is_started(session, known)
     if not (started and known.kernel.launchable and known.kernel.dsl in SPECIFIED) or known.running:
         return None
     return of_kernel(f"Check memory ({known.kernel.name})", "orbit.checkMemory", known.target)
@@ -106,8 +116,8 @@ def debug(session: Session, uri: str, known: KernelStatus) -> list[lsp.Command]:
     return commands
 
 
-def memory_lens(session: Session, uri: str, known: KernelStatus) -> lsp.Command | None:
+def memory_lens(session: Session, known: KernelStatus) -> lsp.Command | None:
     """The same as a lens, where the settings want one."""
-    if not session.setup.settings.check_memory.lens or check_memory(session, uri, known) is None:
+    if not session.setup.settings.check_memory.lens or check_memory(session, known) is None:
         return None
     return of_kernel("Check memory", "orbit.checkMemory", known.target)

@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 
 from orbit_lsp.kernels import Kernel
+from orbit_lsp.kernels.model import RUNNABLE, SPECIFIED
 from orbit_lsp.specs import job_builder, launch_plan, spec_cache
 from orbit_lsp.specs.launch_plan import LaunchPlan
 from orbit_lsp.state import harness, staleness, units
@@ -45,7 +46,7 @@ def of(session: Session, uri: str) -> list[KernelStatus]:
     if frozen is None:
         return []
     known = session.kernels(uri)
-    made = {target: launch_plan.of(session, uri, kernel) for target, kernel, _ in known}
+    made = {target: launch_plan.of(session, uri, kernel, target) for target, kernel, _ in known}
     inputs = _Inputs(session, frozen, made)
     kernel_statuses: list[KernelStatus] = []
     for target, kernel, digest in known:
@@ -115,11 +116,13 @@ class _Inputs:
         return staleness.job_key(replace(job, architecture=architecture))
 
     def of(self, asked: KernelId, through: str) -> str:
-        """Of a run of the kernel `asked`, by its launch spec or by the program."""
+        """Of a run of the kernel `asked`, by its launch spec, by the program or through a driver."""
         if through == "contract":
             return self._key(launch_plan.CONTRACT)
+        if through == "driver":
+            return self._key(launch_plan.DRIVER)
         plan = self.plans.get(asked, launch_plan.PROGRAM)
-        if plan is launch_plan.PROGRAM or (through == "program" and plan.through == "spec"):
+        if plan is launch_plan.PROGRAM or (through == "program" and plan.through != "program"):
             return self.of_program
         return self._key(plan)
 
@@ -135,6 +138,42 @@ class _Inputs:
             job = job_builder.make(self._session, self._frozen, "run", "", plan)
             self._keys[same] = staleness.job_key(job)
         return self._keys[same]
+
+
+def is_started(session: Session, known: KernelStatus) -> bool:
+    """Whether something launches a kernel: its launch spec, the program that its file is, or a driver."""
+    return known.plan.through != "program" or bool(session.files[known.target.uri].scan.entries)
+
+
+def waits_for_import(session: Session, known: KernelStatus) -> bool:
+    """Whether nothing was compiled of a kernel that only an import compiles: no file is imported unasked."""
+    kernel = known.kernel
+    by_import = (
+        kernel.dsl in SPECIFIED and kernel.language == "triton" and kernel.launchable and not kernel.generator
+    )
+    stays_off = session.setup.settings.modal.restricted  # code that stays off this machine
+    return by_import and not (known.figures or known.running or stays_off)
+
+
+def why_nothing(session: Session, uri: str, known: KernelStatus) -> tuple[str, ...]:
+    """Sentences on why a kernel has no figures, or no lens at all, and what to do; none where neither is so."""
+    kernel, scan = known.kernel, session.files[uri].scan
+    if session.is_cell(uri) or not kernel.launchable:
+        return ()
+    if waits_for_import(session, known):
+        setup = session.setup
+        typed = setup.settings.trusted and setup.machine is not None and not setup.machine.devices
+        return (
+            f"registers, occupancy and errors come with Compile{', then as you type' if typed else ''}",
+            "not unasked: Compile imports this file",
+        )
+    if kernel.dsl in RUNNABLE - SPECIFIED and not scan.entries:
+        return (
+            f"no lens: a program runs kernels of {kernel.dsl}, and this file is none",
+            "a program has main, benchmark, run or test without arguments, or `__main__`",
+            "`orbit-lsp drivers` lists the tests and scripts that launch it",
+        )
+    return ()
 
 
 def launchable(session: Session, uri: str) -> list[KernelId]:

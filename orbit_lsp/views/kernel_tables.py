@@ -43,6 +43,12 @@ def content(session: Session, uri: str, known: KernelStatus, now: float) -> list
     """Titled tables; empty where nothing is known yet."""
     sections: list[Section] = []
     name = known.kernel.qualified
+    if known.failed and known.failed.standing:
+        rows: list[Row] = [
+            (f"line {problem.place.line}" if problem.place else "no line", problem.message, "GPU core dump")
+            for problem in known.failed.standing
+        ]
+        sections.append((f"{name}: where its warps stood", rows))
     if known.result:
         mark = ", edited since" if known.stale else ""
         title = f"{name}: run {kernel_status.ago(now - known.result.at)}{mark}"

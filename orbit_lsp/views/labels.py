@@ -67,7 +67,14 @@ def _measured(known: KernelStatus, *, lens: bool, verdict: bool) -> list[Part]:
         return _by_spec(result, lens=lens, verdict=verdict) + change_text + stale + after
     main = kernel_status.main_launch(result.launches)
     if main is None:
-        return Part.of(0, "⏱ the program did not launch it", "⏱ not launched") + stale
+        return (
+            Part.of(
+                0,
+                f"⏱ {result.driver.short if result.driver else 'the program'} did not launch it",
+                "⏱ not launched",
+            )
+            + stale
+        )
     parts = outcome.timed("⏱", main.timing) + change_text + stale
     if len(result.launches) > 1:
         total = sum(launch.count for launch in result.launches)
@@ -77,6 +84,8 @@ def _measured(known: KernelStatus, *, lens: bool, verdict: bool) -> list[Part]:
         )  # fmt: skip
     else:
         parts += Part.of(fitting.FILLER, main.timing.label, main.timing.label.rpartition(" ")[2])
+    if result.driver:
+        parts += Part.of(fitting.FILLER, f"via {result.driver.short}")
     return parts + after
 
 

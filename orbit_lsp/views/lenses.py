@@ -13,10 +13,10 @@ from collections.abc import Generator
 from lsprotocol import types as lsp
 
 from orbit_lsp.kernels.model import RUNNABLE, SPECIFIED, Kernel
-from orbit_lsp.specs import job_builder
+from orbit_lsp.specs import driver_choice, job_builder
 from orbit_lsp.state import fitting, modal_gpus
 from orbit_lsp.state.fitting import Part
-from orbit_lsp.state.session import Session
+from orbit_lsp.state.session import Session, path_of
 from orbit_lsp.views import kernel_commands, kernel_status, positions
 from orbit_lsp.views.answer import outcome
 from orbit_lsp.views.kernel_status import KernelStatus
@@ -24,6 +24,10 @@ from orbit_remote.common.measure import Regression
 
 _JOIN = " | "
 """What VS Code and Neovim draw between two lenses."""
+_LONG_S = 5
+"""After this many seconds a run's lens offers to show where its kernel is."""
+_DRIVER = 24
+"""Columns that a driver's name has at least."""
 AT_ONCE = 100
 """Kernels whose lenses are made in 3 ms; the event loop may do something else after that."""
 
@@ -88,10 +92,11 @@ def row(session: Session, uri: str, known: KernelStatus, callers: Callers, now: 
     if session.is_cell(uri):
         return _of_cell(session, known, callers, now)
     available = commands(session, known, callers, now)
-    more = [*kernel_commands.debug(session, uri, known)[:1], kernel_commands.memory_lens(session, uri, known)]
+    more = [*kernel_commands.debug(session, uri, known)[:1], kernel_commands.memory_lens(session, known)]
+    more.append(kernel_commands.compile_first(session, known))
     if known.target in session.live:
         more.append(kernel_commands.of_kernel("◉ Live", "orbit.live", known.target))
-    if not available or known.running or not _is_started(session, known):
+    if not available or known.running or not kernel_status.is_started(session, known):
         return [_cut(command) for command in available] + [command for command in more if command]
     by_part = {"run": available[:1], "profile": available[1:]}
     wanted = session.setup.settings.lens.parts
@@ -102,12 +107,13 @@ def row(session: Session, uri: str, known: KernelStatus, callers: Callers, now: 
     parts = _answer(session, known, answers)
     if not parts:
         return rest
-    columns = fitting.LENS - sum(len(command.title) + len(_JOIN) for command in rest)
-    short = [_briefly(command) for command in rest]
-    text = fitting.fit(parts, columns)
-    if text != fitting.fit(parts, fitting.LENS):  # the GPU's name gives way: what ran names it in its hover
-        columns += sum(len(command.title) for command in rest) - sum(len(command.title) for command in short)
-        rest, text = short, fitting.fit(parts, columns)
+    whole, text = fitting.fit(parts, fitting.LENS), ""
+    for shorten in (_as_it_is, _without_gpu, _briefly):  # names give way: the hover of what ran has them
+        shown = [shorten(command) for command in rest]
+        columns = fitting.LENS - sum(len(command.title) + len(_JOIN) for command in shown)
+        if (text := fitting.fit(parts, columns)) == whole:
+            break
+    rest = shown
     if not text:
         return rest
     answer = kernel_commands.answer(known, text)
@@ -134,6 +140,17 @@ def _answer(session: Session, known: KernelStatus, wanted: list[str]) -> list[Pa
         else:
             parts += outcome.parts(known) + ([] if known.stale or known.failed else regressed(session, known))
     return parts
+
+
+def _as_it_is(command: lsp.Command) -> lsp.Command:
+    return command
+
+
+def _without_gpu(command: lsp.Command) -> lsp.Command:
+    """The driver's name alone, where there is one."""
+    run, colon, driver = command.title.partition(": ")
+    named = command.command == "orbit.run" and colon and run.startswith("▶ Run on ")
+    return replace_title(command, f"▶ Run{colon}{driver}") if named else command
 
 
 def _briefly(command: lsp.Command) -> lsp.Command:
@@ -200,7 +217,7 @@ def all_command(session: Session, known: KernelStatus) -> lsp.Command | None:
     if not (
         session.setup.modal_account
         and gpus
-        and _is_started(session, known)
+        and kernel_status.is_started(session, known)
         and kernel.launchable
         and kernel.dsl in RUNNABLE
     ):
@@ -234,8 +251,11 @@ def commands(session: Session, known: KernelStatus, callers: Callers, now: float
         state = known.running.state
         seconds = int(now - known.running.began)
         why = f": {known.running.why}" if known.running.why else ""
-        return [kernel_commands.of_kernel(f"⏳ {state} {seconds} s (cancel){why}", "orbit.cancel", target)]
-    if not _is_started(session, known):
+        shown = [kernel_commands.of_kernel(f"⏳ {state} {seconds} s (cancel){why}", "orbit.cancel", target)]
+        if state == "running" and seconds >= _LONG_S and session.setup.place() == "local":
+            shown.append(kernel_commands.of_kernel("Where is it?", "orbit.locate", target))
+        return shown
+    if not kernel_status.is_started(session, known):
         if kernel.generator or kernel.dsl not in SPECIFIED:  # no launch spec can launch it
             return []
         return [
@@ -244,7 +264,7 @@ def commands(session: Session, known: KernelStatus, callers: Callers, now: float
             )
         ]
     return [
-        kernel_commands.of_kernel(_run_title(session, known), "orbit.run", target),
+        kernel_commands.of_kernel(_through(session, known, _run_title(session, known)), "orbit.run", target),
         kernel_commands.of_kernel("Profile", "orbit.profile", target),
     ]
 
@@ -257,9 +277,23 @@ def _run_title(session: Session, known: KernelStatus) -> str:
         gpu = modal_gpus.rented(known.plan.gpu)
     if not gpu and rents:
         return "▶ Run (no such GPU to rent)"
+    if not gpu and session.setup.place() == "modal":
+        return "▶ Run (Modal: no token)"
     if not gpu:
-        return "▶ Run (no GPU here)" if session.setup.machine else "▶ Run"
+        return "▶ Run (choose a GPU)" if session.setup.machine else "▶ Run"
     return f"▶ Run on {gpu}" + (" (warm)" if kernel_status.warmth(session, gpu) else "")
+
+
+def _through(session: Session, known: KernelStatus, run: str) -> str:
+    """The title of a run with its driver's name, and a mark while no run has shown that it launches the kernel."""
+    driver = known.plan.driver
+    if driver is None:
+        return run
+    if not session.setup.trusts(session.setup.directory(path_of(known.target.uri))):
+        return f"▶ Run: {fitting.cut(driver.short, _DRIVER)} (trust this folder)"
+    mark = "?" if driver_choice.is_guess(session, known.target, driver) else ""
+    room = fitting.LENS - len(f"{run}: {mark}{_JOIN}Profile")
+    return f"{run}: {fitting.cut(driver.short, max(room, _DRIVER))}{mark}"
 
 
 def _restricted(session: Session, command: lsp.Command, known: KernelStatus) -> lsp.Command | None:
@@ -267,7 +301,7 @@ def _restricted(session: Session, command: lsp.Command, known: KernelStatus) -> 
     always = session.setup.settings.modal.restricted
     if (
         command.command != "orbit.run"
-        or not _is_started(session, known)
+        or not kernel_status.is_started(session, known)
         or always
         or not session.setup.modal_account
         or not (gpu := modal_gpus.rented(job_builder.gpu_of(session, known.plan)))
@@ -303,7 +337,7 @@ def _of_caller(session: Session, helper: Kernel, callers: Callers) -> list[lsp.C
     """A helper runs what calls it: a caller that can be run as it stands, else the draft of the first one."""
     available = [caller for name in helper.callers for caller in callers.get(name, ())]
     for caller in available:
-        if _is_started(session, caller):
+        if kernel_status.is_started(session, caller):
             run = kernel_commands.of_kernel(f"▶ Run {caller.target.key}", "orbit.run", caller.target)
             profile = kernel_commands.of_kernel(
                 f"Profile {caller.target.key}", "orbit.profile", caller.target
@@ -315,8 +349,3 @@ def _of_caller(session: Session, helper: Kernel, callers: Callers) -> list[lsp.C
         )
         for caller in available[:1]
     ]
-
-
-def _is_started(session: Session, known: KernelStatus) -> bool:
-    """Whether something launches a kernel: its launch spec, or the program that its file is."""
-    return known.plan.through != "program" or bool(session.files[known.target.uri].scan.entries)

@@ -52,7 +52,7 @@ def is_stale(session: Session, uri: str, known: KernelStatus, check: MemoryCheck
         return True
     plan = launch_plan.PROGRAM
     if check.through != "program" and (kernel := session.find(check.asked)):
-        plan = launch_plan.of(session, uri, kernel)
+        plan = launch_plan.of(session, uri, kernel, check.asked)
     return check.inputs != staleness.job_key(job_builder.make(session, frozen, "run", "", plan))
 
 

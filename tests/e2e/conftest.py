@@ -302,7 +302,7 @@ class Editor:
         return [
             (token, reports)
             for token, reports in self.client.progress_reports.items()
-            if compilations == bool(reports and str(getattr(reports[0], "title", "")).startswith("Compile"))
+            if compilations == str(token).startswith("orbit/compile ")  # known before the bar's title comes
         ]
 
     async def cancel_bar(self) -> None:

@@ -8,6 +8,7 @@ profiled, and so is the run of memory_bound.cu; with COMPILED in one comes what 
 those of tests/recordings/sanitizer, by the name of the file. SHEET and names: a program that launches all of these
 kernels; each has the time of `saxpy` and the counters of tests/recordings/profiles/memory_bound. What it says of launch specs is made up from those
 figures: SWEEP has three sizes, WRONG a wrong answer, FAST takes 7 % less time, and NOISE 0.4 %.
+A program that asks nvidia-smi is told the versions of this Python's torch and Triton, and those that the image of Modal is made with.
 With `--no-gpu` it is a machine that has none.
 """
 
@@ -20,6 +21,7 @@ import sys
 import time
 import zlib
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -90,8 +92,15 @@ def job(request: c.Job, waiting: set[str]) -> None:
     if request.through == "contract":
         by_contract(request)
         return
-    if ran := by_recording(request):
+    if request.driver:
+        by_driver(request)
+        return
+    if ran := by_recording(request) or by_dump(request):
         say(ran)
+        return
+    if "nvidia-smi" in text:
+        versions = f"Version 2025.2.1.0\n{sys.version.split()[0]} {version('torch')} {version('triton')}\n"
+        finished(run, "ok", launches=(SAXPY,), run_s=0.47, exit_code=0, stdout=versions)
         return
     say(c.Output(run, "stdout", "no error\n"))
     if names := sheet(text):
@@ -104,6 +113,30 @@ def job(request: c.Job, waiting: set[str]) -> None:
     )
 
 
+def by_driver(request: c.Job) -> None:
+    """Each kernel of the project's Python files, as the editor has them, has the time of `saxpy`; NEVER in the driver launches none."""
+    folder, driver = Path(request.directory or ""), request.driver
+    assert driver
+    files = {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*.py")}
+    texts = files | request.texts
+    launches = tuple(
+        replace(SAXPY, name=name, symbol=name, place=c.Place(str(folder / file), number))
+        for file, text in sorted(texts.items())
+        for number, line in enumerate(text.splitlines(), 1)
+        if (name := line.partition("def ")[2].partition("(")[0]).endswith("_kernel")
+    )
+    launches = () if "NEVER" in texts[driver.file] else launches
+    read = {str(folder / file): c.content_hash(text.encode()) for file, text in texts.items()}
+    counts = {each.symbol: each.count for each in launches}
+    sets = [c.RanSet(f"{driver.id}[{n}]", "passed", seconds, counts) for n, seconds in ((1, 0.2), (2, 0.1))]
+    sets = [each for each in sets if each.id in request.sets] or sets
+    failure = c.Failure("wrong answer", "AssertionError: 1 != 2") if "FAILS" in texts[driver.file] else None
+    finished(
+        request.run, failure.category if failure else "ok", failure=failure, launches=launches, run_s=0.6, files=read,
+        sets=tuple(sets), stdout=f"{len(sets)} passed\n",
+    )  # fmt: skip
+
+
 def by_recording(request: c.Job) -> c.Finished | None:
     """The recorded run of this very text; None where none was recorded."""
     from tests.recordings import profiled
@@ -111,6 +144,14 @@ def by_recording(request: c.Job) -> c.Finished | None:
     if profiled.source_of(profiled.RAN).read_text() != request.text:
         return None
     return replace(profiled.run(request.path), run=request.run)
+
+
+def by_dump(request: c.Job) -> c.Finished | None:
+    """What became on an H200 of a program whose kernel failed or hung; None of any other."""
+    from tests.recordings import crashed
+
+    name = next((name for name in ("scale", "halfcluster") if crashed.source(name) == request.text), None)
+    return replace(crashed.report(name, request.path, request.run), device=DEVICE) if name else None
 
 
 def by_counters(request: c.Job) -> None:
@@ -304,6 +345,10 @@ def main() -> None:
             case c.Cancel(run=run) if run in waiting:
                 waiting.discard(run)
                 finished(run, "cancelled", failure=c.Failure("cancelled", "cancelled by the user"))
+            case c.Locate(run=run) if run in waiting:
+                waiting.discard(run)
+                text = "the run was ended after 1.0 s, to see where its kernel was"
+                finished(run, "timed out", failure=c.Failure("timed out", text))
             case c.Job() as request:
                 job(request, waiting)
             case _:

@@ -332,12 +332,12 @@ async def test_the_compiler_is_killed_and_the_next_save_works(start, compiler: W
 async def test_a_kernel_says_that_it_is_compiled_until_that_ends(
     start, compiler: WaitingCompiler, name: str, end: str
 ) -> None:
-    """In a hint, or a diagnostic where hints are not refreshed; beside the editor's own progress."""
+    """In a hint, in Helix in a diagnostic too; beside the editor's own progress."""
     editor: Editor = await start(name, nvcc=str(compiler.nvcc))
     editor.open("k.cu", KERNEL)
     waiting = await compiler.begun()
     assert await editor.asked_until(editor.all_hints, bool) == [(0, "compiling…")]
-    if name in ("helix", "emacs"):
+    if name == "helix":
         shown = editor.client.diagnostics
         await editor.until(lambda: [each.message for each in shown.get(editor.uri, [])] == ["compiling…"])
     await editor.until(lambda: editor.client.progress_reports)
@@ -418,10 +418,8 @@ if True:
 """.replace("日本 := ", ""),
     )
     assert await editor.titles() == [
-        (
-            7,
-            "✎ Draft a launch spec: no main, benchmark or test here",
-        )
+        (7, "✎ Draft a launch spec: no main, benchmark or test here"),
+        (7, "Compile (imports this file): no registers yet"),
     ]
     editor.save((editor.folder / "k.py").read_text())
     await editor.hover(7)

@@ -68,6 +68,46 @@ def test_the_exit_code_is_kept(folder: Path, code: str, status: int, outcome: st
     assert (done.returncode, json.loads(done.stdout)["outcome"]) == (status, outcome)
 
 
+def test_a_program_is_found_beside_the_chosen_python_then_on_path(folder: Path) -> None:
+    """As pytest beside a project's Python: that Python runs it, in the copy of the folder."""
+    beside, on_path = folder.parent / "env" / "bin", folder.parent / "path"
+    for place in (beside, on_path):
+        place.mkdir(parents=True)
+    (beside / "python").symlink_to(PLAIN)
+    (beside / "tool").write_text(
+        f"#!{beside}/python\nimport os, sys\nprint(sys.argv[1:], sorted(os.listdir()))\n"
+    )
+    (on_path / "tool").write_text("#!/bin/sh\necho wrong\n")
+    (on_path / "other").write_text('#!/bin/sh\necho "other $1 in $(basename "$PWD"): $(ls)"; exit 3\n')
+    (on_path / "work").write_text("#!/bin/sh\necho wrong\n")
+    for program in (beside / "tool", *on_path.iterdir()):
+        program.chmod(0o755)
+    (folder / "test_a.py").write_text("")
+    (folder / "work").write_text("#!/bin/sh\necho the folder\n")
+    (folder / "work").chmod(0o755)
+    path = f"{on_path}{os.pathsep}{os.environ['PATH']}"
+
+    def chosen(*words: str) -> Ended:
+        place = {"XDG_CACHE_HOME": str(folder.parent / "cache"), "PATH": path}
+        words = ("exec", "--runner", "local", "--python", str(beside / "python"), *words)
+        return command(folder, *words, environment=place)
+
+    done = chosen("tool", "--", "-q", "tests")
+    assert (done.returncode, done.stdout) == (
+        0,
+        "['-q', 'tests'] ['_orbit_exec.py', 'test_a.py', 'work']\n",
+    ), done.stderr
+    done = chosen("--json", "other", "--", "x")
+    result = json.loads(done.stdout)
+    assert (done.returncode, result["stdout"]) == (3, "other x in work: test_a.py\nwork\n"), done.stderr
+    assert chosen("work").stdout == "the folder\n"  # a file of the current folder comes first
+    done = chosen("absent")
+    assert (done.returncode, done.stderr.partition("absent")[2]) == (
+        64,
+        ", and no program of that name on PATH or beside the chosen Python\n",
+    )
+
+
 @pytest.mark.slow
 def test_any_program(folder: Path) -> None:
     program = folder / "tool"
@@ -123,7 +163,10 @@ def test_what_never_ends_is_ended_with_all_it_started(folder: Path) -> None:
     code = "import os, signal\nif os.fork(): print(os.getpid(), flush=True)\nelse: os.setsid()\nwhile True: signal.pause()"
     done = run(folder, "-c", code, "--limit", "3")
     assert done.returncode == 124
-    assert "the run was ended at its limit of 3 s [timed out]\n  raise --limit" in done.stderr
+    assert (
+        "the run was ended at its limit of 3 s; Python was at _orbit_exec.py:4, in <module> [timed out]\n  raise --limit"
+        in done.stderr
+    )
     assert not processes_check.command(int(done.stdout))
 
 

@@ -231,11 +231,17 @@ async def test_a_call_that_is_cancelled_ends_its_job(tmp_path: Path, recorded_py
         *(
             (
                 tool,
-                {"text": BAD, "other_text": BAD, "action": "compare", "grade": "judge"},
+                {"text": BAD, "other_text": BAD, "grade": "judge"} | more,
                 "Error executing tool TOOL: 'judge' is not a grade; use author or referee",
             )
-            for tool in ("compare", "submit")
+            for tool, more in (("compare", {}), ("submit", {"action": "compare"}))
         ),
+        (
+            "run",
+            {"text": BAD, "kernal": "k"},
+            "run has no argument 'kernal'; its arguments: file, text, name, kernel, ",
+        ),
+        ("gpus", {"all": 1, "b": 2}, "gpus has no argument 'all' and 1 more; its arguments: none"),
         (
             "run",
             {"text": BAD, "grade": ""},

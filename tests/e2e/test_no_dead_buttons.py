@@ -128,9 +128,12 @@ class Author:
         def shown() -> list[str]:
             after = self.counts()
             effects = [effect for effect in after if after[effect] > before[effect]]
-            if name != "orbit.cancel" and "ends it" in effects:  # by `settle`
+            if name not in ("orbit.cancel", "orbit.locate") and "ends it" in effects:  # by `settle`
                 effects.remove("ends it")
-            effects += [f"“{plain(message)}”" for message in dict.fromkeys(self.editor.messages()[messages:])]
+            said = dict.fromkeys(map(plain, self.editor.messages()[messages:]))
+            if self.slow:  # to `settle`, where the run had just ended
+                said.pop("saxpy is not running", None)
+            effects += [f"“{message}”" for message in said]
             return ["a text"] if name == "orbit.info" and answer else effects
 
         async def something() -> bool:
@@ -139,7 +142,9 @@ class Author:
         await self.editor.asked_until(something, bool)
         # `settle` cancels a program that would never end; a run on every GPU may not have given its message by then
         if name in ("orbit.release", "orbit.keepWarm") or (name == "orbit.runOnAll" and self.slow):
-            await self.editor.until(lambda: len(self.editor.messages()) > messages)
+            await self.editor.until(
+                lambda: len(self.editor.messages()) > messages or self.counts()["asks"] > before["asks"]
+            )
         if name == "orbit.disassemble":  # the lens says that it compiles, and the text comes after that
             await self.editor.until(shown)
         await self.settle()
@@ -261,7 +266,7 @@ def without_gpu(python: Path) -> str:
 async def no_gpu(start: Start, python: str) -> Author:
     author = await opened(start, without_gpu(Path(python)))
     await author.editor.asked_until(
-        author.lenses, lambda titles: any("no GPU here" in title for title in titles)
+        author.lenses, lambda titles: any("choose a GPU" in title for title in titles)
     )
     return author
 

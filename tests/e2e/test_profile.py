@@ -21,7 +21,7 @@ from tests.e2e.test_run import named_gpu
 
 SOURCE = (Path(__file__).parents[1] / "recordings" / "profiles" / "memory_bound.cu").read_text()
 SIGNATURE = "◔ 70.7 µs · occ 76% of 100% · 16 regs"
-WITHOUT_LENSES = "◔ 70.7 µs · memory 79% · occ 76%"
+WITHOUT_LENSES = "saxpy: ◔ 70.7 µs · memory 79% · occ 76%"
 HOT = "◂ 93% · long scoreboard"
 SAID = "70.7 µs, memory 79% of peak"
 

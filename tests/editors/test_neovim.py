@@ -440,3 +440,37 @@ def test_in_a_terminal_it_looks_like_this(
     shown.keys("Enter")
     shown.until_shown("long scoreboard", f"Profile saxpy: {PROFILE_TIME}")
     picture(nvim.replace("nvim", "neovim"), shown)
+
+
+def test_the_film(
+    neovim: Start, nvim: str, terminal: Callable[..., Terminal], picture: Callable[[str, Terminal], None]
+) -> None:
+    """Run, profile, an edit and its undo, frame by frame; scripts/picture makes the film of the README of them."""
+    home = neovim().home
+    file = str(home.write("memory_bound.cu", PROFILED))
+    shown = terminal(home, program(nvim), file, columns=110, rows=20)
+
+    def frame(name: str) -> None:
+        picture(f"film-{name}-{nvim.replace('nvim', 'neovim')}", shown)
+
+    shown.until_shown("▶ Run on H100 80GB HBM3")
+    frame("open")
+    shown.type(":4 | Orbit run")
+    shown.until_shown(":4 | Orbit run")
+    frame("run")
+    shown.keys("Enter")
+    shown.until_shown(f"⏱ {RUN_TIME}")
+    frame("time")
+    shown.type(":Orbit profile")
+    shown.until_shown(":Orbit profile")
+    frame("ask")
+    shown.keys("Enter")
+    shown.until_shown("long scoreboard", f"Profile saxpy: {PROFILE_TIME}")
+    frame("profile")
+    shown.type(":7s/a/2*a/")
+    shown.keys("Enter")
+    shown.until(lambda rows: rows.count("edited since") == 2, "at the lens and at the hint")
+    frame("edit")
+    shown.keys("u")
+    shown.until_gone("edited since")
+    frame("undo")

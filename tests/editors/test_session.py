@@ -216,7 +216,8 @@ def test_neovim(neovim: Callable[..., Neovim], nvim: str, terminal: Callable[...
 
 
 def test_helix(terminal: Callable[..., Terminal], tmp_path: Path) -> None:
-    editor = Helix(terminal, tmp_path / "home", server=TELLING, beside=BESIDE, columns=80, rows=40)
+    # wide enough for a hint behind the signature in the first line, above which there is no other
+    editor = Helix(terminal, tmp_path / "home", server=TELLING, beside=BESIDE, columns=120, rows=40)
     session.write_files(editor.home.write)
     editor.open("saxpy.cu", SAXPY)
     work(HelixScreen(editor), "helix", python=True)

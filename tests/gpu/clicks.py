@@ -23,6 +23,8 @@ class Bench:
         self.loop = asyncio.Runner()
         self.runner = LocalRunner(Options(python=sys.executable))
         self.count = 0
+        self.stages: list[c.Stage] = []
+        """Of the last job."""
 
     def job(self, source: str, name: str, **fields: Any) -> c.Job:
         """Through the launch spec above the kernel if it has one, else through the program; `fields` come last."""
@@ -44,8 +46,11 @@ class Bench:
         return self.loop.run(self._finished(self.job(source, name, **fields)))
 
     async def _finished(self, job: c.Job) -> c.Finished:
+        self.stages = []
         async with aclosing(self.runner.run(job)) as events:
             async for event in events:
+                if isinstance(event, c.Stage):
+                    self.stages.append(event)
                 if isinstance(event, c.Finished):
                     return event
         raise AssertionError("no end")

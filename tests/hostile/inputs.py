@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, cast
 
 from hypothesis import strategies as st
@@ -376,6 +377,27 @@ def databases(draw: st.DrawFn) -> bytes:
     return packed(recipe)
 
 
+_LAYOUTS = [
+    path.read_text() for path in sorted((Path(__file__).parents[1] / "projects" / "drivers").glob("*.txt"))
+]
+_PARTS = [
+    "", "(", "{", "}", "[", '"', "'''", '"""', "\\", "#", "\0", "\ud800", "\x1b[31m", "\n", "\n\t", "import ", "from . import *\n", "def ",
+    "class Test(", "@", "__all__ = [", "getattr(", "__name__ == '__main__'", 'm.def("a", &', "#if 0\n", "\n=== setup.py\n", "MAPPING = {",
+    "[pytest]\npython_files = [!", "(" * 3000, "a." * 3000, "…",
+]  # fmt: skip
+
+
+@st.composite
+def drivers(draw: st.DrawFn) -> bytes:
+    """A project of tests/projects/drivers in which some parts are others."""
+    text = draw(st.sampled_from(_LAYOUTS))
+    for _ in range(draw(st.integers(0, 8))):
+        at = draw(st.integers(0, len(text)))
+        end = min(len(text), at + draw(st.sampled_from([0, 1, 8, 80])))
+        text = text[:at] + draw(st.one_of(st.sampled_from(_PARTS), st.characters())) + text[end:]
+    return text.encode("utf-8", "surrogatepass")
+
+
 INPUTS: dict[str, Case] = {
     "messages": messages(),
     "specs": specs(),
@@ -383,4 +405,5 @@ INPUTS: dict[str, Case] = {
     "events": events,
     "reports": reports,
     "databases": databases(),
+    "drivers": drivers(),
 }

@@ -21,7 +21,9 @@ from typing import Any, cast
 
 from orbit_lsp.cli import report_command, source_listing, terminal_text
 from orbit_lsp.compilation.database import Databases
+from orbit_lsp.drivers.finder import Finder
 from orbit_lsp.history.history_store import Store
+from orbit_lsp.kernels import tracker
 from orbit_lsp.profile import report_store
 from orbit_lsp.report import page, profile_report
 from orbit_lsp.runners.modal.ledger import Ledger, Span
@@ -170,7 +172,7 @@ def events(lines: bytes) -> None:
         )
         work = scheduler._OneJob(  # pyright: ignore[reportPrivateUsage]
             scheduler.Run("r1", action, frozen, job, set(targets)), session, _no_runner, _Nobody(), None,
-            lambda run, state, why: None,
+            lambda run, state, why: None, lambda failure: failure,
         )  # fmt: skip
         for line in lines.split(b"\n"):
             with suppress(ValueError):
@@ -284,6 +286,30 @@ def _overwrite(path: Path, places: list[list[Any]]) -> None:
     path.write_bytes(content)
 
 
+# -- projects ---------------------------------------------------------------------------------------
+
+
+def drivers(project: bytes) -> None:
+    """A project as one text: `=== path` begins a file."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for part in ("\n" + project.decode("utf-8", "surrogatepass")).split("\n=== ")[1:]:
+            place, _, text = part.partition("\n")
+            if re.fullmatch(r"(?:\w+/){0,4}\.?\w[\w.]*", place, re.ASCII):
+                path = folder / place
+                with suppress(OSError):  # a file is where a folder should be
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+        finder = Finder(name, lambda: folder / "drivers.sqlite")
+        finder.refresh()
+        for place in (*finder.index.files, *finder.index.places("", (".cu",))):
+            scan = tracker("triton" if place.endswith(".py") else "cuda").scan(finder.index.text(place))
+            for kernel in scan.kernels[:20]:
+                found = finder.routes(finder.index.path(place), kernel.qualified)
+                assert found.routes or found.reason
+                printed((found.reason, *(each.driver.id for each in found.routes)))
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "messages": messages,
     "specs": specs,
@@ -291,4 +317,5 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "events": events,
     "reports": reports,
     "databases": databases,
+    "drivers": drivers,
 }

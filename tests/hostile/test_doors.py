@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from starlette.requests import Request as HttpRequest
 
 from orbit_lsp.agents import message_lines
 from orbit_lsp.agents.drop_folder import TAKEN, DropFolder
@@ -21,6 +22,7 @@ from orbit_lsp.api.guard import Limits
 from orbit_lsp.queue import pool
 from orbit_lsp.queue.job_queue import JobQueue
 from orbit_lsp.queue.job_store import JobStore
+from orbit_remote.common.limits import VALUES
 
 SECRET = "hunter2 is the password"
 DEAD = "1-0123456789ab"
@@ -177,6 +179,8 @@ async def test_a_place_for_taken_files_that_others_could_use_is_refused(
         ("[" * 500 + "]" * 500, True),
         ("[" * 50 + "]" * 50, False),
         ("{", True),
+        ("[" + "0," * VALUES.most + "0]", True),
+        (json.dumps("{[0,0]}, " * VALUES.most), False),
     ],
 )
 def test_a_message_that_the_package_cannot_read_is_answered(sent: str, left_out: bool) -> None:
@@ -255,6 +259,65 @@ async def test_a_body_that_is_meant_to_break_the_server(
         assert (answer.status_code, answer.json()["error"][: len(error)]) == (400, error)
         assert jobs.store.jobs() == []
         assert (await http.get("/health")).status_code == 200
+
+
+@pytest.mark.parametrize("route", ["/v1/jobs", "/v1/jobs/batch", "/evaluate", "/compare", "/v1/traces"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "{" + ",".join(f'"k{number}":1' for number in range(1_000_000)) + "}",
+        '{"jobs":[' + "[]," * 60_000 + "[]]}",
+        '{"a\\",b":{' + '"\\\\":1,' * 60_000,
+    ],
+    ids=["unknown keys", "lists", "not closed"],
+)
+async def test_values_are_counted_before_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, route: str, body: str
+) -> None:
+    """A million unknown keys took 10 s, in which nobody else was answered, and 1.2 GiB."""
+    monkeypatch.setattr(HttpRequest, "json", lambda _: pytest.fail("it was read"))
+    async with client(tmp_path) as (http, _):
+        answer = await http.post(route, content=body, headers={"Content-Type": "application/json"})
+        assert (answer.status_code, answer.json()["error"][:52]) == (
+            400,
+            "the request's body has more than 30,000 items, the l",
+        )
+
+
+async def test_signs_in_texts_are_no_values_and_the_first_errors_are_answered(tmp_path: Path) -> None:
+    async with client(tmp_path) as (http, jobs):
+        whole = await http.post("/v1/jobs", json=JOB | {"text": 'f("a", {0: [1, 2]});\n' * 60_000})
+        assert (whole.status_code, len(jobs.store.jobs())) == (202, 1)
+        wrong = (await http.post("/v1/jobs", json=JOB | {f"k{number}": 1 for number in range(9_000)})).json()
+        assert wrong["error"] == "k0: Extra inputs are not permitted"
+        assert wrong["validation_errors"][19:] == [
+            "k19: Extra inputs are not permitted",
+            "and 8,980 more errors",
+        ]
+
+
+async def test_wrong_tokens_are_limited_as_guesses(tmp_path: Path) -> None:
+    now = [0.0]
+    right = {"Authorization": "Bearer secret"}
+    async with client(tmp_path, token="secret", clock=lambda: now[0]) as (http, _):
+
+        async def statuses(*tries: dict[str, str]) -> list[int]:
+            return [(await http.get("/stats", headers=headers)).status_code for headers in tries]
+
+        assert await statuses(*[{}] * 20) == [401] * 20  # no token is no guess
+        wrong = [{"Authorization": f"Bearer {number}"} for number in range(4)]
+        wrong += [{"X-Popcorn-Cli-Id": "a"}, {"Cookie": "orbit_page=0"}]
+        assert await statuses(*wrong) == [401] * 6
+        form = {"content": "token=wrong", "headers": {"Content-Type": "application/x-www-form-urlencoded"}}
+        signed = [(await http.post("/page/sign-in", **form)).status_code for _ in range(5)]
+        assert signed == [401] * 4 + [429]
+        # who may be guessing is not told that a guess was right
+        assert await statuses(right, wrong[0]) == [429, 429]
+        assert (await http.get("/health")).status_code == 200
+        now[0] += 1.5
+        assert await statuses(right) == [200]
+        # a user's own address is not locked by others who share it
+        assert await statuses(*[wrong[0]] * 3, right) == [401, 429, 429, 200]
 
 
 @pytest.mark.parametrize(

@@ -171,6 +171,7 @@ TRIED: dict[str, Callable[[int, Path], bool]] = {
     "TENSOR": _tensor,
 }
 ELSEWHERE = {
+    "GPU_DUMP": "tests/remote/test_gpu_dump.py::test_a_dump_that_is_larger_than_the_limit",
     "STATEMENTS": "tests/hostile/test_limits_kept.py::test_kernels_behind_so_many_statements_are_left_out",
     "HASHED": "tests/remote/test_regular_files.py::test_what_is_no_regular_file_of_that_size_is_refused_at_once",
     "BROUGHT_FILES": "tests/remote/test_brought_files.py::test_files_and_bytes_are_bounded",
@@ -183,6 +184,7 @@ ELSEWHERE = {
     "JOB": "tests/hostile/test_left_behind.py::test_a_row_that_another_program_wrote_stops_no_command",
     "NOTEBOOKS": "tests/test_notebook_served.py::test_kernels_beyond_the_limit_are_refused",
     "FRONT_ENDS": "tests/remote/test_front_end.py::test_so_many_files_are_kept_parsed",
+    "VALUES": "tests/hostile/test_doors.py::test_values_are_counted_before_they_are_read",
     "BODIES": "tests/hostile/test_doors.py::test_a_body_that_does_not_arrive_and_too_many_at_once",
 }
 

@@ -9,6 +9,7 @@ import pytest
 
 from orbit_lsp.cli import terminal_text
 from orbit_lsp.runs import trust
+from orbit_remote.common import plain_text
 from tests.cli_check import orbit
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="no such names on Windows")
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="no such names on Win
 FORGED = "\nok: 1 kernel compiled for sm_90a\x1b]0;x\x07"
 COMMANDS = (
     "run", "compile", "show", "draft", "history", "report", "profile", "check", "trace", "exec", "disassemble", "debug-compile",
-    "doctor", "jobs submit", "submit --mode test --leaderboard l --gpu H100 --dry-run", "loop", "trust",
+    "doctor", "drivers", "jobs submit", "submit --mode test --leaderboard l --gpu H100 --dry-run", "loop", "trust",
 )  # fmt: skip
 
 
@@ -52,3 +53,11 @@ def test_a_warning_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     terminal_text.warn(f"nvcc flag -DN=1{FORGED} is left out")
     error = capsys.readouterr().err
     assert (error.count("\n"), "\x1b" in error) == (1, False)
+
+
+def test_a_character_that_turns_the_order_of_others_is_shown() -> None:
+    """`safe\u202euc.k` is shown as `safek.cu` by a terminal."""
+    assert (
+        plain_text.visible("safe\u202euc.k \u2066\u200f \x1b[1m é 漢")
+        == "safe<U+202E>uc.k <U+2066><U+200F> \ufffd[1m é 漢"
+    )

@@ -129,6 +129,12 @@ SCRIPTS = {
     + "a = a + ['-DA']\n" * 500,
     "build.sh": "nvcc " + "a/" * 100_000 + "\n" + "nvcc -DA $X k.cu; " * 20_000,
     "SConstruct": "k.cu" * 200_000,
+    "build.rs": "fn main() { let b = cc::Build::new(); b.cuda(true).flag(p"
+    + ".to_string()" * 4_000
+    + 'x).file("k.cu"); }',
+    "k.vcxproj": "<ItemDefinitionGroup><CudaCompile>"
+    + "<Defines>%(Defines)%(Defines)a</Defines>" * 400
+    + '</CudaCompile></ItemDefinitionGroup><CudaCompile Include="k.cu" />',
 }
 
 

@@ -333,9 +333,10 @@ def test_trust_of_a_command_is_of_the_project_it_stands_in(folder: Path, bring: 
         f"{above} is not started, because the folder is not trusted: if you trust the authors of {folder.parent}, add "
         f"--trust to use them in this command, or `orbit-lsp trust {folder.parent}` to use them from now on"
     )
+    assert environment.python_remedy().startswith(f"the project's own Python is {above}: if you trust ")
     environment.options = {"trusted": True}
     environment.configure(None)
-    assert environment.python() == above
+    assert (environment.python(), environment.python_remedy()) == (above, "")
 
 
 # -- all that a folder can hold, while orbit-lsp runs in it ---------------------------------------------
@@ -486,3 +487,32 @@ def test_the_door_of_every_command_drops_relative_places(
     code, _, message = orbit(folder, "settings")
     assert (code, message.partition(":")[0]) == (0, "orbit-lsp")
     assert "the variable CC is ignored" in message
+
+
+@pytest.mark.skipif(os.name != "posix", reason="users and permissions are POSIX's")
+def test_a_list_that_others_may_have_written_trusts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = tmp_path / "project"
+    folder.mkdir()
+    trust.remember(str(folder))
+    assert (trust.foreign(), trust.remembered()) == ("", (str(folder),))
+    file = trust.list_file()
+    file.chmod(0o666)
+    assert trust.remembered() == ()
+    code, _, message = orbit(tmp_path, "trust", str(folder))
+    assert (code, message.count("\n")) == (5, 1)
+    assert (
+        f"{file} can be written by other users (its permissions are 666), so no folder is trusted" in message
+    )
+    file.chmod(0o600)
+    assert trust.remembered() == (str(folder),)
+    with monkeypatch.context() as patch:
+        uid = os.getuid()
+        patch.setattr(os, "getuid", lambda: uid + 1)
+        assert trust.remembered() == ()
+        assert trust.foreign().startswith(
+            f"{file} belongs to another user (uid {uid}), so no folder is trusted: set"
+        )

@@ -280,6 +280,57 @@ def test_macros_that_define_kernels() -> None:
     )
 
 
+def test_kernels_in_arguments_that_macros_do_not_keep() -> None:
+    check(
+        """
+        #define STR(...) #__VA_ARGS__
+        #define XSTR(...) STR(__VA_ARGS__)
+        #define UNUSED(...)
+        #define ID(...) __VA_ARGS__
+        #define SECOND(a, b) b
+        #define BOTH(text) const char* source = #text; text
+        #if X
+        #define MAYBE(...) #__VA_ARGS__
+        #else
+        #define MAYBE(...) __VA_ARGS__
+        #endif
+        static const char* source = STR(
+        template <typename T> __global__ void in_string(T* x) { if (x) { x[0] = 1; } }
+        extern "C" __global__ void in_string_too(float* x) { x[0] = 1; }
+        __device__ int f(int a, int b) { return a; }
+        __global__ void the_third(float* x) { x[0] = 1; }
+        );
+        const char* two() { return XSTR(__global__ void by_two_macros(int* y) { y[0] = 2; }); }
+        UNUSED(__global__ void dropped(float* x) { x[0] = 1; })
+        ID(__global__ void kept(float* x) { x[0] = 1; })
+        SECOND(__global__ void left(int* x) {}, __global__ void right(int* x) {})
+        BOTH(__global__ void both(int* x) {})
+        MAYBE(__global__ void maybe(int* x) {})
+        UNKNOWN(__global__ void unknown(int* x) {})
+        std::string more = STR(__global__ void four(int* x) {}) STR(__global__ void five(int* x) {});
+        __global__ void real(float* x) { x[0] = 1; }
+        """,
+        """
+        19 kept
+        20 right
+        21 both
+        22 maybe
+        23 unknown
+        25 real
+        """,
+    )
+
+
+def test_a_requires_expression_below_a_comment() -> None:
+    source = """
+        // orbit: launch k<<<1, 1>>>(x)
+        template <typename T> requires (sizeof(T) == 4) && requires(T t) { t + t; }
+        __global__ void k(T* x) {}
+        """
+    (kernel,) = check(source, "2 k template").kernels
+    assert kernel.whole.line == 1
+
+
 def test_macros_that_never_end() -> None:
     check("#define A B\n#define B A __global__\nA void k() {}", "2 k")
     doubled = (
@@ -466,3 +517,17 @@ def test_a_header_whose_kernels_carry_a_macro_of_the_project_is_cuda() -> None:
     assert language_of("a.hpp", kernel) == "cuda"
     assert language_of("a.hpp", kernel.replace("threadIdx.x", "0")) is None
     assert language_of("a.hpp", "#define AT blockIdx(0)\ninline int at() { return threadIdx.x; }\n") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "kernels"),
+    [
+        ("ID(__global__ void kept(float* x) { x[0] = 1; })\n__global__ void real(float* x) {}\n", {"kept": 1, "real": 2}),
+        ("ID(int a;)\n// orbit: launch real<<<1, 1>>>(x)\n__global__ void real(float* x) {}\n", {"real": 3}),
+        ("ID(ID(int a;));\ntemplate <int N>\n__global__ void real(float* x) {}\n", {"real": 2}),
+        ('extern "C" __global__ void name$dollar(float* x) {}\n__global__ void $(int n) {}\n', {"name$dollar": 1, "$": 2}),
+    ],
+)  # fmt: skip
+def test_a_kernel_begins_behind_a_macro_that_holds_declarations(text: str, kernels: dict[str, int]) -> None:
+    found = scan("#define ID(...) __VA_ARGS__\n" + text)
+    assert {kernel.name: kernel.whole.line for kernel in found.kernels} == kernels

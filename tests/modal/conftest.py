@@ -17,6 +17,7 @@ from orbit_lsp.runners.modal.runner import ModalRunner
 from orbit_remote.common import messages as c
 from orbit_remote.modal_app.image_spec import Spec
 from tests.e2e.conftest import Editor, display, start
+from tests.modal_loopback.containers import Container
 from tests.modal_loopback.fixture import started
 from tests.modal_loopback.loopback import LIMIT_S, Loopback
 
@@ -113,6 +114,11 @@ class Run:
     async def __aexit__(self, *_: object) -> None:
         async with asyncio.timeout(LIMIT_S):
             await self._events.aclose()
+
+
+def working(loopback: Loopback) -> list[Container]:
+    """The containers that live, but for one that says that the image starts, and ends."""
+    return loopback.do(lambda world: [each for each in world.but_for("hello") if not each.gone])
 
 
 def gpus(loopback: Loopback) -> list[str]:

@@ -17,6 +17,7 @@ import pytest
 from orbit_lsp.runners.modal.errors import ModalError
 from orbit_lsp.runs import run_environment, summary
 from orbit_lsp.runs.scheduler import Run, Scheduler
+from orbit_lsp.specs import job_builder
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session, uri_of
 from orbit_remote.common import messages as c
@@ -48,6 +49,9 @@ class Desk:
         folder.mkdir(exist_ok=True)
         disk = {"ORBIT_HOME": str(folder.parent / "disk-{container}")}
         modal.do(lambda world: world.container_env.update(disk))
+        self.compiled = False  # everything has just been compiled here: a run goes straight to its GPU
+        known = job_builder.is_compiled
+        patch.setattr(job_builder, "is_compiled", lambda *asked: self.compiled or known(*asked))
         self.session = Session(setup=Setup(folders=[str(folder)]))
         self.environment = run_environment.Environment(self.session, lambda text: None, lambda uris: None)
         self.environment.options = {"runner": "modal", "gpu": "H100", "trusted": True} | settings
@@ -121,6 +125,10 @@ class Desk:
     def rented(self) -> int:
         """Containers with a GPU that live."""
         return sum(bool(container.function.gpu) for container in self.modal.world.alive())
+
+    def gpus_begun(self) -> int:
+        """Containers with a GPU that ever were."""
+        return sum(bool(container.function.gpu) for container in self.modal.world.containers.values())
 
     def warm(self) -> int:
         """Those that the lens and `orbit.sessions` speak of."""

@@ -69,7 +69,7 @@ def fault(what: str, outcome: c.Outcome | None, *sees: str, warm: int) -> Callab
 
 @fault(
     "no token", "infrastructure",
-    "there is no Modal token on this machine. `modal token new` makes a token", warm=0,
+    "there is no Modal token on this machine. `… -m modal token new` makes a token", warm=0,
 )  # fmt: skip
 async def no_token(desk: Desk) -> None:
     desk.patch.delenv("MODAL_TOKEN_ID")
@@ -78,7 +78,7 @@ async def no_token(desk: Desk) -> None:
 
 @fault(
     "a token that Modal does not know", "infrastructure",
-    "Modal does not accept the token: …. `modal token new` makes a token", warm=0,
+    "Modal does not accept the token: …. make a token at modal.com/settings/tokens, put it into MODAL_TOKEN_ID and MODAL_TOKEN_SECRET, …", warm=0,
 )  # fmt: skip
 async def bad_token(desk: Desk) -> None:
     desk.patch.setenv("MODAL_TOKEN_SECRET", "as-wrong")
@@ -103,9 +103,6 @@ async def no_name(desk: Desk) -> None:
 
 @fault("the network is gone at a later click", "infrastructure", OFFLINE, warm=1)
 async def refused_later(desk: Desk) -> None:
-    desk.patch.setattr(
-        "orbit_lsp.runners.modal.deploy._FRESH_S", 0
-    )  # no answer is so new that it is relied on
     await desk.run()
     desk.modal.refuse_connections()
     desk.patch.setattr("orbit_lsp.runners.modal.deploy.CONTACT_S", 0.5)
@@ -114,15 +111,46 @@ async def refused_later(desk: Desk) -> None:
     await desk.until_reached()
 
 
-@fault("… at a click less than 2 s after Modal's last answer", "infrastructure",
-       "Modal cannot be reached: …; trying again (2 of 2)", "Modal cannot be reached: …. check the network connection", warm=1)  # fmt: skip
-async def refused_soon(desk: Desk) -> None:
-    desk.patch.setattr("orbit_lsp.runners.modal.deploy._FRESH_S", 3600)
+@fault("the laptop slept, and its connection leads nowhere", "ok", NUMBERS, warm=1)
+async def slept(desk: Desk) -> None:
+    desk.patch.setattr("orbit_lsp.runners.modal.deploy.CONTACT_S", 5.0)
     await desk.run()
-    desk.modal.refuse_connections()
+    desk.modal.silence_connections()
+    before = len(desk.ends)
     await desk.run()
-    desk.modal.accept_connections()
-    await desk.until_reached()
+    assert [finished.outcome for _, finished in desk.ends[before:]] == ["ok"]
+
+
+@fault(
+    "… in a run, whose further output may be lost, but not its result",
+    "ok",
+    "ran, no kernel launch was recorded",
+    warm=1,
+)
+async def slept_in_a_run(desk: Desk) -> None:
+    go = desk.folder.parent / "go"
+    desk.runs_programs()
+    waits = f'puts("begun"); fflush(stdout); while (!exists("{go}")) usleep(1000);'
+    run = desk.click(program(waits))
+    await desk.sees("begun")
+    desk.modal.silence_connections()
+    go.touch()
+    await desk.ended(run)
+
+
+@fault("somebody deletes the queue of events", "ok", "done at last", warm=1)
+async def queue_deleted(desk: Desk) -> None:
+    desk.patch.setattr("orbit_lsp.runners.modal.spawned.SIGN_S", 0.5)  # 5
+    desk.modal.do(lambda world: world.container_env.update({"ORBIT_GONE_S": "5"}))  # 20
+    desk.runs_programs()
+    first = desk.click(program('puts("done"); fflush(stdout);'))
+    await desk.ended(first)
+    desk.modal.expire_queues(named=True)
+    slow = program('puts("begun"); fflush(stdout); sleep(7); puts("done at last");')
+    assert (await desk.run(slow)).outcome == "ok"
+    desk.shown.clear()
+    await desk.run(program('puts("begun"); fflush(stdout); puts("done at last");'))
+    assert "begun" in "".join(desk.shown)  # through another queue
 
 
 # -- Modal's own faults -----------------------------------------------------------------------------
@@ -175,14 +203,44 @@ async def throttled(desk: Desk) -> None:
 
 @fault(
     "… for longer than 10 s, three times", "infrastructure",
-    "Modal has no free machine now: too many requests; trying again (2 of 2)",
-    "Modal has no free machine now: too many requests. run it again in a minute, or choose another GPU", warm=0,
+    "Modal takes no more requests now: too many requests; trying again (2 of 2)",
+    "Modal takes no more requests now: too many requests. run it again in a minute", warm=0,
 )  # fmt: skip
 async def throttled_for_long(desk: Desk) -> None:
     desk.patch.setenv("MODAL_MAX_THROTTLE_WAIT", "1")  # 10
     desk.modal.fail(
         "FunctionMap", Status.RESOURCE_EXHAUSTED, "too many requests", times=None, retry_after_s=0.5
     )
+    await desk.run()
+
+
+SPENT = "workspace billing cycle spend limit reached"
+SPENT_TOLD = (
+    f"the workspace may spend no more on Modal: {SPENT}. modal.com/settings/usage raises the limit; else it ends with "
+    "the billing cycle"
+)
+
+
+@fault("the workspace's spend limit is reached", "infrastructure", SPENT_TOLD, warm=0)
+async def spent(desk: Desk) -> None:
+    before = desk.modal.world.calls_of["FunctionMap"]
+    desk.modal.fail("FunctionMap", Status.RESOURCE_EXHAUSTED, SPENT, times=None)
+    await desk.run()
+    assert desk.modal.world.calls_of["FunctionMap"] == before + 1
+
+
+@fault("… before the app is there", "infrastructure", SPENT_TOLD, warm=0)
+async def spent_before(desk: Desk) -> None:
+    desk.modal.forget_kept()
+    desk.modal.fail("AppCreate", Status.FAILED_PRECONDITION, SPENT, times=None)
+    desk.modal.fail("AppGetOrCreate", Status.FAILED_PRECONDITION, SPENT, times=None)
+    await desk.run()
+
+
+@fault("another laptop puts the same app there at the same time", "ok", NUMBERS, warm=1)
+async def app_locked(desk: Desk) -> None:
+    desk.modal.forget_kept()
+    desk.modal.fail("AppPublish", Status.FAILED_PRECONDITION, "The selected app is locked", times=1)
     await desk.run()
 
 
@@ -201,6 +259,14 @@ async def internal(desk: Desk) -> None:
 )  # fmt: skip
 async def internal_failure(desk: Desk) -> None:
     desk.modal.fail_input(pb.GenericResult.GENERIC_STATUS_INTERNAL_FAILURE, "lost it")
+    await desk.run()
+
+
+@fault("the network drops each call once", "ok", NUMBERS, warm=1)
+async def each_call_drops_once(desk: Desk) -> None:
+    for rpc in ("ClientHello", "ClassGet", "FunctionBindParams", "FunctionMap", "FunctionGetOutputs", "QueueGetOrCreate",
+                "QueuePut", "QueueGet", "FunctionGetTimeRangeStats"):  # fmt: skip
+        desk.modal.fail(rpc, Status.UNAVAILABLE, "connection reset")
     await desk.run()
 
 
@@ -266,6 +332,24 @@ async def image_fails(desk: Desk) -> None:
     await desk.run()
 
 
+@fault("the workspace's image builder does not have the author's Python", "infrastructure",
+       "the workspace's image builder does not have this Python: Unsupported Python version: '3.14'. …. "
+       "modal.com/settings/image-config chooses a newer image builder, the setting `orbit.python` another Python", warm=0)  # fmt: skip
+async def old_builder(desk: Desk) -> None:
+    desk.modal.do(lambda world: setattr(world, "image_builder", "2024.10"))
+    desk.spec(python="3.14")
+    await desk.run()
+
+
+@fault("the workspace's image builder is newer than Modal's client", "infrastructure",
+       "Modal's client is of another version than the workspace: …. `… -m pip install --upgrade modal` installs a newer client",
+       warm=0)  # fmt: skip
+async def new_builder(desk: Desk) -> None:
+    desk.modal.forget_kept()
+    desk.modal.do(lambda world: setattr(world, "image_builder", "2031.01"))
+    await desk.run()
+
+
 @fault("a run beyond the function's time limit", "timed out",
        "Modal ended the run at the function's time limit. raise the settings `orbit.build_timeout_s` and "
        "`orbit.run_timeout_s`", warm=0)  # fmt: skip
@@ -293,15 +377,69 @@ async def killed(desk: Desk) -> None:
     await desk.ended(run)
 
 
-@fault("… every time, until Modal gives up", "infrastructure",
-       "the container failed: Runner failed with exit code: 137. run it again; `modal app logs` has its output",
-       warm=0)  # fmt: skip
-async def killed_always(desk: Desk) -> None:
+async def killed_in_each_attempt(desk: Desk) -> None:
     run = desk.click(SLOW)
     for times in (1, 2, 3):
         await desk.until(lambda times=times: desk.shown.count("running") == times)
         await desk.there(desk.modal.kill_containers)
     await desk.ended(run)
+
+
+@fault("… every time", "infrastructure",
+       "its container was lost 3 times, so the run was ended: did it run out of memory?. use less of the machine's "
+       "memory; `modal app logs …` has its output", warm=0)  # fmt: skip
+async def killed_always(desk: Desk) -> None:
+    await killed_in_each_attempt(desk)
+    assert desk.gpus_begun() == 3
+
+
+@fault("… and Modal does not count containers", "infrastructure",
+       "its container was lost 3 times, so the run was ended: did it run out of memory?", warm=0)  # fmt: skip
+async def killed_always_uncounted(desk: Desk) -> None:
+    desk.modal.fail("FunctionGetTimeRangeStats", Status.UNIMPLEMENTED, "no statistics", times=None)
+    await killed_in_each_attempt(desk)
+    assert desk.gpus_begun() == 4  # the last is ended at its first word
+
+
+@fault("the worker in a container cannot be started", "infrastructure",
+       "the container could not do the job: FileNotFoundError: …",
+       "`modal app logs …` has all of it; report it with that text", warm=0)  # fmt: skip
+async def worker_does_not_start(desk: Desk) -> None:
+    desk.modal.do(lambda world: world.container_env.update({"ORBIT_HOME": "/proc/nowhere"}))
+    desk.compiled = True  # it goes straight to its GPU
+    await desk.run()
+    assert desk.gpus_begun() == 1
+
+
+@fault("every container fails as it starts", "infrastructure",
+       "3 containers on Modal failed as they started, so no more are rented", "could not convert string to float: 'not a number'",
+       "`modal app logs …` has all of it; report it with that text", warm=0)  # fmt: skip
+async def containers_do_not_start(desk: Desk) -> None:
+    desk.modal.do(
+        lambda world: world.container_env.update({"ORBIT_GONE_S": "not a number"})
+    )  # read at import
+    desk.compiled = True
+    await desk.run()
+    assert desk.gpus_begun() == 3
+
+
+@fault("… and Modal's clock is an hour ahead", "infrastructure",
+       "3 containers on Modal failed as they started, so no more are rented", warm=0)  # fmt: skip
+async def containers_do_not_start_at_another_hour(desk: Desk) -> None:
+    desk.modal.skew_clock(3600)
+    await containers_do_not_start(desk)
+
+
+@fault("… and the app was put there just now", "infrastructure",
+       "3 containers on Modal failed as they started, so no more are rented", "could not convert string to float: 'not a number'",
+       warm=0)  # fmt: skip
+async def image_does_not_start(desk: Desk) -> None:
+    desk.modal.forget_kept()
+    desk.modal.do(lambda world: world.container_env.update({"ORBIT_GONE_S": "not a number"}))
+    desk.compiled = True
+    await desk.run()
+    assert not desk.gpus_begun()
+    assert all(app.over for app in desk.modal.world.apps.values())  # the next click tries anew, without a GPU
 
 
 @fault("a container is preempted", "ok",
@@ -311,6 +449,21 @@ async def preempted(desk: Desk) -> None:
     run = desk.click(twice(desk))
     await desk.sees("begun")
     await desk.there(desk.modal.preempt_containers)
+    await desk.ended(run)
+
+
+@fault("… four times in a row", "ok",
+       "its container was lost; the run starts again in another one", "done at last", warm=1)  # fmt: skip
+async def preempted_often(desk: Desk) -> None:
+    desk.runs_programs()
+    go = desk.folder.parent / "go"
+    waits = f'if (exists("{go}")) {{ puts("done at last"); return 0; }} puts("begun"); fflush(stdout); for (;;) pause();'
+    run = desk.click(program(waits))
+    for times in (1, 2, 3, 4):
+        await desk.until(lambda times=times: "".join(desk.shown).count("begun") == times)
+        if times == 4:
+            go.touch()
+        await desk.there(desk.modal.preempt_containers)
     await desk.ended(run)
 
 
@@ -431,6 +584,23 @@ async def cancelled_queued(desk: Desk) -> None:
     desk.modal.grant_capacity()
 
 
+@fault(
+    "… for which Modal has begun a container",
+    "cancelled",
+    "waiting for an H100 on Modal since …",
+    CANCELLED,
+    warm=0,
+)
+async def cancelled_beginning(desk: Desk) -> None:
+    desk.compiled = True
+    desk.modal.slow("ContainerHello", lambda world: any(call.over for call in world.function_calls.values()))
+    run = desk.click(SLOW)
+    await desk.there(desk.modal.until_slow, "ContainerHello")
+    desk.runs.cancel_run(run.id)
+    await desk.ended(run)
+    assert desk.gpus_begun() == 1
+
+
 @fault("cancelled while it is built", "cancelled", BUILDING, CANCELLED, warm=0)
 async def cancelled_building(desk: Desk) -> None:
     desk.runs_programs()
@@ -443,6 +613,16 @@ async def cancelled_building(desk: Desk) -> None:
 
 @fault("cancelled while it runs", "cancelled", "begun", CANCELLED, warm=1)
 async def cancelled_running(desk: Desk) -> None:
+    desk.runs_programs()
+    run = desk.click(HANGS)
+    await desk.sees("begun")
+    desk.runs.cancel_run(run.id)
+    await desk.ended(run)
+
+
+@fault("… and Modal tells the container late", "cancelled", "begun", CANCELLED, warm=0)
+async def cancelled_late_there(desk: Desk) -> None:
+    desk.modal.do(lambda world: setattr(world, "heartbeats_held", False))  # it asks every 15 s
     desk.runs_programs()
     run = desk.click(HANGS)
     await desk.sees("begun")

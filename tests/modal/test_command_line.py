@@ -54,6 +54,20 @@ def test_status_deploy_stop(h100s: Loopback, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_stop_with_the_files_leaves_nothing(h100s: Loopback, tmp_path: Path) -> None:
+    (tmp_path / "saxpy.cu").write_text(SOURCE)
+    assert orbit("run", "saxpy.cu", "--runner", "modal", "--gpu", "H100", cwd=tmp_path).returncode == 0
+    done = orbit("modal", "stop", "--files", cwd=tmp_path)
+    assert re.fullmatch(r"✓ orbit-\S+ is stopped\n✓ the volume orbit-files is deleted\n", done.stdout), (
+        done.stderr
+    )
+    assert not h100s.world.volumes
+    assert not list((h100s.folder / "volumes").iterdir())
+    again = orbit("modal", "stop", "--files", cwd=tmp_path)
+    assert again.stdout == "✓ the volume orbit-files is deleted\n", again.stderr
+
+
+@pytest.mark.slow
 def test_run_on_several_gpus_is_a_table_and_one_failing_loses_no_other(
     h100s: Loopback, tmp_path: Path
 ) -> None:
@@ -150,4 +164,5 @@ def test_what_is_wrong_with_the_token_is_one_sentence(
     done = orbit("modal", "status", cwd=tmp_path)
     assert done.returncode == 5
     assert done.stderr.startswith(message)
-    assert "fix it: `modal token new` makes a token" in done.stderr
+    # a variable goes before what `modal token new` makes
+    assert "put it into MODAL_TOKEN_ID and MODAL_TOKEN_SECRET" in done.stderr

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
 
 from orbit_remote.common import messages as c
 from orbit_remote.modal_app import container as modal_container
 from orbit_remote.modal_app.container_paths import Paths
+from orbit_remote.modal_app.facts import facts
 
 POSIX = Paths((("/home/u/k", "/orbit/trees/ab"), ("/opt/inc", "/orbit/trees/ab/.outside/1")))
 WINDOWS = Paths(((r"C:\Users\u\k", "/orbit/trees/ab"),))
@@ -83,3 +86,13 @@ def test_a_result_too_large_is_cut_where_it_hurts_least_and_says_so() -> None:
     assert cut["launches"][0]["timing"]["samples"] == []
     assert cut["truncated"]
     assert cut["remarks"] == ["the answer was too large to be sent whole; cut: single samples, stdout"]
+
+
+def test_what_a_container_is_like_is_asked_without_leaving_anything(tmp_path: Path) -> None:
+    told = facts(tmp_path, None, lambda: Path("/nowhere").unlink())
+    assert told["python"].startswith(sys.version.split()[0])
+    assert told["volume: a time set"].endswith(" ms")
+    assert told["volume: commit"] == "none"
+    assert told["volume: reload"] == "FileNotFoundError: [Errno 2] No such file or directory: '/nowhere'"
+    assert all(isinstance(value, str) for value in told.values())
+    assert not list(tmp_path.iterdir())

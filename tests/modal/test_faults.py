@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,8 +10,12 @@ from typing import Any
 
 import pytest
 
+from orbit_lsp.runners.modal.deploy import Account, app_spec
+from orbit_lsp.state.config import Settings
+from tests.modal.conftest import container
 from tests.modal.desk import Desk
 from tests.modal.faults import BEGIN, END, FAULTS, OFFLINE, PAGE, Fault, markdown
+from tests.modal_loopback.fixture import started
 from tests.modal_loopback.loopback import Loopback
 
 
@@ -19,9 +24,20 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("builds")
 
 
+@pytest.fixture(scope="session")
+def app_there(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The app was put there by a run before, unless a test forgets it."""
+    folder = tmp_path_factory.mktemp("before")
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        started(patch, folder, container(folder, recorded=True), kept=True),
+    ):
+        asyncio.run(Account(app_spec(Settings(), None)).deploy())
+
+
 @pytest.fixture
 async def desk(
-    h100s: Loopback, tmp_path: Path, builds: Path, monkeypatch: pytest.MonkeyPatch
+    app_there: None, h100s: Loopback, tmp_path: Path, builds: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Desk]:
     made = Desk(h100s, tmp_path / "kernels", monkeypatch, builds)
     yield made

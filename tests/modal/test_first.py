@@ -21,8 +21,8 @@ HELLO = '#include <cstdio>\nint main() { std::puts("hello"); }\n'
 
 
 def rented(loopback: Loopback) -> list[str]:
-    """The GPU of every container that there has been, "" for none."""
-    return [container.function.gpu for container in loopback.world.containers.values()]
+    """The GPU of every container that there has been, "" for none, but for those that say that the image starts."""
+    return [container.function.gpu for container in loopback.world.but_for("hello")]
 
 
 @pytest.mark.slow

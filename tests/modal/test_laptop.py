@@ -50,7 +50,7 @@ async def test_opening_and_saving_give_diagnostics_and_static_hints(modal, lapto
     assert line == 0
     assert label.partition(" · ")[0] == "occ 100% from 64 threads"
     assert {container.function.gpu for container in modal.world.containers.values()} == {""}
-    assert len(modal.world.containers) == 1
+    assert len(modal.world.but_for("hello")) == 1
 
 
 async def test_not_unless_it_is_asked_for(modal, laptop) -> None:
@@ -85,7 +85,7 @@ async def test_typing_asks_nothing_and_of_many_saves_the_last_is_answered(modal,
     saved.append(True)
     await editor.until(lambda: mistakes(editor) == [(0, 'identifier "wrong_49" is undefined')])
     assert spawned(modal) - before == 2  # the first, which was cancelled, and the last
-    assert len(modal.world.containers) <= 2  # the last does not wait for the end of the first
+    assert len(modal.world.but_for("hello")) <= 2  # the last does not wait for the end of the first
 
 
 @pytest.mark.slow
@@ -108,7 +108,6 @@ async def test_offline_is_said_once_and_over_when_it_is_over(modal, laptop) -> N
 async def test_a_connection_that_was_lost_is_noticed_before_work_is_sent(
     modal, author, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orbit_lsp.runners.modal.deploy._FRESH_S", 0.0)
     item: Author = author()
     assert (await item.finished(item.job("compile"))).outcome == "ok"
     modal.refuse_connections()

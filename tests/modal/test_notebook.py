@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -18,9 +19,11 @@ import pytest
 from grpclib.const import Status
 from grpclib.exceptions import StreamTerminatedError
 
+from orbit_lsp.notebook import rented as rented_kernels
 from orbit_lsp.runners.modal import errors
 from orbit_lsp.runners.modal.ledger import Ledger, Span, clock
 from tests.cli_check import orbit
+from tests.modal.conftest import working
 from tests.modal_loopback.loopback import Loopback
 from tests.processes_check import wait_until_ended
 from tests.test_notebook import (
@@ -101,7 +104,7 @@ def recorded(folder: Path) -> float:
 
 
 def containers(modal: Loopback) -> int:
-    return len(modal.containers())
+    return len(working(modal))
 
 
 def test_cells_keep_their_state_in_one_container(
@@ -169,7 +172,7 @@ def test_how_kernels_end_there_and_what_the_next_cell_says(
     kernel.manager.restart_kernel()
     kernel.client.wait_for_ready(timeout=60)
     assert kernel.first("x") == [THERE, "NameError: name 'x' is not defined"]
-    assert len(modal.do(lambda world: dict(world.containers))) == 1  # all in the one container
+    assert len(modal.do(lambda world: world.but_for("hello"))) == 1  # all in the one container
 
 
 @pytest.mark.slow
@@ -487,4 +490,24 @@ def test_without_a_token_the_first_cell_says_so(
         monkeypatch.setenv(name, "")
     shown = kernels().run("1")
     assert "there is no Modal token on this machine" in shown
-    assert "modal token new" in shown
+    assert "there is no Modal token on this machine (" in shown
+
+
+async def test_containers_that_fail_as_they_start_end_the_session(
+    modal: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this process; the kernel's front end would show why."""
+    rented = rented_kernels.Rented("H100", 5.0, tmp_path, None, print)
+    environment = rented._environment
+    await environment.look_around()
+    await environment.modal().pool.account.deploy()
+    modal.do(lambda world: world.container_env.update({"ORBIT_GONE_S": "not a number"}))  # read at import
+    try:
+        kernel = await rented.start("0" * 32, "hmac-sha256")
+        async with asyncio.timeout(LIMIT_S):
+            _ = [record async for record in kernel.records()]
+        ended = await kernel.ended
+        assert ended.failure.startswith("3 containers on Modal failed as they started, so no more are rented")
+        assert sum(bool(each.function.gpu) for each in modal.world.containers.values()) <= 4
+    finally:
+        await rented.close(keep=False)

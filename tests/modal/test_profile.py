@@ -38,7 +38,7 @@ async def test_the_report_or_why_there_is_none(
         definition = c.Definition("saxpy", "saxpy", 3, 3, 3, 21)
         job = item.job("profile", SAXPY, path="memory_bound.cu", kernel="saxpy", definition=definition)
         events = await item.events(job)
-        assert [f.gpu for f in modal.world.functions.values() if f.containers] == ["H100!"]
+        assert [each.function.gpu for each in modal.world.but_for("hello")] == ["H100!"]
     finished = events[-1]
     assert isinstance(finished, c.Finished)
     assert finished.outcome == "ok", finished.failure

@@ -20,7 +20,7 @@ from orbit_lsp.runs import run_environment
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
-from tests.modal.conftest import LIMIT_S, SAXPY, SPEC, Author, states, whys
+from tests.modal.conftest import LIMIT_S, SAXPY, SPEC, Author, states, whys, working
 from tests.modal_loopback import images
 from tests.modal_loopback.loopback import Loopback
 from tests.modal_loopback.world import FINAL
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def pids(loopback: Loopback) -> list[int]:
-    return [container.pid for container in loopback.containers()]
+    return [container.pid for container in working(loopback)]
 
 
 def programs(loopback: Loopback) -> list[str]:
@@ -58,7 +58,7 @@ async def test_nvcc_compiles_in_the_container_and_names_the_authors_files(modal,
     assert finished.outcome == "ok"
     assert [(r.name, r.architecture) for r in finished.resources] == [("saxpy", "sm_90a")]
     assert finished.resources[0].place == c.Place(str(item.folder / "saxpy.cu"), 2, 17, 22)
-    assert [f.gpu for f in modal.world.functions.values() if f.containers] == [""]  # none was rented
+    assert [each.function.gpu for each in modal.world.but_for("hello")] == [""]  # none was rented
 
 
 async def test_an_error_in_a_header_stands_in_the_authors_header(modal, author) -> None:
@@ -83,7 +83,7 @@ async def test_the_first_run_puts_the_app_there_and_says_so(h100s, author) -> No
     assert isinstance(finished, c.Finished)
     assert finished.outcome == "ok"
     assert finished.launches[0].timing.median == 288_032
-    assert [f.gpu for f in h100s.world.functions.values() if f.containers] == ["H100!"]
+    assert [each.function.gpu for each in h100s.world.but_for("hello")] == ["H100!"]
     assert [app.name for app in h100s.world.apps.values()] == [await item.runner.pool.account.name()]
 
 
@@ -104,6 +104,16 @@ async def test_the_second_run_goes_to_the_same_container_and_sends_no_file_again
     assert "waiting" not in whys(again)  # it is warm
     (session,) = item.runner.sessions()
     assert (session.gpu, session.runs) == ("H100", 2)
+
+
+async def test_a_warm_click_is_submitted_before_modal_has_answered_a_greeting(h100s, author) -> None:
+    """A round trip of the network less."""
+    item: Author = author()
+    await item.finished(item.job())
+    submitted = h100s.world.calls_of["FunctionMap"]
+    h100s.slow("ClientHello", lambda world: world.calls_of["FunctionMap"] > submitted)
+    again = await item.finished(item.job(run="r2"))
+    assert again.outcome == "ok"
 
 
 @pytest.mark.slow
@@ -273,7 +283,7 @@ async def test_release_ends_the_container_at_once(h100s, author) -> None:
     await entry.finished(entry.job())
     assert await entry.runner.release("H100")
     h100s.until(lambda world: not world.alive() and all(item.result for item in world.inputs.values()))
-    assert len(h100s.world.containers) == 1
+    assert len(h100s.world.but_for("hello")) == 1
     assert entry.runner.sessions() == []
     assert not await entry.runner.release("H100")
 
@@ -293,7 +303,7 @@ async def test_two_containers_of_one_gpu_are_released_together(h100s, author, tm
     assert await item.runner.release("H100")
     assert item.runner.sessions() == []
     h100s.until(lambda world: not world.alive())
-    assert len(h100s.world.containers) == 2
+    assert len(h100s.world.but_for("hello")) == 2
 
 
 @pytest.mark.slow
@@ -316,7 +326,7 @@ async def test_what_compiled_is_released_too_also_beside_what_was_started_and_no
     assert item.runner.sessions() == []
     # Modal's count of those at work may be late by the end of the last call: then the other one idles out
     modal.until(lambda world: len(world.alive()) < 2)
-    assert len(modal.world.containers) == 2
+    assert len(modal.world.but_for("hello")) == 2
 
 
 async def test_a_container_that_cannot_be_reached_is_warm_until_its_idle_time(h100s, author) -> None:
@@ -344,7 +354,7 @@ async def test_a_container_that_is_gone_already_is_not_started_to_be_released(h1
     h100s.until(
         lambda world: all(item.result for item in world.inputs.values())
     )  # nobody waits for a container
-    assert not h100s.containers()
+    assert not working(h100s)
 
 
 async def test_the_warm_container_of_another_editor_stays(h100s, author) -> None:
@@ -355,7 +365,7 @@ async def test_the_warm_container_of_another_editor_stays(h100s, author) -> None
     (kept,) = other.runner.sessions()
     assert await mine.runner.release("H100")
     h100s.until(lambda world: len(world.alive()) == 1)
-    assert [container.id for container in h100s.containers()] == [kept.container]
+    assert [container.id for container in working(h100s)] == [kept.container]
 
 
 async def test_what_is_at_work_is_not_released_under_its_run(h100s, author) -> None:

@@ -20,6 +20,7 @@ RETRIED = frozenset(
     }
 )
 INLINE_LIMIT = 2 << 20  # bytes of one input or output in a message (MAX_OBJECT_SIZE_BYTES of the client)
+SPAWNED_LIMIT = 8 << 10  # the same of a call that is spawned (MAX_ASYNC_OBJECT_SIZE_BYTES)
 FOLLOW_S = 55  # how long a stream of logs or data is held open at most
 
 
@@ -79,7 +80,8 @@ class Calls:
         return Empty()
 
     def _put(self, call: Call, given: pb.FunctionPutInputsItem) -> pb.FunctionPutInputsResponseItem:
-        if len(given.input.args) > INLINE_LIMIT:
+        called = call.invocation == pb.FUNCTION_CALL_INVOCATION_TYPE_ASYNC
+        if len(given.input.args) > (SPAWNED_LIMIT if called else INLINE_LIMIT):
             raise GRPCError(Status.INVALID_ARGUMENT, f"An input is larger than {INLINE_LIMIT} bytes")
         item = Input(self._world.new_id("in"), call, given.idx, given.input)
         self._world.inputs[item.id] = item
@@ -191,6 +193,20 @@ class Calls:
                 yield _batch(line, seen)
         if app.over:
             yield pb.TaskLogsBatch(app_done=True, entry_id=f"{seen}-0")
+
+    async def app_fetch_logs(self, request: pb.AppFetchLogsRequest) -> pb.AppFetchLogsResponse:
+        """The last `limit` lines of an app, or of one of its functions."""
+        since, until = (moment.ToNanoseconds() / 1e9 for moment in (request.since, request.until))
+        chosen = [
+            (number, line)
+            for number, line in enumerate(self._world.logs, 1)
+            if line.app == request.app_id
+            and request.function_id in {"", line.function}
+            and since <= line.time <= until
+        ]
+        return pb.AppFetchLogsResponse(
+            batches=[_batch(line, number) for number, line in chosen[-request.limit :]]
+        )
 
 
 def _batch(line: LogLine, number: int) -> pb.TaskLogsBatch:

@@ -28,6 +28,8 @@ from tests.modal_loopback.world import FINAL, Function, Input, LogLine, World
 POLL_S = 10  # how long a request for inputs is held open; the client asks again
 # how long a heartbeat is held open: it carries cancellations, the client asks every 15 s and gives up after 15.1
 HEARTBEAT_S = 14.9
+LONGEST_BACKOFF_S = 60.0
+NOWHERE = "http://127.0.0.1:9/blob"  # the port is closed
 GRACE_S = 5  # from SIGINT to SIGKILL (Modal gives exit handlers 30 s)
 # what `restrict_modal_access` leaves a function: to be called
 RESTRICTED = frozenset(
@@ -61,6 +63,7 @@ class Container:
         self.interrupted: list[str] = []  # those that it has been told of
         self.ready = self.stopping = self.gone = False
         self.served = 0
+        self.methods: list[str] = []  # of its inputs
         self.idle_since = time.monotonic()
         self._ended_by: str = ""  # "" | "kill" | "preemption" | "time-out"
         self._late: list[Input] = []
@@ -110,6 +113,18 @@ class Container:
         try:
             await self._start(server)
             await self._follow()
+        except LookupError as error:  # it fails as it starts
+            self._world.logs.append(
+                LogLine(
+                    self.id,
+                    self.function.id,
+                    self.function.app.id,
+                    "",
+                    pb.FILE_DESCRIPTOR_INFO,
+                    f"{error}\n",
+                    self._world.now(),
+                )
+            )
         except Exception:  # noqa: BLE001 - the fixture fails the test with it
             self._world.errors.append(traceback.format_exc())
         finally:
@@ -123,10 +138,15 @@ class Container:
 
     def _service(self) -> Service:
         restricted = self.definition.untrusted
-        parts = [ContainerCalls(self._world, self), *self._world.parts]
+        parts: list[object] = [ContainerCalls(self._world, self)]
+        parts += [NoNetwork()] * self.definition.block_network
+        parts += self._world.parts
         return Service(self._world, parts, tokens=False, only=RESTRICTED if restricted else None)
 
     async def _start(self, server: Listener) -> None:
+        for mount in self.definition.volume_mounts:
+            if mount.volume_id not in self._world.volumes:
+                raise LookupError(f"Volume {mount.volume_id} not found")
         root = self.folder / "root"
         for folder in (root, self.folder / "tmp"):
             folder.mkdir(parents=True)
@@ -152,6 +172,7 @@ class Container:
         )
         self._process = await Process.start(self.environment(), root, fresh=fresh)
         self.pid, self.started = self._process.pid, self._world.now()
+        self.function.begun.append(self.started)
         self._world.ring()
 
     def _given(self) -> dict[str, str]:
@@ -228,8 +249,18 @@ class Container:
             self._world.ring()
 
     def _settle(self) -> None:
-        """What becomes of the inputs that it left without an output."""
+        """What becomes of the inputs that it left without an output. Those of a deployed app begin again without end, as
+        Modal documents, whether the container failed as it began or later."""
         world, code = self._world, self.exit_code
+        deployed = self.function.app.state == pb.APP_STATE_DEPLOYED
+        failed_to_start = not self.ready and not self.stopping
+        if failed_to_start or (
+            not self._ended_by and any(item.result is None for item in self.inputs.values())
+        ):
+            self.function.crashed.append(world.now())
+            self.function.in_a_row += 1
+            wait = world.backoff_s * 2 ** (self.function.in_a_row - 2) if self.function.in_a_row > 1 else 0.0
+            self.function.not_before = time.monotonic() + min(wait, LONGEST_BACKOFF_S)
         for item in self.inputs.values():
             item.container = None
             if item.result is not None:
@@ -239,15 +270,19 @@ class Container:
                 text = f"Task's current input hit its timeout of {limit}s"
                 finish(world, item, FINAL(status=FINAL.GENERIC_STATUS_TIMEOUT, exception=text))
                 continue
+            if item.id in self.cancelled:
+                text = "Input was cancelled by user"
+                finish(world, item, FINAL(status=FINAL.GENERIC_STATUS_TERMINATED, exception=text))
+                continue
             if not self._ended_by:
                 item.crashes += 1
-            if item.crashes > world.crash_limit:
+            if item.crashes > world.crash_limit and not deployed:
                 text = f"Runner failed with exit code: {code}"
                 finish(world, item, FINAL(status=FINAL.GENERIC_STATUS_FAILURE, exception=text))
             else:
                 self.function.pending.appendleft(item)
         self.inputs.clear()
-        if not self.ready and not self.stopping:
+        if failed_to_start and not deployed:
             text = f"Container failed to start, exit code: {code}"
             self._end_all_pending(FINAL(status=FINAL.GENERIC_STATUS_INIT_FAILURE, exception=text))
 
@@ -257,8 +292,19 @@ class Container:
             finish(self._world, pending.popleft(), result)
 
     def refuse_work(self, result: pb.GenericResult) -> None:
-        """Importing or `@enter` failed: whatever waits for such a container ends with that."""
-        self._end_all_pending(result)
+        """Importing or `@enter` failed: whatever waits for such a container ends with that, unless its app is deployed."""
+        if self.function.app.state != pb.APP_STATE_DEPLOYED:
+            self._end_all_pending(result)
+
+
+class NoNetwork:
+    """What a container without network gets of the blob store: addresses that it does not reach."""
+
+    async def blob_get(self, _: pb.BlobGetRequest) -> pb.BlobGetResponse:
+        return pb.BlobGetResponse(download_url=NOWHERE)
+
+    async def blob_create(self, _: pb.BlobCreateRequest) -> pb.BlobCreateResponse:
+        return pb.BlobCreateResponse(blob_id="bl-nowhere", upload_url=NOWHERE)
 
 
 class ContainerCalls:
@@ -277,7 +323,7 @@ class ContainerCalls:
         def open_() -> list[str]:
             return [key for key in container.cancelled if key in container.inputs]
 
-        if not await self._world.until(open_, HEARTBEAT_S):
+        if not await self._world.until(open_, HEARTBEAT_S if self._world.heartbeats_held else 0):
             return pb.ContainerHeartbeatResponse()
         cancelled = open_()
         container.interrupted += [key for key in cancelled if key not in container.interrupted]
@@ -300,6 +346,7 @@ class ContainerCalls:
         item.deliveries += 1
         container.inputs[item.id] = item
         container.served += 1
+        container.methods.append(item.message.method_name)
         return pb.FunctionGetInputsResponse(
             inputs=[
                 pb.FunctionGetInputsItem(
@@ -319,6 +366,7 @@ class ContainerCalls:
         for output in request.outputs:
             if item := self._container.inputs.pop(output.input_id, None):
                 finish(self._world, item, output.result, output.data_format)
+                self._container.function.in_a_row = 0
         self._container.idle_since = time.monotonic()
         return Empty()
 

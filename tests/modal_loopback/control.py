@@ -6,7 +6,7 @@ from google.protobuf.empty_pb2 import Empty
 from grpclib import GRPCError, Status
 from modal_proto import api_pb2 as pb
 
-from tests.modal_loopback.world import ENVIRONMENT, GPUS, IMAGE_BUILDER, App, Function, World
+from tests.modal_loopback.world import ENVIRONMENT, GPUS, App, Function, World
 
 
 class Control:
@@ -16,7 +16,22 @@ class Control:
     # the workspace
 
     async def client_hello(self, _: Empty) -> pb.ClientHelloResponse:
-        return pb.ClientHelloResponse(image_builder_version=IMAGE_BUILDER)
+        return pb.ClientHelloResponse(image_builder_version=self._world.image_builder)
+
+    async def token_flow_create(self, _: pb.TokenFlowCreateRequest) -> pb.TokenFlowCreateResponse:
+        return pb.TokenFlowCreateResponse(
+            token_flow_id="tf-1",
+            web_url="https://modal.invalid/token-flow/tf-1",
+            wait_secret="s",
+            code="ABCD",
+        )
+
+    async def token_flow_wait(self, _: pb.TokenFlowWaitRequest) -> pb.TokenFlowWaitResponse:
+        """The author has signed in already."""
+        token_id, token_secret = next(iter(self._world.tokens.items()))
+        return pb.TokenFlowWaitResponse(
+            token_id=token_id, token_secret=token_secret, workspace_username=self._world.workspace
+        )
 
     async def token_info_get(self, _: pb.TokenInfoGetRequest) -> pb.TokenInfoGetResponse:
         return pb.TokenInfoGetResponse(
@@ -33,7 +48,7 @@ class Control:
 
     async def workspace_settings(self, _: Empty) -> pb.WorkspaceSettingsResponse:
         return pb.WorkspaceSettingsResponse(
-            default_environment_name=ENVIRONMENT, image_builder_version=IMAGE_BUILDER
+            default_environment_name=ENVIRONMENT, image_builder_version=self._world.image_builder
         )
 
     async def workspace_billing_rates(
@@ -50,7 +65,7 @@ class Control:
             if not request.object_creation_type:
                 raise GRPCError(Status.NOT_FOUND, f"Environment '{name}' not found")
             self._world.environments[name] = self._world.new_id("en")
-        settings = pb.EnvironmentSettings(image_builder_version=IMAGE_BUILDER)
+        settings = pb.EnvironmentSettings(image_builder_version=self._world.image_builder)
         return pb.EnvironmentGetOrCreateResponse(
             environment_id=self._world.environments[name],
             metadata=pb.EnvironmentMetadata(name=name, settings=settings),
@@ -292,6 +307,23 @@ class Control:
             backlog=len(function.pending),
             num_total_tasks=len(containers),
             num_running_inputs=sum(len(container.inputs) for container in containers),
+        )
+
+    async def function_get_time_range_stats(
+        self, request: pb.FunctionGetTimeRangeStatsRequest
+    ) -> pb.FunctionGetTimeRangeStatsResponse:
+        """Of containers alone."""
+        function = self._function(request.function_id)
+        since, until = (moment.ToNanoseconds() / 1e9 for moment in (request.since, request.until))
+        begun, crashed = (
+            sum(since <= at < until for at in times) for times in (function.begun, function.crashed)
+        )
+        return pb.FunctionGetTimeRangeStatsResponse(
+            since=request.since,
+            until=request.until,
+            container_started_count=begun,
+            container_error_count=crashed,
+            container_total_count=begun,
         )
 
     # containers, as the client sees them

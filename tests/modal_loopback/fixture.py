@@ -31,6 +31,8 @@ def started(
     monkeypatch.setenv("HOME", str(home))
     # the client that a test before made speaks to a port that is closed
     monkeypatch.setattr("modal.client._Client._client_from_env", None)
+    # what it knows of environments, such as their image builder, is of another world
+    monkeypatch.setattr("modal._environments.ENVIRONMENT_CACHE", {})
     with Loopback(container_env=container_env, kept=kept) as loopback:
         for name, value in loopback.env().items():
             monkeypatch.setenv(name, value)

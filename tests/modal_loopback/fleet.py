@@ -66,6 +66,8 @@ class Fleet:
                 ended = FINAL(status=FINAL.GENERIC_STATUS_TERMINATED, exception=text)
                 finish(self._world, function.pending.popleft(), ended)
             return
+        if time.monotonic() < function.not_before:
+            return
         settings = function.settings
         alive = [container for container in function.containers.values() if not container.stopping]
         published = function.id in function.app.functions.values() or function.base is not None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import shlex
+import shutil
 import sys
 from collections.abc import AsyncIterator
 
@@ -16,7 +17,7 @@ from google.protobuf.empty_pb2 import Empty
 from grpclib import GRPCError, Status
 from modal_proto import api_pb2 as pb
 
-from tests.modal_loopback.world import FINAL, IMAGE_BUILDER, Image, World
+from tests.modal_loopback.world import FINAL, Image, World
 
 
 class Images:
@@ -52,7 +53,7 @@ class Images:
         if request.existing_image_id:
             image = self._world.find(self._world.images, request.existing_image_id, "Image")
             return pb.ImageGetOrCreateResponse(
-                image_id=image.id, result=_built(image), metadata=_image_metadata()
+                image_id=image.id, result=_built(image), metadata=self._metadata()
             )
         content = request.image.SerializeToString(deterministic=True)
         key = "im-" + base64.b32encode(hashlib.sha256(content).digest()).decode()[:22]
@@ -62,7 +63,7 @@ class Images:
             if broken := self._world.faults.broken_build(recipe(self._world, key)):
                 image.log, image.failure = broken.log, broken.message
         return pb.ImageGetOrCreateResponse(
-            image_id=key, result=_built(image) if image.built else None, metadata=_image_metadata()
+            image_id=key, result=_built(image) if image.built else None, metadata=self._metadata()
         )
 
     async def image_join_streaming(
@@ -78,7 +79,12 @@ class Images:
                 )
                 yield pb.ImageJoinStreamingResponse(task_logs=[text], entry_id=f"{number + 1}-0")
         image.built = not image.failure
-        yield pb.ImageJoinStreamingResponse(result=_built(image), metadata=_image_metadata(), eof=True)
+        yield pb.ImageJoinStreamingResponse(result=_built(image), metadata=self._metadata(), eof=True)
+
+    def _metadata(self) -> pb.ImageMetadata:
+        return pb.ImageMetadata(
+            python_version_info=sys.version, image_builder_version=self._world.image_builder
+        )
 
     async def secret_get_or_create(
         self, request: pb.SecretGetOrCreateRequest
@@ -98,10 +104,16 @@ class Images:
         if name and name not in self._world.volumes.values() and not request.object_creation_type:
             raise GRPCError(Status.NOT_FOUND, f"Volume '{name}' not found")
         key = self._world.volume(name)
-        version = pb.VOLUME_FS_VERSION_V2
+        version = request.version or self._world.volume_version
         return pb.VolumeGetOrCreateResponse(
             volume_id=key, version=version, metadata=pb.VolumeMetadata(version=version, name=name)
         )
+
+    async def volume_delete(self, request: pb.VolumeDeleteRequest) -> Empty:
+        self._world.find(self._world.volumes, request.volume_id, "Volume")
+        del self._world.volumes[request.volume_id]
+        shutil.rmtree(self._world.folder / "volumes" / request.volume_id)
+        return Empty()
 
     async def volume_heartbeat(self, _: pb.VolumeHeartbeatRequest) -> Empty:
         return Empty()
@@ -117,10 +129,6 @@ def _built(image: Image) -> pb.GenericResult:
     if image.failure:
         return FINAL(status=FINAL.GENERIC_STATUS_FAILURE, exception=image.failure)
     return FINAL(status=FINAL.GENERIC_STATUS_SUCCESS)
-
-
-def _image_metadata() -> pb.ImageMetadata:
-    return pb.ImageMetadata(python_version_info=sys.version, image_builder_version=IMAGE_BUILDER)
 
 
 def _chain(world: World, key: str) -> list[pb.Image]:

@@ -213,6 +213,16 @@ class Loopback:
         """The same port is open again."""
         self._run(self._listen())
 
+    def silence_connections(self) -> None:
+        """Nothing comes through on the connections that are open, and nobody says so; new ones work. So it is for a laptop
+        that slept for longer than its router remembers."""
+        self.do(lambda world: self._listener.silence() if self._listener else None)
+
+    def expire_queues(self, *, named: bool = False) -> None:
+        """Queues without a name are gone, as those are of whom Modal has heard nothing for long; `named`: all are."""
+        queues = next(part for part in self.world.parts if isinstance(part, Queues))
+        self.do(lambda world: queues.expire(named=named))
+
     def die_during(self, rpc: str) -> None:
         """As `refuse_connections`, when a client next asks for this RPC."""
         self.do(lambda world: world.faults.deadly.update({rpc: self._drop}))

@@ -35,6 +35,10 @@ class Queues:
         self._world = world
         self._queues: dict[str, Queue] = {}
 
+    def expire(self, *, named: bool) -> None:
+        for key in [key for key, queue in self._queues.items() if named or not queue.name]:
+            del self._queues[key]
+
     def _queue(self, key: str) -> Queue:
         return self._world.find(self._queues, key, "Queue")
 

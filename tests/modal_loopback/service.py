@@ -103,7 +103,7 @@ class Service:
         return handle
 
     def _admit(self, rpc: str, stream: Stream[Any, Any], *, known: bool) -> None:
-        if self.tokens:
+        if self.tokens and not rpc.startswith("TokenFlow"):
             self._check_token(stream)
         self.world.faults.strike(rpc)
         if self.only is not None and rpc not in self.only:
@@ -120,9 +120,23 @@ class Service:
 
 
 class _Connection(H2Protocol):
+    silent = False
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
         super().connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if not self.silent:
+            super().data_received(data)
+
+    def silence(self) -> None:
+        self.silent = True
+
+        def swallow(_: object) -> None: ...
+
+        transport: Any = self.transport
+        transport.write = transport.writelines = swallow
 
 
 class Listener(Server):
@@ -137,6 +151,12 @@ class Listener(Server):
         connection = _Connection(made.handler, self._config, self._h2_config)
         self._connections.append(connection)
         return connection
+
+    def silence(self) -> None:
+        """As a machine in between that has forgotten its connections: what comes on them is swallowed, and new ones are
+        taken."""
+        for connection in self._connections:
+            connection.silence()
 
     def drop(self) -> None:
         self.close()

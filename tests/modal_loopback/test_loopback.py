@@ -195,10 +195,29 @@ def test_a_crashed_input_runs_again_elsewhere(small: ModuleType) -> None:
         assert session().crash.remote(answer, 2) == 2
 
 
-def test_an_input_that_always_crashes_fails_in_the_end(small: ModuleType) -> None:
+def test_an_input_that_always_crashes_begins_again_until_it_is_cancelled(
+    small: ModuleType, modal_loopback: Loopback
+) -> None:
+    modal_loopback.do(lambda world: setattr(world, "backoff_s", 0.001))
     with queue() as answer:
+        crash = session().crash
+        call = crash.spawn(answer, 99)
+        modal_loopback.until(lambda world: len(world.containers) > 6)
+        call.cancel()
+        with pytest.raises(modal.exception.RemoteError):
+            call.get()
+        modal_loopback.idle_out()  # one may have begun that found the input cancelled
+        stats = crash.stats()
+        assert stats.container_started_count == len(modal_loopback.world.containers)
+        assert stats.container_error_count >= 6
+
+
+def test_an_input_that_always_crashes_fails_in_the_end_where_its_app_is_not_deployed(
+    small: ModuleType,
+) -> None:
+    with queue() as answer, small.app.run():
         with pytest.raises(modal.exception.RemoteError, match="exit code: 137"):
-            session().crash.remote(answer, 99)
+            small.Session().crash.remote(answer, 99)
         assert answer.len() == 3  # crash_limit of 2 and the first
 
 
@@ -231,8 +250,21 @@ def test_a_call_over_its_functions_time_limit(small: ModuleType, modal_loopback:
 
 
 def test_a_container_that_cannot_begin(small: ModuleType) -> None:
-    with pytest.raises(RuntimeError, match="no driver"):
-        session("Broken").use.remote()
+    with small.app.run(), pytest.raises(RuntimeError, match="no driver"):
+        small.Broken().use.remote()
+
+
+def test_a_container_of_a_deployed_app_that_cannot_begin_is_begun_again(
+    small: ModuleType, modal_loopback: Loopback
+) -> None:
+    modal_loopback.do(lambda world: setattr(world, "backoff_s", 0.001))
+    use = session("Broken").use
+    call = use.spawn()
+    modal_loopback.until(lambda world: sum(container.gone for container in world.containers.values()) > 6)
+    with pytest.raises(TimeoutError):
+        call.get(timeout=0)
+    assert "no driver" in "".join(entry.message for entry in use.logs.tail(20))
+    call.cancel()
 
 
 # cancelling

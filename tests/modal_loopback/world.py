@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 Found = TypeVar("Found")
 FINAL = pb.GenericResult
 ENVIRONMENT = "main"
-IMAGE_BUILDER = "2025.06"  # the newest that modal 1.6.4 names
 TOKEN = ("ak-loopback", "as-loopback")
 # modal.com/docs/guide/gpu
 GPUS = frozenset(
@@ -85,6 +84,12 @@ class Function:
     containers: dict[str, Container] = field(default_factory=dict[str, "Container"])
     # what `autoscaler.update` set
     autoscaler: pb.AutoscalerSettings = field(default_factory=pb.AutoscalerSettings)
+    begun: list[float] = field(
+        default_factory=list[float]
+    )  # when its containers began, by the server's clock
+    crashed: list[float] = field(default_factory=list[float])
+    in_a_row: int = 0  # crashes since a container last answered an input
+    not_before: float = 0.0  # time.monotonic(): the crash-loop back-off
 
     @property
     def gpu(self) -> str:
@@ -172,7 +177,15 @@ class World:
         self.tokens: dict[str, str] = dict([TOKEN])
         self.workspace = "loopback"
         self.capacity: int | None = None  # containers that may live at once; None: no bound
-        self.crash_limit = 2  # Modal reschedules a deployed function's crashed input without end
+        self.crash_limit = (
+            2  # of an app that is not deployed: a deployed one begins a crashed input again without end
+        )
+        self.backoff_s = 1.0  # before a third container in a row; then twice as long each time
+        self.image_builder = "2026.10"  # of the workspace: the newest that modal 1.6.4 names
+        self.volume_version: pb.VolumeFsVersion.ValueType = (
+            pb.VOLUME_FS_VERSION_V1
+        )  # of one for which nobody asks another
+        self.heartbeats_held = True  # until there is something to tell; else they are answered at once
         self.clock_skew_s = 0.0  # how far the server's clock is ahead of this machine's
         self.silent_queues = False
         self.tamper: Callable[[bytes, list[bytes]], list[bytes]] = lambda partition, items: items
@@ -243,13 +256,17 @@ class World:
             for dependency in function.definition.object_dependencies:
                 entry = made.objects.add(object_id=dependency.object_id)
                 if dependency.object_id in self.volumes:
-                    entry.volume_metadata.version = pb.VOLUME_FS_VERSION_V2
+                    entry.volume_metadata.version = self.volume_version
         for key in app.classes.values():
             made.objects.add(object_id=key, class_handle_metadata=pb.ClassHandleMetadata())
         return made
 
     def alive(self) -> list[Container]:
         return [container for container in self.containers.values() if not container.gone]
+
+    def but_for(self, method: str) -> list[Container]:
+        """The containers that ever were, but for those that had calls of this method only."""
+        return [container for container in self.containers.values() if set(container.methods) != {method}]
 
     def ring(self) -> None:
         """Something changed: whoever waits looks again."""

@@ -395,3 +395,30 @@ def test_after_any_deeds_of_jobs_a_tree_is_its_manifest(steps: list[tuple[dict[s
                 if not str((tree / name).parent.resolve()).startswith(str(outside)):
                     do(tree, deed, name, outside)
         assert found(outside) == {"a": "precious"}
+
+
+def test_it_is_bounded_in_number_too(tmp_path: Path) -> None:
+    store = Store(tmp_path, 1 << 20, most=3)
+    contents = [b"%d" % number for number in range(6)]
+    for number, content in enumerate(contents):
+        digest = content_hash(content)
+        store.put(digest, content)
+        os.utime(tmp_path / digest[:2] / digest[2:], (number, number))
+    left = [
+        content for content in contents if not store.missing(Manifest("0" * 32, {"a": content_hash(content)}))
+    ]
+    assert left == contents[-3:]
+
+
+def test_what_was_used_today_is_not_written_to_again(tmp_path: Path) -> None:
+    store = Store(tmp_path, 1 << 20, used_s=3600)
+    digest = content_hash(b"text")
+    manifest = Manifest("0" * 32, {"k.cu": digest})
+    store.put(digest, b"text")
+    (blob,) = (path for path in tmp_path.glob("??/*") if path.is_file())
+    written = blob.stat().st_ctime_ns
+    assert store.missing(manifest) == []
+    assert blob.stat().st_ctime_ns == written
+    os.utime(blob, (0, 0))
+    assert store.missing(manifest) == []
+    assert blob.stat().st_mtime > 0

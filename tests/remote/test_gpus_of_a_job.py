@@ -59,6 +59,24 @@ def test_too_few_gpus_are_a_sentence(device: int, gpus: int, message: str | None
 
 
 @pytest.mark.parametrize(
+    ("rented", "message"),
+    [
+        ("H100", None),
+        ("H100:2", None),
+        ("H100:4", "H100:4 was rented, and the machine that came has 2 GPUs"),
+        ("H100!:8", "H100!:8 was rented, and the machine that came has 2 GPUs"),
+    ],
+)
+def test_all_gpus_that_were_rented_have_to_be_there(rented: str, message: str | None) -> None:
+    job = replace(JOB, gpu=rented)
+    assert (gpu.of(job) is None) == (message is not None)
+    if message:
+        failure = gpu.no_gpu(job).failure
+        assert failure
+        assert (failure.message, failure.retryable) == (message, True)
+
+
+@pytest.mark.parametrize(
     ("gpus", "rented", "remarks"),
     [
         (2, None, ()),

@@ -337,7 +337,7 @@ __global__ void «too_much»(float* x) {
         """\
 __global__ void wrong_instruction(int* x) {
     int lane = 0;
-    «asm»("bogus.u32 %0;" : "=r"(lane)); x[0] = lane;
+    asm("«bogus».u32 %0;" : "=r"(lane)); x[0] = lane;
 }
 __global__ void too_much(float* x) {
     x[0] = 1;

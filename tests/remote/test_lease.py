@@ -48,6 +48,10 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+def tickets(folder: Path) -> list[Path]:
+    return [*folder.glob(f"{GPU}.[01].*")]
+
+
 def spoil(folder: Path, what: str) -> None:
     match what:
         case "link":
@@ -230,3 +234,50 @@ async def test_a_name_in_the_shared_folder_that_is_no_ticket_is_passed_over(fold
     litter(folder)
     async with leases.hold(GPU, "k", batch=False, waits=pytest.fail):
         pass
+
+
+async def test_a_ticket_that_somebody_removes_is_drawn_again(folder: Path) -> None:
+    """As the owner of the shared folder may: no job fails for it, and each keeps its place."""
+    jobs = Jobs(Leases(folder))
+    await jobs.submit("a.cu")
+    await jobs.submit("b.cu")
+    await jobs.submit("c.cu")
+    for path in tickets(folder):
+        path.unlink()
+    async with asyncio.timeout(processes_check.LIMIT_S):
+        while len(tickets(folder)) < 2:  # noqa: ASYNC110 - nobody tells that a file has come
+            await asyncio.sleep(0)
+    await jobs.end("a.cu")
+    await jobs.end("b.cu")
+    await jobs.end("c.cu")
+    assert [line for line in jobs.log if line.endswith("measures")] == [
+        "a.cu measures", "b.cu measures", "c.cu measures",
+    ]  # fmt: skip
+
+
+async def test_a_ticket_that_is_removed_at_each_step_stops_nobody(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = Path.rename
+
+    def removed(path: Path, target: Path) -> Path:
+        if path.parent == folder:
+            path.unlink(missing_ok=True)
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", removed)
+    own = folder.with_name("own")
+    async with Leases(own).hold(GPU, "a.cu", batch=False, waits=print):
+        assert [path.name.partition(".held.")[0] for path in own.iterdir() if ".held." in path.name] == [GPU]
+
+
+@pytest.mark.parametrize("what", ["nothing", "remove", "replace"])
+async def test_a_lock_that_was_taken_away_is_noticed_at_the_end(folder: Path, what: str) -> None:
+    noticed: list[bool] = []
+    lock = folder / f"{GPU}.lock"
+    async with Leases(folder).hold(GPU, "a.cu", batch=False, waits=print, lost=lambda: noticed.append(True)):
+        if what != "nothing":
+            lock.unlink()
+        if what == "replace":
+            lock.write_text("")
+    assert noticed == ([] if what == "nothing" else [True])

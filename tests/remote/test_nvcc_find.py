@@ -86,7 +86,7 @@ def test_none_at_all(machine):
     result = nvcc.find()
     assert isinstance(result, Failure)
     assert result.message == "no CUDA compiler (nvcc) was found"
-    assert "orbit-lsp[cuda]" in result.remedy
+    assert "-m pip install 'cuda-toolkit[" in result.remedy
 
 
 def test_a_setting_that_names_nothing_is_not_replaced_by_another(machine):

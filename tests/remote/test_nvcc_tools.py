@@ -112,9 +112,132 @@ __global__ void k(int* p) {
 }
 """,
         """
-k.cu:3:3-6 error ptxas Not a name of any known instruction: 'bogus'
+k.cu:3:17-22 error ptxas Not a name of any known instruction: 'bogus'
   k.cu:7 inlined here
-k.cu:8:3-6 error ptxas Arguments mismatch for instruction 'add'
+k.cu:8:17-20 error ptxas Arguments mismatch for instruction 'add'
+""",
+    ),
+    Case(
+        "inline assembly over several lines",
+        """\
+__device__ __forceinline__ float f(float x) {
+  float r;
+  asm volatile(
+      "{\\n"
+      "  .reg .f32 t;\\n"
+      "  mov.f32 t, %1;\\n"
+      "  addd.f32 %0, t, t;\\n"
+      "}\\n"
+      : "=f"(r) : "f"(x));
+  return r;
+}
+__global__ void k(float* x) {
+#pragma unroll
+  for (int i = 0; i < 4; i++) x[i] = f(x[i]);
+}
+__global__ void a4(float* d, unsigned long long da, unsigned long long db) {
+  asm volatile(
+      "{\\n"
+      ".reg .pred p;\\n"
+      "wgmma.mma_asynk.sync.aligned.m64n8k16.f32.f16.f16 "
+      "{%0, %1, %2, %3}, "
+      "%4, %5, p, 1, 1, 0, 0;\\n"
+      "}\\n"
+      : "+f"(d[0]), "+f"(d[1]),
+        "+f"(d[2]), "+f"(d[3])
+      : "l"(da),
+        "l"(db)
+      : "memory");
+}
+__global__ void a6(float* x) {
+  asm volatile(R"(
+    mov.f32 %0, 0f00000000;
+    bad6.f32 %0;
+  )" : "=f"(x[0]));
+}
+""",
+        """
+k.cu:7:10-14 error ptxas Not a name of any known instruction: 'addd'
+  k.cu:14 inlined here
+k.cu:20:13-23 error ptxas Unknown modifier '.mma_asynk'
+k.cu:20:8-13 error ptxas Not a name of any known instruction: 'wgmma'
+k.cu:33:5-9 error ptxas Not a name of any known instruction: 'bad6'
+""",
+    ),
+    Case(
+        "inline assembly with macros, in a header, twice on a line, and through a macro",
+        """\
+#include "ld.cuh"
+#define SUFFIX ".f32"
+#define TWO(r) \\
+  asm volatile( \\
+    "mov.f32 %0, 0f00000000;\\n" \\
+    "bad9.f32 %0;\\n" : "=f"(r))
+__global__ void b1(float* x) { float r; load(r, x); x[1] = r; }
+__global__ void b2(float* x) {
+  asm volatile("add" SUFFIX " %0, %0, %0;\\n\\t"
+               "bogus" SUFFIX " %0, %0;\\n\\t"
+               : "+f"(x[0])
+               :
+               : "memory");
+}
+__global__ void b3(float* x) {
+  asm("add.f32 %0, %0, %0;" : "+f"(x[0])); asm("nope.f32 %0, %0, %0;" : "+f"(x[0]));
+}
+__global__ void b4(float* x) {
+  TWO(x[0]);
+}
+template <int N> __device__ float t(float v) {
+  float r;
+  asm("{\\n\\t" /* é */
+      ".reg .f32 q;\\n\\t"
+      "add.f32 %0, q, undefd;\\n\\t"
+      "}"
+      : "=f"(r)
+      : "f"(v));
+  return r + N;
+}
+__global__ void b5(float* x) { x[0] = t<3>(x[1]); }
+""",
+        """
+ld.cuh:3:8-14 error ptxas Unknown modifier '.globl'
+  k.cu:7 inlined here
+k.cu:10:17-22 error ptxas Not a name of any known instruction: 'bogus'
+k.cu:16:49-53 error ptxas Not a name of any known instruction: 'nope'
+k.cu:19 error ptxas Not a name of any known instruction: 'bad9'
+k.cu:25:8-11 error ptxas Arguments mismatch for instruction 'add'
+  k.cu:31 inlined here
+k.cu:25:23-29 error ptxas Unknown symbol 'undefd'
+  k.cu:31 inlined here
+""",
+        files={
+            "ld.cuh": '__device__ inline void load(float& r, const float* p) {\n  __asm__ __volatile__(\n    "ld.globl.f32 %0, [%1];"\n'
+            '    : "=f"(r)\n    : "l"(p)\n  );\n}\n'
+        },
+    ),
+    Case(
+        "notes about lines of the temporary file",
+        """\
+__device__ __forceinline__ void mma(float (&d)[4], unsigned long long a, unsigned long long b) {
+  asm volatile("{\\n.reg .pred p;\\nsetp.ne.b32 p, 1, 0;\\n"
+    "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0,%1,%2,%3}, %4, %5, p, 1, 1, 0, 0;\\n}\\n"
+    : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "l"(a), "l"(b));
+}
+__global__ void serial(float* o, unsigned long long a, unsigned long long b, int n) {
+  float d[4] = {};
+  asm volatile("wgmma.fence.sync.aligned;\\n" ::: "memory");
+  for (int i = 0; i < n; i++) { mma(d, a + i, b); d[0] += 1; }
+  asm volatile("wgmma.commit_group.sync.aligned;\\n" ::: "memory");
+  asm volatile("wgmma.wait_group.sync.aligned 0;\\n" ::: "memory");
+  for (int i = 0; i < 4; i++) o[i] = d[i];
+}
+""",
+        """
+k.cu:3:6-55 information ptxas C7519 warpgroup.arrive is injected by compiler to allow use of registers in GMMA in function 'serial'
+  k.cu:9 inlined here
+k.cu:10:17-49 information ptxas C7519 warpgroup.arrive is injected by compiler to allow use of registers in GMMA in function 'serial'
+k.cu:9 information ptxas C7517 warpgroup.wait is injected by compiler to allow use of registers defined by GMMA in function 'serial'
+k.cu:6:17-23 information ptxas C7511 Potential Performance Loss: wgmma.mma_async instructions are serialized due to insufficient register resources for the wgmma pipeline in the function 'serial'
 """,
     ),
     Case(
@@ -125,7 +248,7 @@ __global__ void k() {
 }
 """,
         """
-k.cu:2:3-6 error ptxas Instruction 'wgmma.fence' not supported on .target 'sm_80'
+k.cu:2:17-28 error ptxas Instruction 'wgmma.fence' not supported on .target 'sm_80'
 """,
         architecture="sm_80",
     ),
@@ -222,7 +345,7 @@ __global__ void k() {
 }
 """,
         """
-k.cu:3:3-6 error ptxas Not a name of any known instruction: 'bogus'
+k.cu:3:17-22 error ptxas Not a name of any known instruction: 'bogus'
 """,
         files={"k.cu": ""},
         saved=False,

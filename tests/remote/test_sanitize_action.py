@@ -95,8 +95,7 @@ class Limit:
         return timeout
 
     async def reach(self) -> None:
-        """In the first run under a tool, which is the second: the program has run as it is."""
-        await self._runs.get()
+        """In the first run under a tool. Before it the program has run as it is, with a limit of the worker's."""
         (await self._runs.get()).reschedule(asyncio.get_running_loop().time())
 
 

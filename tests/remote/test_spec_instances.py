@@ -60,7 +60,7 @@ def check(tmp_path: Path, source: str, expected: str) -> None:
         f"{name}: {symbols.demangle(kernel.symbol)} takes {kernel.parameters}"
         for name, kernel in kernels.items()
     ]
-    assert "\n".join(shown) == dedent(expected).strip()
+    assert "\n".join(shown).strip() == dedent(expected).strip()
 
 
 def test_a_plain_kernel(tmp_path: Path) -> None:
@@ -122,6 +122,23 @@ def test_where_a_kernel_may_stand(tmp_path: Path, before: str, after: str, expec
     )
     if before == "static":
         source = source.replace("static\n", "").replace("__global__", "static __global__")
+    check(tmp_path, source, expected)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "launch", "expected"),
+    [
+        ("template <int B = 128> __global__ void k(float* x) { x[0] = B; }", "(x)", "k<128>: void k<128>(float*) takes float*"),
+        ("template <typename T = float> __global__ void k(float* x) { x[0] = T(1); }", "(x)", "k<float>: void k<float>(float*) takes float*"),
+        ("template <typename... Ts> __global__ void k(Ts*... x) {}", "(x, i)", "k<float, int>: void k<float, int>(float*, int*) takes float*, int*"),
+        ("template <typename... Ts> __global__ void k(Ts*... x) {}", "()", "k<>: void k<>() takes"),
+        ("template <int B = 64, typename T = float> __global__ void k(T* x) { x[0] = B; }", "(i)", "k<64, int>: void k<64, int>(int*) takes int*"),
+    ],
+)  # fmt: skip
+def test_template_arguments_that_defaults_and_packs_give(
+    tmp_path: Path, kernel: str, launch: str, expected: str
+) -> None:
+    source = f"// orbit: x = zeros(64); i = zeros(64, dtype=int32)\n// orbit: launch k<<<1, 32>>>{launch}\n{kernel}\n"
     check(tmp_path, source, expected)
 
 

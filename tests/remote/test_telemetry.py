@@ -422,6 +422,26 @@ def test_the_series_has_both_ends_and_a_bounded_number_of_points(install) -> Non
     assert sampled.series.at_s[-1] == round((samples[-1].time_ns - samples[0].time_ns) / 1e9, 3)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "readings", "use"),
+    [
+        (0.2, (0.0, 0.0), None),  # of the time before: the kernel ran all the same
+        (0.2, (0.0, 40.0), (0.0, 20.0, 40.0)),
+        (2.0, (0.0, 0.0), (0.0, 0.0, 0.0)),
+        (0.2, (None, None), None),
+    ],
+)
+def test_a_use_of_nothing_is_absent_where_the_run_is_shorter_than_its_window(seconds, readings, use) -> None:
+    sampler = telemetry.Sampler()
+    sampler._samples = [
+        telemetry._Sample(int(at * seconds * 1e9), None, None, None, None, None, None, reading, None)
+        for at, reading in enumerate(readings)
+    ]
+    sampled = sampler.telemetry()
+    assert sampled
+    assert sampled.utilization == use
+
+
 def test_a_program_is_sampled_from_when_it_has_opened_cuda(install, monkeypatch) -> None:
     monkeypatch.setattr(telemetry, "UNRECORDED_S", 1e9)
     install()

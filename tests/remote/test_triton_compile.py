@@ -536,3 +536,15 @@ def test_a_package_whose_init_fails_is_entered_without_it(job, tmp_path):
     assert any(
         remark.startswith("kernels was imported without its __init__.py") for remark in done.finished.remarks
     )
+
+
+def test_what_triton_warns_of_at_each_compilation_is_not_printed_but_the_files_own_warnings_are(job):
+    """Triton 3.9 warns of a default that will change."""
+    text = ADD + (
+        "import warnings\n"
+        "warnings.warn('TRITON_DEFAULT_FP_FUSION is unset: defaulting to FP fusion ENABLED')\n"
+        "warnings.warn('a warning of the file')\n"
+    )
+    printed = job(text, action="compile").stderr
+    assert "a warning of the file" in printed
+    assert "FP_FUSION" not in printed

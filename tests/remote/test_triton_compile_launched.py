@@ -352,8 +352,13 @@ def test_no_code_is_made_of_a_block_whose_size_is_a_guess(job):
 
 
 def test_of_a_launch_that_unpacks_its_arguments_no_type_is_known(check_compiled):
+    """The constants behind the star are."""
     check_compiled(
         PRODUCT.format("row = row ** 2", "k[(n,)](x, y, *x.some(), 1, 64)"),
+        "triton: a value of type tensor has no `__pow__`",
+    )
+    check_compiled(
+        PRODUCT.format("row = row ** 2", "k[(n,)](x, y, *x.some(), *x.more())"),
         f"({SILENT})",
     )
 
@@ -510,7 +515,7 @@ def test_a_package_that_needs_a_gpu_is_no_warning(job, tmp_path):
         ("src/fastops/__init__.py", ModuleNotFoundError("no", name="fastops"), "fastops is a package of this project: "),
         ("fastops.py", ImportError("no _C", name="fastops"), "fastops is a package of this project: "),
         ("other.py", ModuleNotFoundError("no", name="cutlass"), f"{sys.executable} -m pip install nvidia-cutlass-dsl, "),
-        ("other.py", ModuleNotFoundError("no", name="cuda.tile"), f"{sys.executable} -m pip install cuda-tile[tileiras], "),
+        ("other.py", ModuleNotFoundError("no", name="cuda.tile"), f"{sys.executable} -m pip install 'cuda-tile[tileiras]', "),
         ("other.py", ModuleNotFoundError("no", name="json.fast"), "this file needs another version of json than "),
     ],
 )  # fmt: skip
@@ -594,3 +599,134 @@ def test_every_example_with_a_spec_has_its_figures_without_a_gpu(path, job):
         assert resource.dynamic_shared
         assert None not in (resource.spill_stores, resource.spill_loads)
         assert not any("assumed" in value for value in resource.constants.values())
+
+
+LAUNCHES = {
+    "an unknown grid": (
+        """
+        def run(x, y):
+            (M, K), (_, N) = x.shape, y.shape
+            k[(triton.cdiv(M, 128), triton.cdiv(N, 128))](x, M, 128, True)
+        """,
+        "SIDE 128; FLAG True",
+    ),
+    "sizes of a call": ("def run(x):\n    M, K = sizes(x)\n    k[(M, K)](x, M, SIDE=128, FLAG=True)\n", "SIDE 128; FLAG True"),
+    "a class's": ("class Ops:\n    kernel = k\n\ndef run(x):\n    Ops.kernel[grid(x)](x, x.some(), SIDE=256, FLAG=False)\n", "SIDE 256; FLAG False"),
+    "an instance's": (
+        """
+        class Op:
+            def __init__(self):
+                self.launch = k
+
+            def __call__(self, x):
+                self.launch[(self.blocks,)](x, self.n, 32, FLAG=False)
+        """,
+        "SIDE 32; FLAG False",
+    ),
+    "a module's": ("def run(x, mod):\n    mod.k[mod.grid](x, mod.n, 512, True)\n", "SIDE 512; FLAG True"),
+    "a star": ("def run(x):\n    k[(1,)](*x.all(), 16, False)\n", "SIDE 16; FLAG False"),
+    "names of the function": ("def run(x):\n    WIDE = 64\n    k[grid(x)](x, x.some(), WIDE, FLAG=True)\n", "SIDE 64; FLAG True"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("launch", LAUNCHES.values(), ids=LAUNCHES)
+def test_what_is_not_known_of_a_launch_does_not_hide_its_constants(job, launch: tuple[str, str]):
+    code, constants = launch
+    text = (
+        HEAD
+        + textwrap.dedent("""
+            @triton.jit
+            def k(x, n, SIDE: tl.constexpr, FLAG: tl.constexpr):
+                tl.store(x + tl.arange(0, SIDE), 1.0, mask=tl.arange(0, SIDE) < n if FLAG else None)
+        """)
+        + textwrap.dedent(code)
+    )
+    launches = job_builder.host_launches(text, triton_kernels.scan(text))
+    (resources,) = job(text, action="compile", host_launches=launches).finished.resources
+    assert f"SIDE {resources.constants['SIDE']}; FLAG {resources.constants['FLAG']}" == constants
+
+
+def test_heuristics_make_their_own_constants(check_compiled):
+    check_compiled(
+        """
+        @triton.autotune(configs=[triton.Config({"SIDE": 16})], key=["n"])
+        @triton.heuristics({"EVEN": lambda given: given["n"] % given["SIDE"] == 0, "LONG": lambda given: given["x"].numel()})
+        @triton.jit
+        def k(x, n, SIDE: tl.constexpr, EVEN: tl.constexpr):
+            tl.store(x + tl.arange(0, SIDE), 1.0 if EVEN else 2.0)
+        """,
+        """
+        k: SIDE 16; EVEN True (assumed); num_warps 4; x *fp32 (assumed); n i32 (assumed)
+        (k: constants of autotune's configurations; EVEN by heuristics for sizes of 1048576; argument types assumed)
+        """,
+    )
+
+
+def test_a_kernel_that_a_call_makes_has_its_own_spec_and_name(check_compiled):
+    check_compiled(
+        """
+        def raw(x, B: tl.constexpr):
+            tl.store(x + tl.arange(0, B), 1.0)
+        # orbit: x = zeros(128)
+        # orbit: launch wrapped[(1,)](x, B=128)
+        wrapped = triton.jit(raw)
+        """,
+        """
+        wrapped: B 128; num_warps 4; x *fp32, 16-byte aligned
+        (wrapped: types and constants of its launch spec)
+        """,
+    )
+    check_compiled(
+        """
+        def raw(x, B: tl.constexpr):
+            tl.store(x + tl.arange(0, B), 1.0)
+        # orbit: launch wrapped[(1,)](x, B=128)
+        wrapped = triton.jit(raw)
+        """,
+        """
+        wrapped: B 64 (assumed); num_warps 4; x *fp32 (assumed)
+        (wrapped: its launch spec has an error in line 7 and was not used)
+        (wrapped: B = 64 and argument types assumed; write them in a launch spec above it (`orbit-lsp draft` writes one))
+        """,
+    )
+
+
+def test_a_value_for_what_no_mask_hides_is_an_error_whatever_the_sizes_are(check_compiled):
+    check_compiled(
+        """
+        @triton.jit
+        def kernel(x, y, B: tl.constexpr):
+            i = tl.arange(0, B)
+            tl.store(y + i, tl.load(x + i, other=0.0))
+        """,
+        """
+        triton: `other` cannot be provided without `mask`
+        """,
+    )
+
+
+def test_what_a_configuration_sets_that_is_no_parameter_is_a_remark(check_compiled):
+    check_compiled(
+        """
+        @triton.autotune(configs=[triton.Config({"B": 16, "C": 2, "waves_per_eu": 2})], key=["n"])
+        @triton.jit
+        def kernel(a, n, B: tl.constexpr):
+            tl.store(a + tl.arange(0, B), 1.0, mask=tl.arange(0, B) < n)
+        """,
+        """
+        kernel: B 16; C 2; waves_per_eu 2; num_warps 4; a *fp32 (assumed); n i32 (assumed)
+        (kernel: autotune's configurations set C, which is no parameter of it)
+        (kernel: constants of autotune's configurations; argument types assumed)
+        """,
+    )
+
+
+def test_a_file_that_has_its_kernels_interpreted_says_why_nothing_is_compiled(job):
+    text = (
+        'import os\nos.environ["TRITON_INTERPRET"] = "1"\n'
+        + HEAD
+        + "@triton.jit\ndef k(x):\n    tl.store(x, 1.0)\n"
+    )
+    finished = job(text, action="compile").finished
+    assert finished.resources == ()
+    assert "TRITON_INTERPRET is set" in finished.remarks[0]

@@ -225,12 +225,36 @@ def test_blocks_against_launch_bounds(before: str, bounds: str, launch: str, mes
 
 
 @pytest.mark.parametrize(
+    ("attribute", "launch", "message"),
+    [
+        ("__block_size__((64, 1, 1))", "<<<1, 256>>>(n)", "^^^ This block is 256 x 1 x 1; k's __block_size__((64, 1, 1)) takes 64 x 1 x 1 only."),
+        ("__block_size__((64, 1, 1))", "<<<1, dim3(8, 8)>>>(n)", "^^^^^^^^^^ This block is 8 x 8 x 1; k's __block_size__((64, 1, 1)) takes 64 x 1 x 1 only."),
+        ("__block_size__((64))", "<<<1, 64>>>(n)", ""),
+        ("__cluster_dims__(4, 1, 1)", "<<<3, 256>>>(n)", "^ The grid is 3 in x, which clusters of 4 do not divide."),
+        ("__cluster_dims__(2, 2)", "<<<dim3(4, 3), 256>>>(n)", "^^^^^^^^^^ The grid is 3 in y, which clusters of 2 do not divide."),
+        ("__cluster_dims__(4, 1, 1)", "<<<16, 256>>>(n)", ""),
+        ("__cluster_dims__(4, 1, 1)", "<<<16, 256>>>(n) cluster(4)", ""),
+        ("__cluster_dims__(4, 1, 1)", "<<<16, 256>>>(n) cluster(2, 1, 1)", "^^^^^^^^^^^^^^^^ This cluster is 2 x 1 x 1; k's __cluster_dims__(4, 1, 1) has 4 x 1 x 1 always."),
+        ("__launch_bounds__(256, 1, 4)", "<<<16, 256>>>(n) cluster(8, 1, 1)", "^^^^^^^^^^^^^^^^ This cluster has 8 blocks; k's __launch_bounds__ allows at most 4."),
+        ("__launch_bounds__(256, 1, 4)", "<<<16, 256>>>(n) cluster(4)", ""),
+        ("__cluster_dims__(UNKNOWN)", "<<<3, 256>>>(n)", ""),
+    ],
+)  # fmt: skip
+def test_launches_that_attributes_forbid(attribute: str, launch: str, message: str) -> None:
+    line = f"// orbit: n = 3; launch k{launch}"
+    lines = faults(f"{line}\n__global__ void {attribute} k(int n) {{}}\n").splitlines()
+    assert [text.strip() for text in lines] == ([line, message] if message else [])
+
+
+@pytest.mark.parametrize(
     ("template", "launch", "message"),
     [
         ("template <int N>", "<128><<<1, 256>>>", "^^^ This block has 256 threads; k's __launch_bounds__(N) allows at most 128."),
         ("template <int N>", "<n><<<1, 256>>>", "^^^ This block has 256 threads; k's __launch_bounds__(N) allows at most 64."),
         ("template <typename T, int N>", "<float, 256><<<1, 256>>>", ""),
-        ("template <int N = 128>", "<<<1, 256>>>", ""),
+        ("template <int N = 128>", "<<<1, 256>>>", "^^^ This block has 256 threads; k's __launch_bounds__(N) allows at most 128."),
+        ("template <int N = 128>", "<256><<<1, 256>>>", ""),
+        ("template <int N = OTHER>", "<<<1, 256>>>", ""),
         ("template <int... N>", "<128><<<1, 256>>>", ""),
     ],
 )  # fmt: skip

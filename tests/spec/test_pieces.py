@@ -187,6 +187,9 @@ def test_static_shared_memory_counts() -> None:
         ("template <typename T> __global__ void k(T* x) {}", "k", ""),
         ("template <typename T, int N = 4> __global__ void k(T* x) {}", "k", ""),
         ("template <int... N> __global__ void k(float* x) {}", "k", ""),
+        ("template <typename... T> __global__ void k(T*... x) {}", "k", ""),
+        ("template <typename... T> __global__ void k(float* x, T*... y) {}", "k", ""),
+        ("template <typename... T> __global__ void k(float* x, int n, T... y) {}", "k", "k takes 2 arguments, not 1: (float* x, int n, T... y)."),
         ("template <> __global__ void k<4>(float* x) {}", "k<4>", ""),
         ("__global__ void k(float* x) {}", "k<4>", "k takes no template arguments."),
     ],
@@ -206,7 +209,17 @@ def test_template_arguments(header: str, launch: str, message: str) -> None:
         ("template <typename T> __global__ void k(T* x) {}", "k<<<1, 1>>>(randn(8, dtype=half))", "__half"),
         ("template <typename T, typename U> __global__ void k(T* x, U* y) {}", "k<float><<<1, 1>>>(randn(8), zeros(8, dtype=__nv_bfloat16))", "float, __nv_bfloat16"),
         ("template <typename T, int N = 4> __global__ void k(T* x) {}", "k<<<1, 1>>>(randn(8))", "float"),
-        ("template <typename... T> __global__ void k(T... x) {}", "k<<<1, 1>>>(1)", ""),
+        ("template <typename... T> __global__ void k(T... x) {}", "k<<<1, 1>>>(1)", "int"),
+        ("template <typename... T> __global__ void k(T*... x) {}", "k<<<1, 1>>>(randn(8), zeros(8, dtype=int32))", "float, int"),
+        ("template <typename T, typename... R> __global__ void k(const T* x, R... r) {}", "k<<<1, 1>>>(randn(8), 3, 2.0f)", "float, int, float"),
+        ("template <typename... T> __global__ void k(T... x) {}", "k<<<1, 1>>>()", ""),
+        ("template <typename T, int N, typename... R> __global__ void k(const T* x, R*... r) {}", "k<float, 3><<<1, 1>>>(randn(8), randn(8))", "float, 3, float"),
+        ("template <std::floating_point T> __global__ void k(T* x) {}", "k<<<1, 1>>>(randn(8))", "float"),
+        ("template <int N = 128> __global__ void k(float* x) {}", "k<<<1, 1>>>(randn(8))", "128"),
+        ("template <typename T = float> __global__ void k(float* x) {}", "k<<<1, 1>>>(randn(8))", "float"),
+        ("template <typename T = float> __global__ void k(T* x) {}", "k<<<1, 1>>>(zeros(8, dtype=int32))", "int"),
+        ("template <int N = 128, typename T = float> __global__ void k(T* x) {}", "k<<<1, 1>>>(zeros(8, dtype=int32))", "128, int"),
+        ("template <int N = 2 * 64, bool B = (N > 3)> __global__ void k(float* x) {}", "k<<<1, 1>>>(randn(8))", "2 * 64"),
         ("template <typename T> __global__ void k(T* x) {}", "k<<<1, 1>>>(nullptr)", ""),
         ("__global__ void k(float* x) {}", "k<<<1, 1>>>(randn(8))", ""),
     ],
@@ -291,6 +304,7 @@ def test_a_descriptor_of_triton() -> None:
         ("args", ()),
         ("args a // b", ("a", "//", "b")),
         (r'stdin "3\n1 2 3\n"', ("3\n1 2 3\n",)),
+        ("flags -l curand --library cublas --library=cufft -l=nvrtc", ("-lcurand", "-lcublas", "-lcufft", "-lnvrtc")),
         ("flags -O3 --use_fast_math -std=c++20 -DN=4 -lcublas -lcurand", ("-O3", "--use_fast_math", "-std", "c++20", "-DN=4", "-lcublas", "-lcurand")),
     ],
 )  # fmt: skip
@@ -315,6 +329,8 @@ def test_plain_words(line: str, words: tuple[str, ...]) -> None:
             "flags -Xcompiler -fplugin=x.so",
             "The flag -Xcompiler is not among those that a launch spec may set.",
         ),
+        ("flags -l", "The flag -l is not among those that a launch spec may set."),
+        ("flags -l ../../evil", "The flag -l../../evil is not among those that a launch spec may set."),
         ("flags -l../../evil", "The flag -l../../evil is not among those that a launch spec may set."),
         ("flags -D'X=$(id)'", "The flag -D 'X=$(id)' is not among those that a launch spec may set."),
         ("seed 1; seed 2", "'seed' is given twice; the first is on line 3."),
@@ -420,3 +436,15 @@ def test_the_job_carries_what_the_spec_modules_ask() -> None:
         of = launch_spec.target_of(definition(scan.kernels[0]), language)
         assert (of.name, of.language) == (scan.kernels[0].name, language)
         assert of.start_line == scan.kernels[0].whole.line
+
+
+def test_more_local_memory_than_a_thread_can_have_counts() -> None:
+    check(
+        saxpy(),
+        """
+        // orbit: launch saxpy<<<n / 256, 256>>>(n, 2.0f, x, y)
+                         ^^^^^ Each thread needs 524289 bytes of local memory; CUDA gives one at most 524288.
+        """,
+        limits=Limits("sm_90a", 0, 524_289),
+    )
+    check(saxpy(), "", limits=Limits("sm_90a", 0, 524_288))

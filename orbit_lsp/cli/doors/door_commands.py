@@ -10,12 +10,14 @@ import secrets
 import socket
 import sys
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from orbit_lsp.cli.doors import pool_options
 from orbit_lsp.cli.terminal_text import UsageError, refused
 from orbit_remote.common import messages as c
+from orbit_remote.common.packages import installing
 from orbit_remote.common.plain_text import visible
 
 
@@ -44,7 +46,7 @@ def _lacking(command: str, error: ModuleNotFoundError) -> int:
     """A package of an extra that is not installed."""
     print(
         f"orbit-lsp: error: orbit-lsp {command} needs the package {error.name}\n"
-        f"  pip install 'orbit-lsp[{_EXTRAS[command]}]'",
+        f"  {installing.optional(_EXTRAS[command])}",
         file=sys.stderr,
     )
     return c.EXIT_CODES["infrastructure"]
@@ -61,13 +63,19 @@ async def _mcp(options: argparse.Namespace) -> int:
 async def _watch(options: argparse.Namespace) -> int:
     """Returns with --once the exit code of the first file that did not end well. Raises UsageError."""
     from orbit_lsp.agents.drop_folder import DropFolder
+    from orbit_lsp.queue.request import MOST_TIMEOUT_S
 
     dropped, results = Path(options.folder), Path(options.results)
     if not await asyncio.to_thread(dropped.is_dir):
         raise UsageError(f"{options.folder} is not a folder")
     keep_s = pool_options.seconds(options.keep, "--keep")
+    if options.timeout_s is not None and not 0 < options.timeout_s <= MOST_TIMEOUT_S:
+        raise UsageError(
+            f"--timeout is {options.timeout_s:g}; a run may take more than 0 and at most {MOST_TIMEOUT_S:g} seconds"
+        )
+    make = partial(DropFolder, timeout_s=options.timeout_s)
     async with pool_options.queue(options, "watch", trusted=False) as queue:
-        folder = await asyncio.to_thread(DropFolder, queue, dropped, results, _tell)
+        folder = await asyncio.to_thread(make, queue, dropped, results, _tell)
         try:
             await asyncio.to_thread(folder.clean, keep_s)
             if options.once:

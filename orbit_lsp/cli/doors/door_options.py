@@ -118,6 +118,9 @@ def watch_options(parser: argparse.ArgumentParser) -> None:
         default="24h",
         metavar="T",
     )
+    option(
+        parser, "--timeout", "time limit of a run, in seconds; default: 60", type=float, metavar="T", dest="timeout_s"
+    )  # fmt: skip
     pool_options(parser)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import functools
-import json
 import sys
 from typing import Any
 
+from orbit_lsp.cli import json_results
 from orbit_lsp.cli.doors import pool_options
 from orbit_lsp.cli.terminal_text import UsageError, refused
 from orbit_lsp.queue import job_queue, result_text
@@ -46,7 +46,9 @@ def _look(options: argparse.Namespace, store: JobStore) -> int:
         return 0
     if options.what == "prune":
         gone = store.prune(pool_options.seconds(options.older, "--older"))
-        print(json.dumps({"removed": gone}) if options.json else f"{gone} job{'s' * (gone != 1)} removed")
+        print(
+            json_results.text({"removed": gone}) if options.json else f"{gone} job{'s' * (gone != 1)} removed"
+        )
         return 0
     if not options.names:
         raise UsageError(
@@ -89,7 +91,7 @@ async def _submit(options: argparse.Namespace) -> int:
         raise UsageError("--key is for one job; submit one file")
     wanted = [_request(options, name) for name in options.names]
     async with pool_options.queue(options, "jobs", trusted=True) as queue:
-        jobs = [await queue.submit(each) for each in wanted]
+        jobs = [_accepted(job) for job in await queue.submit_all(wanted)]
         followed = await asyncio.gather(*(_follow(queue, job, quiet=options.json) for job in jobs))
         if options.json:
             shown = [
@@ -116,6 +118,13 @@ def _request(options: argparse.Namespace, name: str) -> Request:
     )
 
 
+def _accepted(job: Job | Refused) -> Job:
+    """Raises Refused."""
+    if isinstance(job, Refused):
+        raise job
+    return job
+
+
 async def _follow(queue: JobQueue, job: Job, *, quiet: bool) -> Job:
     async for followed in queue.follow(job.id):
         job = followed.job
@@ -128,4 +137,4 @@ async def _follow(queue: JobQueue, job: Job, *, quiet: bool) -> Job:
 
 
 def _print_json(value: Any) -> None:
-    print(json.dumps(value, ensure_ascii=False, indent=2))
+    print(json_results.text(value))

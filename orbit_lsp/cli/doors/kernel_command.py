@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import contextlib
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -16,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from orbit_lsp.cli import json_results
 from orbit_lsp.cli.doors import pool_options
 from orbit_lsp.cli.machine.list_results import NotebookKernel
 from orbit_lsp.cli.terminal_text import UsageError, refused
@@ -23,6 +23,7 @@ from orbit_lsp.runs import python_choice, trust
 from orbit_lsp.state import modal_gpus
 from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common import messages as c
+from orbit_remote.common.packages import installing
 
 if TYPE_CHECKING:
     from orbit_lsp.runners.api_client import Server
@@ -45,7 +46,7 @@ def main(options: argparse.Namespace) -> int:
         return refused(str(error), as_json=options.json)
     except ModuleNotFoundError as error:
         print(
-            f"orbit-lsp: error: orbit-lsp kernel needs the package {error.name}\n  pip install 'orbit-lsp[notebook]'",
+            f"orbit-lsp: error: orbit-lsp kernel needs the package {error.name}\n  {installing.optional('notebook')}",
             file=sys.stderr,
         )
         return c.EXIT_CODES["infrastructure"]
@@ -93,7 +94,7 @@ def _list(options: argparse.Namespace) -> int:
 
     ours = kernelspecs.installed()
     if options.json:
-        print(json.dumps([_plain(each) for each in ours], ensure_ascii=False, indent=2))
+        print(json_results.text([_plain(each) for each in ours]))
     else:
         lines = [f"{each.name:<20}  {each.title:<24}  {each.folder}" for each in ours]
         print("\n".join(lines) or "no kernels; `orbit-lsp kernel install` makes one")
@@ -289,4 +290,4 @@ def _plain(installed: Any) -> dict[str, Any]:
 
 
 def _print_json(installed: Any) -> None:
-    print(json.dumps(_plain(installed), ensure_ascii=False, indent=2))
+    print(json_results.text(_plain(installed)))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 import uuid
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from orbit_lsp.agents.loop.judge import Meter, QueueMeter, Target
 from orbit_lsp.agents.loop.parties import Command, DryRun, Manual, Party, SimulatedMeter
 from orbit_lsp.agents.loop.records import LoopSummary, Role
 from orbit_lsp.agents.loop.subject import NoSubject, Subject
+from orbit_lsp.cli import json_results
 from orbit_lsp.cli.doors import loop_view, pool_options
 from orbit_lsp.cli.terminal_text import UsageError, refused
 from orbit_lsp.queue.request import Request
@@ -36,8 +35,7 @@ def main(options: argparse.Namespace) -> int:
         return refused(str(error), as_json=options.json)
     except LoopError as error:
         if options.json:
-            failure = {"category": error.outcome, "message": str(error), "remedy": error.remedy}
-            print(json.dumps({"failure": failure}, ensure_ascii=False, indent=2))
+            print(json_results.failure(error.outcome, str(error), error.remedy))
         print(visible(f"orbit-lsp: error: {error} [{error.outcome}]"), file=sys.stderr)
         if error.remedy:
             print(f"  {visible(error.remedy)}", file=sys.stderr)
@@ -190,7 +188,7 @@ async def _meter(options: argparse.Namespace, subject: Subject) -> AsyncGenerato
 
 def _print(options: argparse.Namespace, summary: LoopSummary) -> None:
     if options.json:
-        print(json.dumps(asdict(summary), ensure_ascii=False, indent=2))
+        print(json_results.text(summary))
         return
     rows = {
         "stopped": f"{summary.stopped}: {summary.reason}",

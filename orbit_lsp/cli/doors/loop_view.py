@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from orbit_lsp.agents.loop import history
 from orbit_lsp.agents.loop.coordinator import Watcher
 from orbit_lsp.agents.loop.records import Iteration
+from orbit_lsp.cli import terminal_text
 from orbit_lsp.state import units
 from orbit_remote.common.plain_text import visible
 
@@ -24,7 +25,7 @@ _PER_SECOND = 2
 @contextmanager
 def watcher(kernel: str, *, quiet: bool) -> Generator[Watcher]:
     """The view of a loop, until the end of the `with`."""
-    if quiet or not sys.stderr.isatty():
+    if quiet or not terminal_text.escapes(sys.stderr):
         yield Lines(quiet=quiet)
         return
     from rich.console import Console

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from orbit_lsp import __version__
-from orbit_lsp.cli import disassemble_command, terminal_text
+from orbit_lsp.cli import disassemble_command, json_results, terminal_text
 from orbit_lsp.cli.terminal_text import UsageError
 from orbit_lsp.profile import dump_files, report_store
 from orbit_lsp.runs import summary
@@ -196,7 +196,7 @@ def _print(
 ) -> None:
     if options.json:
         known: dict[str, Any] = codec.read_json(_result(finished, problems))
-        print(json.dumps({"bundle": str(place), **known}, ensure_ascii=False, indent=2))
+        print(json_results.text({"bundle": str(place), **known}))
         return
     for path, problem in problems:
         if problem.severity == "error":

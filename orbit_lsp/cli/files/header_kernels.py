@@ -7,11 +7,12 @@ from pathlib import Path
 
 from orbit_lsp.cli import terminal_text
 from orbit_lsp.kernels import language_of
+from orbit_lsp.state import units
 from orbit_lsp.state.session import Session, path_of
 from orbit_lsp.views import kernel_status
 from orbit_lsp.views.kernel_status import KernelStatus
 from orbit_remote.common import limits, regular_files
-from orbit_remote.common.messages import Finished
+from orbit_remote.common.messages import Finished, Resources
 
 
 def of(session: Session, uri: str) -> list[KernelStatus]:
@@ -35,19 +36,45 @@ def of(session: Session, uri: str) -> list[KernelStatus]:
     return statuses
 
 
-def unseen(session: Session, uri: str, finished: Finished) -> str:
-    """Return how many of the compiled instances are of kernels that no open file has, as the end of a sentence: those of libraries,
-    and those that macros of the file make. Empty where every one is shown.
+def made_by_macros(session: Session, uri: str, finished: Finished) -> list[str]:
+    """A line for each compiled instance of the project's files that no kernel of an open file is: macros make it, in the file or in
+    one that it includes, as an `.inc`.
     """
-    shown = {
-        (each.symbol, *sorted(each.constants.items()))
+    shown = _shown(session)
+    file = session.files[uri]
+    root = file.compilation.root or str(Path(path_of(uri)).parent)
+    lines: dict[tuple[str, int, str], str] = {}
+    for each in finished.resources:
+        place = each.place
+        if place and _instance(each) not in shown and Path(place.file).is_relative_to(root):
+            figures = [f"{each.registers} regs"] if each.registers is not None else []
+            figures += [f"{units.size(each.static_shared)} shared"] if each.static_shared else []
+            where = f"{terminal_text.relative(place.file)}:{place.line}"
+            line = f"with it, {where} is compiled: {each.name}   {' · '.join(figures)}"
+            lines[place.file, place.line, each.name] = line.rstrip()
+    return [lines[key] for key in sorted(lines)]
+
+
+def _shown(session: Session) -> set[object]:
+    return {
+        _instance(each)
         for target, figures in session.results.figures.items()
         if target.uri in session.files
         for each in figures.resources
     }
+
+
+def _instance(resources: Resources) -> object:
+    return resources.symbol, *sorted(resources.constants.items())
+
+
+def unseen(session: Session, uri: str, finished: Finished) -> str:
+    """Return how many of the compiled instances are of kernels that no open file has, as the end of a sentence: those of libraries,
+    and those that macros of the file make. Empty where every one is shown.
+    """
+    shown = _shown(session)
     in_file = {
-        (each.symbol, *sorted(each.constants.items())): each.place is not None
-        and each.place.file == path_of(uri)
+        _instance(each): each.place is not None and each.place.file == path_of(uri)
         for each in finished.resources
     }
     own = [is_own for instance, is_own in in_file.items() if instance not in shown]

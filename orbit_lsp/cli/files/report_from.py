@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import base64
-import dataclasses
-import json
 import sys
 import time
 import zlib
@@ -15,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
 
-from orbit_lsp.cli import relative_places, terminal_text
+from orbit_lsp.cli import json_results, relative_places, terminal_text
 from orbit_lsp.cli.terminal_text import UsageError
 from orbit_lsp.cli.terminal_watcher import TerminalWatcher
 from orbit_lsp.compilation import headers
@@ -146,8 +144,7 @@ async def _report(report: Path, runs: Scheduler) -> c.Finished:
 
 def _failed(options: argparse.Namespace, failure: c.Failure) -> int:
     if options.json:
-        message = {"category": failure.category, "message": failure.message, "remedy": failure.remedy}
-        print(json.dumps({"failure": message}, ensure_ascii=False, indent=2))
+        print(json_results.failure(failure.category, failure.message, failure.remedy))
     print(visible(f"orbit-lsp: error: {failure.message}"), file=sys.stderr)
     if failure.remedy:
         print(visible(f"  {failure.remedy}"), file=sys.stderr)
@@ -341,7 +338,7 @@ def _shown(options: argparse.Namespace, finished: c.Finished, chosen: _Chosen) -
     for remark in finished.remarks:
         print(visible(f"note: {remark}"), file=sys.stderr)
     if options.json:
-        print(json.dumps(dataclasses.asdict(finished), ensure_ascii=False, indent=2))
+        print(json_results.text(finished))
         return 0
     sections: list[tables.Section] = []
     if len(finished.profiles) > 1:

@@ -11,16 +11,17 @@ from pathlib import Path
 from orbit_lsp.cli import terminal_text
 from orbit_lsp.compilation.missing import OTHER_PLATFORM
 from orbit_lsp.runners import Runner
+from orbit_lsp.runners.modal import account
 from orbit_lsp.state import modal_gpus
 from orbit_lsp.state.compilation import Compilation
 from orbit_lsp.state.placement import Setup
 from orbit_remote.common import handshake
 from orbit_remote.common import messages as c
+from orbit_remote.common.packages import installing
 
 _TRITON = ("torch", "triton")
 _LAUNCHERS = ("cuda-core", "cuda-bindings")
 _NVML = "nvidia-ml-py"
-_TOKEN = f"{sys.executable} -m modal token new"
 
 _COMPILER_TRIAL = """\
 #include <cooperative_groups.h>
@@ -32,8 +33,7 @@ __global__ void trial(int* out) {
 """
 """Fails where the headers do not belong to the compiler: these two check its version, cuda_runtime.h does not."""
 
-_WHEELS = "cccl,crt,cudart,cupti,nvcc,nvvm"
-"""The extras of NVIDIA's package `cuda-toolkit` that make a compiler; `[cuda]` in pyproject.toml names the same."""
+_WHEELS = installing.CUDA.partition(">=")[0]
 
 
 async def compiler_failure(runner: Runner, machine: c.Machine) -> c.Failure | None:
@@ -77,9 +77,8 @@ def _matching_headers(machine: c.Machine) -> str:
         for python in (machine.python, sys.executable)
         if Path(machine.nvcc).is_relative_to(Path(python).parents[1])
     )
-    pip = f"{next(beside, 'python')} -m pip"
     release = ".".join(machine.nvcc_version.split(".")[:2])
-    return f"{pip} install 'cuda-toolkit[{_WHEELS}]=={release}.*'"
+    return installing.command(next(beside, machine.python), f"{_WHEELS}=={release}.*")
 
 
 def lines(
@@ -91,11 +90,12 @@ def lines(
     python_from: str = "",
     workers: Sequence[str] = (),
     conda: str = "",
+    untrusted: str = "",
 ) -> list[str]:
     """What there is, what works with it, and what is missing, the most useful first. Each missing thing is
     named once, even if several things need it; packages that nothing here could use are not listed.
     `compiler` is what `compiler_failure` returned, `python_from` what chose the Python, `workers` what
-    `worker_lines` returned, `conda` says that an environment is not created.
+    `worker_lines` returned, `conda` says that an environment is not created, `untrusted` how the project's own Python is used.
     """
     compiles_on_modal = compiles_on_modal and setup.modal_account
     return [
@@ -105,7 +105,7 @@ def lines(
         "",
         "works now",
         *([f"  ✓ {work}" for work in _works(setup, machine, compiles_on_modal, compiler)] or ["    nothing"]),
-        *_missing(setup, machine, compiles_on_modal, compiler),
+        *_missing(setup, machine, compiles_on_modal, compiler, untrusted),
     ]
 
 
@@ -221,7 +221,7 @@ def _works(
 
 
 def _missing(
-    setup: Setup, machine: c.Machine, compiles_on_modal: bool, compiler: c.Failure | None
+    setup: Setup, machine: c.Machine, compiles_on_modal: bool, compiler: c.Failure | None, untrusted: str
 ) -> list[str]:
     problems = iter(machine.problems)
     no_gpu = None if machine.devices else next(problems, None)
@@ -230,12 +230,14 @@ def _missing(
     missing: list[str] = []
     if no_compiler and not compiles_on_modal:
         missing += _fault("CUDA files", no_compiler.message, no_compiler.remedy)
+        if machine.nvcc is None and setup.place() == "modal" and setup.modal_account:
+            missing.append("    or set `orbit.modal.compile`: Modal compiles, without a GPU")
     if no_gpu and local:
         missing += _fault("running kernels", no_gpu.message, no_gpu.remedy)
         if setup.settings.runner == "auto":
-            missing.append(f"    or rent one from Modal: {_TOKEN}")
+            missing.append(f"    or rent one from Modal (orbit-lsp modal status has the prices): {_token()}")
     elif not local and not setup.modal_account:
-        missing += _fault("running kernels", "there is no Modal token on this machine", _TOKEN)
+        missing += _fault("running kernels", account.NO_TOKEN, _token())
     elif not local and not setup.rents():
         why = modal_gpus.refusal(setup.settings.gpu)
         missing += _fault(
@@ -255,17 +257,21 @@ def _missing(
             if local
             else "compiler errors and registers of Triton files without a run"
         )
-        missing += _package(what, machine, absent)
+        missing += _package(what, machine, absent, untrusted)
     if local and machine.devices and (absent := _absent(machine, _LAUNCHERS)):
-        missing += _package("launch specs of CUDA kernels", machine, absent)
+        missing += _package("launch specs of CUDA kernels", machine, absent, untrusted)
     if local and machine.devices and (absent := _absent(machine, (_NVML,))):
-        missing += _package("clocks, power and throttling beside the times", machine, absent)
+        missing += _package("clocks, power and throttling beside the times", machine, absent, untrusted)
     if local and machine.devices:
         missing += _no_counters(machine)
         if not machine.sanitizer:
-            remedy = f"install the CUDA toolkit, or {machine.python} -m pip install nvidia-cuda-sanitizer-api"
+            remedy = f"install the CUDA toolkit, or {installing.command(machine.python, 'nvidia-cuda-sanitizer-api')}"
             missing += _fault("memory checks", "there is no compute-sanitizer", remedy)
     return ["", "does not work yet", *missing] if missing else []
+
+
+def _token() -> str:
+    return shlex.join(account.new_token()) if account.makes_token() else account.remedy()
 
 
 def _no_counters(machine: c.Machine) -> list[str]:
@@ -285,9 +291,9 @@ def _absent(machine: c.Machine, names: tuple[str, ...]) -> list[str]:
     return [name for name in names if not machine.packages.get(name)]
 
 
-def _package(what: str, machine: c.Machine, absent: list[str]) -> list[str]:
+def _package(what: str, machine: c.Machine, absent: list[str], untrusted: str) -> list[str]:
     why = f"{machine.python} has no {' and no '.join(absent)}"
-    return _fault(what, why, f"{machine.python} -m pip install {' '.join(absent)}")
+    return _fault(what, why, untrusted or installing.command(machine.python, *absent))
 
 
 def _fault(what: str, why: str, remedy: str) -> list[str]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 import time
 from dataclasses import replace
 
-from orbit_lsp.cli import terminal_text
+from orbit_lsp.cli import json_results, terminal_text
 from orbit_lsp.cli.machine import doctor
 from orbit_lsp.cli.terminal_text import UsageError
 from orbit_lsp.runners import shared_worker
@@ -40,7 +39,7 @@ async def of_file(
     source = session.files[uri].source
     through = terminal_text.relative(source[0]) if source else ""
     if as_json:
-        print(json.dumps(dataclasses.asdict(compilation), ensure_ascii=False, indent=2))
+        print(json_results.text(compilation))
         return 0
     print(visible("\n".join(doctor.compilation_lines(name, compilation, refused, through))))
     return 0
@@ -53,8 +52,7 @@ async def of_machine(session: Session, environment: run_environment.Environment,
     if machine is None:
         why = f"{environment.python()} cannot be started as a worker"
         if as_json:
-            said = {"category": "infrastructure", "message": why, "remedy": "set `orbit.python`"}
-            print(json.dumps({"failure": said}, ensure_ascii=False, indent=2))
+            print(json_results.failure("infrastructure", why, "set `orbit.python`"))
         text = f"✗ worker    {why}; set `orbit.python`"
         print(text, file=sys.stderr if as_json else sys.stdout)
         return c.EXIT_CODES["infrastructure"]
@@ -65,7 +63,7 @@ async def of_machine(session: Session, environment: run_environment.Environment,
     if as_json:
         whole = replace(machine, problems=(*machine.problems, *([failure] if failure else [])))
         workers = {"workers": [dataclasses.asdict(worker) for worker in await shared_worker.running()]}
-        print(json.dumps(dataclasses.asdict(whole) | workers, ensure_ascii=False, indent=2))
+        print(json_results.text(dataclasses.asdict(whole) | workers))
         return code
     text = doctor.lines(
         session.setup,
@@ -73,6 +71,7 @@ async def of_machine(session: Session, environment: run_environment.Environment,
         compiles_on_modal=compiles_on_modal,
         compiler=failure,
         python_from=environment.python_choice().why,
+        untrusted=environment.python_remedy(),
         conda=python_choice.not_created(session.setup.folders),
         workers=doctor.worker_lines(await shared_worker.running(), session.client.name, time.time()),
     )

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import dataclasses
-import json
 import sys
 
-from orbit_lsp.cli import terminal_text
+from orbit_lsp.cli import json_results, terminal_text
 from orbit_lsp.cli.machine.list_results import ModalApp, ModalStatus
 from orbit_lsp.runners.modal import account as modal_account
 from orbit_lsp.runners.modal import errors as modal_errors
 from orbit_lsp.runners.modal import spending
 from orbit_lsp.runners.modal.deploy import Account
 from orbit_lsp.runs import run_environment
+from orbit_lsp.state import units
 from orbit_lsp.state.session import Session
+from orbit_lsp.views import gpu_table
+from orbit_lsp.views.tables import render
 from orbit_remote.common.messages import EXIT_CODES
 from orbit_remote.common.plain_text import in_a_line, visible
 
@@ -44,13 +45,22 @@ async def _main(options: argparse.Namespace) -> int:
         return await _obey(options, account, environment)
     except Exception as error:  # noqa: BLE001 - of Modal's client; it becomes a sentence
         trouble = modal_errors.trouble(error)
+        if options.what == "status" and not options.json:
+            print(_prices(environment))
         if options.json:
-            failure = {"category": "infrastructure", "message": trouble.message, "remedy": trouble.remedy}
-            print(json.dumps({"failure": failure}, ensure_ascii=False, indent=2))
+            print(json_results.failure("infrastructure", trouble.message, trouble.remedy))
         print(visible(f"✗ {trouble.message}\n  fix it: {trouble.remedy}"), file=sys.stderr)
         return EXIT_CODES["infrastructure"]
     finally:
         await environment.close()
+
+
+def _prices(environment: run_environment.Environment) -> str:
+    """Return what renting costs: an author wants to know it before making a token."""
+    modal = environment.settings.modal
+    table = render([gpu_table.prices(environment.costs, modal.idle_s)], markdown=False)
+    limit = units.money(modal.budget_usd)
+    return f"\n{table}\n\nOnly editors keep a GPU warm. The budget is {limit} a month (--budget, or the setting `orbit.modal.budget_usd`)."
 
 
 async def _obey(
@@ -69,7 +79,7 @@ async def _obey(
         if options.json:
             listed = tuple(ModalApp(app.name, app.id, app.present) for app in apps)
             status = ModalStatus(modal_account.token_place(), name, listed, month)
-            print(json.dumps(dataclasses.asdict(status), indent=2))
+            print(json_results.text(status))
             return 0
         print(f"✓ token     {modal_account.token_place()}, accepted by Modal")
         if not present:
@@ -84,13 +94,19 @@ async def _obey(
             )
         if month:
             print(f"· month     {spending.month_text(month, None)}")
+        print(_prices(environment))
         return 0
-    ending = present if options.what == "stop" else [app for app in apps if not app.present]
+    stops = options.what == "stop"
+    ending = (
+        apps if stops and options.files else present if stops else [app for app in apps if not app.present]
+    )
     for app in ending:
         await account.stop(app)
         print(f"✓ {app.name} is stopped")
-    if options.what == "stop":
+    if stops:
         environment.costs.end()
-    if not ending:
-        print("nothing to stop" if options.what == "stop" else "there is no app of an older version")
+    if stops and options.files:
+        print(f"✓ the volume {await account.delete_files()} is deleted")
+    elif not ending:
+        print("nothing to stop" if stops else "there is no app of an older version")
     return 0

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
-from dataclasses import asdict
 
+from orbit_lsp.cli import json_results
 from orbit_lsp.cli.machine.list_results import EndedSessions, RentedGpu, Sessions
 from orbit_lsp.cli.terminal_text import refused
 from orbit_lsp.queue import notebook_sessions
@@ -32,7 +31,7 @@ def main(options: argparse.Namespace) -> int:
         return refused(text, as_json=options.json)
     ended = [each for each in chosen if notebook_sessions.end(each)]
     if options.json:
-        print(json.dumps(asdict(EndedSessions(tuple(each.id for each in ended)))))
+        print(json_results.text(EndedSessions(tuple(each.id for each in ended))))
     else:
         print("\n".join(f"ended {each.id}" for each in ended) or "no notebook kernel runs")
     left = [each.id for each in chosen if each not in ended]
@@ -46,7 +45,7 @@ def _list(kernels: list[Running], options: argparse.Namespace) -> int:
     containers = rented_gpus(now)
     if options.json:
         rented = tuple(RentedGpu(span.id, span.gpu, span.began, _usd(span, now)) for span in containers)
-        print(json.dumps(asdict(Sessions(tuple(kernels), rented)), indent=2))
+        print(json_results.text(Sessions(tuple(kernels), rented)))
         return 0
     lines = [_kernel_line(each, time.time()) for each in kernels]
     lines += [_container_line(span, now) for span in containers]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 import time
-from dataclasses import asdict
+from collections.abc import Sequence
 
+from orbit_lsp.cli import json_results, terminal_text
 from orbit_lsp.cli.machine import doctor
 from orbit_lsp.cli.machine.list_results import StoppedWorkers
 from orbit_lsp.runners import shared_worker
+from orbit_remote.common.handshake import Status
 
 INFRASTRUCTURE = 5
 CANCELLED = 130
@@ -20,9 +21,16 @@ CANCELLED = 130
 def main(options: argparse.Namespace) -> int:
     """Returns the exit code."""
     try:
-        if not options.json and not _agreed(
-            asks=not options.yes and sys.stdin.isatty() and sys.stdout.isatty()
-        ):
+        workers = asyncio.run(shared_worker.running())
+        asks = not (options.yes or options.json) and sys.stdin.isatty() and sys.stdout.isatty()
+        busy = [worker for worker in workers if worker.jobs]
+        if busy and not options.yes and not asks:
+            clients = ", ".join(sorted({name for worker in busy for name in worker.clients}))
+            text = (
+                f"{_jobs(busy)} of {clients or 'other clients'} would be cancelled; --yes stops all the same"
+            )
+            return terminal_text.refused(text, as_json=options.json)
+        if not options.json and not _agreed(workers, asks=asks):
             print("nothing was stopped")
             return CANCELLED
         ended = asyncio.run(shared_worker.stop())
@@ -33,7 +41,7 @@ def main(options: argparse.Namespace) -> int:
         print("\norbit-lsp: cancelled", file=sys.stderr)
         return CANCELLED
     if options.json:
-        print(json.dumps(asdict(StoppedWorkers(tuple(ended)))))
+        print(json_results.text(StoppedWorkers(tuple(ended))))
     elif ended:
         print(f"stopped {len(ended)} worker{'s' * (len(ended) > 1)}: process {', '.join(map(str, ended))}")
     else:
@@ -41,14 +49,17 @@ def main(options: argparse.Namespace) -> int:
     return 0
 
 
-def _agreed(*, asks: bool) -> bool:
-    """Names the workers, and asks where somebody is there to answer. Raises WorkerError."""
-    workers = asyncio.run(shared_worker.running())
+def _agreed(workers: Sequence[Status], *, asks: bool) -> bool:
+    """Names the workers, and asks where somebody is there to answer."""
     for worker in workers:
         print(doctor.worker_text(worker, "", time.time()))
     if not workers or not asks:
         return True
-    jobs = sum(worker.jobs for worker in workers)
-    lost = f", and cancel {jobs} job{'s' * (jobs != 1)}" if jobs else ""
+    lost = f", and cancel {_jobs(workers)}" if any(worker.jobs for worker in workers) else ""
     print(f"end {'it' if len(workers) == 1 else 'them'}{lost}? [y/N] ", end="", flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _jobs(workers: Sequence[Status]) -> str:
+    jobs = sum(worker.jobs for worker in workers)
+    return f"{jobs} job{'s' * (jobs != 1)}"

@@ -13,6 +13,9 @@ from orbit_remote.common.plain_text import in_a_line
 
 def main(options: argparse.Namespace) -> int:
     """Returns the exit code."""
+    if why := trust.foreign():
+        print(in_a_line(f"orbit-lsp: error: {why}"), file=sys.stderr)
+        return EXIT_CODES["infrastructure"]
     if options.list:
         for folder in trust.remembered():
             print(in_a_line(folder))

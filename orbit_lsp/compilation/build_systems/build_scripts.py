@@ -1,5 +1,5 @@
-"""Files that compile a source without being a build file of the usual kinds: shell scripts, whose plain calls of nvcc are read, and
-others, of which it is said that they name the source
+"""Files that compile a source without being a build file of the usual kinds: scripts, recipes and READMEs, whose plain calls of nvcc are
+read, build.rs, and others, of which it is said that they name the source
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from orbit_lsp.compilation import command_line
-from orbit_lsp.compilation.build_systems.makefiles import without_option_files
+from orbit_lsp.compilation.build_systems import nvcc_calls, rust_files, visual_studio
 from orbit_lsp.compilation.projects import folders_above
 from orbit_remote.common import regular_files
-from orbit_remote.common.limits import BUILD_FILE
+from orbit_remote.common.limits import BUILD_FILE, QUOTED
 
-_NAMES = frozenset(
+NAMES = frozenset(
     ("SConstruct", "SConscript", "wscript", "xmake.lua", "premake4.lua", "premake5.lua", "BUILD.gn", "BUCK", "TARGETS", "binding.gyp",
      "Justfile", "justfile", "Taskfile.yml", "build.rs", "build.zig", "dune", "Jamfile", "Jamroot", "CMakeLists.txt.in", "Dockerfile"),
 )  # fmt: skip
-_SUFFIXES = (
+SUFFIXES = (
     ".pro",
     ".pri",
     ".vcxproj",
@@ -41,10 +40,6 @@ _CALLS_NVCC = re.compile(
     r"(?<![\w-])nvcc(?![\w-])|RawModule|RawKernel|SourceModule|extra_cuda_cflags|cuda_compile|compile_ptx",
     re.IGNORECASE,
 )
-_CALL = re.compile(r"(?:^|[\s;&|(])((?:\S{0,1000}/)?nvcc[ \t][^\n;&|]{0,8000})")
-_DECIDES = re.compile(
-    r"-D|-U|fast_math|arch|gencode|generate-code|-ftz|-fmad|-prec-|maxrregcount|std[= ]|-rdc|-dc\b|-expt|lambda|-Xptxas|\$"
-)
 _MOST_FOLDERS = 8
 _MOST_FILES = 64
 """Files that are read of one folder."""
@@ -62,29 +57,56 @@ class Script(NamedTuple):
 
 
 def naming(path: str, root: str) -> Iterator[Script]:
-    """The files in the source's folder and in those above it, up to the root, that compile it; of several the first. Reads files."""
+    """The files in the source's folder and in those above it, up to the root, that compile it; of several the first. Where none is
+    understood, the call of nvcc in the source's comments or in a README counts. Reads files.
+    """
     name = os.path.basename(path)
     named = re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)")
     said = 0
+    told: list[Script] = [script] if (script := _of_own_comments(path)) else []
     for folder in islice(folders_above(path, root), _MOST_FOLDERS):
         for file in islice(_candidates(folder), _MOST_FILES):
             try:
                 text = regular_files.text(file, BUILD_FILE)
             except (OSError, ValueError):
                 continue
-            known = os.path.basename(file) in _NAMES or _CALLS_NVCC.search(text)
-            every = os.path.splitext(name)[1]
-            of_all = file.endswith((".sh", ".bash")) and f"*{every}" in text and folder == Path(path).parent
-            if not (known and (of_all or (name in text and named.search(text)))):
-                continue
-            said += 1
-            script = _of_shell(file, text, path, named) if file.endswith((".sh", ".bash")) else None
-            yield script or Script(file, (), (f"what it gives nvcc for {name}",))
-            if script or said >= _MOST_SAID:
-                return
+            of_readme = nvcc_calls.is_readme(os.path.basename(file))
+            if script := _understood(file, text, path, str(folder)):
+                if not of_readme:
+                    yield script
+                    return
+                told.append(script)
+            elif not of_readme and said < _MOST_SAID and _names(text, file, path, named):
+                said += 1
+                yield not_understood(file, path)
+    yield from told[:1]
+
+
+def _names(text: str, file: str, path: str, named: re.Pattern[str]) -> bool:
+    """Return whether a file that is not understood says how the source is compiled."""
+    every = rf"(?<![\w/])\*{re.escape(os.path.splitext(path)[1])}\b"
+    beside = os.path.dirname(file) == os.path.dirname(path)
+    of_all = file.endswith((".sh", ".bash")) and beside and bool(re.search(every, text))
+    known = os.path.basename(file) in NAMES or _CALLS_NVCC.search(text)
+    return bool(known and (of_all or (os.path.basename(path) in text and named.search(text))))
+
+
+def not_understood(file: str, path: str) -> Script:
+    return Script(file, (), (f"what it gives nvcc for {os.path.basename(path)}",))
+
+
+def of_another_folder(file: str, text: str, path: str, root: str) -> Script | None:
+    """What a file that names the source, and does not lie above it, gives nvcc for it; None where it does not call nvcc."""
+    if os.path.basename(file) != "build.rs" and not _CALLS_NVCC.search(text):
+        return None
+    for folder in folders_above(file, root):  # whoever starts it may stand above it
+        if script := _understood(file, text, path, str(folder)):
+            return script
+    return not_understood(file, path) if _CALLS_NVCC.search(text) else None
 
 
 def _candidates(folder: Path) -> Iterator[str]:
+    """The scripts of a folder, and then its READMEs."""
     try:
         with os.scandir(folder) as entries:
             names = sorted(each.name for each in islice(entries, _MOST_ENTRIES))
@@ -92,19 +114,29 @@ def _candidates(folder: Path) -> Iterator[str]:
         return
     yield from (
         str(folder / name)
-        for name in names
-        if (name in _NAMES or name.endswith(_SUFFIXES)) and name != "setup.py"
+        for name in sorted(names, key=nvcc_calls.is_readme)
+        if (name in NAMES or name.endswith(SUFFIXES) or nvcc_calls.is_readme(name)) and name != "setup.py"
     )
 
 
-def _of_shell(file: str, text: str, path: str, named: re.Pattern[str]) -> Script | None:
-    """The first call of nvcc in a shell script that names the source; None where a loop or a variable does."""
-    text = re.sub(r"\\\r?\n", " ", re.sub(r"^[ \t]*#.*$", "", text, flags=re.MULTILINE))
-    for match in _CALL.finditer(text):
-        if named.search(match[1]):
-            words, option_files = without_option_files(command_line.split(match[1]))
-            known = [word for word in words if "$" not in word and "`" not in word]
-            left_out = [word for word in words if word not in known and _DECIDES.search(word)]
-            command = command_line.parse(known, os.path.dirname(file), path)
-            return Script(file, command.flags, (*left_out, *option_files, *command.left_out))
-    return None
+def _understood(file: str, text: str, path: str, folder: str) -> Script | None:
+    """What a file that is started in `folder` gives nvcc for the source; None where it does not, or is not understood."""
+    name = os.path.basename(file)
+    if name == "build.rs":
+        made = rust_files.read(text, path, os.path.dirname(file))
+    elif name.endswith(".vcxproj"):
+        made = visual_studio.read(text, path, os.path.dirname(file))
+    elif os.path.basename(path) in text or f"*{os.path.splitext(path)[1]}" in text:
+        made = nvcc_calls.first(nvcc_calls.as_shell(name, text), path, folder)
+    else:
+        made = None
+    return Script(file, made.flags, made.left_out) if made else None
+
+
+def _of_own_comments(path: str) -> Script | None:
+    try:
+        text = nvcc_calls.of_comments(regular_files.head(path, QUOTED).decode("utf-8", "replace"))
+    except (OSError, ValueError):
+        return None
+    call = nvcc_calls.first(text, path, os.path.dirname(path), own=True) if text else None
+    return Script(path, call.flags, call.left_out) if call else None

@@ -28,7 +28,7 @@ from orbit_remote.common.lazy_dataclass import dataclass
 
 _OPTIONS_FILE = lazy_pattern(r"@|--?options-file|--?optf")
 """Files of options are not followed: they may lie anywhere."""
-_REFERENCE = lazy_pattern(r"\$\{\w{1,200}\}")
+_REFERENCE = lazy_pattern(r"\$\{[\w.+-]{1,200}\}")
 _ARCHITECTURE = lazy_pattern(r"(\d{2,3}[af]?)(?:-real|-virtual)?")
 _DECIDES = lazy_pattern(
     r"-D|-U|fast_math|-arch|gencode|gpu-|-ftz|-fmad|-prec-|maxrregcount|-std|-rdc|-dc\b|-expt|lambda|FLAGS|-Xptxas|ptxas-options"
@@ -66,8 +66,12 @@ class CMakeFlags(NamedTuple):
     is_source: bool = False
     standard: tuple[str, str] = ("", "")
     """The C++ standard of the file's target, `17`, and the file that says it; "" where it is not known."""
+    macros: tuple[tuple[str, str], ...] = ()
+    """Macros of targets where none is known to have the file, with the file that names each; those of one value alone."""
     relocatable: str | None = None
     """The file that says whether device code is linked later, "" where it says that it is not; None for no word about it."""
+    of_find_cuda: bool = False
+    """The target that has the file is made by `cuda_add_library` and the like, whose commands no database of CMake's has."""
 
 
 class _Setting(NamedTuple):
@@ -155,14 +159,22 @@ def _state(file: str) -> tuple[int, int]:
     return status.st_mtime_ns, status.st_size
 
 
-def values(files: Sequence[str], text_of: Callable[[str], str]) -> dict[str, str]:
-    """The variables in the folder of the last of these CMakeLists.txt, and where a condition is not known the first values."""
+def values(files: Sequence[str], text_of: Callable[[str], str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The variables in the folder of the last of these CMakeLists.txt, and the first values of those that a condition sets which is not
+    known.
+    """
     if not files:
-        return {}
+        return {}, {}
     project = _configured(files, os.path.join(os.path.dirname(files[-1]), "."), text_of)
     scope = project.cmake.scopes.get(files[-1], Scope())
-    every = {**scope.guesses, **scope.values}
-    return {name: value for name, value in every.items() if "$" not in value and not PART.search(value)}
+    guesses = {name: scope.guesses[name] for name in scope.doubtful if name in scope.guesses}
+    known = {name: value for name, value in scope.values.items() if name not in guesses}
+    return _plain(known), _plain(scope.guesses | scope.values)
+
+
+def _plain(values: dict[str, str]) -> dict[str, str]:
+    """Those values that have nothing left to expand."""
+    return {name: value for name, value in values.items() if "$" not in value and not PART.search(value)}
 
 
 def _configured(files: Sequence[str], path: str, text_of: Callable[[str], str]) -> _Project:
@@ -435,11 +447,22 @@ class _Project:
 
     # -- of the file --------------------------------------------------------------------------------
 
+    def _macros_of_targets(self) -> tuple[tuple[str, str], ...]:
+        values: dict[str, dict[str, str]] = {}
+        for target in self.targets.values():
+            for each in target.settings:
+                for word in each.words:
+                    if word.startswith("-D") and self._is_known(word, each.file):
+                        values.setdefault(word.partition("=")[0], {})[word] = each.file
+        return tuple(pair for words in values.values() if len(words) == 1 for pair in words.items())
+
     def result(self) -> CMakeFlags:
         target, named = self._target_of_file()
         files = [file for file in self.cmake.scopes if Path(self.path).is_relative_to(os.path.dirname(file))]
         deepest = max(files, key=len, default="")
-        directory = (target.directory if target else None) or self.directories[deepest]
+        # of a file that does not lie below any of CMake's folders the first one counts
+        nearest = self.directories.get(deepest) or next(iter(self.directories.values()))
+        directory = (target.directory if target else None) or nearest
         self.cmake.scope = self.cmake.scopes.get(
             os.path.join(directory.path, "CMakeLists.txt"), self.cmake.scope
         )
@@ -485,7 +508,9 @@ class _Project:
             tuple(dict.fromkeys((*given, *every, *others))),
             named,
             target.standard if target and named else ("", ""),
+            () if target else self._macros_of_targets(),
             target.relocatable if target else None,
+            bool(target and target.of_find_cuda),
         )
 
     def _of_variables(self, target: _Target | None) -> Iterator[tuple[str, str]]:

@@ -27,7 +27,7 @@ _PLAIN_PART = r'(?:\\.|[^\s";\\])'
 _ARGUMENT = lazy_pattern(
     rf'"((?:[^"\\]|\\.)*)"|({_PLAIN_PART}+(?:"(?:[^"\\]|\\.)*"{_PLAIN_PART}*)*)', re.DOTALL
 )
-_REFERENCE = lazy_pattern(r"\$\{(\w{1,200})\}")
+_REFERENCE = lazy_pattern(r"\$\{([\w.+-]{1,200})\}")
 _VERSION = lazy_pattern(r"VERSION[ \t\n]+(\d+)\.(\d+)(?:\.(\d+))?")
 _PLAIN = lazy_pattern(r"\^?[\w-]+\$?")
 """A pattern that means itself: others are not read."""

@@ -23,9 +23,19 @@ _MARK = lazy_pattern(r'\\.|"|#\[(=*)\[|#', re.DOTALL)
 _BRACKET = lazy_pattern(r'\\.|"(?:[^"\\]|\\.)*"|[()]', re.DOTALL)
 _TOKEN = lazy_pattern(r'"((?:[^"\\]|\\.)*)"|([()])|((?:\\.|[^\s()";\\])+)', re.DOTALL)
 _SWITCH = lazy_pattern(
-    r"(?:\w*_)?CUDA|\w*CUDA(?:TOOLKIT)?_(?:FOUND|ENABLED?|SUPPORT|BACKEND|BUILD|COMPILER\w*)", re.IGNORECASE
+    r"(?:\w*_)?CUDA|(?:\w*_)?(?:USE|WITH|ENABLE|BUILD)_CUDA_?TOOLKIT|\w*CUDA(?:TOOLKIT)?_(?:FOUND|ENABLED?|SUPPORT|BACKEND|BUILD|COMPILER\w*)|"
+    r"(?:\w*_)?(?:USE|WITH|ENABLE|BUILD|HAVE|HAS|COMPILE)_GPU|GPU_(?:ENABLED?|SUPPORT|BUILD)",
+    re.IGNORECASE,
 )
 """Variables that say whether a build has CUDA. The file is compiled, so its build has."""
+_ASKED_FOR = lazy_pattern(
+    r"\bif[ \t]*\([ \t]*((?:\w{1,40}_)?(?:USE|WITH|ENABLE|BUILD)_CUDA\w{0,20})[ \t]*\)", re.IGNORECASE
+)
+_GIVEN = lazy_pattern(r"\b(?:set|option|cmake_dependent_option)[ \t]*\([ \t\n]*(\w{1,100})", re.IGNORECASE)
+_OPTION_OFF = lazy_pattern(
+    r"^[ \t]*option[ \t]*\([ \t]*([\w.+-]{1,100})(?:\s+(?:\"[^\"\n]{0,300}\"|[^\s()\"]{1,100}))?(?:\s+(?:OFF|FALSE|NO|0))?\s*\)",
+    re.IGNORECASE | re.MULTILINE,
+)
 OFF = lazy_pattern(r"|0|OFF|NO|FALSE|N|IGNORE|(?:.*-)?NOTFOUND", re.IGNORECASE)
 _ON = lazy_pattern(r"1|ON|YES|TRUE|Y|-?0*[1-9]\d*", re.IGNORECASE)
 _ELSEWHERE = {"WIN32", "MSVC", "APPLE", "ANDROID", "IOS", "MINGW", "XCODE", "CYGWIN", "HIP_FOUND", "USE_ROCM"}
@@ -208,7 +218,7 @@ class _Condition:
     def _is_true(self, word: Token) -> bool | None:
         name = word.text
         if "$" in name or "\ue000" in name:
-            unset = re.fullmatch(r"\$\{(\w+)\}", name)
+            unset = re.fullmatch(r"\$\{([\w.+-]+)\}", name)
             return False if unset and unset[1] in _UNSET else None
         if _ON.fullmatch(name):
             return True
@@ -262,6 +272,18 @@ class _Condition:
             return None if "$" in value or "\ue000" in value else value
         # a name that the build may have set, and the text that it else stands for itself
         return None if re.fullmatch(r"[A-Z][A-Z0-9]*_\w+", word.text) else word.text
+
+
+def options_off(text: str) -> list[str]:
+    """Return the options of a CMakeLists.txt without comments that are off by default, and those that only its conditions know."""
+    asked = dict.fromkeys(_ASKED_FOR.findall(text))
+    given = set(_GIVEN.findall(text)) if asked else set[str]()
+    return [*_OPTION_OFF.findall(text), *(name for name in asked if name not in given)]
+
+
+def is_switch(name: str) -> bool:
+    """Whether a variable of this name says whether a build has CUDA."""
+    return bool(_SWITCH.fullmatch(name))
 
 
 def _of_cuda(how: str, number: str) -> bool | None:

@@ -25,7 +25,8 @@ _OF_TARGET = lazy_pattern(
     r"((?:[^:=#$]|\$[({][^(){}]{0,200}[)}]|\$[^({])+):(?![:=])[ \t]*(?:(?:export|override|private)[ \t]+){0,3}"
     r"([\w.-]{1,200})[ \t]{0,200}(=|:{1,3}=|\?=|\+=|!=)[ \t]*(.*)"
 )
-_INCLUDE = lazy_pattern(r"[-s]?include[ \t]+(.+)")
+_INCLUDE = lazy_pattern(r"([-s]?)include[ \t]+(.+)")
+_SEARCHED = lazy_pattern(r"vpath[ \t]+[^ \t]{0,100}%[^ \t]{0,100}[ \t]+(.+)")
 _CONDITION = lazy_pattern(r"(ifn?eq|ifn?def)\b[ \t]*(.*)")
 _OF_AUTOMAKE = lazy_pattern(r"if[ \t]+(!?)[ \t]*([A-Za-z_]\w{0,100})")
 _COMPUTED = lazy_pattern(r"[\w.-]{0,200}\$[({][^(){}]{1,200}[)}][\w.-]{0,200}[ \t]{0,20}(?::{1,3}|\?|\+)?=")
@@ -38,8 +39,8 @@ _COMPILER = lazy_pattern(r"nvcc(?:[-.][\w.]+)?|clang\+\+(?:-\d+)?")
 _COMPILERS_NAME = lazy_pattern(r"\w*(?:NVCC|CUDACC|CUDA_COMPILER|CUCC)", re.IGNORECASE)
 _MENTIONS_COMPILER = lazy_pattern(r"nvcc|clang\+\+|cudacc|cuda_compiler|cucc", re.IGNORECASE)
 _EVALUATED = lazy_pattern(r"\$\(eval[ \t]+([\w.-]{1,200})")
-_DECIDES = lazy_pattern(
-    r"-D|-U|fast_math|arch|gencode|generate-code|-ftz|-fmad|-prec-|maxrregcount|std[= ]|-rdc|-dc\b|-expt|lambda|\$"
+DECIDES = lazy_pattern(
+    r"-D|-U|fast_math|arch|gencode|generate-code|-ftz|-fmad|-prec-|maxrregcount|std[= ]|-rdc|-dc\b|-expt|lambda|-Xptxas|\$"
 )
 """What may decide about a figure."""
 _OF_LINKER = lazy_pattern(r"LD|LIB|INC", re.IGNORECASE)
@@ -94,6 +95,10 @@ _ASKED: dict[str, Callable[[], str]] = {
     "uname -m": platform.machine,
 }
 """What is known without the shell."""
+_OF_PATHS = frozenset(("abspath", "realpath", "dir", "notdir", "firstword", "lastword", "wildcard"))
+_GOES = lazy_pattern(r"cd[ \t]+(\S[^;&|]{0,499}?)[ \t]*(?:&&|;)[ \t]*pwd(?:[ \t]+-[LP])?")
+_OF_SETTINGS = lazy_pattern(r"\.(?:mk|make|inc|mak|rules|opts?)$|onfig|ommon|akefile", re.IGNORECASE)
+"""Names of files that set variables; others hold dependencies."""
 _AUTOMATIC = "@<^+*?%|"
 
 
@@ -159,12 +164,14 @@ class _Makefile:
         self.path = path
         self.here = os.path.relpath(path, folder)
         self.of_automake = of_automake
-        self.values = {"CURDIR": folder, "PWD": folder}
+        self.values = {"CURDIR": folder, "PWD": folder, "MAKEFILE_LIST": "Makefile"}
         if of_automake:
             top = next(
                 (each for each in (folder, *map(str, Path(folder).parents)) if _is_configured(each)), folder
             )
             self.values |= {f"{way}{name}": place for way in ("", "abs_") for name, place in (("srcdir", folder), ("builddir", folder), ("top_srcdir", top), ("top_builddir", top))}  # fmt: skip
+        self.searched: list[str] = []
+        """Folders in which make looks for what a rule needs, where it is called by its name alone."""
         self.rules: list[_Rule] = []
         self.edges: list[tuple[str, str]] = []
         """Targets and what they need, also where that is not known."""
@@ -224,11 +231,18 @@ class _Makefile:
             elif match := _ASSIGNMENT.fullmatch(words):
                 rule = None
                 self._assign(match[1], match[2], match[3], doubt)
+            elif match := _SEARCHED.fullmatch(words):
+                rule = None
+                self.searched += [
+                    os.path.normpath(os.path.join(self.folder, each))
+                    for each in re.split(r"[\s:]+", self.expanded(match[1]))
+                    if each
+                ]
             elif match := _INCLUDE.fullmatch(words):
                 rule = None
                 if include and not doubt:
-                    self._include(match[1], include)
-            elif (match := _COMPUTED.match(words)) and _DECIDES.search(words):
+                    self._include(match[2], include, optional=bool(match[1]))
+            elif (match := _COMPUTED.match(words)) and DECIDES.search(words):
                 rule = None
                 self.unread[f"what `{self._shown(words)}` adds"] = None
             elif match := _OF_TARGET.fullmatch(words):
@@ -252,7 +266,7 @@ class _Makefile:
                 if ":" in words:
                     self.edges.append((words.partition(":")[0], _UNKNOWN))
 
-    def _include(self, words: str, include: Callable[[str], str]) -> None:
+    def _include(self, words: str, include: Callable[[str], str], *, optional: bool) -> None:
         for name in chain.from_iterable(
             self._matching(each) if "*" in each else (each,) for each in self.expanded(words).split()
         ):
@@ -264,7 +278,12 @@ class _Makefile:
                 self.unread[f"what `include {self._shown(name)}` adds"] = None
                 return
             self.included.add(file)
-            self.take(include(name), None)
+            text = "" if _UNKNOWN in name else include(name)
+            if not text and not optional and _OF_SETTINGS.search(self._kept(name)):
+                shown = os.path.relpath(name, self.folder) if os.path.isabs(name) else name
+                self.unread[f"what `include {self._shown(shown)}` adds"] = None
+            self.values["MAKEFILE_LIST"] += f" {name}"
+            self.take(text, include)
 
     def _matching(self, pattern: str) -> list[str]:
         """The files of an `include rules/*.mk`, relative to the Makefile's folder."""
@@ -328,7 +347,7 @@ class _Makefile:
 
     def _assign(self, name: str, operator: str, value: str, doubt: str) -> None:
         if doubt:
-            if _DECIDES.search(value) and not _OF_LINKER.search(name):
+            if DECIDES.search(value) and not _OF_LINKER.search(name):
                 self.doubtful[name] = doubt
         elif operator == "!=":
             self.values[name] = f"$(shell {value})"
@@ -380,6 +399,29 @@ class _Makefile:
         function, _, arguments = inner.partition(" ")
         if function == "shell" and (asked := arguments.partition("2>")[0].strip()) in _ASKED:
             return _ASKED[asked]() or self.folder
+        if function in ("subst", "patsubst"):
+            parts = [self.expanded(each, doubtful, depth + 1) for each in arguments.split(",", 2)]
+            if len(parts) < 3 or any(_UNKNOWN in each for each in parts):
+                return self._unknown(reference)
+            times = parts[2].count(parts[0]) if function == "subst" else len(parts[2].split()[:_MOST_WORDS])
+            if len(parts[2]) + times * len(parts[1]) > _MOST_CHARACTERS:
+                return self._unknown(reference)
+            if function == "subst":
+                return parts[2].replace(parts[0], parts[1]) if parts[0] else parts[2]
+            pattern, made = parts[0].strip(), parts[1].strip()
+            stems = [(each, _stem(pattern, each)) for each in parts[2].split()[:_MOST_WORDS]]
+            words = [each if stem is None else made.replace("%", stem, 1) for each, stem in stems]
+            return " ".join(words)
+        if function in _OF_PATHS:
+            value = self.expanded(arguments, doubtful, depth + 1)
+            return self._unknown(reference) if _UNKNOWN in value else self._of_paths(function, value)
+        if function == "shell" and (goes := _GOES.fullmatch(arguments.strip())):
+            way = self.expanded(goes[1], doubtful, depth + 1)
+            return self._unknown(reference) if _UNKNOWN in way else self._of_paths("abspath", way)
+        if function == "shell" and arguments.strip() == "git rev-parse --show-toplevel":
+            above = (self.folder, *map(str, Path(self.folder).parents))
+            top = next((each for each in above if os.path.exists(os.path.join(each, ".git"))), "")
+            return top or self._unknown(reference)
         if function in ("strip", "addprefix"):
             prefix, comma, values = arguments.partition(",")
             if function == "strip":
@@ -396,6 +438,26 @@ class _Makefile:
         self.size += len(value)
         return value
 
+    def _of_paths(self, function: str, value: str) -> str:
+        """What make's functions for names of files give; of those that look at the disk, in the Makefile's own tree alone."""
+        words = value.split()[:_MOST_WORDS]
+        if function in ("firstword", "lastword"):
+            return words[0 if function == "firstword" else -1] if words else ""
+        if function == "wildcard":
+            return " ".join(name for word in words for name in self._existing(word))
+        if function == "dir":
+            return " ".join(each[: each.rfind("/") + 1] or "./" for each in words)
+        if function == "notdir":
+            return " ".join(each[each.rfind("/") + 1 :] for each in words)
+        return " ".join(os.path.normpath(os.path.join(self.folder, each)) for each in words)
+
+    def _existing(self, word: str) -> list[str]:
+        if os.path.isabs(word):
+            return [f"$(wildcard {word})"]
+        if "*" in word:
+            return self._matching(word)
+        return [word] if os.path.exists(os.path.join(self.folder, word)) else []
+
     def _unknown(self, reference: str) -> str:
         self.parts.append(reference)
         return f"\ue000{len(self.parts) - 1}\ue001"
@@ -404,8 +466,20 @@ class _Makefile:
 
     def recipe(self) -> Recipe:
         """Of the rule that fits the file best; without one of nvcc, the variables that are called as its flags."""
+        for each in re.split(r"[\s:]+", self.expanded(self.values.get("VPATH", ""))):
+            self.searched += [os.path.normpath(os.path.join(self.folder, each))] if each else []
+        if os.path.dirname(self.path) in self.searched and not self._is_named():
+            self.here = os.path.basename(self.path)
         ranked = [(self._fits(rule), at) for at, rule in enumerate(self.rules)]
         best = max((fits for fits, _ in ranked), default=0)
+        if best == 1:  # no rule has it among its prerequisites
+            base = os.path.basename(self.path)
+            by_variable = any(base in value for value in self.values.values())
+            ranked = [
+                (3 if fits and self._names(self.rules[at], by_variable=by_variable) else fits, at)
+                for fits, at in ranked
+            ]
+            best = max(fits for fits, _ in ranked)
         several = best > 1 and sum(fits == best for fits, _ in ranked) > 1
         ranked.sort(key=lambda each: (-each[0], several and not self._is_made(self.rules[each[1]]), each[1]))
         general = self.values
@@ -436,6 +510,10 @@ class _Makefile:
             if _is_flags(name) and len(words) < _MOST_WORDS and len(doubtful) < _MOST_LEFT_OUT:
                 words += self.expanded(f"$({name})", doubtful).split()
         return self._read(words[:_MOST_WORDS], doubtful, left_out, certain=False)
+
+    def _is_named(self) -> bool:
+        """Whether a rule has the file among its prerequisites by its path."""
+        return any(self.here in map(os.path.normpath, rule.needs.split()) for rule in self.rules)
 
     def _is_made(self, rule: _Rule) -> bool:
         """Whether a plain call of make may need what the rule makes."""
@@ -490,6 +568,16 @@ class _Makefile:
             best = 2  # a suffix rule: `.cu.o:`
         return best
 
+    def _names(self, rule: _Rule, *, by_variable: bool) -> bool:
+        """Whether a call of nvcc in a rule names the file, which is none of its prerequisites."""
+        base = os.path.basename(self.path)
+        for line in rule.recipe:
+            for words, _ in self._commands(line) if base in line or (by_variable and "$" in line) else ():
+                own = [os.path.normpath(word) for word in words if os.path.basename(word) == base]
+                if self.here in own or (base in own and os.path.dirname(self.path) == self.folder):
+                    return True
+        return False
+
     def _follows(self, rule: _Rule, stem: str | None) -> bool:
         """Whether a pattern rule is of the file: a static one names its targets."""
         if stem is None:
@@ -540,7 +628,7 @@ class _Makefile:
                 fitting.append((fit, each))
             elif (
                 len(left_out) < _MOST_LEFT_OUT
-                and _DECIDES.search(each.value)
+                and DECIDES.search(each.value)
                 and not _OF_LINKER.search(each.name)
             ):
                 above = self._above(objects) if above is None else above

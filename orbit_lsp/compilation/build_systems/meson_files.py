@@ -1,20 +1,23 @@
-"""How Meson compiles a CUDA file: the literal arguments of a meson.build, read as text; nothing of it is run"""
+"""How Meson compiles a CUDA file: the literal arguments of a meson.build's targets and commands, read as text; nothing of it is run"""
 
 from __future__ import annotations
 
+import bisect
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from orbit_lsp.compilation import command_line
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 
 _CALL = lazy_pattern(r"(?<![\w'])([a-z]\w{0,60})[ \t]{0,20}\(")
-_ARGUMENTS = lazy_pattern(r"\b(cuda_args|c?pp_args|override_options|include_directories)\s{0,20}:\s{0,20}")
+_ARGUMENTS = lazy_pattern(
+    r"\b(cuda_args|c?pp_args|override_options|include_directories|command|input|arguments)\s{0,20}:\s{0,20}"
+)
 _BRACKET = lazy_pattern(r"'(?:[^'\\\n]|\\.)*'|[()\[\]]")
-_TEXT = lazy_pattern(r"'((?:[^'\\\n]|\\.)*)'")
-_NAME = lazy_pattern(r"[A-Za-z_]\w*")
+_WORD = lazy_pattern(r"'((?:[^'\\\n]|\\.)*)'|([A-Za-z_]\w*)")
+_FOLDERS = lazy_pattern(r"\bmeson\.(?:(current_source_dir)|(?:project_|global_)?source_root)\(\)")
 _TARGETS = {
     "executable", "library", "static_library", "shared_library", "both_libraries", "shared_module", "extension_module", "build_target",
 }  # fmt: skip
@@ -24,56 +27,122 @@ _MOST_CALLS = 500
 _LONGEST = 20_000
 _LONGEST_SHOWN = 200
 _MOST_DEPTH = 8
+_MOST_WORDS = 5_000
+_MOST_SEARCHED = 1 << 20
+"""Characters that are looked through for the source."""
 _MOST_VALUES = 500
 """Lists that are read, those that a name stands for each time."""
 
 
 class Target(NamedTuple):
     """`flags` are nvcc's, as a database's command would have them; `left_out` is what is not known without running Meson.
-    `is_source`: a target names the file.
+    `is_source`: a target names the file. `by_command`: that is a command of the project's own, which no database of Meson's has.
     """
 
     flags: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     is_source: bool = False
+    by_command: bool = False
 
 
 def read(text: str, path: str, folder: str) -> Target:
-    """Read the target that has the source `path` in the meson.build of `folder`; without one, what all its targets share."""
+    """Read the target that has the source `path` in the meson.build of `folder`; without one, what all its targets share. Looks for the
+    project's folder.
+    """
     text = re.sub(r"#[^\n]*", "", text)
+    text = _FOLDERS.sub(lambda match: f"'{folder if match[1] else _top(folder)}'", text)
     calls = list(_calls(text))
     values = _Values(text)
-    name = os.path.basename(path)
-    targets = [arguments for called, arguments in calls if called in _TARGETS]
+    if command := _command(calls, values, path):
+        # relative folders are the build's, which Meson's manual calls `build`
+        made = command_line.parse(["nvcc", *command], os.path.join(_top(folder), "build"), path)
+        return Target(made.flags, (*values.left_out, *made.left_out), is_source=True, by_command=True)
+    targets = [call for call in calls if call.name in _TARGETS]
     own = [
-        each
-        for each in targets
-        if name in values.words(each.partition(":")[0], quiet=True) or f"'{name}'" in each
+        call
+        for call in targets
+        if _has(values.sources(call.arguments.partition(":")[0]), path)
+        or f"'{os.path.basename(path)}'" in call.arguments
     ]
     words: list[str] = []
-    for called, arguments in calls:
-        if called in _FOR_ALL and re.search(r"language\s*:[^:]*'cuda'", arguments):
-            words += values.words(arguments.partition("language")[0])
-    several = {match for each in targets for match in _given(each, "cuda_args")}
-    if any(re.search(r"\bkwargs\s*:", each) for each in own):
+    for call in calls:
+        if call.name in _FOR_ALL and re.search(r"language\s*:[^:]*'cuda'", call.arguments):
+            words += values.words(call.arguments.partition("language")[0], call.start)
+    several = {match: call.start for call in targets for match in _given(call.arguments, "cuda_args")}
+    if any(re.search(r"\bkwargs\s*:", call.arguments) for call in own):
         values.left_out["what `kwargs` gives the target"] = None
     if own or len(several) == 1:
-        for value in _given((own or targets)[0], "cuda_args") if own else several:
-            words += values.words(value)
+        given = dict.fromkeys(_given(own[0].arguments, "cuda_args"), own[0].start) if own else several
+        for value, start in given.items():
+            words += values.words(value, start)
     elif several:
         values.left_out["the cuda_args of a target, if the file is one of its sources"] = None
     command = command_line.parse(["nvcc", *words], folder, path)
     return Target(command.flags, (*values.left_out, *command.left_out), bool(own))
 
 
-def _calls(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the name of each call and the text of its arguments."""
+_Branch = tuple[int, ...]
+"""The conditions around a place, the outermost first."""
+
+
+class _Call(NamedTuple):
+    name: str
+    arguments: str
+    start: int
+    of: str
+    """The name that it gives a value, or whose method it is."""
+
+
+def _command(calls: Sequence[_Call], values: _Values, path: str) -> list[str]:
+    """The words behind nvcc in the command of a custom_target that has the file as its input, or of a generator that processes it."""
+    for call in calls:
+        if call.name == "custom_target":
+            inputs, commands = (list(_given(call.arguments, each)) for each in ("input", "command"))
+            sources = [word for each in inputs for word in values.sources(each)]
+        elif call.name == "process":
+            made_by = next((each for each in calls if each.name == "generator" and each.of == call.of), None)
+            sources = values.sources(call.arguments)
+            commands = []
+            if made_by and _has(sources, path):
+                program = made_by.arguments.partition(",")[0]
+                given = next(_given(made_by.arguments, "arguments"), "[]")
+                commands = [f"[{program}, {given.strip().removeprefix('[')}"]
+        else:
+            continue
+        for command in commands if _has(sources, path) else ():
+            if program := values.nvcc(command):
+                rest = command[command.index(program) + len(program) :]
+                words = values.words(rest.strip().removeprefix(",").strip(), call.start)
+                return [word for word in words if word != path and not re.fullmatch(r"@[A-Z_0-9@]+@", word)]
+    return []
+
+
+def _has(words: Sequence[str], path: str) -> bool:
+    """Whether the file is among words that may lack the beginning of their path."""
+    wholes = (
+        f"/{os.path.normpath(word)}" for word in words if os.path.basename(word) == os.path.basename(path)
+    )
+    return any(path.endswith("/" + each.lstrip("./")) for each in wholes)
+
+
+def _top(folder: str) -> str:
+    """The folder of the project's first meson.build."""
+    while (
+        os.path.isfile(os.path.join(os.path.dirname(folder), "meson.build"))
+        and os.path.dirname(folder) != folder
+    ):
+        folder = os.path.dirname(folder)
+    return folder
+
+
+def _calls(text: str) -> Iterator[_Call]:
     position = 0
     for _ in range(_MOST_CALLS):
         if (match := _CALL.search(text, position)) is None:
             return
         position = match.end()
-        yield match[1], text[position : _closing(text, position)]
+        of = re.compile(r"(\w+)[ \t]*(?:=[ \t]*|\.)$").search(text, max(0, match.start() - 80), match.start())
+        yield _Call(match[1], text[position : _closing(text, position)], match.start(), of[1] if of else "")
 
 
 def _closing(text: str, start: int) -> int:
@@ -104,35 +173,84 @@ class _Values:
     def __init__(self, text: str) -> None:
         self.left_out: dict[str, None] = {}
         self.left = _MOST_VALUES
-        self.names: dict[str, list[str]] = {}
-        self.in_doubt: set[str] = set()
-        """Names that a condition gives a value."""
-        inside = [
-            (match.start(), -1 if match[1] == "endif" else 1)
-            for match in re.finditer(r"^[ \t]*(if|endif)\b", text, re.MULTILINE)
-        ]
+        self.searched = self.made = 0
+        self.names: dict[str, list[tuple[_Branch, str]]] = {}
+        """What each name is given, and where."""
+        self.branches: list[tuple[int, _Branch]] = [(0, ())]
+        """Where each branch of a condition begins: the conditions that hold it, and the number of the branch in each."""
+        self.taken: _Branch = ()
+        """The branch in which nvcc is looked for."""
+        divided = re.finditer(r"^[ \t]*(if|elif|else|endif)\b", text, re.MULTILINE)
+        for number, match in enumerate(divided, 1):
+            around = self.branches[-1][1]
+            outer = around if match[1] == "if" else around[:-1]
+            self.branches.append((match.start(), (*outer, number) if match[1] != "endif" else outer))
         for match in re.finditer(r"^[ \t]*([A-Za-z_]\w{0,60})[ \t]*\+?=[ \t]*(?!=)", text, re.MULTILINE):
             opening = text[match.end() : match.end() + 1]
-            end = _closing(text, match.end() + 1) + 1 if opening == "[" else text.find("\n", match.end())
-            if sum(step for start, step in inside if start < match.start()) > 0:
-                self.in_doubt.add(match[1])
-                continue
-            self.names.setdefault(match[1], []).append(text[match.end() : end if end > 0 else len(text)])
+            end = (
+                _closing(text, match.end() + 1) + 1 if opening in ("[", "{") else text.find("\n", match.end())
+            )
+            value = text[match.end() : end if end > 0 else len(text)]
+            if re.match(r"find_program\s*\(\s*\[?\s*'[^']*nvcc", value):
+                self.taken = self._branch(match.start())
+            self.names.setdefault(match[1], []).append((self._branch(match.start()), value))
+        for match in re.finditer(r"^[ \t]*foreach[ \t]+([\w, ]{1,100}):([^\n]{1,500})", text, re.MULTILINE):
+            for name in match[1].replace(",", " ").split():
+                self.names.setdefault(name, []).append((self._branch(match.start()), match[2]))
 
-    def words(self, value: str, depth: int = 0, *, quiet: bool = False) -> list[str]:
-        """The literal texts of a value; what it has besides is left out, unless `quiet`."""
+    def _branch(self, position: int) -> _Branch:
+        return self.branches[bisect.bisect_right(self.branches, position, key=lambda each: each[0]) - 1][1]
+
+    def nvcc(self, command: str) -> str:
+        """The first word of a command, as it is written, where that is nvcc; else ""."""
+        match = re.match(r"\[?\s*('[^'\n]*'|\w+\([^()\n]*\)|\w+)", command)
+        if match is None:
+            return ""
+        known = [match[1], *(value for _, value in self.names.get(match[1], ()))]
+        return match[1] if any("nvcc" in each for each in known) else ""
+
+    def sources(self, value: str) -> list[str]:
+        """All texts that a value may stand for, whatever the conditions."""
+        texts: list[str] = []
+        waiting, seen = [value], {""}
+        while waiting and len(seen) < _MOST_VALUES and self.searched < _MOST_SEARCHED:
+            one = waiting.pop()
+            self.searched += len(one)
+            for match in _WORD.finditer(one):
+                texts += [match[1]] if match[2] is None else []
+                if match[2] and match[2] not in seen:
+                    seen.add(match[2])
+                    waiting += [each for _, each in self.names.get(match[2], ())]
+        return texts
+
+    def words(self, value: str, position: int, depth: int = 0) -> list[str]:
+        """The literal texts of a value that stands at this place; what it has besides is left out."""
         self.left -= 1
         if self.left <= 0:
             self.left_out[f"what follows the first {_MOST_VALUES} lists"] = None
             return []
-        words = [text.replace("\\'", "'") for text in _TEXT.findall(value)]
-        rest = _TEXT.sub(" ", value)
-        for name in _NAME.findall(rest):
-            if name in self.in_doubt and not quiet:
+        here = self._branch(position)
+        words: list[str] = []
+        for match in _WORD.finditer(value):
+            self.made += 1
+            if self.made > _MOST_WORDS:
+                self.left_out[f"what follows the first {_MOST_WORDS:,} words of lists"] = None
+                return words
+            name = match[2]
+            if name is None:
+                words.append(match[1].replace("\\'", "'"))
+                continue
+            if name in ("files", "true", "false"):
+                continue
+            given = self.names.get(name, ()) if depth < _MOST_DEPTH else ()
+            known = [
+                each for branch, each in given if branch in (here[: len(branch)], self.taken[: len(branch)])
+            ]
+            for each in known:
+                words += self.words(each, position, depth + 1)
+            if len(known) < len(given):
                 self.left_out[f"what a condition sets of {name}"] = None
-            if name in self.names and depth < _MOST_DEPTH:
-                for each in self.names[name]:
-                    words += self.words(each, depth + 1, quiet=quiet)
-            elif not quiet and name not in ("files", "true", "false", *self.in_doubt):
-                self.left_out[f"cuda_args: {' '.join(value.split())}"[:_LONGEST_SHOWN]] = None
+            elif not given:
+                shown = " ".join(value[:_LONGEST_SHOWN].split())
+                self.left_out[f"cuda_args: {shown}"[:_LONGEST_SHOWN]] = None
         return words

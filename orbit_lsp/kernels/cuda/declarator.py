@@ -71,6 +71,7 @@ class _Parser:
         self._environment = environment
         self._body_follows = body_follows
         self._closing = _matches(self._texts)
+        self._around = _arguments_around(self._texts)
         self._searches = _MOST_SEARCHED
 
     def run(self) -> list[Found]:
@@ -79,6 +80,11 @@ class _Parser:
         begin = index = 0
         while index < len(texts):
             text = texts[index]
+            if text == KEYWORD and (dropped := self._dropped(index)) >= 0:
+                closing = self._closing.get(dropped, index)
+                begin = closing + 1 if closing > index else begin
+                index = max(index, closing) + 1
+                continue
             if text == KEYWORD:
                 definition, after = self._definition(begin, index)
                 if definition:
@@ -98,6 +104,26 @@ class _Parser:
             ):
                 begin = index
         return definitions
+
+    def _dropped(self, keyword: int) -> int:
+        """Where the arguments of a macro begin that makes a string of the one with `keyword` in it, or leaves it out; else -1."""
+        opening, number = self._around[keyword]
+        while opening >= 0:
+            if opening and not self._keeps(self._texts[opening - 1], number):
+                return opening
+            opening, number = self._around[opening]
+        return -1
+
+    def _keeps(self, name: str, number: int) -> bool:
+        """Whether code is left of argument `number` of a macro; so it is for what is no macro, or not known to be one."""
+        macros = self._environment.get(name) if IDENTIFIER.match(name) else ()
+        if len(macros) != 1 or macros[0].parameters is None:
+            return True
+        texts = [name, "(", *[","] * number, KEYWORD, ")"]
+        return any(
+            token.text == KEYWORD
+            for token in expand_name([Token(text, 0, 0) for text in texts], self._environment)
+        )
 
     def _definition(self, begin: int, keyword: int) -> tuple[Found | None, int]:
         """The definition whose first `__global__` is at `keyword`, and where to go on."""
@@ -259,6 +285,11 @@ class _Parser:
     def _start(self, begin: int, keyword: int) -> int:
         """Where the declaration itself begins: behind macros before it that need no `;`, as those that make kernels."""
         index = begin
+        while index < keyword and self._texts[index] in {
+            ")",
+            ";",
+        }:  # of a macro's call that holds declarations
+            index += 1
         while index < keyword and self._environment.get(self._texts[index]):
             close = self._closing.get(index + 1, -1) if self._at(index + 1) == "(" else index
             made = expand_name(self._tokens[index : close + 1], self._environment)
@@ -289,6 +320,23 @@ def _best(candidates: list[_Candidate], texts: list[str]) -> _Candidate:
     if len(candidates) > 1 and texts[candidates[-1][0]].isupper():
         return next((c for c in reversed(candidates) if not texts[c[0]].isupper()), candidates[-1])
     return candidates[-1]
+
+
+def _arguments_around(texts: Sequence[str]) -> list[tuple[int, int]]:
+    """For each token the parenthesis that is open around it, -1 for none, and the number of its argument there."""
+    around: list[tuple[int, int]] = []
+    outer: list[tuple[int, int]] = []
+    here = (-1, 0)
+    for at, text in enumerate(texts):
+        if text == ")" and outer:
+            here = outer.pop()
+        around.append(here)
+        if text == "(":
+            outer.append(here)
+            here = (at, 0)
+        elif text == ",":
+            here = (here[0], here[1] + 1)
+    return around
 
 
 def _matches(texts: list[str]) -> dict[int, int]:

@@ -40,13 +40,13 @@ SKIPPED_ITEM: Final = re.compile(_SKIPPABLE)
 
 TOKEN: Final = re.compile(
     rf'(?:u8|[uUL])?+R"(?P<delimiter>{_RAW_BODY}'
-    r"|[^\W\d]\w*+|\.?+\d(?:[eEpP][+-]|'\w|[\w.])*+"
+    r"|(?:[^\W\d]|\$)[\w$]*+|\.?+\d(?:[eEpP][+-]|'\w|[\w.])*+"
     rf"|{_STRING}|{_CHARACTER}"
     r"|->\*?+|\+\+|--|<<=|>>=|<=>|[-+*/%&|^<>=!]=|&&|\|\||::|\.\.\.|\#\#|[^\s\w\ufeff\\]|\\(?!\r?\n)"
 )
 """One token; `<<` and `>>` come as two, so that `>>` can close two template argument lists."""
 
-IDENTIFIER: Final = re.compile(r"[^\W\d]\w*+")
+IDENTIFIER: Final = re.compile(r"(?:[^\W\d]|\$)[\w$]*+")  # nvcc takes a $, as gcc
 
 LONE_RETURN: Final = re.compile(r"\r(?!\n)")
 """It ends a line, as an editor shows it."""

@@ -255,7 +255,8 @@ class RegionReader:
             else:
                 self._push(at, interrupted=False)
             return True
-        interrupted = self.parens > 0 or expects_expression(before)
+        in_head = "template" in before and expects_expression(self.source.code(self._declaration(at), at))
+        interrupted = self.parens > 0 or in_head
         self._push(at, interrupted=interrupted)
         return not interrupted
 

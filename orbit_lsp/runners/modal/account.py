@@ -1,18 +1,32 @@
-"""Whether this machine knows a Modal account, found without importing `modal`."""
+"""Whether this machine knows a Modal account, and how it gets one, found without importing `modal`."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
+import sys
 from pathlib import Path
 from typing import Any, cast
 
 from orbit_remote.common import limits, regular_files
+from orbit_remote.common.packages import installing
+
+NO_TOKEN = "there is no Modal token on this machine"  # noqa: S105 - it is none
+_BY_HAND = (
+    "make a token at modal.com/settings/tokens, put it into MODAL_TOKEN_ID and MODAL_TOKEN_SECRET, and start the "
+    "editor or the command from there"
+)
 
 
 def configured() -> bool:
     """A token in the environment or in Modal's own file; whether it is a good one, only Modal knows."""
     return token_place() is not None
+
+
+def client(words: str) -> str:
+    """A command of Modal's own client, as a shell takes it: `modal` itself is seldom on PATH."""
+    return f"{installing.quoted(sys.executable)} -m modal {words}"
 
 
 def installed() -> bool:
@@ -23,7 +37,8 @@ def token_place() -> str | None:
     """Where the token stands, in words; None where there is none."""
     if os.environ.get("MODAL_TOKEN_ID") and os.environ.get("MODAL_TOKEN_SECRET"):
         return "MODAL_TOKEN_ID"
-    path = Path(os.environ.get("MODAL_CONFIG_PATH") or Path.home() / ".modal.toml")
+    if (path := _file()) is None:
+        return None
     try:
         text = regular_files.read(path, limits.STATE).decode()
         import tomllib  # 3 ms that those without an account do without
@@ -41,3 +56,43 @@ def token_place() -> str | None:
     account = tables.get(active, {})
     known = account.get("token_id") or account.get("oauth_refresh_token")
     return str(path) if known else None
+
+
+def stamp() -> object:
+    """Of Modal's file: it is equal while the file is the same. Asked for each lens, so it reads nothing."""
+    try:
+        about = path.stat() if (path := _file()) else None
+    except OSError:
+        return None
+    return about and (about.st_ino, about.st_size, about.st_mtime_ns)
+
+
+def new_token() -> list[str]:
+    """The command that makes a token, in the Python that has Modal's client; -P, so that no `modal.py` of a workspace stands for it."""
+    profile = os.environ.get("MODAL_PROFILE")
+    return [sys.executable, "-P", "-m", "modal", "token", "new", *(["--profile", profile] if profile else [])]
+
+
+def remedy() -> str:
+    """How a token gets here, by what works in this environment."""
+    path = _file()
+    if "MODAL_TOKEN_ID" in os.environ or path is None or not _writable(path):  # variables go before the file
+        return _BY_HAND
+    return f"`{shlex.join(new_token())}` makes a token"
+
+
+def makes_token() -> bool:
+    """Whether the command can be carried out here."""
+    return remedy() is not _BY_HAND
+
+
+def _file() -> Path | None:
+    """Modal's own file, which need not exist; None for a user without a home folder."""
+    try:
+        return Path(os.environ.get("MODAL_CONFIG_PATH") or Path.home() / ".modal.toml")
+    except RuntimeError:
+        return None
+
+
+def _writable(path: Path) -> bool:
+    return os.access(path if path.exists() else path.parent, os.W_OK)

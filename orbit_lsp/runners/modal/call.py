@@ -23,14 +23,15 @@ from typing import Any
 
 from orbit_lsp import closure
 from orbit_lsp.runners.events import Lines
-from orbit_lsp.runners.modal import errors, payload
+from orbit_lsp.runners.modal import errors, payload, starts
 from orbit_lsp.runners.modal.errors import DEPLOY, ModalError, Trouble
 from orbit_lsp.runners.modal.pool import Pool
 from orbit_lsp.runners.modal.sessions import Sessions
 from orbit_lsp.runners.modal.spawned import BUILDING, Spawned
-from orbit_lsp.state import modal_gpus
+from orbit_lsp.state import modal_gpus, units
 from orbit_remote.common import codec
 from orbit_remote.common import messages as c
+from orbit_remote.modal_app.image_spec import QUEUED_S
 from orbit_remote.modal_app.signed_stream import Verifier
 
 log = logging.getLogger("orbit.modal")
@@ -41,6 +42,8 @@ _DRAIN_S = 1.0
 _UNASKED = 1 << 20
 """Bytes of files that are sent along before the other side has said that it lacks them."""
 _ROUNDS = 3
+_INLINE = (2 << 20) - (64 << 10)
+"""Bytes of a restricted run's request and files: its container fetches nothing, so they are in the call itself."""
 
 
 class Call(Spawned):
@@ -68,6 +71,7 @@ class Call(Spawned):
         self._finished: c.Finished | None = None
         self._over = False
         self._container: str | None = None
+        self._preempted = False
         self.cost: c.Cost | None = None
 
     async def perform(self) -> None:
@@ -105,7 +109,7 @@ class Call(Spawned):
             closure.closure, self.job, options.folders, data=options.data, limit=options.closure_bytes,
             read=author.read(self.job), python_path=author.python_path(),
         )  # fmt: skip
-        tree, reached = await asyncio.gather(finding, account.client(), return_exceptions=True)
+        tree, reached = await asyncio.gather(finding, account.connected(), return_exceptions=True)
         if isinstance(tree, BaseException):
             raise tree
         if tree.refusal:
@@ -141,6 +145,10 @@ class Call(Spawned):
 
     async def _attempt(self, request: bytes, blobs: dict[str, bytes]) -> dict[str, Any]:
         """Submit and follow; where the app is not there, put it there first."""
+        if self.restricted and (size := len(request) + sum(map(len, blobs.values()))) > _INLINE:
+            text = f"a restricted run may send {units.size(_INLINE)} of compressed files, and these are {units.size(size)}"
+            remedy = "leave files out with `.orbitignore`, or run it without restriction"
+            raise ModalError(Trouble("infrastructure", text, remedy))
         await self._submit("run", [request, blobs])
         return await self._follow()
 
@@ -149,38 +157,46 @@ class Call(Spawned):
     async def _follow(self) -> dict[str, Any]:
         """The answer; {} where the events have told the end and the return value is late."""
         returned = asyncio.ensure_future(self._returned())
-        helpers: list[asyncio.Future[None]] = []
+        listening: list[asyncio.Future[None]] = []
         lost = False
         try:
-            sign = await self._hello()
-            ended: list[asyncio.Future[Any]] = [returned]
-            if not self.restricted:
-                queue = await self._pool.queue()
-                helpers.append(asyncio.ensure_future(self._listen(queue)))
-                ended.append(helpers[0])
-                sign = partial(queue.put.aio, 1, partition=f"{self.key}/alive")
-            await self._while_there(asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED), sign)
-            if self._finished is not None and not returned.done():
-                # the call's own end only tells that the container is free again
-                await asyncio.wait([returned], timeout=_DRAIN_S)
-                if not returned.done():
-                    return {}
-            answer = await self._while_there(returned, sign)
-            self._sessions.answered(self.gpu, self.key, answer, alone=self.restricted)
-            if helpers and "finished" in answer:
-                await asyncio.wait(helpers[:1], timeout=_DRAIN_S)
+            answer = await self._unless_failing(self._told(returned, listening))
+            lost = "broken" in answer
             return answer
         except Exception as error:
             lost = not errors.unreachable(error)  # our code there returns what it has to say
             raise
         finally:
             # a cancelled get may have taken what nobody reads: this partition is done with
-            for task in (returned, *helpers):
+            for task in (returned, *listening):
                 task.cancel()
-            await asyncio.gather(returned, *helpers, return_exceptions=True)
+            await asyncio.gather(returned, *listening, return_exceptions=True)
             self.cost = self._sessions.end(self.key) or self.cost
             if lost and self._container:
                 self._sessions.lose(self._container)
+
+    async def _told(
+        self, returned: asyncio.Future[dict[str, Any]], listening: list[asyncio.Future[None]]
+    ) -> dict[str, Any]:
+        """The same, while what tells the events is put into `listening`."""
+        sign = await self._hello()
+        if not self.restricted:
+            queue = await self._pool.queue()
+            listening.append(asyncio.ensure_future(self._listen(queue)))
+            sign = partial(queue.put.aio, 1, partition=f"{self.key}/alive", partition_ttl=QUEUED_S)
+        await self._while_there(
+            asyncio.wait([returned, *listening], return_when=asyncio.FIRST_COMPLETED), sign
+        )
+        if self._finished is not None and not returned.done():
+            # the call's own end only tells that the container is free again
+            await asyncio.wait([returned], timeout=_DRAIN_S)
+            if not returned.done():
+                return {}
+        answer = await self._while_there(returned, sign)
+        self._sessions.answered(self.gpu, self.key, answer, alone=self.restricted)
+        if listening and "finished" in answer:
+            await asyncio.wait(listening, timeout=_DRAIN_S)
+        return answer
 
     async def _listen(self, queue: Any) -> None:
         """Tell the events as they come, up to the explicit end, or to a piece that is not the container's next one:
@@ -194,6 +210,9 @@ class Call(Spawned):
                 continue
             except Exception as error:  # noqa: BLE001 - these events are lost; the return value is not
                 log.warning("%s: events cannot be read: %s", self.key, error)
+                if errors.missing(error):
+                    self._pool.forget_queue(queue)
+                    return
                 await asyncio.sleep(1)
                 continue
             for piece in pieces:
@@ -211,9 +230,14 @@ class Call(Spawned):
             record = codec.read_json(line.decode("utf-8", "replace"))
             match record.get("kind"):
                 case "container":
-                    why = _AGAIN if self._container else "the container is there"
+                    before = self._container
                     self._container = self._sessions.begin(self.gpu, self.key, record)
-                    self._stage("starting", why)
+                    again = before is not None and before != self._container
+                    self.heard.word(lost=again and not self._preempted)
+                    self._preempted = False
+                    self._stage("starting", _AGAIN if before else "the container is there")
+                case "preempted":
+                    self._preempted = True
                 case "done":
                     self._over = True
                 case "finished":
@@ -231,8 +255,9 @@ class Call(Spawned):
                 f"the app on Modal speaks version {spoken} of the messages, this server version {c.VERSION}"
             )
             raise ModalError(Trouble("version", text, DEPLOY))
-        text = answer.get("broken", "the container gave no answer")
-        raise ModalError(Trouble("infrastructure", text, "run it again"))
+        if "broken" in answer:
+            raise ModalError(starts.broken(answer, self._pool.account.known_name))
+        raise ModalError(Trouble("infrastructure", "the container gave no answer", "run it again"))
 
     def _finished_of(self, record: dict[str, Any]) -> c.Finished:
         event = codec.decode_event(record | {"run": self.job.run})

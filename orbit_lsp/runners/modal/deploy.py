@@ -7,35 +7,43 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import importlib.util
+import logging
 import math
 import os
 import re
-import time
-from collections.abc import Coroutine
+import sys
+import urllib.parse
+from collections.abc import Callable, Coroutine
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from orbit_lsp import __version__
-from orbit_lsp.runners.modal import account
-from orbit_lsp.runners.modal.errors import TOKEN, ModalError, Trouble
+from orbit_lsp.runners.modal import account, errors, starts
+from orbit_lsp.runners.modal.errors import IMAGE, ModalError, Trouble, not_installed
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.modal_app.image_spec import PREFIX, Spec, app_name
+from orbit_remote.common.packages import installing
+from orbit_remote.modal_app.image_spec import PREFIX, QUEUE, VOLUME, Spec, app_name
 
 if TYPE_CHECKING:
     import modal
+    import tenacity
 
     from orbit_lsp.state.config import Settings
 
 T = TypeVar("T")
+log = logging.getLogger("orbit.modal")
 
 CONTACT_S = 5.0
 """How long a first answer may take; Modal's client alone would try for 56 s."""
-_FRESH_S = 2.0
-"""How long an answer counts as a sign that the next one will come."""
+_ANSWER_S = 2.0
+"""How long an open connection may take to answer before another one is opened in its place."""
 _THROTTLED_S = 10
 """How long Modal's client itself waits where Modal throttles it, as its setting `max_throttle_wait` has it: for
 ever, if nobody says otherwise."""
+TRIES = 3
 _LOG_LINES = 12
 _OURS = re.compile(re.escape(PREFIX) + r"[\w.]+-[0-9a-f]{10}")
 
@@ -53,13 +61,18 @@ class App:
 class Account:
     """One account, and one app on it: that of `spec`."""
 
+    read_at: ClassVar[object] = None
+    """`account.stamp()` of the file that this process's client of Modal has read."""
+
     def __init__(self, spec: Spec, environment: str | None = None) -> None:
         self.spec = spec
         self.environment = environment or None
         self._name: str | None = None
         self._client: modal.Client | None = None
-        self._heard = 0.0
+        self._checking: asyncio.Task[None] | None = None
         self._deploying: asyncio.Task[None] | None = None
+        self.suspect = False
+        """Its containers did not start: it is to be put there anew, as where its volume was deleted."""
 
     async def name(self) -> str:
         """Of the app; the first time it reads our remote code."""
@@ -68,28 +81,41 @@ class Account:
         return self._name
 
     async def client(self) -> modal.Client:
-        """Raises ModalError, within about 5 s, where Modal cannot be used, as by a laptop that was closed
-        meanwhile: its connections look as they did, and Modal's client alone would try them for a minute.
-        """
+        """Raises ModalError, within about 5 s, where Modal cannot be used."""
+        client = await self.connected()
+        if self._checking:
+            await asyncio.shield(self._checking)
+        return client
+
+    async def connected(self) -> modal.Client:
+        """The same, but nobody waits for an answer where a connection is open: `while_reached` tells if none comes."""
         if self._client is not None and not self._client.is_closed():
-            if time.monotonic() - self._heard > _FRESH_S:
-                client: Any = self._client
-                await within(CONTACT_S, client.hello.aio())
-                self._heard = time.monotonic()
+            if self._checking is None or self._checking.done():
+                self._checking = asyncio.create_task(
+                    within(CONTACT_S, _answered(self._client)), name="modal hello"
+                )
+                self._checking.add_done_callback(lambda task: task.cancelled() or task.exception())
             return self._client
         if not account.installed():
-            raise ModalError(
-                Trouble(
-                    "infrastructure", "the package modal is not installed", "install it: `pip install modal`"
-                )
-            )
+            raise ModalError(not_installed())
         if not account.configured():
-            raise ModalError(Trouble("auth", "there is no Modal token on this machine", TOKEN))
-        modal = await asyncio.to_thread(_modal)
+            raise ModalError(Trouble("auth", account.NO_TOKEN, account.remedy()))
+        if refused := await asyncio.to_thread(proxy_refusal):
+            raise ModalError(refused)
+        modal = await asyncio.to_thread(_modal_as_configured)
         client = await within(CONTACT_S, modal.Client.from_env.aio())
         await within(CONTACT_S, client.hello.aio())
-        self._client, self._heard = client, time.monotonic()
+        self._client, self._checking = client, None
         return client
+
+    async def while_reached(self, work: asyncio.Future[T]) -> T:
+        """What `work`, begun since `connected`, gives. Raises ModalError where Modal turns out to be out of reach first."""
+        checking = self._checking
+        if checking and not work.done():
+            await asyncio.wait([work, checking], return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                checking.result()
+        return await work
 
     @property
     def deploying(self) -> bool:
@@ -112,9 +138,33 @@ class Account:
 
         try:
             app = await asyncio.to_thread(modal_app.make, self.spec)
-            await app.deploy.aio(name=await self.name(), client=client, environment_name=self.environment)
+            deploying = partial(
+                app.deploy.aio, name=await self.name(), client=client, environment_name=self.environment
+            )
+            await attempts()(deploying)
         except exception.ImageBuildError as error:
             raise ModalError(await self._build_failed(error, client)) from None
+        await self._prove(client)
+        self.suspect = False
+
+    async def _prove(self, client: modal.Client) -> None:
+        """One call without a GPU, before one is rented for the first time. An app that does not start does not stay: whoever
+        finds an app there takes it for one that does.
+        """
+        name = await self.name()
+        cls: Any = _modal().Cls.from_name(name, "Worker", client=client, environment_name=self.environment)
+        try:
+            await starts.hello(cls(), name)
+        except ModalError:
+            for app in await self.apps():
+                if app.present:
+                    await self.stop(app)
+            raise
+
+    @property
+    def known_name(self) -> str:
+        """Of the app; empty before it was asked for."""
+        return self._name or ""
 
     async def _build_failed(self, error: Any, client: modal.Client) -> Trouble:
         modal = _modal()
@@ -134,7 +184,7 @@ class Account:
         return Trouble(
             "infrastructure",
             "\n".join([sentence, *tail]),
-            "check the settings `orbit.modal.pip` and `orbit.modal.apt`, which add packages to the image",
+            IMAGE,
         )
 
     async def apps(self) -> list[App]:
@@ -154,9 +204,65 @@ class Account:
             if app.name and _OURS.fullmatch(app.name)
         ]
 
+    async def delete_files(self) -> str:
+        """Delete the volume, whose name this returns, and the queue. The apps are to be stopped before: those that stay could not start again."""
+        client = await self.client()
+        import modal
+
+        for kind, name in ((modal.Volume, VOLUME), (modal.Queue, QUEUE)):
+            objects: Any = kind.objects
+            await objects.delete.aio(
+                name, allow_missing=True, environment_name=self.environment, client=client
+            )
+        return VOLUME
+
     async def stop(self, app: App) -> None:
         """End an app and every container of it."""
         await app.handle.stop.aio(client=await self.client())
+
+
+async def _answered(client: Any) -> None:
+    """Return once Modal answers. A laptop that was closed meanwhile has connections that look as they did and lead
+    nowhere; Modal's client alone takes 40 s to notice.
+    """
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            return await client.hello.aio()
+    except TimeoutError:
+        _disconnect(client)
+    return await client.hello.aio()
+
+
+def _disconnect(client: Any) -> None:
+    """Close its connections: it opens others for what it is asked next and for what waits. Modal 1.6.4 has no public way but
+    to close the client with all that it has made; of another version, nothing is closed.
+    """
+    try:
+        from modal._utils import async_utils
+
+        inner: Any = cast("Any", async_utils).synchronizer._translate_in(client)  # noqa: SLF001
+        for channel in list(inner._connection_manager._channels.values()):  # noqa: SLF001
+            if channel.done() and not channel.cancelled() and not channel.exception():
+                loop = inner._cancellation_context_event_loop  # noqa: SLF001
+                loop.call_soon_threadsafe(channel.result().release_connection)
+    except (AttributeError, ImportError) as error:
+        log.warning("the connection to Modal cannot be opened anew: %s", error)
+
+
+def attempts(say: Callable[[tenacity.RetryCallState], None] | None = None) -> tenacity.AsyncRetrying:
+    """Try again what Modal may answer better soon. One of our own errors has waited long enough."""
+    import tenacity
+
+    def again(error: BaseException) -> bool:
+        return not isinstance(error, ModalError) and errors.retryable(error)
+
+    return tenacity.AsyncRetrying(
+        stop=tenacity.stop_after_attempt(TRIES),
+        wait=tenacity.wait_exponential_jitter(multiplier=0.5, max=4, jitter=0.5),
+        retry=tenacity.retry_if_exception(again),
+        before_sleep=say,
+        reraise=True,
+    )
 
 
 async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
@@ -171,6 +277,39 @@ async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
                 "transport", text, "check this machine's network connection, and status.modal.com", again=True
             )
         ) from None
+
+
+def proxy_refusal() -> Trouble | None:
+    """Modal's client goes through the proxy that the environment names, with packages that not everybody wants; without
+    them it says after a minute that it cannot connect.
+    """
+    _modal()
+    from modal._utils.proxy_support import get_proxy_url
+    from modal.config import config
+
+    server = urllib.parse.urlsplit(str(config.get("server_url")))
+    proxy = get_proxy_url(server.hostname, use_ssl=server.scheme == "https")
+    if not proxy or all(map(importlib.util.find_spec, ("python_socks", "aiohttp_socks"))):
+        return None
+    text = f"Modal's client needs two packages to go through the proxy that the environment names, {urllib.parse.urlsplit(proxy).hostname}"
+    install = installing.command(sys.executable, "modal[api-proxy-support]")
+    return Trouble("transport", text, f"`{install}`, or name Modal in NO_PROXY: `.modal.com`")
+
+
+def _modal_as_configured() -> Any:
+    """Modal's client reads its file when it is imported, and never again: a token that was made since is made known to it."""
+    now, imported = account.stamp(), "modal.config" in sys.modules
+    modal = _modal()
+    if imported and now != Account.read_at:
+        from modal import client, config
+
+        # Modal 1.6.4 has no public way to read its file again
+        settings, clients = cast("Any", config), cast("Any", client)
+        settings._user_config = settings._read_user_config()  # noqa: SLF001
+        settings._profile = os.environ.get("MODAL_PROFILE") or settings._config_active_profile()  # noqa: SLF001
+        clients._Client._client_from_env = None  # noqa: SLF001
+    Account.read_at = now
+    return modal
 
 
 def _modal() -> Any:

@@ -26,7 +26,7 @@ from orbit_lsp.runners.modal.spawned import SIGN_S, Spawned
 from orbit_lsp.state import units
 from orbit_remote.common import messages as c
 from orbit_remote.common.messages import content_hash
-from orbit_remote.modal_app.image_spec import pack
+from orbit_remote.modal_app.image_spec import QUEUED_S, pack
 from orbit_remote.modal_app.notebook_host import GONE_S, GREET_S
 
 log = logging.getLogger("orbit.modal")
@@ -122,7 +122,10 @@ class NotebookSession(FarSession, Spawned):
 
     async def _follow(self) -> str:
         returned = asyncio.ensure_future(self._returned())
-        watching = [asyncio.ensure_future(each) for each in (self._listen(), self._renewed(), self._failed)]
+        watching = [
+            asyncio.ensure_future(each)
+            for each in (self._listen(), self._renewed(), self._fails(), self._failed)
+        ]
         try:
             await asyncio.wait([returned, *watching], return_when=asyncio.FIRST_COMPLETED)
             for each in watching:
@@ -138,6 +141,11 @@ class NotebookSession(FarSession, Spawned):
             for task in (returned, *watching):
                 task.cancel()
             await asyncio.gather(returned, *watching, return_exceptions=True)
+
+    async def _fails(self) -> str:
+        """Until its containers have failed one after another: what is said then."""
+        await self._until_failing()
+        return self._trouble(ModalError(await self._failure()))
 
     async def _renewed(self) -> str:
         """Give signs of life and renew the ledger's row; why it cannot go on."""
@@ -189,7 +197,7 @@ class NotebookSession(FarSession, Spawned):
     # -- the line -----------------------------------------------------------------------------
 
     async def _carry(self, piece: bytes) -> None:
-        await self._line.put.aio(piece, partition=f"{self.key}/in")
+        await self._line.put.aio(piece, partition=f"{self.key}/in", partition_ttl=QUEUED_S)
 
     async def _put_piece(self, piece: bytes) -> None:
         try:
@@ -208,6 +216,8 @@ class NotebookSession(FarSession, Spawned):
                 continue
             except Exception as error:  # noqa: BLE001 - `_returned` reports the call's own end
                 log.warning("%s: the container cannot be heard: %s", self.key, error)
+                if errors.missing(error):
+                    self._pool.forget_queue(self._line)
                 await asyncio.sleep(1)
                 continue
             for piece in pieces:
@@ -216,6 +226,7 @@ class NotebookSession(FarSession, Spawned):
 
     def _greet(self, greeting: dict[str, Any]) -> None:
         age = greeting.get("age_s")
+        self.heard.word(lost=False)
         self.stage = "starting"
         self._since = clock() - (float(age) if isinstance(age, float | int) and age > 0 else 0.0)
         self.container = str(greeting.get("container") or f"a container with {self.gpu}")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 from orbit_lsp.runners.modal.deploy import Account
 from orbit_lsp.state import modal_gpus
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Job
-from orbit_remote.modal_app.image_spec import Spec
+from orbit_remote.modal_app.image_spec import QUEUE, Spec
 
 
 async def _always(gpu: str) -> bool:
@@ -58,7 +57,6 @@ class Pool:
         self.account = Account(options.spec, options.environment)
         self._handles: dict[tuple[str, bool], Any] = {}
         self._queue: Any = None
-        self._queue_context: Any = None
 
     async def handle(self, gpu: str | None, *, restricted: bool = False) -> Any:
         """What the methods of a container of `gpu` are called on; None is a machine without one.
@@ -66,7 +64,7 @@ class Pool:
 
         Raises what `Account.client` raises, and ValueError for a GPU that Modal does not have; that the app is not there shows at the first call only.
         """
-        client = await self.account.client()
+        client = await self.account.connected()
         name = gpu or "", restricted
         if name not in self._handles:
             import modal
@@ -91,18 +89,20 @@ class Pool:
         self._handles.clear()
 
     async def queue(self) -> Any:
-        """One for the life of this server; Modal forgets it when this process ends."""
+        """One for every app and editor of the account, in which each run has partitions of its own. It has a name: Modal
+        forgets one without where no sign of its owner comes for minutes, as of a laptop that sleeps.
+        """
         if self._queue is None:
             import modal
 
-            self._queue_context = modal.Queue.ephemeral(
-                client=await self.account.client(), environment_name=self.options.environment or None
+            queue: Any = modal.Queue.from_name(
+                QUEUE, create_if_missing=True, environment_name=self.options.environment or None
             )
-            self._queue = await self._queue_context.__aenter__()
+            await queue.hydrate.aio(await self.account.connected())
+            self._queue = queue
         return self._queue
 
-    async def close(self) -> None:
-        context, self._queue, self._queue_context = self._queue_context, None, None
-        if context is not None:
-            with suppress(Exception):  # Modal forgets it by itself
-                await context.__aexit__(None, None, None)
+    def forget_queue(self, queue: Any) -> None:
+        """Somebody has deleted it: the next run has it made again."""
+        if queue is self._queue:
+            self._queue = None

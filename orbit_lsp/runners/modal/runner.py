@@ -49,6 +49,8 @@ class ModalRunner:
         self._kept: dict[str, asyncio.Task[None]] = {}
         """What the setting has kept warm, by GPU."""
         self._leaving: dict[str, asyncio.Task[bool]] = {}
+        self._unused: set[asyncio.Task[None]] = set()
+        """Ending containers that were begun for calls which were cancelled meanwhile."""
         self._active: dict[Call, asyncio.Task[None]] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -106,6 +108,10 @@ class ModalRunner:
         finally:
             if not task.done():
                 await asyncio.shield(_end(call, task))
+            if call.gpu and call.waited_for_nothing:
+                sending = asyncio.create_task(self._send_unused(call.gpu), name=f"unused {call.gpu}")
+                self._unused.add(sending)
+                sending.add_done_callback(self._unused.discard)
             del self._active[call]
             if not self._active:
                 self._idle.set()
@@ -129,8 +135,7 @@ class ModalRunner:
         rented = {"", *(session.gpu for session in self.sessions())}
         with suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_S):
-                await asyncio.gather(*map(self.release, rented))
-                await self.pool.close()
+                await asyncio.gather(*map(self.release, rented), *self._unused)
 
     # -- sessions -----------------------------------------------------------------------------
 
@@ -187,6 +192,19 @@ class ModalRunner:
         except Exception as error:  # noqa: BLE001 - what was not reached ends with its idle time all the same
             log.warning("a container was not released: %s", errors.trouble(error).message)
         return bool(wanted) and not wanted & self._sessions.idle(gpu)
+
+    async def _send_unused(self, gpu: str) -> None:
+        """End the container that Modal may have begun for a call before it was cancelled: it would idle, billed, and nobody
+        here knows it. One that is known, or has had a job, stays.
+        """
+        try:
+            async with asyncio.timeout(_LEAVE_S):
+                handle = await self.pool.handle(gpu)
+                stats = await handle.leave.get_current_stats.aio()
+                if stats.num_total_runners - stats.num_running_inputs > len(self._sessions.idle(gpu)):
+                    await _leave(handle, set())
+        except Exception as error:  # noqa: BLE001 - it ends with its idle time all the same
+            log.warning("an unused container was not ended: %s", errors.trouble(error).message)
 
     async def _send_away(self, gpu: str, handle: Any, wanted: set[str]) -> None:
         """Ask until so many containers have answered as there are: Modal says which one answers a call. One

@@ -7,14 +7,17 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from orbit_lsp.runners.modal import errors
-from orbit_lsp.runners.modal.deploy import within
+from orbit_lsp.runners.modal import errors, starts
+from orbit_lsp.runners.modal.deploy import TRIES, attempts, within
 from orbit_lsp.runners.modal.errors import ModalError, Trouble
 from orbit_lsp.runners.modal.pool import Pool
 from orbit_remote.common import messages as c
 from orbit_remote.modal_app.image_spec import unpack
+
+if TYPE_CHECKING:
+    import tenacity
 
 log = logging.getLogger("orbit.modal")
 
@@ -26,7 +29,6 @@ _SOFT_S = 5.0
 """Modal's client in the container takes a second between two cancellations, so of two clicks in a row the second
 needs that long before anything ends."""
 _HARD_S = 5.0
-_TRIES = 3
 
 Sign = Callable[[], Coroutine[Any, Any, object]]
 T = TypeVar("T")
@@ -42,6 +44,13 @@ class Spawned:
         self._pool = pool
         self._spawning: asyncio.Future[Any] | None = None
         self._call: Any = None
+        self._function: Any = None
+        self.heard = starts.Heard(asyncio.Event())
+
+    @property
+    def waited_for_nothing(self) -> bool:
+        """It was submitted and is over, and no container of it has spoken; of one without a queue nobody knows."""
+        return self._call is not None and not self.restricted and not self.heard.spoken
 
     def _stage(self, state: c.State, why: str = "") -> None:
         """Tell where it is."""
@@ -61,14 +70,14 @@ class Spawned:
         """Spawn it; where the app is not there, put it there first."""
         from modal import exception
 
-        try:
-            await self._spawn(method, arguments)
-        except exception.NotFoundError:
-            self._stage("starting", BUILDING)
-            self._pool.forget()
-            self._app_gone()
-            await self._pool.account.deploy()
-            await self._spawn(method, arguments)
+        if not self._pool.account.suspect:
+            with suppress(exception.NotFoundError):
+                return await self._spawn(method, arguments)
+        self._stage("starting", BUILDING)
+        self._pool.forget()
+        self._app_gone()
+        await self._pool.account.deploy()
+        return await self._spawn(method, arguments)
 
     async def _spawn(self, method: str, arguments: Sequence[Any]) -> None:
         """Raises what Modal's client raises, once trying again cannot help or has not.
@@ -76,30 +85,27 @@ class Spawned:
         A submission that Modal took although it said otherwise is a second call with the same key: the
         same container answers it from the first; another one would do the work twice.
         """
-        import tenacity
 
         def say(state: tenacity.RetryCallState) -> None:
             error = state.outcome.exception() if state.outcome else None
             why = errors.trouble(error).message if error else ""
-            self._stage("queued", f"{why}; trying again ({state.attempt_number} of {_TRIES - 1})")
+            self._stage("queued", f"{why}; trying again ({state.attempt_number} of {TRIES - 1})")
 
-        async for attempt in tenacity.AsyncRetrying(
-            stop=tenacity.stop_after_attempt(_TRIES),
-            wait=tenacity.wait_exponential_jitter(multiplier=0.5, max=4, jitter=0.5),
-            retry=tenacity.retry_if_exception(errors.retryable),
-            before_sleep=say,
-            reraise=True,
-        ):
+        async for attempt in attempts(say):
             with attempt:
                 handle = await self._pool.handle(self.gpu, restricted=self.restricted)
+                self._function = getattr(handle, method)
                 line = () if self.restricted else (await self._pool.queue(), self.key)
                 self._stage("queued", self._why_queued())
                 # never cancelled: its id would be lost, and with it the way to end what it started
-                self._spawning = spawning = asyncio.ensure_future(
-                    getattr(handle, method).spawn.aio(*arguments, *line)
-                )
+                if self.restricted:
+                    spawn = _inline(self._function, arguments, await self._pool.account.connected())
+                else:
+                    spawn = self._function.spawn.aio(*arguments, *line)
+                self._spawning = spawning = asyncio.ensure_future(spawn)
                 try:
-                    self._call = await self._while_there(asyncio.shield(spawning), await self._hello())
+                    reached = self._pool.account.while_reached(asyncio.shield(spawning))
+                    self._call = await self._while_there(reached, await self._hello())
                 except ModalError:
                     spawning.cancel()  # it must not begin once Modal is back; what has begun ends by itself
                     raise
@@ -122,13 +128,39 @@ class Spawned:
         )
         return unpack(await again(self._call.get.aio))
 
+    async def _until_failing(self) -> None:
+        """Return once its containers have failed one after another: it is to be ended then."""
+        await starts.until_failing(self._function, self.heard, soon=not self._warm())
+        self._pool.account.suspect = not self.heard.lost
+
+    async def _failure(self) -> Trouble:
+        """What is said then."""
+        return await starts.trouble(self._function, self._pool.account.known_name, self.heard)
+
+    async def _unless_failing(self, work: Coroutine[Any, Any, T]) -> T:
+        """Raises ModalError where its containers fail one after another first; it has been ended then."""
+        doing, failing = asyncio.ensure_future(work), asyncio.ensure_future(self._until_failing())
+        try:
+            await asyncio.wait([doing, failing], return_when=asyncio.FIRST_COMPLETED)
+            if doing.done():
+                return doing.result()
+        finally:
+            for task in (doing, failing):
+                task.cancel()
+            await asyncio.gather(doing, failing, return_exceptions=True)
+        self._container_ends()
+        await self._cancelled(
+            _HARD_S, terminate=True
+        )  # before anything is asked: the next container begins meanwhile
+        raise ModalError(await self._failure())
+
     async def _hello(self) -> Sign:
-        client: Any = await self._pool.account.client()
+        client: Any = await self._pool.account.connected()
         return client.hello.aio
 
     async def _while_there(self, work: Awaitable[T], sign: Sign) -> T:
         """Raises ModalError (transport) where Modal is out of reach for `AWAY_S` meanwhile."""
-        doing, watching = asyncio.ensure_future(work), asyncio.ensure_future(_watch(sign))
+        doing, watching = asyncio.ensure_future(work), asyncio.ensure_future(self._watch(sign))
         try:
             await asyncio.wait([doing, watching], return_when=asyncio.FIRST_COMPLETED)
             return doing.result() if doing.done() else watching.result()
@@ -136,6 +168,28 @@ class Spawned:
             for task in (doing, watching):
                 task.cancel()
             await asyncio.gather(doing, watching, return_exceptions=True)
+
+    async def _watch(self, sign: Sign) -> NoReturn:
+        """Give a sign of life every 5 s: without them the other side ends the work within 20 s. Raises ModalError
+        once none has come through for as long.
+        """
+        through, pause = time.monotonic(), SIGN_S
+        while True:
+            await asyncio.sleep(pause)
+            begun = time.monotonic()
+            try:
+                await within(SIGN_S, sign())
+                through = begun
+            except Exception as error:  # noqa: BLE001 - the next one may come through
+                if not errors.unreachable(error):
+                    through = begun
+                elif time.monotonic() - through >= AWAY_S:
+                    text = f"Modal has not answered for {AWAY_S:g} s"
+                    raise ModalError(Trouble("transport", text, _ALONE)) from None
+                else:
+                    with suppress(ModalError):  # it opens another connection where this one is dead
+                        await self._pool.account.connected()
+            pause = max(0.0, begun + SIGN_S - time.monotonic())
 
     async def end(self) -> None:
         """Cancel, and return when nothing runs any more: softly, so that the container stays warm, and
@@ -166,24 +220,18 @@ class Spawned:
             return False
 
 
-async def _watch(sign: Sign) -> NoReturn:
-    """Give a sign of life every 5 s: without them the other side ends the work within 20 s. Raises ModalError
-    once none has come through for as long.
+async def _inline(function: Any, arguments: Sequence[Any], client: Any) -> Any:
+    """Spawn it with its arguments, and later its answer, in messages of up to 2 MiB. What `spawn` sends beyond 8 KiB lies
+    in Modal's blob store, which a container without network cannot reach. Modal 1.6.4 calls so itself in `remote`, which
+    gives no id by which the call could be ended.
     """
-    through, pause = time.monotonic(), SIGN_S
-    while True:
-        await asyncio.sleep(pause)
-        begun = time.monotonic()
-        try:
-            await within(SIGN_S, sign())
-            through = begun
-        except Exception as error:  # noqa: BLE001 - the next one may come through
-            if not errors.unreachable(error):
-                through = begun
-            elif time.monotonic() - through >= AWAY_S:
-                text = f"Modal has not answered for {AWAY_S:g} s"
-                raise ModalError(Trouble("transport", text, _ALONE)) from None
-        pause = max(0.0, begun + SIGN_S - time.monotonic())
+    from modal import FunctionCall
+    from modal_proto import api_pb2
+
+    await function.hydrate.aio()
+    call = function._call_function_nowait  # noqa: SLF001
+    invocation = await call.aio(tuple(arguments), {}, api_pb2.FUNCTION_CALL_INVOCATION_TYPE_SYNC)
+    return FunctionCall.from_id(invocation.function_call_id, client=client)
 
 
 BUILDING = "building the image on Modal, once: CUDA, torch and Triton are several GB, so some minutes"

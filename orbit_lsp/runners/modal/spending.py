@@ -5,13 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from orbit_lsp.runners import Runner
+from orbit_lsp.runners.modal import account
 from orbit_lsp.runners.modal.costs import Costs, Wanted
 from orbit_lsp.runners.modal.ledger import Month
 from orbit_lsp.runners.modal.sessions import Session as Rented
-from orbit_lsp.state import units
+from orbit_lsp.state import modal_gpus, units
 from orbit_remote.common import messages as c
+
+if TYPE_CHECKING:
+    from orbit_lsp.state.placement import Setup
 
 Ask = Callable[[str, Sequence[str]], Awaitable[str | None]]
 """Ask the user to pick one of the answers; None if they dismiss the question. Raises CannotAsk."""
@@ -19,6 +25,8 @@ Ask = Callable[[str, Sequence[str]], Awaitable[str | None]]
 ONCE = "Run once"
 ALWAYS = "Run, and do not ask again"
 _RAISE = "raise the setting `orbit.modal.budget_usd`"
+FIRST_S = 60
+"""For which a first run rents its GPU, about: the start of a container, and the measuring."""
 
 
 class CannotAsk(Exception):  # noqa: N818 - it is no error of anybody's
@@ -196,6 +204,47 @@ def month_text(month: Month, budget: float | None) -> str:
 
 def _rates(names: set[str]) -> str:
     return f", at {' and '.join(sorted(names))}" if names else ""
+
+
+def ways(setup: Setup, costs: Costs) -> str:
+    """How a kernel gets a GPU on a machine that has none, what that costs, and what works without one."""
+    budget = units.money(setup.settings.modal.budget_usd)
+    return (
+        f"rent one from Modal: {steps(setup)}; then run it again. "
+        f"{_first_run(setup, costs)}. The budget is {budget} a month. Without a GPU: compiler errors, registers and occupancy, of a .py file after "
+        f"Compile"
+    )
+
+
+def steps(setup: Setup) -> str:
+    """What lets runs go to Modal."""
+    local = "set the runner, which is `local`, to `auto`" if setup.settings.runner == "local" else ""
+    token = "" if account.configured() else account.remedy()
+    return ", and ".join(filter(None, (local, token)))
+
+
+def _first_run(setup: Setup, costs: Costs) -> str:
+    gpu = setup.rents()
+    if (price := costs.price(gpu)) is None or not gpu:
+        return f"The GPUs are {', '.join(modal_gpus.NAMES)}"
+    first, idle = (
+        units.money(price.usd_per_s * seconds) for seconds in (FIRST_S, setup.settings.modal.idle_s)
+    )
+    return (
+        f"{gpu} costs {price.hourly} ({price.rates}): about {first} for a first run, {idle} more where an editor keeps it "
+        f"warm for {setup.settings.modal.idle_s:g} s"
+    )
+
+
+def with_ways(failure: c.Failure, setup: Setup, costs: Costs) -> c.Failure:
+    """A failure whose cause is that there is no GPU, with the ways to one; any other as it is."""
+    if not lacks_gpu(failure):
+        return failure
+    return replace(failure, remedy=ways(setup, costs))
+
+
+def lacks_gpu(failure: c.Failure) -> bool:
+    return failure.message in (c.NO_GPU, account.NO_TOKEN)
 
 
 def gpu_choices(costs: Costs, gpus: Sequence[str]) -> dict[str, str]:

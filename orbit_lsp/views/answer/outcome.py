@@ -12,7 +12,7 @@ from orbit_lsp.state.results import Failed, Result
 from orbit_lsp.views import kernel_status, sweep_tables
 from orbit_lsp.views.kernel_status import KernelStatus
 from orbit_lsp.views.profile import profile_hints
-from orbit_remote.common.messages import Timing
+from orbit_remote.common.messages import BY_AUTHOR, Timing
 
 EDITED = "edited since"
 _CUDA = re.compile(r"(?:CUDA_ERROR_|cudaError)(\w+)")
@@ -34,7 +34,7 @@ def parts(known: KernelStatus) -> list[Part]:
 
 
 def of_run(result: Result) -> list[Part]:
-    if result.through == "program":
+    if result.through in BY_AUTHOR:
         main = kernel_status.main_launch(result.launches)
         return timed("⏱", main.timing) if main else Part.of(0, "⏱ not launched")
     check = sweep_tables.verdict(result.finished.points)

@@ -1,4 +1,4 @@
-"""Where a kernel's hint stands: on the line of its signature that leaves most room."""
+"""Where a kernel's hint stands: on the line of its signature that leaves most room, never on a line of something else."""
 
 from __future__ import annotations
 
@@ -13,34 +13,45 @@ _WINDOW = 80
 """Columns that every window has. A hint that begins later than this allows is out of sight in a narrow one."""
 _LONGEST = 200
 """Lines of a signature; a longer one is not read to its end."""
-_BODY = 3
-"""Lines of the body that may carry the answer where an editor draws no lens."""
 _CPP = ("cuda", "embedded")
 _COMMENT = (re.compile(r"\s*(#|$)"), re.compile(r"\s*(//|/\*|$)"))
 """An empty line or one that begins a comment, in Python and in CUDA."""
+_SPEC = re.compile(r"\s*(//|/\*|#)[\s/!*]*orbit\b", re.IGNORECASE)
 _TOKEN = re.compile(r"""//|\#|/\*|\*/|"[^"\\]*+(?:\\.[^"\\]*+)*"?|'(?:\\.|[^'\\])'|[()\[\]{}:]""")
 
 
-def line(document: Document, kernel: Kernel, *, has_lens: bool) -> int:
-    """Of several lines of a signature the shortest, of equals the last. `has_lens`: the editor draws the answer above
-    the kernel too; else a line around a signature that fills the window is taken.
+def line(document: Document, kernel: Kernel, *, has_lens: bool) -> tuple[int, str]:
+    """Of several lines of a signature the shortest, of equals the last, and what the hint there begins with. `has_lens`: the
+    editor draws the answer above the kernel too; else a line above a signature that fills the window is taken, and the hint
+    names its kernel: no line of the body, which would seem to cost that much, and none of a launch spec, which would seem
+    to have failed.
     """
-    end = signature_end(document, kernel)
-    best = _shortest(document, range(kernel.line, end + 1))
-    above = [*range(kernel.line - 1, kernel.whole.line - 1, -1)]
+    best = _shortest(document, range(kernel.line, signature_end(document, kernel) + 1))
+    name = f"{kernel.name}: "
+    if has_lens or _fits(document, best, ""):
+        return best, ""
+    above = (
+        number
+        for number in range(kernel.line - 1, kernel.whole.line - 1, -1)
+        if not _is_spec(document, number) and _fits(document, number, name)
+    )
     over = kernel.whole.line - 1
-    if over >= 0 and re.match(_COMMENT[kernel.dsl in _CPP], positions.shown(document, over)):
-        above.append(over)  # the line over the kernel, where it is empty or a comment
-    below = range(end + 1, min(end + _BODY, kernel.whole.end_line - 1) + 1)
-    around = (
-        []
-        if has_lens
-        else [*above, *(number for number in below if positions.shown(document, number).strip())]
-    )
-    fitting_lines = (
-        number for number in (best, *around) if width(document, number) + 1 + fitting.HINT <= _WINDOW
-    )
-    return next(fitting_lines, _shortest(document, [best, *around]))
+    while over >= 0 and _is_spec(document, over):
+        over -= 1
+    if (number := next(above, None)) is not None:
+        return number, name
+    comment = _COMMENT[kernel.dsl in _CPP]
+    if over >= 0 and comment.match(positions.shown(document, over)) and _fits(document, over, name):
+        return over, name  # the line over the kernel and its launch spec, where it is empty or a comment
+    return best, ""
+
+
+def _is_spec(document: Document, number: int) -> bool:
+    return bool(_SPEC.match(positions.shown(document, number)))
+
+
+def _fits(document: Document, number: int, name: str) -> bool:
+    return width(document, number) + 1 + len(name) + fitting.HINT <= _WINDOW
 
 
 def width(document: Document, number: int) -> int:
@@ -71,5 +82,5 @@ def signature_end(document: Document, kernel: Kernel) -> int:
     return kernel.line
 
 
-def _shortest(document: Document, lines: range | list[int]) -> int:
+def _shortest(document: Document, lines: range) -> int:
     return min(lines, key=lambda number: (width(document, number), -number))

@@ -12,7 +12,7 @@ from orbit_lsp.views.answer import outcome
 from orbit_lsp.views.kernel_status import KernelStatus
 from orbit_lsp.views.profile import next_steps, profile_hints, profile_hover
 from orbit_lsp.views.tables import Lines
-from orbit_remote.common.messages import Profile
+from orbit_remote.common.messages import BY_AUTHOR, Profile
 
 COLUMNS = 78
 """A hover in VS Code and a float in Neovim show so many without wrapping."""
@@ -20,9 +20,10 @@ _FACTS = 3
 
 
 def lines(session: Session, uri: str, known: KernelStatus, now: float) -> Lines | None:
-    """None where nothing has been run or profiled, and nothing was compiled."""
+    """None where nothing has been run or profiled, nothing was compiled, and there is no reason to tell."""
     if not (known.failed or known.result or known.profile or known.figures):
-        return None
+        why = kernel_status.why_nothing(session, uri, known)
+        return Lines(f"{known.kernel.name}: not compiled, not run yet", why) if why else None
     profile = known.profile.main if known.profile else None
     texts: list[str] = []
     if known.failed and (failure := known.failed.failure):
@@ -61,9 +62,11 @@ def of_run(result: Result) -> list[str]:
         checks = [check for point in every for check in point.checks]
         wrong = next((check for check in checks if not check.passed), None)
         parts.append(f"✗ {wrong.what}: {check.removeprefix('✗ ')}" if wrong else f"✓ {checks[0].what}")
-    if result.through == "program" and (main := kernel_status.main_launch(result.launches)):
+    if result.through in BY_AUTHOR and (main := kernel_status.main_launch(result.launches)):
         first = f", the first {units.time(main.timing.first)}" if main.timing.first is not None else ""
         parts.append(f"{main.count} launches {main.timing.label}{first}")
+    if result.driver:
+        parts.append(f"via {result.driver.id}")
     return parts
 
 

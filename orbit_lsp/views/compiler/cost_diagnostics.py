@@ -14,12 +14,14 @@ from orbit_lsp.views.kernel_status import KernelStatus
 from orbit_remote.common import occupancy
 from orbit_remote.common.messages import Resources
 
-Kind = Literal["register-spills", "local-memory", "shared-memory", "block-size", "occupancy-step"]
+Kind = Literal[
+    "register-spills", "local-memory", "local-limit", "shared-memory", "block-size", "occupancy-step"
+]
 _SETTINGS: dict[Kind, str] = {
     "register-spills": "spills", "local-memory": "local_memory", "shared-memory": "shared_memory",
     "block-size": "block_size", "occupancy-step": "occupancy",
 }  # fmt: skip
-"""The diagnostic's code -> its setting in `orbit.costs`."""
+"""The diagnostic's code -> its setting in `orbit.costs`; what no launch can have is not a cost, and has none."""
 _SEVERITY = {"hint": lsp.DiagnosticSeverity.Hint, "warning": lsp.DiagnosticSeverity.Warning}
 _KIB = 1024
 
@@ -44,7 +46,8 @@ def diagnostics(session: Session, uri: str) -> list[lsp.Diagnostic]:
                 )
         where = positions.of_span(session, file.document, known.kernel.name_span)
         for kind, texts in by_kind.items():
-            if severity := _SEVERITY.get(getattr(settings, _SETTINGS[kind])):
+            setting = "warning" if kind == "local-limit" else getattr(settings, _SETTINGS[kind])
+            if severity := _SEVERITY.get(setting):
                 text = "\n".join(dict.fromkeys(texts))
                 reported.append(lsp.Diagnostic(where, text, severity=severity, code=kind, source="orbit"))
     return reported
@@ -55,7 +58,15 @@ def costs(
 ) -> Iterator[tuple[Kind, str]]:
     """What one instance pays, each with its reason in a sentence."""
     spilled = (resources.spill_stores or 0) + (resources.spill_loads or 0)
-    if spilled:
+    if (resources.stack or 0) > occupancy.MAX_LOCAL_PER_THREAD:
+        yield (
+            "local-limit",
+            (
+                f"each thread needs {units.size(resources.stack or 0)} of local memory, and CUDA gives one at most "
+                f"{units.size(occupancy.MAX_LOCAL_PER_THREAD)}: each launch would fail"
+            ),
+        )
+    elif spilled:
         yield "register-spills", _spills(resources)
     elif resources.stack:
         yield (

@@ -16,6 +16,8 @@ from orbit_remote.common.messages import EXIT_CODES
 
 Kind = Literal[
     "outcome",
+    "CUDA error",
+    "ptxas note",
     "diagnostic",
     "label",
     "term",
@@ -33,7 +35,7 @@ OUTCOMES = {
     "compile error": "nvcc, ptxas, the linker or Triton rejected the code, or a launch spec (the comment that says how "
     "to run a kernel) has an error. The errors are diagnostics at their lines.",
     "runtime error": "The program failed: a non-zero exit code, a signal (also SIGKILL), a CUDA error, a failed assertion, out of "
-    "memory. `orbit-lsp check` finds the line of an illegal memory access.",
+    "memory. If a kernel failed, the program runs once more, and the failure is shown on the line that caused it.",
     "wrong answer": "The kernel ran, but an output differs from its `expect` or `reference`. A diagnostic at the check says "
     "where and by how much. With the grade `referee` (below, under *Terms*), signs of cheating make a wrong answer too.",
     "timed out": "The build, run or wait reached its limit. Raise `orbit.build_timeout_s` (option `--build-timeout`) for "
@@ -46,6 +48,13 @@ OUTCOMES = {
 }
 """By outcome, and `usage` for the command line itself."""
 
+DRIVER_REFUSALS = {
+    "ERR_NVGPUCTRPERM": "The driver denies this user the GPU's performance counters, so a profile has times only. An administrator permits "
+    "them: the line `options nvidia NVreg_RestrictProfilingToAdminUsers=0` in a file of `/etc/modprobe.d/`, then a restart of the machine. In a "
+    "container, `--cap-add=SYS_ADMIN`. On rented GPUs, only the provider can.",
+}
+"""By NVIDIA's name of what the driver forbids."""
+
 DIAGNOSTICS = {
     "launch-spec": "The launch spec has an error or a warning at this column. orbit-lsp checks it against the "
     "kernel's signature while you type, and executes nothing. A spec with an error is not run.",
@@ -54,6 +63,8 @@ DIAGNOSTICS = {
     "`__launch_bounds__`), or keep fewer values alive.",
     "local-memory": "A per-thread array or variable is not in registers, because its index is known only at run "
     "time or its address is taken. Unroll the loop that indexes it, or put it into shared memory.",
+    "local-limit": "Each thread needs more local memory than CUDA gives to one (512 KiB), so each launch fails. Make the thread's array "
+    "smaller, or put it into global memory.",
     "shared-memory": "A block needs more shared memory than the chosen GPU gives to one block, so the "
     "launch fails. Use smaller tiles or fewer stages.",
     "block-size": "A block of the launch has more threads than the GPU, the kernel's registers or `__launch_bounds__` allow, "
@@ -61,6 +72,8 @@ DIAGNOSTICS = {
     "occupancy-step": "If each thread used one register less, or each block 1 KiB of shared memory less, one more block would "
     "fit on each multiprocessor. Code actions on the signature set `__launch_bounds__`, block size or `num_warps`. More occupancy "
     "is not always faster: measure it.",
+    "stands here": "The run was ended at its limit, or by *Where is it?*, while the kernel ran. Then the program ran once more, and these warps stood on "
+    "this line. Warps that wait at a barrier wait for the others: look at the line on which those stand.",
     "not launched": "The program ran but did not launch this kernel, so nothing was measured or checked. "
     "Launch it, or write a launch spec above it.",
 }
@@ -85,8 +98,9 @@ LABELS = {
     "cold L2": "Before each launch, orbit-lsp reads three times as much data as L2 holds, so that none of the "
     "kernel's data is in L2.",
     "warm L2": "Launches follow each other with nothing in between, so data that fits in L2 is there.",
-    "occ": "Occupancy: resident warps of a multiprocessor, as a share of the most it can hold. ≤ means theoretical; only "
-    "a profile counts the warps that were really active.",
+    "occ": "Occupancy: resident warps of a multiprocessor, as a share of the most it can hold. Before a run it is "
+    "what the compiler's figures allow. ≤ means at most: only a profile counts the warps that were really active, and a block size that is "
+    "not known yet may allow fewer.",
     "regs": "Registers that the compiler uses for each thread.",
     "shared": "Shared memory of a block, as far as the compiler knows it. Behind an occupancy: shared memory limits it.",
     "instances": "A kernel is compiled once for each set of its template arguments or constexprs. `1 of 2 instances`: until one is "
@@ -314,11 +328,16 @@ def _codes(code: int) -> tuple[str, str]:
 
 
 def entries() -> list[Explanation]:
+    from orbit_lsp.views.explain.cuda_errors import CUDA_ERRORS
+    from orbit_lsp.views.explain.ptxas_notes import PTXAS_NOTES
     from orbit_lsp.views.explain.sass_instructions import CONTROL_CODE, MEANINGS
     from orbit_remote.spec.comment_scanner import PARTS, WORDS  # a server that starts needs no launch specs
 
     return [
         *(Explanation("outcome", (name, *_codes(EXIT_CODES[name]), *(_codes(124) if name == "timed out" else ())), text) for name, text in OUTCOMES.items()),
+        *(Explanation("CUDA error", names, text) for names, text in CUDA_ERRORS.items()),
+        *(Explanation("CUDA error", (name,), text) for name, text in DRIVER_REFUSALS.items()),
+        *(Explanation("ptxas note", names, text) for names, text in PTXAS_NOTES.items()),
         *(Explanation("diagnostic", (name,), text) for name, text in DIAGNOSTICS.items()),
         *(Explanation("label", (name,), text) for name, text in LABELS.items()),
         *(Explanation("term", (name,), text) for name, text in TERMS.items()),
@@ -340,12 +359,22 @@ def _setting(default: object, description: str) -> str:
 def explain(word: str) -> list[Explanation]:
     """Everything of this name: exact names first, else the stall reason within a counter's name; empty where there is none."""
     wanted = _plain(re.sub(r"^n=\d+$", "n=", word))
+    wanted = re.sub(r"^(?:cuda error:? |ptxas )?\(?(c?\d{3,4})\)?$", r"\1", wanted)  # as messages write them
     explanations = [entry for entry in entries() if wanted in map(_plain, entry.names)]
     if not explanations and (stall := re.search(r"issue_stalled_([a-z_]+?)(?:_not_issued|_per_|\.|$)", word)):
         explanations = [
             entry
             for entry in entries()
             if entry.kind == "stall reason" and entry.names[0] == stall[1].replace("_", " ")
+        ]
+    if not explanations:  # a message as ptxas prints it, whole or in part
+        explanations = [
+            entry
+            for entry in entries()
+            if entry.kind == "ptxas note"
+            and any(
+                name in wanted for name in map(_plain, entry.names) if " " in name or name in wanted.split()
+            )
         ]
     if not explanations and "." in word:  # the modifiers of an instruction, as in LDG.E.64
         mnemonic = word.partition(".")[0].casefold()
@@ -367,4 +396,4 @@ def suggestions(word: str) -> list[str]:
 
 
 def _plain(name: str) -> str:
-    return " ".join(re.sub(r"[_-]", " ", name.casefold()).split())
+    return " ".join(re.sub(r"[_()-]", " ", name.casefold()).split())

@@ -23,7 +23,7 @@ import threading
 import traceback
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 from orbit_remote import MAIN
 from orbit_remote.child import python_job, surroundings, triton_instances
@@ -35,6 +35,10 @@ from orbit_remote.recording import injection, recorder
 from orbit_remote.recording.injection import UNKNOWN
 from orbit_remote.toolchain.spec_instances import Image
 
+Role = Literal["spare", "judge", "unrecorded"]
+"""What a forked process is for: a job that is recorded, in a CUDA context that waits for it; a job of the judge; a job that is not
+recorded and finds no context (`second_look`).
+"""
 READY = '{"kind":"ready"}\n'
 """What a child says when it can be given a job."""
 _LEAVING = '{"kind":"leaving","status":'
@@ -133,7 +137,7 @@ def work(order: Order, events: TextIO, recording: recorder.Recorder) -> Done:
             from orbit_remote.child import debug_job
 
             finished = debug_job.debug(job, send)
-        elif job.through in ("program", "exec"):
+        elif job.through in ("program", "exec", "driver"):
             finished = python_job.run_file(job, send, recording)
         elif job.through == "contract":
             from orbit_remote.child.harness import harness_job

@@ -24,6 +24,7 @@ from orbit_remote.child.triton_interpreter import Ended, Instance, Interpreter
 from orbit_remote.child.user_module import UserFile
 from orbit_remote.common import messages as c
 from orbit_remote.common import python_errors
+from orbit_remote.common.packages import installing
 from orbit_remote.spec import launch_spec
 from orbit_remote.spec.dtypes import Tolerance
 from orbit_remote.spec.launch_spec import Point
@@ -70,7 +71,7 @@ def _check(job: c.Job) -> None:
             importlib.import_module(package)
         except ImportError:
             text = f"debugging a Triton kernel needs {package}, which {sys.executable} lacks"
-            raise Missing(text, f"{sys.executable} -m pip install {package}") from None
+            raise Missing(text, installing.remedy(sys.executable, package)) from None
     if not Path(job.path).is_file():
         raise Missing(f"{job.path} is not on disk, where debuggers look for it", "save it first")
 
@@ -91,7 +92,8 @@ class _Session:
         self.remarks += [remark] if remark else []
         host, port = self._debugpy.listen((_LOOPBACK, 0), in_process_debug_adapter=True)
         if not port:
-            raise Missing("the debugger needs debugpy 1.8.22 or newer", "pip install --upgrade debugpy")
+            remedy = installing.remedy(sys.executable, "debugpy>=1.8.22")
+            raise Missing("the debugger needs debugpy 1.8.22 or newer", remedy)
         self._send(c.Debugger(self._job.run, host, port, self._job.definition.name, instance.program, remark))
         wait = self._debugpy.wait_for_client
         patience = threading.Timer(ATTACH_S, lambda: wait.cancel())  # noqa: PLW0108 - another function once it waits

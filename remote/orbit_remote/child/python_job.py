@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import importlib
+import linecache
 import math
 import re
 import sys
@@ -14,10 +15,13 @@ import traceback
 import zlib
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
 from dataclasses import field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from orbit_remote.child import cute_dsl, triton_compile, triton_instances, under_profiler
+from orbit_remote.child.driver import driver_run
+from orbit_remote.child.driver.unsaved_texts import saved
 from orbit_remote.child.user_module import ENTRIES, Entry, UserFile
 from orbit_remote.common import measure, python_errors, symbols
 from orbit_remote.common.launch_records import LaunchSeries
@@ -32,6 +36,7 @@ from orbit_remote.common.messages import (
     Resources,
     Stage,
     Tried,
+    content_hash,
     failed,
 )
 from orbit_remote.common.python_errors import Explained
@@ -49,6 +54,9 @@ def run_file(job: Job, send: Send, recorder: Recorder | None = None) -> Finished
     `recorder` is one that records already (the CUDA context may be open before there is a job). What
     the file prints goes where the process's output goes; the result is returned, never printed.
     """
+    if job.driver:
+        send(Stage(job.run, "running", time.time()))
+        return _run_driver(job, recorder or Nothing("launches were not recorded"))
     file = UserFile(job.path, job.text, job.directory, job.arguments, job.roots)
     if job.action == "compile" and job.keep and cute_dsl.is_used(job.text):
         send(Stage(job.run, "building", time.time()))
@@ -79,6 +87,15 @@ def run_file(job: Job, send: Send, recorder: Recorder | None = None) -> Finished
     return _trace(job, file, recorder) if job.traced else _run(job, file, recorder)
 
 
+def _run_driver(job: Job, recorder: Recorder) -> Finished:
+    try:
+        driver = driver_run.DriverRun(job, recorder.timestamp, synchronise)
+    except (OSError, ValueError) as error:
+        text = f"{job.driver.file if job.driver else ''} cannot be read: {error}"
+        return failed(job.run, Failure("infrastructure", text))
+    return _run(job, driver.file, recorder, driver)
+
+
 def _trace(job: Job, file: UserFile, recorder: Recorder) -> Finished:
     """CUPTI has one client: torch.profiler then records in the place of `recorder`."""
     recorder.end()
@@ -106,7 +123,7 @@ def _compiled_by_itself(job: Job, file: UserFile) -> Finished:
         )
     with tempfile.TemporaryDirectory(prefix="orbit-") as folder:
         with cute_dsl.keeping(Path(folder), architecture):
-            _, explained, _ = _execute(file, job.device, script=True)
+            _, explained, _ = _execute(file, job.device, lambda: file.execute("__main__"))
         made = cute_dsl.files(Path(folder))
         command = f"CUTE_DSL_ARCH={architecture} {sys.executable} {job.path}\n"
         kept = kept_files.packed({"command.txt": command}, made)
@@ -124,7 +141,10 @@ def _compiled_by_itself(job: Job, file: UserFile) -> Finished:
     return replace(finished, toolchain=finished.toolchain | cute_dsl.version())
 
 
-def _run(job: Job, file: UserFile, recorder: Recorder) -> Finished:
+def _run(
+    job: Job, file: UserFile, recorder: Recorder, driver: driver_run.DriverRun | None = None
+) -> Finished:
+    start = driver.start if driver else partial(file.execute, "__main__") if job.through == "exec" else None
     began = time.perf_counter()
     profiled = job.action == "profile"
     languages = {kernel.language for kernel in job.other_kernels}
@@ -133,7 +153,7 @@ def _run(job: Job, file: UserFile, recorder: Recorder) -> Finished:
         autotuning(recorder, profiled, languages) as tuning,
         under_profiler.profiled() if profiled else contextlib.nullcontext(),
     ):
-        exit_code, explained, certain = _execute(file, job.device, script=job.through == "exec")
+        exit_code, explained, certain = _execute(file, job.device, start)
     seconds = time.perf_counter() - began
     recorder.end()
     recorded = recorder.recorded()
@@ -167,9 +187,16 @@ def _run(job: Job, file: UserFile, recorder: Recorder) -> Finished:
     if explained is not None:
         places = {resources.symbol: resources.place for resources in known if resources.place}
         explained = _at_kernel(explained, places, job)
+        if driver and explained.failure.message.startswith("AssertionError"):
+            explained = replace(explained, failure=replace(explained.failure, category="wrong answer"))
+    sets, left = driver.sets(kept) if driver else ((), 0)
+    if driver and not matched.launches and (why := driver.reason):
+        remarks.append(why)
     return _finished(
         job,
         explained,
+        sets=sets,
+        sets_left=left,
         launches=(
             *(replace(launches, tuning=tuning.of(launches.symbol)) for launches in grouped(matched.launches)),
             *of_libraries,
@@ -225,7 +252,7 @@ def _unclear(series: Sequence[LaunchSeries], job: Job) -> str:
 
 def _lists_every_kernel(job: Job) -> bool:
     """Not only those of the file: nobody clicked on one."""
-    return job.through == "exec" or job.traced
+    return job.through in ("exec", "driver") or job.traced
 
 
 def crashed(job: Job, status: int, recorded: Recorded) -> Finished:
@@ -282,10 +309,22 @@ def modules_read(path: str) -> dict[str, str]:
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
         if isinstance(file, str) and file != path and python_errors.is_users(file, path):
-            digest = file_hash(file)
+            digest = _hash_as_read(file)
             if digest:
                 paths[file] = digest
     return paths
+
+
+def _hash_as_read(file: str) -> str | None:
+    """The hash of a file as it lies on the disk; of the text that kernels were made from where the disk has another one now."""
+    if (known := linecache.cache.get(file)) and len(known) > 2:
+        text = "".join(known[2])
+        try:
+            if saved(file) not in (text, text.removesuffix("\n")):
+                return content_hash(text.encode("utf-8", "surrogatepass"))
+        except (OSError, ValueError):
+            return content_hash(text.encode("utf-8", "surrogatepass"))
+    return file_hash(file)
 
 
 def no_entry(file: UserFile) -> Explained:
@@ -295,7 +334,7 @@ def no_entry(file: UserFile) -> Explained:
             "runtime error",
             f"{name} has no entry point: no function {', '.join(ENTRIES[:-1])} or {ENTRIES[-1]} that takes no "
             f'argument, and no `if __name__ == "__main__":` part',
-            "add one that launches the kernel",
+            f"add one that launches the kernel; `orbit-lsp run {name} --through auto` runs a test or script of the project that does",
         ),
         (),
     )
@@ -304,21 +343,23 @@ def no_entry(file: UserFile) -> Explained:
 # -- running ----------------------------------------------------------------------------------------
 
 
-def _execute(file: UserFile, device: int, *, script: bool) -> tuple[int | None, Explained | None, bool]:
-    """(exit status, what went wrong, whether the file surely has a way in), as if it were a process; a script's way in is
-    the file itself.
+def _execute(
+    file: UserFile, device: int, start: Callable[[], object] | None = None
+) -> tuple[int | None, Explained | None, bool]:
+    """(exit status, what went wrong, whether the file surely has a way in), as if it were a process; `start` runs in place of
+    the file's way in.
     """
     certain = True
     status: int | None = None
     explained: Explained | None = None
     try:
-        entry = Entry(None) if script else file.entry()
+        entry = Entry(None) if start else file.entry()
         if entry is None:
             return None, no_entry(file), True
         certain = entry.certain
         file.prepare()
         _choose(device)
-        file.way_in(entry)()
+        (start or file.way_in(entry))()
         status = 0  # as Python's own would be: what kernels did since then is told apart from it
         explained = _late_error(file.path)
     except SystemExit as error:
@@ -326,6 +367,9 @@ def _execute(file: UserFile, device: int, *, script: bool) -> tuple[int | None, 
         if isinstance(error.code, str):
             print(error.code, file=sys.stderr)
         explained = explained or _late_error(file.path)
+    except driver_run.NotRunError as error:
+        status = error.status
+        explained = Explained(Failure("infrastructure", str(error), error.remedy), ())
     except BaseException as error:  # noqa: BLE001 - whatever user code raises is its result
         status = 130 if isinstance(error, KeyboardInterrupt) else 1
         explained = python_errors.explain(error, file.path)

@@ -13,6 +13,7 @@ import itertools
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field, replace
 from typing import Any
 
@@ -20,11 +21,20 @@ from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec.dtypes import told
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+_OF_BACKENDS = frozenset((
+    "waves_per_eu", "matrix_instr_nonkdim", "kpack", "allow_flush_denorm", "schedule_hint", "enable_fp_fusion", "enable_reflect_ftz",
+    "launch_cooperative_grid", "launch_pdl", "ptx_version", "ptx_options", "ir_override", "sanitize_overflow", "debug", "extern_libs",
+    "max_num_imprecise_acc_default", "instrumentation_mode", "maxreg", "minRegPerThread", "num_buffers_warp_spec",
+    "num_consumer_groups", "reg_dec_producer", "reg_inc_consumer", "grf_mode", "arch", "backend_name",
+))  # fmt: skip
+"""What configurations set for a backend of Triton, NVIDIA's or another, in any of its releases."""
 _ADDRESSED = {"load", "store", "make_block_ptr", "make_tensor_descriptor"}  # and atomic_*
 _OF_DESCRIPTORS = {"load", "store", "gather", "scatter", "block_shape", "block_type"}
 _POINTEES = ("fp32", "fp16", "i32")
 _FLOATS = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
 _DEEPEST = 8
+_LARGE = 1 << 20
+"""Where heuristics ask for a size that the file does not tell."""
 _SIDES = (64, 32, 16)
 """Lengths of blocks to try: each has room for `tl.dot`, and the last fits where many blocks stay in shared memory."""
 _PASSES = 3
@@ -67,7 +77,7 @@ def configurations_of(
     source = "no constants to assume"
     if base:
         source = "constants by default"
-    for line, values in itertools.islice(_launches(function.fn.__name__, tree, namespace), 1):
+    for line, values in itertools.islice(_launches(function, tree, namespace), 1):
         base |= {name: value for name, value in values.items() if name in {p.name for p in constexprs}}
         options |= {name: value for name, value in values.items() if name in OPTIONS}
         source = f"constants as launched on line {line}"
@@ -91,8 +101,58 @@ def configurations_of(
             )
             for c in tuned
         ]
+    configurations = [_with_heuristics(each, function, namespace) for each in configurations]
     missing = [p.name for p in constexprs if any(p.name not in c.constants for c in configurations)]
     return configurations, missing
+
+
+def foreign(function: Any, namespace: Mapping[str, Any]) -> str:
+    """What autotune's configurations set that neither the kernel nor a backend of Triton takes; empty where there is nothing."""
+    known = {*function.arg_names, *OPTIONS, *_OF_BACKENDS}
+    tuned = (
+        layer.configs for layer in layers(outermost(function, namespace)) if getattr(layer, "configs", ())
+    )
+    return ", ".join(
+        dict.fromkeys(
+            name for configs in tuned for each in configs for name in each.kwargs if name not in known
+        )
+    )
+
+
+class _Given(dict[str, Any]):
+    """The arguments of a launch as heuristics get them; one that is not known is a large size."""
+
+    guessed = False
+
+    def __missing__(self, name: str) -> int:
+        self.guessed = True
+        return _LARGE
+
+
+def _with_heuristics(
+    configuration: Configuration, function: Any, namespace: Mapping[str, Any]
+) -> Configuration:
+    """With the constants that `@triton.heuristics` makes; one that needs more than sizes stays missing."""
+    made: dict[str, Any] = {}
+    guessed: list[str] = []
+    for layer in layers(outermost(function, namespace)):
+        rules: Mapping[str, Any] = getattr(layer, "values", {})
+        for name, rule in rules.items():
+            with suppress(Exception):  # the author's function may raise anything
+                given = _Given({**configuration.constants, **configuration.options, **made})
+                value = rule(given)
+                if name not in configuration.constants and isinstance(value, bool | int | float | str):
+                    made[name] = value
+                    guessed += [name] * (given.guessed or bool(guessed))
+    if not made:
+        return configuration
+    sizes = f" for sizes of {_LARGE}" if guessed else ""
+    return replace(
+        configuration,
+        constants={**configuration.constants, **made},
+        source=f"{configuration.source}; {', '.join(made)} by heuristics{sizes}",
+        assumed=frozenset(guessed),
+    )
 
 
 def completed(function: Any, configuration: Configuration, missing: Sequence[str]) -> list[Configuration]:
@@ -183,13 +243,9 @@ def _least_of_launch(kernel: str, tree: ast.Module, namespace: Mapping[str, Any]
         for name, value in _assigned(node)
         if not isinstance(value, ast.Name)
     }
-    for node in ast.walk(tree):
-        match node:
-            case ast.Call(func=ast.Subscript(value=ast.Name(id=name)), keywords=keywords) if name == kernel:
-                bounds = {each.arg: _least(each.value, values, namespace) for each in keywords if each.arg}
-                return {name: bound for name, bound in bounds.items() if bound is not None}
-            case _:
-                pass
+    for call, _ in _calls(kernel, tree):
+        bounds = {each.arg: _least(each.value, values, namespace) for each in call.keywords if each.arg}
+        return {name: bound for name, bound in bounds.items() if bound is not None}
     return {}
 
 
@@ -272,26 +328,97 @@ def outermost(function: Any, namespace: Mapping[str, Any]) -> Any:
 
 
 def _launches(
-    kernel: str, tree: ast.Module, namespace: Mapping[str, Any]
+    function: Any, tree: ast.Module, namespace: Mapping[str, Any]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line and known keywords of each `kernel[grid](…)`: literals, and names of the module's own values."""
-    for node in ast.walk(tree):
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript)):
-            continue
-        if not (isinstance(node.func.value, ast.Name) and node.func.value.id == kernel):
-            continue
+    """Line and known arguments of each launch: literals, names of the module's own values, and of literals where it stands.
+    What the grid is does not matter here.
+    """
+    names = [parameter.name for parameter in function.params]
+    certain = all(parameter.default is inspect.Parameter.empty for parameter in function.params)
+    for call, local in _calls(function.fn.__name__, tree):
         values: dict[str, Any] = {}
-        for keyword in node.keywords:
-            match keyword.value:
-                case ast.Constant(value=value):
-                    pass
-                case ast.Name(id=name) if isinstance(namespace.get(name), int | float | str | bool):
-                    value = namespace[name]
-                case _:
-                    continue
-            if keyword.arg is not None:
-                values[keyword.arg] = value
-        yield node.lineno, values
+        for name, node in _passed(call, names, behind_stars=certain):
+            written: ast.expr | None = node
+            if isinstance(node, ast.Name):
+                written = local.get(node.id)
+                module = namespace.get(node.id)
+                if node.id not in local and isinstance(module, int | float | str | bool):
+                    values[name] = module
+            with suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+                value = ast.literal_eval(written) if written else ()
+                if value is None or isinstance(value, int | float | str | bool):
+                    values[name] = value
+        yield call.lineno, values
+
+
+def _calls(kernel: str, tree: ast.Module) -> list[tuple[ast.Call, Mapping[str, ast.expr | None]]]:
+    """The launches `kernel[…](…)` by the kernel's name, by an attribute of that name (`Ops.kernel`), or by a name or an attribute
+    that only this kernel is assigned to (`self.run = kernel`), each with the names of the function around it: what is assigned
+    to one, None where that is several values, or a parameter.
+    """
+    assigned: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[target], value=value) if name := _last_name(target):
+                assigned.setdefault(name, []).append(value)
+            case _:
+                pass
+    names = {kernel} | {
+        name for name, values in assigned.items() if all(_last_name(value) == kernel for value in values)
+    }
+    calls: dict[ast.Call, Mapping[str, ast.expr | None]] = {}
+    for scope in ast.walk(tree):  # functions before those within them
+        if isinstance(scope, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef):
+            own = [
+                node
+                for node in ast.walk(scope)
+                if isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Subscript)
+                and _last_name(node.func.value) in names
+            ]
+            local = _local(scope) if own and not isinstance(scope, ast.Module) else {}
+            calls.update((call, {**calls.get(call, {}), **local}) for call in own)
+    return sorted(calls.items(), key=lambda item: (item[0].lineno, item[0].col_offset))
+
+
+def _local(function: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, ast.expr | None]:
+    once: dict[str, ast.expr] = {}
+    stores: dict[str, int] = {}
+    for node in ast.walk(function):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                once[name] = value
+            case ast.arg(arg=name):
+                stores[name] = 2
+            case ast.Name(id=name, ctx=ast.Store()):
+                stores[name] = stores.get(name, 0) + 1
+            case _:
+                pass
+    return {name: once.get(name) if count == 1 else None for name, count in stores.items()}
+
+
+def _last_name(node: ast.expr) -> str:
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case _:
+            return ""
+
+
+def _passed(call: ast.Call, names: Sequence[str], *, behind_stars: bool) -> Iterator[tuple[str, ast.expr]]:
+    """The arguments of a launch by parameter. Those behind one star fill the parameters at the end that no keyword names, where
+    none of them may be left out.
+    """
+    keywords = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+    yield from keywords.items()
+    stars = [at for at, argument in enumerate(call.args) if isinstance(argument, ast.Starred)]
+    before = call.args[: stars[0]] if stars else call.args
+    yield from zip(names, before, strict=False)
+    if behind_stars and len(stars) == 1 and all(keyword.arg for keyword in call.keywords):
+        behind = call.args[stars[0] + 1 :]
+        free = [name for name in names[len(before) :] if name not in keywords]
+        if 0 < len(behind) <= len(free):
+            yield from zip(free[-len(behind) :], behind, strict=True)
 
 
 def assumed_signatures(function: Any, configuration: Configuration) -> Iterator[dict[str, str]]:

@@ -30,7 +30,7 @@ _OF_FORM = re.compile(
     r"|Only `range` and `static_range` iterators are currently supported|Triton does not support the operator \w+ here"
     r"|`static_assert` requires one or two positional arguments only|Cannot access global variable .*"
     r"|.*got (?:an unexpected keyword argument|multiple values for argument) .*|.*missing (?:a required|\d+ required) .*"
-    r"|.*takes .* positional arguments? .* given|too many positional arguments",
+    r"|.*takes .* positional arguments? .* given|too many positional arguments|`other` cannot be provided without `mask`",
     re.DOTALL,
 )
 """Messages about what no type and no constant makes right."""

@@ -17,6 +17,7 @@ import io
 import re
 import subprocess
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from orbit_remote.child.triton_assumptions import (
     completed,
     configurations_of,
     described,
+    foreign,
     layers,
     outermost,
 )
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 
 _MOST_CONFIGURATIONS = 4
 _WARP = 32
+_INTERPRETED = "nothing was compiled: TRITON_INTERPRET is set, by this file or in the environment, so Triton interprets its kernels"
 _SPEC = "a launch spec above it does (`orbit-lsp draft` writes one)"
 
 
@@ -99,6 +102,8 @@ def compile_file(
     """
     capability = int(re.sub(r"\D", "", architecture or "") or 90)
     try:
+        # Triton 3.9 says in two long lines what a default will be in 3.10; of a compilation it would say so at each pause in typing
+        warnings.filterwarnings("ignore", "TRITON_DEFAULT_FP_FUSION is unset")
         stand_in_for_the_gpu(capability)
         tree = ast.parse(file.text, file.path)
         file.prepare()
@@ -110,14 +115,20 @@ def compile_file(
     remarks = list(imported.remarks)
     # an attempt before, or the file's package with the saved text, may have left functions of the same names
     functions = [each for each in _kernels(file, tree, kernel) if each.fn.__globals__ is namespace]
+    if not functions and any(type(each).__name__ == "InterpretedFunction" for each in namespace.values()):
+        remarks.append(_INTERPRETED)
     specified = _launch_specs(file, tree)
     by_name = {launch.kernel: launch for launch in launches}
     compiled: list[Compiled] = []
     for each in functions:
         name = each.fn.__name__
+        alias = _alias(each, tree, namespace)
+        if alias and specified is not None:
+            specified = specified.known_as(alias[0], name)
         made = _compile_kernel(each, file, tree, namespace, target, specified, by_name.get(name))
         if not (made.resources or made.problems):
             made = replace(made, problems=target.certainty.of_text(each))
+        made = _named(made, name, alias, file.path)
         kept, lacking = imported.lacking(made.problems)
         if lacking:
             remark = f"{name} was not compiled: {lacking} needs a GPU"
@@ -130,7 +141,7 @@ def compile_file(
             for number in {*warps} - {(resources.threads or 0) // _WARP for resources in made.resources}:
                 other = replace(target, levels=(), warps=number, remarks=[])
                 again = _compile_kernel(each, file, tree, namespace, other, specified, by_name.get(name))
-                compiled.append(Compiled(resources=again.resources))
+                compiled.append(Compiled(resources=_named(again, name, alias, file.path).resources))
     problems = dict.fromkeys(
         _of_another_version(problem, tree) for each in compiled for problem in each.problems
     )
@@ -146,6 +157,28 @@ def compile_file(
     remarks += [*(text for each in compiled for text in each.remarks), *target.remarks]
     # a kernel that a decorator wraps twice says the same twice
     return Compiled(tuple(problems), resources, tuple(dict.fromkeys(remarks)), made=tuple(target.made))
+
+
+def _alias(function: Any, tree: ast.Module, namespace: Mapping[str, Any]) -> tuple[str, int] | None:
+    """Name and line of the `k = triton.jit(f)` that makes the kernel, where `f` itself stays a function."""
+    if outermost(function, namespace) is namespace.get(function.fn.__name__):
+        return None
+    from orbit_remote.child.triton_spec_compile import made_by_calls
+
+    for name, node in made_by_calls(tree).items():
+        if any(layer is function for layer in layers(namespace.get(name))):
+            return name, node.lineno
+    return None
+
+
+def _named(made: Compiled, name: str, alias: tuple[str, int] | None, path: str) -> Compiled:
+    """The same under the name that the file gives the kernel, at that line."""
+    if alias is None:
+        return made
+    known, line = alias
+    resources = tuple(replace(each, name=known, place=Place(path, line)) for each in made.resources)
+    remarks = tuple(re.sub(rf"^{re.escape(name)}\b", known, remark) for remark in made.remarks)
+    return replace(made, resources=resources, remarks=remarks)
 
 
 def _of_another_version(problem: Problem, tree: ast.Module) -> Problem:
@@ -242,6 +275,8 @@ def _compile_kernel(
     if why := _needs_a_run(function):
         return Compiled(remarks=(*remarks, f"{name} was not compiled: {why}"))
     configurations, missing = configurations_of(function, tree, namespace, known, frozenset(tensors))
+    if unknown := foreign(function, namespace):
+        remarks.append(f"{name}: autotune's configurations set {unknown}, which is no parameter of it")
     if missing:
         outcome = _as_completed(function, configurations[0], missing, target)
         return replace(outcome, remarks=(*remarks, *outcome.remarks))
@@ -256,6 +291,9 @@ def _compile_kernel(
             resources.append(outcome)
         elif isinstance(outcome, str):
             return Compiled((), tuple(resources), (*remarks, f"{name} was not compiled: {outcome}"))
+        elif configuration.assumed and not target.certainty.of(outcome.problems):
+            why = "it does not compile with the sizes and types assumed here"
+            return Compiled((), tuple(resources), (*remarks, f"{name} was not compiled: {why}"))
         else:
             return Compiled(outcome.problems, tuple(resources), tuple(remarks))
     remarks.append(f"{name}: {configurations[0].source}; argument types assumed")

@@ -44,6 +44,15 @@ class Read:
     launches: Mapping[str, tuple[Specified, ...]]
     faulty: Mapping[str, int]
 
+    def known_as(self, alias: str, name: str) -> Read:
+        """The same, with what is said of `alias` said of the function `name` that it is made of."""
+        launches, faulty = dict(self.launches), dict(self.faulty)
+        if alias in launches:
+            launches[name] = launches[alias]
+        if alias in faulty:
+            faulty[name] = faulty[alias]
+        return Read(launches, faulty)
+
 
 class _Meta(World):
     def make(
@@ -114,6 +123,21 @@ def _targets(lines: list[str], tree: ast.Module) -> Iterable[Target]:
             end = lines[line].index(node.name, lines[line].index("def") + 3) + len(node.name)
             first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]) - 1
             yield Target(node.name, "triton", first, line, line, end)
+    for name, node in made_by_calls(tree).items():
+        line = node.lineno - 1
+        yield Target(name, "triton", line, line, line, node.col_offset + len(name))
+
+
+def made_by_calls(tree: ast.Module) -> dict[str, ast.Assign]:
+    """The statements `k = triton.jit(f)` of a file, by the names that they give; what makes a kernel of `f` may be any call."""
+    return {
+        node.targets[0].id: node
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Call)
+        and isinstance(node.targets[0], ast.Name)
+        and any(isinstance(argument, ast.Name) for argument in node.value.args)
+    }
 
 
 def _values(checked: launch_spec.Checked) -> dict[str, Value]:

@@ -152,8 +152,14 @@ class Store:
     OSError: a full disk, a folder that cannot be written.
     """
 
-    def __init__(self, folder: Path, limit: int) -> None:
+    def __init__(self, folder: Path, limit: int, *, most: int | None = None, used_s: float = 0.0) -> None:
+        """`most` are contents beside the limit of bytes. One that was marked as used less than `used_s` seconds ago is not
+        marked again.
+        """
         self._folder = folder
+        self._most = most
+        self._count = 0
+        self._used_s = used_s
         self._limit = limit
         self._size: int | None = None
         self._needed: dict[str, frozenset[str]] = {}
@@ -186,7 +192,8 @@ class Store:
         with self._lock:
             if self._size is not None:
                 self._size += len(content)
-            if self._size is None or self._size > self._limit:
+                self._count += 1
+            if self._size is None or self._over(self._size, self._count):
                 self._evict()
 
     def read(self, digest: str) -> bytes:
@@ -282,8 +289,10 @@ class Store:
 
     def _touch(self, digest: str) -> bool:
         """Whether the content is here; if so, it has just been used."""
+        blob = self._blob(digest)
         try:
-            os.utime(self._blob(digest))
+            if not self._used_s or time.time() - blob.stat().st_mtime >= self._used_s:
+                os.utime(blob)
         except FileNotFoundError:
             return False
         return True
@@ -298,14 +307,18 @@ class Store:
                 elif time.time() - status.st_mtime > _ABANDONED_S:
                     blob.unlink()
         needed = frozenset[str]().union(*self._needed.values())
-        total = sum(size for _, size, _ in kept)
+        total, count = sum(size for _, size, _ in kept), len(kept)
         for _, size, blob in sorted(kept):
-            if total <= self._limit:
+            if not self._over(total, count):
                 break
             if blob.parent.name + blob.name not in needed:
                 blob.unlink(missing_ok=True)
                 total -= size
-        self._size = total
+                count -= 1
+        self._size, self._count = total, count
+
+    def _over(self, total: int, count: int) -> bool:
+        return total > self._limit or (self._most is not None and count > self._most)
 
 
 def _nested(files: dict[str, str]) -> dict[str, Any]:

@@ -152,6 +152,11 @@ INCLUDING: Final = Limit(
     16 << 20,
     "No flags are inferred from what it includes.",
 )
+DRIVER_FILE: Final = Limit(
+    "a Python file that may drive a kernel",
+    1 << 20,
+    "`drivers` ignores it.",
+)
 IGNORES: Final = Limit("`.gitignore` or `.orbitignore`", 1 << 20, "The patterns after the limit are ignored.")
 CONTRACT: Final = Limit(
     "a Python file in the form of KernelBench or popcorn",
@@ -234,6 +239,11 @@ LAUNCHES: Final = Limit(
     "The launches after the limit are left out.",
 )
 TRACE: Final = Limit("a trace of torch.profiler", 256 << 20, "The trace is not kept, and a note says so.")
+GPU_DUMP: Final = Limit(
+    "a GPU core dump, from which the line of a crash is read (the largest seen, of 8,448 warps, had 121 MiB)",
+    1 << 30,
+    "The dump is not read, a remark says so, and the crash is shown on its kernel.",
+)
 EVENTS: Final = Limit(
     "the results and messages that the process of a job sends to orbit-lsp",
     256 << 20,
@@ -280,6 +290,12 @@ NOTEBOOKS: Final = Limit(
     "notebook kernels that `orbit-lsp api` keeps at the same time",
     16,
     "The answer is 503, and a cell says so.",
+    "items",
+)
+VALUES: Final = Limit(
+    "names and values of a JSON message to `orbit-lsp api` or `orbit-lsp mcp`",
+    30_000,
+    "The message is refused before it is read.",
     "items",
 )
 BODIES: Final = Limit(

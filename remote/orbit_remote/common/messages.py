@@ -32,8 +32,10 @@ Level = Literal["ttir", "ttgir", "llir", "ptx", "sass"]
 """What a compiler makes of a kernel, one after the other: Triton's IR, its IR for GPUs, LLVM's, PTX, and machine code."""
 Grade = Literal["author", "referee"]
 """How far a measurement can be trusted: an author's shares the process with the code that it measures."""
-Through = Literal["program", "spec", "contract", "exec"]
+Through = Literal["program", "spec", "contract", "exec", "driver"]
 """What starts a kernel, as `Job` has it."""
+BY_AUTHOR: frozenset[Through] = frozenset(("program", "driver"))
+"""The author's own code launches kernels, as often as it likes."""
 Source = Literal["measured", "compiler", "derived", "device"]
 """Where a number comes from: a counter or clock, the compiler, a formula, the driver."""
 
@@ -100,6 +102,35 @@ class OtherKernel:
 
 
 @dataclass(frozen=True, slots=True)
+class Driver:
+    """A test function or a script of a project that launches kernels.
+
+    `file` is relative to the project's folder, with `/`. `name` is the function in it, as pytest writes it
+    (`TestSoftmax::test_forward`), empty for a script that runs as a whole. `keyword` selects tests whose names are made when
+    they are collected, as pytest's `-k` does.
+    """
+
+    kind: Literal["pytest", "script"]
+    file: str
+    name: str = ""
+    keyword: str = ""
+
+    @property
+    def id(self) -> str:
+        """Return what one types behind `pytest` or `python`."""
+        node = f"{self.file}::{self.name}" if self.name and self.kind == "pytest" else self.file
+        if self.keyword:
+            return f"{node} -k {self.keyword}"
+        return f"{node} ({self.name})" if self.name and self.kind == "script" else node
+
+    @property
+    def short(self) -> str:
+        """Return its name alone: the test's, or the script's file."""
+        name = self.name.rpartition("::")[2] if self.kind == "pytest" else ""
+        return name or self.file.rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """Compile a file for what the compiler says of it, or build it and run it, or build it so that a
     later run finds it built (CUDA alone), or run it under a tool: `profile` under Nsight Compute, which
@@ -117,7 +148,9 @@ class Job:
 
     `through` says what starts the kernel: the file's own way in, the launch spec above `definition`,
     a contract that the file keeps (KernelBench's `ModelNew`, popcorn's `custom_kernel`), or nothing (`exec`): `text` is then a
-    script, or empty, and `path` is any program, as its name says (`is_script`).
+    script, or empty, and `path` is any program, as its name says (`is_script`). With `driver` it is a test or a script of the
+    project in `directory`, for a kernel in the file at `path`; `texts` are the texts of open Python files by path, which count in
+    place of what is saved, and of a test only the parameter `sets` that are named run, if it has them: pytest's ids.
     It runs in `directory`. `mount` is the author's folder of which that is a copy; on the same machine the worker makes it, of `files`, paths
     relative to it. Files that the patterns `bring` match come back as `Finished.brought`. `variables` (`NAME=value`) are added to
     its environment. A `traced` run of a Python file is recorded by torch.profiler. `templates` are kernels
@@ -168,6 +201,9 @@ class Job:
     keep: bool = False
     other_kernels: tuple[OtherKernel, ...] = ()
     warps: tuple[int, ...] = ()
+    driver: Driver | None = None
+    texts: dict[str, str] = field(default_factory=dict[str, str])
+    sets: tuple[str, ...] = ()
     version: int = VERSION
 
     @property
@@ -178,6 +214,13 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class Locate:
+    """End a run as if it had reached its limit, and see where the warps of its kernel stand."""
+
     run: str
 
 
@@ -208,7 +251,7 @@ class Typing:
     start: bool = False
 
 
-Request = Job | Cancel | Probe | Warm | Typing
+Request = Job | Cancel | Locate | Probe | Warm | Typing
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +271,9 @@ DEBUGGING = ("numpy", "debugpy")
 
 NOT_LAUNCHED = "not launched"
 """`Problem.code` of a memory check where the kernel that was asked for never ran: nothing of it was checked."""
+
+STANDS = "stands here"
+"""`Problem.code` of a line on which warps stood when their kernel was ended."""
 
 
 # -- what comes back --------------------------------------------------------------------------------
@@ -588,6 +634,10 @@ class Telemetry:
     series: TelemetrySeries | None = None
 
 
+NO_GPU = "there is no NVIDIA GPU in this machine to run it on"
+"""The message of the failure of a run that needs one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Why a run did not end well, in one sentence, and what to do about it."""
@@ -746,6 +796,19 @@ class Brought:
 
 
 @dataclass(frozen=True, slots=True)
+class RanSet:
+    """One parameter set of a test that was a driver. `id` is pytest's, `launches` how many launches of each kernel, by
+    symbol, began in it; `why` is the reason for which it was skipped.
+    """
+
+    id: str
+    outcome: Literal["passed", "failed", "skipped"]
+    seconds: float
+    launches: dict[str, int] = field(default_factory=dict[str, int])
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """The end of a run, always the last event with its id.
 
@@ -755,6 +818,7 @@ class Finished:
     it as a file and empties the field. `dumps` are of
     the kernels of `profiles`, or of those that were compiled. `judged` is the judge's word, where it was asked for.
     `brought` are files that `exec` brings back. Of a traced run `report` is the trace, and `operators` are those that took longest.
+    `sets` are the parameter sets of a driver that ran, in pytest's order, and `sets_left` counts those that did not.
     """
 
     run: str
@@ -783,6 +847,8 @@ class Finished:
     judged: Judged | None = None
     brought: tuple[Brought, ...] = ()
     operators: tuple[Operator, ...] = ()
+    sets: tuple[RanSet, ...] = ()
+    sets_left: int = 0
     kind: Literal["finished"] = "finished"
 
 

@@ -30,6 +30,8 @@ REGISTERS_PER_SM = 65536
 REGISTERS_PER_BLOCK = 65536
 # A compiler uses up to 255, but the hardware allocates 256 and profilers report what is allocated.
 MAX_REGISTERS_PER_THREAD = 256
+MAX_LOCAL_PER_THREAD = 512 * 1024
+"""Bytes of local memory that a thread can have, on every architecture."""
 REGISTER_UNIT = 256
 SUB_PARTITIONS = 4
 

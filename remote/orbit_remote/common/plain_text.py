@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_DIRECTION = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Characters that change the order in which others are shown."""
 _SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
 """Colours and movements, and titles of windows (ECMA-48)."""
 
 
 def visible(text: str) -> str:
-    """Each control character but tab and line end as a replacement character."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+    """Each control character but tab and line end as a replacement character, and one that changes the order of others as `<U+202E>`."""
+    shown = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+    return shown if shown.isascii() else _DIRECTION.sub(lambda sign: f"<U+{ord(sign[0]):04X}>", shown)
 
 
 def in_a_line(text: str) -> str:

@@ -25,6 +25,7 @@ from orbit_remote.common import limits, regular_files
 from orbit_remote.common.launch_records import OF_THE_MACHINE, CudaError
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Failure, Note, Place, Problem
+from orbit_remote.common.packages import missing_modules
 from orbit_remote.common.plain_text import plain
 
 _CUDA_WORDS = {
@@ -36,6 +37,9 @@ _CUDA_WORDS = {
     "device-side assert": "CUDA_ERROR_ASSERT",
     "misaligned address": "CUDA_ERROR_MISALIGNED_ADDRESS",
     "illegal instruction": "CUDA_ERROR_ILLEGAL_INSTRUCTION",
+    "operation not supported on global/shared address space": "CUDA_ERROR_INVALID_ADDRESS_SPACE",
+    "invalid program counter": "CUDA_ERROR_INVALID_PC",
+    "hardware stack error": "CUDA_ERROR_HARDWARE_STACK_ERROR",
     "unspecified launch failure": "CUDA_ERROR_LAUNCH_FAILED",
     "launch timed out": "CUDA_ERROR_LAUNCH_TIMEOUT",
     "too many resources requested": "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
@@ -50,9 +54,6 @@ _OF_CUDA = frozenset(("AcceleratorError", "CUDARuntimeError"))
 
 _NEEDED = ("torch", "triton")
 """Packages of the machine: a Python without them is the machine's fault."""
-
-_MOST_FOLDERS = 12
-"""How far up a file's own project is looked for."""
 
 _REMEDIES = {
     "CUDA_ERROR_ILLEGAL_ADDRESS": "check masks and pointer arithmetic; compute-sanitizer names the access",
@@ -91,7 +92,7 @@ def explain(error: BaseException, path: str) -> Explained:
         return _of_reference(named, words, place, path)
     if isinstance(error, ModuleNotFoundError) and error.name in _NEEDED:
         return _missing(error.name, place, path)
-    if isinstance(error, ImportError) and (remedy := _lacking(error, path)):
+    if isinstance(error, ImportError) and (remedy := missing_modules.remedy(error, path)):
         return _at(f"{name}: {words}", "python", place, notes, remedy=remedy)
     if language := _compiler(error):
         return _refused(error, language, words, place, path)
@@ -141,43 +142,11 @@ def _missing(module: str, place: Place | None, path: str) -> Explained:
         lines = enumerate(linecache.getlines(path), 1)
         at = next((n for n, line in lines if re.match(rf"\s*(?:import|from)\s+{module}\b", line)), None)
         place = Place(path, at) if at else None
-    remedy = f"{sys.executable} -m pip install {module}, or set `orbit.python` to the Python that has it"
+    remedy = missing_modules.install(module)
     message = f"{sys.executable} has no {module}"
     return _at(
         f"{message}: {remedy}", "python", place, (), category="infrastructure", remedy=remedy, words=message
     )
-
-
-_PACKAGES = {
-    "cuda": "cuda-python", "cuda.tile": "cuda-tile[tileiras]", "cutlass": "nvidia-cutlass-dsl", "cv2": "opencv-python", "flash_attn": "flash-attn", "flashinfer": "flashinfer-python",
-    "numba.cuda": "numba-cuda", "PIL": "pillow", "sklearn": "scikit-learn", "tvm_ffi": "apache-tvm-ffi", "warp": "warp-lang", "yaml": "pyyaml",
-}  # fmt: skip
-"""Modules that files of kernels import and that come in packages of other names."""
-
-
-def _lacking(error: ImportError, path: str) -> str:
-    """What would provide what a file imports: the project itself where it is a package of it, else a package of that
-    name, else another version of the one that is there. Looks into the folders above the file.
-    """
-    module = error.name or ""
-    top = module.partition(".")[0]
-    if not top:
-        return ""
-    known = getattr(sys.modules.get(top), "__file__", None) or ""
-    for folder in list(Path(path).parents)[:_MOST_FOLDERS]:
-        if known and not Path(known).is_relative_to(folder):
-            continue  # what is imported under that name is installed elsewhere
-        if not any((folder / name).is_file() for name in ("pyproject.toml", "setup.py")):
-            continue
-        if any(
-            (folder / under / top).is_dir() or (folder / under / f"{top}.py").is_file()
-            for under in ("", "src")
-        ):
-            return f"{top} is a package of this project: {sys.executable} -m pip install -e {folder} builds and installs it"
-    if isinstance(error, ModuleNotFoundError) and (top == module or module in _PACKAGES):
-        package = _PACKAGES.get(module) or f"{top}, if that is the package's name"
-        return f"{sys.executable} -m pip install {package}, or set `orbit.python` to the Python that has it"
-    return f"this file needs another version of {top} than {sys.executable} has"
 
 
 def _words(error: BaseException) -> str:
@@ -198,7 +167,10 @@ def cuda_error(error: BaseException) -> str | None:
         return named[0]
     if "CUDA error" not in words and "[CUDA]" not in words and name not in _OF_CUDA:
         return None
-    return next((code for phrase, code in _CUDA_WORDS.items() if phrase in words), "CUDA error")
+    # torch adds advice to each error, which speaks of device-side assertions
+    first = words.partition("\n")[0]
+    said = first if any(phrase in first for phrase in _CUDA_WORDS) else words
+    return next((code for phrase, code in _CUDA_WORDS.items() if phrase in said), "CUDA error")
 
 
 def left(code: object) -> tuple[int, Explained | None]:

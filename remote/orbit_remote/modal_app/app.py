@@ -17,7 +17,7 @@ import modal
 from modal import experimental
 
 from orbit_remote.modal_app.container import Container
-from orbit_remote.modal_app.image_spec import CORES, MEMORY_MIB, Spec, app_name, sources
+from orbit_remote.modal_app.image_spec import CORES, MEMORY_MIB, QUEUED_S, VOLUME, Spec, app_name, sources
 
 # what Modal's own annotations leave open
 _images = cast("Any", modal.Image)
@@ -25,7 +25,6 @@ _modal = cast("Any", modal)
 _STARTUP_S = 600
 _POLL_S = 5.0
 _VOLUME = "/orbit-volume"
-_VOLUME_NAME = "orbit-files"
 
 
 def make(spec: Spec) -> modal.App:
@@ -35,7 +34,7 @@ def make(spec: Spec) -> modal.App:
     `Stranger` does the same for code of somebody else.
     """
     app = modal.App(app_name(spec), image=image(spec), include_source=False)
-    volume = modal.Volume.from_name(_VOLUME_NAME, create_if_missing=True)
+    volume = modal.Volume.from_name(VOLUME, create_if_missing=True)
     app.cls(
         cpu=CORES,
         memory=MEMORY_MIB,
@@ -58,6 +57,7 @@ def make(spec: Spec) -> modal.App:
 
 def image(spec: Spec) -> modal.Image:
     base = _images.from_registry(f"nvidia/cuda:{spec.cuda}-devel-ubuntu24.04", add_python=spec.python)
+    base = base.entrypoint([])  # else NVIDIA's banner fills the log at each start
     major, minor, *_ = spec.cuda.split(".")
     # NVIDIA's repository, which the base image has, keeps each Nsight Compute as a package of its own
     # (nsight-compute-2025.2.1), installed under its version and on no PATH
@@ -72,15 +72,20 @@ def image(spec: Spec) -> modal.Image:
         f"torch=={spec.torch}",
         f"nvidia-ml-py=={spec.nvml}",
         f"cuda-core=={spec.cuda_core}",
-        f"cuda-bindings=={spec.cuda_bindings}",
+        f"cuda-bindings{spec.cuda_bindings}",
         f"ipykernel=={spec.ipykernel}",
         "setuptools",
+        "pytest>=8,<10",  # runs the tests of projects
         *spec.pip,
     )
     # an author's pair of versions need not be the one that torch's own requirement names
     base = base.uv_pip_install(f"triton=={spec.triton}", extra_options="--no-deps")
+    # CUDA's own folder, which has the Nsight Compute of CUDA's release, comes first on the image's PATH
     base = base.run_commands(
-        f"ln -sf /opt/nvidia/nsight-compute/{spec.nsight_compute}/ncu /usr/local/bin/ncu"
+        *(
+            f"ln -sf /opt/nvidia/nsight-compute/{spec.nsight_compute}/ncu {folder}/ncu"
+            for folder in ("/usr/local/bin", "/usr/local/cuda/bin")
+        )
     )
     base = base.env({"NVIDIA_DRIVER_CAPABILITIES": "all", "ORBIT_VOLUME": _VOLUME})
     wanted = set(sources())
@@ -104,10 +109,16 @@ class Worker:
         # The volume has its own: a commit that nobody waits for any more is not to hold up events
         self._calls = ThreadPoolExecutor(1, "modal")
         self._volume_calls = ThreadPoolExecutor(1, "volume")
-        volume = modal.Volume.from_name(_VOLUME_NAME)
+        volume = modal.Volume.from_name(VOLUME)
         commit, reload = (partial(self._on_volume, call) for call in (volume.commit, volume.reload))
         self._container = Container(commit, reload)
-        self._container.start()
+        self._container.begin()
+
+    @modal.method()
+    def hello(self, facts: bool = False) -> bytes:
+        """Say that the image starts, or why not; with `facts`, what the container is like. It ends with this."""
+        cast("Any", experimental).stop_fetching_inputs()
+        return self._container.hello(facts=facts)
 
     @modal.method()
     def run(self, request: bytes, blobs: dict[str, bytes], events: modal.Queue, run: str) -> bytes:
@@ -115,12 +126,21 @@ class Worker:
         signs = partial(events.get_many, 100, block=False, partition=f"{run}/alive")
 
         def post(piece: bytes) -> None:
-            self._calls.submit(events.put, piece, partition=run).result()
+            self._calls.submit(events.put, piece, partition=run, partition_ttl=QUEUED_S).result()
 
         def alive() -> bool:
-            return bool(self._calls.submit(signs).result())
+            try:
+                return bool(self._calls.submit(signs).result())
+            except modal.exception.NotFoundError:
+                return True  # somebody has deleted the queue: nobody can be heard, and the time limits end the run
+            except Exception as error:  # noqa: BLE001 - of Modal's client: the next sign may come
+                print(f"orbit: no sign could be asked for: {error}", file=sys.stderr)
+                return False
 
-        return self._container.perform(request, blobs, post, alive)
+        answer = self._container.perform(request, blobs, post, alive)
+        if self._container.broken:
+            cast("Any", experimental).stop_fetching_inputs()
+        return answer
 
     @modal.method()
     def notebook(self, request: bytes, line: modal.Queue, run: str) -> bytes:
@@ -131,7 +151,7 @@ class Worker:
 
         def post(piece: bytes) -> None:
             try:
-                self._calls.submit(line.put, piece, partition=run).result()
+                self._calls.submit(line.put, piece, partition=run, partition_ttl=QUEUED_S).result()
             except Exception as error:  # noqa: BLE001 - of Modal's client: the author's side asks for it again
                 print(f"orbit: a message was not sent: {error}", file=sys.stderr)
 

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +26,7 @@ from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.content_store import Store
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.packages import installing
 from orbit_remote.modal_app import image_spec
 from orbit_remote.modal_app.container_paths import Paths
 from orbit_remote.modal_app.image_spec import pack, unpack
@@ -46,13 +48,19 @@ Alive = Callable[[], bool]
 """Whether the author's side has given a sign of life since it was last asked."""
 
 _BATCH_S = 0.02
+_PACKAGES = "add {} to the setting `orbit.modal.pip`"
 _GONE_S = float(os.environ.get("ORBIT_GONE_S", "20"))
 """The author's side gives a sign every 5 s: four missed in a row, and nobody waits for the answer."""
 _ASK_S = _GONE_S / 4
 _END_S = 5.0
 _RETURN = 1 << 20
 """Bytes of an answer's JSON beyond which it is cut; the events have carried it whole."""
-_STORE_LIMIT = 8 << 30
+_STORE_LIMIT = 2 << 30
+_STORE_FILES = 20_000
+"""A volume of Modal's first version takes longer to attach with each file, and is meant for 50,000
+(modal.com/docs/guide/volumes)."""
+_USED_S = 86_400.0
+"""What is on the volume is marked as used once a day: a mark is a write, and there is one for each file of a job."""
 _NOBODY = 65534
 
 
@@ -86,11 +94,11 @@ class Container:
         """
         self._home = home = Path(os.environ.get("ORBIT_HOME") or HOME)
         self._user = _NOBODY if hasattr(os, "geteuid") and os.geteuid() == 0 else None
-        self._package = _package(home)
         self._caches = Path(os.environ.get("ORBIT_CACHE") or home / "cache")
         self._volume = Path(os.environ.get("ORBIT_VOLUME") or home)
         self._commit = commit
         self._reload = reload
+        self._package: Path | None = None
         self._kept: Kept | None = None
         self._store: Store | None = None
         self._worker: _Worker | None = None
@@ -98,28 +106,52 @@ class Container:
         """Modal's, by which the author's side knows this container."""
         self.jobs = 0
         """How many have been asked of it."""
+        self.broken = False
+        """It could not do what was asked, and would not the next time: it is to end, not to be warm."""
         self._mirrors: dict[str, Mirror] = {}
         """The files of notebooks, by their trees."""
         self._answers: dict[str, dict[str, Any]] = {}
         self._began = time.monotonic()
 
+    def begin(self) -> None:
+        """Start the worker, so that the first job finds it. Never raises: Modal would begin another container in its place,
+        and another, without end, and each is billed. Whoever calls is answered with what failed.
+        """
+        try:
+            self.start()
+        except Exception:  # noqa: BLE001 - whatever it is, each call meets it again and answers with it
+            print(f"orbit: the worker does not start:\n{traceback.format_exc()}", file=sys.stderr)
+
+    def hello(self, *, facts: bool = False) -> bytes:
+        """Packed data: which container this is, and why it could do no job; with `facts`, what it is like."""
+        try:
+            self.start()
+            answer: dict[str, Any] = {}
+            if facts:
+                from orbit_remote.modal_app.facts import facts as of
+
+                answer["facts"] = of(self._volume, self._commit, self._reload)
+        except Exception as error:  # noqa: BLE001 - it is the answer
+            answer = self._failed("the container could not start its worker", error)
+        return pack(answer | _identity())
+
     def start(self) -> None:
-        """Start the worker, so that the first job finds it; a later call starts it again if it has died."""
+        """Start the worker, unless it lives."""
         if self._worker is not None and self._worker.alive():
             return
-        scratch = self._home / "tmp"
+        package, scratch = self._copied(), self._home / "tmp"
         for folder in (self._caches, self._caches / "builds", self._caches / "triton", scratch):
             folder.mkdir(parents=True, exist_ok=True)
             self._give(folder)
         try:
-            self._worker = _Worker(self._package, self._caches, scratch, self._user)
+            self._worker = _Worker(package, self._caches, scratch, self._user)
         except PermissionError:
             if self._user is None:
                 raise
             # this Python is root's alone, which that of our image is not
             print("orbit: the worker has to run as root here", file=sys.stderr)
             self._user = None
-            self._worker = _Worker(self._package, self._caches, scratch, None)
+            self._worker = _Worker(package, self._caches, scratch, None)
         if self._commit is not None:
             self._kept = Kept(self._volume, self._caches, self._user)
 
@@ -142,8 +174,8 @@ class Container:
             answer = self._answer(asked, blobs, post, alive)
         except ValueError as error:
             answer = {"broken": f"the request was not understood: {error}", "contract": c.VERSION}
-        except (OSError, Gone) as error:
-            answer = {"broken": f"the container could not do the job: {error}"}
+        except Exception as error:  # noqa: BLE001 - what is raised here would be begun again without end
+            answer = self._failed("the container could not do the job", error)
         return pack(answer | _identity() | {"jobs": self.jobs, "seconds": time.monotonic() - began})
 
     def notebook(self, request: bytes, post: Post, get: Get) -> tuple[bytes, bool]:
@@ -163,13 +195,25 @@ class Container:
                     self._give(folder)
                 files = self._mirrors.setdefault(asked.root, Mirror(tree, shared=self._user is not None))
                 environment = _environment(scratch, self._caches)
-                place = Place(self._package, tree, self._user, environment, files, self._files)
+                place = Place(self._copied(), tree, self._user, environment, files, self._files)
                 answer, keep = Host(asked, place, post, get).serve(_identity())
         except ValueError as error:
             answer = {"ended": f"the request was not understood: {error}"}
-        except OSError as error:
-            answer = {"ended": f"the container could not start the kernel: {error}"}
+        except Exception as error:  # noqa: BLE001 - what is raised here would be begun again without end
+            answer = {"ended": f"the container could not start the kernel: {type(error).__name__}: {error}"}
+            print(f"orbit: {answer['ended']}\n{traceback.format_exc()}", file=sys.stderr)
         return pack(answer | _identity()), keep
+
+    def _failed(self, what: str, error: Exception) -> dict[str, Any]:
+        self.broken = True
+        trace = traceback.format_exc()
+        print(f"orbit: {what}:\n{trace}", file=sys.stderr)
+        return {"broken": f"{what}: {type(error).__name__}: {error}", "trace": trace}
+
+    def _copied(self) -> Path:
+        """This package, where the worker's user can read it."""
+        self._package = self._package or _package(self._home)
+        return self._package
 
     def _answer(
         self, asked: Request, blobs: dict[str, bytes], post: Post | None, alive: Alive
@@ -200,7 +244,12 @@ class Container:
         stream.flush()
         self._bring(job, built=asked.built)
         began = time.time()
-        finished = self._follow(self._worker, job, paths, stream, alive)
+        try:
+            finished = self._follow(self._worker, job, paths, stream, alive)
+        except KeyboardInterrupt:  # Modal takes the machine away, and begins the job in another container
+            stream.add({"kind": "preempted", "run": job.run})
+            stream.flush()
+            raise
         if job.action == "build":  # whoever is told of it may look for it elsewhere
             self._keep(job, began)
             self._sync(self._commit)
@@ -270,7 +319,7 @@ class Container:
         if self._store is None:
             folder = self._volume / "files"
             folder.mkdir(parents=True, exist_ok=True)
-            self._store = Store(folder, _STORE_LIMIT)
+            self._store = Store(folder, _STORE_LIMIT, most=_STORE_FILES, used_s=_USED_S)
         return self._store
 
     def _let_write(self, tree: Path) -> None:
@@ -494,4 +543,9 @@ def _environment(scratch: Path, cache: Path) -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith("MODAL_") and name not in ("PYTHONPATH", "PYTHONHOME")
     }
-    return kept | {"HOME": str(scratch), "TMPDIR": str(scratch), "TRITON_CACHE_DIR": str(cache / "triton")}
+    return kept | {
+        "HOME": str(scratch),
+        "TMPDIR": str(scratch),
+        "TRITON_CACHE_DIR": str(cache / "triton"),
+        installing.INSTEAD: _PACKAGES,
+    }

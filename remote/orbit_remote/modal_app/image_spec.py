@@ -16,6 +16,13 @@ from orbit_remote.common.lazy_dataclass import dataclass
 PREFIX = "orbit-"
 """Every app of ours begins with it: `orbit-<version>-<hash>`."""
 
+VOLUME = "orbit-files"
+"""The volume of all our apps: builds, and the files that runs have sent."""
+QUEUE = "orbit-events"
+"""The queue through which runs tell their events."""
+QUEUED_S = 3600
+"""How long what nobody fetches stays in it."""
+
 CORES = 2.0
 MEMORY_MIB = 4096
 """What a container asks for beside its GPU: it is billed for them whether it uses them or not."""
@@ -25,7 +32,7 @@ _SOURCES = (".py", ".cpp", ".h")
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """Versions are exact. `idle_s` and `timeout_s` are whole seconds, as Modal takes them.
+    """Versions are exact, but for `cuda_bindings`: some versions of torch want one of their own. `idle_s` and `timeout_s` are whole seconds, as Modal takes them.
 
     The defaults are the versions that the figures in docs/dev/measurements.md were taken with. Nsight
     Compute is held back: on Modal 2025.2.1 reads counters where 2026.2 answers NaN for many
@@ -38,7 +45,7 @@ class Spec:
     triton: str = "3.6.0"
     nvml: str = "13.615.71"
     cuda_core: str = "1.2.0"
-    cuda_bindings: str = "13.3.1"
+    cuda_bindings: str = ">=12.9.4,<14"
     ipykernel: str = "7.4.0"
     cuda: str = "13.0.1"
     nsight_compute: str = "2025.2.1"

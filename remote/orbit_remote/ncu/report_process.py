@@ -22,6 +22,7 @@ from typing import Any
 
 from orbit_remote import MAIN
 from orbit_remote.common import codec
+from orbit_remote.common.packages import installing
 from orbit_remote.ncu.report_reader import Answer, Request, read
 from orbit_remote.process import process_groups
 
@@ -31,7 +32,7 @@ _IDLE_S = 600.0
 
 MISSING = (
     "the report cannot be read: NVIDIA's `ncu_report` is neither beside ncu nor installed; to read it: "
-    "{python} -m pip install ncu-report"
+    "{install}"
 )
 
 
@@ -142,7 +143,7 @@ def _load(folders: Sequence[str]) -> tuple[Any, str]:
                 sys.path.remove(folder)
         for name in ("ncu_report", "_ncu_report"):
             sys.modules.pop(name, None)
-    return None, MISSING.format(python=sys.executable) + why
+    return None, MISSING.format(install=installing.remedy(sys.executable, "ncu-report")) + why
 
 
 def _answer(module: Any, why: str, request: Request) -> Answer:

@@ -44,7 +44,7 @@ def taken_at(path: Path, *, mode: int = 0o600) -> int | None:
     has it, or removes it in this moment. Raises OSError.
     """
     descriptor = opened(path, mode=mode)
-    if taken(descriptor) and _is_at(descriptor, path):
+    if taken(descriptor) and is_at(descriptor, path):
         return descriptor
     os.close(descriptor)
     return None
@@ -57,12 +57,12 @@ def waited_for(path: Path) -> int:
     while True:
         descriptor = opened(path)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if _is_at(descriptor, path):
+        if is_at(descriptor, path):
             return descriptor
         os.close(descriptor)
 
 
-def _is_at(descriptor: int, path: Path) -> bool:
+def is_at(descriptor: int, path: Path) -> bool:
     """Whether a file is still the one of that name: its owner may have removed it before it was locked."""
     with contextlib.suppress(OSError):
         return os.path.samestat(os.fstat(descriptor), path.lstat())

@@ -30,6 +30,7 @@ PASSED = frozenset((
     "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX", "SYSTEMROOT",
     "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "APPDATA", "LOCALAPPDATA", "USERPROFILE",
     "NUMBER_OF_PROCESSORS", "PROGRAMFILES", "PROGRAMDATA", "ORBIT_RECORD",
+    "ORBIT_PACKAGES",
 ))  # fmt: skip
 PASSED_PREFIXES = (
     "LC_", "XDG_", "CUDA_", "NVIDIA_", "NV_", "CUDNN_", "CUBLAS_", "NCCL_", "TRITON_", "TORCH_", "PYTORCH_",
@@ -96,8 +97,10 @@ async def run(
     timeout_s: float,
     started: process_groups.Started,
     output: Output,
+    limit: asyncio.Timeout | None = None,
 ) -> Ended:
-    """Run to the end or the limit. Cancelled or not, no process of its group is left; on Linux, none at all.
+    """Run to the end or the limit, which somebody else may hold as `limit`. Cancelled or not, no process of its group is left;
+    on Linux, none at all.
 
     Raises OSError where the program cannot be started.
     """
@@ -116,7 +119,7 @@ async def run(
     feeding = asyncio.ensure_future(_feed(process, stdin)) if stdin else None
     status: int | None = None
     try:
-        async with _limit(timeout_s):
+        async with limit or _limit(timeout_s):
             status = await process_groups.exit_status(process)
     except TimeoutError:
         pass

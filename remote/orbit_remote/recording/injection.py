@@ -36,6 +36,7 @@ from orbit_remote.common.launch_records import (
     clock_label,
 )
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.packages import installing
 from orbit_remote.process import client_environment, disk_space, tool_output
 
 SOURCE = PACKAGE / "cupti" / "injection.cpp"
@@ -143,7 +144,7 @@ def find(*, nvcc: str | None = None, in_this_process: bool = False) -> Cupti:
         return candidates[0]
     raise Unavailable(
         "launches cannot be measured: there is no CUPTI on this machine (cupti.h and libcupti.so)",
-        "install the CUDA toolkit, or: pip install nvidia-cuda-cupti",
+        f"install the CUDA toolkit, or: {installing.remedy(sys.executable, 'nvidia-cuda-cupti')}",
     )
 
 

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 from types import TracebackType
@@ -26,6 +27,8 @@ from orbit_remote.recording.gpu_neighbours import Neighbours
 
 PERIOD_S = 0.02
 """Between two samples; NVML itself renews clocks and power about every 10 to 100 ms."""
+_USE_WINDOW_NS = 1_000_000_000
+"""NVML's utilization is of a window before the reading: of 1/6 s to a second, says its documentation."""
 
 ENERGY_S = 0.1
 """Between two readings of the energy counter, the first after as long: each takes NVML 3 to 10 ms, and at every sample they held up a
@@ -305,6 +308,8 @@ class Sampler:
             for s in self._samples
             if (begin_ns is None or s.time_ns >= begin_ns) and (end_ns is None or s.time_ns <= end_ns)
         ]
+        if chosen and not any(s.utilization for s in chosen) and _span_ns(chosen) < _USE_WINDOW_NS:
+            chosen = [replace(s, utilization=None) for s in chosen]  # of the time before the run
         reported = [sample.reasons for sample in chosen if sample.reasons is not None]
         reasons = 0
         for reason in reported:
@@ -324,6 +329,10 @@ class Sampler:
             energy_step_j=step,
             series=_series(chosen),
         )
+
+
+def _span_ns(samples: list[_Sample]) -> int:
+    return samples[-1].time_ns - samples[0].time_ns
 
 
 def _energy(readings: list[int | None]) -> tuple[float | None, float | None]:

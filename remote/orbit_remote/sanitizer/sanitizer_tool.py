@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 from orbit_remote.common import limits, plain_text, regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Failure
+from orbit_remote.common.packages import installing
 from orbit_remote.process import client_environment, process_groups, program, tool_output
 from orbit_remote.toolchain import nvcc
 
@@ -77,8 +79,10 @@ def find(compiler: str | None = None) -> Sanitizer | Failure:
         return Failure(
             "infrastructure",
             "compute-sanitizer was not found",
-            "install NVIDIA's CUDA toolkit or its package cuda-sanitizer, or `pip install nvidia-cuda-sanitizer-api` "
-            "beside your torch",
+            "install NVIDIA's CUDA toolkit or its package cuda-sanitizer, or: "
+            + installing.remedy(
+                sys.executable, "nvidia-cuda-sanitizer-api", environment=client_environment.current()
+            ),
         )
     try:
         output = _about(str(path), path.stat().st_mtime_ns)

@@ -62,6 +62,17 @@ _ORBIT = {
     "triton": re.compile(r"\s*#+\s*orbit:"),
 }
 _COMMENT = {"cuda": "//", "triton": "#"}
+_NEARLY = re.compile(
+    r"\s*((?://|#)[/#!*<@.\s-]*(?P<word>orbit(?:s|[-_]lsp)?\b)(?P<colon>\s*[:;=.,\uff1a-]+)?)(?P<rest>.*)",
+    re.IGNORECASE,
+)
+_CERTAIN = re.compile(
+    r"""\s*(?:launch\s+[\w:.<>, ]*(?:<<<|\[) | expect\b.*== | reference\s+[\w.:]+\s*\( | case\s+\w+\s*:
+    | sweep\s+\w+\s*= | symbol\s+\w | (?:bytes|flops|iterations|warmup|timeout|seed)\s+[\d(] | gpu\s+[A-Z]+\d+
+    | flags\s+- | args\s+\S | stdin\s+[<"'\w])""",
+    re.VERBOSE,
+)
+_ASSIGNS = re.compile(r"\s*[A-Za-z_]\w*\s*=(?!=)\s*[\w(\"'.~-]")
 _PIECE = {
     "cuda": re.compile(r"\d[\w'.]*|[A-Za-z_]\w*|\"(?:[^\"\\]|\\.)*\"|//|."),
     "triton": re.compile(r"[A-Za-z_]\w*|\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|."),
@@ -129,6 +140,44 @@ def begins(line: str, language: Language) -> int | None:
     """The column behind `orbit:` of a line that a spec stands on."""
     match = _ORBIT[language].match(line)
     return match.end() if match else None
+
+
+def mentions(text: str) -> bool:
+    """Whether a text may have launch specs or near misses; quick, because it is asked at each edit."""
+    return any(word in text for word in ("orbit", "Orbit", "ORBIT"))
+
+
+def near_misses(lines: list[str], language: Language) -> dict[int, Span]:
+    """By line: the beginning, up to what is said, of each comment that was meant for a launch spec and is none, as `// Orbit:`
+    and `// orbit launch …`. Prose about orbits is none: what follows has to be a statement, and where the colon is
+    missing too, one that cannot be prose, or one beside a line of a spec.
+    """
+    certain: dict[int, Span] = {}
+    perhaps: dict[int, Span] = {}
+    specs: set[int] = set()
+    for at, line in enumerate(lines):
+        if not mentions(line):
+            continue
+        if begins(line, language) is not None:
+            specs.add(at)
+        elif match := _NEARLY.match(line):
+            span = Span(at, match.start(1), at, match.end(1))
+            assigns = bool(_ASSIGNS.match(match["rest"]))
+            colon = ":" in (match["colon"] or "") or "\uff1a" in (match["colon"] or "")
+            if _CERTAIN.match(match["rest"]) or (colon and assigns):
+                certain[at] = span
+            elif colon or assigns or directive(match["rest"]):
+                perhaps[at] = span
+    for order in (sorted(perhaps), sorted(perhaps, reverse=True)):
+        for at in order:
+            if any(beside in certain or beside in specs for beside in (at - 1, at + 1)):
+                certain[at] = perhaps[at]
+    return dict(sorted(certain.items()))
+
+
+def beginning(language: Language) -> str:
+    """What a line of a launch spec begins with."""
+    return f"{_COMMENT[language]} orbit:"
 
 
 def directive(text: str) -> str:

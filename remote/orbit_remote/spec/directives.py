@@ -238,12 +238,25 @@ class _Reader:
         elif word == "gpu" and (wrong := [value for value in values if not _GPU.fullmatch(value)]):
             raise SpecError(span, f"{wrong[0][:40]!r} is not the name of a GPU; write 'gpu H100'.")
         elif word == "flags":
+            values = _glued(values)
             flags, refused = allowed_flags([v for v in values if not _LIBRARY.fullmatch(v)], trusted=False)
             if refused:
                 flag = refused[0].split(" is left out", maxsplit=1)[0]
                 raise SpecError(span, f"The flag {flag[:60]} is not among those that a launch spec may set.")
             values = [*flags, *(v for v in values if _LIBRARY.fullmatch(v))]
         self.words[word] = Words(span, word, tuple(values))
+
+
+def _glued(flags: list[str]) -> list[str]:
+    """With `-l curand` and `--library=curand`, which nvcc takes too, as `-lcurand`."""
+    words = iter(flags)
+    glued: list[str] = []
+    for flag in words:
+        if flag in ("-l", "--library"):
+            glued.append(f"-l{next(words, '')}")
+        else:
+            glued.append(re.sub(r"^(?:--library|-l)=", "-l", flag))
+    return glued
 
 
 def _twice(word: Name, first: Span) -> SpecError:

@@ -1,4 +1,6 @@
-"""How many threads `__launch_bounds__` allows a block of a kernel, as far as the file's text shows."""
+"""What a kernel's attributes (`__launch_bounds__`, `__block_size__`, `__cluster_dims__`) allow its launches, as far as the file's
+text shows.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,8 @@ from orbit_remote.spec.syntax_tree import Expression, Name, SpecError, walk
 from orbit_remote.spec.values import Scalar, Value, World
 
 _BOUNDS = re.compile(r"\b(?:__launch_bounds__|C10_LAUNCH_BOUNDS_[12])\s*(?=\()")
+_BLOCK_SIZE = re.compile(r"\b__block_size__\s*(?=\()")
+_CLUSTER_DIMS = re.compile(r"\b__cluster_dims__\s*(?=\()")
 _FIRST = re.compile(r"(?:[^,()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))+")
 _CONSTANT = (
     r"\bconst(?:expr)?\b[^;{{}}()<>]{{0,200}}?\b{name}\s*(?:=(?!=)|\{{)\s*"
@@ -38,18 +42,66 @@ class Bound:
         return int(scalar.value) if scalar and scalar.value > 0 else None
 
 
-def bound(header: str, templates: Collection[str], around: Surroundings) -> Bound | None:
+@dataclass(frozen=True, slots=True)
+class Extents:
+    """The 1 to 3 extents that an attribute prescribes; `text` is the attribute as written."""
+
+    text: str
+    each: tuple[Bound, ...]
+
+    def values(self, templates: Mapping[str, Value]) -> tuple[int, int, int] | None:
+        """None if the text does not give them all."""
+        known = [bound.threads(templates) for bound in self.each]
+        if None in known:
+            return None
+        x, y, z = [extent or 1 for extent in known] + [1] * (3 - len(known))
+        return x, y, z
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """`most_blocks` is the third value of `__launch_bounds__`: the most blocks that a cluster may have."""
+
+    bound: Bound | None = None
+    most_blocks: Bound | None = None
+    block: Extents | None = None
+    cluster: Extents | None = None
+
+
+def attributes(header: str, templates: Collection[str], around: Surroundings) -> Attributes:
     """From the text between a definition's beginning and its kernel's name; `templates` are the names of its template
     parameters, which hide the file's.
     """
-    ends = [match.end() for match in _BOUNDS.finditer(header)]
-    inner = bracketed(header[ends[-1] :]) if ends else None
-    first = _FIRST.match(inner) if inner else None
-    node = CppParser.parsed(first[0]) if first else None
-    if first is None or node is None:
-        return None
-    constants = _constants(node, around, 0, hidden=templates)
-    return Bound(" ".join(first[0].split()), node, constants)
+    bounds = [_bound(part, templates, around) for part in _arguments(header, _BOUNDS)]
+    size = _arguments(header, _BLOCK_SIZE)
+    dims = _arguments(header, _CLUSTER_DIMS)
+    block = _parts(bracketed(size[0]) or size[0]) if size else []
+    return Attributes(
+        bounds[0] if bounds else None,
+        bounds[2] if len(bounds) == 3 else None,
+        _extents(f"__block_size__({', '.join(size)})", block, templates, around),
+        _extents(f"__cluster_dims__({', '.join(dims)})", dims, templates, around),
+    )
+
+
+def _arguments(header: str, attribute: re.Pattern[str]) -> list[str]:
+    ends = [match.end() for match in attribute.finditer(header)]
+    return _parts(bracketed(header[ends[-1] :]) or "") if ends else []
+
+
+def _parts(text: str) -> list[str]:
+    return [" ".join(part.split()) for part in _FIRST.findall(text) if part.strip()]
+
+
+def _extents(text: str, parts: list[str], templates: Collection[str], around: Surroundings) -> Extents | None:
+    bounds = [_bound(part, templates, around) for part in parts]
+    each = tuple(bound for bound in bounds if bound)
+    return Extents(text, each) if each and len(each) == len(parts) <= 3 else None
+
+
+def _bound(text: str, templates: Collection[str], around: Surroundings) -> Bound | None:
+    node = CppParser.parsed(text)
+    return Bound(text, node, _constants(node, around, 0, hidden=templates)) if node else None
 
 
 def constant(name: str, around: Surroundings, depth: int = 0) -> Scalar | None:

@@ -21,7 +21,7 @@ from orbit_remote.spec.dtypes import DType
 from orbit_remote.spec.file_context import Surroundings
 from orbit_remote.spec.interpreter import Scope, Untuned, evaluate
 from orbit_remote.spec.rules import Limits
-from orbit_remote.spec.signature import Signature, element_of, plain_type, signature
+from orbit_remote.spec.signature import Signature, element_of, plain_type, signature, with_packs_for
 from orbit_remote.spec.syntax_tree import (
     Assignment,
     Call,
@@ -85,6 +85,9 @@ def check_lines(lines: list[str], target: Target, limits: Limits | None = None) 
     header = signature(lines, target, around)
     if not spec.lines:
         return Checked(spec, header, tuple(malformed), {}, around.asked)
+    own = [launch for launch in spec.launches if launch.kernel.name == target.name]
+    if header and own:
+        header = with_packs_for(header, len(own[0].arguments))
     faults = [*malformed, *references.static(spec, target, header, around)]
     every, surplus = points(spec)
     faults += surplus
@@ -107,33 +110,47 @@ def check_lines(lines: list[str], target: Target, limits: Limits | None = None) 
 
 def _deduced(launch: Launch, header: Signature | None, values: Mapping[str, Value], world: World) -> Launch:
     """The launch with the template arguments that C++ would deduce: an address of a kernel deduces none."""
-    if (
-        header is None
-        or launch.kernel.name != header.name
-        or any(template.pack for template in header.templates)
-    ):
+    if header is None or launch.kernel.name != header.name:
         return launch
     chosen = list(launch.templates)
+    needed = len(chosen)
+    names = {template.name for template in header.templates}
+    span = launch.kernel.span
     for wanted in header.templates[len(chosen) :]:
-        argument_type = _type_for(wanted.name, header, launch, values, world)
-        if wanted.optional or wanted.kind != "type" or not argument_type:
+        if wanted.pack and wanted.kind != "type":
             break
-        chosen.append(TemplateArgument(launch.kernel.span, argument_type, None))
-    return replace(launch, templates=tuple(chosen))
+        types = _types_for(wanted.name, header, launch, values, world) if wanted.kind == "type" else []
+        if wanted.pack:
+            chosen += [TemplateArgument(span, each, None) for each in types or [""] * (not chosen)]
+            needed = len(chosen)
+            break
+        if types:
+            chosen.append(TemplateArgument(span, types[0], None))
+            needed = len(chosen)
+        elif wanted.default and not names.intersection(re.findall(r"\w+", wanted.default)):
+            chosen.append(TemplateArgument(span, wanted.default, None))  # to get to one behind it
+        else:
+            break
+    if not needed and chosen:
+        needed = 1  # C++ names an instance of a template by `k<…>` only
+    return replace(launch, templates=tuple(chosen[:needed]))
 
 
-def _type_for(name: str, header: Signature, launch: Launch, values: Mapping[str, Value], world: World) -> str:
-    """What `T` is in C++ for the first argument whose parameter is `T`, `T*` or `const T*`; empty for none."""
+def _types_for(
+    name: str, header: Signature, launch: Launch, values: Mapping[str, Value], world: World
+) -> list[str]:
+    """What `T` is in C++ for each argument whose parameter is `T`, `T*` or `const T*`."""
     exactly = re.compile(rf"(?:const\s+)?{re.escape(name)}(?:\s+const)?\s*\*?")
+    types: list[str] = []
     for parameter, argument in zip(header.parameters, launch.arguments, strict=False):
-        if exactly.fullmatch(plain_type(parameter.type)):
+        if name and exactly.fullmatch(plain_type(parameter.type)):
             try:
                 value = evaluate(argument, world, Scope(values))
             except (SpecError, Untuned):
                 continue
             if isinstance(value, Tensor | Scalar):
-                return dtypes.spelled(value.dtype)
-    return ""
+                types.append(dtypes.spelled(value.dtype))
+    return types
 
 
 def points(spec: Spec) -> tuple[list[Point], list[Fault]]:

@@ -32,7 +32,7 @@ _NUMBER_PYTHON = (
 )
 _TOKEN = {
     "cuda": re.compile(
-        rf"(?P<number>{_NUMBER_CPP})|(?P<name>[A-Za-z_]\w*)|(?P<string>\"(?:[^\"\\]|\\.)*\")|"
+        rf"(?P<number>{_NUMBER_CPP})|(?P<name>[A-Za-z_$][\w$]*)|(?P<string>\"(?:[^\"\\]|\\.)*\")|"
         r"(?P<operator><<<|>>>|<<|>>|<=|>=|==|!=|&&|\|\||::|[-+*/%@<>=!~&|^?:.,(){}\[\]])",
         re.ASCII,
     ),

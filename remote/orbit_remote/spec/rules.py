@@ -10,6 +10,7 @@ from typing import Final
 
 from orbit_remote.common import architectures, occupancy
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.spec.cpp_expressions import CppParser
 from orbit_remote.spec.directives import nearest
 from orbit_remote.spec.functions.shapes import expected_shape
 from orbit_remote.spec.interpreter import Scope, Untuned, evaluate, grid
@@ -65,12 +66,13 @@ _MOST_AMOUNT: Final = {"iterations": 10**9, "warmup": 10**5, "timeout": 86400, "
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a spec's launches are checked against: the GPU's architecture (`sm_90a`), and the static shared
-    memory, in bytes, that the compiler says the kernel uses (0 where it has not said).
+    """What a spec's launches are checked against: the GPU's architecture (`sm_90a`), and the static shared memory of a block and
+    the local memory of a thread, in bytes, that the compiler says the kernel uses (0 where it has not said).
     """
 
     architecture: str
     static_shared: int = 0
+    local: int = 0
 
 
 def chosen_types(header: Signature, launch: Launch) -> dict[str, str]:
@@ -127,6 +129,7 @@ class _Checks:
         if spec.words.get("gpu"):
             self.architecture = architectures.architecture_for(spec.words["gpu"].values[0]) or ""
         self.static_shared = limits.static_shared if limits else 0
+        self.local = limits.local if limits else 0
         self.header = header
         self.values = values
         self.world = world
@@ -165,7 +168,8 @@ class _Checks:
         self.run(self._extents, launch.grid, "grid", MOST_GRID)
         self.run(self._block, launch, own)
         self.run(self._shared, launch, own)
-        self.run(self._cluster, launch)
+        self.run(self._cluster, launch, own)
+        self.run(self._local, launch, own)
         parameters = own.parameters if own else ()
         if own:
             self._templates(launch, own)
@@ -199,11 +203,20 @@ class _Checks:
             return
         if count > MOST_THREADS:
             raise SpecError(launch.block.span, f"This block has {count} threads; a block has at most {MOST_THREADS}.")  # fmt: skip
-        bound = own.bound if own else None
-        allowed = bound.threads(self._template_values(launch, own)) if bound and own else None
-        if own and bound and allowed and count > allowed:
+        if own is None:
+            return
+        values = self._template_values(launch, own)
+        bound = own.attributes.bound
+        allowed = bound.threads(values) if bound else None
+        if bound and allowed and count > allowed:
             text = f"{own.name}'s __launch_bounds__({bound.text})"
             raise SpecError(launch.block.span, f"This block has {count} threads; {text} allows at most {allowed}.")  # fmt: skip
+        block = own.attributes.block
+        size = block.values(values) if block else None
+        threads = triple(self.value(launch.block), launch.block.span, "block")
+        if block and size and (*threads, 1, 1)[:3] != size:
+            written = _by(threads)
+            raise SpecError(launch.block.span, f"This block is {written}; {own.name}'s {block.text} takes {_by(size)} only.")  # fmt: skip
 
     def _template_values(self, launch: Launch, own: Signature) -> dict[str, Value]:
         """Of arguments that have values; errors in the others are reported elsewhere."""
@@ -212,6 +225,11 @@ class _Checks:
             if wanted.kind == "value" and not wanted.pack and given.value is not None:
                 with suppress(SpecError, _Unknown, Untuned):
                     values[wanted.name] = self.value(given.value)
+        for wanted in own.templates[len(launch.templates) :]:
+            node = CppParser.parsed(wanted.default) if wanted.kind == "value" and wanted.default else None
+            if node:
+                with suppress(SpecError, Untuned):
+                    values[wanted.name] = evaluate(node, World("cuda"), Scope(values))
         return values
 
     def _shared(self, launch: Launch, own: Signature | None) -> None:
@@ -230,21 +248,42 @@ class _Checks:
                 f"{self.architecture}.",
             )
 
-    def _cluster(self, launch: Launch) -> None:
-        if launch.cluster is None:
+    def _local(self, launch: Launch, own: Signature | None) -> None:
+        if own and self.local > occupancy.MAX_LOCAL_PER_THREAD:
+            raise SpecError(
+                launch.kernel.span,
+                f"Each thread needs {self.local} bytes of local memory; CUDA gives one at most {occupancy.MAX_LOCAL_PER_THREAD}.",
+            )
+
+    def _cluster(self, launch: Launch, own: Signature | None) -> None:
+        attributes = own.attributes if own else None
+        values = self._template_values(launch, own) if own else {}
+        fixed = attributes.cluster if attributes else None
+        wanted = fixed.values(values) if fixed else None
+        node = launch.cluster or launch.grid
+        if node is None or (launch.cluster is None and wanted is None):
             return
-        span = launch.cluster.span
-        cluster = self._extents(launch.cluster, "cluster", (MOST_CLUSTER,) * 3)
+        given = self._extents(launch.cluster, "cluster", (MOST_CLUSTER,) * 3)
+        cluster = given or wanted or ()
         limits = occupancy.limits(self.architecture) if self.architecture else None
         if limits and float(limits.capability) < 9:
-            raise SpecError(span, f"{self.architecture} has no clusters; they begin with sm_90.")
-        if (count := math.prod(cluster)) > MOST_CLUSTER:
-            raise SpecError(span, f"This cluster has {count} blocks; at most {MOST_CLUSTER} run everywhere.")
+            raise SpecError(node.span, f"{self.architecture} has no clusters; they begin with sm_90.")
+        if own and fixed and wanted and given and (*given, 1, 1)[:3] != wanted:
+            why = f"This cluster is {_by(given)}; {own.name}'s {fixed.text} has {_by(wanted)} always."
+            raise SpecError(node.span, why)
+        count = math.prod(cluster)
+        most = attributes.most_blocks if attributes else None
+        allowed = most.threads(values) if most else None
+        if own and attributes and attributes.bound and most and allowed and count > allowed:
+            why = f"{own.name}'s __launch_bounds__ allows at most {allowed}"
+            raise SpecError(node.span, f"This cluster has {count} blocks; {why}.")
+        if count > MOST_CLUSTER and given:
+            raise SpecError(node.span, f"This cluster has {count} blocks; at most {MOST_CLUSTER} run everywhere.")  # fmt: skip
         blocks = triple(self.value(launch.grid), launch.grid.span, "grid") if launch.grid else ()
         for extent, wide, name in zip(cluster, (*blocks, 1, 1), "xyz", strict=False):
             if wide % extent:
                 raise SpecError(
-                    span, f"The grid is {wide} in {name}, which clusters of {extent} do not divide."
+                    node.span, f"The grid is {wide} in {name}, which clusters of {extent} do not divide."
                 )
 
     def _passed(self, parameter: Parameter, node: Expression, types: dict[str, str]) -> None:
@@ -407,6 +446,11 @@ def passed(parameter: Parameter, value: Value, span: Span, types: dict[str, str]
             raise SpecError(span, f"{written}, and {why}.")
     elif not isinstance(value, TensorMap):
         raise SpecError(span, f"{written}, which takes a tensor_map(…), not {shown(value)}.")
+
+
+def _by(sizes: tuple[int, ...]) -> str:
+    """`64 x 1 x 1`."""
+    return " x ".join(str(size) for size in (*sizes, 1, 1)[:3])
 
 
 def extents(value: Value, span: Span, what: str, most: tuple[int, ...]) -> tuple[int, ...]:

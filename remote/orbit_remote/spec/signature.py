@@ -39,6 +39,8 @@ class Parameter:
     const: bool = False
     optional: bool = False
     refused: str = ""
+    pack: bool = False
+    """Whether it stands for any number of parameters: `Ts*... x`."""
 
     @property
     def writable(self) -> bool:
@@ -52,13 +54,15 @@ class TemplateParameter:
     optional: bool = False
     pack: bool = False
     type: str = ""
-    """Of a value: `int`, `bool`."""
+    """Of a value `int`, `bool`; of a type the concept that constrains it."""
+    default: str = ""
+    """As it is written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """`tuned` says that `triton.autotune` or `triton.heuristics` gives constexprs that a launch leaves out; `bound`
-    is what `__launch_bounds__` allows.
+    """`tuned` says that `triton.autotune` or `triton.heuristics` gives constexprs that a launch leaves out; `attributes`
+    are what limits launches in CUDA.
     """
 
     language: Language
@@ -67,7 +71,7 @@ class Signature:
     templates: tuple[TemplateParameter, ...] = ()
     tuned: bool = False
     text: str = ""
-    bound: launch_bounds.Bound | None = None
+    attributes: launch_bounds.Attributes = launch_bounds.Attributes()
 
     def lacking(self, given: int) -> list[TemplateParameter]:
         """Template parameters that neither the first `given` arguments nor a default choose, and that C++ cannot
@@ -115,13 +119,27 @@ def signature(lines: list[str], target: Target, around: Surroundings | None = No
             tuned=bool(re.search(r"\b(?:autotune|heuristics)\b", header)),
             text=" ".join(inner.split()),
         )
-    templates = _templates(header)
+    templates = _templates(header, around)
     if re.search(r"\btemplate\s*<\s*>", header):  # a specialisation: which one, its arguments say
         templates = (TemplateParameter("", "value", optional=True, pack=True),)
     unknown = {template.name for template in templates if template.kind == "type"}
     parameters = tuple(_cpp_parameter(part, around, unknown) for part in parts if part.strip() != "void")
-    bound = launch_bounds.bound(header, [template.name for template in templates], around)
-    return Signature("cuda", target.name, parameters, templates, text=" ".join(inner.split()), bound=bound)
+    attributes = launch_bounds.attributes(header, [template.name for template in templates], around)
+    return Signature(
+        "cuda", target.name, parameters, templates, text=" ".join(inner.split()), attributes=attributes
+    )
+
+
+def with_packs_for(header: Signature, count: int) -> Signature:
+    """The same with as many parameters in the place of a pack as `count` arguments need."""
+    packs = [at for at, parameter in enumerate(header.parameters) if parameter.pack]
+    if len(packs) != 1:
+        return header
+    (at,) = packs
+    pack = header.parameters[at]
+    number = max(0, count - len(header.parameters) + 1)
+    made = tuple(replace(pack, name=f"{pack.name}{index}", pack=False) for index in range(number))
+    return replace(header, parameters=(*header.parameters[:at], *made, *header.parameters[at + 1 :]))
 
 
 def compiled(header: Signature, types: str) -> Signature:
@@ -228,6 +246,8 @@ _NAMED = re.compile(r"(.*?[\s*&>])?([A-Za-z_]\w*)?\s*((?:\[[^\]]*\]\s*)*)", re.D
 
 def _cpp_parameter(part: str, around: Surroundings, unknown: set[str]) -> Parameter:
     text, _ = _without_default(_NOISE.sub(" ", part))
+    if "..." in text:
+        return replace(_cpp_parameter(text.replace("...", " "), around, unknown), pack=True)
     match = _NAMED.fullmatch(text)
     if not match or "(" in text:
         shown = " ".join(text.split())
@@ -266,7 +286,25 @@ def _element(plain: str) -> tuple[dtypes.DType, int] | None:
     return dtypes.cpp(canonical(plain.split()) or plain)
 
 
-def _templates(header: str) -> tuple[TemplateParameter, ...]:
+_STANDARD_CONCEPT = re.compile(
+    r"(?:::)?(?:cuda::)?std::(?:integral|signed_integral|unsigned_integral|floating_point|same_as|convertible_to|copyable|movable|regular"
+    r"|semiregular|totally_ordered|default_initializable|derived_from|constructible_from|equality_comparable)\b"
+)
+
+
+def _is_concept(text: str, around: Surroundings) -> bool:
+    """Whether a template parameter is a type that a concept constrains: `Num T`, `std::integral T`."""
+    constraint = re.match(
+        r"(?:::)?(?:\w+::)*(\w+)\s*(?:<.*>)?\s*(?:\.\.\.)?\s+\w+\Z", text.strip(), re.DOTALL
+    )
+    if constraint is None or dtypes.cpp(constraint[1]) is not None:
+        return False
+    if _STANDARD_CONCEPT.match(text.strip()):
+        return True
+    return re.search(rf"\bconcept\s+{re.escape(constraint[1])}\b", around.text) is not None
+
+
+def _templates(header: str, around: Surroundings) -> tuple[TemplateParameter, ...]:
     starts = [match.end() for match in re.finditer(r"\btemplate\s*<", header)]
     if not starts:
         return ()
@@ -274,11 +312,13 @@ def _templates(header: str) -> tuple[TemplateParameter, ...]:
     template_parameters: list[TemplateParameter] = []
     for part in split(header[starts[0] : -1] if inner is None else inner):
         text, optional = _without_default(part)
+        default = part.strip()[len(text) :].strip().removeprefix("=").strip()
         words = re.findall(r"[A-Za-z_]\w*", text)
         if not words:
             continue
-        kind: Literal["type", "value"] = "type" if words[0] in ("typename", "class", "template") else "value"
         name = words[-1] if len(words) > 1 else ""
-        shown = " ".join(words[:-1]) if kind == "value" else ""
-        template_parameters.append(TemplateParameter(name, kind, optional, "..." in text, shown))
+        plain = words[0] in ("typename", "class", "template")
+        shown = "" if plain else " ".join(words[:-1])
+        kind: Literal["type", "value"] = "type" if plain or _is_concept(text, around) else "value"
+        template_parameters.append(TemplateParameter(name, kind, optional, "..." in text, shown, default))
     return tuple(template_parameters)

@@ -136,6 +136,18 @@ class Source:
         """Every token `name` of the file, comments and strings left out."""
         return [self._span(t) for t in self._all() if t.text == name]
 
+    def tokens(self) -> Sequence[Token]:
+        """Those of the file, comments left out."""
+        return self._all()
+
+    def span(self, start: int, end: int) -> Span:
+        """The place of the characters [start, end) of one line."""
+        return self._span(Token(self._text[start:end], start, end, is_name=False))
+
+    def line_of(self, offset: int) -> int:
+        """The line of a character, from 1."""
+        return self._line_of(offset)
+
     def locate(self, line: int, echo: str, caret: int) -> Span | None:
         """The token under character `caret` of the expanded line `echo`, which begins at `line`."""
         key = (line, echo, caret)

@@ -16,6 +16,7 @@ from orbit_remote.common import limits, plain_text, symbols
 from orbit_remote.common.messages import Note, Place, Problem, Severity
 from orbit_remote.toolchain import host_diagnostics
 from orbit_remote.toolchain.diagnostic_context import Context
+from orbit_remote.toolchain.ptx import asm_place
 
 __all__ = ["Context", "parse"]
 
@@ -47,6 +48,9 @@ _DECLARED = re.compile(
     r' at line (?P<line>\d{1,9})(?: of (?:"(?P<quoted>[^"]+)"|(?P<file>[^)]+)))?\)'
 )
 _SYMBOL = re.compile(r"'(?P<symbol>[A-Za-z_$][\w$.]*)'|\bfor entry (?P<entry>[A-Za-z_$][\w$]*)")
+_QUOTED = re.compile(r"'([^'%\s]+)'")
+_AROUND = re.compile(r" in around line (?P<line>\d{1,9})(?= by)")
+"""As notes name a line of the temporary PTX file."""
 _ADVICE = re.compile(r"^\((?P<code>C\d+)\) (?P<message>.*)$")
 _NAMED = re.compile(r'"(?:[^"(<]*?::)?([A-Za-z_]\w*)(?:[(<][^"]*)?"')
 _INSTANCE = re.compile(r'"[^"]*?([A-Za-z_]\w*)[<(]')
@@ -279,13 +283,18 @@ class _Reader:
         place: Place | None = None
         notes: tuple[Note, ...] = ()
         symbol: str | None = None
+        around = _AROUND.search(message)
+        if around:
+            message = message[: around.start()] + message[around.end() :]
         if match["line"]:
-            place, notes = self._ptx_line(int(match["line"]))
+            place, notes = self._ptx_line(int(match["line"]), message)
         elif named := next((m for m in _SYMBOL.finditer(message) if self._is_symbol(m)), None):
             symbol = _symbol_in(named)
             start, end = named.span("symbol" if named["symbol"] else "entry")
             message = message[:start] + symbols.short_name(symbol) + message[end:]
-            place = self._symbol_place(symbol)
+            if around:
+                place, notes = self._ptx_line(int(around["line"]), "", symbol)
+            place = place or self._symbol_place(symbol)
         if who == "nvlink":
             message = re.sub(r",?(?: first defined)? in '[^']*'", "", message)
         self._add(kind, message, who, place, code=code, symbol=symbol, notes=notes)
@@ -298,16 +307,21 @@ class _Reader:
             or bool(match["entry"])
         )
 
-    def _ptx_line(self, line: int) -> tuple[Place | None, tuple[Note, ...]]:
-        """The `asm` statement behind a PTX line."""
+    def _ptx_line(self, line: int, message: str, entry: str = "") -> tuple[Place | None, tuple[Note, ...]]:
+        """The `asm` statement behind a line of the PTX that has `entry`, at what the message quotes."""
         for ptx in self.context.ptx:
             place, notes = ptx.at_line(line)
-            if place:
+            if place and (not entry or entry in ptx.entries):
                 notes = tuple(
                     replace(n, place=self.context.place(n.place.file, n.place.line)) for n in notes if n.place
                 )
                 place = self.context.place(place.file, place.line)
-                return self.context.named(place, "asm") or place, notes
+                within = ptx.asm_line(line)
+                source = self.context.text(place.file) if place and within is not None else None
+                if place is None or within is None or source is None:
+                    return place, notes
+                span = asm_place(source, place.line, within, _QUOTED.findall(message))
+                return Place(place.file, span.line, span.column, span.end_column) if span else place, notes
         return None, ()
 
     def _symbol_place(self, symbol: str) -> Place | None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
+import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from orbit_remote.common import symbols
 from orbit_remote.common.messages import Failure
+from orbit_remote.common.packages import installing
+from orbit_remote.process import client_environment
 from orbit_remote.toolchain import dwarf_lines, nvcc, sass_listing
 from orbit_remote.toolchain.dwarf_lines import Frame, Lines
 from orbit_remote.toolchain.elf import Cubin
@@ -33,17 +35,19 @@ def find(root: str | None = None, pythons: Collection[str | None] = (None,)) -> 
     for path in _candidates(root, pythons):
         if path.is_file() and os.access(path, os.X_OK):
             return str(path)
+    python = [sys.executable, *filter(None, pythons)][-1]
+    install = installing.command(python, "nvidia-cuda-nvdisasm", environment=client_environment.current())
     return Failure(
         "infrastructure",
         "no nvdisasm was found, which turns compiled code into SASS",
-        "install it with the CUDA toolkit, or `pip install nvidia-cuda-nvdisasm`; Triton brings one too",
+        f"install it with the CUDA toolkit, or: {install} (Triton brings one too)",
     )
 
 
 def _candidates(root: str | None, pythons: Collection[str | None]) -> Iterator[Path]:
     if root:
         yield Path(root, "bin", _NVDISASM)
-    if named := shutil.which(_NVDISASM):
+    if named := client_environment.which(_NVDISASM):
         yield Path(named)
     yield Path(nvcc.SYSTEM, "bin", _NVDISASM)
     for python in dict.fromkeys(pythons):

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 
 from orbit_remote.common.lazy_dataclass import dataclass
 
-_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-_SECTION = struct.Struct("<IIQQQQIIQQ")
+HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+"""The header of a file, whose last fields are of the section headers: size of one, number, number of the names'."""
+SECTION = struct.Struct("<IIQQQQIIQQ")
+"""A section header: name, type, flags, address, offset, size, link, info, alignment, size of an entry."""
 _SYMBOL = struct.Struct("<IBBHQQ")
 _RELOCATION = {4: struct.Struct("<QQq"), 9: struct.Struct("<QQ")}
 """By the type of the section: SHT_RELA, SHT_REL."""
@@ -20,6 +22,7 @@ _SYMTAB = 2
 _OBJECT, _FUNCTION = 1, 2  # STT_OBJECT, STT_FUNC
 
 
+_TEXT = ".text."
 _MAGIC = b"\x7fELF\x02\x01"
 _EM_CUDA = 190
 
@@ -28,9 +31,9 @@ def images(content: bytes) -> Iterator[bytes]:
     """Every cubin in a file that holds some among other things, as a report of Nsight Compute does."""
     at = content.find(_MAGIC)
     while at >= 0:
-        header = content[at : at + _HEADER.size]
-        if len(header) == _HEADER.size:
-            _, _, machine, _, _, segments, sections, _, _, size, count, wide, many, _ = _HEADER.unpack(header)
+        header = content[at : at + HEADER.size]
+        if len(header) == HEADER.size:
+            _, _, machine, _, _, segments, sections, _, _, size, count, wide, many, _ = HEADER.unpack(header)
             if machine == _EM_CUDA:
                 yield content[at : at + max(sections + wide * many, segments + size * count)]
         at = content.find(_MAGIC, at + 1)
@@ -45,9 +48,24 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True)
+class Located:
+    """The code of a kernel where the driver has put it: `size` bytes at `address` on the GPU, at `offset` of the file.
+
+    `functions` are the kernel and the functions that it calls, each as (offset in bytes, mangled name).
+    """
+
+    kernel: str
+    address: int
+    offset: int
+    size: int
+    functions: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class _Section:
     name: str
     type: int
+    address: int
     offset: int
     size: int
     link: int
@@ -58,6 +76,7 @@ class _Symbol:
     name: str
     type: int
     section: int
+    value: int
     size: int
 
 
@@ -86,6 +105,21 @@ class Cubin:
         header = next((s for s in self._sections if s.name == name), None)
         return self._content[header.offset : header.offset + header.size] if header else b""
 
+    def located(self) -> list[Located]:
+        """The code that has been loaded; nothing for a file that no driver has loaded."""
+        found: list[Located] = []
+        for number, section in enumerate(self._sections):
+            if section.address and section.size and section.name.startswith(_TEXT):
+                # symbols of what is loaded have addresses, those of the functions that it calls may not
+                functions = sorted(
+                    (s.value - section.address if s.value >= section.address else s.value, s.name)
+                    for s in self._symbols
+                    if s.type == _FUNCTION and s.section == number
+                )
+                kernel = section.name.removeprefix(_TEXT)
+                found.append(Located(kernel, section.address, section.offset, section.size, tuple(functions)))
+        return found
+
     def relocations(self, name: str) -> dict[int, str]:
         """The symbols whose addresses stand in the section `name`, by their place in it."""
         places: dict[int, str] = {}
@@ -98,14 +132,14 @@ class Cubin:
         return places
 
     def _read_sections(self) -> list[_Section]:
-        header = _HEADER.unpack_from(self._content)
+        header = HEADER.unpack_from(self._content)
         identity, table = header[0], int(header[6])
         size, count, names = map(int, header[11:])
-        if identity[:6] != _MAGIC or size != _SECTION.size:
+        if identity[:6] != _MAGIC or size != SECTION.size:
             raise ValueError("this is not a cubin: it is not a 64-bit ELF file")
-        raw = [_SECTION.unpack_from(self._content, table + at * size) for at in range(count)]
+        raw = [SECTION.unpack_from(self._content, table + at * size) for at in range(count)]
         strings = int(raw[names][4])
-        return [_Section(self._text(strings + r[0]), r[1], r[4], r[5], r[6]) for r in raw]
+        return [_Section(self._text(strings + r[0]), r[1], *r[3:7]) for r in raw]
 
     def _read_symbols(self) -> list[_Symbol]:
         table = next((s for s in self._sections if s.type == _SYMTAB), None)
@@ -114,8 +148,8 @@ class Cubin:
         strings = self._sections[table.link].offset
         symbols: list[_Symbol] = []
         for at in range(table.offset, table.offset + table.size, _SYMBOL.size):
-            name, info, _, section, _, size = _SYMBOL.unpack_from(self._content, at)
-            symbols.append(_Symbol(self._text(strings + name), info & 15, section, size))
+            name, info, _, section, value, size = _SYMBOL.unpack_from(self._content, at)
+            symbols.append(_Symbol(self._text(strings + name), info & 15, section, value, size))
         return symbols
 
     def _text(self, at: int) -> str:

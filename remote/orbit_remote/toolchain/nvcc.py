@@ -17,6 +17,7 @@ from orbit_remote.common import plain_text
 from orbit_remote.common.architectures import architecture_of
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Failure
+from orbit_remote.common.packages import installing
 from orbit_remote.process import client_environment, disk_space, tool_output
 
 __all__ = ["PROBE_LIMIT_S", "Nvcc", "architecture_of", "candidates", "examine", "find"]
@@ -27,7 +28,6 @@ PROBE_LIMIT_S = 20.0
 SYSTEM = Path("/usr/local/cuda")
 _NVCC = "nvcc.exe" if os.name == "nt" else "nvcc"
 _REINSTALL = "reinstall the CUDA toolkit, or set `nvcc` to one that works"
-_FROM_WHEELS = "pip install 'orbit-lsp[cuda]'"
 _Signature = tuple[str, int, int]
 _known: dict[tuple[_Signature, str], Nvcc] = {}
 
@@ -72,7 +72,13 @@ def find(setting: str | None = None, *, python: str | None = None) -> Nvcc | Fai
     return Failure(
         "infrastructure",
         "no CUDA compiler (nvcc) was found",
-        f"{_FROM_WHEELS} (or install NVIDIA's CUDA toolkit and set CUDA_HOME)",
+        f"{_from_wheels(python)} (or install NVIDIA's CUDA toolkit and set CUDA_HOME)",
+    )
+
+
+def _from_wheels(python: str | None) -> str:
+    return installing.command(
+        python or sys.executable, installing.CUDA, environment=client_environment.current()
     )
 
 

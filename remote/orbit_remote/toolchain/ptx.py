@@ -1,15 +1,18 @@
-"""Source lines and launch bounds from the PTX of a build."""
+"""Source places and launch bounds from the PTX of a build."""
 
 from __future__ import annotations
 
 import os
 import re
 from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import field
+from functools import lru_cache
 from math import prod
 
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Note, Place
+from orbit_remote.toolchain.carets import Source, Span, Token
 
 _MARK = re.compile(
     r"""^[ \t]*(?:
@@ -20,6 +23,7 @@ _MARK = re.compile(
     )""",
     re.MULTILINE | re.VERBOSE,
 )
+_BEGIN_ASM, _END_ASM = "// begin inline asm\n", "// end inline asm\n"
 _INLINED_AT = re.compile(r"inlined_at[ \t]+(\d{1,9})[ \t]+(\d{1,9})")
 
 
@@ -53,13 +57,24 @@ class Ptx:
 
     def at_line(self, number: int) -> tuple[Place | None, tuple[Note, ...]]:
         """The source line of PTX line `number` (from 1), and the calls that were inlined to get there."""
+        return self._before(self._end_of(number))
+
+    def asm_line(self, number: int) -> int | None:
+        """Which line, from 0, of an `asm` statement the PTX line `number` (from 1) is; None for one of the compiler's."""
+        end = self._end_of(number)
+        start = self.text.rfind("\n", 0, end) + 1
+        begin = self.text.rfind(_BEGIN_ASM, 0, start)
+        if begin < 0 or self.text.find(_END_ASM, begin, start) >= 0:
+            return None
+        return self.text.count("\n", begin, start) - 1
+
+    def _end_of(self, number: int) -> int:
         end = -1
         for _ in range(number):
             end = self.text.find("\n", end + 1)
             if end < 0:
-                end = len(self.text)
-                break
-        return self._before(end)
+                return len(self.text)
+        return end
 
     def use_of(self, symbol: str) -> Place | None:
         """The source line of the first call of an undefined function, or use of a variable."""
@@ -130,3 +145,121 @@ def read(text: str) -> Ptx:
         if loc.file in ptx.files:
             ptx.entries[symbol].place = Place(ptx.files[loc.file], loc.line)
     return ptx
+
+
+# -- inside an `asm` statement ------------------------------------------------------------------------
+# The compiler gives its instructions the line of the last operand. But the template and what became of it have the same lines.
+
+_ASM = frozenset(("asm", "__asm", "__asm__"))
+_QUALIFIERS = frozenset(("volatile", "__volatile__", "__volatile", "goto", "inline", "__inline__"))
+_LITERAL = re.compile(r"(?:u8|[uUL])?(?P<raw>R)?\"")
+_ESCAPE = re.compile(r"\\(?:\r?\n|x[0-9a-fA-F]+|[0-7]{1,3}|.)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    """Lines of an `asm` statement's template, each a text with the offset of each of its characters. They are `counted` where
+    the whole template is written in the statement: a macro in it may have lines of its own.
+    """
+
+    keyword: Token
+    lines: tuple[tuple[str, tuple[int, ...]], ...]
+    counted: bool
+
+
+def asm_place(source: Source, line: int, number: int, words: Sequence[str]) -> Span | None:
+    """Where the template's line `number` (from 0) is written, in the `asm` statement that covers `line` of the source: at the
+    first of `words` there, or else at its first word, or else at the keyword `asm`.
+    """
+    statements = [each for first, last, each in _statements(source) if first <= line <= last]
+    patterns = [re.compile(rf"(?<![\w.]){re.escape(word)}(?!\w)" if word[0] != "." else rf"{re.escape(word)}(?!\w)") for word in words if word]  # fmt: skip
+    for statement in statements:
+        if statement.counted and number < len(statement.lines):
+            for pattern in patterns:
+                if span := _found(source, statement.lines[number], pattern):
+                    return span
+    for statement in statements:
+        for pattern in patterns:
+            within = [span for each in statement.lines if (span := _found(source, each, pattern))]
+            if len(within) == 1:
+                return within[0]
+    if len(statements) != 1:
+        return None
+    (statement,) = statements
+    if statement.counted and number < len(statement.lines):
+        first = _found(source, statement.lines[number], re.compile(r"[^\s{}]\S*"))
+        if first:
+            return first
+    return source.span(statement.keyword.start, statement.keyword.end)
+
+
+def _found(source: Source, line: tuple[str, tuple[int, ...]], pattern: re.Pattern[str]) -> Span | None:
+    text, offsets = line
+    match = pattern.search(text)
+    return source.span(offsets[match.start()], offsets[match.end() - 1] + 1) if match else None
+
+
+@lru_cache(maxsize=8)
+def _statements(source: Source) -> list[tuple[int, int, _Statement]]:
+    """The `asm` statements of a file that are in no other, with their first line and their last."""
+    tokens = source.tokens()
+    statements: list[tuple[int, int, _Statement]] = []
+    at = 0
+    while at < len(tokens):
+        keyword = tokens[at]
+        at += 1
+        if keyword.text not in _ASM:
+            continue
+        while at < len(tokens) and tokens[at].text in _QUALIFIERS:
+            at += 1
+        if at == len(tokens) or tokens[at].text != "(":
+            continue
+        begin, depth = at + 1, 0
+        while at < len(tokens):
+            depth += (tokens[at].text == "(") - (tokens[at].text == ")")
+            if depth == 0:
+                lines = source.line_of(keyword.start), source.line_of(tokens[at].start)
+                statements.append((*lines, _statement(keyword, tokens[begin:at])))
+                break
+            at += 1
+    return statements
+
+
+def _statement(keyword: Token, tokens: Sequence[Token]) -> _Statement:
+    """Its template: the literals up to the first `:`."""
+    lines: list[tuple[list[str], list[int]]] = [([], [])]
+    counted = True
+    for token in tokens:
+        if token.text == ":":
+            break
+        literal = _LITERAL.match(token.text)
+        if literal is None:
+            counted = False
+            continue
+        for character, offset in _characters(token, literal):
+            if character == "\n":
+                lines.append(([], []))
+            else:
+                lines[-1][0].append(character)
+                lines[-1][1].append(offset)
+    return _Statement(keyword, tuple(("".join(text), tuple(at)) for text, at in lines), counted)
+
+
+def _characters(token: Token, literal: re.Match[str]) -> Iterator[tuple[str, int]]:
+    """The characters that a literal stands for, with the offsets where they are written."""
+    text = token.text
+    at, end = literal.end(), len(text) - 1
+    if literal["raw"]:
+        fence = text.index("(", at)
+        end -= fence - at + 1
+        at = fence + 1
+    while at < end:
+        escape = None if literal["raw"] else _ESCAPE.match(text, at, end)
+        if escape is None:
+            yield text[at], token.start + at
+            at += 1
+            continue
+        written = escape[0][1:]
+        if written not in ("\n", "\r\n"):  # a line that goes on
+            yield {"n": "\n", "t": "\t", "r": " "}.get(written, written[-1]), token.start + at
+        at = escape.end()

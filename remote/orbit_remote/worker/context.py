@@ -9,7 +9,7 @@ import stat
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Hashable, Mapping
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -146,6 +146,8 @@ class Context:
         self._shared = shared
         self._client = client
         self.send = client.send
+        self.unguarded: set[str] = set()
+        """Runs whose lock of the GPU was taken away while they had it."""
         self.author_python = client.author_python
         self.home = shared.home
         self.cache = shared.cache
@@ -154,6 +156,8 @@ class Context:
         self.overheads = shared.overheads
         self._build_ahead = build_ahead
         self.ahead = Prebuild(self._one_more_build)
+        self._limits: WeakValueDictionary[str, asyncio.Timeout] = WeakValueDictionary()
+        self._early: set[str] = set()
 
     async def _one_more_build(self, job: c.Job) -> None:
         async with self._shared.builds:
@@ -186,6 +190,25 @@ class Context:
         own = (variable.partition("=") for variable in job.variables) if job else ()
         passed = program.environment(self._client.environment, self._client.passed)
         return passed | {name: value for name, _, value in own}
+
+    def limit(self, job: c.Job, seconds: float | None) -> asyncio.Timeout:
+        """The time limit of a job's program, which `end_early` can bring forward."""
+        limit = self._limits[job.run] = asyncio.timeout(seconds)
+        return limit
+
+    def end_early(self, run: str) -> None:
+        """Have the limit of a run's program reached now; nothing where it does not run."""
+        limit = self._limits.get(run)
+        if limit is not None and not limit.expired():
+            with suppress(RuntimeError):  # it has ended in this moment, or not begun
+                limit.reschedule(asyncio.get_running_loop().time())
+                self._early.add(run)
+
+    def ended_early(self, job: c.Job) -> bool:
+        """Whether somebody asked for the end of a run; once."""
+        early = job.run in self._early
+        self._early.discard(job.run)
+        return early
 
     def stage(self, job: c.Job, state: c.State, why: str = "") -> None:
         self.send(c.Stage(job.run, state, time.time(), why))
@@ -229,6 +252,7 @@ class Context:
                     f"{what} in {self._client.name}" if self._client.name else what,
                     batch=job.batch,
                     waits=lambda other: self.stage(job, "queued", f"waits for the GPU: {other}"),
+                    lost=lambda: self.unguarded.add(job.run),
                 )
                 await held.enter_async_context(lease)
             if not in_spare and any(device.exclusive for device in devices):

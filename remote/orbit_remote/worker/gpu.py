@@ -17,8 +17,17 @@ _SAMPLE_NS = int(1.5e9 * telemetry.PERIOD_S)
 
 def of(job: c.Job) -> c.Device | None:
     """The first GPU that a job runs on; None where this machine has not all that it asks for. Takes a moment."""
-    devices = probe.devices(job.device, job.gpus)
+    devices = probe.devices(job.device, _wanted(job))
     return devices[0] if devices else None
+
+
+WITHOUT = "it ran without a GPU: this machine has no NVIDIA GPU"
+
+
+def _wanted(job: c.Job) -> int:
+    """How many GPUs a job asks for: of a rented machine as in `H100:2`, and all that came are its own."""
+    _, colon, count = (job.gpu or "").partition(":")
+    return max(job.gpus, int(count)) if colon and count.isdecimal() else job.gpus
 
 
 def dispensable(job: c.Job) -> bool:
@@ -29,7 +38,10 @@ def dispensable(job: c.Job) -> bool:
 def no_gpu(job: c.Job) -> c.Finished:
     have = len(probe.all_devices())
     if have == 0:
-        message = "there is no NVIDIA GPU in this machine to run it on"
+        message = c.NO_GPU
+    elif job.gpu and _wanted(job) > have:
+        message = f"{job.gpu} was rented, and the machine that came has {have} GPU{'s' * (have != 1)}"
+        return c.failed(job.run, c.Failure("infrastructure", message, "run it again", retryable=True))
     elif job.gpus > 1:
         message = f"{job.gpus} GPUs are asked for, from number {job.device} on, and this machine has {have}"
     else:

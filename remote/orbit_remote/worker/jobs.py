@@ -16,7 +16,7 @@ from typing import Any
 from orbit_remote.common import codec, occupancy
 from orbit_remote.common import messages as c
 from orbit_remote.recording import injection
-from orbit_remote.worker import gpu, probe
+from orbit_remote.worker import gpu, lease, probe
 from orbit_remote.worker.actions import plain_action
 from orbit_remote.worker.calibration_store import CalibrationStore
 from orbit_remote.worker.context import Context
@@ -53,6 +53,8 @@ class Jobs:
             case c.Cancel(run=run):
                 if job := self._jobs.get(run):
                     job.cancel()
+            case c.Locate(run=run):
+                self._context.end_early(run)
             case c.Probe():
                 self._begin(request.run, self._probe(request))
             case c.Warm():
@@ -122,10 +124,19 @@ class Jobs:
             text = f"orbit's worker failed: {type(error).__name__}: {error}"
             failure = c.Failure("infrastructure", text, "see the worker's log, and please report it", True)
             finished = c.failed(job.run, failure)
+        if job.run in self._context.unguarded:
+            self._context.unguarded.discard(job.run)
+            finished = replace(finished, remarks=(*finished.remarks, _UNGUARDED))
         device = self._reached.with_reached(finished.device)
         self._context.send(occupancy.with_occupancy(replace(finished, device=device)))
         if device and job.through == "spec" and finished.outcome == "ok":
             self._reached.measure(device, self._context)
+
+
+_UNGUARDED = (
+    "the lock of the GPU was removed while this ran: another job may have run beside it, so the times may be too long; "
+    f"who owns {lease.EVERYBODYS} can do that"
+)
 
 
 def _prepare_recorder(home: Path) -> None:

@@ -23,6 +23,7 @@ from typing import Any, cast
 
 from orbit_remote import MAIN
 from orbit_remote.common import codec, content_store, limits, regular_files
+from orbit_remote.common.packages import installing
 from orbit_remote.process import process_groups
 from orbit_remote.process.client_environment import NOTEBOOK_CACHE
 from orbit_remote.process.records import Records, packed
@@ -57,7 +58,7 @@ async def _main() -> None:
     try:
         with contextlib.suppress(ConnectionError):  # who started us is gone, and so is the kernel by now
             if missing:
-                failure = f"{sys.executable} has no ipykernel: run `{sys.executable} -m pip install ipykernel`, then run the cell again"
+                failure = f"{sys.executable} has no ipykernel: run `{installing.remedy(sys.executable, 'ipykernel')}`, then run the cell again"
                 writer.write(_event(event="ended", failure=failure))
             else:
                 await _Keeper(folder, reader, writer).keep()

@@ -31,6 +31,8 @@ _LOOK_S = 0.05
 """From one look at the tickets to the next: other processes say nothing when they give a GPU back."""
 _MOST_NAMES = 1_000
 """Files in the shared folder, far more than there are jobs. Each is looked at, again and again."""
+_MOST_JOINS = 30
+"""How often a job joins the queue again whose ticket somebody has removed, who may do so: the owner of the folder."""
 _numbers = itertools.count(1)
 
 
@@ -47,6 +49,10 @@ class _Ticket:
         return self.rank, self.since, self.owner
 
 
+def _nothing() -> None:
+    pass
+
+
 class Leases:
     """Of one worker. `fallback` is a folder of the worker's own, for a machine whose shared folder cannot be used."""
 
@@ -57,10 +63,16 @@ class Leases:
 
     @asynccontextmanager
     async def hold(
-        self, gpu: str, what: str, *, batch: bool, waits: Callable[[str], None]
+        self,
+        gpu: str,
+        what: str,
+        *,
+        batch: bool,
+        waits: Callable[[str], None],
+        lost: Callable[[], None] = _nothing,
     ) -> AsyncGenerator[None]:
         """The GPU `gpu` (its UUID) for `what` alone, as in *softmax.cu in Neovim*. `waits` is called with the one that
-        is waited for, each time that it is another.
+        is waited for, each time that it is another; `lost` at the end, where the lock was taken away meanwhile.
         """
         if sys.platform != "linux":
             lock = self._locks.setdefault(gpu, asyncio.Lock())
@@ -73,24 +85,35 @@ class Leases:
         if not (_is_shared(EVERYBODYS) and queue.works()):
             self._fallback.mkdir(parents=True, exist_ok=True)
             queue = _Queue(self._fallback, queue.gpu)
-        async with self._turn(queue, what, batch=batch, waits=waits):
+        async with self._turn(queue, what, batch=batch, waits=waits) as place:
             yield
+            if not place.has_lock():
+                lost()
 
     @asynccontextmanager
     async def _turn(
         self, queue: _Queue, what: str, *, batch: bool, waits: Callable[[str], None]
-    ) -> AsyncGenerator[None]:
+    ) -> AsyncGenerator[_Place]:
+        """Raises OSError where the ticket is removed again and again."""
         reason = ""
-        place = queue.join(what, batch=batch)
+        place, joins = queue.join(what, batch=batch), 1
         try:
             while not place.begin():
+                if place.removed():
+                    place.leave()
+                    joins += 1
+                    if joins > _MOST_JOINS and queue.folder != self._fallback:
+                        self._fallback.mkdir(parents=True, exist_ok=True)
+                        queue = _Queue(self._fallback, queue.gpu)
+                    place = queue.join(what, batch=batch, since=place.since)
+                    continue
                 if (other := place.ahead()) != reason:
                     reason = other
                     waits(other)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK_S):
                         await self._given_back.wait()
-            yield
+            yield place
         finally:
             place.leave()
             self._given_back.set()  # those of this worker look at once
@@ -117,15 +140,17 @@ class _Queue:
         with os.scandir(self.folder) as entries:
             return [entry.name for entry in itertools.islice(entries, _MOST_NAMES)]
 
-    def join(self, what: str, *, batch: bool) -> _Place:
+    def join(self, what: str, *, batch: bool, since: int | None = None) -> _Place:
+        """`since` is when it came, where it was in the queue before. The ticket may be gone at once."""
         owner = f"{os.getpid()}-{next(_numbers)}"
-        ticket = _Ticket(int(batch), time.clock_gettime_ns(time.CLOCK_BOOTTIME), owner)
+        ticket = _Ticket(int(batch), since or time.clock_gettime_ns(time.CLOCK_BOOTTIME), owner)
         # a name that nobody else can have taken
         path = self.folder / f".{self.gpu}.{owner}.{os.urandom(8).hex()}"
         descriptor = file_lock.opened(path, mode=0o644)
         file_lock.taken(descriptor)
         place = _Place(self, ticket, descriptor)
-        path.rename(place.path)
+        with contextlib.suppress(FileNotFoundError):  # removed already: `begin` sees it
+            path.rename(place.path)
         with contextlib.suppress(OSError, runtime_folder.RefusedError):  # then it has no name for others
             regular_files.replace(_words(owner), what.encode("utf-8", "replace"))
         return place
@@ -163,10 +188,19 @@ class _Place:
         self._ticket = ticket
         self._descriptors = [descriptor]
         self.path = queue.path(ticket)
+        self.since = ticket.since
+
+    def removed(self) -> bool:
+        """Whether somebody has taken this one's ticket away."""
+        return not file_lock.is_at(self._descriptors[0], self.path)
+
+    def has_lock(self) -> bool:
+        """Whether nobody else can have taken the lock: it is still the file of that name."""
+        return file_lock.is_at(self._descriptors[-1], self._queue.lock)
 
     def begin(self) -> bool:
         """Whether it is this one's turn, and has the lock now."""
-        if next(iter(self._queue.waiting()), self._ticket) != self._ticket:
+        if self.removed() or next(iter(self._queue.waiting()), self._ticket) != self._ticket:
             return False
         descriptor = file_lock.taken_at(self._queue.lock, mode=0o644)
         if descriptor is None:
@@ -175,7 +209,11 @@ class _Place:
         for dead in self._queue.held():
             _forget(dead)
         held = self._queue.folder / f"{self._queue.gpu}.held.{self._ticket.owner}"
-        self.path.rename(held)
+        try:
+            self.path.rename(held)
+        except FileNotFoundError:
+            os.close(self._descriptors.pop())
+            return False
         self.path = held
         return True
 

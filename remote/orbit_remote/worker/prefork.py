@@ -67,7 +67,7 @@ class Zygote:
         return handshake.loaded(env) == self._loaded
 
     async def fork(
-        self, ended: Callable[[Forked], None], *, judge: bool = False, batch: bool = False
+        self, ended: Callable[[Forked], None], *, role: child_main.Role = "spare", batch: bool = False
     ) -> Forked:
         """`batch`: many jobs follow, so that the template imports more for them. Raises OSError where the template has died; the next
         one may live.
@@ -77,7 +77,7 @@ class Zygote:
         launches = tempfile.mkdtemp(prefix=f"{os.getpid()}-launches-", dir=self._scratches)
         child = Forked(self._count, Path(launches))
         order = json.dumps(
-            {"fork": child.number, "launches": str(child.launches), "judge": judge, "batch": batch}
+            {"fork": child.number, "launches": str(child.launches), "role": role, "batch": batch}
         ).encode()
         try:
             self._children[child.number] = child
@@ -177,19 +177,24 @@ class PreforkPool:
         *,
         ahead: bool = False,
         folder: Path | None = None,
+        unrecorded: Mapping[str, str] | None = None,
     ) -> Child:
         """A child that carries out `job`, which it has been given. Close it when it is done. `ahead`: the next spares may open
-        their contexts meanwhile, as another job is likely to follow. `folder`: a judge's.
+        their contexts meanwhile, as another job is likely to follow. `folder`: a judge's. `unrecorded`: the environment of a
+        job that is not recorded, in the place of `env`; only where processes can be forked (`FORKS`).
 
         Raises OSError where no process can be started.
         """
+        role: child_main.Role = "spare" if unrecorded is None else "unrecorded"
+        if child_main.judges(job):
+            role = "judge"
         if not FORKS:
             return await Fresh.start(job, self._cache, env, image, overhead, self._scratches)
         self._used()
         async with self._changing:
             self._wanted = _FOR_A_BATCH if ahead else 1
             await self._end_surplus()
-            child = await self._filled(env, judge=child_main.judges(job))
+            child = await self._filled(env, role)
             if child in self._spares:
                 self._spares.remove(child)
             child.taken = True
@@ -197,7 +202,8 @@ class PreforkPool:
             self._measuring.add(child)
         try:
             await child.ready()
-            await child.begin(child_main.order(job, image, overhead=overhead, environment=env, folder=folder))
+            own = env if unrecorded is None else unrecorded
+            await child.begin(child_main.order(job, image, overhead=overhead, environment=own, folder=folder))
         except BaseException:
             self.let_go(child)
             raise
@@ -253,9 +259,9 @@ class PreforkPool:
                 await template.close()
         await asyncio.gather(*self._closing, return_exceptions=True)
 
-    async def _filled(self, env: Mapping[str, str], *, judge: bool = False) -> Forked:
-        """The spare of a template with this environment, forked now if none was prepared; a judge is always forked now. The
-        caller holds `_changing`.
+    async def _filled(self, env: Mapping[str, str], role: child_main.Role = "spare") -> Forked:
+        """The spare of a template with this environment, forked now if none was prepared; a child of another role is always
+        forked now. The caller holds `_changing`.
         """
         for last in (False, True):
             if self._closed:
@@ -264,8 +270,8 @@ class PreforkPool:
                 await self._leave_template()
                 self._template = await Zygote.start(self._cache, env, self._scratches)
             try:
-                if judge:
-                    return await self._template.fork(self._child_ended, judge=True)
+                if role != "spare":
+                    return await self._template.fork(self._child_ended, role=role)
                 if not self._spares:
                     self._spares.append(await self._fork_spare(self._template))
             except OSError:  # it died in this moment: once more with a new one

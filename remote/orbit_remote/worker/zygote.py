@@ -6,8 +6,9 @@ anything behind, and a CUDA error leaves a context that is lost - or for any num
 files, as long as they end well. A judge is forked when its job comes, and opens no context before its sides are there.
 
 The template is told what to do by messages on its standard input, a sequenced socket:
-    {"fork": id, "launches": folder, "judge": false, "batch": false} with three descriptors: events, standard output,
-    standard error; where many jobs follow, `batch` is true, and the template imports more for the next ones
+    {"fork": id, "launches": folder, "role": "spare", "batch": false} with three descriptors: events, standard output,
+    standard error; the role is a word of `child_main.Role`; where many jobs follow, `batch` is true, and the template
+    imports more for the next ones
 and answers {"forked": id, "pid": …} and {"ended": id, "status": …}. When the socket ends, the worker
 has gone, by whatever death: every group is killed and the template leaves.
 """
@@ -19,6 +20,7 @@ import contextlib
 import gc
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -28,7 +30,8 @@ from typing import Any
 
 from orbit_remote.child import child_main
 from orbit_remote.common import codec, lazy_dataclass
-from orbit_remote.process import process_groups
+from orbit_remote.process import process_groups, python_stack
+from orbit_remote.recording import recorder
 
 DESCRIPTORS = 3
 
@@ -84,7 +87,7 @@ class Template:
         order = codec.read_json(message)
         pid = os.fork()
         if pid == 0:
-            self._be_spare(None if order["judge"] else Path(order["launches"]), *descriptors)
+            self._be_child(order["role"], Path(order["launches"]), *descriptors)
         with contextlib.suppress(OSError):  # here and in the child, whichever is first
             os.setpgid(pid, pid)
         for descriptor in descriptors:
@@ -119,8 +122,8 @@ class Template:
         with contextlib.suppress(OSError):  # the worker has gone; its end of the socket says so next
             self._control.send(json.dumps(message).encode())
 
-    def _be_spare(self, launches: Path | None, events: int, stdout: int, stderr: int) -> None:
-        """In the forked child; never returns. A judge has no `launches`."""
+    def _be_child(self, role: child_main.Role, launches: Path, events: int, stdout: int, stderr: int) -> None:
+        """In the forked child; never returns. Only a spare writes into `launches`."""
         status, connection = 1, socket.socket(fileno=events)
         try:
             template = os.getppid()
@@ -136,23 +139,28 @@ class Template:
             os.close(stdout)
             os.close(stderr)
             if os.getppid() == template:
-                status = self._wait_for_job(launches, connection)
+                status = self._wait_for_job(role, launches, connection)
         except BaseException as error:  # noqa: BLE001 - nothing may unwind into the template's frames
             print(f"orbit: a spare failed: {type(error).__name__}: {error}", file=sys.stderr)
         finally:
             child_main.leave(status, connection)
 
-    def _wait_for_job(self, launches: Path | None, connection: socket.socket) -> int:
+    def _wait_for_job(self, role: child_main.Role, launches: Path, connection: socket.socket) -> int:
         connection.set_inheritable(False)
+        python_stack.tell_on_signal(launches)
         numpy: Any = sys.modules.get("numpy")
         if numpy is not None:
             numpy.random.seed()  # else every spare draws the same numbers
-        if launches is None:
+        if role == "judge":
             from orbit_remote.judge import judge_main
 
             connection.sendall(child_main.READY.encode())
             return judge_main.serve(connection, self._cache)
-        recording = child_main.begin_recording(self._cache, launches)
+        recording: recorder.Recorder = recorder.Nothing()
+        if role == "spare":
+            recording = child_main.begin_recording(self._cache, launches)
+        else:  # the driver aborts it, and writing out gigabytes of host memory takes seconds
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         connection.sendall(child_main.READY.encode())
         return child_main.serve(connection, recording)
 

@@ -30,6 +30,7 @@ from orbit_remote.child.spec.sm_clock import SmClock
 from orbit_remote.child.spec.trial import Backend, Gpu, Missing, Trial, Trials, load_torch
 from orbit_remote.common import measure, python_errors, symbols
 from orbit_remote.common import messages as c
+from orbit_remote.common.packages import installing
 from orbit_remote.recording.recorder import Recorder
 from orbit_remote.recording.telemetry import Sampler
 from orbit_remote.spec import launch_spec
@@ -158,7 +159,7 @@ def _backend(torch: Any, job: c.Job, image: Image | None, checked: launch_spec.C
             return cuda_backend.Cuda(torch, image, checked.signature)
         except ImportError:
             text = f"launch specs of CUDA kernels need cuda-core, which {sys.executable} lacks"
-            remedy = "pip install cuda-core cuda-bindings, or name another `orbit.python`"
+            remedy = f"{installing.remedy(sys.executable, 'cuda-core', 'cuda-bindings')}, or name another `orbit.python`"
             raise Missing(text, remedy) from None
     from orbit_remote.child.spec import triton_backend
 
@@ -280,7 +281,7 @@ def _failed(job: c.Job, error: BaseException, recorder: Recorder) -> c.Finished:
         kernel = symbols.short_name(fatal.last_kernel) if fatal.last_kernel else "the kernel"
         known = python_errors.cuda_failure(fatal).failure
         failure = c.Failure(known.category, f"{kernel} ended with {fatal.name}", known.remedy, place=where)
-        return c.failed(job.run, failure, problems=(_problem(failure, where),))
+        return c.failed(job.run, failure, problems=(_problem(failure, where, fatal.name),))
     explained = python_errors.explain(error, job.path)
     failure = explained.failure
     if failure.place is None:
@@ -289,9 +290,9 @@ def _failed(job: c.Job, error: BaseException, recorder: Recorder) -> c.Finished:
     return c.failed(job.run, failure, problems=problems)
 
 
-def _problem(failure: c.Failure, place: c.Place) -> c.Problem:
+def _problem(failure: c.Failure, place: c.Place, code: str | None = None) -> c.Problem:
     text = f"{failure.message}. {failure.remedy}" if failure.remedy else failure.message
-    return c.Problem("error", text, "cuda", place)
+    return c.Problem("error", text, "cuda", place, code)
 
 
 def rehearse(torch: Any) -> None:

@@ -14,11 +14,12 @@ from orbit_remote.common import messages as c
 from orbit_remote.process import program
 from orbit_remote.recording import injection, run_outcome, telemetry
 from orbit_remote.toolchain import build
-from orbit_remote.worker import disk_watch, gpu
+from orbit_remote.worker import disk_watch, gpu, own_files, second_look
 from orbit_remote.worker.actions import builds
 from orbit_remote.worker.context import Context
 
-_LAUNCHES = "launches"
+LAUNCHES = "launches"
+"""The folder of a run's records, in its scratch folder."""
 _TELL_S = 1.0
 """The shortest time between two reports of the launches of a program that still runs."""
 
@@ -53,7 +54,8 @@ async def _run(
     visible = gpu.visible_gpu(job)
     overhead = await context.overheads.overhead(device, context.environment())
     symbols = {resources.symbol: resources for resources in built.built.resources}
-    telling = asyncio.create_task(_tell(job, context, scratch / _LAUNCHES, overhead, symbols))
+    began = time.time_ns()
+    telling = asyncio.create_task(_tell(job, context, scratch / LAUNCHES, overhead, symbols))
     try:
         with sampler_of(device, scratch) as sampler:
             ended, recorded, why = await run_recorded(job, context, command, visible, scratch, overhead)
@@ -68,7 +70,7 @@ async def _run(
         *sampler.remarks,
         *([sampler.problem] if sampler.problem else []),
     ]
-    return c.Finished(
+    finished = c.Finished(
         run=job.run,
         outcome=verdict.outcome,
         failure=verdict.failure,
@@ -86,11 +88,17 @@ async def _run(
         truncated=ended.truncated,
         remarks=tuple(remarks),
     )
+    if not second_look.wanted(job, finished):
+        return finished
+    first = second_look.since(began, scratch / LAUNCHES)
+    again = second_look.program_of(job, context, command, visible)
+    own = own_files.of_build(job, built.built)
+    return await second_look.explained(job, context, finished, first, again, own)
 
 
 def sampler_of(device: c.Device, scratch: Path) -> telemetry.Sampler:
     """Of a program that `run_recorded` runs with the same `scratch`."""
-    has_context = partial(injection.has_context, scratch / _LAUNCHES)
+    has_context = partial(injection.has_context, scratch / LAUNCHES)
     return telemetry.Sampler(device.uuid or device.index, has_context=has_context)
 
 
@@ -132,7 +140,7 @@ async def run_recorded(
     """The program of a job as it is, and what it launched. Where launches cannot be recorded it still runs, its times are
     absent, and the text says why. `overhead` is taken off the times.
     """
-    folder, why = scratch / _LAUNCHES, ""
+    folder, why = scratch / LAUNCHES, ""
     variables = {**context.environment(job), **environment}
     try:
         variables |= await asyncio.to_thread(
@@ -147,6 +155,7 @@ async def run_recorded(
         env=variables,
         stdin=job.stdin,
         timeout_s=job.run_timeout_s,
+        limit=context.limit(job, job.run_timeout_s),
         started=disk.started(context.groups(job)),
         output=context.output(job),
     )

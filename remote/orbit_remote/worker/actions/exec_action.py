@@ -7,8 +7,9 @@ import os
 import shutil
 import stat
 import threading
+import time
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,12 +23,11 @@ from orbit_remote.common import (
 )
 from orbit_remote.common import messages as c
 from orbit_remote.modal_app.container_paths import Paths
-from orbit_remote.recording import injection, run_outcome
-from orbit_remote.worker import gpu
+from orbit_remote.process import program
+from orbit_remote.recording import injection, run_outcome, telemetry
+from orbit_remote.worker import gpu, own_files, second_look
 from orbit_remote.worker.actions import cuda_action
 from orbit_remote.worker.context import Context
-
-_WITHOUT = "it ran without a GPU: this machine has no NVIDIA GPU"
 
 
 async def execute(job: c.Job, context: Context) -> c.Finished:
@@ -39,7 +39,7 @@ async def execute(job: c.Job, context: Context) -> c.Finished:
         finished = await (_script if job.is_script else _program)(there, context, device)
         if paths.pairs:
             finished = codec.build(c.Finished, paths.event(codec.read_json(c.encode(finished))))
-        remarks = finished.remarks if device else (*finished.remarks, _WITHOUT)
+        remarks = finished.remarks if device else (*finished.remarks, gpu.WITHOUT)
         brought: tuple[c.Brought, ...] = ()
         if job.bring:
             folder = Path(there.directory or "")
@@ -56,16 +56,34 @@ async def _script(job: c.Job, context: Context, device: c.Device | None) -> c.Fi
 
 async def _program(job: c.Job, context: Context, device: c.Device | None) -> c.Finished:
     async with AsyncExitStack() as held:
-        overhead, sampler = injection.UNKNOWN, None
         scratch = await held.enter_async_context(context.scratch())
+        overhead, watching = injection.UNKNOWN, nullcontext()
         if device:
             await held.enter_async_context(context.gpu(job))
             overhead = await context.overheads.overhead(device, context.environment())
-            sampler = held.enter_context(cuda_action.sampler_of(device, scratch))
+            watching = cuda_action.sampler_of(device, scratch)
         context.stage(job, "running")
-        ended, recorded, why = await cuda_action.run_recorded(
-            job, context, (job.path, *job.arguments), gpu.visible_gpu(job), scratch, overhead
-        )
+        command, visible, began = (job.path, *job.arguments), gpu.visible_gpu(job), time.time_ns()
+        with watching as sampler:
+            ended, recorded, why = await cuda_action.run_recorded(
+                job, context, command, visible, scratch, overhead
+            )
+        first = second_look.since(began, scratch / cuda_action.LAUNCHES)
+        finished = _finished(job, ended, recorded, why, device, sampler)
+        if not (device and second_look.wanted(job, finished)):
+            return finished
+        again = second_look.program_of(job, context, command, visible)
+        return await second_look.explained(job, context, finished, first, again, own_files.of_program(job))
+
+
+def _finished(
+    job: c.Job,
+    ended: program.Ended,
+    recorded: injection.Recorded,
+    why: str,
+    device: c.Device | None,
+    sampler: telemetry.Sampler | None,
+) -> c.Finished:
     names = {series.launch.symbol for series in recorded.series}
     known = {name: c.Resources(name, symbols.short_name(name), "") for name in names}
     verdict = run_outcome.of_program(job, ended, recorded, known, Path(job.path).name)

@@ -14,7 +14,7 @@ async def build_or_run(job: c.Job, context: Context) -> c.Finished:
         return await exec_action.execute(job, context)
     if job.language == "cuda" and job.through == "program":
         return await cuda_action.compile_or_run(job, context)
-    if job.language == "cuda":
+    if job.language == "cuda" and job.through != "driver":
         from orbit_remote.worker.actions import spec_action
 
         return await spec_action.run_spec(job, context)

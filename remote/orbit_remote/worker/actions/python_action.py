@@ -12,27 +12,39 @@ from pathlib import Path
 from orbit_remote.child import child_main, python_job
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.process import python_stack
 from orbit_remote.process.program import Ended, Printed
 from orbit_remote.recording import injection, run_outcome, telemetry
 from orbit_remote.recording.injection import UNKNOWN
+from orbit_remote.sanitizer.sanitizer_findings import Own
 from orbit_remote.toolchain.spec_instances import Image
-from orbit_remote.worker import disk_watch, gpu
-from orbit_remote.worker.children import Child
+from orbit_remote.worker import disk_watch, gpu, own_files, second_look
+from orbit_remote.worker.children import Child, Forked
 from orbit_remote.worker.context import Context
 
 
 async def run_python(job: c.Job, context: Context) -> c.Finished:
-    """A `.py` file, run or compiled."""
+    """A `.py` file, run or compiled, or a driver."""
     device = await asyncio.to_thread(gpu.of, job) if job.action == "run" else None
-    if job.action == "run" and device is None and not (job.traced and gpu.dispensable(job)):
+    can_do_without = job.traced or job.through == "driver"
+    if job.action == "run" and device is None and not (can_do_without and gpu.dispensable(job)):
         return gpu.no_gpu(job)
-    return await follow(job, context, device)
+    finished = await follow(job, context, device)
+    if device is None and job.through == "driver":
+        return replace(finished, remarks=(*finished.remarks, gpu.WITHOUT))
+    return finished
 
 
 async def follow(
-    job: c.Job, context: Context, device: c.Device | None, image: Image | None = None
+    job: c.Job,
+    context: Context,
+    device: c.Device | None,
+    image: Image | None = None,
+    own: Own | None = None,
 ) -> c.Finished:
-    """`device` is None for a job that only compiles; `image` is what a launch spec of a `.cu` file launches."""
+    """`device` is None for a job that only compiles; `image` is what a launch spec of a `.cu` file launches, `own` which
+    files are the author's, where it is another rule than Python's.
+    """
     async with AsyncExitStack() as held, AsyncExitStack() as watching:
         if device:
             await held.enter_async_context(context.gpu(job, in_spare=not child_main.judges(job)))
@@ -40,7 +52,7 @@ async def follow(
         # a launch spec's process looks at the clocks itself: launches at a low one are not counted
         sampler = telemetry.Sampler(device.uuid or device.index) if device and job.through != "spec" else None
         overhead = UNKNOWN
-        if device and job.through in ("program", "exec") and not job.traced:
+        if device and job.through in ("program", "exec", "driver") and not job.traced:
             overhead = await context.overheads.overhead(device, context.environment())
         ahead = device is not None and _another_follows(job, device)
         judge = await held.enter_async_context(disk_watch.judges_folder(job, context))
@@ -65,7 +77,15 @@ async def follow(
         if finished is None:
             recorded = await asyncio.to_thread(injection.read, child.launches, overhead)
             finished = _crashed(job, ended, recorded.since(since) if child.served else recorded)
-        if followed.leaves:
+            finished = _located(finished, followed.at)
+        finished = _asserted(job, finished, ended.stderr)
+        if device and second_look.wanted(job, finished):
+            child.kill()  # it may hold all of the GPU's memory
+            await child.wait()
+            first, again = second_look.since(since, child.launches), second_look.child_of(job, context, image)
+            own = own or own_files.of_python(job)
+            finished = await second_look.explained(job, context, finished, first, again, own)
+        elif followed.leaves:
             context.later(held.pop_all().aclose())
     watched = gpu.watched(sampler, series) if sampler and series else None
     if sampler:
@@ -116,6 +136,8 @@ class _Followed:
     stays: bool = False
     killed: bool = False
     leaves: bool = False
+    at: tuple[c.Place, str] | None = None
+    """The line of the author's on which it was when it reached its limit, and the function."""
 
 
 async def _follow(job: c.Job, context: Context, child: Child, *, at_once: bool) -> _Followed:
@@ -125,10 +147,11 @@ async def _follow(job: c.Job, context: Context, child: Child, *, at_once: bool) 
     finished: c.Finished | None = None
     status: int | None = None
     stays = killed = leaves = False
+    at: tuple[c.Place, str] | None = None
     try:
         # a debugger waits for its author, and ends with whoever asked for it
         limits = {"run": job.run_timeout_s, "debug": None}
-        async with asyncio.timeout(limits.get(job.action, job.build_timeout_s)):
+        async with context.limit(job, limits.get(job.action, job.build_timeout_s)):
             async for event in child.events():
                 if isinstance(event, c.Finished):
                     finished = event
@@ -147,6 +170,8 @@ async def _follow(job: c.Job, context: Context, child: Child, *, at_once: bool) 
                 status = 0 if stays or killed else await child.wait()
     except TimeoutError:
         finished = None
+        if isinstance(child, Forked) and child.alive:
+            at = await asyncio.to_thread(python_stack.ask, child.pid, child.launches, job.path)
     finally:
         if stays or killed or leaves:
             printed.stop()
@@ -154,7 +179,29 @@ async def _follow(job: c.Job, context: Context, child: Child, *, at_once: bool) 
             child.kill()
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.shield(printed.read_out())
-    return _Followed(finished, printed.ended(status, time.perf_counter() - began), stays, killed, leaves)
+    return _Followed(finished, printed.ended(status, time.perf_counter() - began), stays, killed, leaves, at)
+
+
+def _located(finished: c.Finished, at: tuple[c.Place, str] | None) -> c.Finished:
+    """A run that reached its limit, with the line that its Python was on."""
+    if at is None or finished.failure is None or finished.outcome != "timed out":
+        return finished
+    place, function = at
+    text = f"{finished.failure.message}; Python was at {Path(place.file).name}:{place.line}, in {function}"
+    return replace(finished, failure=replace(finished.failure, message=text, place=place))
+
+
+def _asserted(job: c.Job, finished: c.Finished, stderr: str) -> c.Finished:
+    """A failed device assertion on its line, with its text, as the CUDA runtime printed it."""
+    said = next((problem for problem in finished.problems if problem.code == "CUDA_ERROR_ASSERT"), None)
+    asserted = run_outcome.assertion(job, stderr) if said else None
+    if said is None or asserted is None or finished.failure is None:
+        return finished
+    place, text = asserted
+    problem = replace(said, message=text, place=place)
+    failure = replace(finished.failure, message=text, remedy="", place=place)
+    problems = tuple(problem if each is said else each for each in finished.problems)
+    return replace(finished, problems=problems, failure=failure)
 
 
 def _crashed(job: c.Job, ended: Ended, recorded: injection.Recorded | None) -> c.Finished:

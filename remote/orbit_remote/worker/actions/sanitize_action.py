@@ -15,14 +15,14 @@ from pathlib import Path
 from orbit_remote.child import child_main
 from orbit_remote.child.spec import spec_sanitize
 from orbit_remote.common import messages as c
-from orbit_remote.common import python_errors, symbols
+from orbit_remote.common import symbols
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.process import program
 from orbit_remote.recording import run_outcome
 from orbit_remote.sanitizer import sanitizer_findings, sanitizer_records, sanitizer_tool
 from orbit_remote.spec import launch_spec
 from orbit_remote.toolchain.spec_instances import Image
-from orbit_remote.worker import gpu
+from orbit_remote.worker import gpu, own_files
 from orbit_remote.worker.actions import builds, cuda_action
 from orbit_remote.worker.context import Context
 
@@ -79,7 +79,7 @@ class _Target:
 
 
 async def _target(job: c.Job, device: c.Device, context: Context, scratch: Path) -> _Target | c.Finished:
-    if job.language == "triton":
+    if job.language == "triton" or job.through == "driver":
         return _child(job, context, scratch)
     if job.through == "spec":
         from orbit_remote.worker.actions import spec_action
@@ -89,7 +89,7 @@ async def _target(job: c.Job, device: c.Device, context: Context, scratch: Path)
             return made
         return replace(
             _child(job, context, scratch, made.image),
-            own=_own_of(job, made.build.built),
+            own=own_files.of_build(job, made.build.built),
             toolchain=made.build.toolchain,
             resources=made.build.built.resources,
             build_s=made.build.built.seconds,
@@ -101,17 +101,16 @@ async def _target(job: c.Job, device: c.Device, context: Context, scratch: Path)
     if isinstance(made, c.Finished):
         return made
     return _Target(
-        (str(made.executable), *job.arguments), job.stdin, _own_of(job, made.built), gpu.visible_gpu(job), None, (),
+        (str(made.executable), *job.arguments), job.stdin, own_files.of_build(job, made.built), gpu.visible_gpu(job), None, (),
         made.toolchain, made.built.resources, made.built.seconds, made.remarks,
     )  # fmt: skip
 
 
 def _child(job: c.Job, context: Context, scratch: Path, image: Image | None = None) -> _Target:
-    def own(file: str) -> str | None:
-        return file if python_errors.is_users(file, job.path) else None
-
     command = child_main.command(scratch, context.home / "cupti", job, image)
-    return _Target(command, "", own, spec_sanitize.CACHE, scratch / "events", _launched_by(job))
+    return _Target(
+        command, "", own_files.of_python(job), spec_sanitize.CACHE, scratch / "events", _launched_by(job)
+    )
 
 
 def _launched_by(job: c.Job) -> tuple[str, ...]:
@@ -121,17 +120,6 @@ def _launched_by(job: c.Job) -> tuple[str, ...]:
     checked = launch_spec.check(job.text, launch_spec.target_of(job.definition, job.language))
     names = [launch.kernel.name.rpartition("::")[2] for launch in checked.spec.launches]
     return tuple(dict.fromkeys([*names, job.definition.name]))
-
-
-def _own_of(job: c.Job, built: c.Built) -> sanitizer_findings.Own:
-    """The files that the compiler read and that are not its own."""
-    known = {os.path.realpath(file): file for file in (*built.files, job.path)}
-    folder = job.directory or str(Path(job.path).parent)
-
-    def own(file: str) -> str | None:
-        return known.get(os.path.realpath(os.path.join(folder, file)))  # noqa: PTH118 - texts, by the thousand
-
-    return own
 
 
 # -- checking ---------------------------------------------------------------------------------------

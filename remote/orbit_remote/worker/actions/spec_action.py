@@ -12,7 +12,7 @@ from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec import launch_spec
 from orbit_remote.toolchain import build, spec_instances
 from orbit_remote.toolchain.spec_instances import Image
-from orbit_remote.worker import gpu
+from orbit_remote.worker import gpu, own_files
 from orbit_remote.worker.actions import builds, python_action
 from orbit_remote.worker.context import Context
 
@@ -37,7 +37,8 @@ async def run_spec(job: c.Job, context: Context) -> c.Finished:
             made = await build_kernels(job, device, context, scratch)
             if isinstance(made, c.Finished):
                 return made
-            finished = await python_action.follow(job, context, device, made.image)
+            own = own_files.of_build(job, made.build.built)
+            finished = await python_action.follow(job, context, device, made.image, own)
         return replace(made.completed(finished), judged=c.Judged("referee", _NO_HOST_CODE))
     finally:
         await asyncio.gather(warming, return_exceptions=True)

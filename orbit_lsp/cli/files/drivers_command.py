@@ -1,0 +1,138 @@
+"""`orbit-lsp drivers`: the tests and scripts that launch the kernels of a file or a folder, found by reading alone"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from orbit_lsp.cli import json_results
+from orbit_lsp.cli.arguments import did_you_mean
+from orbit_lsp.cli.json_results import DriverList, KernelDrivers, ListedDriver
+from orbit_lsp.cli.terminal_text import UsageError, refused
+from orbit_lsp.closure.tree import is_private
+from orbit_lsp.compilation.projects import project_of
+from orbit_lsp.drivers.finder import Finder
+from orbit_lsp.drivers.index import is_text
+from orbit_lsp.kernels import CUDA_SUFFIXES, tracker
+from orbit_lsp.kernels.model import RUNNABLE, Kernel
+from orbit_lsp.kernels.python.dsls import MAKER_WORD
+from orbit_lsp.state import user_folders
+from orbit_lsp.state.kernel_ids import KernelId, identify
+from orbit_lsp.state.results import Route, Routes
+from orbit_remote.common.plain_text import visible
+
+
+def main(options: argparse.Namespace) -> int:
+    try:
+        return _main(options)
+    except UsageError as error:
+        return refused(str(error), as_json=options.json)
+
+
+def _main(options: argparse.Namespace) -> int:
+    named = Path(options.file or os.curdir).absolute()
+    path, folder = os.path.normpath(named), named.is_dir()
+    if not named.exists():
+        raise UsageError(f"{options.file}: there is no such file or folder")
+    if not is_text(path):
+        raise UsageError(
+            f"{options.file or path}: the path is not valid UTF-8, which a project's path has to be"
+        )
+    if not folder and not path.lower().endswith((".py", *CUDA_SUFFIXES)):
+        raise UsageError(f"{options.file}: only .py, .cu and .cuh files have drivers; name one, or a folder")
+    root = project_of(path if folder else str(named.parent))
+    if is_private(root):
+        raise UsageError(f"{root} is a home folder, or holds one; name a file in a project")
+    finder = Finder(root, lambda: user_folders.cache_folder() / "drivers.sqlite")
+    finder.refresh(path)
+    listed = [
+        KernelDrivers(
+            target.uri,
+            target.key,
+            kernel.line + 1,
+            not kernel.launchable or found.helper,
+            tuple(map(_listed, found.routes)),
+            found.reason,
+        )
+        for target, kernel, found in _found(finder, path, folder)
+    ]
+    if options.kernel:
+        names = [each.kernel for each in listed]
+        listed = [each for each in listed if options.kernel in (each.kernel, each.kernel.rpartition(".")[2])]
+        if not listed:
+            raise UsageError(f"no kernel {options.kernel!r}{did_you_mean(options.kernel, names)}")
+    kernels = [each for each in listed if not each.helper]
+    result = DriverList(
+        root,
+        len(kernels),
+        sum(bool(each.drivers) for each in kernels),
+        len(listed) - len(kernels),
+        tuple(listed),
+    )
+    if options.json:
+        print(json_results.text(result))
+    elif folder and not options.kernel:
+        _print_summary(result)
+    else:
+        _print_kernels(result)
+    return 0
+
+
+def _listed(route: Route) -> ListedDriver:
+    driver = route.driver
+    return ListedDriver(
+        driver.kind, driver.id, driver.file, driver.name, driver.keyword, route.cases, route.cost, route.way
+    )
+
+
+def _found(finder: Finder, path: str, folder: bool) -> Iterator[tuple[KernelId, Kernel, Routes]]:
+    """The kernels of one file, or of the files of a folder, each with its drivers."""
+    index = finder.index
+    below = index.place(path) or ""
+    if not folder:
+        index.changed(path, wanted=True)
+        places = [below]
+    else:
+        places = sorted(each for each in index.files if not below or each.startswith(f"{below}/"))
+    for place in places:
+        text = index.text(place)
+        if not place.endswith(".py"):
+            scan = tracker("cuda").scan(text)
+        elif "__global__" in text or MAKER_WORD.search(text.encode("utf-8", "replace")):
+            scan = tracker("triton").scan(text)
+        else:
+            continue
+        kernels = [(target, kernel) for target, kernel, _ in identify(place, scan) if kernel.dsl in RUNNABLE]
+        found = finder.routes_of(index.path(place), [target.key for target, _ in kernels])
+        for target, kernel in kernels:
+            yield target, kernel, found[target.key]
+
+
+def _print_kernels(result: DriverList) -> None:
+    for each in result.kernels:
+        print(visible(f"{each.file}:{each.line}: {each.kernel}{' (helper)' if each.helper else ''}"))
+        for driver in each.drivers:
+            program = "pytest" if driver.kind == "pytest" else "python"
+            cases = f", {driver.cases:,} parameter sets" if driver.cases > 1 else ""
+            print(visible(f"  {program} {driver.id}  (cost {driver.cost:g}{cases})"))
+            print(visible(f"      {' <- '.join(driver.way)}"))
+        if not each.drivers:
+            print(visible(f"  none: {each.reason}"))
+    if not result.kernels:
+        print("no kernel in this file", file=sys.stderr)
+
+
+def _print_summary(result: DriverList) -> None:
+    nothing = [each for each in result.kernels if not each.drivers and not each.helper]
+    helpers = f"; {_count(result.helpers, 'helper')}, which other kernels call" if result.helpers else ""
+    count = _count(result.count, "kernel")
+    print(f"{count}, {result.reachable} reachable, {len(nothing)} by nothing{helpers}")
+    for each in nothing:
+        print(visible(f"  {each.file}:{each.line}: {each.reason}"))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,131 @@
+"""`orbit-lsp run FILE --through DRIVER`: a kernel run by a test or a script that launches it, in the project, with its times"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from orbit_lsp.cli import exec_command, json_results
+from orbit_lsp.cli.arguments import did_you_mean
+from orbit_lsp.cli.terminal_text import UsageError, check_gpu
+from orbit_lsp.drivers.finder import Finder
+from orbit_lsp.history.history_tracker import HistoryTracker
+from orbit_lsp.kernels import language_of
+from orbit_lsp.runs.run_environment import Environment
+from orbit_lsp.runs.scheduler import Action, Scheduler
+from orbit_lsp.specs import driver_choice
+from orbit_lsp.state import units
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.session import Session, uri_of
+from orbit_remote.common import limits, regular_files
+from orbit_remote.common import messages as c
+from orbit_remote.common.plain_text import visible
+
+AUTO = "auto"
+
+
+async def run(
+    options: argparse.Namespace,
+    session: Session,
+    environment: Environment,
+    runs: Scheduler,
+    versions: Callable[[], HistoryTracker],
+    action: Action,
+    report: Callable[[str, KernelId, c.Finished], None],
+) -> int:
+    """Returns the exit code. `report` prints what a profile or a memory check found. Raises UsageError."""
+    path = _path(options)
+    root = session.setup.folders[0]
+    target = _target(options, session, path)
+    driver = await _driver(options, session, environment, versions, root, path, target)
+    if not environment.trust.covers(root):
+        remedy = environment.trust.remedy("add --trust", root)
+        raise UsageError(
+            f"{driver.id} and what it imports are not run, because {root} is not trusted: {remedy}"
+        )
+    await environment.look_around()
+    check_gpu(session, options.gpu)
+    detail = "full" if getattr(options, "full", False) else "click"
+    sets = (options.through,) if options.through.startswith(f"{driver.id}[") else ()
+    started = runs.start(action, target.uri, target, driver=driver, detail=detail, sets=sets)
+    assert started
+    finished = await runs.result(started)
+    if options.json:
+        print(json_results.text(finished))
+    elif action != "run":
+        report(target.uri, target, finished)
+    else:
+        result = session.results.runs.get(target)
+        _report(finished, target.key, driver, result.launches if result else ())
+    return c.EXIT_CODES[finished.outcome]
+
+
+def _path(options: argparse.Namespace) -> str:
+    return os.path.normpath(Path(options.file).absolute())
+
+
+def _target(options: argparse.Namespace, session: Session, path: str) -> KernelId:
+    """Open the file, and return the kernel that is meant. Raises UsageError."""
+    if language_of(path) is None:
+        raise UsageError(f"{options.file} holds no kernels: name a .py, .cu or .cuh file")
+    uri = uri_of(path)
+    try:
+        session.open(uri, 1, regular_files.text(path, limits.SOURCE))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{options.file} cannot be read: {error}") from None
+    known = {target.key: target for target, _, _ in session.kernels(uri)}
+    fitting = [key for key in known if options.kernel in (None, key, key.rpartition(".")[2])]
+    if len(fitting) == 1:
+        return known[fitting[0]]
+    if not fitting:
+        raise UsageError(f"no kernel {options.kernel!r}{did_you_mean(options.kernel or '', list(known))}")
+    raise UsageError(f"{options.file} has several kernels: name one, as in --kernel {fitting[0]}")
+
+
+async def _driver(
+    options: argparse.Namespace,
+    session: Session,
+    environment: Environment,
+    versions: Callable[[], HistoryTracker],
+    root: str,
+    path: str,
+    target: KernelId,
+) -> c.Driver:
+    """Raises UsageError."""
+    finder = Finder(root, environment.driver_index)
+    finder.refresh(path)
+    found = finder.routes(path, target.key)
+    if not found.routes:
+        raise UsageError(f"nothing that runs {target.key} was found: {found.reason}")
+    session.routes[target] = found
+    await versions().learn(target)
+    if options.through == AUTO:
+        return driver_choice.ranked(session, target)[0].driver
+    drivers = [route.driver for route in found.routes]
+    named = options.through.partition("[")[0]  # of a parameter set
+    fitting = [each for each in drivers if named in (each.id, each.file, each.name)]
+    if not fitting:
+        listed = "\n".join(f"  {each.id}" for each in drivers)
+        raise UsageError(f"{options.through} is not known to run {target.key}; known are\n{listed}")
+    return fitting[0]
+
+
+def _report(finished: c.Finished, kernel: str, driver: c.Driver, launched: Sequence[c.Launches]) -> None:
+    lines = [f"note: {remark}" for remark in finished.remarks]
+    if finished.launches:
+        lines += [exec_command.kernel_table(finished.launches)]
+    if failure := finished.failure:
+        at = f"{failure.place.file}:{failure.place.line}: " if failure.place else ""
+        first = failure.message.partition("\n")[0]
+        lines += [f"{at}error: {first} [{finished.outcome}]"]
+        lines += [f"  {failure.remedy}"] if failure.remedy else []
+    if launched:
+        count = sum(each.count for each in launched)
+        longest = max(launched, key=lambda each: each.count * each.timing.median)
+        lines += [f"{kernel}: {units.timing(longest.timing)}, {count} launches, via {driver.id}"]
+    else:
+        lines += [f"{kernel}: not launched by {driver.id}"]
+    print(visible("\n".join(lines)), file=sys.stderr)

@@ -1,0 +1,102 @@
+"""Names under which Python calls a CUDA kernel: those of bindings (`m.def("gelu", &gelu)`, `TORCH_LIBRARY`) in C++ texts near it"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import islice
+
+from orbit_lsp.drivers.index import Index
+from orbit_lsp.kernels.cuda.functions import Function, Text, closings
+from orbit_remote.common.lazy_dataclass import dataclass
+
+SUFFIXES = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp")
+_MOST_FILES = 400
+_MOST_CHARACTERS = 8 << 20
+_ROUNDS = 4
+_BINDS = frozenset(("def", "impl"))
+_NAME = re.compile(r'"(?:\w+::)?(\w+)')
+_LITERAL = re.compile(r"""["']([\w.]+)["']""")
+_BINDING = re.compile(r'\b(?:def|impl)\s*\(\s*"')
+_MODULE = re.compile(r"\b(?:PYBIND11_MODULE|NB_MODULE)\(\s*(\w+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Bindings:
+    """`names` are those that Python says, each with the functions from the kernel to it; `modules` are words that may name the
+    module that has them.
+    """
+
+    names: dict[str, tuple[str, ...]]
+    modules: frozenset[str]
+
+
+class NearTexts:
+    """The C++ texts near one of them, as they are on the disk now, read when somebody asks."""
+
+    def __init__(self, index: Index, place: str) -> None:
+        self._index, self._place = index, place
+        self._functions: dict[str, list[Function]] = {}
+
+    @cached_property
+    def texts(self) -> dict[str, str]:
+        texts: dict[str, str] = {}
+        left = _MOST_CHARACTERS
+        for near in (self._place, *islice(self._index.places(self._place, SUFFIXES), _MOST_FILES)):
+            if near not in texts and left > 0:
+                texts[near] = self._index.text(near)
+                left -= len(texts[near])
+        return texts
+
+    @cached_property
+    def bind(self) -> bool:
+        """Whether any of them gives Python names."""
+        return any(_BINDING.search(text) for text in self.texts.values())
+
+    @cached_property
+    def modules(self) -> frozenset[str]:
+        declared = self._index.text("setup.py") + self._index.text("pyproject.toml")
+        modules = {part for literal in _LITERAL.findall(declared) for part in literal.split(".")}
+        modules.update(name for text in self.texts.values() for name in _MODULE.findall(text))
+        return frozenset(modules)
+
+    def functions(self, place: str) -> list[Function]:
+        if place not in self._functions:
+            self._functions[place] = list(Text(self.texts[place]).functions())
+        return self._functions[place]
+
+
+def bindings(near: NearTexts, kernel: str) -> Bindings:
+    """Return what leads from a kernel of a C++ text to Python."""
+    names: dict[str, tuple[str, ...]] = {}
+    if not near.bind:
+        return Bindings(names, frozenset())
+    ways: dict[str, tuple[str, ...]] = {kernel.rpartition("::")[2]: ()}
+    for _ in range(_ROUNDS):
+        known = dict(ways)
+        for place, text in near.texts.items():
+            if not any(name in text for name in known):
+                continue
+            for function in near.functions(place):
+                called = next((name for name in function.words if name in known), None)
+                if called is None:
+                    continue
+                bound = list(_bound(function.words, known))
+                for name, host in bound:
+                    names.setdefault(name, (*known[host], host) if known[host] or host != kernel else (host,))
+                if not bound:
+                    ways.setdefault(function.name, (*known[called], called) if called != kernel else ())
+        if len(ways) == len(known):
+            break
+    return Bindings(names, near.modules)
+
+
+def _bound(words: Sequence[str], known: dict[str, tuple[str, ...]]) -> Iterator[tuple[str, str]]:
+    """`def("name", &f)` in the words of a function -> the name, and what it is bound to."""
+    ends = closings(words)
+    for at, word in enumerate(words[:-3]):
+        if word in _BINDS and words[at + 1] == "(" and (match := _NAME.match(words[at + 2])):
+            inside = words[at + 3 : ends.get(at + 1, at)]
+            if host := next((each for each in inside if each in known), None):
+                yield match[1], host

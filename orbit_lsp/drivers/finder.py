@@ -1,0 +1,93 @@
+"""The one question to ask: which tests and scripts launch a kernel of a project
+
+docs/dev/drivers.md describes how they are found.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from orbit_lsp.drivers import editable, extension, pytest_files
+from orbit_lsp.drivers.index import Index
+from orbit_lsp.drivers.project import Project
+from orbit_lsp.drivers.pytest_files import Pytest
+from orbit_lsp.drivers.search import Search
+from orbit_lsp.state.results import Routes
+
+
+class Finder:
+    """The drivers of the kernels of one folder. Every method takes time and may be called from any thread, off the event loop."""
+
+    def __init__(self, root: str, cache: Callable[[], Path] | None = None) -> None:
+        """`cache` names the SQLite file in which the index is kept, None keeps none."""
+        self.index = Index(root, cache)
+        self._project = Project(self.index, lambda place: self._pytest(posixpath.dirname(place)).is_class)
+        self._lock = threading.RLock()
+        self._known: dict[tuple[str, str], Routes] = {}
+        self._pytests: dict[str, Pytest] = {}
+
+    @property
+    def complete(self) -> bool:
+        """Whether all files have been read once; before that a driver may be missing."""
+        return self.index.complete
+
+    def refresh(self, near: str = "", within: float | None = None) -> bool:
+        """Read what is new or has changed, the folders nearest to the path `near` first, for `within` seconds at most; whether all
+        has been read.
+        """
+        with self._lock:
+            done = self.index.read((self.index.place(near) or "") if near else "", within)
+            self._pytests.clear()
+            return done
+
+    def edit(self, path: str, text: str | None) -> None:
+        """Let `text` be that of a file until it is None: what an editor shows and has not saved."""
+        with self._lock:
+            self.index.edit(path, text)
+
+    def changed(self, path: str) -> None:
+        """Read one file again, which was written, made or removed."""
+        with self._lock:
+            self.index.changed(path)
+
+    def routes_of(self, path: str, kernels: Iterable[str]) -> dict[str, Routes]:
+        """Return the routes of several kernels of a file, by their keys: what one needs of C++ texts is read once for all."""
+        with self._lock:
+            place = self.index.place(path)
+            near = extension.NearTexts(self.index, place) if place and not place.endswith(".py") else None
+            return {kernel: self.routes(path, kernel, near) for kernel in kernels}
+
+    def routes(self, path: str, kernel: str, near: extension.NearTexts | None = None) -> Routes:
+        """Return the routes of a kernel from what has been read so far. `kernel` is the key of its `KernelId`: of several
+        with one name all have the same.
+        """
+        kernel = kernel.partition("#")[0]
+        with self._lock:
+            place = self.index.place(path)
+            if place is None:
+                return Routes(reason=f"{path} is outside of the folder {self.index.root}")
+            if place not in self.index.files:
+                self.index.changed(path, wanted=True)
+            if self._project.forget() or not self._pytests:
+                self._known.clear()
+                self._configure()
+            if not place.endswith(".py"):  # the index does not notice changes of C++ texts
+                return Search(self._project, self._pytest, place, kernel, near).run()
+            key = (place, kernel)
+            if key not in self._known:
+                self._known[key] = Search(self._project, self._pytest, place, kernel).run()
+            return self._known[key]
+
+    def _configure(self) -> None:
+        self._pytests.clear()
+        installed = editable.installed(self.index)
+        self._project.renamed = installed.packages
+        self._project.roots = ("", "src", *self._pytest("").pythonpath, *installed.folders)
+
+    def _pytest(self, folder: str) -> Pytest:
+        if folder not in self._pytests:
+            self._pytests[folder] = pytest_files.configuration(self.index, folder)
+        return self._pytests[folder]

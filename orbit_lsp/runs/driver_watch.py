@@ -1,0 +1,151 @@
+"""What launches the kernels of open files, looked for beside the event loop: lenses name it once it is known."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orbit_lsp.closure.tree import is_private
+from orbit_lsp.kernels.model import RUNNABLE
+from orbit_lsp.state import daemon_thread
+from orbit_lsp.state.debounce import Debounce
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.results import Routes
+from orbit_lsp.state.session import Session, path_of
+
+if TYPE_CHECKING:
+    from orbit_lsp.drivers.finder import Finder
+
+log = logging.getLogger("orbit.drivers")
+
+_PAUSE_S = 1.0
+"""After typing has paused for so long, a file's kernels are looked for again."""
+_STEP_S = 0.5
+"""How long a large project is read before what has been found so far is shown."""
+
+
+class DriverWatch:
+    """Nothing is read of a project in which no kernel is open."""
+
+    def __init__(
+        self, session: Session, changed: Callable[[set[str]], None], cache: Callable[[], Path]
+    ) -> None:
+        """`changed` gets the files whose lenses have changed; `cache` names the file in which what was read is kept."""
+        self._session = session
+        self._changed = changed
+        self._cache = cache
+        self._finders: dict[str, Finder] = {}
+        self._pauses = Debounce(self._edited, "drivers")
+        self._looking: dict[str, asyncio.Task[None]] = {}
+        """By what they are about: a newer one takes the place of an older one."""
+
+    def opened(self, uri: str) -> None:
+        """Read the file's project, and then find what launches its kernels."""
+        self._begin(uri, refresh=True)
+
+    def edited(self, uri: str) -> None:
+        """Look again once typing in a Python file has paused: what is typed into C++ texts is not built yet."""
+        file = self._session.files.get(uri)
+        if file and not file.cell and uri.endswith(".py") and self._root(uri) in self._finders:
+            self._pauses.edited(uri, _PAUSE_S)
+
+    def closed(self, uri: str) -> None:
+        self._pauses.forget(uri)
+        if task := self._looking.pop(uri, None):
+            task.cancel()
+        for target in [target for target in self._session.routes if target.uri == uri]:
+            del self._session.routes[target]
+        if finder := self._finders.get(self._root(uri)):
+            self._spawn(f"closed {uri}", self._forget(finder, path_of(uri)))
+
+    def changed_on_disk(self, uri: str) -> None:
+        """Read one file again that was saved, made or removed, and look again for all kernels of its project."""
+        path, root = path_of(uri), self._root(uri)
+        finder = self._finders.get(root)
+        if finder is None or not path.endswith(".py"):
+            return
+        self._spawn(f"saved {uri}", self._reread(finder, root, path))
+
+    def close(self) -> None:
+        self._pauses.close()
+        for task in self._looking.values():
+            task.cancel()
+
+    def _root(self, uri: str) -> str:
+        """The folder in which a file's drivers are looked for, and in which they run."""
+        return self._session.setup.directory(path_of(uri))
+
+    def _spawn(self, about: str, work: Coroutine[None, None, None]) -> None:
+        if older := self._looking.pop(about, None):
+            older.cancel()
+        self._looking[about] = asyncio.get_running_loop().create_task(work, name="drivers")
+
+    def _begin(self, uri: str, *, refresh: bool) -> None:
+        file, root = self._session.files.get(uri), self._root(uri)
+        if file is None or file.cell or is_private(root) or not os.path.normpath(root).strip(os.sep):
+            return
+        if any(kernel.launchable and kernel.dsl in RUNNABLE for kernel in file.scan.kernels):
+            self._spawn(uri, self._look(uri, root, refresh=refresh))
+
+    async def _edited(self, uri: str) -> None:
+        self._begin(uri, refresh=False)
+
+    async def _look(self, uri: str, root: str, *, refresh: bool) -> None:
+        """Find the drivers of a file's kernels, again after each half second of reading, until all has been read."""
+        finder = self._finders.get(root) or await daemon_thread.call(partial(_finder, root, self._cache))
+        finder = self._finders.setdefault(root, finder)
+        done = finder.complete and not refresh
+        while True:
+            if (file := self._session.files.get(uri)) is None:
+                return
+            await file.scan_aside()
+            targets = [target for target, kernel, _ in self._session.kernels(uri) if kernel.launchable]
+            work = partial(_find, finder, path_of(uri), file.document.text, targets, done)
+            try:
+                done, found = await daemon_thread.call(work)
+            except Exception:
+                log.exception("the drivers of %s were not found", path_of(uri))
+                return
+            self._keep(uri, found)
+            if done:
+                return
+
+    def _keep(self, uri: str, found: dict[KernelId, Routes]) -> None:
+        before = {target: known for target, known in self._session.routes.items() if target.uri == uri}
+        if uri not in self._session.files or found == before:
+            return
+        for target in before.keys() - found.keys():
+            del self._session.routes[target]
+        self._session.routes |= found
+        if any(known.routes for known in (*before.values(), *found.values())):
+            self._changed({uri})
+
+    async def _reread(self, finder: Finder, root: str, path: str) -> None:
+        await daemon_thread.call(lambda: finder.changed(path))
+        for uri in list(self._session.files):
+            if self._root(uri) == root:
+                self._begin(uri, refresh=False)
+
+    async def _forget(self, finder: Finder, path: str) -> None:
+        await daemon_thread.call(lambda: finder.edit(path, None))
+
+
+def _finder(root: str, cache: Callable[[], Path]) -> Finder:
+    from orbit_lsp.drivers.finder import Finder  # importing it takes longer than an event may
+
+    return Finder(root, cache)
+
+
+def _find(
+    finder: Finder, path: str, text: str, targets: Sequence[KernelId], read: bool
+) -> tuple[bool, dict[KernelId, Routes]]:
+    """Read on, unless all has been `read`, and find the drivers of a file's kernels; whether all has been read now."""
+    finder.edit(path, text)
+    read = read or finder.refresh(path, _STEP_S)
+    found = finder.routes_of(path, [target.key for target in targets])
+    return read, {target: found[target.key] for target in targets}

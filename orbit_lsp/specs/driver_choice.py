@@ -1,0 +1,86 @@
+"""The driver through which a click runs a kernel: the pinned one, else what runs have shown, else the nearest by reading."""
+
+from __future__ import annotations
+
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.results import Learned, Route
+from orbit_lsp.state.session import Session
+from orbit_remote.common.messages import Driver
+
+LIVE_S = 3.0
+"""Seconds within which a driver has to end to run at every save."""
+
+
+def chosen(session: Session, target: KernelId) -> Driver | None:
+    """Return the driver that a click takes; None where the kernel has none, or its file's own program comes first."""
+    if pinned := pin(session, target):
+        return pinned
+    learned = _learned(session, target)
+    launching = [
+        driver for driver, known in learned.items() if known.launches and _is_there(session, target, driver)
+    ]
+    if launching:
+        return min(launching, key=lambda driver: learned[driver].seconds)
+    result = session.results.runs.get(target)
+    missed = result is not None and not result.launches
+    if session.files[target.uri].scan.entries and not missed:
+        return None
+    return next((route.driver for route in ranked(session, target) if route.driver not in learned), None)
+
+
+def pin(session: Session, target: KernelId) -> Driver | None:
+    """Return the driver that the author has chosen for a kernel, if it is still there."""
+    pinned = session.results.pinned.get(target)
+    return pinned if pinned and _is_there(session, target, pinned) else None
+
+
+def _is_there(session: Session, target: KernelId, driver: Driver) -> bool:
+    """Return whether a driver still leads to the kernel, as far as is known yet: a test may have been renamed."""
+    routes = session.routes.get(target)
+    return routes is None or not routes.routes or any(route.driver == driver for route in routes.routes)
+
+
+def ranked(session: Session, target: KernelId) -> list[Route]:
+    """Return the routes of a kernel: those that launched it first, the quickest of them before others, those that did not last."""
+    routes = session.routes.get(target)
+    learned = _learned(session, target)
+
+    def order(route: Route) -> tuple[int, float]:
+        known = learned.get(route.driver)
+        if known is None:
+            return 1, route.cost
+        return (0, known.seconds) if known.launches else (2, route.cost)
+
+    return sorted(routes.routes, key=order) if routes else []
+
+
+def is_guess(session: Session, target: KernelId, driver: Driver) -> bool:
+    """Return whether no run has shown yet that a driver launches the kernel."""
+    known = _learned(session, target).get(driver)
+    return known is None or not known.launches
+
+
+def is_quick(session: Session, target: KernelId, driver: Driver | None) -> bool:
+    """Return whether what a click takes is quick enough to run at every save; all but a driver is."""
+    if driver is None:
+        return True
+    known = _learned(session, target).get(driver)
+    return known is not None and known.launches > 0 and known.seconds < LIVE_S
+
+
+def named(session: Session, target: KernelId, name: str) -> Driver | None:
+    """Return the driver of a kernel with this id."""
+    routes = session.routes.get(target)
+    return (
+        next((route.driver for route in routes.routes if route.driver.id == name), None) if routes else None
+    )
+
+
+def sets(session: Session, target: KernelId, driver: Driver) -> tuple[str, ...]:
+    """Return the parameter sets of a test that are enough: the quickest that launched the kernel; none where that is not known."""
+    known = _learned(session, target).get(driver)
+    return known.sets if known else ()
+
+
+def _learned(session: Session, target: KernelId) -> dict[Driver, Learned]:
+    return session.results.learned.get(target, {})

@@ -1,0 +1,215 @@
+"""A driver in this process: one test function, as pytest runs it in its project, or a script of the author's."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+from orbit_remote.child import without_gpu
+from orbit_remote.child.driver import unsaved_texts
+from orbit_remote.child.user_module import Entry, UserFile
+from orbit_remote.common.launch_records import LaunchSeries
+from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.messages import NO_GPU, Driver, Job, RanSet
+from orbit_remote.common.packages import installing
+
+BUDGET_S = 10.0
+"""The time for a test's parameter sets; sets that have not begun by then are left out."""
+_MOST_SETS = 300
+"""Parameter sets that a result lists; a click runs fewer within its budget."""
+_STATUS = {
+    2: "pytest could not collect the test, or was interrupted",
+    3: "pytest failed itself",
+    4: "pytest was started in a way that its configuration or a conftest.py does not allow",
+    5: "pytest found no such test",
+}
+"""The meanings of pytest's exit statuses that no test result gives (pytest's reference, "Exit codes")."""
+
+
+class NotRunError(Exception):
+    """The driver could not be run, which says nothing of the kernel. `status` is what its process would have ended with."""
+
+    def __init__(self, message: str, remedy: str, status: int) -> None:
+        super().__init__(message)
+        self.remedy = remedy
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """One parameter set; `begin` and `end` are on the clock of the records."""
+
+    ran: RanSet
+    begin: int
+    end: int
+
+
+class DriverRun:
+    """What a driver's job runs. `file` is what it is to this process: the script, or a name in the folder from which pytest starts."""
+
+    def __init__(self, job: Job, clock: Callable[[], int], synchronise: Callable[[], None]) -> None:
+        """`clock` is that of the records; `synchronise` waits for the kernels under way."""
+        assert job.driver
+        assert job.directory
+        self._driver: Driver = job.driver
+        self._sets = job.sets
+        self._texts = unsaved_texts.different(job.directory, job.texts)
+        self._watch = _Watch(clock, synchronise)
+        path = str(Path(job.directory, job.driver.file))
+        if job.driver.kind == "pytest":
+            self.file = UserFile(str(Path(job.directory, "_orbit_pytest.py")), "", job.directory)
+        else:
+            text = self._texts.get(path)
+            self.file = UserFile(path, unsaved_texts.saved(path) if text is None else text, job.directory)
+
+    def start(self) -> None:
+        """Run it. Raises what it raises; SystemExit is its exit status. Raises NotRunError."""
+        unsaved_texts.lay_over(self._texts)
+        if self._driver.kind == "pytest":
+            self._test()
+        else:
+            # as Python starts a script: its folder comes first, and no byte code is written into the project
+            sys.dont_write_bytecode = True
+            self.file.way_in(Entry(self._driver.name or None))()
+
+    def sets(self, series: Sequence[LaunchSeries]) -> tuple[tuple[RanSet, ...], int]:
+        """Return the parameter sets that ran with their launches, and how many did not run."""
+        starts = [(launches.launch.symbol, launches.starts) for launches in series]
+        told: list[RanSet] = []
+        for span in self._watch.spans[:_MOST_SETS]:
+            counts = {
+                symbol: bisect_left(of_symbol, span.end) - bisect_left(of_symbol, span.begin)
+                for symbol, of_symbol in starts
+            }
+            launches = {symbol: count for symbol, count in counts.items() if count}
+            told.append(RanSet(span.ran.id, span.ran.outcome, span.ran.seconds, launches, span.ran.why))
+        return tuple(told), self._watch.left
+
+    @property
+    def reason(self) -> str:
+        """Return why it cannot have launched anything, in a sentence; empty where nothing says so."""
+        spans = self._watch.spans
+        if spans and all(span.ran.outcome == "skipped" for span in spans):
+            why = next((span.ran.why for span in spans if span.ran.why), "it gives no reason")
+            return f"{self._driver.id} was skipped: {why}"
+        if os.environ.get("TRITON_INTERPRET") == "1":
+            return f"{self._driver.id} sets TRITON_INTERPRET=1, so Triton's kernels ran on the CPU"
+        return ""
+
+    def _test(self) -> None:
+        if importlib.util.find_spec("pytest") is None:
+            why = f"pytest is not installed in {sys.executable}"
+            raise NotRunError(why, installing.remedy(sys.executable, "pytest"), 1)
+        import pytest
+
+        sys.dont_write_bytecode = True
+        driver = self._driver
+        node = f"{driver.file}::{driver.name}" if driver.name else driver.file
+        options = ["-p", "no:cacheprovider", "-rs", *(["-k", driver.keyword] if driver.keyword else [])]
+        options += ["-n0"] if importlib.util.find_spec("xdist") else []  # in this process, which is recorded
+        options += ["--no-cov"] if importlib.util.find_spec("pytest_cov") else []
+        self._watch.wanted = frozenset(self._sets)
+        status = int(pytest.main([node, *options], plugins=[self._watch]))
+        watch = self._watch
+        if watch.failure is not None and watch.collecting:
+            cause = (
+                watch.failure.__cause__ or watch.failure
+            )  # pytest's own error has it with a traceback as text
+            raise NotRunError(
+                f"{driver.file} could not be collected: {type(cause).__name__}: {cause}",
+                f"run it by itself to see why: python -m pytest {driver.file}",
+                status,
+            )
+        if watch.failure is not None and without_gpu.for_want_of_a_gpu(watch.failure):
+            first = str(watch.failure).partition("\n")[0]
+            remedy = "run it on a machine that has one; `orbit-lsp compile` and `orbit-lsp drivers` need none"
+            raise NotRunError(f"{NO_GPU}: {first}", remedy, status)
+        if watch.failure is not None:
+            raise watch.failure.with_traceback(watch.users_frames())
+        if watch.stopped or status == 0:
+            return
+        raise NotRunError(
+            _STATUS.get(status, f"pytest ended with status {status}"), "its output says more", status
+        )
+
+
+class _Watch:
+    """A plug-in of pytest: what each parameter set did, and an end when their time is over."""
+
+    def __init__(self, clock: Callable[[], int], synchronise: Callable[[], None]) -> None:
+        self._clock = clock
+        self._synchronise = synchronise
+        self.wanted: frozenset[str] = frozenset()
+        self.spans: list[_Span] = []
+        self.failure: BaseException | None = None
+        self.collecting = False
+        """Whether the file of the test failed, and no test began."""
+        self.stopped = False
+        self.left = 0
+        self._file = ""
+        self._began: float | None = None
+        self._outcome: tuple[Literal["passed", "failed", "skipped"], str] = ("passed", "")
+        self._since = (0.0, 0)
+
+    def pytest_collection_modifyitems(self, session: Any, config: Any, items: list[Any]) -> None:
+        """Keep the wanted parameter sets, where there are any."""
+        del session, config
+        kept = [item for item in items if item.nodeid in self.wanted]
+        if kept:
+            self.left = len(items) - len(kept)
+            items[:] = kept
+
+    def pytest_collection_finish(self, session: Any) -> None:
+        self._session = session
+
+    def pytest_runtest_logstart(self, nodeid: str, location: Any) -> None:
+        del nodeid, location
+        self._outcome = "passed", ""
+        self._since = time.perf_counter(), self._clock()
+        self._began = self._began or time.monotonic()
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed:
+            self._outcome = "failed", ""
+        elif report.skipped and self._outcome[0] == "passed":
+            why: Any = report.longrepr  # (file, line, reason) of a skip
+            self._outcome = "skipped", str(why[2]).removeprefix("Skipped: ") if len(why) == 3 else ""
+
+    def pytest_exception_interact(self, node: Any, call: Any, report: Any) -> None:
+        """Keep the first failure, of a test or of the collection of its file."""
+        del report
+        if self.failure is None:
+            self.failure, self._file, self.collecting = (
+                call.excinfo.value,
+                str(node.path),
+                call.when == "collect",
+            )
+
+    def pytest_runtest_logfinish(self, nodeid: str, location: Any) -> None:
+        del location
+        with suppress(Exception):  # a kernel failed: the test's own failure, or the next call, says so
+            self._synchronise()
+        outcome, why = self._outcome
+        ran = RanSet(nodeid, outcome, time.perf_counter() - self._since[0], why=why)
+        self.spans.append(_Span(ran, self._since[1], self._clock()))
+        items = self._session.items
+        done = [item.nodeid for item in items].index(nodeid) + 1
+        if done < len(items) and self._began and time.monotonic() - self._began > BUDGET_S:
+            self.stopped = True
+            self.left += len(items) - done
+            self._session.shouldstop = f"stopped after {done} of {len(items)} parameter sets"
+
+    def users_frames(self) -> Any:
+        """Return the failure's traceback without the frames of pytest and its plug-ins."""
+        assert self.failure
+        at = self.failure.__traceback__
+        while at and at.tb_next and at.tb_frame.f_code.co_filename != self._file:
+            at = at.tb_next
+        return at

@@ -1,0 +1,44 @@
+"""Which files that a tool names are the author's."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from orbit_remote.common import messages as c
+from orbit_remote.common import python_errors
+from orbit_remote.sanitizer.sanitizer_findings import Own
+
+
+def of_build(job: c.Job, built: c.Built) -> Own:
+    """The files that the compiler read and that are not its own."""
+    known = {os.path.realpath(file): file for file in (*built.files, job.path)}
+    folder = job.directory or str(Path(job.path).parent)
+
+    def own(file: str) -> str | None:
+        return known.get(os.path.realpath(os.path.join(folder, file)))  # noqa: PTH118 - texts, by the thousand
+
+    return own
+
+
+def of_python(job: c.Job) -> Own:
+    """The files that are no part of Python, of a toolkit or of an installed package."""
+
+    def own(file: str) -> str | None:
+        return file if python_errors.is_users(file, job.path) else None
+
+    return own
+
+
+def of_program(job: c.Job) -> Own:
+    """Of a program that somebody else has built, the files that are here and belong to no system or toolkit."""
+    folder = job.directory or str(Path(job.path).parent)
+
+    def own(file: str) -> str | None:
+        path = os.path.realpath(os.path.join(folder, file))  # noqa: PTH118
+        foreign = path.startswith(("/usr/", "/opt/")) or "/include/c++/" in path
+        return (
+            path if not foreign and python_errors.is_users(path, job.path) and Path(path).is_file() else None
+        )
+
+    return own

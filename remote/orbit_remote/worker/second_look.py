@@ -1,0 +1,359 @@
+"""A run that failed in a kernel, made once more without the recorder and with the driver's GPU core dumps: which line it was.
+
+The driver writes no dump where CUPTI is, before or after a context is opened, nor where `CUDA_INJECTION64_PATH` is set (driver
+580: "CUDA coredump is not supported with other developer tools"). So the run that is measured has none, and its times are
+what they are without; what failed is looked at in a second run of the same program. Linux only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.process import process_groups, program
+from orbit_remote.sanitizer import sanitizer_findings, sanitizer_records, sanitizer_tool
+from orbit_remote.sanitizer.sanitizer_findings import Own
+from orbit_remote.toolchain import gpu_dump
+from orbit_remote.worker import disk_watch, fault_report
+from orbit_remote.worker.context import Context
+
+if TYPE_CHECKING:
+    from orbit_remote.toolchain.spec_instances import Image
+
+_LONGEST_S = 10.0
+"""A run that took longer until it failed is not made again: nobody waits twice for it."""
+_LATER_S = 15.0
+"""How much longer than the first the second run may take: it may read again what was in memory."""
+_MARGIN_S = (1.0, 4.0)
+"""How long after the first run's last sign of life its kernel is looked at; later where it had not begun."""
+_SLOWER = 30
+"""How many times longer than alone a run may take under compute-sanitizer."""
+_LOOK_S = 0.02
+_QUIET_S = 0.05
+"""How long nothing has been written to a dump that is whole."""
+_DUMPED_S = 60.0
+"""How long the driver may take to write a dump. A GPU with 8,448 warps took 5.5 s (H200)."""
+_SKIPPED = "skip_nonrelocated_elf_images,skip_global_memory,skip_shared_memory,skip_local_memory,skip_constbank_memory"
+_UNSET = {"CUDA_INJECTION64_PATH": ""}
+"""With it the driver writes no dump."""
+_UNSEEN = "the second run, in which the line was looked for, "
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A process of the second run: `kill` ends it, `ended` returns when it has."""
+
+    kill: Callable[[], None]
+    ended: Callable[[], Awaitable[object]]
+
+
+Process = Callable[[Mapping[str, str], float], AbstractAsyncContextManager[Running]]
+"""What starts the second run, with more variables - an empty one is unset - and a limit in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """How a run is made again: by `process`, or under a tool as what `command` returns for a scratch folder."""
+
+    process: Process
+    command: Callable[[Path], Sequence[str]]
+    environment: Mapping[str, str]
+    stdin: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """What is known of the run that failed: how long it took in seconds, and until its last sign of life."""
+
+    took_s: float
+    alive_s: float
+
+
+def since(began_ns: int, launches: Path) -> First:
+    """Of a run that began at this time (ns) and recorded into the folder `launches`."""
+    now = time.time_ns()
+    written: list[int] = []
+    with contextlib.suppress(OSError):
+        written = [path.stat().st_mtime_ns for path in launches.iterdir()]
+    alive = max((at for at in written if began_ns <= at <= now), default=began_ns)
+    return First((now - began_ns) / 1e9, (alive - began_ns) / 1e9)
+
+
+def program_of(job: c.Job, context: Context, command: Sequence[str], environment: Mapping[str, str]) -> Again:
+    """A program of the author's, started again as it was; what it prints has been shown."""
+    own = {**context.environment(job), **environment}
+
+    @asynccontextmanager
+    async def start(variables: Mapping[str, str], limit_s: float) -> AsyncGenerator[Running]:
+        groups: list[int] = []
+        told = disk_watch.DiskWatch(job, context).started(context.groups(job))
+
+        def started(pgid: int, alive: bool) -> None:
+            told(pgid, alive)
+            groups.append(pgid)
+
+        def kill() -> None:
+            for group in groups:
+                process_groups.kill_group(group)
+
+        running = asyncio.ensure_future(
+            program.run(
+                # the driver aborts the process, which is not to leave a core file in the author's folder
+                ("/bin/sh", "-c", 'ulimit -c 0; exec "$@"', "sh", *command),
+                cwd=job.directory or str(Path(job.path).parent),
+                env=_with(own, variables),
+                stdin=job.stdin,
+                timeout_s=limit_s,
+                started=started,
+                output=lambda _stream, _text: None,
+            )
+        )
+        try:
+            yield Running(kill, lambda: asyncio.shield(running))
+        finally:
+            kill()
+            await asyncio.gather(running, return_exceptions=True)
+
+    return Again(start, lambda _: command, _with(own, _UNSET), job.stdin)
+
+
+def child_of(job: c.Job, context: Context, image: Image | None = None) -> Again:
+    """A job of a Python process of ours, in a new one."""
+
+    @asynccontextmanager
+    async def start(variables: Mapping[str, str], _limit_s: float) -> AsyncGenerator[Running]:
+        own = context.environment(job)
+        child = await context.spares.take(job, own, image, unrecorded=_with(own, variables))
+        told = disk_watch.DiskWatch(job, context).started(context.groups(job))
+        told(child.pid, True)
+        printed = program.Printed(child.stdout, child.stderr, lambda _stream, _text: None)
+        ended = asyncio.ensure_future(child.wait())
+        try:
+            yield Running(child.kill, lambda: asyncio.shield(ended))
+        finally:
+            child.kill()
+            await asyncio.gather(ended, return_exceptions=True)
+            await printed.read_out()
+            told(child.pid, False)
+            await child.close()
+
+    def command(scratch: Path) -> list[str]:
+        from orbit_remote.child import child_main
+
+        return child_main.command(scratch, context.home / "cupti", replace(job, action="sanitize"), image)
+
+    return Again(start, command, _with(context.environment(job), _UNSET))
+
+
+def _with(environment: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in {**environment, **variables}.items() if variables.get(name, value)}
+
+
+def wanted(job: c.Job, finished: c.Finished) -> bool:
+    """Whether a second run can say more: a kernel failed, or the run was ended at its limit."""
+    code = fault_report.crash_code(finished)
+    told = code == "CUDA_ERROR_ASSERT" and any(
+        "assertion `" in problem.message for problem in finished.problems
+    )
+    failed = (code and not told) or finished.outcome == "timed out"
+    return sys.platform == "linux" and job.through != "contract" and job.action == "run" and bool(failed)
+
+
+async def explained(
+    job: c.Job, context: Context, finished: c.Finished, first: First, again: Again, own: Own
+) -> c.Finished:
+    """The end of a run that is `wanted`, with the line on which its kernel failed or its warps stood, where a second run shows
+    it.
+    """
+    crashed = finished.outcome != "timed out"
+    if not crashed and context.ended_early(job) and finished.failure:
+        text = f"the run was ended after {first.took_s:.1f} s, to see where its kernel was"
+        _, python, where = finished.failure.message.partition("; Python was at ")
+        finished = replace(
+            finished, failure=replace(finished.failure, message=f"{text}{python}{where}", remedy="")
+        )
+    if (until := first.took_s if crashed else first.alive_s) > _LONGEST_S:
+        advice = "; `orbit-lsp check` finds the line of a memory fault" if crashed else ""
+        return _remarked(
+            finished, f"it was not run again to find the line, because that takes {until:.0f} s{advice}"
+        )
+    context.stage(job, "running", "once more, to find the line")
+    try:
+        async with context.scratch() as scratch:
+            dump = await (_crash if crashed else _hang)(scratch, job, first, again.process)
+    except (OSError, ValueError) as error:
+        return _remarked(finished, f"{_UNSEEN}left no usable GPU core dump: {error}")
+    if dump is None and not crashed:
+        return finished
+    if crashed and not (dump and dump.faults):
+        return await _checked(job, context, finished, first, again, own)
+    assert dump is not None
+    if not crashed and not dump.grids:
+        return _remarked(
+            finished,
+            f"no kernel was running {first.alive_s + _MARGIN_S[-1]:.0f} s into a second run: look at host code",
+        )
+    report = fault_report.with_fault if crashed else fault_report.with_standing
+    return _remarked(
+        report(finished, dump, own), "the line was found in a second run, which measured nothing"
+    )
+
+
+async def _checked(
+    job: c.Job, context: Context, finished: c.Finished, first: First, again: Again, own: Own
+) -> c.Finished:
+    """The line by compute-sanitizer. The driver writes no dump of a store that failed once its kernel had no warps any more,
+    and does not even report it then.
+    """
+    tool = await asyncio.to_thread(sanitizer_tool.find, job.nvcc)
+    if isinstance(tool, c.Failure):
+        return _remarked(
+            finished, f"{_UNSEEN}did not fail; compute-sanitizer, which is not here, may find it"
+        )
+    context.stage(job, "running", "under compute-sanitizer, to find the line")
+    async with context.scratch() as scratch:
+        checked = await sanitizer_tool.check(
+            tool,
+            "memcheck",
+            again.command(scratch),
+            scratch=scratch,
+            cwd=job.directory or str(Path(job.path).parent),
+            env=again.environment,
+            stdin=again.stdin,
+            timeout_s=min(job.run_timeout_s, _SLOWER * (first.took_s + 1)),
+            started=context.groups(job),
+            output=lambda _stream, _text: None,
+            options=("--report-api-errors", "no", "--show-backtrace", "device"),
+        )
+    records = sanitizer_records.read(checked.records, checked.log)
+    found = [
+        each for each in sanitizer_findings.problems("memcheck", records, own) if each.severity == "error"
+    ]
+    if not found:
+        return _remarked(finished, f"{_UNSEEN}did not fail, nor did compute-sanitizer find a fault")
+    return _remarked(
+        fault_report.with_finding(finished, found[0]),
+        "the line was found by compute-sanitizer in a further run, which measured nothing",
+    )
+
+
+def _remarked(finished: c.Finished, remark: str) -> c.Finished:
+    return replace(finished, remarks=(*finished.remarks, remark))
+
+
+async def _crash(scratch: Path, job: c.Job, first: First, process: Process) -> gpu_dump.Dump | None:
+    limit = min(job.run_timeout_s, first.took_s + _LATER_S)
+    async with process(_on_exception(scratch), limit) as running:
+        await _until_dumped(running, scratch, limit)
+    return await _read_first(scratch)
+
+
+async def _hang(scratch: Path, job: c.Job, first: First, process: Process) -> gpu_dump.Dump | None:
+    """Look at the kernel a moment after the time at which the first run was last seen alive."""
+    dump: gpu_dump.Dump | None = None
+    for number, margin in enumerate(_MARGIN_S):
+        wait = first.alive_s + margin
+        if wait > job.run_timeout_s + _MARGIN_S[0]:
+            break
+        folder = scratch / str(number)
+        folder.mkdir()
+        async with process(_on_request(folder), wait + _DUMPED_S) as running:
+            ended = asyncio.ensure_future(running.ended())
+            await asyncio.wait([ended], timeout=wait)
+            if not ended.done() and await asyncio.to_thread(_request, folder):
+                await _until_dumped(running, folder, _DUMPED_S)
+        dump = await _read_first(folder)
+        if dump is None or dump.grids:
+            break
+    return dump
+
+
+def _on_exception(folder: Path) -> dict[str, str]:
+    """Variables of the CUDA driver (CUDA-GDB's documentation, "GPU core dump support"); %p is the process id."""
+    return {
+        "CUDA_ENABLE_COREDUMP_ON_EXCEPTION": "1",
+        "CUDA_ENABLE_LIGHTWEIGHT_COREDUMP": "1",
+        "CUDA_COREDUMP_GENERATION_FLAGS": _SKIPPED,
+        "CUDA_COREDUMP_FILE": str(folder / "%p.core"),
+        **_UNSET,
+    }
+
+
+def _on_request(folder: Path) -> dict[str, str]:
+    """One byte written into the pipe asks for a dump."""
+    own = {"CUDA_ENABLE_USER_TRIGGERED_COREDUMP": "1", "CUDA_COREDUMP_PIPE": str(folder / "%p.pipe")}
+    return {**_on_exception(folder), **own}
+
+
+def _request(folder: Path) -> bool:
+    """Ask every process that has a context; False where none has."""
+    asked = False
+    for pipe in folder.glob("*.pipe"):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+            try:
+                asked = os.write(descriptor, b"\n") == 1 or asked
+            finally:
+                os.close(descriptor)
+    return asked
+
+
+async def _until_dumped(running: Running, folder: Path, limit_s: float) -> None:
+    """Until the process has ended, or all dumps are whole: a process may need seconds more to end, and others may wait for
+    the one that failed.
+    """
+    ended = asyncio.ensure_future(running.ended())
+    over = time.monotonic() + limit_s
+    while not ended.done() and time.monotonic() < over:
+        await asyncio.wait([ended], timeout=_LOOK_S)
+        if await asyncio.to_thread(_all_whole, folder):
+            break
+
+
+def _dumps(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("*.core") if path.stem.isdigit())
+
+
+def _all_whole(folder: Path) -> bool:
+    dumps = _dumps(folder)
+    return bool(dumps) and all(map(_is_whole, dumps))
+
+
+def _is_whole(dump: Path) -> bool:
+    """Whether nothing more is written to a dump: its process has ended, or it is quiet and can be read."""
+    if not process_groups.alive(int(dump.stem)):
+        return True
+    try:
+        if time.time() - dump.stat().st_mtime < _QUIET_S:
+            return False
+        gpu_dump.read(dump)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+async def _read_first(folder: Path) -> gpu_dump.Dump | None:
+    """The first dump with a fault, else the first. Raises OSError and ValueError where none can be read."""
+    dumps: list[gpu_dump.Dump] = []
+    error: Exception | None = None
+    for path in _dumps(folder):
+        try:
+            dumps.append(await asyncio.to_thread(gpu_dump.read, path))
+        except (OSError, ValueError) as caught:
+            error = caught
+    if not dumps and error:
+        raise error
+    return next(
+        (dump for dump in dumps if dump.faults),
+        next((dump for dump in dumps if dump.grids), dumps[0] if dumps else None),
+    )

@@ -1,0 +1,137 @@
+"""`orbit-lsp run FILE --through DRIVER`, whole, with a real pytest: on this machine no kernel is launched."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.forks import Ended, command
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers run on Linux")
+
+PACKAGE = """
+try:
+    import triton
+except ImportError:
+    class triton:
+        jit = staticmethod(lambda function: function)
+
+@triton.jit
+def softmax_kernel(x, n):
+    pass
+
+def softmax(x):
+    if getattr(x, "is_cuda", False):
+        softmax_kernel[(1,)](x, 1)
+    return x
+"""
+TESTS = """
+import pytest
+from pkg import softmax
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_wrong(n):
+    value = softmax(n)
+    assert value == 1, "not one"
+
+def test_right():
+    assert softmax(2) == 2
+
+@pytest.mark.skip(reason="no GPU")
+def test_skipped():
+    softmax(1)
+"""
+BENCH = """
+from pkg import softmax
+
+def benchmark():
+    print("sum", softmax(41) + 1)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    files = {
+        "pkg/softmax.py": PACKAGE,
+        "pkg/__init__.py": "from .softmax import softmax",
+        "tests/test_softmax.py": TESTS,
+        "bench.py": BENCH,
+        "pyproject.toml": "[tool.pytest.ini_options]\n",
+    }
+    for name, text in files.items():
+        (tmp_path / "work" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "work" / name).write_text(text)
+    # without torch the worker's Python begins in a moment
+    (tmp_path / "absent").mkdir()
+    (tmp_path / "absent" / "torch.py").write_text("raise ImportError")
+    return tmp_path / "work"
+
+
+def run(folder: Path, *words: str) -> Ended:
+    place = {"XDG_CACHE_HOME": str(folder.parent / "cache"), "PYTHONPATH": str(folder.parent / "absent")}
+    line = ["run", "pkg/softmax.py", "--runner", "local", "--python", sys.executable]
+    return command(folder, *line, *words, environment=place)
+
+
+def files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_test_that_passes(folder: Path) -> None:
+    before = files(folder)
+    done = run(folder, "--through", "tests/test_softmax.py::test_right", "--trust")
+    assert done.returncode == 0, done.stderr
+    assert "1 passed" in done.stdout
+    assert "softmax_kernel: not launched by tests/test_softmax.py::test_right" in done.stderr
+    assert files(folder) == before
+
+
+def test_a_test_that_fails_stands_at_its_line(folder: Path) -> None:
+    done = run(folder, "--through", "test_wrong", "--trust", "--json")
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["outcome"]) == (3, "wrong answer"), done.stderr
+    assert report["failure"]["message"].startswith("AssertionError: not one")
+    place = report["failure"]["place"]
+    assert (Path(place["file"]).name, place["line"]) == ("test_softmax.py", 8)
+
+
+def test_one_parameter_set(folder: Path) -> None:
+    done = run(folder, "--through", "tests/test_softmax.py::test_wrong[1]", "--trust")
+    assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stderr
+
+
+def test_a_function_of_a_script(folder: Path) -> None:
+    done = run(folder, "--through", "bench.py", "--trust")
+    assert (done.returncode, "sum 42" in done.stdout) == (0, True), done.stderr
+
+
+def test_a_conftest_that_fails_is_no_fault_of_the_kernel(folder: Path) -> None:
+    (folder / "tests" / "conftest.py").write_text("raise RuntimeError('mine')\n")
+    done = run(folder, "--through", "auto", "--trust")
+    assert done.returncode == 5, done.stderr
+    assert "pytest was started in a way that its configuration or a conftest.py does not allow" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--through", "auto"), "is not trusted: if you trust the authors of"),
+        (("--through", "test_gone", "--trust"), "test_gone is not known to run softmax_kernel; known are"),
+        (("--through", "auto", "--kernel", "sofmax_kernel", "--trust"), "did you mean softmax_kernel"),
+    ],
+)
+def test_what_is_refused(folder: Path, words: tuple[str, ...], says: str) -> None:
+    done = run(folder, *words)
+    assert done.returncode == 64
+    assert says in done.stderr
+
+
+def test_a_kernel_that_nothing_runs(folder: Path) -> None:
+    (folder / "tests" / "test_softmax.py").unlink()
+    (folder / "bench.py").unlink()
+    done = run(folder, "--through", "auto", "--trust")
+    assert done.returncode == 64
+    assert "nothing that runs softmax_kernel was found" in done.stderr

@@ -1,0 +1,210 @@
+"""Which test or script a click takes, and where what it launched is filed."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orbit_lsp.runs import result_filing
+from orbit_lsp.specs import driver_choice, job_builder, launch_plan
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.results import Learned, Route, Routes
+from orbit_lsp.state.session import Session, uri_of
+from orbit_remote.common import messages as c
+
+KERNEL = "import triton\n\n@triton.jit\ndef k(x):\n    pass\n"
+OTHER = KERNEL.replace("def k", "def other")
+ONE, TWO, THREE = (c.Driver("pytest", "tests/test_k.py", f"test_{name}") for name in ("one", "two", "three"))
+TIMING = c.Timing(1, 1000.0, "in program, n=1")
+
+
+def opened(folder: Path, text: str = KERNEL) -> tuple[Session, KernelId]:
+    """A session with k.py of a trusted folder open, whose kernel three tests lead to."""
+    session = Session()
+    session.setup.folders = [str(folder)]
+    session.setup.trusts = lambda folder: True
+    (folder / "k.py").write_text(text)
+    target = KernelId(uri_of(str(folder / "k.py")), "k")
+    session.open(target.uri, 1, text)
+    session.routes[target] = Routes(tuple(Route(driver, ("k",), 1.0) for driver in (ONE, TWO, THREE)))
+    return session, target
+
+
+@pytest.mark.parametrize(
+    ("learned", "expected"),
+    [
+        ({}, ONE),
+        ({ONE: Learned(0, 0.1)}, TWO),
+        ({ONE: Learned(0, 0.1), TWO: Learned(0, 0.1)}, THREE),
+        ({ONE: Learned(0, 0.1), TWO: Learned(0, 0.1), THREE: Learned(0, 0.1)}, None),
+        ({TWO: Learned(4, 2.0)}, TWO),
+        ({ONE: Learned(4, 2.0), THREE: Learned(1, 0.5)}, THREE),
+    ],
+    ids=["nearest", "did not launch", "nor the next", "none does", "launched", "the quicker one"],
+)
+def test_what_a_click_takes(
+    learned: dict[c.Driver, Learned], expected: c.Driver | None, tmp_path: Path
+) -> None:
+    session, target = opened(tmp_path)
+    session.results.learned[target] = learned
+    assert driver_choice.chosen(session, target) == expected
+
+
+def test_the_authors_choice_comes_first(tmp_path: Path) -> None:
+    session, target = opened(tmp_path)
+    session.results.learned[target] = {ONE: Learned(1, 0.1)}
+    session.results.pinned[target] = TWO
+    assert driver_choice.chosen(session, target) == TWO
+
+
+def test_the_files_own_program_comes_first_until_a_run_shows_that_it_does_not_launch_the_kernel(
+    tmp_path: Path,
+) -> None:
+    session, target = opened(tmp_path, KERNEL + "\ndef main():\n    pass\n")
+    assert driver_choice.chosen(session, target) is None
+    file(session, target, launch_plan.PROGRAM, {})
+    assert driver_choice.chosen(session, target) == ONE
+    by_one(session, target, {"k": ("k.py", 4)})
+    assert driver_choice.chosen(session, target) == ONE
+
+
+def test_a_test_that_was_renamed_is_not_taken(tmp_path: Path) -> None:
+    session, target = opened(tmp_path)
+    session.results.pinned[target] = THREE
+    session.results.learned[target] = {TWO: Learned(1, 0.1)}
+    session.routes[target] = Routes((Route(ONE, ("k",), 1.0),))
+    assert driver_choice.chosen(session, target) == ONE
+    del session.routes[target]  # nothing is known of the project yet
+    assert driver_choice.chosen(session, target) == THREE
+
+
+def test_a_pinned_driver_goes_before_the_launch_spec(tmp_path: Path) -> None:
+    spec = "# orbit: x = empty(1)\n# orbit: launch k[1](x)\n"
+    session, target = opened(tmp_path, KERNEL.replace("@triton.jit", f"{spec}@triton.jit"))
+    assert job_builder.plan_of(session, target).through == "spec"
+    session.results.pinned[target] = TWO
+    assert job_builder.plan_of(session, target).driver == TWO
+
+
+def file(
+    session: Session,
+    target: KernelId,
+    plan: launch_plan.LaunchPlan,
+    launches: dict[str, tuple[str, int]],
+    **more: object,
+) -> c.Job:
+    """File a run that launched kernels at these lines of files of the project; `more` are fields of its end."""
+    frozen = session.freeze(target.uri)
+    assert frozen
+    job = job_builder.make(session, frozen, "run", "r1", plan)
+    folder = Path(job.directory or "")
+    launched = tuple(
+        c.Launches(name, name, (1, 1, 1), (1, 1, 1), TIMING, 1, place=c.Place(str(folder / place), line))
+        for name, (place, line) in launches.items()
+    )
+    finished = c.Finished("r1", "ok", launches=launched, run_s=1.0, device=c.Device("H200", 0))
+    finished = result_filing.of_copies(frozen, job, {target}, replace(finished, **more))
+    result_filing.finished(session, frozen, job, {target}, None, finished, plan)
+    return job
+
+
+def by_one(session: Session, target: KernelId, launches: dict[str, tuple[str, int]], **more: object) -> c.Job:
+    return file(session, target, launch_plan.driven(session, target.uri, ONE), launches, **more)
+
+
+def test_every_kernel_that_was_launched_has_its_result(tmp_path: Path) -> None:
+    session, target = opened(tmp_path)
+    (tmp_path / "other.py").write_text(OTHER)
+    by_one(session, target, {"k": ("k.py", 4), "other": ("other.py", 4)})
+    other = KernelId(uri_of(str(tmp_path / "other.py")), "other")
+    assert {each: session.results.runs[each].driver for each in (target, other)} == {target: ONE, other: ONE}
+    assert session.results.learned[other] == {ONE: Learned(1, 1.0)}
+
+
+def test_a_result_has_the_digest_of_the_text_that_ran(tmp_path: Path) -> None:
+    session, target = opened(tmp_path)
+    other = KernelId(uri_of(str(tmp_path / "other.py")), "other")
+    (tmp_path / "other.py").write_text(OTHER)
+    session.open(other.uri, 1, OTHER.replace("pass", "return"))
+    unsaved = session.kernels(other.uri)[0][2]
+    by_one(session, target, {"other": ("other.py", 4)})
+    assert session.results.runs[other].digest == unsaved
+
+
+def test_a_file_that_was_changed_while_it_ran_has_no_result(tmp_path: Path) -> None:
+    session, target = opened(tmp_path)
+    (tmp_path / "other.py").write_text(OTHER)
+    before = c.content_hash(OTHER.replace("pass", "return").encode())
+    by_one(session, target, {"other": ("other.py", 4)}, files={str(tmp_path / "other.py"): before})
+    assert KernelId(uri_of(str(tmp_path / "other.py")), "other") not in session.results.runs
+
+
+def test_a_run_without_a_gpu_shows_nothing(tmp_path: Path) -> None:
+    session, target = opened(tmp_path)
+    by_one(session, target, {}, device=None)
+    assert (session.results.runs, session.results.learned) == ({}, {})
+
+
+def test_an_installed_copy_is_refused(tmp_path: Path) -> None:
+    session, target = opened(tmp_path)
+    by_one(session, target, {"k": ("venv/lib/site-packages/k.py", 4)})
+    failed = session.results.failures[target]
+    assert failed.outcome == "infrastructure"
+    assert failed.failure
+    assert "launched an installed copy of k.py" in failed.failure.message
+    assert failed.failure.remedy.endswith("python -m pip install -e .")
+
+
+CUDA = "__global__ void scale(float* x) { x[0] = 1; }\n"
+
+
+@pytest.mark.parametrize(
+    ("built_s", "typed", "filed"), [(1, CUDA, True), (-1, CUDA, False), (1, CUDA + "// typed", False), (None, CUDA, False)],
+    ids=["newer", "older", "not saved", "no extension"],
+)  # fmt: skip
+def test_an_extension_counts_if_it_is_newer_than_the_text(
+    built_s: int | None, typed: str, filed: bool, tmp_path: Path
+) -> None:
+    session, _ = opened(tmp_path)
+    source, built = tmp_path / "scale.cu", tmp_path / "ext.so"
+    source.write_text(CUDA)
+    files: dict[str, str] = {}
+    if built_s is not None:
+        built.write_text("")
+        at = source.stat().st_mtime + built_s
+        os.utime(built, (at, at))
+        files = {str(built): "hash"}
+    target = KernelId(uri_of(str(source)), "scale")
+    session.open(target.uri, 1, typed)
+    frozen = session.freeze(target.uri)
+    assert frozen
+    plan = launch_plan.driven(session, target.uri, ONE)
+    job = job_builder.make(session, frozen, "run", "r1", plan)
+    launch = c.Launches("_Z5scalePf", "scale(float *)", (1, 1, 1), (1, 1, 1), TIMING, 1)
+    finished = c.Finished("r1", "ok", launches=(launch,), device=c.Device("H200", 0), files=files)
+    finished = result_filing.of_copies(frozen, job, {target}, finished)
+    result_filing.finished(session, frozen, job, {target}, None, finished, plan)
+    assert (target in session.results.runs) == filed
+    assert (finished.outcome == "ok") == filed
+
+
+def test_one_parameter_set_is_enough_from_then_on(tmp_path: Path) -> None:
+    session, target = opened(tmp_path)
+    sets = (
+        c.RanSet("t[1]", "passed", 0.1), c.RanSet("t[2]", "passed", 0.9, {"k": 1}),
+        c.RanSet("t[3]", "passed", 0.2, {"k": 4}), c.RanSet("t[4]", "passed", 0.1, {"other": 1}),
+    )  # fmt: skip
+    by_one(session, target, {"k": ("k.py", 4)}, sets=sets)
+    assert driver_choice.sets(session, target, ONE) == ("t[3]",)
+
+
+def test_what_the_editor_shows_travels_with_the_job(tmp_path: Path) -> None:
+    session, target = opened(tmp_path)
+    session.open(uri_of(str(tmp_path / "tests" / "test_k.py")), 1, "# typed")
+    session.open(uri_of("/elsewhere/else.py"), 1, "# not of the project")
+    job = by_one(session, target, {})
+    assert job.texts == {"k.py": KERNEL, "tests/test_k.py": "# typed"}
+    assert (job.through, job.path, job.directory) == ("driver", str(tmp_path / "k.py"), str(tmp_path))
