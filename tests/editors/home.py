@@ -1,6 +1,6 @@
 """A home folder of an author: a workspace, `orbit-lsp` on PATH, and a recorded H100 as its GPU.
 
-The server is the real one; its GPU side is tests/e2e/recorded_worker.py, because these machines have no GPU.
+The server is the real one (patient_server.py); its GPU side is tests/e2e/recorded_worker.py, because these machines have no GPU.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SERVER = f'exec {shlex.quote(sys.executable)} -P -m orbit_lsp "$@"'
+SERVER = f'exec {shlex.quote(sys.executable)} -P {shlex.quote(str(Path(__file__).parent / "patient_server.py"))} "$@"'
 SAXPY = """\
 __global__ void saxpy(int n, float a, const float* x, float* y) {
   y[n] = a * x[n];
