@@ -155,6 +155,12 @@ def run_options(parser: argparse.ArgumentParser) -> None:
         metavar="G,G",
     )
     through_option(parser)
+    option(
+        parser,
+        "--repeat",
+        "with --through: run the test or script up to 20 times, for the median of a kernel that it launches once",
+        action="store_true",
+    )
     engine_options(parser)
     program_arguments(parser)
 

@@ -427,13 +427,13 @@ def _is_news(entry: Entry, mine: Result | Profiled | None, digest: str) -> bool:
 
 
 def _learned(runs: list[Entry], pin: Pin | None) -> dict[Driver, Learned]:
-    """What the last run of each driver showed, since that was forgotten; `runs` has the oldest first."""
+    """What the runs of each driver showed, since that was forgotten; `runs` has the oldest first."""
     since = pin.forgotten if pin else 0.0
-    return {
-        run.result.driver: Learned.of(run.result.finished, run.result.launches)
-        for run in runs
-        if run.result.driver and run.at > since
-    }
+    learned: dict[Driver, Learned] = {}
+    for run in runs:
+        if (driver := run.result.driver) and run.at > since:
+            learned[driver] = Learned.of(run.result.finished, run.result.launches).after(learned.get(driver))
+    return learned
 
 
 def _versions(entries: list[Entry]) -> frozenset[str]:

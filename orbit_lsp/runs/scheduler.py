@@ -203,13 +203,14 @@ class Scheduler:
         keep: bool = False,
         driver: c.Driver | None = None,
         sets: tuple[str, ...] = (),
+        repeated: bool = False,
     ) -> Run | None:
         """Start a job for a file and return at once; None where the file is not open.
 
         An identical job that is under way is joined. While another job of the same kind and file is
         under way the newest request waits for it, in place of an older one that waits for the same
         kernel. A kernel whose launch spec has a mistake is not run: the `Run` is over at once. `program`
-        asks for the file's own program whatever the launch spec says, and `driver` for a test or a script, of a test only for the parameter `sets` that are named; `restricted` says that the code is
+        asks for the file's own program whatever the launch spec says, and `driver` for a test or a script, of a test only for the parameter `sets` that are named, `repeated` as long as its kernels' medians are not known; `restricted` says that the code is
         not the author's. `detail` and `sections` are of a profile, `instance` of a debugger, `tools` are those of compute-sanitizer, and `levels` of a compilation:
         what the compiler made is then in its result, of `target` alone where it is the `only` kernel that matters, and with
         `keep` the files of the compilation too.
@@ -222,6 +223,8 @@ class Scheduler:
             plan = launch_plan.driven(self._session, uri, driver)
         job = job_builder.make(self._session, frozen, action, self.new_id(), plan)
         job = replace(job, sets=sets) if sets else job_builder.with_sets(self._session, job, target)
+        if repeated and job.driver:
+            job = replace(job, repeated=True)
         if levels:
             kernel = self._session.find(target) if target and only else None
             job = replace(job, levels=levels, kernel=kernel.name if kernel else None, keep=keep)

@@ -51,6 +51,8 @@ class Request:
     gpus: tuple[str, ...] | None = None
     line: int | None = None
     keep: bool = True
+    repeated: bool = False
+    """Whether a test or a script runs several times, for a median."""
     empty: bool = False
     """There is no argument at all: Helix sends none."""
 
@@ -67,6 +69,7 @@ class Request:
             gpus=tuple(map(str, cast("list[Any]", gpus))) if isinstance(gpus, list) else None,
             line=line if isinstance(line, int) else None,
             keep=sent.get("keep") is not False,
+            repeated=sent.get("repeated") is True,
             empty=not arguments,
         )
 
@@ -141,8 +144,10 @@ def begin(ls: OrbitServer, start: Callable[[], Run | None]) -> Run | None:
 
 @kernel_command("orbit.run")
 def run(ls: OrbitServer, target: KernelId, request: Request) -> dict[str, str] | None:
-    """Run what launches a kernel, {uri, kernel, through}, and measure every launch."""
-    return started(ls, target, request, "run")
+    """Run what launches a kernel, {uri, kernel, through, repeated}, and measure every launch; `repeated`: run its test or script
+    several times, so that the median of a kernel that it launches once is known.
+    """
+    return started(ls, target, request, "run", repeated=request.repeated)
 
 
 def started(

@@ -129,6 +129,12 @@ class Learned:
         sets = (quickest.id,) if quickest and several else ()
         return cls(sum(each.count for each in launches), finished.run_s or 0.0, sets)
 
+    def after(self, earlier: Learned | None) -> Learned:
+        """Return it with the time of an earlier run if that was shorter and launched the kernel too: one may have been repeated."""
+        if earlier is None or not (earlier.launches and self.launches):
+            return self
+        return replace(self, seconds=min(self.seconds, earlier.seconds))
+
 
 @dataclass(frozen=True, slots=True)
 class Failed:
@@ -304,13 +310,14 @@ class Results:
     learned: dict[KernelId, dict[Driver, Learned]] = field(
         default_factory=dict["KernelId", "dict[Driver, Learned]"]
     )
-    """What the last run of each driver showed of a kernel."""
+    """What the last run of each driver showed of a kernel, with the time of the shortest one."""
     pinned: dict[KernelId, Driver] = field(default_factory=dict["KernelId", "Driver"])
     """The drivers that the author has chosen for kernels."""
     problems: dict[tuple[str, str], Problems] = field(default_factory=dict["tuple[str, str]", Problems])
 
     def learn(self, target: KernelId, driver: Driver, learned: Learned) -> None:
-        self.learned.setdefault(target, {})[driver] = learned
+        of_kernel = self.learned.setdefault(target, {})
+        of_kernel[driver] = learned.after(of_kernel.get(driver))
 
     def rename(self, names: Mapping[str, str]) -> None:
         """What is known of some files is known of them under their new names: both the URIs and the paths are in `names`.

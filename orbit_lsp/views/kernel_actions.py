@@ -15,6 +15,7 @@ from orbit_lsp.state.session import Session
 from orbit_lsp.views import kernel_commands, kernel_status
 from orbit_lsp.views.kernel_status import KernelStatus
 from orbit_remote.common import messages as c
+from orbit_remote.common.measure import REPEATS
 
 _MOST_DRIVERS = 5
 """Other drivers that are offered for a kernel."""
@@ -57,6 +58,17 @@ def _drivers(session: Session, known: KernelStatus) -> Iterator[tuple[str, c.Dri
         yield f"▶ Run through {route.driver.id}: {about} ({known.kernel.name})", route.driver
 
 
+def _again(known: KernelStatus) -> list[lsp.Command]:
+    """What repeats a driver that launched the kernel too few times for its median."""
+    result = known.result
+    main = kernel_status.main_launch(result.launches) if result else None
+    if result is None or result.driver is None or main is None or main.timing.n >= REPEATS:
+        return []
+    title = f"▶ Measure again: repeat {result.driver.short} ({known.kernel.name})"
+    more = {"through": result.driver.id, "repeated": True}
+    return [kernel_commands.of_kernel(title, "orbit.run", known.target, **more)]
+
+
 def _pins(session: Session, known: KernelStatus) -> list[lsp.Command]:
     """What keeps the driver that ran last, or forgets what was chosen or learned."""
     name, target = known.kernel.name, known.target
@@ -92,6 +104,7 @@ def commands(session: Session, uri: str, known: KernelStatus, line: int) -> list
             kernel_commands.of_kernel(title, "orbit.run", target, through=each.id)
             for title, each in _drivers(session, known)
         ]
+        offered += _again(known)
         offered += _pins(session, known)
     if target in session.live:
         offered.append(kernel_commands.of_kernel(f"◉ Live: stop ({name})", "orbit.live", target))

@@ -15,6 +15,7 @@ from orbit_lsp.views import (
 from orbit_lsp.views.answer import outcome
 from orbit_lsp.views.kernel_status import KernelStatus
 from orbit_lsp.views.profile import profile_hints
+from orbit_remote.common import measure
 from orbit_remote.common.measure import Difference
 from orbit_remote.common.messages import Launches
 
@@ -83,7 +84,10 @@ def _measured(known: KernelStatus, *, lens: bool, verdict: bool) -> list[Part]:
             f"{total} in {len(result.launches)} configurations", f"{total} launches",
         )  # fmt: skip
     else:
-        parts += Part.of(fitting.FILLER, main.timing.label, main.timing.label.rpartition(" ")[2])
+        few = main.timing.n < measure.MIN_FOR_SPREAD  # the time has no spread that would warn of it
+        parts += Part.of(
+            1 if few else fitting.FILLER, main.timing.label, main.timing.label.rpartition(" ")[2]
+        )
     if result.driver:
         parts += Part.of(fitting.FILLER, f"via {result.driver.short}")
     return parts + after

@@ -72,6 +72,18 @@ async def test_a_click_runs_the_nearest_test(start, recorded_python) -> None:
     assert "via tests/test" in await editor.hover(SOFTMAX, 6)
 
 
+async def test_a_time_of_few_launches_can_be_measured_again(start, recorded_python) -> None:
+    editor = await opened(start, recorded_python)
+    await runs(editor)
+    await editor.click()
+    await result(editor)
+    again = [each for each in await editor.actions(SOFTMAX) if "Measure again" in each.title]
+    assert [each.title for each in again] == ["▶ Measure again: repeat test_softmax (softmax_kernel)"]
+    argument = again[0].arguments[0]
+    assert (argument["through"], argument["repeated"]) == (FIRST, True)
+    assert await editor.command(again[0].command, argument) == {"run": "r2"}
+
+
 async def test_the_other_kernels_that_it_launched_have_their_times(start, recorded_python) -> None:
     editor = await opened(start, recorded_python)
     await runs(editor)

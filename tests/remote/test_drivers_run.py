@@ -155,6 +155,45 @@ def test_sets_that_are_no_more_are_as_none(tmp_path: Path) -> None:
     assert len(finished.sets) == 3
 
 
+COUNTED = """import pathlib
+import pytest
+
+HERE = pathlib.Path(__file__).parent
+
+@pytest.fixture
+def fresh():
+    with (HERE / "made").open("a") as file:
+        file.write("x")
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_it(n, fresh):
+    with (HERE / f"ran{n}").open("a") as file:
+        assert file.tell() < FAILS_AT
+        file.write("x")
+"""
+
+
+@pytest.mark.parametrize(("fails_at", "ran"), [(99, 20), (7, 7)], ids=["passes", "fails"])
+def test_a_repeated_test_runs_twenty_times_or_until_it_fails(fails_at: int, ran: int, tmp_path: Path) -> None:
+    write(tmp_path, {"tests/test_it.py": COUNTED.replace("FAILS_AT", str(fails_at))})
+    finished, _ = run(tmp_path, PYTEST, sets=("tests/test_it.py::test_it[2]",), repeated=True)
+    assert [(each.id, each.outcome) for each in finished.sets] == [
+        ("tests/test_it.py::test_it[2]", "passed" if ran == 20 else "failed")
+    ]
+    assert finished.outcome == ("ok" if ran == 20 else "wrong answer")
+    assert (tmp_path / "tests/ran2").read_text() == ran * "x"
+    assert len((tmp_path / "tests/made").read_text()) == ran + (ran < 20)
+    assert not (tmp_path / "tests/ran1").exists()
+
+
+@pytest.mark.parametrize("ends", ["", "raise SystemExit(0)\n", "raise SystemExit(3)\n"])
+def test_a_repeated_script_runs_twenty_times_unless_it_fails(ends: str, tmp_path: Path) -> None:
+    write(tmp_path, {"bench.py": "print('once more')\n" + ends})
+    finished, printed = run(tmp_path, c.Driver("script", "bench.py"), repeated=True)
+    assert printed.count("once more") == (1 if "3" in ends else 20)
+    assert finished.exit_code == (3 if "3" in ends else 0)
+
+
 def test_a_test_that_is_skipped_says_why_nothing_was_launched(tmp_path: Path) -> None:
     write(tmp_path, {"tests/test_it.py": SETS.replace("n == 2", "n")})
     finished, _ = run(tmp_path, PYTEST)

@@ -50,7 +50,8 @@ async def run(
     check_gpu(session, options.gpu)
     detail = "full" if getattr(options, "full", False) else "click"
     sets = (options.through,) if options.through.startswith(f"{driver.id}[") else ()
-    started = runs.start(action, target.uri, target, driver=driver, detail=detail, sets=sets)
+    again = getattr(options, "repeat", False)
+    started = runs.start(action, target.uri, target, driver=driver, detail=detail, sets=sets, repeated=again)
     assert started
     finished = await runs.result(started)
     if options.json:

@@ -39,6 +39,10 @@ MIN_FOR_P95 = 20
 MIN_FOR_P99 = 100
 """With fewer launches these percentiles would be the longest launch, or next to it."""
 
+REPEATS: Final = 20
+"""How often a test or a script runs that is to be repeated: the median of a kernel that it
+launches once then lies, at 95 %, between the sixth smallest and the sixth largest time (binomial distribution)."""
+
 MAX_SAMPLES = 1000
 """As many single times travel with a result; the statistics are of all of them."""
 

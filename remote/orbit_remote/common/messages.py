@@ -150,7 +150,8 @@ class Job:
     a contract that the file keeps (KernelBench's `ModelNew`, popcorn's `custom_kernel`), or nothing (`exec`): `text` is then a
     script, or empty, and `path` is any program, as its name says (`is_script`). With `driver` it is a test or a script of the
     project in `directory`, for a kernel in the file at `path`; `texts` are the texts of open Python files by path, which count in
-    place of what is saved, and of a test only the parameter `sets` that are named run, if it has them: pytest's ids.
+    place of what is saved, and of a test only the parameter `sets` that are named run, if it has them: pytest's ids. A `repeated`
+    driver runs several times, until its kernels have been launched often enough for a median.
     It runs in `directory`. `mount` is the author's folder of which that is a copy; on the same machine the worker makes it, of `files`, paths
     relative to it. Files that the patterns `bring` match come back as `Finished.brought`. `variables` (`NAME=value`) are added to
     its environment. A `traced` run of a Python file is recorded by torch.profiler. `templates` are kernels
@@ -204,6 +205,7 @@ class Job:
     driver: Driver | None = None
     texts: dict[str, str] = field(default_factory=dict[str, str])
     sets: tuple[str, ...] = ()
+    repeated: bool = False
     version: int = VERSION
 
     @property

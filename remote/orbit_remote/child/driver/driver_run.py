@@ -17,11 +17,12 @@ from orbit_remote.child.driver import unsaved_texts
 from orbit_remote.child.user_module import Entry, UserFile
 from orbit_remote.common.launch_records import LaunchSeries
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.measure import REPEATS
 from orbit_remote.common.messages import NO_GPU, Driver, Job, RanSet
 from orbit_remote.common.packages import installing
 
 BUDGET_S = 10.0
-"""The time for a test's parameter sets; sets that have not begun by then are left out."""
+"""The time for a test's parameter sets; sets that have not begun by then are left out. Also the time for repetitions."""
 _MOST_SETS = 300
 """Parameter sets that a result lists; a click runs fewer within its budget."""
 _STATUS = {
@@ -60,8 +61,9 @@ class DriverRun:
         assert job.directory
         self._driver: Driver = job.driver
         self._sets = job.sets
+        self._repeated = job.repeated
         self._texts = unsaved_texts.different(job.directory, job.texts)
-        self._watch = _Watch(clock, synchronise)
+        self._watch = _Watch(clock, synchronise, REPEATS if job.repeated else 1)
         path = str(Path(job.directory, job.driver.file))
         if job.driver.kind == "pytest":
             self.file = UserFile(str(Path(job.directory, "_orbit_pytest.py")), "", job.directory)
@@ -77,7 +79,9 @@ class DriverRun:
         else:
             # as Python starts a script: its folder comes first, and no byte code is written into the project
             sys.dont_write_bytecode = True
-            self.file.way_in(Entry(self._driver.name or None))()
+            _several_times(
+                self.file.way_in(Entry(self._driver.name or None)), REPEATS if self._repeated else 1
+            )
 
     def sets(self, series: Sequence[LaunchSeries]) -> tuple[tuple[RanSet, ...], int]:
         """Return the parameter sets that ran with their launches, and how many did not run."""
@@ -140,12 +144,27 @@ class DriverRun:
         )
 
 
+def _several_times(script: Callable[[], Any], times: int) -> None:
+    """Run a script, and again until its time is over. Raises what it raises; SystemExit only of the last run, or with a failure."""
+    began = time.monotonic()
+    for left in reversed(range(times)):
+        try:
+            script()
+        except SystemExit as end:
+            if end.code or not left:
+                raise
+        if time.monotonic() - began > BUDGET_S:
+            break
+
+
 class _Watch:
     """A plug-in of pytest: what each parameter set did, and an end when their time is over."""
 
-    def __init__(self, clock: Callable[[], int], synchronise: Callable[[], None]) -> None:
+    def __init__(self, clock: Callable[[], int], synchronise: Callable[[], None], times: int) -> None:
+        """Each parameter set runs so many `times`."""
         self._clock = clock
         self._synchronise = synchronise
+        self._times = times
         self.wanted: frozenset[str] = frozenset()
         self.spans: list[_Span] = []
         self.failure: BaseException | None = None
@@ -168,6 +187,23 @@ class _Watch:
 
     def pytest_collection_finish(self, session: Any) -> None:
         self._session = session
+
+    def pytest_runtest_protocol(self, item: Any, nextitem: Any) -> bool | None:
+        """Run a test again and again, as pytest would run it once, where it is to be repeated. Its fixtures are made anew."""
+        if self._times == 1:
+            return None
+        from _pytest.runner import (
+            runtestprotocol,
+        )  # as pytest-rerunfailures does: pytest has no public name for it
+
+        began = time.monotonic()
+        for _ in range(self._times):
+            item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+            runtestprotocol(item, nextitem=nextitem)
+            item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+            if self._outcome[0] != "passed" or time.monotonic() - began > BUDGET_S:
+                break
+        return True
 
     def pytest_runtest_logstart(self, nodeid: str, location: Any) -> None:
         del nodeid, location
@@ -197,8 +233,11 @@ class _Watch:
         with suppress(Exception):  # a kernel failed: the test's own failure, or the next call, says so
             self._synchronise()
         outcome, why = self._outcome
-        ran = RanSet(nodeid, outcome, time.perf_counter() - self._since[0], why=why)
-        self.spans.append(_Span(ran, self._since[1], self._clock()))
+        seconds, began = time.perf_counter() - self._since[0], self._since[1]
+        if self.spans and self.spans[-1].ran.id == nodeid:  # once more: what one run of it takes is known
+            last = self.spans.pop()
+            seconds, began = last.ran.seconds, last.begin
+        self.spans.append(_Span(RanSet(nodeid, outcome, seconds, why=why), began, self._clock()))
         items = self._session.items
         done = [item.nodeid for item in items].index(nodeid) + 1
         if done < len(items) and self._began and time.monotonic() - self._began > BUDGET_S:
