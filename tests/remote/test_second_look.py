@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from orbit_remote.common import messages as c
-from orbit_remote.process import program
+from orbit_remote.process import host_stack, program
 from orbit_remote.sanitizer import sanitizer_tool
 from orbit_remote.worker import own_files, second_look
 from orbit_remote.worker.actions import python_action
@@ -203,3 +204,62 @@ def test_whose_files_they_are(tmp_path: Path) -> None:
     mine = own_files.of_program(job)
     shown = [mine(name) for name in ("k.cu", "gone.cu", "/usr/include/stdio.h", pytest.__file__)]
     assert shown == [str(tmp_path / "k.cu"), None, None, None]
+
+
+HOST = """#include <unistd.h>
+volatile int n = 1;
+void spin() {
+  while (n) {}
+}
+void sleep_on() {
+  pause();
+}
+int main() { BODY(); }
+"""
+
+
+@pytest.mark.parametrize(("body", "does", "line"), [("spin", "computed", 4), ("sleep_on", "waited", 7)])
+async def test_host_code_that_hangs_says_what_it_does(
+    bench: Bench, body: str, does: str, line: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(second_look, "_MARGIN_S", (0.2, 1.0))
+    source, path = bench.folder / "host.cpp", bench.folder / "host"
+    source.write_text(HOST.replace("BODY", body))
+    await asyncio.to_thread(subprocess.run, ["g++", "-g", "-o", path, source], check=True)
+    job = c.Job("1", "run", "cuda", str(source), "", directory=str(bench.folder), run_timeout_s=30.0)
+    failed = c.failed("1", c.Failure("timed out", "the run was ended at its limit of 30 s"))
+    again = second_look.program_of(job, bench.context, [str(path)], {})
+    first = second_look.First(0.2, 0.0)
+    report = await second_look.explained(job, bench.context, failed, first, again, own_files.of_program(job))
+    assert report.failure
+    message, _, where = report.failure.message.partition(f"No kernel was running: host code {does}")
+    assert message == "the run was ended at its limit of 30 s. "
+    # a debugger may be absent, or may not look into other processes
+    assert (where, report.failure.place) in (
+        ("", None),
+        (f", in {body} (host.cpp:{line})", c.Place(str(source), line)),
+    )
+    assert report.remarks == ("no kernel was running some seconds into a second run: look at host code",)
+
+
+GDB = """[Thread debugging using libthread_db enabled]
+0x00007f33a12eca90 in pause () from /lib/x86_64-linux-gnu/libc.so.6
+#0  0x00007f33a12eca90 in pause () from /lib/x86_64-linux-gnu/libc.so.6
+#1  0x000055d2b8f0f15a in wait_for<float> (n=1, name=0x0 "a (b)") at /usr/include/c++/12/wait.h:3
+FRAME
+#3  0x000055d2b8f0f18b in main ()
+[Inferior 1 (process 41) detached]
+"""
+
+
+@pytest.mark.parametrize(
+    ("frame", "shown"),
+    [
+        ("#2  load (path=...) at /src/load.cpp:12", ("load", c.Place("/src/load.cpp", 12))),
+        ("#2  0x000055d2b8f0f17c in Loader::load(int) ()", ("Loader::load", None)),
+        ("#2  0x000055d2b8f0f17c in ?? ()", ("main", None)),
+    ],
+    ids=["line", "function", "stripped"],
+)
+def test_a_debuggers_frames(frame: str, shown: tuple[str, c.Place | None]) -> None:
+    assert host_stack.innermost(GDB.replace("FRAME", frame), own) == shown

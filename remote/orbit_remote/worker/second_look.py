@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.process import process_groups, program
+from orbit_remote.process import host_stack, process_groups, program
 from orbit_remote.sanitizer import sanitizer_findings, sanitizer_records, sanitizer_tool
 from orbit_remote.sanitizer.sanitizer_findings import Own
 from orbit_remote.toolchain import gpu_dump
@@ -51,10 +51,11 @@ _UNSEEN = "the second run, in which the line was looked for, "
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A process of the second run: `kill` ends it, `ended` returns when it has."""
+    """A process of the second run: `kill` ends it, `ended` returns when it has, `group` is the process group of a program."""
 
     kill: Callable[[], None]
     ended: Callable[[], Awaitable[object]]
+    group: Callable[[], int | None] = lambda: None
 
 
 Process = Callable[[Mapping[str, str], float], AbstractAsyncContextManager[Running]]
@@ -119,7 +120,7 @@ def program_of(job: c.Job, context: Context, command: Sequence[str], environment
             )
         )
         try:
-            yield Running(kill, lambda: asyncio.shield(running))
+            yield Running(kill, lambda: asyncio.shield(running), lambda: groups[0] if groups else None)
         finally:
             kill()
             await asyncio.gather(running, return_exceptions=True)
@@ -188,25 +189,43 @@ async def explained(
             finished, f"it was not run again to find the line, because that takes {until:.0f} s{advice}"
         )
     context.stage(job, "running", "once more, to find the line")
+    host: list[tuple[str, c.Place | None]] = []
     try:
         async with context.scratch() as scratch:
-            dump = await (_crash if crashed else _hang)(scratch, job, first, again.process)
+            if crashed:
+                dump = await _crash(scratch, job, first, again.process)
+            else:
+                dump, host = await _hang(scratch, job, first, again.process, own)
     except (OSError, ValueError) as error:
         return _remarked(finished, f"{_UNSEEN}left no usable GPU core dump: {error}")
-    if dump is None and not crashed:
-        return finished
+    if not crashed and (dump is None or not dump.grids):
+        return _of_host(finished, first, dump, host)
     if crashed and not (dump and dump.faults):
         return await _checked(job, context, finished, first, again, own)
     assert dump is not None
-    if not crashed and not dump.grids:
-        return _remarked(
-            finished,
-            f"no kernel was running {first.alive_s + _MARGIN_S[-1]:.0f} s into a second run: look at host code",
-        )
     report = fault_report.with_fault if crashed else fault_report.with_standing
     return _remarked(
         report(finished, dump, own), "the line was found in a second run, which measured nothing"
     )
+
+
+def _of_host(
+    finished: c.Finished, first: First, dump: gpu_dump.Dump | None, host: Sequence[tuple[str, c.Place | None]]
+) -> c.Finished:
+    """A run at its limit in whose second run no kernel was seen, with what its host code did then, as `host` has it."""
+    words, place = next((each for each in reversed(host) if each[0]), ("", None))
+    if dump is None and not words:
+        return finished
+    seconds = f"{first.alive_s + _MARGIN_S[-1]:.0f} s" if dump else "some seconds"
+    remark = f"no kernel was running {seconds} into a second run: look at host code"
+    if not words:
+        return _remarked(finished, remark)
+    at = f" ({Path(place.file).name}:{place.line})" if place else ""
+    failure = finished.failure
+    if failure:
+        text = f"{failure.message}. No kernel was running: host code {words}{at}"
+        failure = replace(failure, message=text, place=place or failure.place)
+    return _remarked(replace(finished, failure=failure), remark)
 
 
 async def _checked(
@@ -258,9 +277,14 @@ async def _crash(scratch: Path, job: c.Job, first: First, process: Process) -> g
     return await _read_first(scratch)
 
 
-async def _hang(scratch: Path, job: c.Job, first: First, process: Process) -> gpu_dump.Dump | None:
-    """Look at the kernel a moment after the time at which the first run was last seen alive."""
+async def _hang(
+    scratch: Path, job: c.Job, first: First, process: Process, own: Own
+) -> tuple[gpu_dump.Dump | None, list[tuple[str, c.Place | None]]]:
+    """Look at the kernel a moment after the time at which the first run was last seen alive; where there is none, at the host
+    code too.
+    """
     dump: gpu_dump.Dump | None = None
+    host: list[tuple[str, c.Place | None]] = []
     for number, margin in enumerate(_MARGIN_S):
         wait = first.alive_s + margin
         if wait > job.run_timeout_s + _MARGIN_S[0]:
@@ -270,12 +294,16 @@ async def _hang(scratch: Path, job: c.Job, first: First, process: Process) -> gp
         async with process(_on_request(folder), wait + _DUMPED_S) as running:
             ended = asyncio.ensure_future(running.ended())
             await asyncio.wait([ended], timeout=wait)
+            opened = any(folder.glob("*.pipe"))
+            group = running.group()
+            if not ended.done() and group and (number or not opened):  # no kernel the first time, or no GPU
+                host.append(await asyncio.to_thread(host_stack.of, group, job.nvcc, own))
             if not ended.done() and await asyncio.to_thread(_request, folder):
                 await _until_dumped(running, folder, _DUMPED_S)
         dump = await _read_first(folder)
         if dump is None or dump.grids:
             break
-    return dump
+    return dump, host
 
 
 def _on_exception(folder: Path) -> dict[str, str]:
