@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
 import subprocess
@@ -32,23 +31,24 @@ def of(group: int, nvcc: str | None, own: Callable[[str], str | None]) -> tuple[
     if not before:
         return "", None
     time.sleep(_WATCHED_S)
-    spent = {pid: ticks - before.get(pid, ticks) for pid, ticks in _used(group).items()}
-    if not spent:
+    busy = {pid: seen != before.get(pid) or seen[0] == "R" for pid, seen in _used(group).items()}
+    if not busy:
         return "", None
-    pid = max(spent, key=lambda each: (spent[each], each == group))
-    busy = spent[pid] > os.sysconf("SC_CLK_TCK") * _WATCHED_S / 2
+    pid = max(busy, key=lambda each: (busy[each], each == group))
     function, place = innermost(_frames(pid, nvcc), own)
-    return ("computed" if busy else "waited") + (f", in {function}" if function else ""), place
+    return ("computed" if busy[pid] else "waited") + (f", in {function}" if function else ""), place
 
 
-def _used(group: int) -> dict[int, int]:
-    """Return the clock ticks that each process of a group has used (proc(5), /proc/pid/stat)."""
-    used: dict[int, int] = {}
+def _used(group: int) -> dict[int, tuple[str, int]]:
+    """Return the state of each process of a group - R: it runs, or would if a core were free - and the clock ticks that it has
+    used (proc(5), /proc/pid/stat).
+    """
+    used: dict[int, tuple[str, int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             fields = stat.read_text(errors="replace").rpartition(")")[2].split()
             if int(fields[2]) == group and fields[0] != "Z":
-                used[int(stat.parent.name)] = int(fields[11]) + int(fields[12])
+                used[int(stat.parent.name)] = fields[0], int(fields[11]) + int(fields[12])
     return used
 
 
