@@ -1,7 +1,7 @@
 // The extension in a real VS Code (code-server and a headless Chromium), with the recorded H100 of tests/e2e as its GPU.
 //
 //   tests/editors/vscode/install PREFIX && tests/editors/vscode/check
-//   [ORBIT_SEEN=FOLDER] [ORBIT_SERVER=PROGRAM] node tests/editors/vscode/drive.mjs PREFIX PICTURES [session ROUNDS | debug | cells | sass]
+//   [ORBIT_SEEN=FOLDER] [ORBIT_SERVER=PROGRAM] node tests/editors/vscode/drive.mjs PREFIX PICTURES [session ROUNDS | debug | cells | sass | results]
 //
 // Says each step with its time and keeps pictures. What was seen is written into ORBIT_SEEN: vscode.json for the table of
 // docs/guide/editors.md, vscode.seconds from code-server's start to the first lens. Ends with 1 at the first step that fails.
@@ -15,6 +15,7 @@ import { CodeServer, pathWithout } from './code_server.mjs';
 import * as debugging from './debug.mjs';
 import { committed, files, folder, harmed, settings } from './files.mjs';
 import * as mishaps from './mishaps.mjs';
+import * as outcomes from './results.mjs';
 import * as machineCode from './sass.mjs';
 import * as authors from './session.mjs';
 import { signatures } from './sheet.mjs';
@@ -129,6 +130,15 @@ async function sass() {
   machine({});
 }
 
+async function results() {
+  machine({});
+  const bench = folder(vscode.scratch, 'results', outcomes.files(ROOT));
+  window = await vscode.window(bench, join(bench, 'crash.cu'));
+  await window.trust();
+  await outcomes.results({ window, say, pictures });
+  await window.page.close();
+}
+
 async function whole() {
   const started = Date.now();
   await vscode.start();
@@ -154,6 +164,7 @@ async function whole() {
   await window.page.close();
 
   await sass();
+  await results();
 
   await mishaps.silent({ window: (window = first), say });
   await window.page.close();
@@ -188,6 +199,9 @@ try {
   } else if (only === 'sass') {
     await vscode.start();
     await sass();
+  } else if (only === 'results') {
+    await vscode.start();
+    await results();
   } else await whole();
 } catch (error) {
   say(`FAILED: ${error.message.split('\n').slice(0, 4).join('\n')}`);
