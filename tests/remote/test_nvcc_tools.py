@@ -262,7 +262,7 @@ __global__ void k(int* p) {
 }
 """,
         """
-k.cu:4:10-19 error ptxas Unresolved extern function 'elsewhere'
+k.cu:4:10-19 error ptxas Unresolved extern function 'elsewhere(int)'
 """,
     ),
     Case(

@@ -291,7 +291,9 @@ class _Reader:
         elif named := next((m for m in _SYMBOL.finditer(message) if self._is_symbol(m)), None):
             symbol = _symbol_in(named)
             start, end = named.span("symbol" if named["symbol"] else "entry")
-            message = message[:start] + symbols.short_name(symbol) + message[end:]
+            # of a function that nobody defines, its parameters say which overload is meant
+            name = symbols.demangle if message.startswith("Unresolved extern") else symbols.short_name
+            message = message[:start] + name(symbol) + message[end:]
             if around:
                 place, notes = self._ptx_line(int(around["line"]), "", symbol)
             place = place or self._symbol_place(symbol)
