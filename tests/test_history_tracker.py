@@ -210,7 +210,7 @@ async def test_a_run_without_a_result_is_listed_and_hides_no_result(
     (target, _, digest), known = session.kernels(uri)[0], entry(0)
     stored = replace(known, path="/src/saxpy.cu", kernel=target.key, digest=digest)
     tracker = kept.of(session)
-    assert tracker._store().keep(stored, frozen.text)  # noqa: SLF001 - a run of another day
+    assert tracker._store().keep(stored, frozen.text)
     run = Run("r1", "run", frozen, c.Job("r1", "run", "cuda", "/src/saxpy.cu", frozen.text), {target})
     run.finished, run.ran = c.failed("r1", c.Failure(outcome, "why")), ran
     tracker.filed(run)
