@@ -232,6 +232,27 @@ def test_what_is_drawn_in_a_file(tmp_path: Path, file: str, expected: str) -> No
     assert drawn(tmp_path, file) == expected.strip()
 
 
+@needs_nvcc
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__global__ void refused(float* x) { __shared__ float s[60000]; s[threadIdx.x] = x[0]; __syncthreads(); x[1] = s[3]; }\n",
+        "__constant__ float c[20000];\n__global__ void reads(float* x) { x[0] = c[threadIdx.x]; }\n",
+        'template <int N> __global__ void refused(float* x) { asm("bad;"); }\ntemplate __global__ void refused<1>(float*);\n',
+        "__device__ float elsewhere(float);\n__global__ void calls(float* x) { x[0] = elsewhere(x[1]); }\n",
+        "__device__ float f(float* x) { return x[0] ** 2; }\n",
+    ],
+    ids=["shared memory", "constants", "an instruction", "a function", "no C++"],
+)
+def test_what_does_not_compile_has_no_figures(tmp_path: Path, text: str) -> None:
+    """The compiler goes on behind some errors, and reports registers of what it refuses to make."""
+    (tmp_path / "k.cu").write_text("__global__ void fine(float* x) { x[0] = 1; }\n" + text)
+    code, out, err = orbit(tmp_path, "compile", "k.cu", "--gpu", "H100", "--json")
+    finished = json.loads(out)
+    errors = [problem for problem in finished["problems"] if problem["severity"] == "error"]
+    assert (code, finished["outcome"], len(errors), finished["resources"]) == (1, "compile error", 1, []), err
+
+
 # -- projects ----------------------------------------------------------------------------------------
 
 
