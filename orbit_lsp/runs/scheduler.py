@@ -542,7 +542,9 @@ class _OneJob:
 
     def _failed_as(self, event: c.Finished) -> c.Finished:
         """A failed build's end in the same words, any other in those of this machine; that of a driver which measured another text."""
-        event = result_filing.of_copies(self._run.frozen, self._run.job, self._run.targets, event)
+        machine = self._session.setup.machine
+        python = machine.python if machine and machine.python else "python"
+        event = result_filing.of_copies(self._run.frozen, self._run.job, self._run.targets, event, python)
         failure = event.failure
         if failure is None:
             return event
