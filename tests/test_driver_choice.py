@@ -208,3 +208,21 @@ def test_what_the_editor_shows_travels_with_the_job(tmp_path: Path) -> None:
     job = by_one(session, target, {})
     assert job.texts == {"k.py": KERNEL, "tests/test_k.py": "# typed"}
     assert (job.through, job.path, job.directory) == ("driver", str(tmp_path / "k.py"), str(tmp_path))
+
+
+def test_an_installed_copy_is_replaced_by_the_installer_of_the_python_that_has_it(tmp_path: Path) -> None:
+    session, target = opened(tmp_path)
+    frozen = session.freeze(target.uri)
+    assert frozen
+    job = job_builder.make(session, frozen, "run", "r1", launch_plan.driven(session, target.uri, ONE))
+    copy = c.Place(str(tmp_path / "venv/lib/site-packages/k.py"), 4)
+    launch = c.Launches("k", "k", (1, 1, 1), (1, 1, 1), TIMING, 1, place=copy)
+    finished = c.Finished("r1", "ok", launches=(launch,), device=c.Device("H200", 0))
+    for name in ("env/pyvenv.cfg", "env/bin/uv", "env/bin/python", "base/lib/python3.12/os.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"home = {tmp_path}/base/bin\n")
+        (tmp_path / name).chmod(0o755)
+    python = str(tmp_path / "env/bin/python")
+    failure = result_filing.of_copies(frozen, job, {target}, finished, python).failure
+    assert failure
+    assert failure.remedy.endswith(f"uv pip install --python {python} -e .")

@@ -189,6 +189,46 @@ class Kept:
         await kept.close()
 
 
+@pytest.mark.parametrize(
+    ("outcome", "ran", "kept_as"),
+    [
+        ("timed out", True, ["ok", "timed out"]),
+        ("runtime error", True, ["ok", "runtime error"]),
+        ("cancelled", True, ["ok", "cancelled"]),
+        ("cancelled", False, ["ok"]),  # while it waited
+        ("infrastructure", True, ["ok"]),
+        ("compile error", False, ["ok"]),
+    ],
+)
+async def test_a_run_without_a_result_is_listed_and_hides_no_result(
+    tmp_path: Path, outcome: c.Outcome, ran: bool, kept_as: list[str]
+) -> None:
+    kept, session, uri = Kept(tmp_path), Session(), "file:///src/saxpy.cu"
+    session.open(uri, 1, "// orbit: launch saxpy<<<1, 32>>>()\n__global__ void saxpy() {}\n")
+    frozen = session.freeze(uri)
+    assert frozen
+    (target, _, digest), known = session.kernels(uri)[0], entry(0)
+    stored = replace(known, path="/src/saxpy.cu", kernel=target.key, digest=digest)
+    tracker = kept.of(session)
+    assert tracker._store().keep(stored, frozen.text)
+    run = Run("r1", "run", frozen, c.Job("r1", "run", "cuda", "/src/saxpy.cu", frozen.text), {target})
+    run.finished, run.ran = c.failed("r1", c.Failure(outcome, "why")), ran
+    tracker.filed(run)
+    await tracker.close()
+    after = kept.of(Session())
+    entries = await after.entries("/src/saxpy.cu")
+    await after.close()
+    assert [each.result.finished.outcome for each in entries] == kept_as
+    rows = version_table.table(entries, "saxpy").rows
+    assert rows[0][2]  # its time
+    again = Session()
+    again.open(uri, 1, frozen.text)
+    after = kept.of(again)
+    after.restore(uri)
+    await after.close()
+    assert again.results.runs[target].finished.outcome == "ok"
+
+
 async def test_a_profile_is_back_after_a_restart_line_by_line(tmp_path: Path) -> None:
     before, after = profiled("memory_bound"), Profiling("memory_bound")
     kept = Kept(tmp_path)

@@ -47,6 +47,10 @@ class Sides:
         paths = [path for path in self.there.rglob("*") if path.is_file()]
         return {path.relative_to(self.there).as_posix(): path.read_text() for path in paths}
 
+    def restore(self) -> None:
+        """A cell has ended."""
+        self._mirror.restore(self._store.read)
+
     async def _say(self, name: str, *parts: bytes) -> None:
         self.records[name] += 1
         if name == "content":
@@ -63,7 +67,11 @@ class Sides:
                 self.files.hear("missing", [json.dumps(missing).encode()])
                 return
             failed = self._mirror.take_over(
-                asked["files"], whole=asked["whole"], gone=asked["gone"], read=self._store.read
+                asked["files"],
+                whole=asked["whole"],
+                gone=asked["gone"],
+                read=self._store.read,
+                times=asked["times"],
             )
             self.files.hear("synced", [json.dumps(failed).encode()])
 
@@ -134,6 +142,38 @@ async def test_a_program_can_be_executed_there(sides: Sides) -> None:
     (sides.here / "a.py").write_text("a")
     assert await sides.sync() == ""
     assert [os.access(sides.there / name, os.X_OK) for name in ("build.sh", "a.py")] == [True, False]
+
+
+async def test_files_are_as_old_there_as_here(sides: Sides) -> None:
+    for name, at in (("old.py", 1_000_000_000_123_456_789), ("sub/new.py", 1_700_000_000_000_000_001)):
+        path = sides.here / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(name)
+        os.utime(path, ns=(at, at))
+    assert await sides.sync() == ""
+    (sides.here / "old.py").write_text("newer")
+    assert await sides.sync() == ""
+    for name in ("old.py", "sub/new.py"):
+        assert (sides.there / name).stat().st_mtime_ns == (sides.here / name).stat().st_mtime_ns
+
+
+async def test_what_a_cell_removes_there_comes_back_and_what_it_writes_stays(sides: Sides) -> None:
+    for name in ("a.py", "sub/b.py", "c.txt"):
+        (sides.here / name).parent.mkdir(exist_ok=True)
+        (sides.here / name).write_text(name)
+    assert await sides.sync() == ""
+    (sides.there / "a.py").unlink()
+    (sides.there / "sub" / "b.py").unlink()
+    (sides.there / "sub").rmdir()
+    (sides.there / "c.txt").write_text("by the cell")
+    (sides.there / "made.txt").write_text("by the cell")
+    sides.restore()
+    kept = {"c.txt": "by the cell", "made.txt": "by the cell"}
+    assert sides.texts() == {"a.py": "a.py", "sub/b.py": "sub/b.py", **kept}
+    (sides.here / "a.py").unlink()
+    assert await sides.sync() == ""
+    sides.restore()
+    assert sides.texts() == {"sub/b.py": "sub/b.py", **kept}
 
 
 @pytest.mark.parametrize(

@@ -248,15 +248,17 @@ def _lines(kernel: str, language: Language, io: IOContract, files: dict[str, str
     """The statements of the launch spec; the files that they read are added to `files`."""
     comments: list[str] = []
     values: list[str] = []
+    by_name = False
     for argument in io.args:
         name = named(argument, language)
         if argument.type == "tensor":
             comments.append(f"{name} = {_tensor(argument, files)}")
             values.append(name)
-        elif argument.is_meta and language == "triton":
-            values.append(f"{name}={_scalar(argument, language)}")
         else:
             values.append(_scalar(argument, language))
+        by_name = by_name or (language == "triton" and (argument.is_meta or isinstance(argument.value, str)))
+        if by_name:  # as Python has it, all that follow go by name too
+            values[-1] = f"{name}={values[-1]}"
     seeds = [
         argument.tensor_spec.init.seed
         for argument in io.args
@@ -371,8 +373,14 @@ def number(value: float | None) -> str:
 
 
 def scalar(argument: Argument) -> bool | int | float | str:
-    """The value of an argument that is no tensor; a word is one of Triton's constants. Raises Refused."""
+    """The value of an argument that is no tensor: a text is an argument of a Python function, or one of Triton's constants. Raises
+    Refused.
+    """
     value = argument.value
+    if argument.type == "str":
+        if not isinstance(value, str):
+            raise Refused(f"io.args: {argument.name} is {value!r:.40}, and its type is str; give a text")
+        return value
     if isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if isinstance(value, str) and argument.is_meta and _WORD.fullmatch(value):
@@ -382,13 +390,18 @@ def scalar(argument: Argument) -> bool | int | float | str:
 
 def _scalar(argument: Argument, language: Language) -> str:
     value = scalar(argument)
-    if language == "cuda":
-        if isinstance(value, str):
+    if isinstance(value, str):
+        if language == "cuda":
             raise Refused(
-                f"io.args: {argument.name} is {value!r:.40}; a scalar needs a number or a truth value"
+                f"io.args: {argument.name} is a text, which no CUDA kernel takes; give a number, a truth value or a tensor"
             )
-        return str(value).lower() if isinstance(value, bool) else repr(value)
-    return f'"{value}"' if isinstance(value, str) else repr(value)
+        if not _WORD.fullmatch(value):
+            raise Refused(
+                f"io.args: {argument.name} is {value!r:.40}; a text that a Triton kernel is given may have letters, digits and "
+                "the signs _ . + - only"
+            )
+        return f'"{value}"'
+    return str(value).lower() if isinstance(value, bool) and language == "cuda" else repr(value)
 
 
 def _launch(kernel: str, language: Language, launch: Launch, values: Sequence[str]) -> str:

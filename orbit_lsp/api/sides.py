@@ -245,12 +245,13 @@ def _triton(kernel: Kernel, role: _Role, own: list[object]) -> str:
     assert io
     name = io_contract.kernel_of(kernel.source_code, "triton", kernel.kernel_name).name
     launch, grid = _launch(io)
-    passed = [
-        f"{io_contract.named(argument, 'triton')}={io_contract.scalar(argument)!r}"
-        if argument.is_meta and argument.type != "tensor"
-        else f"value_{at}"
-        for at, argument in enumerate(io.args)
-    ]
+    passed: list[str] = []
+    by_name = False
+    for at, argument in enumerate(io.args):
+        constant = argument.is_meta and argument.type != "tensor"
+        by_name = by_name or constant  # as Python has it, all that follow go by name too
+        value = repr(io_contract.scalar(argument)) if constant else f"value_{at}"
+        passed.append(f"{io_contract.named(argument, 'triton')}={value}" if by_name else value)
     passed += [f"{name}={value}" for name, value in launch.options]
     call = f"_source.{name}[{grid}]({', '.join(passed)})"
     return _kernel(io, role, own, call, "")

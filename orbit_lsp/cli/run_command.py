@@ -395,7 +395,9 @@ def _with_limits(finished: c.Finished, session: Session, uri: str) -> c.Finished
     scan, source = session.files[uri].scan, session.files[uri].source
     if scan.language != "cuda" or finished.outcome != "ok":
         return finished
-    remarks = finished.remarks
+    from orbit_lsp.views.compiler import cost_diagnostics
+
+    remarks = (*finished.remarks, *cost_diagnostics.unlaunchable(session, uri))
     through = terminal_text.relative(source[0]) if source else "the file"
     if source:
         remarks += (f"compiled through {through}, which includes it",)

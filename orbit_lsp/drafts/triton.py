@@ -68,7 +68,9 @@ class Body:
     def blocks(self) -> set[str]:
         """Constants that say how much a program handles at once: by name, or a range has that length."""
         named = {name for name in self.constants if re.search("block|tile|chunk", name, re.IGNORECASE)}
-        return named | {name for name in self.ranges & self.constants if not guesses.is_size(name)}
+        divides = {mask.block for mask in self.masks if mask.axis is not None}  # whatever it is called
+        ranges = self.ranges & self.constants
+        return named | {name for name in ranges if name in divides or not guesses.is_size(name)}
 
     def origins(self, node: ast.AST) -> set[int | str]:
         """What a value is made of: axes of the grid, lengths of ranges, and `*pointer` for what is loaded from it."""

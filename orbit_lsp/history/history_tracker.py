@@ -20,12 +20,12 @@ from typing import TypeVar
 from orbit_lsp.history import driver_pins
 from orbit_lsp.history.driver_pins import Pin
 from orbit_lsp.history.history_store import Action, Entry, Store, StoredResult
-from orbit_lsp.history.version_groups import regression
+from orbit_lsp.history.version_groups import has_result, regression
 from orbit_lsp.runs import result_filing
 from orbit_lsp.runs.scheduler import Run
-from orbit_lsp.state import harness, sqlite_file
+from orbit_lsp.state import harness, sqlite_file, staleness
 from orbit_lsp.state.documents import split_lines
-from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.kernel_ids import KernelId, identify
 from orbit_lsp.state.results import Learned, Profiled, Result
 from orbit_lsp.state.session import Session, path_of
 from orbit_remote.common import measure
@@ -107,7 +107,7 @@ class HistoryTracker:
         self._profiles = dict(self._session.results.profiles)
         if not self._keeps():
             return
-        for target, kept_result in fresh:
+        for target, kept_result in [*fresh, *_without_result(run, {target for target, _ in fresh})]:
             if target.uri in self._session.files:
                 self._follow(target.uri)
             text = run.frozen.text if target.uri == run.frozen.uri else None
@@ -156,7 +156,7 @@ class HistoryTracker:
             }
             for name in set(store.kernels(path)) & set(digests):
                 entries = store.entries(path, name, _LOOKED_AT)
-                runs = [entry for entry in entries if entry.action == "run"]
+                runs = [entry for entry in entries if entry.action == "run" and has_result(entry)]
                 profiles = [entry for entry in entries if entry.action == "profile"]
                 profile = _shown(profiles, digests[name])
                 text = store.text(profile.text) if profile and profile.text else None
@@ -316,7 +316,7 @@ class HistoryTracker:
         runs = [
             entry
             for entry in await self.entries(self._session.path(target.uri), target.key, _LOOKED_AT)
-            if entry.action == "run"
+            if entry.action == "run" and has_result(entry)
         ]
         pins = await self._asked(lambda: driver_pins.of_file(self._pins(), self._session.path(target.uri)))
         pin = pins.get(target.key)
@@ -412,6 +412,32 @@ class HistoryTracker:
             if text not in self._shown:
                 self._shown.add(text)
                 self._complain(text)
+
+
+_LISTED = ("runtime error", "wrong answer", "timed out", "cancelled")
+"""How a run may end without a result and stand in the history all the same: something of it had begun."""
+
+
+def _without_result(run: Run, known: set[KernelId]) -> list[tuple[KernelId, Result]]:
+    """What is kept of a run that failed, was cancelled or ran out of time before a kernel of it had a result."""
+    finished = run.finished
+    if finished is None or run.of_several or run.refused or run.action not in ("run", "profile"):
+        return []
+    if finished.outcome not in _LISTED or not run.ran:
+        return []
+    digests = {target: digest for target, _, digest in identify(run.frozen.uri, run.frozen.scan)}
+    files = run.built.files if run.built else {}
+    return [
+        (
+            target,
+            Result(
+                digests.get(target) or harness.digest(run.frozen.text), time.time(), finished, (),
+                staleness.job_key(run.job), files, run.job.through, target, run.plan.lines, run.plan.elements,
+                driver=run.job.driver,
+            ),
+        )
+        for target in sorted(run.targets - known)
+    ]  # fmt: skip
 
 
 def _shown(entries: list[Entry], digest: str) -> Entry | None:

@@ -26,6 +26,11 @@ def when(entry: Entry) -> str:
     return time.strftime("%H:%M" if same_day else "%Y-%m-%d %H:%M", then)
 
 
+def has_result(entry: Entry) -> bool:
+    """Whether a run came to what can be shown and compared; one that failed before is kept only to be listed."""
+    return entry.action != "run" or bool(entry.result.launches) or entry.result.finished.outcome == "ok"
+
+
 def setup(entry: Entry) -> tuple[object, ...] | None:
     """What two runs must share for their times to be of the same work: GPU and driver, tools, settings, values; of a
     program's kernel the one configuration that it is launched in. None for what has no time, or several.
@@ -67,7 +72,7 @@ def grouped(entries: Sequence[Entry]) -> list[Version]:
 
 def regression(entries: Sequence[Entry]) -> measure.Regression | None:
     """Whether the version that was run last is slower than one before it, by runs of the same work."""
-    last = next((entry for entry in reversed(entries) if entry.action == "run"), None)
+    last = next((entry for entry in reversed(entries) if entry.action == "run" and has_result(entry)), None)
     wanted = setup(last) if last else None
     if wanted is None:
         return None

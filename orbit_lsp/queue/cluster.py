@@ -155,6 +155,7 @@ class Node:
             if task.cancelled():
                 yield "result", (_json(Result(c.failed(job, c.Failure("cancelled", "cancelled")))), {})
                 return
+            yield "stage", ("finishing", "")
             result = task.result()
             files = {name: await asyncio.to_thread(_brought, getattr(result, name)) for name in _KEPT}
             yield "result", (_json(result), files)
@@ -212,6 +213,7 @@ class ClusterEngine:
         for _ in range(_TRIES):
             stage("starting", "a GPU of the cluster")
             await self.ready()
+            stage("syncing", "")
             node = ""
             try:
                 stream = self._actor.perform.remote(job, text, request.text if request.path else "")

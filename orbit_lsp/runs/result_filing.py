@@ -19,6 +19,7 @@ from orbit_lsp.state.results import Failed, Figures, Learned, Problems, Result
 from orbit_lsp.state.session import Frozen, Session, header_reader, path_of
 from orbit_remote.common import limits, measure, regular_files, symbols
 from orbit_remote.common import messages as c
+from orbit_remote.common.packages import installing
 
 _Place = tuple[KernelId, Kernel, str]
 
@@ -190,14 +191,16 @@ def launched(
     return _launched(session, _Kernels(session, frozen, job, event.files), job, targets, event)
 
 
-def of_copies(frozen: Frozen, job: c.Job, targets: set[KernelId], event: c.Finished) -> c.Finished:
+def of_copies(
+    frozen: Frozen, job: c.Job, targets: set[KernelId], event: c.Finished, python: str = "python"
+) -> c.Finished:
     """The end of a driver's run, refused where the kernel that was asked for was launched from an installed copy of its file, or
-    from an extension that was built before its file was changed. Reads the disk for those.
+    from an extension that was built before its file was changed. Reads the disk for those. `python` is what imported it.
     """
     names = {kernel.name for target, kernel, _ in identify(frozen.uri, frozen.scan) if target in targets}
     launched = [each for each in event.launches if symbols.base_name(each.symbol) in names]
     if job.driver and launched and job.language == "cuda":
-        return _of_old_build(job, event)
+        return _of_old_build(job, event, python)
     named = [each for each in launched if each.place]
     if (
         job.driver is None
@@ -211,11 +214,11 @@ def of_copies(frozen: Frozen, job: c.Job, targets: set[KernelId], event: c.Finis
     if copy is None:
         return event
     text = f"{job.driver.id} launched an installed copy of {Path(job.path).name}, {copy}, so nothing was measured of this text"
-    remedy = "install the project so that Python imports this folder: python -m pip install -e ."
+    remedy = f"install the project so that Python imports this folder: {installing.installer(python)} -e ."
     return replace(event, outcome="infrastructure", failure=c.Failure("infrastructure", text, remedy))
 
 
-def _of_old_build(job: c.Job, event: c.Finished) -> c.Finished:
+def _of_old_build(job: c.Job, event: c.Finished, python: str) -> c.Finished:
     """The end of a run that launched a kernel of an extension, refused unless that is newer than the kernel's file."""
     assert job.driver
     built = [path for path in event.files if path.endswith((".so", ".pyd"))]
@@ -228,7 +231,7 @@ def _of_old_build(job: c.Job, event: c.Finished) -> c.Finished:
         pass
     name = Path(job.path).name
     text = f"{job.driver.id} launched a build that is not known to be of this text of {name}, so nothing was measured"
-    remedy = f"save {name} and build the extension in the project's folder: python -m pip install -e . --no-build-isolation"
+    remedy = f"save {name} and build the extension in the project's folder: {installing.installer(python)} -e . --no-build-isolation"
     return replace(event, outcome="infrastructure", failure=c.Failure("infrastructure", text, remedy))
 
 

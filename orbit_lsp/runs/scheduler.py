@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import aclosing
@@ -66,6 +67,8 @@ class Run:
     """End it to see where its kernel stands; None where that cannot be seen."""
     of_several: bool = False
     """It stands for several jobs, which no click joins or waits for."""
+    ran: bool = False
+    """Its program has begun."""
     harmless: bool = False
     """It came to no result, and nothing is wrong."""
     names: dict[str, str] = field(default_factory=dict[str, str])
@@ -150,13 +153,15 @@ class Scheduler:
         self._active: dict[str, Run] = {}
         self._waiting: dict[Lane, Run] = {}
         self._ids = itertools.count(1)
+        self._own = secrets.token_hex(4)
 
     def when_ended(self, listener: Callable[[Run], object]) -> None:
         """Call `listener` with every run that has ended, once its result is in the session."""
         self._listeners.append(listener)
 
     def new_id(self, prefix: str = "r") -> str:
-        return f"{prefix}{next(self._ids)}"
+        """Return an id that no other process gives: logs of several may be read together."""
+        return f"{prefix}{next(self._ids)}-{self._own}"
 
     # -- starting -----------------------------------------------------------------------------
 
@@ -370,6 +375,7 @@ class Scheduler:
 
     def mark(self, run: Run, state: c.State, why: str) -> None:
         """What the lenses of its kernels say of a run."""
+        run.ran = run.ran or state in ("running", "profiling", "finishing")
         if run.action == "compile":
             return
         for target in run.targets:
@@ -539,7 +545,9 @@ class _OneJob:
 
     def _failed_as(self, event: c.Finished) -> c.Finished:
         """A failed build's end in the same words, any other in those of this machine; that of a driver which measured another text."""
-        event = result_filing.of_copies(self._run.frozen, self._run.job, self._run.targets, event)
+        machine = self._session.setup.machine
+        python = machine.python if machine and machine.python else "python"
+        event = result_filing.of_copies(self._run.frozen, self._run.job, self._run.targets, event, python)
         failure = event.failure
         if failure is None:
             return event

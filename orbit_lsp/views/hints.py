@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from lsprotocol import types as lsp
@@ -44,12 +45,16 @@ def undrawn(session: Session, uri: str) -> Iterator[tuple[int, str]]:
 def _texts(session: Session, uri: str, first: int, last: int) -> Iterator[tuple[str, int, str]]:
     """What each hint is about, its line and its text."""
     document = session.files[uri].document
-    for known in kernel_status.of(session, uri):
+    every = kernel_status.of(session, uri)
+    on_line = Counter(known.kernel.line for known in every)
+    for known in every:
         whole = known.kernel.whole
         if whole.line > last or first > whole.end_line:
             continue
         line, name = place.line(document, known.kernel, has_lens=session.client.draws_lenses)
         if first <= line <= last and (text := labels.hint(session, uri, known)):
+            if on_line[known.kernel.line] > 1:  # a macro may make them all
+                name = f"{known.kernel.name}: "
             yield known.target.key, line, name + text
     for line, label in (*profile_lines.labels(session, uri), *listing_hover.counts(session, uri)):
         if first <= line <= last:

@@ -54,9 +54,13 @@ def in_steps(
     every = kernel_status.of(session, uri)
     yield
     callers = _callers(every)
+    on_line = Counter(known.kernel.line for known in every)
     for number, known in enumerate(every, 1):
         where = positions.whole_line(session, file.document, known.kernel.line)
-        shown += [lsp.CodeLens(where, command) for command in row(session, uri, known, callers, now)]
+        made = row(session, uri, known, callers, now)
+        if made and on_line[known.kernel.line] > 1:  # a macro may make them all: each says whose it is
+            made[0] = replace_title(made[0], f"{known.kernel.name}: {made[0].title}")
+        shown += [lsp.CodeLens(where, command) for command in made]
         if number % AT_ONCE == 0:
             yield
     shown += kernel_commands.harness_lenses(session, uri, now)

@@ -331,6 +331,84 @@ def test_a_requires_expression_below_a_comment() -> None:
     assert kernel.whole.line == 1
 
 
+def test_kernels_whose_braces_are_in_macros() -> None:
+    source = """
+        #define BEGIN(nm, ...) extern "C" __global__ void __launch_bounds__(128) nm(__VA_ARGS__) { int i = threadIdx.x;
+        #define LOOP(nm, T) template <typename U> __global__ void nm(T* x, U n) { for (int i = 0; i < n; i++) {
+        #define END }
+        #define END_BOTH }}
+        BEGIN(commented, float* x)
+          if (x) { x[i] = 1; }  // END
+          /* END */ const char* s = "END";
+        END
+        namespace n {
+        BEGIN(short_one, int* y) y[i] = 1; END;
+        BEGIN(by_a_brace, int* y)
+          y[i] = 2;
+        }
+        LOOP(two_braces, int)
+          x[i] = 3;
+        END_BOTH
+        BEGIN(of_a_branch, float* x)
+        #ifdef FOO
+          x[i] = 3;
+        #else
+          x[i] = 4;
+        #endif
+        END
+        }
+        BEGIN(empty, int* y) END
+        __global__ void plain(float* x) { x[0] = 1; }
+        BEGIN(unfinished, int* y)
+          y[i] = 5;
+    """
+    bounds = "bounds(128)"
+    scanned = check(
+        source,
+        f"""
+        4 commented {bounds}
+        9 n::short_one {bounds}
+        10 n::by_a_brace {bounds}
+        13 n::two_braces template
+        16 n::of_a_branch {bounds}
+        24 empty {bounds}
+        25 plain
+        26 unfinished {bounds}
+        """,
+    )
+    ends = {kernel.name: kernel.whole.end_line for kernel in scanned.kernels}
+    assert ends == {
+        "commented": 7, "short_one": 9, "by_a_brace": 12, "two_braces": 15, "of_a_branch": 22, "empty": 24, "plain": 25,
+        "unfinished": 28,
+    }  # fmt: skip
+
+
+def test_kernels_of_lists_that_are_given_a_macro() -> None:
+    source = """
+        #define OPS(X, T) X(add, T, +) X(sub, T, -)
+        #define DEF(n, T, op) __global__ void ew_##n##_##T(T* a) { a[0] op= 2; }
+        #define BEGIN(nm, ...) __global__ void nm(__VA_ARGS__) {
+        #define END }
+        #define PAIR(n, T, op) BEGIN(pair_##n, T* a) a[0] op= 2; END
+        OPS(DEF, float)
+        OPS(DEF, int);
+        OPS(PAIR, int) __global__ void mine(float* x) { x[0] = 1; }
+        OPS(UNKNOWN, int)
+    """
+    check(
+        source,
+        """
+        5 ew_add_float at OPS(DEF, float)
+        5 ew_sub_float at OPS(DEF, float)
+        6 ew_add_int at OPS(DEF, int)
+        6 ew_sub_int at OPS(DEF, int)
+        7 pair_add at OPS(PAIR, int)
+        7 pair_sub at OPS(PAIR, int)
+        7 mine
+        """,
+    )
+
+
 def test_macros_that_never_end() -> None:
     check("#define A B\n#define B A __global__\nA void k() {}", "2 k")
     doubled = (

@@ -45,13 +45,42 @@ int main() {
 }
 """
 
+MACROS = """\
+#define BEGIN(nm, ...) extern "C" __global__ void nm(__VA_ARGS__) {
+#define LOOP(nm, T) __global__ void nm(T* x, int n) { for (int i = 0; i < n; i++) {
+#define END }
+#define END_BOTH }}
+#define OPS(X) X(add, +) X(sub, -)
+#define EW(n, op) __global__ void ew_##n(int* a) { a[0] op= 2; }
+BEGIN(first, float* x)
+  if (x) { x[0] = 1; }  // END
+END
+namespace n {
+BEGIN(second, float* x) x[0] = 2; }
+LOOP(third, int)
+  x[i] = 3;
+END_BOTH
+OPS(EW)
+OPS(EW);
+}
+BEGIN(last, int* y) END
+int main() { first<<<1, 2>>>(p); }
+"""
+
 FRAGMENTS = """\
 { } ( ) ; " ' /* */ // # #if~0~ #if~X~ #else~ #endif~ \\~ ~ __global__ x 1 < > <<< >>> GLOBAL DEFINE(k) R"( )" \
 namespace_n_{ struct_T_{ template_<class_T> #define_GLOBAL~ #define_DEFINE(n)_GLOBAL_void_n()_{}~ #undef_GLOBAL~ \
-#include_"b.cuh"~ constexpr_int_N_=_64; dim3_block(3); __global___void_k(int_a)_{_a;_}~ //_orbit:_n_=_2~ int_main()_{\
+#include_"b.cuh"~ constexpr_int_N_=_64; dim3_block(3); __global___void_k(int_a)_{_a;_}~ //_orbit:_n_=_2~ int_main()_{ \
+BEGIN(q,_int*_z) LOOP(r,_int) END END_BOTH OPS(EW) EW(m,_+) #define_END_}~ #undef_END~ #define_BEGIN(n)_GLOBAL_void_n()_{~\
 """
 EXAMPLES = Path(__file__).parents[2] / "examples"
-TEXTS = [SOURCE, SOURCE * 8, *(path.read_text(encoding="utf-8") for path in sorted(EXAMPLES.glob("*.cu")))]
+TEXTS = [
+    SOURCE,
+    SOURCE * 8,
+    MACROS,
+    MACROS * 4,
+    *(path.read_text(encoding="utf-8") for path in sorted(EXAMPLES.glob("*.cu"))),
+]
 TYPED = [
     part.replace("_", " ").replace("  global  ", "__global__").replace("~", "\n")
     for part in FRAGMENTS.split()

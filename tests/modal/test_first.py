@@ -34,7 +34,7 @@ async def test_a_mistake_in_a_cold_click_costs_no_gpu(modal, author) -> None:
     assert finished.outcome == "compile error"
     built = next(event for event in events if isinstance(event, c.Built))
     assert [problem.message for problem in built.problems] == ['identifier "z" is undefined']
-    assert states(events) == ["queued", "starting", "building"]
+    assert states(events) == ["syncing", "queued", "starting", "building"]
     assert "without a GPU" in whys(events)
     assert rented(modal) == [""]
 
@@ -51,11 +51,12 @@ async def test_a_cold_click_says_where_it_is(h100s, author) -> None:
     assert messages[messages.index("starting: the container is there") :] == [
         "starting: the container is there",
         "building: without a GPU: compile errors cost no GPU time",
-        "queued: collecting its files",
+        "syncing: collecting its files",
         "queued: waiting for an H100 on Modal",
         "starting: the container is there",
         "building: ",
         "running: ",
+        "finishing: ",
     ]
     assert sorted(rented(h100s)) == ["", "H100!"]
     assert sum(isinstance(event, c.Finished) for event in events) == 1

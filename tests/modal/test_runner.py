@@ -76,7 +76,7 @@ async def test_the_first_run_puts_the_app_there_and_says_so(h100s, author) -> No
     h100s.forget_kept()
     item: Author = author()
     events = await item.events(item.job())
-    assert states(events) == ["queued", "starting", "building", "running"]
+    assert states(events) == ["syncing", "queued", "starting", "building", "running", "finishing"]
     assert "building the image on Modal, once" in whys(events)
     assert "waiting for an H100 on Modal since" in whys(events)
     finished = events[-1]

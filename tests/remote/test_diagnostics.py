@@ -246,3 +246,20 @@ def test_of_very_many_messages_errors_are_kept_first(beyond, left_out):
     problems = diagnostics.parse("\n".join([*lines, "/w/k.cu:9:1: error: no"]), Context("/w/k.cu"))
     assert [problem.message for problem in problems[most:]] == left_out
     assert [problem.severity for problem in problems[:most]] == ["warning"] * (most - 1) + ["error"]
+
+
+def test_figures_of_what_ptxas_refuses_are_left_out() -> None:
+    def figures(symbol: str, architecture: str) -> str:
+        return (
+            f"ptxas info    : Compiling entry function '{symbol}' for '{architecture}'\n"
+            "ptxas info    : Used 8 registers, used 0 barriers\n"
+        )
+
+    refused = "ptxas error   : Entry function '_Z1bv' uses too much shared data (0x3a980 bytes, 0xc000 max)\n"
+    fatal = "ptxas fatal   : Unresolved extern function '_Z1fv'\n"
+    text = figures("_Z1av", "sm_90") + refused + figures("_Z1av", "sm_80") + figures("_Z1bv", "sm_80")
+    text += fatal + figures("_Z1av", "sm_75")
+    assert [(each.name, each.architecture) for each in ptxas.resources(text)] == [
+        ("a", "sm_90"),
+        ("a", "sm_75"),
+    ]

@@ -262,7 +262,7 @@ __global__ void k(int* p) {
 }
 """,
         """
-k.cu:4:10-19 error ptxas Unresolved extern function 'elsewhere'
+k.cu:4:10-19 error ptxas Unresolved extern function 'elsewhere(int)'
 """,
     ),
     Case(
@@ -335,6 +335,33 @@ __global__ void __launch_bounds__(1024, 4) k(int* p) { p[0] = 1; }
         """
 k.cu:1:44-45 warning ptxas Value of threads per SM for entry k is out of range. .minnctapersm will be ignored
 """,
+    ),
+    Case(
+        "a limit of registers that ptxas raises",
+        """\
+__global__ void k(int* p) { p[0] = 1; }
+__global__ void __maxnreg__(8) scale(double* p) { p[0] = 1; }
+""",
+        """
+k.cu:2:32-37 warning ptxas For entry scale adjusting per thread register count of 8 to lower bound of 24
+""",
+    ),
+    Case(
+        "an error of one of two architectures",
+        """\
+__global__ void k(float* x) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("bad.f32 %0;" : "=f"(x[0]));
+#else
+
+  x[0] = 2;
+#endif
+}
+""",
+        """
+k.cu:3:17-20 error ptxas Not a name of any known instruction: 'bad'
+""",
+        flags=("-gencode=arch=compute_80,code=sm_80", "-gencode=arch=compute_90,code=sm_90"),
     ),
     Case(
         "unsaved text that ptxas refuses",

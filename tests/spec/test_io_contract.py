@@ -262,6 +262,39 @@ def test_a_meta_argument_of_triton_may_be_a_word() -> None:
     assert [fault.message for fault in spec_cache.faults(session, "file:///k.py")] == []
 
 
+@pytest.mark.parametrize(
+    ("language", "argument", "launch"),
+    [
+        ("triton", {"type": "str", "value": "relu", "is_meta": True}, '(x, act="relu", n=4)'),
+        ("triton", {"type": "str", "value": "relu"}, '(x, act="relu", n=4)'),
+        ("triton", {"type": "str", "value": ""}, '(x, act="", n=4)'),
+        ("triton", {"type": "int", "value": 3, "is_meta": True}, "(x, act=3, n=4)"),
+        ("triton", {"type": "int", "value": 3}, "(x, 3, 4)"),
+        ("triton", {"type": "str", "value": 'a"b'}, "act is 'a\"b'; a text that a Triton kernel is given may have letters"),
+        ("triton", {"type": "str", "value": 3}, "act is 3, and its type is str; give a text"),
+        ("triton", {"type": "str"}, "act is None, and its type is str; give a text"),
+        ("triton", {"type": "int", "value": "3"}, "act is '3'; a scalar needs a number or a truth value"),
+        ("cuda", {"type": "str", "value": "relu"}, "act is a text, which no CUDA kernel takes"),
+    ],
+)  # fmt: skip
+def test_a_text_is_an_argument(language: Any, argument: dict[str, Any], launch: str) -> None:
+    """What follows an argument that goes by name goes by name too."""
+    args = [tensor("x"), {"name": "act", **argument}, {"name": "n", "type": "int", "value": 4}]
+    contract = io_contract.IOContract.model_validate(CONTRACT | {"args": args})
+    source = {
+        "triton": "import triton\nimport triton.language as tl\n\n@triton.jit\ndef k(x, act: tl.constexpr, n):\n    pass\n",
+        "cuda": "__global__ void k(float* x, const char* act, int n) {}\n",
+    }[language]
+    if not launch.startswith("("):
+        with pytest.raises(Refused) as why:
+            io_contract.with_spec(source, language, "k", contract)
+        assert launch in str(why.value)
+        return
+    text = io_contract.with_spec(source, language, "k", contract).text
+    assert launch in text
+    assert [fault.message for fault in checked(text, language).faults] == []
+
+
 def test_a_word_of_python_names_an_argument_in_cuda() -> None:
     contract = io_contract.IOContract.model_validate(CONTRACT | {"args": [tensor("in"), tensor("is")]})
     text = io_contract.with_spec("__global__ void k(float* in, float* is) {}\n", "cuda", "k", contract).text

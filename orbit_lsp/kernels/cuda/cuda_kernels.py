@@ -49,7 +49,7 @@ class CudaTracker:
         self._base = self._given
         self._includes: tuple[str, ...] = ()
         self._defines: list[str] | None = None
-        self._names: frozenset[str] = frozenset()
+        self._names: tuple[frozenset[str], frozenset[str]] = frozenset(), frozenset()
         self._root = Scope(None, "", namespace=True)
         self._regions: list[Region] = []
         self._text = ""
@@ -74,7 +74,7 @@ class CudaTracker:
             if names != self._names:  # a reader looks for these words alone
                 self._regions = []
             self._defines, self._names = defines, names
-        environment = Environment(self._base, self._names)
+        environment = Environment(self._base, *self._names)
         reader = RegionReader(text, environment)
         starts = accumulate((region.length for region in self._regions), initial=0)
         numbers = {start: number for number, start in enumerate(starts) if number < len(self._regions)}

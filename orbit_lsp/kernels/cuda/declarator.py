@@ -45,7 +45,9 @@ _Candidate = tuple[int, int, int]
 
 
 class Found(NamedTuple):
-    """One definition. `end` is None where the body is the brace that follows the tokens."""
+    """One definition. `end` is None where the body is the brace that follows the tokens, or is `opened` by a macro: where, and
+    by how many braces.
+    """
 
     name: str
     name_start: int
@@ -56,6 +58,7 @@ class Found(NamedTuple):
     bounds: tuple[str, ...]
     template: bool
     renamed: bool
+    opened: tuple[int, int] | None = None
 
 
 def definitions(tokens: Sequence[Token], environment: Environment, *, body_follows: bool) -> list[Found]:
@@ -132,13 +135,14 @@ class _Parser:
             return None, index
         first, last, parameters = _best(candidates, self._texts)
         end: int | None = None
+        opened: tuple[int, int] | None = None
         after = max(parameters + 1, keyword + 1)
         if self._at(index) == "{":
             close = self._closing.get(index, -1)
             if close < 0:
-                return None, index + 1
-            end = self._tokens[close].end
-            after = close + 1
+                opened, after = self._opened(index)
+            else:
+                end, after = self._tokens[close].end, close + 1
         elif not self._body_follows or self._at(index) not in {"", KEYWORD}:
             return None, max(index, keyword + 1)
         name, name_start, name_end = self._name(first, last)
@@ -154,8 +158,20 @@ class _Parser:
             self._bounds(begin, index),
             self._is_template(begin, keyword),
             "(" in name or self._is_renamed(name, name_start),
+            opened,
         )
         return definition, after
+
+    def _opened(self, brace: int) -> tuple[tuple[int, int], int]:
+        """Where the call of a macro ends that leaves the brace open, with how many more of its own; and where to go on."""
+        place = self._tokens[brace].end
+        index = brace
+        while index < len(self._tokens) and self._tokens[index].end <= place:
+            index += 1
+        count = sum(
+            text == "{" and at not in self._closing for at, text in enumerate(self._texts[brace:index], brace)
+        )
+        return (place, count), index
 
     def _candidates(self, index: int) -> tuple[list[_Candidate], int]:
         """What may be the name with its parameters, and where to go on; nothing where a parenthesis stays open."""

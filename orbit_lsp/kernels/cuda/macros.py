@@ -86,10 +86,17 @@ class Environment:
     holds as long as they mean the same.
     """
 
-    def __init__(self, known: Mapping[str, tuple[Macro, ...]], names: frozenset[str]) -> None:
+    def __init__(
+        self,
+        known: Mapping[str, tuple[Macro, ...]],
+        names: frozenset[str],
+        endings: frozenset[str] = frozenset(),
+    ) -> None:
         self.known = dict(known)
         self.names = names
         """All that can lead to `__global__`, and perhaps more."""
+        self.endings = endings
+        """Those of `names` that close a brace which another macro has opened: `#define END }`."""
         self.asked: dict[str, tuple[Macro, ...]] = {}
 
     def get(self, name: str) -> tuple[Macro, ...]:
@@ -186,12 +193,18 @@ def base_macros(names: Collection[str]) -> dict[str, tuple[Macro, ...]]:
     return _ASSUMED | {name: (Macro(name, None, f"{KEYWORD} "),) for name in names}
 
 
-def kernel_names(known: Iterable[Macro], directives: Iterable[str]) -> frozenset[str]:
-    """`__global__`, and the names of macros that contain it, themselves or through one another."""
+def kernel_names(known: Iterable[Macro], directives: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
+    """`__global__` with the names of macros that contain it, themselves or through one another; and, where one of these leaves
+    a brace open, the names of macros that close one. The former have the latter too.
+    """
     definitions = filter(None, map(parse_definition, directives))
     users: dict[str, list[str]] = {}
     kernel_macros: list[str] = []
+    opening: set[str] = set()
+    closing: set[str] = set()
     for macro in chain(known, (definition.macro for definition in definitions if definition.macro)):
+        if opened := macro.body.count("{") - macro.body.count("}"):
+            (opening if opened > 0 else closing).add(macro.name)
         for word in set(IDENTIFIER.findall(macro.body)):
             if word == KEYWORD:
                 kernel_macros.append(macro.name)
@@ -203,7 +216,8 @@ def kernel_names(known: Iterable[Macro], directives: Iterable[str]) -> frozenset
         if name not in names:
             names.add(name)
             kernel_macros += users.get(name, ())
-    return frozenset(names)
+    endings = frozenset(closing - names if opening & names else ())
+    return endings.union(names), endings
 
 
 def with_keyword(text: str) -> str:
@@ -322,12 +336,13 @@ class _Expansion:
         while index < len(tokens):
             token = tokens[index]
             index += 1
-            macro = None
             text = token.text
-            if text not in hidden and (text in self._environment.names or not kernels_only):
-                macro = self._environment.kernel_macro(text)
-                if macro is None and not kernels_only:
-                    macro = next(iter(self._environment.get(text)), None)
+            macro = None if text in hidden else self._macro(text, kernels_only=kernels_only)
+            passes_on = (
+                macro is None and kernels_only and text not in hidden and self._passes_on(tokens, index)
+            )
+            if passes_on:
+                macro = self._environment.get(text)[0]
             if macro is None or self._left <= 0 or len(hidden) >= _DEEPEST:
                 out.append(token)
                 continue
@@ -344,8 +359,32 @@ class _Expansion:
                 index = close + 1
             replaced = self._substitute(macro, arguments, place, hidden)
             self._left -= len(replaced) + 1
-            out += self.run(replaced, hidden | {macro.name})
+            made = self.run(replaced, hidden | {macro.name})
+            # the name of a macro is no place of a kernel that is made by it
+            out += [Token(each.text, place.start, place.end) for each in made] if passes_on else made
         return out
+
+    def _macro(self, name: str, *, kernels_only: bool) -> Macro | None:
+        """What `name` is replaced by."""
+        environment = self._environment
+        macro = environment.kernel_macro(name) if name in environment.names or not kernels_only else None
+        if macro is None and (not kernels_only or name in environment.endings):
+            macro = next(iter(environment.get(name)), None)
+        return macro
+
+    def _passes_on(self, tokens: list[Token], index: int) -> bool:
+        """Whether the macro before `index` is given a macro that makes kernels: `OPS(DEF)`, with `#define OPS(X) X(add) X(sub)`."""
+        if index >= len(tokens) or tokens[index].text != "(":
+            return False
+        macros = self._environment.get(tokens[index - 1].text)
+        if not macros or not macros[0].parameters:
+            return False
+        return any(
+            len(argument) == 1
+            and argument[0].text != KEYWORD
+            and self._macro(argument[0].text, kernels_only=True)
+            for argument in _arguments(tokens, index)[1]
+        )
 
     def _substitute(
         self, macro: Macro, arguments: list[list[Token]], place: Token, hidden: frozenset[str]

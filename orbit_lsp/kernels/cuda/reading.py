@@ -73,6 +73,10 @@ class RegionReader:
             position = -1
             for item in items:
                 at = item.start()
+                if at >= self.until and (ended := self._at_ending(at)) >= 0:
+                    self._end_piece(ended)
+                    if (end := self._region_end(ended)) >= 0:
+                        return self._end_region(end)
                 ended = -1
                 self.count += 1
                 if self.count > _MOST_ITEMS and (position := self._skip_data(at)) >= 0:
@@ -120,6 +124,8 @@ class RegionReader:
         self.open: list[KernelExtent] = []
         self.closed: list[KernelExtent] = []
         self.brackets: list[int] = []  # where a `<<<` stands
+        self.around = scope  # what the kernel stands in whose body a macro has opened
+        self.until = self.ending = len(self.text) + 1  # the end and the start of the macro that may close it
         self.count = 0  # of items since `counted_from`
         self.counted_from = start
         self.word = self._next_word(start)
@@ -232,17 +238,14 @@ class RegionReader:
         if has_word:
             definitions = self._define(at, body_follows=True)
             if definitions and definitions[-1].end is None:
-                scope = self.scope
-                while not (scope.namespace or scope.type_body):
-                    assert scope.parent
-                    scope = scope.parent
-                if scope is not self.scope:  # kernels are not defined in functions: a brace is missing above
-                    self._settle_open(scope.depth, definitions[0].start)
-                    self.scope = scope
+                self._leave_functions(definitions[0].start)
+                if not self._enter(definitions):
+                    self._keep(definitions, at)
+                    self._push(at, interrupted=False)
+                    return True
+                head = self.head
+            else:
                 self._keep(definitions, at)
-                self._push(at, interrupted=False)
-                return True
-            self._keep(definitions, at)
         before = self.text[head:at]
         if SCOPE_WORD.search(before) and (kind := scope_kind(self.source.code(self._declaration(at), at))):
             word, name = kind
@@ -291,10 +294,65 @@ class RegionReader:
                 kernel.end = end
         self._sort_open()
 
+    def _leave_functions(self, start: int) -> None:
+        """Go to the scope in which the kernel that begins at `start` can be defined: a brace is missing above."""
+        scope = self.scope
+        while not (scope.namespace or scope.type_body):
+            assert scope.parent
+            scope = scope.parent
+        if scope is not self.scope:
+            self._settle_open(scope.depth, start)
+            self.scope = scope
+
+    def _enter(self, definitions: Sequence[declarator.Found]) -> bool:
+        """Go into the body of the last kernel, if a macro has opened it: it ends with a brace, or a macro that closes one."""
+        if not definitions or (opened := definitions[-1].opened) is None:
+            return False
+        body, count = opened
+        self._keep(definitions, body)
+        self.around = self.scope
+        for _ in range(count):
+            self._push(body, interrupted=False)
+        self.head = body
+        self._find_ending(body)
+        return True
+
+    def _find_ending(self, position: int) -> None:
+        """Look for the next macro from `position` on that closes a brace."""
+        self.until = self.ending = len(self.text) + 1
+        if self.environment.endings:
+            words = words_pattern(self.environment.endings).finditer(self.text, position)
+            for match in words:
+                before = self.text[match.start() - 1]
+                if before != "_" and not before.isalnum():
+                    self.ending, self.until = match.span()
+                    self.environment.get(match[0])
+                    break
+
+    def _at_ending(self, at: int) -> int:
+        """Where a macro before `at` has ended the kernel that another one began, if it stands in a namespace; else -1."""
+        while self.until <= at and self.source.outside(self.ending) != self.ending:  # in a comment
+            self._find_ending(self.until)
+        end = self.until
+        if end > at:
+            return -1
+        self.until = self.ending = len(self.text) + 1
+        if self.scope.depth <= self.around.depth:  # a brace has closed it before
+            return -1
+        self._settle_open(self.around.depth, end)
+        self.scope = self.around
+        self.parens = 0
+        self.head = end
+        self.word = self._next_word(end)
+        return end if self.scope.namespace else -1
+
     def _statement(self, at: int) -> bool:
         """The declaration that ends at `at` without a body may hold invocations that have one."""
         definitions = self._define(at, body_follows=False)
-        self._keep(definitions, at)
+        if definitions and definitions[-1].opened:
+            self._leave_functions(definitions[0].start)
+        if not self._enter(definitions):
+            self._keep(definitions, at)
         return bool(definitions)
 
     def _define(self, at: int, *, body_follows: bool) -> list[declarator.Found]:
@@ -343,10 +401,13 @@ class RegionReader:
     def _keep(self, definitions: Sequence[declarator.Found], at: int) -> None:
         scope = self.scope
         path = scope.path() if definitions else []
-        for definition in definitions:
+        for number, definition in enumerate(definitions):
             kernel = KernelExtent(definition, "::".join((*path, definition.name)), at, scope.depth + 1)
-            if definition.end is not None:
-                kernel.body = kernel.end = definition.end
+            end = definition.end
+            if end is None and definition.opened and number + 1 < len(definitions):
+                end = definitions[number + 1].start
+            if end is not None:
+                kernel.body = kernel.end = end
                 self.closed.append(kernel)
             else:
                 self.open.append(kernel)
@@ -486,8 +547,10 @@ class RegionReader:
 
     def _end_of_text(self) -> Region:
         end = len(self.text)
+        self._at_ending(end)
         if self.word <= end:
             self._statement(end)
+            self._at_ending(end)
         for kernel in self.open:
             kernel.end = end
         self._sort_open()

@@ -70,6 +70,7 @@ class Call(Spawned):
         self._built = built
         self._finished: c.Finished | None = None
         self._over = False
+        self._told_of_end = False
         self._container: str | None = None
         self._preempted = False
         self.cost: c.Cost | None = None
@@ -88,6 +89,12 @@ class Call(Spawned):
     def _stage(self, state: c.State, why: str = "") -> None:
         self.events.put_nowait(c.Stage(self.job.run, state, time.time(), why))
 
+    def _finishing(self) -> None:
+        """Tell once that the program has ended: its result is here, or comes with the end of the call. A build is a step only."""
+        if not self._told_of_end and self.job.action != "build":
+            self._told_of_end = True
+            self._stage("finishing")
+
     def _warm(self) -> bool:
         return self.gpu is not None and self._sessions.warm(self.gpu)
 
@@ -103,7 +110,7 @@ class Call(Spawned):
 
     async def _answer(self) -> c.Finished:
         options, author = self._pool.options, self._pool.author
-        self._stage("queued", "collecting its files")
+        self._stage("syncing", "collecting its files")
         account = self._pool.account
         finding = asyncio.to_thread(
             closure.closure, self.job, options.folders, data=options.data, limit=options.closure_bytes,
@@ -131,11 +138,12 @@ class Call(Spawned):
                 break
             wanted = answer["missing"]
             self._known.difference_update(wanted)
-            self._stage("starting", f"sending {len(wanted)} file{'s' if len(wanted) > 1 else ''}")
+            self._stage("syncing", f"sending {len(wanted)} file{'s' if len(wanted) > 1 else ''}")
         else:
             text = "the container does not keep the files that it is sent"
             raise ModalError(Trouble("infrastructure", text, "run it again", again=True))
         finished = self._finished or self._read(answer)
+        self._finishing()
         self._known |= set(tree.manifest.files.values())
         return replace(finished, remarks=(*finished.remarks, *tree.remarks))
 
@@ -242,6 +250,7 @@ class Call(Spawned):
                     self._over = True
                 case "finished":
                     self._finished = self._finished_of(record)
+                    self._finishing()
                 case _:
                     self.events.put_nowait(codec.decode_event(record | {"run": self.job.run}))
         except (ValueError, AttributeError, ModalError) as error:  # of another version

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,15 @@ _UNASKED = 1 << 20
 
 def _batched(items: list[str], size: int) -> list[list[str]]:
     return [items[at : at + size] for at in range(0, len(items), size)]
+
+
+def _times(folder: str, places: Iterable[str]) -> dict[str, int]:
+    """When files were changed, in nanoseconds; without those that are gone by now."""
+    times: dict[str, int] = {}
+    for place in places:
+        with suppress(OSError, ValueError):
+            times[place] = (Path(folder) / place).stat().st_mtime_ns
+    return times
 
 
 class NotebookFiles:
@@ -85,6 +95,7 @@ class NotebookFiles:
             "files": changed,
             "gone": [each for each in known if each not in files],
             "whole": there is None,
+            "times": await asyncio.to_thread(_times, self._folder, changed),
         }
         wanted = list(dict.fromkeys(changed.values()))
         if payload.size(tree, wanted) > _UNASKED:

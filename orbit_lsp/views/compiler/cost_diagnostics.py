@@ -53,6 +53,21 @@ def diagnostics(session: Session, uri: str) -> list[lsp.Diagnostic]:
     return reported
 
 
+def unlaunchable(session: Session, uri: str) -> list[str]:
+    """A sentence for each kernel that no launch, or not the one that its launch spec says, can start, by its figures."""
+    kinds = ("local-limit", "shared-memory", "block-size")
+    return list(
+        dict.fromkeys(
+            f"{known.kernel.name}: {text}"
+            for known in kernel_status.of(session, uri)
+            if known.figures is not None and not known.figures_stale
+            for resources in known.figures.resources
+            for kind, text in costs(session, uri, known, resources)
+            if kind in kinds
+        )
+    )
+
+
 def costs(
     session: Session, uri: str, known: KernelStatus, resources: Resources
 ) -> Iterator[tuple[Kind, str]]:

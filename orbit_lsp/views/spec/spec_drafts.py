@@ -110,10 +110,30 @@ def none(session: Session, uri: str, kernel: Kernel) -> str:
         return f"orbit: {kernel.name} is run by its file's own program: only CUDA and Triton kernels have launch specs"
     mark = "//" if kernel.language == "cuda" else "#"
     launch = "<<<grid, block>>>" if kernel.language == "cuda" else "[grid]"
-    return (
-        f"orbit: no launch spec can be drafted for {kernel.name}; "
+    why, written = _reason(spec_cache.text_lines(session, uri).lines, kernel)
+    remedy = (
         f"one begins with `{mark} orbit: launch {kernel.name}{launch}(…)` above it"
+        if written
+        else ("a program can launch it: give the file a main, or run it through a test or script that does")
     )
+    return f"orbit: no launch spec can be drafted for {kernel.name}: {why}; {remedy}"
+
+
+def _reason(lines: list[str], kernel: Kernel) -> tuple[str, bool]:
+    """Why nothing can be drafted for a kernel, and whether its author can write a launch spec all the same."""
+    from orbit_lsp.drafts import cuda, guesses
+
+    if (near := _near(lines, kernel)) is None:
+        return "it is too long", True
+    subject = guesses.subject(near, spec_blocks.target(kernel), kernel.whole.end_line)
+    if subject is None:
+        return "its parameters are not written behind its name, as where a macro makes it", True
+    for parameter in subject.header.parameters:
+        if parameter.refused:
+            return parameter.refused.rstrip("."), False
+    if kernel.language == "cuda" and cuda.template_arguments(subject) is None:
+        return "what its template parameters stand for cannot be guessed", True
+    return "its arguments cannot be guessed from its text", True
 
 
 def _line_end(line: str, text: str) -> str:

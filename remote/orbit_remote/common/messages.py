@@ -20,7 +20,8 @@ from orbit_remote.common.lazy_dataclass import dataclass
 VERSION = 1
 """Raised when a field changes its meaning; the worker refuses requests of another version."""
 
-State = Literal["queued", "starting", "building", "running", "profiling", "done"]
+State = Literal["queued", "syncing", "starting", "building", "running", "profiling", "finishing", "done"]
+"""`syncing`: files go to the machine of the job; `finishing`: its program has ended, and what it made comes back."""
 Outcome = Literal[
     "ok", "compile error", "runtime error", "wrong answer", "timed out", "infrastructure", "cancelled"
 ]

@@ -27,6 +27,7 @@ from orbit_remote.common import messages as c
 from orbit_remote.common.content_store import Store
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.packages import installing
+from orbit_remote.common.plain_text import visible
 from orbit_remote.modal_app import image_spec
 from orbit_remote.modal_app.container_paths import Paths
 from orbit_remote.modal_app.image_spec import pack, unpack
@@ -244,12 +245,14 @@ class Container:
         stream.flush()
         self._bring(job, built=asked.built)
         began = time.time()
+        _log(f"{job.run} begins: {job.action} of {Path(job.path).name}")
         try:
             finished = self._follow(self._worker, job, paths, stream, alive)
         except KeyboardInterrupt:  # Modal takes the machine away, and begins the job in another container
             stream.add({"kind": "preempted", "run": job.run})
             stream.flush()
             raise
+        _log(f"{job.run} ended: {finished.get('outcome')}")
         if job.action == "build":  # whoever is told of it may look for it elsewhere
             self._keep(job, began)
             self._sync(self._commit)
@@ -453,6 +456,11 @@ class _Stream:
                 print(f"orbit: events of {self._run} could not be sent: {error}", file=sys.stderr)
                 self._post = None
         self._sent = time.monotonic()
+
+
+def _log(text: str) -> None:
+    """A line of the container's log, which Modal keeps: a run is found there by the id that its author's side logs too."""
+    print(visible(f"orbit: {text}"), file=sys.stderr, flush=True)
 
 
 def bounded(finished: dict[str, Any], limit: int = _RETURN) -> dict[str, Any]:

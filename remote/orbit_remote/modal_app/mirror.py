@@ -27,14 +27,18 @@ class Mirror:
         self._hashes = Hashes()
         self._sent: dict[str, str] = {}
         """What the author's side has had written here."""
+        self._times: dict[str, int] = {}
 
     def take_over(
-        self, files: Mapping[str, str], *, whole: bool, gone: list[str], read: Callable[[str], bytes]
-    ) -> dict[str, str]:
+        self, files: Mapping[str, str], *, whole: bool, gone: list[str], read: Callable[[str], bytes],
+        times: Mapping[str, int] | None = None,
+    ) -> dict[str, str]:  # fmt: skip
         """Write the files that the author's side has changed, and remove those that it has removed; what was written here
         besides stays. `whole`: `files` are all of its files, and `gone` is what we know of and they lack. `read` gives
-        the content of a hash. Returns why a path was not written.
+        the content of a hash. `times` are when the files were changed, in nanoseconds: what compares times, as make does, finds
+        them as they are there. Returns why a path was not written.
         """
+        self._times |= times or {}
         failed: dict[str, str] = {}
         for place in [place for place in self._sent if place not in files] if whole else gone:
             with contextlib.suppress(OSError, ValueError):
@@ -44,11 +48,20 @@ class Mirror:
                 here = self._digest(place)
                 changed_here = whole and here is not None and self._sent.get(place) == wanted
                 if here != wanted and not changed_here:
-                    self._write(place, read(wanted))
+                    self._write(place, read(wanted), self._times.get(place))
                 self._sent[place] = wanted
             except (OSError, ValueError) as error:
                 failed[place] = (error.strerror if isinstance(error, OSError) else None) or str(error)
         return failed
+
+    def restore(self, read: Callable[[str], bytes]) -> None:
+        """Write again what the author's side has and a cell has removed here; what a cell has written over stays. A content that
+        is not kept any more is left out.
+        """
+        for place, digest in self._sent.items():
+            if not os.path.lexists(self._folder / place):
+                with contextlib.suppress(OSError, ValueError):
+                    self._write(place, read(digest), self._times.get(place))
 
     def _digest(self, place: str) -> str | None:
         """None where there is no regular file."""
@@ -56,8 +69,8 @@ class Mirror:
             return self._hashes.read(f"{self._folder}/{place}", within=folder).digest if name else None
         return None
 
-    def _write(self, place: str, content: bytes) -> None:
-        """It is there whole or not at all."""
+    def _write(self, place: str, content: bytes, changed: int | None) -> None:
+        """It is there whole or not at all, and was `changed` when the author's was."""
         with self._inside(place, make=True) as (folder, name):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
             with contextlib.suppress(FileNotFoundError):
@@ -68,6 +81,9 @@ class Mirror:
                     if self._shared:
                         os.fchmod(file.fileno(), mode)
                     file.write(content)
+                    file.flush()
+                    if changed is not None:
+                        os.utime(file.fileno(), ns=(changed, changed))
                 os.rename(_TEMPORARY, name, src_dir_fd=folder, dst_dir_fd=folder)
             except BaseException:
                 with contextlib.suppress(OSError):

@@ -179,6 +179,8 @@ class Host:
             self._end_kernel()
         elif name == "busy":
             self._place.busy(parts[0] == b"yes")
+            if parts[0] != b"yes":  # a cell may have removed files that the author still has
+                self._place.files.restore(self._place.store().read)
         elif name in ("content", "sync", "bring"):
             self._exchange(name, parts)
         elif name == "seen":
@@ -226,7 +228,10 @@ class Host:
         if missing := store.missing(c.Manifest(self._asked.root, files)):
             self._say("missing", json.dumps(missing).encode())
             return
-        failed = self._place.files.take_over(files, whole=asked["whole"], gone=asked["gone"], read=store.read)
+        times = {place: at for place, at in asked.get("times", {}).items() if 0 <= int(at) < 1 << 63}
+        failed = self._place.files.take_over(
+            files, whole=asked["whole"], gone=asked["gone"], read=store.read, times=times
+        )
         self._say("synced", json.dumps(failed).encode())
 
     def _say(self, name: str, *parts: bytes) -> None:

@@ -251,7 +251,8 @@ def _cpp_parameter(part: str, around: Surroundings, unknown: set[str]) -> Parame
     match = _NAMED.fullmatch(text)
     if not match or "(" in text:
         shown = " ".join(text.split())
-        return _refused("", shown, f"'{shown}' is a function pointer, which launch specs cannot pass.")
+        what = "a pointer to arrays" if re.search(r"\)\s*\[", text) else "a function pointer"
+        return _refused("", shown, f"'{shown}' is {what}, which launch specs cannot pass.")
     before, name, brackets = match[1] or "", match[2] or "", match[3]
     if not before.strip() or name in dtypes.CPP or name == "const":
         before, name = text, ""  # a type without a name

@@ -47,8 +47,9 @@ _DECLARED = re.compile(
     r"\((?:declared|previous definition|defined|first declared)(?: implicitly)?"
     r' at line (?P<line>\d{1,9})(?: of (?:"(?P<quoted>[^"]+)"|(?P<file>[^)]+)))?\)'
 )
-_SYMBOL = re.compile(r"'(?P<symbol>[A-Za-z_$][\w$.]*)'|\bfor entry (?P<entry>[A-Za-z_$][\w$]*)")
+_SYMBOL = re.compile(r"'(?P<symbol>[A-Za-z_$][\w$.]*)'|\b[Ff]or entry (?P<entry>[A-Za-z_$][\w$]*)")
 _QUOTED = re.compile(r"'([^'%\s]+)'")
+_OF_ARCHITECTURE = re.compile(r"\.compute_(\w+)\.ptx\Z")
 _AROUND = re.compile(r" in around line (?P<line>\d{1,9})(?= by)")
 """As notes name a line of the temporary PTX file."""
 _ADVICE = re.compile(r"^\((?P<code>C\d+)\) (?P<message>.*)$")
@@ -287,11 +288,13 @@ class _Reader:
         if around:
             message = message[: around.start()] + message[around.end() :]
         if match["line"]:
-            place, notes = self._ptx_line(int(match["line"]), message)
+            place, notes = self._ptx_line(int(match["line"]), message, file=match["file"])
         elif named := next((m for m in _SYMBOL.finditer(message) if self._is_symbol(m)), None):
             symbol = _symbol_in(named)
             start, end = named.span("symbol" if named["symbol"] else "entry")
-            message = message[:start] + symbols.short_name(symbol) + message[end:]
+            # of a function that nobody defines, its parameters say which overload is meant
+            name = symbols.demangle if message.startswith("Unresolved extern") else symbols.short_name
+            message = message[:start] + name(symbol) + message[end:]
             if around:
                 place, notes = self._ptx_line(int(around["line"]), "", symbol)
             place = place or self._symbol_place(symbol)
@@ -307,9 +310,14 @@ class _Reader:
             or bool(match["entry"])
         )
 
-    def _ptx_line(self, line: int, message: str, entry: str = "") -> tuple[Place | None, tuple[Note, ...]]:
-        """The `asm` statement behind a line of the PTX that has `entry`, at what the message quotes."""
+    def _ptx_line(
+        self, line: int, message: str, entry: str = "", file: str = ""
+    ) -> tuple[Place | None, tuple[Note, ...]]:
+        """The `asm` statement behind a line of the PTX that has `entry`, or is called `file`, at what the message quotes."""
+        named = _OF_ARCHITECTURE.search(file)
         for ptx in self.context.ptx:
+            if named and ptx.target not in ("", named[1]):  # a build for several architectures
+                continue
             place, notes = ptx.at_line(line)
             if place and (not entry or entry in ptx.entries):
                 notes = tuple(

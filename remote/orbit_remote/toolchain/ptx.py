@@ -27,6 +27,9 @@ _BEGIN_ASM, _END_ASM = "// begin inline asm\n", "// end inline asm\n"
 _INLINED_AT = re.compile(r"inlined_at[ \t]+(\d{1,9})[ \t]+(\d{1,9})")
 
 
+_TARGET = re.compile(r"^\.target\s+sm_(\w+)", re.MULTILINE)
+
+
 @dataclass(frozen=True, slots=True)
 class Loc:
     """A `.loc` directive; `inlined_at` is the call it was inlined into (file number, line)."""
@@ -54,6 +57,12 @@ class Ptx:
     files: dict[int, str] = field(default_factory=dict[int, str])
     locs: list[Loc] = field(default_factory=list[Loc])
     bodies: list[int] = field(default_factory=list[int])
+
+    @property
+    def target(self) -> str:
+        """The `90a` of `.target sm_90a`, empty where there is none."""
+        match = _TARGET.search(self.text, 0, 4_096)
+        return match[1] if match else ""
 
     def at_line(self, number: int) -> tuple[Place | None, tuple[Note, ...]]:
         """The source line of PTX line `number` (from 1), and the calls that were inlined to get there."""

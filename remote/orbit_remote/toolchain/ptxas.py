@@ -10,6 +10,8 @@ from orbit_remote.common import symbols
 from orbit_remote.common.messages import Place, Resources
 from orbit_remote.toolchain.ptx import Ptx
 
+_ERROR = re.compile(r"ptxas error\s*:")
+_FATAL = re.compile(r"ptxas fatal\s*:")
 _COMPILING = re.compile(r"Compiling entry function '(?P<symbol>[^']+)' for '(?P<architecture>[^']+)'")
 _PROPERTIES = re.compile(r"Function properties for '?(?P<symbol>[\w$.]+)'?")
 _FRAME = re.compile(
@@ -26,15 +28,25 @@ def resources(
     """One record for each kernel and architecture that ptxas reported, in its order.
 
     ptxas leaves `bytes smem` out where it is zero, so a kernel with a `Used` line and none has none.
-    Barriers were left out by CUDA 11 and are unknown there. `place` refines (place, bare name).
+    It goes on behind an error of a kernel, or of constants, and reports the rest of what it refuses to make: nothing of that
+    architecture is a kernel's. Barriers were left out by CUDA 11 and are unknown there. `place` refines (place, bare name).
     """
     by_kernel: dict[tuple[str, str], Resources] = {}
     current: tuple[str, str] | None = None
     framed: str | None = None
+    failed = False
+    refused: set[str] = set()
     for line in output.splitlines():
         if entry := _COMPILING.search(line):
             current = entry["symbol"], entry["architecture"]
+            if failed:
+                refused.add(entry["architecture"])
+                failed = False
             by_kernel[current] = Resources(current[0], symbols.short_name(current[0]), current[1])
+        elif _ERROR.match(line):
+            failed = True
+        elif _FATAL.match(line):  # nothing more of this one is reported
+            failed = False
         elif properties := _PROPERTIES.search(line):
             framed = properties["symbol"]
         elif current is None:
@@ -64,5 +76,6 @@ def resources(
         )
         if (entry := entries.get(used.symbol))
         else used
-        for used in by_kernel.values()
+        for (_, architecture), used in by_kernel.items()
+        if architecture not in refused
     )
