@@ -292,7 +292,10 @@ def test_a_cuda_text_that_is_not_saved_counts(tmp_path: Path) -> None:
     finder = Finder(str(tmp_path))
     finder.refresh()
     path = str(tmp_path / "k.cu")
-    assert finder.routes(path, "k").reason == "no Python code calls a binding that leads to k"
+    assert (
+        finder.routes(path, "k").reason
+        == "no program launches k as far as texts tell, and no Python code calls a binding that leads to it"
+    )
     finder.edit(path, "__global__ void k() {}\n" + bound)
     assert [each.driver.id for each in finder.routes(path, "k").routes] == ["test_k.py::test_k"]
 

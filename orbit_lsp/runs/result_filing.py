@@ -120,7 +120,7 @@ def finished(
         return changed
     if job.driver and job.language == "cuda" and event.outcome == "infrastructure":  # of an older text
         return changed
-    files = build.files if build else {}
+    files = build.files if build else event.files if job.project_program else {}
     for target, (digest, items) in _launched(session, known, job, targets, event).items():
         before = session.results.runs.get(target)
         result = Result(
@@ -196,6 +196,8 @@ def of_copies(frozen: Frozen, job: c.Job, targets: set[KernelId], event: c.Finis
     """
     names = {kernel.name for target, kernel, _ in identify(frozen.uri, frozen.scan) if target in targets}
     launched = [each for each in event.launches if symbols.base_name(each.symbol) in names]
+    if job.project_program:  # the worker has looked at what was built
+        return event
     if job.driver and launched and job.language == "cuda":
         return _of_old_build(job, event)
     named = [each for each in launched if each.place]
@@ -318,6 +320,7 @@ class _Kernels:
         self._job = job if job and job.driver else None
         self._files = files or {}
         self.text = frozen.text
+        self._named: dict[str, list[_Place]] = {}
         self.of_main = identify(frozen.uri, frozen.scan)
         self._of_headers: dict[str, list[_Place]] = {}
 
@@ -346,9 +349,21 @@ class _Kernels:
     def _by_name(self, name: str) -> _Place | None:
         """By its name alone, where that leaves one kernel. Names of `extern "C"` and of Triton have no scope in them."""
         base, qualified = symbols.base_name(name), symbols.qualified_name(name)
-        named = [known for known in self.of_main if _is_called(known[1], base)]
+        named = [known for known in self._of_program(base) if _is_called(known[1], base)]
         exact = [known for known in named if known[1].qualified == qualified]
         return _only(exact or (named if qualified == base else ()))
+
+    def _of_program(self, base: str) -> list[_Place]:
+        """The kernels that one of this name may be: those of the file, and of all files of a program of the project."""
+        if self._job is None or not self._job.project_program or not base:
+            return self.of_main
+        if base not in self._named:
+            main = path_of(self._frozen.uri)
+            files = [
+                file for file in self._files if not _same_file(file, main) and base in (self._ran(file) or "")
+            ]
+            self._named[base] = [*self.of_main, *(known for file in files for known in self._of(file))]
+        return self._named[base]
 
     def clicked(self, targets: set[KernelId]) -> c.Place | None:
         """The name of the first kernel that a run was asked for."""

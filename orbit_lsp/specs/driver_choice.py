@@ -82,5 +82,12 @@ def sets(session: Session, target: KernelId, driver: Driver) -> tuple[str, ...]:
     return known.sets if known else ()
 
 
+def sources(session: Session, target: KernelId, driver: Driver) -> tuple[str, ...]:
+    """Return the sources of a program, as far as build files name them."""
+    routes = session.routes.get(target)
+    found = (route.sources for route in routes.routes if route.driver == driver) if routes else iter(())
+    return next(found, ())
+
+
 def _learned(session: Session, target: KernelId) -> dict[Driver, Learned]:
     return session.results.learned.get(target, {})

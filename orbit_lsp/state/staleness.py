@@ -21,9 +21,10 @@ from orbit_remote.common.messages import Job
 
 
 def job_key(job: Job) -> str:
-    """Everything of a job but its text, its kernel and its own name."""
+    """Everything of a job but its text, its kernel and its own name. The arguments of a program of the project are the driver's own."""
+    arguments = () if job.driver else job.arguments
     parts = (
-        job.language, job.through, job.directory or "", *job.arguments, "|", job.stdin, "|", *job.flags, "|",
+        job.language, job.through, job.directory or "", *arguments, "|", job.stdin, "|", *job.flags, "|",
         job.nvcc or "", job.architecture or "", str(job.device), job.gpu or "",
         *([str(job.gpus)] if job.gpus > 1 else []),
         *([job.grade] if job.grade != "author" else []),

@@ -1,4 +1,4 @@
-"""`orbit-lsp drivers`: the tests and scripts that launch the kernels of a file or a folder, found by reading alone"""
+"""`orbit-lsp drivers`: the tests, scripts and programs that launch the kernels of a file or a folder, found by reading alone"""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from orbit_lsp.drivers.index import is_text
 from orbit_lsp.kernels import CUDA_SUFFIXES, tracker
 from orbit_lsp.kernels.model import RUNNABLE, Kernel
 from orbit_lsp.kernels.python.dsls import MAKER_WORD
+from orbit_lsp.runs import driver_watch
 from orbit_lsp.state import user_folders
 from orbit_lsp.state.kernel_ids import KernelId, identify
 from orbit_lsp.state.results import Route, Routes
@@ -46,7 +47,7 @@ def _main(options: argparse.Namespace) -> int:
     root = project_of(path if folder else str(named.parent))
     if is_private(root):
         raise UsageError(f"{root} is a home folder, or holds one; name a file in a project")
-    finder = Finder(root, lambda: user_folders.cache_folder() / "drivers.sqlite")
+    finder = driver_watch.finder_of(root, lambda: user_folders.cache_folder() / "drivers.sqlite")
     finder.refresh(path)
     listed = [
         KernelDrivers(
@@ -84,7 +85,17 @@ def _main(options: argparse.Namespace) -> int:
 def _listed(route: Route) -> ListedDriver:
     driver = route.driver
     return ListedDriver(
-        driver.kind, driver.id, driver.file, driver.name, driver.keyword, route.cases, route.cost, route.way
+        driver.kind,
+        driver.id,
+        driver.file,
+        driver.name,
+        driver.keyword,
+        route.cases,
+        route.cost,
+        route.way,
+        driver.tool,
+        driver.folder,
+        driver.arguments,
     )
 
 
@@ -115,7 +126,7 @@ def _print_kernels(result: DriverList) -> None:
     for each in result.kernels:
         print(visible(f"{each.file}:{each.line}: {each.kernel}{' (helper)' if each.helper else ''}"))
         for driver in each.drivers:
-            program = "pytest" if driver.kind == "pytest" else "python"
+            program = driver.tool or ("pytest" if driver.kind == "pytest" else "python")
             cases = f", {driver.cases:,} parameter sets" if driver.cases > 1 else ""
             print(visible(f"  {program} {driver.id}  (cost {driver.cost:g}{cases})"))
             print(visible(f"      {' <- '.join(driver.way)}"))
