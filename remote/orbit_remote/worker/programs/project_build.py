@@ -30,7 +30,9 @@ _CMAKE_ERROR = re.compile(
     r"^CMake Error(?: at (?P<file>[^\n:]+):(?P<line>\d+)(?: \([^)\n]*\))?)?:?[ \t]*(?P<words>[^\n]*(?:\n(?:[ \t]+[^\n]*|(?=\n)))*)",
     re.MULTILINE,
 )
-_NO_RULE = re.compile(r"^g?make(?:\[\d+\])?: \*\*\* (?P<words>[^\n]*)", re.MULTILINE)
+_NO_RULE = re.compile(
+    r"^(?:g?make(?:\[\d+\])?: \*\*\*|ninja: (?:error|fatal):) (?P<words>[^\n]*)", re.MULTILINE
+)
 _LONGEST = 300
 
 
@@ -164,23 +166,24 @@ class _Work:
         elif not answered:
             await self._told([cmake, folder], "CMake could not configure the project")
         model = await asyncio.to_thread(cmake_folder.codemodel, folder)
-        program_ = self._program(model)
-        command = [
-            cmake,
-            "--build",
-            folder,
-            "--target",
-            program_.name,
-            "--parallel",
-            str(os.cpu_count() or 1),
-        ]
+        wanted = self._program(model)
+        try:
+            await self._by_target(cmake, folder, wanted.name, model)
+        except NotBuiltError:
+            model = await asyncio.to_thread(cmake_folder.codemodel, folder)
+            renamed = self._program(model)  # the build has configured the project anew
+            if renamed.name == wanted.name:
+                raise
+            await self._by_target(cmake, folder, renamed.name, model)
+        made = self._program(await asyncio.to_thread(cmake_folder.codemodel, folder))
+        return made.file, folder, made.sources
+
+    async def _by_target(
+        self, cmake: str, folder: str, name: str, model: cmake_folder.Codemodel | None
+    ) -> None:
+        command = [cmake, "--build", folder, "--target", name, "--parallel", str(os.cpu_count() or 1)]
         command += ["--config", model.configuration] if model and model.configuration else []
-        await self._told(command, f"{program_.name} was not built")
-        model = await asyncio.to_thread(
-            cmake_folder.codemodel, folder
-        )  # the build may have configured it anew
-        program_ = self._program(model)
-        return program_.file, folder, program_.sources
+        await self._told(command, f"{name} was not built")
 
     def _own_folder(self) -> str:
         key = c.content_hash(
