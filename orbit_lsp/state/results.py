@@ -70,7 +70,7 @@ class Result:
     """The last finished run of a kernel. `launches` is empty where the program never launched it.
 
     `asked` is the kernel that was clicked: its launch spec made the job, in the `lines` that are kept
-    here, with tensors of these `elements`. `difference` is to the version before, where Live runs it. `driver` is the test or
+    here, with tensors of these `elements`. `difference` is to the version before, where Live runs it. `driver` is the program, the test or
     script that launched it.
     """
 
