@@ -417,7 +417,7 @@ def test_the_drivers_as_json(project: Path) -> None:
         (["absent.py"], "absent.py: there is no such file or folder"),
         (
             ["pyproject.toml"],
-            "pyproject.toml: only .py, .cu and .cuh files have drivers; name one, or a folder",
+            "pyproject.toml: only .py, .cu, .cuh and header files have drivers; name one, or a folder",
         ),
         (
             ["pkg/softmax.py", "--kernel", "softmax_kernal"],

@@ -66,15 +66,15 @@ class Programs:
         base = kernel.rpartition("::")[2]
         ways = self._ways(base)
         for place in self._mains:
-            starts = list(self._starts(place))
-            builds = self._builds(place)
             including = self._place == place or self._place in self._closure(place)
-            if not (including or builds):
+            if not including and not any(name in self._near.texts[place] for name in ways):
                 continue
+            starts = list(self._starts(place))
             reached = [(start, way) for start in starts if (way := self._leads(start, place, ways))]
             if not reached and including and place != self._place:
                 # how it calls the kernel is hidden, in macros or templates
                 reached = [(start, _Way((base,), self._place, _NOT_SAID)) for start in starts[:1]]
+            builds = self._builds(place) if reached else []
             for start, way in reached:
                 for driver, cost, sources in builds or self._by_nvcc(place, including):
                     arguments = start.arguments or driver.arguments
@@ -126,15 +126,11 @@ class Programs:
 
     @cached_property
     def _mains(self) -> list[str]:
-        """The sources that begin a program, the nearest first."""
+        """The sources that may begin a program, the nearest first."""
         return [
             place
             for place, text in self._near.texts.items()
-            if place.endswith(_UNITS)
-            and (
-                (_MAIN.search(text) and any(each.name == "main" for each in self._near.functions(place)))
-                or _FRAMEWORK.search(text)
-            )
+            if place.endswith(_UNITS) and (_MAIN.search(text) or _FRAMEWORK.search(text))
         ]
 
     def _builds(self, place: str) -> list[tuple[Driver, float, tuple[str, ...]]]:

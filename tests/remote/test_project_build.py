@@ -304,7 +304,9 @@ async def test_a_project_of_cuda(name: str, tmp_path: Path, bench: Bench) -> Non
     assert await project.says(driver, kernel) == "ok"
     if name == "program_include":  # nothing is left in the author's folder
         assert not [
-            path for path in project.folder.rglob("*") if path.is_file() and path.suffix not in ("", ".cu", ".cuh", ".h")
+            path
+            for path in project.folder.rglob("*")
+            if path.is_file() and path.suffix not in ("", ".cu", ".cuh", ".h")
         ]
 
 

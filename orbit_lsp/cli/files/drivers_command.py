@@ -16,7 +16,7 @@ from orbit_lsp.closure.tree import is_private
 from orbit_lsp.compilation.projects import project_of
 from orbit_lsp.drivers.finder import Finder
 from orbit_lsp.drivers.index import is_text
-from orbit_lsp.kernels import CUDA_SUFFIXES, tracker
+from orbit_lsp.kernels import CUDA_SUFFIXES, HEADER_SUFFIXES, language_of, tracker
 from orbit_lsp.kernels.model import RUNNABLE, Kernel
 from orbit_lsp.kernels.python.dsls import MAKER_WORD
 from orbit_lsp.runs import driver_watch
@@ -42,8 +42,10 @@ def _main(options: argparse.Namespace) -> int:
         raise UsageError(
             f"{options.file or path}: the path is not valid UTF-8, which a project's path has to be"
         )
-    if not folder and not path.lower().endswith((".py", *CUDA_SUFFIXES)):
-        raise UsageError(f"{options.file}: only .py, .cu and .cuh files have drivers; name one, or a folder")
+    if not folder and not path.lower().endswith((".py", *CUDA_SUFFIXES, *HEADER_SUFFIXES)):
+        raise UsageError(
+            f"{options.file}: only .py, .cu, .cuh and header files have drivers; name one, or a folder"
+        )
     root = project_of(path if folder else str(named.parent))
     if is_private(root):
         raise UsageError(f"{root} is a home folder, or holds one; name a file in a project")
@@ -107,10 +109,13 @@ def _found(finder: Finder, path: str, folder: bool) -> Iterator[tuple[KernelId, 
         index.changed(path, wanted=True)
         places = [below]
     else:
-        places = sorted(each for each in index.files if not below or each.startswith(f"{below}/"))
+        every = {*index.files, *index.places(below and f"{below}/", (*CUDA_SUFFIXES, *HEADER_SUFFIXES))}
+        places = sorted(each for each in every if not below or each.startswith(f"{below}/"))
     for place in places:
         text = index.text(place)
         if not place.endswith(".py"):
+            if language_of(place, text or " ") is None:
+                continue
             scan = tracker("cuda").scan(text)
         elif "__global__" in text or MAKER_WORD.search(text.encode("utf-8", "replace")):
             scan = tracker("triton").scan(text)

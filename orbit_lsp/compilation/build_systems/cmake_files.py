@@ -190,24 +190,35 @@ def values(files: Sequence[str], text_of: Callable[[str], str]) -> tuple[dict[st
     return _plain(known), _plain(scope.guesses | scope.values)
 
 
-def targets(files: Sequence[str], path: str, text_of: Callable[[str], str]) -> list[CMakeTarget]:
-    """Return the targets of a project, whose CMakeLists.txt `files` are, the highest first, as `read` takes them."""
-    project = _configured(files, path, text_of)
+_targets: dict[str, tuple[dict[str, tuple[int, int]], list[CMakeTarget]]] = {}
 
+
+def targets(top: str, text_of: Callable[[str], str]) -> list[CMakeTarget]:
+    """Return the targets of the project whose CMakeLists.txt is `top`. The last answers are kept as long as no file changes."""
+    known = _targets.get(top)
+    if known is None or any(_state(file) != state for file, state in known[0].items()):
+        states: dict[str, tuple[int, int]] = {}
+
+        def noted(file: str) -> str:
+            states.setdefault(file, _state(file))
+            return text_of(file)
+
+        known = states, list(_targets_of(_configured([top], os.path.dirname(top), noted)))
+        while len(_targets) >= _MOST_KEPT:
+            _targets.pop(next(iter(_targets)), None)
+        _targets[top] = known
+    return known[1]
+
+
+def _targets_of(project: _Project) -> Iterator[CMakeTarget]:
     def shown(source: str) -> str:
         return PART.sub(lambda match: project.cmake.parts[int(match[1])], source)
 
-    return [
-        CMakeTarget(
-            name,
-            target.is_program,
-            [shown(each) for each in target.sources],
-            [each for each, _ in target.linked],
-            project.tests.get(name, []),
-            not any("$" in each for each in map(shown, target.sources)),
-        )
-        for name, target in project.targets.items()
-    ]
+    for name, target in project.targets.items():
+        sources = [shown(each) for each in target.sources]
+        whole = not any("$" in each for each in sources)
+        linked = [each for each, _ in target.linked]
+        yield CMakeTarget(name, target.is_program, sources, linked, project.tests.get(name, []), whole)
 
 
 def _plain(values: dict[str, str]) -> dict[str, str]:

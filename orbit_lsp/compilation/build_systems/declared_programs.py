@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 from orbit_lsp.compilation import command_line
@@ -37,6 +39,8 @@ _SHELL = re.compile(r"[|<>&;`$(){}*?\ue000\ue001]|orbit-input")
 _COMPILERS = re.compile(r"nvcc|g\+\+|clang|\bcc\b|gcc|CXX|NVCC|CC\b|LD\b", re.IGNORECASE)
 _MOST_FILES = 12
 _MOST_SOURCES = 2_000
+_MOST_STARS = 4
+_MOST_FOLDERS = 500
 
 
 def of_source(source: str, root: str, text_of: Callable[[str], str]) -> list[DeclaredProgram]:
@@ -65,7 +69,7 @@ def _of_cmake(
     lists = [each for folder in reversed(folders) if text_of(each := os.path.join(folder, "CMakeLists.txt"))]
     for at, top in enumerate(lists):
         # a folder that its parent does not name is a project of its own
-        targets = cmake_files.targets([top], source, text_of)
+        targets = cmake_files.targets(top, text_of)
         own = [each for each in targets if each.is_program and each.has(source)]
         if not own:
             continue
@@ -101,12 +105,15 @@ def _linked(
 def _existing(sources: Sequence[str]) -> Iterator[str]:
     """The files that sources name, where one is a pattern, too."""
     for each in sources:
+        folder, name = os.path.split(each)
         if "*" not in each:
             yield each
-        elif "**" not in each and each.count("*") <= 3:
-            folder, name = os.path.split(each)
-            if "*" not in folder:
-                yield from map(str, sorted(Path(folder).glob(name))[:_MOST_SOURCES])
+        elif "*" not in folder and each.count("*") <= _MOST_STARS:
+            pattern = name.replace("**", "*")
+            for place, _, names in islice(os.walk(folder), _MOST_FOLDERS if "**" in name else 1):
+                yield from (
+                    os.path.join(place, found) for found in fnmatch.filter(names, pattern)[:_MOST_SOURCES]
+                )
 
 
 # -- make -------------------------------------------------------------------------------------------

@@ -115,7 +115,7 @@ class Recipe(NamedTuple):
 
 
 class MakeRule(NamedTuple):
-    """A rule with all variables replaced: automatic ones by `orbit-input`, those that are not known by a character of no text."""
+    """A rule with all variables replaced: automatic ones by `orbit-input`, while references that are not known stay."""
 
     targets: tuple[str, ...]
     needs: tuple[str, ...]
@@ -479,7 +479,7 @@ class _Makefile:
 
     def plain_rules(self) -> Iterator[MakeRule]:
         for rule in self.rules[:_MOST_WORDS]:
-            recipe = tuple(self.expanded(line.strip()) for line in rule.recipe)
+            recipe = tuple(self._kept(self.expanded(line.strip())) for line in rule.recipe)
             targets = [os.path.normpath(each) for each in rule.targets.split()[:_MOST_WORDS]]
             pattern, static, needs = rule.needs.partition(":")
             listed = (needs if static else rule.needs).replace("|", " ").split()[:_MOST_WORDS]
