@@ -208,3 +208,87 @@ def test_what_the_editor_shows_travels_with_the_job(tmp_path: Path) -> None:
     job = by_one(session, target, {})
     assert job.texts == {"k.py": KERNEL, "tests/test_k.py": "# typed"}
     assert (job.through, job.path, job.directory) == ("driver", str(tmp_path / "k.py"), str(tmp_path))
+
+
+PROGRAM = c.Driver("program", "bench.cu", "bench", tool="cmake", arguments=("4096",))
+SCALE = "__global__ void scale(float *x) {}\n__global__ void shift(float *x) {}\nvoid launch();\n"
+
+
+def with_program(folder: Path, text: str = SCALE) -> tuple[Session, KernelId]:
+    """A session with scale.cu open, which a program of the project is made of."""
+    session = Session()
+    session.setup.folders = [str(folder)]
+    session.setup.trusts = lambda folder: True
+    (folder / "scale.cu").write_text(text)
+    target = KernelId(uri_of(str(folder / "scale.cu")), "scale")
+    session.open(target.uri, 1, text)
+    route = Route(PROGRAM, ("scale", "main of bench.cu"), 1.0, sources=("bench.cu", "scale.cu", "other.cu"))
+    session.routes[target] = Routes((route,))
+    return session, target
+
+
+def launched(session: Session, target: KernelId, symbols: dict[str, str], files: dict[str, str]) -> set[str]:
+    """Run through the program; the kernels that have a result, with their files. `symbols` have what each is called."""
+    frozen = session.freeze(target.uri)
+    assert frozen
+    plan = launch_plan.driven(session, target.uri, PROGRAM)
+    job = job_builder.with_sets(session, job_builder.make(session, frozen, "run", "1", plan), target)
+    launches = tuple(
+        c.Launches(symbol, name, (1, 1, 1), (1, 1, 1), TIMING, 1) for symbol, name in symbols.items()
+    )
+    read = {path: c.content_hash(text.encode()) for path, text in files.items()}
+    finished = c.Finished("1", "ok", launches=launches, files=read, device=c.Device("GPU"), run_s=0.1)
+    result_filing.finished(session, frozen, job, {target}, None, finished, plan)
+    return {
+        f"{Path(known.uri).name}: {known.key}"
+        for known, result in session.results.runs.items()
+        if result.launches
+    }
+
+
+def test_a_program_is_built_with_what_the_editor_shows_to_compare(tmp_path: Path) -> None:
+    session, target = with_program(tmp_path)
+    (tmp_path / "notes.py").write_text("")
+    session.open(uri_of(str(tmp_path / "notes.py")), 1, "")
+    frozen = session.freeze(target.uri)
+    assert frozen
+    plan = launch_plan.driven(session, target.uri, PROGRAM)
+    job = job_builder.with_sets(session, job_builder.make(session, frozen, "run", "1", plan), target)
+    assert (job.arguments, job.texts, job.sources) == (
+        ("4096",),
+        {"scale.cu": SCALE},
+        ("bench.cu", "scale.cu", "other.cu"),
+    )
+
+
+def test_launches_of_a_program_are_filed_by_name_in_all_its_files(tmp_path: Path) -> None:
+    session, target = with_program(tmp_path)
+    other = "__global__ void add(float *x) {}\n__global__ void shift(float *x) {}\n"
+    (tmp_path / "other.cu").write_text(other)
+    symbols = {"_Z5scalePf": "scale(float *)", "_Z3addPf": "add(float *)", "_Z5shiftPf": "shift(float *)"}
+    filed = launched(session, target, symbols, {str(tmp_path / "other.cu"): other})
+    assert filed == {"scale.cu: scale", "other.cu: add"}  # two kernels are called shift
+
+
+def test_a_file_that_has_changed_since_the_program_was_built_has_no_result(tmp_path: Path) -> None:
+    session, target = with_program(tmp_path)
+    (tmp_path / "other.cu").write_text("__global__ void add(double *x) {}\n")
+    filed = launched(session, target, {"_Z3addPf": "add(float *)"}, {str(tmp_path / "other.cu"): "of then"})
+    assert filed == set()
+
+
+def test_a_program_is_not_taken_where_runs_go_to_a_rented_gpu(tmp_path: Path) -> None:
+    session, target = with_program(tmp_path)
+    assert driver_choice.chosen(session, target) == PROGRAM
+    session.setup.settings = replace(session.setup.settings, runner="modal")
+    assert driver_choice.chosen(session, target) is None
+    assert "on this machine only" in launch_plan.driven(session, target.uri, PROGRAM).refusal
+
+
+def test_a_program_does_not_run_at_each_pause_in_typing(tmp_path: Path) -> None:
+    session, target = with_program(tmp_path)
+    session.results.learned[target] = {PROGRAM: Learned(3, 0.5)}
+    assert driver_choice.is_quick(session, target, PROGRAM)
+    settings = session.setup.settings
+    session.setup.settings = replace(settings, live=replace(settings.live, on="pause"))
+    assert not driver_choice.is_quick(session, target, PROGRAM)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from orbit_remote.common import codec, limits, regular_files
+from orbit_remote.common import codec, content_store, limits, regular_files
 
 _CLIENT = "client-orbit-lsp"
 _QUERY = (".cmake", "api", "v1", "query", _CLIENT, "codemodel-v2")
@@ -18,6 +18,8 @@ _CACHED = re.compile(r"^(CMAKE_\w+):\w+=(.*)$", re.MULTILINE)
 _PREFERRED = ("Release", "RelWithDebInfo", "")
 _DEPTH = 2
 _MOST_FOLDERS = 200
+_MOST_KEPT = 12
+"""Build folders of ours: one has some MiB, of a large project some hundred."""
 
 
 class Configured(NamedTuple):
@@ -90,6 +92,14 @@ def _inner(folder: str) -> list[str]:
             )
     except OSError:
         return []
+
+
+def keep_few(parent: Path, wanted: str) -> None:
+    """Remove the build folders of ours that were configured longest ago, but for the `wanted` one and a few."""
+    folders = [each for each in parent.glob("*/") if str(each) != wanted and is_configured(str(each))]
+    folders.sort(key=lambda each: (each / "CMakeCache.txt").stat().st_mtime_ns, reverse=True)
+    for folder in folders[_MOST_KEPT - 1 :]:
+        content_store.remove(folder)
 
 
 def is_configured(folder: str) -> bool:

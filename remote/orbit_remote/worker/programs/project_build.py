@@ -159,6 +159,7 @@ class _Work:
             self._remarks.append(
                 f"the project has no build folder, so it was built in {folder}, as Release for {self._architecture}"
             )
+            await asyncio.to_thread(cmake_folder.keep_few, self._context.home / "projects", folder)
             await self._told(
                 [cmake, "-S", self._folder, "-B", folder, *self._options()],
                 "CMake could not configure the project",
@@ -297,7 +298,9 @@ class _Work:
         if match is None:
             last = next((line for line in reversed(said.splitlines()) if line.strip()), "it does not say why")
             return c.Failure("infrastructure", f"{failed}: {last.strip()[:_LONGEST]}"), ()
-        words = " ".join(match["words"].split())[:_LONGEST]
+        # without a place it is followed by lines that are not indented
+        text = match["words"] if match["file"] else said[match.start("words") :].partition("\n\n")[0]
+        words = " ".join(text.split())[:_LONGEST]
         place = None
         if match["file"]:
             place = c.Place(os.path.normpath(os.path.join(self._folder, match["file"])), int(match["line"]))
