@@ -292,3 +292,35 @@ def test_a_program_does_not_run_at_each_pause_in_typing(tmp_path: Path) -> None:
     settings = session.setup.settings
     session.setup.settings = replace(settings, live=replace(settings.live, on="pause"))
     assert not driver_choice.is_quick(session, target, PROGRAM)
+
+
+OVERLOADS = (
+    "__global__ void scale(float *x, int n) {}\n__global__ void scale(const double *__restrict__ x, unsigned int n) {}\n"
+    "namespace a {\n__global__ void scale(float *x) {}\n}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("symbol", "name", "filed"),
+    [
+        ("_Z5scalePfi", "scale", "scale.cu: scale"),
+        ("_Z5scalePKdj", "scale", "scale.cu: scale#2"),
+        ("_ZN1a5scaleEPf", "a::scale", "scale.cu: a::scale"),
+        ("_Z5scalePlm", "scale", None),
+    ],
+)
+def test_parameters_tell_overloads_apart(symbol: str, name: str, filed: str | None, tmp_path: Path) -> None:
+    session, target = with_program(tmp_path, OVERLOADS)
+    assert launched(session, target, {symbol: name}, {}) == ({filed} if filed else set())
+
+
+def test_a_name_of_several_kernels_is_remarked(tmp_path: Path) -> None:
+    session, target = with_program(tmp_path, OVERLOADS)
+    frozen = session.freeze(target.uri)
+    assert frozen
+    job = job_builder.make(session, frozen, "run", "1", launch_plan.driven(session, target.uri, PROGRAM))
+    launches = (c.Launches("_Z5scalePlm", "scale", (1, 1, 1), (1, 1, 1), TIMING, 1),)
+    told = result_filing.with_unclear(session, frozen, job, c.Finished("1", "ok", launches=launches))
+    assert told.remarks == (
+        "the program has several kernels that are called scale, so their times are shown at none of them",
+    )

@@ -537,6 +537,7 @@ class _OneJob:
     def _failed_as(self, event: c.Finished) -> c.Finished:
         """A failed build's end in the same words, any other in those of this machine; that of a driver which measured another text."""
         event = result_filing.of_copies(self._run.frozen, self._run.job, self._run.targets, event)
+        event = result_filing.with_unclear(self._session, self._run.frozen, self._run.job, event)
         failure = event.failure
         if failure is None:
             return event
