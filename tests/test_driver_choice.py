@@ -226,3 +226,119 @@ def test_an_installed_copy_is_replaced_by_the_installer_of_the_python_that_has_i
     failure = result_filing.of_copies(frozen, job, {target}, finished, python).failure
     assert failure
     assert failure.remedy.endswith(f"uv pip install --python {python} -e .")
+
+
+PROGRAM = c.Driver("program", "bench.cu", "bench", tool="cmake", arguments=("4096",))
+SCALE = "__global__ void scale(float *x) {}\n__global__ void shift(float *x) {}\nvoid launch();\n"
+
+
+def with_program(folder: Path, text: str = SCALE) -> tuple[Session, KernelId]:
+    """A session with scale.cu open, which a program of the project is made of."""
+    session = Session()
+    session.setup.folders = [str(folder)]
+    session.setup.trusts = lambda folder: True
+    (folder / "scale.cu").write_text(text)
+    target = KernelId(uri_of(str(folder / "scale.cu")), "scale")
+    session.open(target.uri, 1, text)
+    route = Route(PROGRAM, ("scale", "main of bench.cu"), 1.0, sources=("bench.cu", "scale.cu", "other.cu"))
+    session.routes[target] = Routes((route,))
+    return session, target
+
+
+def launched(session: Session, target: KernelId, symbols: dict[str, str], files: dict[str, str]) -> set[str]:
+    """Run through the program; the kernels that have a result, with their files. `symbols` have what each is called."""
+    frozen = session.freeze(target.uri)
+    assert frozen
+    plan = launch_plan.driven(session, target.uri, PROGRAM)
+    job = job_builder.with_sets(session, job_builder.make(session, frozen, "run", "1", plan), target)
+    launches = tuple(
+        c.Launches(symbol, name, (1, 1, 1), (1, 1, 1), TIMING, 1) for symbol, name in symbols.items()
+    )
+    read = {path: c.content_hash(text.encode()) for path, text in files.items()}
+    finished = c.Finished("1", "ok", launches=launches, files=read, device=c.Device("GPU"), run_s=0.1)
+    result_filing.finished(session, frozen, job, {target}, None, finished, plan)
+    return {
+        f"{Path(known.uri).name}: {known.key}"
+        for known, result in session.results.runs.items()
+        if result.launches
+    }
+
+
+def test_a_program_is_built_with_what_the_editor_shows_to_compare(tmp_path: Path) -> None:
+    session, target = with_program(tmp_path)
+    (tmp_path / "notes.py").write_text("")
+    session.open(uri_of(str(tmp_path / "notes.py")), 1, "")
+    frozen = session.freeze(target.uri)
+    assert frozen
+    plan = launch_plan.driven(session, target.uri, PROGRAM)
+    job = job_builder.with_sets(session, job_builder.make(session, frozen, "run", "1", plan), target)
+    assert (job.arguments, job.texts, job.sources) == (
+        ("4096",),
+        {"scale.cu": SCALE},
+        ("bench.cu", "scale.cu", "other.cu"),
+    )
+
+
+def test_launches_of_a_program_are_filed_by_name_in_all_its_files(tmp_path: Path) -> None:
+    session, target = with_program(tmp_path)
+    other = "__global__ void add(float *x) {}\n__global__ void shift(float *x) {}\n"
+    (tmp_path / "other.cu").write_text(other)
+    symbols = {"_Z5scalePf": "scale(float *)", "_Z3addPf": "add(float *)", "_Z5shiftPf": "shift(float *)"}
+    filed = launched(session, target, symbols, {str(tmp_path / "other.cu"): other})
+    assert filed == {"scale.cu: scale", "other.cu: add"}  # two kernels are called shift
+
+
+def test_a_file_that_has_changed_since_the_program_was_built_has_no_result(tmp_path: Path) -> None:
+    session, target = with_program(tmp_path)
+    (tmp_path / "other.cu").write_text("__global__ void add(double *x) {}\n")
+    filed = launched(session, target, {"_Z3addPf": "add(float *)"}, {str(tmp_path / "other.cu"): "of then"})
+    assert filed == set()
+
+
+def test_a_program_is_not_taken_where_runs_go_to_a_rented_gpu(tmp_path: Path) -> None:
+    session, target = with_program(tmp_path)
+    assert driver_choice.chosen(session, target) == PROGRAM
+    session.setup.settings = replace(session.setup.settings, runner="modal")
+    assert driver_choice.chosen(session, target) is None
+    assert "on this machine only" in launch_plan.driven(session, target.uri, PROGRAM).refusal
+
+
+def test_a_program_does_not_run_at_each_pause_in_typing(tmp_path: Path) -> None:
+    session, target = with_program(tmp_path)
+    session.results.learned[target] = {PROGRAM: Learned(3, 0.5)}
+    assert driver_choice.is_quick(session, target, PROGRAM)
+    settings = session.setup.settings
+    session.setup.settings = replace(settings, live=replace(settings.live, on="pause"))
+    assert not driver_choice.is_quick(session, target, PROGRAM)
+
+
+OVERLOADS = (
+    "__global__ void scale(float *x, int n) {}\n__global__ void scale(const double *__restrict__ x, unsigned int n) {}\n"
+    "namespace a {\n__global__ void scale(float *x) {}\n}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("symbol", "name", "filed"),
+    [
+        ("_Z5scalePfi", "scale", "scale.cu: scale"),
+        ("_Z5scalePKdj", "scale", "scale.cu: scale#2"),
+        ("_ZN1a5scaleEPf", "a::scale", "scale.cu: a::scale"),
+        ("_Z5scalePlm", "scale", None),
+    ],
+)
+def test_parameters_tell_overloads_apart(symbol: str, name: str, filed: str | None, tmp_path: Path) -> None:
+    session, target = with_program(tmp_path, OVERLOADS)
+    assert launched(session, target, {symbol: name}, {}) == ({filed} if filed else set())
+
+
+def test_a_name_of_several_kernels_is_remarked(tmp_path: Path) -> None:
+    session, target = with_program(tmp_path, OVERLOADS)
+    frozen = session.freeze(target.uri)
+    assert frozen
+    job = job_builder.make(session, frozen, "run", "1", launch_plan.driven(session, target.uri, PROGRAM))
+    launches = (c.Launches("_Z5scalePlm", "scale", (1, 1, 1), (1, 1, 1), TIMING, 1),)
+    told = result_filing.with_unclear(session, frozen, job, c.Finished("1", "ok", launches=launches))
+    assert told.remarks == (
+        "the program has several kernels that are called scale, so their times are shown at none of them",
+    )

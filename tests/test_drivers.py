@@ -1,4 +1,4 @@
-"""Which tests and scripts lead to a kernel: projects/drivers has small projects of every layout, each with what is listed for it"""
+"""Which tests, scripts and programs lead to a kernel: projects/drivers has small projects of every layout, each with what is listed for it"""
 
 from __future__ import annotations
 
@@ -10,34 +10,21 @@ from pathlib import Path
 
 import pytest
 
+from orbit_lsp.compilation.build_systems import declared_programs
 from orbit_lsp.drivers.finder import Finder
 from orbit_lsp.drivers.module import read
 from orbit_lsp.kernels import tracker
 from orbit_lsp.state.results import Routes
 from tests.cli_check import orbit
-
-LAYOUTS = Path(__file__).parent / "projects" / "drivers"
-
-
-def files_of(text: str) -> dict[str, str]:
-    """`=== path` begins a file."""
-    parts = ("\n" + text).split("\n=== ")[1:]
-    return {name: content for name, _, content in (part.partition("\n") for part in parts)}
-
-
-def write(folder: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text.replace("ROOT", str(folder)))
+from tests.driver_layouts import LAYOUTS, write, written
 
 
 def listed(folder: Path) -> str:
     """The drivers of all kernels of a folder, as text."""
-    finder = Finder(str(folder))
+    finder = Finder(str(folder), declared=declared_programs.of_source)
     finder.refresh()
     lines: list[str] = []
-    for place in sorted((*finder.index.files, *finder.index.places("", (".cu",)))):
+    for place in sorted((*finder.index.files, *finder.index.places("", (".cu", ".cuh", ".h")))):
         language = "triton" if place.endswith(".py") else "cuda"
         for kernel in tracker(language).scan(finder.index.text(place)).kernels:
             found = finder.routes(str(folder / place), kernel.qualified)
@@ -54,9 +41,7 @@ def shown(found: Routes) -> list[str]:
 
 @pytest.mark.parametrize("layout", sorted(path.stem for path in LAYOUTS.iterdir()))
 def test_layouts(layout: str, tmp_path: Path) -> None:
-    files = files_of((LAYOUTS / f"{layout}.txt").read_text())
-    expected = files.pop("drivers")
-    write(tmp_path, files)
+    expected = written(layout, tmp_path)
     assert listed(tmp_path) == expected
 
 
@@ -292,7 +277,10 @@ def test_a_cuda_text_that_is_not_saved_counts(tmp_path: Path) -> None:
     finder = Finder(str(tmp_path))
     finder.refresh()
     path = str(tmp_path / "k.cu")
-    assert finder.routes(path, "k").reason == "no Python code calls a binding that leads to k"
+    assert (
+        finder.routes(path, "k").reason
+        == "no program launches k as far as texts tell, and no Python code calls a binding that leads to it"
+    )
     finder.edit(path, "__global__ void k() {}\n" + bound)
     assert [each.driver.id for each in finder.routes(path, "k").routes] == ["test_k.py::test_k"]
 
@@ -418,6 +406,7 @@ def test_the_drivers_as_json(project: Path) -> None:
         {
             "kind": "pytest", "id": "tests/test_softmax.py::test_softmax", "file": "tests/test_softmax.py", "name": "test_softmax",
             "keyword": "", "cases": 1, "cost": 2.7, "way": ["softmax_kernel", "softmax", "test_softmax"],
+            "tool": "", "folder": "", "arguments": [],
         }
     ]  # fmt: skip
 
@@ -428,7 +417,7 @@ def test_the_drivers_as_json(project: Path) -> None:
         (["absent.py"], "absent.py: there is no such file or folder"),
         (
             ["pyproject.toml"],
-            "pyproject.toml: only .py, .cu and .cuh files have drivers; name one, or a folder",
+            "pyproject.toml: only .py, .cu, .cuh and header files have drivers; name one, or a folder",
         ),
         (
             ["pkg/softmax.py", "--kernel", "softmax_kernal"],

@@ -126,7 +126,7 @@ GROUPS = {
             "made from the kernel's launch in the file, or, if there is none, from its signature. Guesses are marked. Nothing is run.",
         ),
         Command(
-            "drivers", "list the tests and scripts that launch each kernel",
+            "drivers", "list the tests, scripts and programs that launch each kernel",
             ("drivers softmax.py", "drivers softmax.py --kernel softmax_kernel", "drivers . --json"), command_options.drivers_options,
             "List the tests, benchmarks and scripts of the project that lead to each kernel of a file, the best guess first, each with its way and "
             "its cost; for a folder, count the kernels of its Python files that have one and list those that have none. Files are read, and nothing is run.",

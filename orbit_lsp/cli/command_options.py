@@ -169,7 +169,7 @@ def through_option(parser: argparse.ArgumentParser) -> None:
     option(
         parser,
         "--through",
-        "run a kernel by a test or script of its project that `orbit-lsp drivers` lists; auto: the best one",
+        "run a kernel by a test, script or program of its project that `orbit-lsp drivers` lists; auto: the best one",
         metavar="D",
     )
 

@@ -26,10 +26,11 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class ListedDriver:
-    """A test or script that leads to a kernel. `id` is what one types behind `pytest` or `python`, `file` is relative to the
+    """A test, script or program that leads to a kernel. `id` is what one types behind `pytest` or `python`, `file` is relative to the
     project's folder; `name` is the function in it, empty for a script that runs as a whole; `keyword` is for pytest's `-k`, empty
     where `name` is enough. `cases` is how many parameter sets the text says the test has. `way` leads from the kernel to the driver;
-    a lower `cost` is a better guess.
+    a lower `cost` is a better guess. Of a program, `file` has its `main`; `tool` (`cmake`, `make` or `nvcc`) builds its target `name` in
+    `folder`, where it then runs with `arguments`.
     """
 
     kind: str
@@ -40,6 +41,9 @@ class ListedDriver:
     cases: int
     cost: float
     way: tuple[str, ...]
+    tool: str = ""
+    folder: str = ""
+    arguments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""What the author already runs that launches a kernel: tests and scripts, found by reading texts alone"""
+"""What the author already runs that launches a kernel: tests, scripts and programs, found by reading texts alone"""

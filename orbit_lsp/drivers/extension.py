@@ -19,6 +19,7 @@ _BINDS = frozenset(("def", "impl"))
 _NAME = re.compile(r'"(?:\w+::)?(\w+)')
 _LITERAL = re.compile(r"""["']([\w.]+)["']""")
 _BINDING = re.compile(r'\b(?:def|impl)\s*\(\s*"')
+_WORD = re.compile(r"[A-Za-z_]\w*")
 _MODULE = re.compile(r"\b(?:PYBIND11_MODULE|NB_MODULE)\(\s*(\w+)")
 
 
@@ -38,6 +39,7 @@ class NearTexts:
     def __init__(self, index: Index, place: str) -> None:
         self._index, self._place = index, place
         self._functions: dict[str, list[Function]] = {}
+        self._macros: dict[str, list[tuple[str, frozenset[str]]]] = {}
 
     @cached_property
     def texts(self) -> dict[str, str]:
@@ -63,8 +65,17 @@ class NearTexts:
 
     def functions(self, place: str) -> list[Function]:
         if place not in self._functions:
-            self._functions[place] = list(Text(self.texts[place]).functions())
+            text = Text(self.texts[place])
+            self._functions[place] = list(text.functions())
+            self._macros[place] = [
+                (each.name, frozenset(_WORD.findall(each.body))) for each in text.macros.values()
+            ]
         return self._functions[place]
+
+    def macros(self, place: str) -> list[tuple[str, frozenset[str]]]:
+        """The macros that a text defines, each with the words that it stands for."""
+        self.functions(place)
+        return self._macros[place]
 
 
 def bindings(near: NearTexts, kernel: str) -> Bindings:

@@ -1,4 +1,4 @@
-"""The one question to ask: which tests and scripts launch a kernel of a project
+"""The one question to ask: which tests, scripts and programs launch a kernel of a project
 
 docs/dev/drivers.md describes how they are found.
 """
@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from orbit_lsp.drivers import editable, extension, pytest_files
+from orbit_lsp.drivers.declared import DeclaredPrograms, nothing
 from orbit_lsp.drivers.index import Index
+from orbit_lsp.drivers.programs import Programs
 from orbit_lsp.drivers.project import Project
 from orbit_lsp.drivers.pytest_files import Pytest
 from orbit_lsp.drivers.search import Search
@@ -21,10 +23,13 @@ from orbit_lsp.state.results import Routes
 class Finder:
     """The drivers of the kernels of one folder. Every method takes time and may be called from any thread, off the event loop."""
 
-    def __init__(self, root: str, cache: Callable[[], Path] | None = None) -> None:
-        """`cache` names the SQLite file in which the index is kept, None keeps none."""
+    def __init__(
+        self, root: str, cache: Callable[[], Path] | None = None, declared: DeclaredPrograms = nothing
+    ) -> None:
+        """`cache` names the SQLite file in which the index is kept, None keeps none. `declared` reads build files."""
         self.index = Index(root, cache)
         self._project = Project(self.index, lambda place: self._pytest(posixpath.dirname(place)).is_class)
+        self._declared = declared
         self._lock = threading.RLock()
         self._known: dict[tuple[str, str], Routes] = {}
         self._pytests: dict[str, Pytest] = {}
@@ -57,10 +62,16 @@ class Finder:
         """Return the routes of several kernels of a file, by their keys: what one needs of C++ texts is read once for all."""
         with self._lock:
             place = self.index.place(path)
-            near = extension.NearTexts(self.index, place) if place and not place.endswith(".py") else None
+            near = self._near(place) if place and not place.endswith(".py") else None
             return {kernel: self.routes(path, kernel, near) for kernel in kernels}
 
-    def routes(self, path: str, kernel: str, near: extension.NearTexts | None = None) -> Routes:
+    def _near(self, place: str) -> tuple[extension.NearTexts, Programs]:
+        near = extension.NearTexts(self.index, place)
+        return near, Programs(self.index, near, place, self._declared)
+
+    def routes(
+        self, path: str, kernel: str, near: tuple[extension.NearTexts, Programs] | None = None
+    ) -> Routes:
         """Return the routes of a kernel from what has been read so far. `kernel` is the key of its `KernelId`: of several
         with one name all have the same.
         """
@@ -75,7 +86,7 @@ class Finder:
                 self._known.clear()
                 self._configure()
             if not place.endswith(".py"):  # the index does not notice changes of C++ texts
-                return Search(self._project, self._pytest, place, kernel, near).run()
+                return Search(self._project, self._pytest, place, kernel, near or self._near(place)).run()
             key = (place, kernel)
             if key not in self._known:
                 self._known[key] = Search(self._project, self._pytest, place, kernel).run()

@@ -11,6 +11,7 @@ from itertools import count
 from orbit_lsp.drivers import extension
 from orbit_lsp.drivers.choice import Choice, Step, tokens
 from orbit_lsp.drivers.module import STATEMENTS, Chain, Unit
+from orbit_lsp.drivers.programs import Programs
 from orbit_lsp.drivers.project import Project, Symbol, Use
 from orbit_lsp.drivers.pytest_files import Pytest
 from orbit_lsp.kernels.python.reader import MAIN_GUARD
@@ -46,9 +47,9 @@ class Search:
         pytest: Callable[[str], Pytest],
         place: str,
         kernel: str,
-        near: extension.NearTexts | None = None,
+        near: tuple[extension.NearTexts, Programs] | None = None,
     ) -> None:
-        """`near` are the C++ texts around the kernel's, where they are known."""
+        """`near` are the C++ texts around the kernel's and the programs among them, for a kernel of a C++ text."""
         self._near = near
         self._project, self._pytest = project, pytest
         self._place, self._kernel = place, kernel
@@ -61,10 +62,16 @@ class Search:
 
     def run(self) -> Routes:
         starts: list[str] = []
-        if self._place.endswith(extension.SUFFIXES):
-            self._bind()
+        if self._near:
+            near, programs = self._near
+            for route in programs.routes(self._kernel):
+                if route.driver not in self._found or route.cost < self._found[route.driver].cost:
+                    self._found[route.driver] = route
+            self._bind(near)
             if not self._waiting and not self._found:
-                return Routes(reason=f"no Python code calls a binding that leads to {self._kernel}")
+                return Routes(
+                    reason=f"no program launches {self._kernel} as far as texts tell, and no Python code calls a binding that leads to it"
+                )
         elif not (starts := list(self._starts())):
             return Routes(
                 reason=f"{self._kernel} is not found in {self._place}: save the file, or correct its syntax"
@@ -81,17 +88,15 @@ class Search:
         found = [
             route
             for driver, route in self._found.items()
-            if driver.kind == "pytest" or not driver.name or driver.file not in whole
+            if driver.kind != "script" or not driver.name or driver.file not in whole
         ]
         best = sorted(found, key=lambda route: (route.cost, route.driver.file, route.driver.name))[:MOST]
         helper = self._is_helper(starts)
         return Routes(tuple(best), "" if best else self._reason(helper), helper)
 
-    def _bind(self) -> None:
+    def _bind(self, near: extension.NearTexts) -> None:
         """Go on from Python code that calls what a C++ text binds."""
-        found = extension.bindings(
-            self._near or extension.NearTexts(self._project.index, self._place), self._kernel
-        )
+        found = extension.bindings(near, self._kernel)
         for name, hosts in found.names.items():
             step = Step(Symbol(self._place, self._kernel), None, 0.0, False, self._kernel)
             for host in hosts:

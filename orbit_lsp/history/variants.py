@@ -136,6 +136,11 @@ def _side(
             ),
         )
         plan = launch_plan.of(scratch, target.uri, kernel, target)
+        if plan.driver and plan.driver.kind == "program" and beside and text != beside.document.text:
+            raise Unfit(
+                f"{which} cannot be run: {target.key} runs through {plan.driver.short}, which is built of the saved files",
+                f"write a launch spec above {target.key} (`orbit-lsp draft` proposes one), or measure a second worktree",
+            )
         if spec and plan is launch_plan.PROGRAM:
             lines = split_lines(text)
             at = kernel.whole.line

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_lsp.closure.tree import is_private
+from orbit_lsp.kernels import CUDA_SUFFIXES, HEADER_SUFFIXES
 from orbit_lsp.kernels.model import RUNNABLE
 from orbit_lsp.state import daemon_thread
 from orbit_lsp.state.debounce import Debounce
@@ -25,6 +26,18 @@ log = logging.getLogger("orbit.drivers")
 
 _PAUSE_S = 1.0
 """After typing has paused for so long, a file's kernels are looked for again."""
+_OF_PROGRAMS = (
+    *CUDA_SUFFIXES,
+    *HEADER_SUFFIXES,
+    ".cpp",
+    ".cc",
+    ".cxx",
+    "CMakeLists.txt",
+    ".cmake",
+    "akefile",
+    ".mk",
+)
+"""Names of files that decide which programs a project has."""
 _STEP_S = 0.5
 """How long a large project is read before what has been found so far is shown."""
 
@@ -67,7 +80,7 @@ class DriverWatch:
         """Read one file again that was saved, made or removed, and look again for all kernels of its project."""
         path, root = path_of(uri), self._root(uri)
         finder = self._finders.get(root)
-        if finder is None or not path.endswith(".py"):
+        if finder is None or not path.endswith((".py", *_OF_PROGRAMS)):
             return
         self._spawn(f"saved {uri}", self._reread(finder, root, path))
 
@@ -97,7 +110,7 @@ class DriverWatch:
 
     async def _look(self, uri: str, root: str, *, refresh: bool) -> None:
         """Find the drivers of a file's kernels, again after each half second of reading, until all has been read."""
-        finder = self._finders.get(root) or await daemon_thread.call(partial(_finder, root, self._cache))
+        finder = self._finders.get(root) or await daemon_thread.call(partial(finder_of, root, self._cache))
         finder = self._finders.setdefault(root, finder)
         done = finder.complete and not refresh
         while True:
@@ -135,10 +148,12 @@ class DriverWatch:
         await daemon_thread.call(lambda: finder.edit(path, None))
 
 
-def _finder(root: str, cache: Callable[[], Path]) -> Finder:
+def finder_of(root: str, cache: Callable[[], Path]) -> Finder:
+    """What finds the drivers of a project, its build files read too. Reads the disk."""
+    from orbit_lsp.compilation.build_systems import declared_programs
     from orbit_lsp.drivers.finder import Finder  # importing it takes longer than an event may
 
-    return Finder(root, cache)
+    return Finder(root, cache, declared_programs.of_source)
 
 
 def _find(

@@ -12,6 +12,7 @@ from pathlib import Path
 from orbit_lsp import kernels
 from orbit_lsp.closure.tree import below
 from orbit_lsp.kernels import Kernel
+from orbit_lsp.runs import overloads
 from orbit_lsp.specs.launch_plan import PROGRAM, LaunchPlan
 from orbit_lsp.state import harness, staleness
 from orbit_lsp.state.kernel_ids import KernelId, identify
@@ -121,7 +122,7 @@ def finished(
         return changed
     if job.driver and job.language == "cuda" and event.outcome == "infrastructure":  # of an older text
         return changed
-    files = build.files if build else {}
+    files = build.files if build else event.files if job.project_program else {}
     for target, (digest, items) in _launched(session, known, job, targets, event).items():
         before = session.results.runs.get(target)
         result = Result(
@@ -191,6 +192,15 @@ def launched(
     return _launched(session, _Kernels(session, frozen, job, event.files), job, targets, event)
 
 
+def with_unclear(session: Session, frozen: Frozen, job: c.Job, event: c.Finished) -> c.Finished:
+    """The end of a run of a program of the project, with a remark on launches that are filed nowhere, as several kernels are called so."""
+    if not job.project_program or not event.launches:
+        return event
+    names = _Kernels(session, frozen, job, event.files).unclear(event.launches)
+    text = f"the program has several kernels that are called {', '.join(names[:3])}, so their times are shown at none of them"
+    return replace(event, remarks=(*event.remarks, text)) if names else event
+
+
 def of_copies(
     frozen: Frozen, job: c.Job, targets: set[KernelId], event: c.Finished, python: str = "python"
 ) -> c.Finished:
@@ -199,6 +209,8 @@ def of_copies(
     """
     names = {kernel.name for target, kernel, _ in identify(frozen.uri, frozen.scan) if target in targets}
     launched = [each for each in event.launches if symbols.base_name(each.symbol) in names]
+    if job.project_program:  # the worker has looked at what was built
+        return event
     if job.driver and launched and job.language == "cuda":
         return _of_old_build(job, event, python)
     named = [each for each in launched if each.place]
@@ -250,7 +262,7 @@ def _launched(
         return {target: (digests.get(target, whole), event.launches) for target in targets} if timed else {}
     launched: dict[KernelId, list[c.Launches]] = defaultdict(list)
     for launches in event.launches:
-        if place := known.find(launches.place, launches.name):
+        if place := known.find(launches.place, launches.name, launches.symbol):
             if place[0] not in targets and _by_spec(session.results.runs.get(place[0])):
                 continue
             launched[place[0]].append(launches)
@@ -321,17 +333,19 @@ class _Kernels:
         self._job = job if job and job.driver else None
         self._files = files or {}
         self.text = frozen.text
+        self._named: dict[str, list[_Place]] = {}
         self.of_main = identify(frozen.uri, frozen.scan)
         self._of_headers: dict[str, list[_Place]] = {}
 
-    def find(self, place: c.Place | None, name: str) -> _Place | None:
-        """The kernel of a symbol with this name, whose code is at `place`. None where several fit, or none does.
+    def find(self, place: c.Place | None, name: str, symbol: str = "") -> _Place | None:
+        """The kernel of a symbol with this name, whose code is at `place`. None where several fit, or none does. The mangled
+        `symbol` tells overloads apart where no place does.
 
         The line tells overloads apart, but a macro can make other kernels in the lines of a C++ kernel, so the name must
         agree too. In Python the line is that of the instance's own function, which may be a kernel by another name.
         """
         if place is None:
-            return self._by_name(name)
+            return self._by_name(name, symbol)
         kernels_of_file = self._of(place.file)
         at_line = [known for known in kernels_of_file if _is_at(known[1], place.line - 1)]
         is_other = not _same_file(place.file, path_of(self._frozen.uri))
@@ -346,12 +360,43 @@ class _Kernels:
             return _only(at_line)
         return _only(known for known in at_line if _is_declared_at(known[1], place.line - 1))
 
-    def _by_name(self, name: str) -> _Place | None:
+    def _by_name(self, name: str, symbol: str = "") -> _Place | None:
         """By its name alone, where that leaves one kernel. Names of `extern "C"` and of Triton have no scope in them."""
         base, qualified = symbols.base_name(name), symbols.qualified_name(name)
-        named = [known for known in self.of_main if _is_called(known[1], base)]
+        named = [known for known in self._of_program(base) if _is_called(known[1], base)]
         exact = [known for known in named if known[1].qualified == qualified]
-        return _only(exact or (named if qualified == base else ()))
+        fitting = exact or (named if qualified == base else [])
+        if len(fitting) < 2 or self._job is None or not self._job.project_program:
+            return _only(fitting)
+        best = overloads.best(symbol, [(known[1], self._text_of(known[0].uri)) for known in fitting])
+        return fitting[best] if best is not None else None
+
+    def _text_of(self, uri: str) -> str:
+        return self.text if uri == self._frozen.uri else self._ran(path_of(uri)) or ""
+
+    def unclear(self, launches: Iterable[c.Launches]) -> list[str]:
+        """The names of launched kernels of which the program has several, of which none is known to be meant."""
+        names = dict.fromkeys(
+            each.name
+            for each in launches
+            if each.place is None and self.find(None, each.name, each.symbol) is None
+        )
+        return [name for name in names if self._is_several(symbols.base_name(name))]
+
+    def _is_several(self, base: str) -> bool:
+        return sum(_is_called(known[1], base) for known in self._of_program(base)) > 1
+
+    def _of_program(self, base: str) -> list[_Place]:
+        """The kernels that one of this name may be: those of the file, and of all files of a program of the project."""
+        if self._job is None or not self._job.project_program or not base:
+            return self.of_main
+        if base not in self._named:
+            main = path_of(self._frozen.uri)
+            files = [
+                file for file in self._files if not _same_file(file, main) and base in (self._ran(file) or "")
+            ]
+            self._named[base] = [*self.of_main, *(known for file in files for known in self._of(file))]
+        return self._named[base]
 
     def clicked(self, targets: set[KernelId]) -> c.Place | None:
         """The name of the first kernel that a run was asked for."""

@@ -215,7 +215,7 @@ class Scheduler:
         An identical job that is under way is joined. While another job of the same kind and file is
         under way the newest request waits for it, in place of an older one that waits for the same
         kernel. A kernel whose launch spec has a mistake is not run: the `Run` is over at once. `program`
-        asks for the file's own program whatever the launch spec says, and `driver` for a test or a script, of a test only for the parameter `sets` that are named, `repeated` as long as its kernels' medians are not known; `restricted` says that the code is
+        asks for the file's own program whatever the launch spec says, and `driver` for a test, a script or a program, of a test only for the parameter `sets` that are named, `repeated` as long as its kernels' medians are not known; `restricted` says that the code is
         not the author's. `detail` and `sections` are of a profile, `instance` of a debugger, `tools` are those of compute-sanitizer, and `levels` of a compilation:
         what the compiler made is then in its result, of `target` alone where it is the `only` kernel that matters, and with
         `keep` the files of the compilation too.
@@ -548,6 +548,7 @@ class _OneJob:
         machine = self._session.setup.machine
         python = machine.python if machine and machine.python else "python"
         event = result_filing.of_copies(self._run.frozen, self._run.job, self._run.targets, event, python)
+        event = result_filing.with_unclear(self._session, self._run.frozen, self._run.job, event)
         failure = event.failure
         if failure is None:
             return event

@@ -39,7 +39,7 @@ class Request:
     uri: str | None = None
     kernel: str | None = None
     through: str | None = None
-    """`program`: the file's own program is run, whatever the launch spec says. Else the id of a test or a script of the project."""
+    """`program`: the file's own program is run, whatever the launch spec says. Else the id of a test, script or program of the project."""
     detail: str | None = None
     what: str | None = None
     kind: str | None = None
@@ -153,7 +153,7 @@ def run(ls: OrbitServer, target: KernelId, request: Request) -> dict[str, str] |
 def started(
     ls: OrbitServer, target: KernelId, request: Request, action: Action, **more: Any
 ) -> dict[str, str] | None:
-    """Start a run of a kernel by what the request names; a test or a script of the project first asks whether its folder is trusted."""
+    """Start a run of a kernel by what the request names; a driver of the project first asks whether its folder is trusted."""
     program = request.through == "program"
     driver = driver_choice.named(ls.session, target, request.through or "")
     if request.through and not (program or driver):
@@ -244,7 +244,7 @@ def test(ls: OrbitServer, request: Request) -> dict[str, str] | None:
 
 @kernel_command("orbit.pinDriver")
 def pin_driver(ls: OrbitServer, target: KernelId, request: Request) -> None:
-    """Let clicks on a kernel, {uri, kernel, through}, take a test or a script of the project, or without `through` none in particular."""
+    """Let clicks on a kernel, {uri, kernel, through}, take a test, a script or a program of the project, or without `through` none in particular."""
     driver = driver_choice.named(ls.session, target, request.through or "")
     if request.through and driver is None:
         text = f"orbit: {request.through} is not known to launch {target.key}"
@@ -258,7 +258,7 @@ def pin_driver(ls: OrbitServer, target: KernelId, request: Request) -> None:
 
 @kernel_command("orbit.forgetDrivers")
 def forget_drivers(ls: OrbitServer, target: KernelId, _: Request) -> None:
-    """Forget what runs have shown of the tests and scripts that launch a kernel, {uri, kernel}."""
+    """Forget what runs have shown of the tests, scripts and programs that launch a kernel, {uri, kernel}."""
     ls.versions.forget_drivers(target)
     ls.watcher.message(f"orbit: what runs had shown of the drivers of {target.key} is forgotten")
 

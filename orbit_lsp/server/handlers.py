@@ -40,6 +40,8 @@ SPEC_TRIGGERS = (" ", ":", ".", "(", "<", "=", ",")
 
 FILES = "**/*.{cu,cuh,h,hh,hpp,hxx,inl,inc,py}"
 BUILD = "**/{compile_commands.json,CMakePresets.json,CMakeUserPresets.json,*.rsp}"
+PROGRAMS = "**/{CMakeLists.txt,*.cmake,Makefile,makefile,GNUmakefile,*.mk,*.cpp,*.cc,*.cxx}"
+"""What decides which programs a project has, besides the files that may hold kernels."""
 RENAMED = [
     lsp.FileOperationFilter(lsp.FileOperationPattern(FILES, lsp.FileOperationPatternKind.File), "file"),
     lsp.FileOperationFilter(lsp.FileOperationPattern("**", lsp.FileOperationPatternKind.Folder), "file"),
@@ -141,7 +143,7 @@ def watch_files(ls: OrbitServer) -> None:
     """So that a header changed outside the editor makes results stale too, and a build that is configured is noticed."""
     if not ls.client_watches:
         return
-    watchers = [lsp.FileSystemWatcher(pattern) for pattern in (FILES, BUILD)]
+    watchers = [lsp.FileSystemWatcher(pattern) for pattern in (FILES, BUILD, PROGRAMS)]
     ls.client_register_capability(
         lsp.RegistrationParams(
             [

@@ -17,7 +17,9 @@ def chosen(session: Session, target: KernelId) -> Driver | None:
         return pinned
     learned = _learned(session, target)
     launching = [
-        driver for driver, known in learned.items() if known.launches and _is_there(session, target, driver)
+        driver
+        for driver, known in learned.items()
+        if known.launches and _is_there(session, target, driver) and _runs_here(session, driver)
     ]
     if launching:
         return min(launching, key=lambda driver: learned[driver].seconds)
@@ -25,7 +27,13 @@ def chosen(session: Session, target: KernelId) -> Driver | None:
     missed = result is not None and not result.launches
     if session.files[target.uri].scan.entries and not missed:
         return None
-    return next((route.driver for route in ranked(session, target) if route.driver not in learned), None)
+    can_run = (route.driver for route in ranked(session, target) if _runs_here(session, route.driver))
+    return next((driver for driver in can_run if driver not in learned), None)
+
+
+def _runs_here(session: Session, driver: Driver) -> bool:
+    """Whether a driver can run where runs go: the programs of a project are built on this machine alone."""
+    return driver.kind != "program" or session.setup.place() == "local"
 
 
 def pin(session: Session, target: KernelId) -> Driver | None:
@@ -61,9 +69,13 @@ def is_guess(session: Session, target: KernelId, driver: Driver) -> bool:
 
 
 def is_quick(session: Session, target: KernelId, driver: Driver | None) -> bool:
-    """Return whether what a click takes is quick enough to run at every save; all but a driver is."""
+    """Return whether what a click takes is quick enough to run at every save; all but a driver is. A program is built of saved
+    files, so it cannot run at every pause in typing.
+    """
     if driver is None:
         return True
+    if driver.kind == "program" and session.setup.settings.live.on == "pause":
+        return False
     known = _learned(session, target).get(driver)
     return known is not None and known.launches > 0 and known.seconds < LIVE_S
 
@@ -80,6 +92,13 @@ def sets(session: Session, target: KernelId, driver: Driver) -> tuple[str, ...]:
     """Return the parameter sets of a test that are enough: the quickest that launched the kernel; none where that is not known."""
     known = _learned(session, target).get(driver)
     return known.sets if known else ()
+
+
+def sources(session: Session, target: KernelId, driver: Driver) -> tuple[str, ...]:
+    """Return the sources of a program, as far as build files name them."""
+    routes = session.routes.get(target)
+    found = (route.sources for route in routes.routes if route.driver == driver) if routes else iter(())
+    return next(found, ())
 
 
 def _learned(session: Session, target: KernelId) -> dict[Driver, Learned]:

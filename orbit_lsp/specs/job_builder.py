@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from orbit_lsp.kernels import Scan
+from orbit_lsp.kernels import CUDA_SUFFIXES, HEADER_SUFFIXES, Scan
 from orbit_lsp.specs import driver_choice, launch_plan, spec_blocks
 from orbit_lsp.specs.launch_plan import PROGRAM, LaunchPlan
 from orbit_lsp.state import harness, modal_gpus
@@ -21,6 +22,7 @@ from orbit_remote.common.symbols import LANGUAGES
 if TYPE_CHECKING:
     from orbit_lsp.kernels.python.inline import Inline
 
+_OF_CPP = (*CUDA_SUFFIXES, *HEADER_SUFFIXES, ".cpp", ".cc", ".cxx", ".c")
 IN_STRINGS = frozenset(("embedded",))
 """Languages whose kernels a Python file has in strings."""
 
@@ -46,7 +48,7 @@ def make(session: Session, frozen: Frozen, action: c.Action, run: str, plan: Lau
         text=through[1] if through else frozen.text,
         kernel=plan.definition.name if plan.definition else None,
         directory=session.setup.directory(path),
-        arguments=() if by_spec else arguments,
+        arguments=_of_driver(plan.driver, settings.arguments) if by_spec else arguments,
         stdin="" if by_spec else plan.stdin or "",
         flags=_flags(session, None if frozen.scan.language == "triton" and not inline else file, plan),
         nvcc=settings.nvcc or (file.compilation.nvcc if file else None),
@@ -60,7 +62,7 @@ def make(session: Session, frozen: Frozen, action: c.Action, run: str, plan: Lau
         gpus=modal_gpus.count(wanted) if gpu is None else 1,
         through=plan.through,
         driver=plan.driver,
-        texts=_texts(session, frozen, session.setup.directory(path)) if plan.driver else {},
+        texts=_texts(session, frozen, session.setup.directory(path), plan.driver) if plan.driver else {},
         definition=plan.definition,
         templates=_templates(session, frozen) if action == "compile" and not through else (),
         host_launches=host_launches(frozen.text, frozen.scan) if action == "compile" else (),
@@ -71,15 +73,23 @@ def make(session: Session, frozen: Frozen, action: c.Action, run: str, plan: Lau
     )
 
 
-def _texts(session: Session, frozen: Frozen, folder: str) -> dict[str, str]:
-    """Return the texts of a folder's Python files as the editor has them, by their paths in it."""
+def _of_driver(driver: c.Driver | None, given: Sequence[str]) -> tuple[str, ...]:
+    """The arguments of a program of the project: those that its build file or test has, else those of the settings."""
+    if driver is None or driver.kind != "program":
+        return ()
+    return driver.arguments or tuple(given)
+
+
+def _texts(session: Session, frozen: Frozen, folder: str, driver: c.Driver) -> dict[str, str]:
+    """Return the texts of a folder's files as the editor has them, by their paths in it: those of Python, or for a program of C++."""
+    suffixes = _OF_CPP if driver.kind == "program" else (".py",)
     texts = {uri: file.document.text for uri, file in session.files.items() if not file.cell}
     texts[frozen.uri] = frozen.text
     places = {uri: path_of(uri) for uri in texts}
     return {
         Path(path).relative_to(folder).as_posix(): texts[uri]
         for uri, path in places.items()
-        if path.endswith(".py") and Path(path).is_relative_to(folder)
+        if path.lower().endswith(suffixes) and Path(path).is_relative_to(folder)
     }
 
 
@@ -196,9 +206,11 @@ def plan_of(session: Session, target: KernelId | None) -> LaunchPlan:
 
 
 def with_sets(session: Session, job: c.Job, target: KernelId | None) -> c.Job:
-    """The same with the parameter sets of its test that are enough for the kernel that was asked for."""
+    """The same with the parameter sets of its test that are enough for the kernel that was asked for, or the sources of its program."""
     if job.driver is None or target is None:
         return job
+    if job.project_program:
+        return replace(job, sources=driver_choice.sources(session, target, job.driver))
     return replace(job, sets=driver_choice.sets(session, target, job.driver))
 
 

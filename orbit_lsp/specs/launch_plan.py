@@ -47,16 +47,17 @@ CONTRACT = LaunchPlan("contract")
 
 
 DRIVER = LaunchPlan("driver")
-"""What all plans have in common that run a kernel through a test or a script of the project."""
+"""What all plans have in common that run a kernel through a test, a script or a program of the project."""
 
 
 def driven(session: Session, uri: str, driver: c.Driver) -> LaunchPlan:
-    """Through a test or a script of the project of a file, which is refused where the author does not trust the project."""
+    """Through a test, a script or a program of the project of a file, which is refused where the author does not trust the project."""
     folder = session.setup.directory(path_of(uri))
-    trusted = session.setup.trusts(folder)
-    refusal = (
-        "" if trusted else f"{driver.id} and what it imports are not run, because {folder} is not trusted"
-    )
+    refusal, what = "", "builds" if driver.kind == "program" else "imports"
+    if not session.setup.trusts(folder):
+        refusal = f"{driver.id} and what it {what} are not run, because {folder} is not trusted"
+    elif driver.kind == "program" and session.setup.place() != "local":
+        refusal = f"{driver.id} is built and run on this machine only: set `orbit.runner` to `local`, or write a launch spec"
     return LaunchPlan("driver", driver=driver, refusal=refusal)
 
 

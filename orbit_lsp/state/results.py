@@ -70,7 +70,7 @@ class Result:
     """The last finished run of a kernel. `launches` is empty where the program never launched it.
 
     `asked` is the kernel that was clicked: its launch spec made the job, in the `lines` that are kept
-    here, with tensors of these `elements`. `difference` is to the version before, where Live runs it. `driver` is the test or
+    here, with tensors of these `elements`. `difference` is to the version before, where Live runs it. `driver` is the program, the test or
     script that launched it.
     """
 
@@ -91,13 +91,15 @@ class Result:
 @dataclass(frozen=True, slots=True)
 class Route:
     """A driver, and the `way` that leads from the kernel to it. A driver of lower `cost` is a better guess. `cases` is how many
-    parameter sets the text says the test has.
+    parameter sets the text says the test has. `sources` are those of a program, relative to the project's folder, as far as build
+    files name them.
     """
 
     driver: Driver
     way: tuple[str, ...]
     cost: float
     cases: int = 1
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,12 @@ from orbit_remote.common.messages import Job
 
 
 def job_key(job: Job) -> str:
-    """Everything of a job but its text, its kernel and its own name."""
+    """Everything of a job but its text, its kernel and its own name. A driver has arguments of its own, and no flags: it
+    launches kernels of several files, which may be compiled differently.
+    """
+    arguments, flags = ((), ()) if job.through == "driver" else (job.arguments, job.flags)
     parts = (
-        job.language, job.through, job.directory or "", *job.arguments, "|", job.stdin, "|", *job.flags, "|",
+        job.language, job.through, job.directory or "", *arguments, "|", job.stdin, "|", *flags, "|",
         job.nvcc or "", job.architecture or "", str(job.device), job.gpu or "",
         *([str(job.gpus)] if job.gpus > 1 else []),
         *([job.grade] if job.grade != "author" else []),

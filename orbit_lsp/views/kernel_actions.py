@@ -62,7 +62,13 @@ def _again(known: KernelStatus) -> list[lsp.Command]:
     """What repeats a driver that launched the kernel too few times for its median."""
     result = known.result
     main = kernel_status.main_launch(result.launches) if result else None
-    if result is None or result.driver is None or main is None or main.timing.n >= REPEATS:
+    if (
+        result is None
+        or result.driver is None
+        or result.driver.kind == "program"
+        or main is None
+        or main.timing.n >= REPEATS
+    ):
         return []
     title = f"▶ Measure again: repeat {result.driver.short} ({known.kernel.name})"
     more = {"through": result.driver.id, "repeated": True}

@@ -17,6 +17,7 @@ from __future__ import annotations
 import base64
 import os
 import pickle
+import re
 import sys
 import time
 import zlib
@@ -117,6 +118,9 @@ def by_driver(request: c.Job) -> None:
     """Each kernel of the project's Python files, as the editor has them, has the time of `saxpy`; NEVER in the driver launches none."""
     folder, driver = Path(request.directory or ""), request.driver
     assert driver
+    if driver.kind == "program":
+        by_program(request, folder)
+        return
     files = {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*.py")}
     texts = files | request.texts
     launches = tuple(
@@ -135,6 +139,23 @@ def by_driver(request: c.Job) -> None:
         request.run, failure.category if failure else "ok", failure=failure, launches=launches, run_s=0.6, files=read,
         sets=tuple(sets), stdout=f"{len(sets)} passed\n",
     )  # fmt: skip
+
+
+def by_program(request: c.Job, folder: Path) -> None:
+    """Each kernel of the project's CUDA files has the time of `saxpy`, by its name alone; NEVER in the file with `main` launches none."""
+    assert request.driver
+    texts = {path: path.read_text() for path in sorted(folder.rglob("*")) if path.suffix in (".cu", ".cuh")}
+    names = [name for text in texts.values() for name in re.findall(r"__global__ void (\w+)", text)]
+    names = [] if "NEVER" in texts[folder / request.driver.file] else names
+    launches = tuple(
+        replace(SAXPY, name=f"{name}(float *, int)", symbol=f"_Z{len(name)}{name}Pfi") for name in names
+    )
+    read = {
+        str(path): c.content_hash(text.encode()) for path, text in texts.items() if str(path) != request.path
+    }
+    finished(
+        request.run, "ok", launches=launches, run_s=0.6, files=read, stdout=f"{' '.join(request.arguments)}\n"
+    )
 
 
 def by_recording(request: c.Job) -> c.Finished | None:

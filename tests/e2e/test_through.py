@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.driver_layouts import written
 from tests.e2e.forks import Ended, command
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers run on Linux")
@@ -135,3 +136,30 @@ def test_a_kernel_that_nothing_runs(folder: Path) -> None:
     done = run(folder, "--through", "auto", "--trust")
     assert done.returncode == 64
     assert "nothing that runs softmax_kernel was found" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("project", "kernel", "driver", "says"),
+    [
+        ("program_make", "src/scale.cu", "bin/bench", "n 2048: "),
+        ("program_include", "histogram/kernel.cuh", "histogram/other.cu", ""),
+    ],
+)
+def test_a_program_of_the_project(project: str, kernel: str, driver: str, says: str, tmp_path: Path) -> None:
+    """Built for real; without a GPU it ends with an error of CUDA's, or launches nothing."""
+    written(project, tmp_path / "work")
+    place = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    words = ["run", kernel, "--runner", "local", "--through", driver, "--trust"]
+    done = command(tmp_path / "work", *words, environment=place)
+    assert done.returncode in (0, 2), done.stderr
+    assert says in done.stdout, done.stderr
+    assert "scale_kernel" in done.stderr
+
+
+def test_a_program_of_an_untrusted_folder(tmp_path: Path) -> None:
+    written("program_make", tmp_path / "work")
+    place = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = command(tmp_path / "work", "run", "src/scale.cu", "--through", "auto", environment=place)
+    assert done.returncode == 64
+    assert "is not trusted" in done.stderr
+    assert not (tmp_path / "work" / "bin").exists()

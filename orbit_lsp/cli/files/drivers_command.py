@@ -1,4 +1,4 @@
-"""`orbit-lsp drivers`: the tests and scripts that launch the kernels of a file or a folder, found by reading alone"""
+"""`orbit-lsp drivers`: the tests, scripts and programs that launch the kernels of a file or a folder, found by reading alone"""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from orbit_lsp.closure.tree import is_private
 from orbit_lsp.compilation.projects import project_of
 from orbit_lsp.drivers.finder import Finder
 from orbit_lsp.drivers.index import is_text
-from orbit_lsp.kernels import CUDA_SUFFIXES, tracker
+from orbit_lsp.kernels import CUDA_SUFFIXES, HEADER_SUFFIXES, language_of, tracker
 from orbit_lsp.kernels.model import RUNNABLE, Kernel
 from orbit_lsp.kernels.python.dsls import MAKER_WORD
+from orbit_lsp.runs import driver_watch
 from orbit_lsp.state import user_folders
 from orbit_lsp.state.kernel_ids import KernelId, identify
 from orbit_lsp.state.results import Route, Routes
@@ -41,12 +42,14 @@ def _main(options: argparse.Namespace) -> int:
         raise UsageError(
             f"{options.file or path}: the path is not valid UTF-8, which a project's path has to be"
         )
-    if not folder and not path.lower().endswith((".py", *CUDA_SUFFIXES)):
-        raise UsageError(f"{options.file}: only .py, .cu and .cuh files have drivers; name one, or a folder")
+    if not folder and not path.lower().endswith((".py", *CUDA_SUFFIXES, *HEADER_SUFFIXES)):
+        raise UsageError(
+            f"{options.file}: only .py, .cu, .cuh and header files have drivers; name one, or a folder"
+        )
     root = project_of(path if folder else str(named.parent))
     if is_private(root):
         raise UsageError(f"{root} is a home folder, or holds one; name a file in a project")
-    finder = Finder(root, lambda: user_folders.cache_folder() / "drivers.sqlite")
+    finder = driver_watch.finder_of(root, lambda: user_folders.cache_folder() / "drivers.sqlite")
     finder.refresh(path)
     listed = [
         KernelDrivers(
@@ -84,7 +87,17 @@ def _main(options: argparse.Namespace) -> int:
 def _listed(route: Route) -> ListedDriver:
     driver = route.driver
     return ListedDriver(
-        driver.kind, driver.id, driver.file, driver.name, driver.keyword, route.cases, route.cost, route.way
+        driver.kind,
+        driver.id,
+        driver.file,
+        driver.name,
+        driver.keyword,
+        route.cases,
+        route.cost,
+        route.way,
+        driver.tool,
+        driver.folder,
+        driver.arguments,
     )
 
 
@@ -96,10 +109,13 @@ def _found(finder: Finder, path: str, folder: bool) -> Iterator[tuple[KernelId, 
         index.changed(path, wanted=True)
         places = [below]
     else:
-        places = sorted(each for each in index.files if not below or each.startswith(f"{below}/"))
+        every = {*index.files, *index.places(below and f"{below}/", (*CUDA_SUFFIXES, *HEADER_SUFFIXES))}
+        places = sorted(each for each in every if not below or each.startswith(f"{below}/"))
     for place in places:
         text = index.text(place)
         if not place.endswith(".py"):
+            if language_of(place, text or " ") is None:
+                continue
             scan = tracker("cuda").scan(text)
         elif "__global__" in text or MAKER_WORD.search(text.encode("utf-8", "replace")):
             scan = tracker("triton").scan(text)
@@ -115,7 +131,7 @@ def _print_kernels(result: DriverList) -> None:
     for each in result.kernels:
         print(visible(f"{each.file}:{each.line}: {each.kernel}{' (helper)' if each.helper else ''}"))
         for driver in each.drivers:
-            program = "pytest" if driver.kind == "pytest" else "python"
+            program = driver.tool or ("pytest" if driver.kind == "pytest" else "python")
             cases = f", {driver.cases:,} parameter sets" if driver.cases > 1 else ""
             print(visible(f"  {program} {driver.id}  (cost {driver.cost:g}{cases})"))
             print(visible(f"      {' <- '.join(driver.way)}"))

@@ -1,4 +1,4 @@
-"""`orbit-lsp run FILE --through DRIVER`: a kernel run by a test or a script that launches it, in the project, with its times"""
+"""`orbit-lsp run FILE --through DRIVER`: a kernel run by a test, a script or a program that launches it, in the project, with its times"""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 from orbit_lsp.cli import exec_command, json_results
 from orbit_lsp.cli.arguments import did_you_mean
 from orbit_lsp.cli.terminal_text import UsageError, check_gpu
-from orbit_lsp.drivers.finder import Finder
 from orbit_lsp.history.history_tracker import HistoryTracker
 from orbit_lsp.kernels import language_of
+from orbit_lsp.runs import driver_watch
 from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.runs.scheduler import Action, Scheduler
 from orbit_lsp.specs import driver_choice
@@ -96,7 +96,7 @@ async def _driver(
     target: KernelId,
 ) -> c.Driver:
     """Raises UsageError."""
-    finder = Finder(root, environment.driver_index)
+    finder = driver_watch.finder_of(root, environment.driver_index)
     finder.refresh(path)
     found = finder.routes(path, target.key)
     if not found.routes:

@@ -74,6 +74,23 @@ class CMakeFlags(NamedTuple):
     """The target that has the file is made by `cuda_add_library` and the like, whose commands no database of CMake's has."""
 
 
+class CMakeTarget(NamedTuple):
+    """A target with the sources and the targets that its commands name. `tested`: the arguments of tests that run it. `whole`: all of
+    its sources are known.
+    """
+
+    name: str
+    is_program: bool
+    sources: list[str]
+    linked: list[str]
+    tested: list[tuple[str, ...]]
+    whole: bool
+
+    def has(self, path: str) -> bool:
+        """Return whether a file is one of its sources."""
+        return any(_is_source(each, path) for each in self.sources[:MOST_WORDS])
+
+
 class _Setting(NamedTuple):
     """Words that one command gives a target, or all targets of a folder. `passed_on`: targets that link it get them; `applies`:
     it gets them.
@@ -114,6 +131,7 @@ class _Target:
     """Made by `cuda_add_library` and the like, which take `CUDA_NVCC_FLAGS` and not `CMAKE_CUDA_FLAGS`."""
     relocatable: str | None = None
     directory: _Directory | None = None
+    is_program: bool = False
     made_behind: int = 0
     """How many settings its folder had when it was made."""
 
@@ -172,6 +190,37 @@ def values(files: Sequence[str], text_of: Callable[[str], str]) -> tuple[dict[st
     return _plain(known), _plain(scope.guesses | scope.values)
 
 
+_targets: dict[str, tuple[dict[str, tuple[int, int]], list[CMakeTarget]]] = {}
+
+
+def targets(top: str, text_of: Callable[[str], str]) -> list[CMakeTarget]:
+    """Return the targets of the project whose CMakeLists.txt is `top`. The last answers are kept as long as no file changes."""
+    known = _targets.get(top)
+    if known is None or any(_state(file) != state for file, state in known[0].items()):
+        states: dict[str, tuple[int, int]] = {}
+
+        def noted(file: str) -> str:
+            states.setdefault(file, _state(file))
+            return text_of(file)
+
+        known = states, list(_targets_of(_configured([top], os.path.dirname(top), noted)))
+        while len(_targets) >= _MOST_KEPT:
+            _targets.pop(next(iter(_targets)), None)
+        _targets[top] = known
+    return known[1]
+
+
+def _targets_of(project: _Project) -> Iterator[CMakeTarget]:
+    def shown(source: str) -> str:
+        return PART.sub(lambda match: project.cmake.parts[int(match[1])], source)
+
+    for name, target in project.targets.items():
+        sources = [shown(each) for each in target.sources]
+        whole = not any("$" in each for each in sources)
+        linked = [each for each, _ in target.linked]
+        yield CMakeTarget(name, target.is_program, sources, linked, project.tests.get(name, []), whole)
+
+
 def _plain(values: dict[str, str]) -> dict[str, str]:
     """Those values that have nothing left to expand."""
     return {name: value for name, value in values.items() if "$" not in value and not PART.search(value)}
@@ -195,6 +244,8 @@ class _Project:
         self.targets: dict[str, _Target] = {}
         self.directories: dict[str, _Directory] = {}
         """By their CMakeLists.txt."""
+        self.tests: dict[str, list[tuple[str, ...]]] = {}
+        """The arguments with which tests run a program, by its name."""
         self.of_source: list[_Setting] = []
         self.native = False
         """CUDA is one of CMake's languages here: `CUDA_NVCC_FLAGS` are then FindCUDA's alone."""
@@ -251,6 +302,8 @@ class _Project:
             for word in rest if not doubt else ():
                 if match := re.fullmatch(r"(cuda|cxx)_std_(\d\d)", word):
                     self._target(name).set_standard(match[1].upper(), match[2], self.cmake.file)
+        elif command == "add_test":
+            self._test(self.cmake.words(arguments))
         elif command == "enable_language":
             self.native = self.native or "CUDA" in self.cmake.words(arguments)
         elif command == "target_sources" or re.search(
@@ -259,6 +312,20 @@ class _Project:
             self._sources(command, self.cmake.words(arguments), doubt)
         elif command not in _NO_TARGET and any(map(self._is_file, self.cmake.words(arguments))):
             self.cmake.leave_out(f"the flags that `{command}(…)` gives it", self.cmake.file)
+
+    def _test(self, words: list[str]) -> None:
+        """`add_test(NAME n COMMAND program a b)`, and its old form without the words."""
+        command = words[words.index("COMMAND") + 1 :] if "COMMAND" in words else words[1:]
+        ends = [
+            at
+            for at, word in enumerate(command)
+            if word in ("WORKING_DIRECTORY", "CONFIGURATIONS", "COMMAND_EXPAND_LISTS")
+        ]
+        command = command[: min(ends, default=len(command))]
+        if command:
+            shown = PART.sub(lambda match: self.cmake.parts[int(match[1])], command[0])
+            name = shown.removeprefix("$<TARGET_FILE:").removesuffix(">")
+            self.tests.setdefault(name, []).append(tuple(command[1:]))
 
     def _is_file(self, word: str) -> bool:
         return _is_source(os.path.normpath(os.path.join(self.cmake.here, word)), self.path)
@@ -275,6 +342,7 @@ class _Project:
                 self.targets[name] = self._target(sources[1])
             return
         target = self._target(name)
+        target.is_program = target.is_program or command.endswith("executable")
         if target.directory is None and command != "target_sources":
             target.directory, target.made_behind = self.directory, len(self.directory.settings)
             target.linked += self.directory.linked

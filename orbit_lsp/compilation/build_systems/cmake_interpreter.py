@@ -369,7 +369,7 @@ class Interpreter:
 
     def _command(self, command: Command, doubt: str) -> None:
         arguments = command.arguments
-        if command.name in ("set", "list", "string", "option", "file", "unset"):
+        if command.name in ("set", "list", "string", "option", "file", "unset", "aux_source_directory"):
             self._variable(command.name, self.words(arguments, split=False), doubt)
         elif command.name == "project":
             self._named_project(arguments)
@@ -523,6 +523,9 @@ class Interpreter:
             case ("file", ["GLOB" | "GLOB_RECURSE" as way, name, *values]):
                 values = [each.replace("*", "**") if way == "GLOB_RECURSE" else each for each in values]
                 value = ";".join(each for each in values if each != "CONFIGURE_DEPENDS")
+            case ("aux_source_directory", [folder, name]):
+                added = ";".join(f"{folder}/*{suffix}" for suffix in (".cu", ".cpp", ".cc", ".cxx", ".c"))
+                value = ";".join(filter(None, (scope.values.get(name, ""), added)))
             case ("list" | "string" | "file", [way, *_]):
                 table = {"list": _OF_LISTS, "string": _OF_STRINGS, "file": _OF_FILES}[command]
                 if way in table:

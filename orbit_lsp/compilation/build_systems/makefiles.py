@@ -114,6 +114,14 @@ class Recipe(NamedTuple):
     is_source: bool = False
 
 
+class MakeRule(NamedTuple):
+    """A rule with all variables replaced: automatic ones by `orbit-input`, while references that are not known stay."""
+
+    targets: tuple[str, ...]
+    needs: tuple[str, ...]
+    recipe: tuple[str, ...]
+
+
 class _Rule(NamedTuple):
     targets: str
     needs: str
@@ -140,6 +148,13 @@ def read(file: str, text: str, path: str, include: Callable[[str], str]) -> Reci
     makefile = _Makefile(os.path.dirname(file), path, of_automake=file.endswith((".am", ".in")))
     makefile.take(text, include)
     return makefile.recipe()
+
+
+def rules(file: str, text: str, include: Callable[[str], str]) -> list[MakeRule]:
+    """Return the rules of the Makefile `file`; of a static pattern rule one for each of its targets."""
+    makefile = _Makefile(os.path.dirname(file), file)
+    makefile.take(text, include)
+    return list(makefile.plain_rules())
 
 
 def without_option_files(words: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -409,7 +424,7 @@ class _Makefile:
             if function == "subst":
                 return parts[2].replace(parts[0], parts[1]) if parts[0] else parts[2]
             pattern, made = parts[0].strip(), parts[1].strip()
-            stems = [(each, _stem(pattern, each)) for each in parts[2].split()[:_MOST_WORDS]]
+            stems = [(each, stem_of(pattern, each)) for each in parts[2].split()[:_MOST_WORDS]]
             words = [each if stem is None else made.replace("%", stem, 1) for each, stem in stems]
             return " ".join(words)
         if function in _OF_PATHS:
@@ -461,6 +476,19 @@ class _Makefile:
     def _unknown(self, reference: str) -> str:
         self.parts.append(reference)
         return f"\ue000{len(self.parts) - 1}\ue001"
+
+    def plain_rules(self) -> Iterator[MakeRule]:
+        for rule in self.rules[:_MOST_WORDS]:
+            recipe = tuple(self._kept(self.expanded(line.strip())) for line in rule.recipe)
+            targets = [os.path.normpath(each) for each in rule.targets.split()[:_MOST_WORDS]]
+            pattern, static, needs = rule.needs.partition(":")
+            listed = (needs if static else rule.needs).replace("|", " ").split()[:_MOST_WORDS]
+            if not static:
+                yield MakeRule(tuple(targets), tuple(listed), recipe)
+                continue
+            for target in targets:
+                if (of := stem_of(os.path.normpath(pattern.strip()), target)) is not None:
+                    yield MakeRule((target,), tuple(each.replace("%", of, 1) for each in listed), recipe)
 
     # -- what compiles a file -----------------------------------------------------------------------
 
@@ -561,7 +589,7 @@ class _Makefile:
             if name == self.here or (name == base and os.path.dirname(self.path) == self.folder):
                 return 3
             if "%" in need:
-                best = max(best, 2 if self._follows(rule, _stem(name, self.here)) else 0)
+                best = max(best, 2 if self._follows(rule, stem_of(name, self.here)) else 0)
             elif os.path.basename(name) == base:
                 best = 3
         if not rule.needs.strip() and rule.targets.startswith(f"{extension}.") and best < 2:
@@ -602,7 +630,7 @@ class _Makefile:
         pattern, static, needs = rule.needs.partition(":")
         targets = pattern.split() if static else targets
         for need in (needs if static else rule.needs).split()[:_MOST_WORDS]:
-            stem = _stem(os.path.normpath(need), self.here) if "%" in need else None
+            stem = stem_of(os.path.normpath(need), self.here) if "%" in need else None
             if stem is not None:
                 return [os.path.normpath(each.replace("%", stem, 1)) for each in targets]
         return [os.path.normpath(each) for each in targets]
@@ -622,7 +650,7 @@ class _Makefile:
         fitting: list[tuple[int, _OfTarget]] = []
         above: set[str] | None = None
         for each in self.of_targets:
-            stems = [_stem(target, name) for target in each.targets for name in names]
+            stems = [stem_of(target, name) for target in each.targets for name in names]
             fit = min((len(stem) for stem in stems if stem is not None), default=-1)
             if fit >= 0 and not each.doubt:
                 fitting.append((fit, each))
@@ -738,7 +766,7 @@ def _is_flags(name: str) -> bool:
     return bool(flags) and not behind and ("CU" in rest or "NVCC" in rest or "GENCODE" in rest)
 
 
-def _stem(pattern: str, name: str) -> str | None:
+def stem_of(pattern: str, name: str) -> str | None:
     """What `%` stands for where the pattern fits the name, "" where it is the name; None where it does not fit."""
     head, percent, tail = pattern.partition("%")
     if not percent:

@@ -12,7 +12,9 @@ import dataclasses
 import functools
 import hashlib
 import json
+import shlex
 from dataclasses import KW_ONLY, field
+from pathlib import Path
 from typing import Any, Literal
 
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -104,21 +106,32 @@ class OtherKernel:
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """A test function or a script of a project that launches kernels.
+    """A test function, a script or a program of a project that launches kernels.
 
     `file` is relative to the project's folder, with `/`. `name` is the function in it, as pytest writes it
     (`TestSoftmax::test_forward`), empty for a script that runs as a whole. `keyword` selects tests whose names are made when
     they are collected, as pytest's `-k` does.
+
+    Of a program `file` has its `main`, and `name` is what `tool` is asked to build, empty for nvcc, which compiles the file alone.
+    `folder`, relative to the project's, is where CMake's project or the Makefile lies, and where the program runs, with `arguments`.
+    `output` is the executable that make writes, relative to that; CMake says where it writes.
     """
 
-    kind: Literal["pytest", "script"]
+    kind: Literal["pytest", "script", "program"]
     file: str
     name: str = ""
     keyword: str = ""
+    tool: Literal["", "cmake", "make", "nvcc"] = ""
+    folder: str = ""
+    output: str = ""
+    arguments: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
-        """Return what one types behind `pytest` or `python`."""
+        """Return what one types behind `pytest` or `python`, or the file and what is built and run."""
+        if self.kind == "program":
+            words = shlex.join((*((self.name,) if self.name else ()), *self.arguments))
+            return f"{self.file} ({words})" if words else self.file
         node = f"{self.file}::{self.name}" if self.name and self.kind == "pytest" else self.file
         if self.keyword:
             return f"{node} -k {self.keyword}"
@@ -126,7 +139,9 @@ class Driver:
 
     @property
     def short(self) -> str:
-        """Return its name alone: the test's, or the script's file."""
+        """Return its name alone: the test's, the program's, or the script's file."""
+        if self.kind == "program" and (self.output or self.name):
+            return (self.output or self.name).rpartition("/")[2]
         name = self.name.rpartition("::")[2] if self.kind == "pytest" else ""
         return name or self.file.rpartition("/")[2]
 
@@ -149,10 +164,11 @@ class Job:
 
     `through` says what starts the kernel: the file's own way in, the launch spec above `definition`,
     a contract that the file keeps (KernelBench's `ModelNew`, popcorn's `custom_kernel`), or nothing (`exec`): `text` is then a
-    script, or empty, and `path` is any program, as its name says (`is_script`). With `driver` it is a test or a script of the
+    script, or empty, and `path` is any program, as its name says (`is_script`). With `driver` it is a test, a script or a program of the
     project in `directory`, for a kernel in the file at `path`; `texts` are the texts of open Python files by path, which count in
-    place of what is saved, and of a test only the parameter `sets` that are named run, if it has them: pytest's ids. A `repeated`
-    driver runs several times, until its kernels have been launched often enough for a median.
+    place of what is saved, or for a program those of open C++ files, which have to be saved; of a test only the parameter `sets`
+    that are named run, if it has them: pytest's ids. A `repeated` test or script runs several times, until its kernels have been
+    launched often enough for a median. `sources` are those of a program as far as texts tell, paths in `directory`.
     It runs in `directory`. `mount` is the author's folder of which that is a copy; on the same machine the worker makes it, of `files`, paths
     relative to it. Files that the patterns `bring` match come back as `Finished.brought`. `variables` (`NAME=value`) are added to
     its environment. A `traced` run of a Python file is recorded by torch.profiler. `templates` are kernels
@@ -207,7 +223,24 @@ class Job:
     texts: dict[str, str] = field(default_factory=dict[str, str])
     sets: tuple[str, ...] = ()
     repeated: bool = False
+    sources: tuple[str, ...] = ()
     version: int = VERSION
+
+    @property
+    def is_program(self) -> bool:
+        """Whether it is about a program that is built of C++ and CUDA: the file's own, or one of its project."""
+        return self.language == "cuda" and (self.through == "program" or self.project_program is not None)
+
+    @property
+    def project_program(self) -> Driver | None:
+        """The program of the project that it is about."""
+        return self.driver if self.driver and self.driver.kind == "program" else None
+
+    @property
+    def working_folder(self) -> str:
+        """Where its program runs."""
+        folder = self.directory or str(Path(self.path).parent)
+        return str(Path(folder, self.driver.folder)) if self.driver and self.driver.folder else folder
 
     @property
     def is_script(self) -> bool:

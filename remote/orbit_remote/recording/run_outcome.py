@@ -12,6 +12,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from orbit_remote.common import symbols as symbols_of
 from orbit_remote.common.launch_records import OF_THE_MACHINE, CudaError
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Failure, Job, Note, Outcome, Place, Problem, Resources
@@ -81,6 +82,12 @@ def of_program(
     if error is None:
         return Verdict("runtime error", Failure("runtime error", how, _remedy(ended.status)))
     return _cuda(job, ended, error, how, symbols)
+
+
+def named(recorded: Recorded) -> dict[str, Resources]:
+    """The kernels that were launched, by mangled name, for a program of which nothing else is known."""
+    names = {series.launch.symbol for series in recorded.series}
+    return {name: Resources(name, symbols_of.short_name(name), "") for name in names}
 
 
 def _first(errors: Sequence[CudaError]) -> CudaError | None:

@@ -13,12 +13,23 @@ from orbit_remote.sanitizer.sanitizer_findings import Own
 def of_build(job: c.Job, built: c.Built) -> Own:
     """The files that the compiler read and that are not its own."""
     known = {os.path.realpath(file): file for file in (*built.files, job.path)}
-    folder = job.directory or str(Path(job.path).parent)
+    folder = job.working_folder
 
     def own(file: str) -> str | None:
         return known.get(os.path.realpath(os.path.join(folder, file)))  # noqa: PTH118 - texts, by the thousand
 
     return own
+
+
+def read(job: c.Job, built: c.Built) -> dict[str, str]:
+    """Of a program of the project, by content hash, besides the file that was asked for; of a file's own program the event of its
+    build has told them.
+    """
+    return (
+        {path: known for path, known in built.files.items() if path != job.path}
+        if job.project_program
+        else {}
+    )
 
 
 def of_python(job: c.Job) -> Own:
@@ -32,7 +43,7 @@ def of_python(job: c.Job) -> Own:
 
 def of_program(job: c.Job) -> Own:
     """Of a program that somebody else has built, the files that are here and belong to no system or toolkit."""
-    folder = job.directory or str(Path(job.path).parent)
+    folder = job.working_folder
 
     def own(file: str) -> str | None:
         path = os.path.realpath(os.path.join(folder, file))  # noqa: PTH118

@@ -111,7 +111,7 @@ def program_of(job: c.Job, context: Context, command: Sequence[str], environment
             program.run(
                 # the driver aborts the process, which is not to leave a core file in the author's folder
                 ("/bin/sh", "-c", 'ulimit -c 0; exec "$@"', "sh", *command),
-                cwd=job.directory or str(Path(job.path).parent),
+                cwd=job.working_folder,
                 env=_with(own, variables),
                 stdin=job.stdin,
                 timeout_s=limit_s,
@@ -246,7 +246,7 @@ async def _checked(
             "memcheck",
             again.command(scratch),
             scratch=scratch,
-            cwd=job.directory or str(Path(job.path).parent),
+            cwd=job.working_folder,
             env=again.environment,
             stdin=again.stdin,
             timeout_s=min(job.run_timeout_s, _SLOWER * (first.took_s + 1)),

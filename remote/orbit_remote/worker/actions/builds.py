@@ -14,6 +14,7 @@ from orbit_remote.toolchain import build
 from orbit_remote.worker import probe
 from orbit_remote.worker.context import Context
 from orbit_remote.worker.gpu import architecture_of
+from orbit_remote.worker.programs import project_build
 
 if TYPE_CHECKING:
     from orbit_remote.spec.syntax_tree import Launch
@@ -40,7 +41,10 @@ async def nvcc(job: c.Job, device: c.Device | None, context: Context, scratch: P
 async def build_file(
     job: c.Job, device: c.Device | None, context: Context, scratch: Path
 ) -> build.Build | c.Finished:
-    """What the job asks for, built; the build is sent as an event. The job's end where it fails."""
+    """What the job asks for, built; the build is sent as an event, but for a program of the project. The job's end where it fails."""
+    if job.project_program:
+        made = await _of_project(job, device, context, scratch)
+        return finished(job, made) if made.failure else made
     async with context.build(job):
         if job.action not in ("compile", "sanitize"):
             await context.ahead.join(job)
@@ -58,8 +62,20 @@ def finished(job: c.Job, made: build.Build) -> c.Finished:
     return c.Finished(
         job.run, outcome, made.failure, resources=made.built.resources,
         toolchain=made.toolchain, build_s=made.built.seconds, report=made.kept,
-        remarks=made.remarks,
+        remarks=made.remarks, problems=made.built.problems if job.project_program else (),
     )  # fmt: skip
+
+
+async def _of_project(job: c.Job, device: c.Device | None, context: Context, scratch: Path) -> build.Build:
+    """A program of the author's project. Its build says nothing of the file that was asked for, so no event tells of it."""
+    assert job.driver
+    async with context.build(job):
+        if job.driver.tool != "nvcc":
+            return await project_build.built(job, context, job.architecture or architecture_of(device))
+        single = await asyncio.to_thread(project_build.alone, job)
+        if isinstance(single, c.Failure):
+            return build.Build(c.Built(job.run, complete=False), failure=single)
+        return await nvcc(single, device, context, scratch)
 
 
 async def build_ahead(job: c.Job, context: Context) -> None:

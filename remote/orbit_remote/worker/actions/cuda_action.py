@@ -26,7 +26,7 @@ _TELL_S = 1.0
 
 async def compile_or_run(job: c.Job, context: Context) -> c.Finished:
     device = await asyncio.to_thread(gpu.of, job) if job.action == "run" else None
-    if job.action == "run" and device is None:
+    if job.action == "run" and device is None and not (job.project_program and gpu.dispensable(job)):
         # said before anything is built: the build cannot be run
         return gpu.no_gpu(job)
     async with context.scratch() as scratch:
@@ -41,10 +41,29 @@ async def compile_or_run(job: c.Job, context: Context) -> c.Finished:
             return await disassemble_action.of_build(job, built, context)
         if job.action != "run":
             return builds.finished(job, built)
-        assert device is not None
+        if device is None:
+            return await _run_without(job, context, built, scratch)
         async with context.gpu(job):
             context.stage(job, "running")
             return await _run(job, context, built, device, scratch)
+
+
+async def _run_without(job: c.Job, context: Context, built: build.Build, scratch: Path) -> c.Finished:
+    """A program of the project on a machine that has no GPU: it may do without one, as a Python driver may."""
+    context.stage(job, "running")
+    command = (str(built.executable), *job.arguments)
+    ended, recorded, _ = await run_recorded(job, context, command, {}, scratch)
+    verdict = run_outcome.of_program(job, ended, recorded, {}, _name(job))
+    return c.Finished(
+        job.run, verdict.outcome, verdict.failure, problems=verdict.problems, toolchain=built.toolchain,
+        exit_code=ended.status, build_s=built.built.seconds, run_s=ended.seconds, stdout=ended.stdout, stderr=ended.stderr,
+        truncated=ended.truncated, files=own_files.read(job, built.built), remarks=(*built.remarks, *verdict.remarks, gpu.WITHOUT),
+    )  # fmt: skip
+
+
+def _name(job: c.Job) -> str:
+    """What the program is called where its end is told."""
+    return job.driver.short if job.driver else "main"
 
 
 async def _run(
@@ -61,7 +80,9 @@ async def _run(
             ended, recorded, why = await run_recorded(job, context, command, visible, scratch, overhead)
     finally:
         telling.cancel()
-    verdict = run_outcome.of_program(job, ended, recorded, symbols)
+    if job.project_program:  # its build does not say what the compiler makes
+        symbols = run_outcome.named(recorded) | symbols
+    verdict = run_outcome.of_program(job, ended, recorded, symbols, _name(job))
     launches = measure.group(recorded.series, symbols)
     remarks = [*built.remarks, *([why] if why else ())]
     remarks += [*recorded.remarks, *measure.remarks(recorded.series), *verdict.remarks]
@@ -86,6 +107,7 @@ async def _run(
         stdout=ended.stdout,
         stderr=ended.stderr,
         truncated=ended.truncated,
+        files=own_files.read(job, built.built),
         remarks=tuple(remarks),
     )
     if not second_look.wanted(job, finished):
@@ -151,7 +173,7 @@ async def run_recorded(
     disk = disk_watch.DiskWatch(job, context)
     ended = await program.run(
         command,
-        cwd=job.directory or str(Path(job.path).parent),
+        cwd=job.working_folder,
         env=variables,
         stdin=job.stdin,
         timeout_s=job.run_timeout_s,

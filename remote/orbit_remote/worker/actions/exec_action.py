@@ -19,7 +19,6 @@ from orbit_remote.common import (
     content_store,
     measure,
     regular_files,
-    symbols,
 )
 from orbit_remote.common import messages as c
 from orbit_remote.modal_app.container_paths import Paths
@@ -84,8 +83,7 @@ def _finished(
     device: c.Device | None,
     sampler: telemetry.Sampler | None,
 ) -> c.Finished:
-    names = {series.launch.symbol for series in recorded.series}
-    known = {name: c.Resources(name, symbols.short_name(name), "") for name in names}
+    known = run_outcome.named(recorded)
     verdict = run_outcome.of_program(job, ended, recorded, known, Path(job.path).name)
     remarks = [*recorded.remarks, *measure.remarks(recorded.series), *verdict.remarks]
     if sampler:

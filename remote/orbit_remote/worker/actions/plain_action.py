@@ -12,7 +12,7 @@ async def build_or_run(job: c.Job, context: Context) -> c.Finished:
         from orbit_remote.worker.actions import exec_action
 
         return await exec_action.execute(job, context)
-    if job.language == "cuda" and job.through == "program":
+    if job.is_program:
         return await cuda_action.compile_or_run(job, context)
     if job.language == "cuda" and job.through != "driver":
         from orbit_remote.worker.actions import spec_action

@@ -95,7 +95,7 @@ class _Attempt:
 
     async def finished(self) -> c.Finished:
         async with self._context.scratch() as scratch:
-            if self._job.language == "cuda" and self._job.through == "program":
+            if self._job.is_program:
                 return await self._program(scratch)
             return await self._child(scratch)
 
@@ -119,7 +119,7 @@ class _Attempt:
         )
         async with context.gpu(job):
             context.stage(job, "profiling")
-            folder = job.directory or str(Path(job.path).parent)
+            folder = job.working_folder
             ended, watched = await self._run(
                 under, [str(built.executable), *job.arguments], folder, job.stdin
             )
@@ -147,7 +147,7 @@ class _Attempt:
     ) -> tuple[program.Ended, c.Telemetry | None]:
         job, context = self._job, self._context
         environment = context.environment()
-        if job.language == "cuda" and job.through == "program":
+        if job.is_program:
             environment |= gpu.visible_gpu(job)
         groups = context.groups(job)
         with ExitStack() as stack:

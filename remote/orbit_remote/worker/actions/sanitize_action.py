@@ -79,7 +79,7 @@ class _Target:
 
 
 async def _target(job: c.Job, device: c.Device, context: Context, scratch: Path) -> _Target | c.Finished:
-    if job.language == "triton" or job.through == "driver":
+    if job.language == "triton" or (job.through == "driver" and not job.is_program):
         return _child(job, context, scratch)
     if job.through == "spec":
         from orbit_remote.worker.actions import spec_action
@@ -135,7 +135,7 @@ class _Checking:
         self._target = target
         self._scratch = scratch
         self._environment = {**context.environment(), **target.environment}
-        self._directory = job.directory or str(Path(job.path).parent)
+        self._directory = job.working_folder
         self._output_shown = False
         self._plain: program.Ended | None = None
         self._child: c.Finished | None = None

@@ -1,0 +1,30 @@
+"""What a project's build files declare: its programs, each with what it is made of. Who reads those files tells it to the search"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+
+class DeclaredProgram(NamedTuple):
+    """A program that a build file makes. `folder` is CMake's project, or the Makefile's folder; `name` is what is asked for there, and
+    `output` the file that make then writes, relative to the folder. `sources` are absolute, those of libraries that it links too.
+    `arguments` are those with which the build file itself runs it. Where `whole` is false, there may be more sources.
+    """
+
+    tool: Literal["cmake", "make"]
+    folder: str
+    name: str
+    output: str
+    sources: frozenset[str]
+    arguments: tuple[str, ...] = ()
+    whole: bool = True
+
+
+DeclaredPrograms = Callable[[str, str, Callable[[str], str]], list[DeclaredProgram]]
+"""Takes a source's path, the project's folder and what gives a file's text ("" for none); returns the programs that have the source."""
+
+
+def nothing(_source: str, _root: str, _text_of: Callable[[str], str]) -> list[DeclaredProgram]:
+    """No build file is read."""
+    return []

@@ -1,0 +1,280 @@
+"""Programs of a project that launch a kernel of a C++ text: their `main` or test includes the kernel's file, or is linked with it"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from typing import NamedTuple
+
+from orbit_lsp.drivers.choice import tokens
+from orbit_lsp.drivers.declared import DeclaredProgram, DeclaredPrograms
+from orbit_lsp.drivers.extension import NearTexts
+from orbit_lsp.drivers.index import Index
+from orbit_lsp.kernels.cuda.functions import Function
+from orbit_lsp.state.results import Route
+from orbit_remote.common.messages import Driver
+
+_INCLUDE = re.compile(r'^[ \t]*\#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
+_MAIN = re.compile(r"\bmain\s*\(")
+_TESTS = frozenset(("TEST", "TEST_F", "TEST_P", "TYPED_TEST", "TYPED_TEST_P"))
+_CASES = frozenset(
+    ("TEST_CASE", "SCENARIO", "TEST_CASE_METHOD", "C2H_TEST", "TEMPLATE_TEST_CASE", "CATCH_TEST_CASE")
+)
+_FRAMEWORK = re.compile(r"\b(?:TEST(?:_F|_P|_CASE)?|TYPED_TEST|C2H_TEST|SCENARIO|NVBENCH_BENCH\w*)\s*\(")
+_BENCHED = re.compile(r"\bNVBENCH_BENCH\w*\s*\(\s*(?:NVBENCH_\w+\s*\(\s*)?(\w+)")
+_UNITS = (".cu", ".cpp", ".cc", ".cxx")
+_ROUNDS = 6
+_MOST_WAYS = 400
+_SHORT = 3
+_OTHER_FILE = 1.0
+_SAME_FILE = 0.5
+_NOT_SAID = 3.0
+"""A program includes the kernel's file, and no function of it is seen to call what leads to the kernel."""
+_NO_BUILD = 2.0
+"""nvcc alone builds a file for which there are build files that do not name it."""
+
+
+class _Way(NamedTuple):
+    """The functions from the kernel to one that calls it, the last of them in the file `place`."""
+
+    labels: tuple[str, ...]
+    place: str
+    cost: float
+
+
+class _Start(NamedTuple):
+    """Where a program begins: its `main`, or one of its tests, which `arguments` choose."""
+
+    label: str
+    words: frozenset[str]
+    arguments: tuple[str, ...] = ()
+    wants_arguments: bool = False
+
+
+class Programs:
+    """The programs near a C++ text; what is read for one kernel is kept for the next ones."""
+
+    def __init__(self, index: Index, near: NearTexts, place: str, declared: DeclaredPrograms) -> None:
+        self._index, self._near, self._place, self._declared = index, near, place, declared
+        self._built: dict[str, list[DeclaredProgram]] = {}
+        self._included: dict[str, tuple[str, ...]] = {}
+
+    def routes(self, kernel: str) -> Iterator[Route]:
+        """Yield the routes of a kernel of the text, one for each way in which a program that has it can be started."""
+        base = kernel.rpartition("::")[2]
+        ways = self._ways(base)
+        for place in self._mains:
+            including = self._place == place or self._place in self._closure(place)
+            if not including and not any(name in self._near.texts[place] for name in ways):
+                continue
+            starts = list(self._starts(place))
+            reached = [(start, way) for start in starts if (way := self._leads(start, place, ways))]
+            if not reached and including and place != self._place:
+                # how it calls the kernel is hidden, in macros or templates
+                reached = [(start, _Way((base,), self._place, _NOT_SAID)) for start in starts[:1]]
+            builds = self._builds(place) if reached else []
+            for start, way in reached:
+                for driver, cost, sources in builds or self._by_nvcc(place, including):
+                    arguments = start.arguments or driver.arguments
+                    rank = self._rank(kernel, place, driver, way)
+                    rank += cost + (1.5 if start.wants_arguments and not arguments else 0.0)
+                    yield Route(
+                        Driver(
+                            "program", place, driver.name, "", driver.tool, driver.folder, driver.output, arguments
+                        ),
+                        (*way.labels, start.label), round(rank, 2), sources=sources,
+                    )  # fmt: skip
+
+    # -- who includes what --------------------------------------------------------------------------
+
+    @cached_property
+    def _places(self) -> dict[str, list[str]]:
+        """The texts by their names without folders."""
+        by_name: dict[str, list[str]] = {}
+        for place in self._near.texts:
+            by_name.setdefault(posixpath.basename(place), []).append(place)
+        return by_name
+
+    def _includes(self, place: str) -> tuple[str, ...]:
+        """The texts that one includes: beside it, else wherever one is called so."""
+        if place not in self._included:
+            found: dict[str, None] = {}
+            for name in _INCLUDE.findall(self._near.texts.get(place, "")):
+                beside = posixpath.normpath(posixpath.join(posixpath.dirname(place), name))
+                if beside in self._near.texts:
+                    found[beside] = None
+                    continue
+                tail = "/" + posixpath.normpath(name)
+                named = self._places.get(posixpath.basename(name), ())
+                found.update(dict.fromkeys(each for each in named if f"/{each}".endswith(tail)))
+            self._included[place] = tuple(found)
+        return self._included[place]
+
+    def _closure(self, place: str) -> set[str]:
+        seen = {place}
+        waiting = [place]
+        while waiting:
+            for each in self._includes(waiting.pop()):
+                if each not in seen:
+                    seen.add(each)
+                    waiting.append(each)
+        return seen
+
+    # -- programs -----------------------------------------------------------------------------------
+
+    @cached_property
+    def _mains(self) -> list[str]:
+        """The sources that may begin a program, the nearest first."""
+        return [
+            place
+            for place, text in self._near.texts.items()
+            if place.endswith(_UNITS) and (_MAIN.search(text) or _FRAMEWORK.search(text))
+        ]
+
+    def _builds(self, place: str) -> list[tuple[Driver, float, tuple[str, ...]]]:
+        """How the project builds a source into a program that has the kernel's file too."""
+        if place not in self._built:
+            self._built[place] = self._declared(self._index.path(place), self._index.root, self._text_of)
+        found: list[tuple[Driver, float, tuple[str, ...]]] = []
+        for program in self._built[place]:
+            sources = tuple(filter(None, map(self._index.place, sorted(program.sources))))
+            units = {each for each in sources if each in self._near.texts} | {place}
+            if not any(each == self._place or self._place in self._closure(each) for each in units):
+                continue
+            folder = self._index.place(program.folder)
+            if folder is None:
+                continue
+            driver = Driver(
+                "program", place, program.name, "", program.tool, folder, program.output, program.arguments
+            )
+            found.append((driver, 0.0, sources))
+        return found
+
+    def _by_nvcc(self, place: str, including: bool) -> list[tuple[Driver, float, tuple[str, ...]]]:
+        """A file that has a `main` of its own and includes the kernel's: nvcc can compile it alone."""
+        if (
+            not including
+            or place == self._place
+            or not any(each.name == "main" for each in self._near.functions(place))
+        ):
+            return []
+        cost = _NO_BUILD if self._has_build_files(place) else 0.0
+        return [(Driver("program", place, tool="nvcc", folder=posixpath.dirname(place)), cost, (place,))]
+
+    def _has_build_files(self, place: str) -> bool:
+        folder: str = posixpath.dirname(place)
+        while True:
+            names = ("CMakeLists.txt", "Makefile", "meson.build", "BUILD", "BUILD.bazel")
+            if any(self._index.text(posixpath.join(folder, name)) for name in names):
+                return True
+            if not folder:
+                return False
+            folder = posixpath.dirname(folder)
+
+    def _text_of(self, path: str) -> str:
+        place = self._index.place(path)
+        return self._index.text(place) if place else ""
+
+    def _starts(self, place: str) -> Iterator[_Start]:
+        """`main` of a source, and each test of a framework's."""
+        text = self._near.texts[place]
+        file = posixpath.basename(place)
+        benched = set(_BENCHED.findall(text))
+        for function in self._near.functions(place):
+            words = frozenset(function.words)
+            if function.name == "main":
+                yield _Start(f"main of {file}", words, wants_arguments="argv" in words)
+            elif function.name in _TESTS:
+                suite, name = (*_arguments(function), "", "")[:2]
+                # tests with parameters have a name of their suite's instance before theirs, and a number behind
+                pattern = f"{suite}.{name}" if function.name in ("TEST", "TEST_F") else f"*{suite}*.{name}*"
+                yield _Start(
+                    f"{suite}.{name} of {file}", words, (f"--gtest_filter={pattern}",) if name else ()
+                )
+            elif function.name in _CASES:
+                named = (word.strip('"') for word in _arguments(function) if word.startswith('"'))
+                name = next(named, "")
+                yield _Start(
+                    f"{name or function.name} of {file}",
+                    words,
+                    (name,) if name and not set(name) & set(',[]*"\\') else (),
+                )
+            elif function.name in benched:
+                yield _Start(f"{function.name} of {file}", words)
+
+    # -- ways ---------------------------------------------------------------------------------------
+
+    def _ways(self, kernel: str) -> dict[str, _Way]:
+        """The names of functions and macros that lead to a kernel, each with the cheapest way."""
+        ways = {kernel: _Way((kernel,), self._place, 0.0)}
+        fresh = {kernel}
+        for _ in range(_ROUNDS):
+            found: dict[str, _Way] = {}
+            for place, text in self._near.texts.items():
+                if not any(name in text for name in fresh):
+                    continue
+                for name, words in self._callers(place):
+                    called = [each for each in words & fresh if self._sees(place, ways[each].place, each)]
+                    if not called or name in ways or len(name) < _SHORT:
+                        continue
+                    way = min((ways[each] for each in called), key=lambda each: each.cost)
+                    cost = way.cost + (_SAME_FILE if place == way.place else _OTHER_FILE)
+                    if name not in found or cost < found[name].cost:
+                        found[name] = _Way((*way.labels, name), place, cost)
+            ways |= found
+            fresh = set(found)
+            if not fresh or len(ways) > _MOST_WAYS:
+                break
+        return ways
+
+    def _callers(self, place: str) -> Iterator[tuple[str, frozenset[str]]]:
+        for function in self._near.functions(place):
+            if function.name != "main" and function.name not in _TESTS | _CASES:
+                yield function.name, frozenset(function.words)
+        yield from self._near.macros(place)
+
+    def _sees(self, place: str, other: str, name: str) -> bool:
+        """Whether a name in one text can be what another one defines: it includes that, or a text that declares the name."""
+        if place == other:
+            return True
+        closure = self._closure(place)
+        return (
+            other in closure
+            or any(name in self._near.texts[each] for each in closure if each != place)
+            or self._declares(place, name)
+        )
+
+    def _declares(self, place: str, name: str) -> bool:
+        """Whether a text declares a function itself: `void scale(float *, int);`."""
+        return bool(
+            re.search(
+                rf"^[ \t]*(?:extern\b[^;\n]*|[\w:<>,*& \t]+[ \t*&]){re.escape(name)}\s*\([^;{{}}]*\)\s*;",
+                self._near.texts[place],
+                re.MULTILINE,
+            )
+        )
+
+    def _leads(self, start: _Start, place: str, ways: dict[str, _Way]) -> _Way | None:
+        """The cheapest way from the kernel to where a program begins."""
+        called = [
+            ways[each] for each in start.words & ways.keys() if self._sees(place, ways[each].place, each)
+        ]
+        if not called:
+            return None
+        way = min(called, key=lambda each: each.cost)
+        return way._replace(cost=way.cost + (_SAME_FILE if place == way.place else _OTHER_FILE))
+
+    def _rank(self, kernel: str, place: str, driver: Driver, way: _Way) -> float:
+        """The way's cost, and what names say: bench_softmax.cu is for the kernel of softmax.cu."""
+        own = posixpath.splitext(posixpath.basename(self._place))[0]
+        stem = posixpath.splitext(posixpath.basename(place))[0]
+        wanted = tokens(kernel, own, *way.labels[1:])
+        near = len(wanted & tokens(stem, driver.name, *driver.arguments))
+        return way.cost + 0.4 * (4 - min(near, 4))
+
+
+def _arguments(function: Function) -> list[str]:
+    """What stands between the brackets of a test's head."""
+    return ["".join(part) for part in function.parameter_list()]

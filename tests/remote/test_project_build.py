@@ -1,0 +1,354 @@
+"""Programs of a project, built for real by make and CMake: what is run is of the saved text, or it is said why it is not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orbit_lsp.compilation.build_systems import declared_programs
+from orbit_lsp.drivers.finder import Finder
+from orbit_remote.common import messages as c
+from orbit_remote.toolchain import build
+from orbit_remote.worker.actions import builds
+from tests.driver_layouts import write, written
+from tests.remote.profiling import Bench
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the worker runs on Linux")
+needs_cmake = pytest.mark.skipif(not shutil.which("cmake"), reason="needs CMake")
+
+MAKEFILE = """
+CXX = g++ -x c++
+bench: main.o scale.o
+	g++ -o bench main.o scale.o
+main.o: main.cpp
+	$(CXX) -c -o main.o main.cpp
+scale.o: scale.cu
+	$(CXX) -c -o scale.o scale.cu
+"""
+DIRECT = "bench: main.cpp scale.cu\n\tg++ -x c++ -o bench main.cpp scale.cu\n"
+"""Without objects."""
+SOURCES = {
+    "scale.cuh": "constexpr int FACTOR = 2;\n",
+    "scale.cu": '#include "scale.cuh"\nint launch_scale(int n) { return n * FACTOR; }\n// __global__ void scale_kernel\n',
+    "main.cpp": '#include <cstdio>\nint launch_scale(int n);\nint main() { std::printf("%d\\n", launch_scale(21)); }\n',
+}
+"""Host code alone: g++ takes a tenth of nvcc's time."""
+DRIVER = c.Driver("program", "main.cpp", "bench", tool="make", output="bench")
+
+
+@pytest.fixture
+async def bench(tmp_path: Path, kept: Path) -> AsyncIterator[Bench]:
+    (tmp_path / "bench").mkdir()
+    made = Bench(tmp_path / "bench", kept)
+    yield made
+    await made.context.close()
+    await made.shared.close()
+
+
+class Project:
+    """A folder with a Makefile and its sources."""
+
+    def __init__(self, folder: Path, bench: Bench) -> None:
+        self.folder, self._bench = folder, bench
+        self.texts: dict[str, str] = {}
+        """What an editor shows."""
+
+    async def build(
+        self, driver: c.Driver = DRIVER, kernel: str = "scale.cu", **fields: object
+    ) -> build.Build | c.Finished:
+        path = self.folder / kernel
+        job = c.Job(
+            "r1", "run", "cuda", str(path), path.read_text(), directory=str(self.folder), through="driver", driver=driver,
+            texts=self.texts, build_timeout_s=300.0, architecture="sm_90",
+        )  # fmt: skip
+        job = replace(job, **fields)
+        return await builds.build_file(job, None, self._bench.context, self._bench.folder)
+
+    async def says(self, driver: c.Driver = DRIVER, kernel: str = "scale.cu", **fields: object) -> str:
+        """`ok`, or why nothing was run."""
+        made = await self.build(driver, kernel, **fields)
+        if isinstance(made, build.Build):
+            assert made.executable is not None
+            return "ok"
+        assert made.failure
+        return f"{made.outcome}: {made.failure.message}".replace(str(self.folder), "FOLDER")
+
+    def edit(self, name: str, before: str = "= 2", after: str = "= 3") -> None:
+        path = self.folder / name
+        path.write_text(path.read_text().replace(before, after))
+
+
+@pytest.fixture
+def project(tmp_path: Path, bench: Bench) -> Project:
+    folder = tmp_path / "work"
+    write(folder, SOURCES | {"Makefile": MAKEFILE})
+    return Project(folder, bench)
+
+
+def back(path: Path) -> None:
+    """Give a file a time from before the build."""
+    then = time.time_ns() - 10**12
+    os.utime(path, ns=(then, then))
+
+
+async def test_it_is_built_and_then_nothing_is_left_to_build(project: Project) -> None:
+    assert await project.says() == "ok"
+    first = (project.folder / "bench").stat().st_mtime_ns
+    assert await project.says() == "ok"
+    assert (project.folder / "bench").stat().st_mtime_ns == first
+
+
+STALE = "infrastructure: {} has changed and the build did not compile bench anew, so it was not run"
+
+
+def header(project: Project) -> None:
+    project.edit("scale.cuh")
+
+
+def header_of_an_old_time(project: Project) -> None:
+    project.edit("scale.cuh")
+    back(project.folder / "scale.cuh")
+
+
+def source_of_an_old_time(project: Project) -> None:
+    project.edit("scale.cu", "n *", "n +")
+    back(project.folder / "scale.cu")
+
+
+def header_and_another_source(project: Project) -> None:
+    """The program is linked anew, of an old object."""
+    project.edit("scale.cuh")
+    project.edit("main.cpp", "21", "22")
+
+
+def header_copied_over(project: Project) -> None:
+    other = project.folder.parent / "scale.cuh"
+    other.write_text("constexpr int FACTOR = 4;\n")
+    back(other)
+    shutil.copy2(other, project.folder / "scale.cuh")
+
+
+def header_moved_over(project: Project) -> None:
+    other = project.folder.parent / "scale.cuh"
+    other.write_text("constexpr int FACTOR = 5;\n")
+    back(other)
+    other.replace(project.folder / "scale.cuh")
+
+
+def touched_program(project: Project) -> None:
+    project.edit("scale.cuh")
+    (project.folder / "bench").touch()
+
+
+def touched_object_of_another(project: Project) -> None:
+    project.edit("scale.cuh")
+    (project.folder / "main.o").touch()
+
+
+def silent_rule(project: Project) -> None:
+    """A rule that make takes for done."""
+    project.edit("scale.cu", "n *", "n +")
+    (project.folder / "Makefile").write_text("bench:\n\tg++ -x c++ -o bench main.cpp scale.cu\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (header, "scale.cuh"),
+        (header_of_an_old_time, "scale.cuh"),
+        (source_of_an_old_time, "scale.cu"),
+        (header_and_another_source, "scale.cuh"),
+        (header_copied_over, "scale.cuh"),
+        (header_moved_over, "scale.cuh"),
+        (touched_program, "scale.cuh"),
+        (touched_object_of_another, "scale.cuh"),
+        (silent_rule, "scale.cu"),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else value,
+)
+async def test_what_the_build_did_not_compile_is_not_run(
+    project: Project, change: Callable[[Project], None], named: str
+) -> None:
+    assert await project.says() == "ok"
+    change(project)
+    assert await project.says() == STALE.format(named)
+    assert await project.says() == STALE.format(named)
+    for name in ("bench", "main.o", "scale.o"):
+        (project.folder / name).unlink()
+    assert await project.says() == "ok"
+
+
+async def test_a_link_that_leads_elsewhere_is_noticed(project: Project) -> None:
+    """The file that it leads to is older than the program, and never was a part of it."""
+    (project.folder / "scale.cuh").rename(project.folder / "two.cuh")
+    (project.folder / "three.cuh").write_text("constexpr int FACTOR = 3;\n")
+    (project.folder / "scale.cuh").symlink_to("two.cuh")
+    assert await project.says() == "ok"
+    (project.folder / "scale.cuh").unlink()
+    (project.folder / "scale.cuh").symlink_to("three.cuh")
+    assert await project.says() == STALE.format("scale.cuh")
+
+
+async def test_a_program_of_an_author_that_is_older_than_the_text(project: Project) -> None:
+    """Nothing has been noted of it yet."""
+    (project.folder / "Makefile").write_text("bench:\n")
+    (project.folder / "bench").write_text("#!/bin/sh\n")
+    (project.folder / "bench").chmod(0o755)
+    back(project.folder / "bench")
+    assert (await project.says()).startswith("infrastructure: main.cpp, scale.cu, scale.cuh has changed")
+
+
+async def test_a_header_that_the_makefile_names_is_compiled(project: Project) -> None:
+    (project.folder / "Makefile").write_text(
+        MAKEFILE.replace("scale.o: scale.cu", "scale.o: scale.cu scale.cuh")
+    )
+    assert await project.says() == "ok"
+    project.edit("scale.cuh")
+    assert await project.says() == "ok"
+
+
+async def test_a_program_without_objects(project: Project) -> None:
+    (project.folder / "Makefile").write_text(DIRECT)
+    assert await project.says() == "ok"
+    project.edit("scale.cuh")
+    assert await project.says() == STALE.format("scale.cuh")
+    project.edit("scale.cu", "n *", "n +")
+    assert await project.says() == "ok"
+
+
+async def test_a_file_that_changes_while_it_is_built(project: Project) -> None:
+    (project.folder / "Makefile").write_text(DIRECT + "\techo '// more' >> scale.cuh\n")
+    assert (
+        await project.says() == "infrastructure: scale.cuh changed while bench was built, so it was not run"
+    )
+
+
+async def test_a_file_of_a_clock_that_is_ahead(project: Project) -> None:
+    then = time.time_ns() + 3600 * 10**9
+    os.utime(project.folder / "scale.cu", ns=(then, then))
+    assert (
+        await project.says()
+        == "infrastructure: scale.cu was saved by a clock that is ahead of this one, so it was not run"
+    )
+
+
+@pytest.mark.parametrize(
+    ("makefile", "says"),
+    [
+        ("all:\n\ttrue\n", "infrastructure: bench was not built: No rule to make target 'bench'.  Stop."),
+        ("bench:\n\ttrue\n", "infrastructure: the build ended well and left no program FOLDER/bench"),
+        (
+            "bench:\n\tread answer && echo $$answer\n",
+            "infrastructure: bench was not built: [Makefile:2: bench] Error 1",
+        ),
+        (
+            "bench:\n\techo no licence && exit 3\n",
+            "infrastructure: bench was not built: [Makefile:2: bench] Error 3",
+        ),
+    ],
+)
+async def test_a_build_that_makes_no_program(project: Project, makefile: str, says: str) -> None:
+    (project.folder / "Makefile").write_text(makefile)
+    assert await project.says() == says
+
+
+async def test_a_build_that_does_not_end_is_ended(project: Project) -> None:
+    (project.folder / "Makefile").write_text("bench:\n\tsleep 1000\n")
+    assert (await project.says(build_timeout_s=0.5)).endswith(
+        "make bench took longer than the limit of 0.5 s"
+    )
+
+
+async def test_a_compilers_error_stands_at_its_line(project: Project) -> None:
+    project.edit("scale.cu", "FACTOR", "FACTORS")
+    made = await project.build()
+    assert isinstance(made, c.Finished)
+    assert made.outcome == "compile error"
+    place = made.problems[0].place
+    assert place
+    assert (place.file, place.line) == (str(project.folder / "scale.cu"), 2)
+
+
+async def test_unsaved_text_is_to_be_saved_first(project: Project) -> None:
+    text = (project.folder / "scale.cuh").read_text()
+    project.texts = {"scale.cuh": text.replace("2", "7"), "notes.h": "of no program"}
+    assert await project.says() == "infrastructure: save scale.cuh first: bench is built from the saved files"
+    assert not (project.folder / "bench").exists()
+    project.texts = {"scale.cuh": text, "notes.h": "of no program"}
+    assert await project.says() == "ok"
+
+
+# -- CUDA, by CMake, make and nvcc ------------------------------------------------------------------
+
+
+def cuda(name: str, folder: Path, bench: Bench) -> tuple[Project, c.Driver, str]:
+    """A project of tests/projects, the driver that is found for its first kernel, and that kernel's file."""
+    expected = written(name, folder)
+    kernel = expected.partition(":")[0]
+    finder = Finder(str(folder), declared=declared_programs.of_source)
+    finder.refresh()
+    found = finder.routes(str(folder / kernel), "scale_kernel")
+    return Project(folder, bench), found.routes[0].driver, kernel
+
+
+@pytest.mark.parametrize("name", ["program_make", "program_include"])
+async def test_a_project_of_cuda(name: str, tmp_path: Path, bench: Bench) -> None:
+    project, driver, kernel = cuda(name, tmp_path / "work", bench)
+    assert await project.says(driver, kernel) == "ok"
+    if name == "program_include":  # nothing is left in the author's folder
+        assert not [
+            path
+            for path in project.folder.rglob("*")
+            if path.is_file() and path.suffix not in ("", ".cu", ".cuh", ".h")
+        ]
+
+
+@needs_cmake
+async def test_a_project_of_cmake(tmp_path: Path, bench: Bench) -> None:
+    """Once in a folder of ours; then in the author's, which is preferred; a copied one is not taken."""
+    project, driver, kernel = cuda("program_cmake", tmp_path / "work", bench)
+    made = await project.build(driver, kernel)
+    assert isinstance(made, build.Build), made.failure
+    assert made.executable is not None
+    assert made.executable.is_relative_to(bench.context.home / "projects")
+    assert "the project has no build folder" in made.remarks[0]
+    assert {Path(path).name for path in made.built.files} == {"scale.cu", "shift.cu", "bench.cu", "scale.cuh"}
+    shutil.copytree(made.executable.parent, project.folder / "build")
+    again = await project.build(driver, kernel)
+    assert isinstance(again, build.Build), again.failure
+    assert again.executable == made.executable
+    assert "was configured in another place" in again.remarks[0]
+    project.edit("include/scale.cuh")
+    assert await project.says(driver, kernel) == "ok"
+    project.edit("src/scale.cu", "FACTOR", "FACTORS")
+    failed = await project.build(driver, kernel)
+    assert isinstance(failed, c.Finished)
+    place = failed.problems[0].place
+    assert (failed.outcome, place and (Path(place.file).name, place.line)) == (
+        "compile error",
+        ("scale.cu", 5),
+    )
+    project.edit("src/scale.cu", "FACTORS", "FACTOR")
+    project.edit("CMakeLists.txt", "add_executable(bench app", "add_executable(faster app")
+    said = await project.says(driver, kernel)
+    assert said.startswith("infrastructure: ")
+    assert "CMake Error" not in said
+    project.edit("CMakeLists.txt", "(bench PRIVATE", "(faster PRIVATE")
+    assert await project.says(driver, kernel) == "ok"  # by its source
+    project.edit(
+        "CMakeLists.txt", "add_subdirectory(src)", "add_subdirectory(src)\nfind_package(Absent REQUIRED)"
+    )
+    failed = await project.build(driver, kernel)
+    assert isinstance(failed, c.Finished)
+    place = failed.problems[0].place
+    assert (failed.outcome, place and (Path(place.file).name, place.line)) == (
+        "infrastructure",
+        ("CMakeLists.txt", 4),
+    )
