@@ -125,7 +125,7 @@ class Connection:
     async def _open(self) -> None:
         """Raises SshError."""
         if self._silent:
-            await _leave_master(self.place.host)
+            await leave_master(self.place.host)
         login = await Login.start(self.place, "relay", self.place.arguments(self._door), self._stage)
         try:
             hello = {"version": c.VERSION, "seen": self._inbox.last}
@@ -355,7 +355,7 @@ async def _welcome(login: Login, host: str) -> dict[str, Any]:
     raise trouble.of_exit(host, status, login.said())
 
 
-async def _leave_master(host: str) -> None:
+async def leave_master(host: str) -> None:
     """A link that was silent may be shared: what opens it again must not wait on it."""
     if words := await asyncio.to_thread(command_line.leave_master, host):
         null = asyncio.subprocess.DEVNULL

@@ -20,7 +20,7 @@ from orbit_lsp import closure
 from orbit_lsp.runners import refusals, sent_files
 from orbit_lsp.runners.ssh.connection import Connection, Place
 from orbit_lsp.runners.ssh.trouble import SshError
-from orbit_remote.common import codec
+from orbit_remote.common import architectures, codec
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.modal_app.image_spec import pack
@@ -98,6 +98,8 @@ class SshRunner:
             return
         yield c.Stage(job.run, "starting", time.time(), f"on {self.host}")
         try:
+            if job.gpu:  # one of several: nobody has asked what it is
+                job = replace(job, gpu=None, architecture=await self._architecture(job))
             tree, record = await self._packed(job)
             await self._connection.ready()
         except SshError as error:
@@ -126,6 +128,13 @@ class SshRunner:
                 self._connection.send({"kind": "cancel", "run": job.run})
                 await asyncio.shield(_ended(asked))
             self._asked.pop(job.run, None)
+
+    async def _architecture(self, job: c.Job) -> str | None:
+        """What the host's GPU runs; the job's own where the host does not say. Raises SshError."""
+        machine = await self.reached()
+        devices = machine.devices if machine else ()
+        own = next((device for device in devices if device.index == job.device), None)
+        return architectures.architecture_of(own.capability) if own and own.capability else job.architecture
 
     def _of_host(self, finished: c.Finished, remarks: Sequence[str]) -> c.Finished:
         """A remedy is about the host, and has to say so."""
