@@ -76,7 +76,9 @@ async def of_machine(session: Session, environment: run_environment.Environment,
         python_from="" if host else environment.python_choice().why,
         untrusted="" if host else environment.python_remedy(),
         conda="" if host else python_choice.not_created(session.setup.folders),
-        workers=doctor.worker_lines(await shared_worker.running(), session.client.name, time.time()),
+        workers=()
+        if host
+        else doctor.worker_lines(await shared_worker.running(), session.client.name, time.time()),
     )
     print("\n".join(text))
     return code

@@ -34,7 +34,7 @@ def ssh(host: str, remote: str) -> list[str]:
         "ClearAllForwardings": "yes",
         "PermitLocalCommand": "no",
         **_TIMES,
-        **_sharing(host),
+        **sharing(host),
     }
     words = [f"-o{name}={value}" for name, value in options.items()]
     return ["ssh", "-T", *words, "--", host, remote]
@@ -42,12 +42,12 @@ def ssh(host: str, remote: str) -> list[str]:
 
 def leave_master(host: str) -> list[str]:
     """Return the command that closes the connection which our programs share; empty where it is the user's, or there is none."""
-    path = _sharing(host).get("ControlPath")
+    path = sharing(host).get("ControlPath")
     return ["ssh", f"-oControlPath={path}", "-O", "exit", "--", host] if path else []
 
 
 @functools.cache
-def _sharing(host: str) -> dict[str, str]:
+def sharing(host: str) -> dict[str, str]:
     """One connection for all our programs, unless the user's configuration has one."""
     if os.name != "posix":
         return {}
@@ -95,7 +95,7 @@ def remote(mark: str, python: str, role: str, arguments: Sequence[str]) -> str:
     words = " ".join(f'"{_quoted(word)}"' for word in arguments)
     script = (
         f'for p in {names}; do if command -v "$p" >/dev/null 2>&1; then '
-        f'exec "$p" -I -c "{_LOADER}" {code} {mark} {chosen} {digest()} {role} {words}; fi; done; '
+        f'exec "$p" -I -c "{_LOADER}" {code} {mark} {chosen} "$p" {digest()} {role} {words}; fi; done; '
         f'echo "{mark} {{}}"'
     )
     return f"exec /bin/sh -c '{script}'"

@@ -28,10 +28,10 @@ from orbit_remote.ssh_host.numbered_lines import SIGN, Inbox, Outbox, acknowledg
 log = logging.getLogger("orbit.ssh")
 
 KEEP_S = 45.0
-_CONNECT_S = 60.0
+CONNECT_S = 60.0
 """How long a connection may take to come about: somebody may have to touch a key."""
 _WELCOME_S = 30.0
-_SIGN_S = 5.0
+SIGN_S = 5.0
 _SILENT_S = 15.0
 _AGAIN_S = 0.2, 5.0
 """From one attempt to the next, at first and at most."""
@@ -180,8 +180,8 @@ class Connection:
 
     async def _give_signs(self, login: Login) -> None:
         while True:
-            await asyncio.sleep(_SIGN_S)
-            if time.monotonic() - self._heard > _SILENT_S + _SIGN_S:
+            await asyncio.sleep(SIGN_S)
+            if time.monotonic() - self._heard > _SILENT_S + SIGN_S:
                 self._silent = True
                 login.kill()
                 return
@@ -243,12 +243,12 @@ class Login:
         login = cls(process, stderr)
         stage(f"connecting to {place.host}; a key that waits for a touch is to be touched now")
         try:
-            async with asyncio.timeout(_CONNECT_S):
-                await login._begin(place.host, mark, stage)
+            async with asyncio.timeout(CONNECT_S):
+                await login._begin(place, mark, stage)
         except TimeoutError:
             await login.end()
             raise SshError(
-                f"{place.host} has not answered within {_CONNECT_S:g} s",
+                f"{place.host} has not answered within {CONNECT_S:g} s",
                 f"check that `ssh {place.host}` works in a terminal",
                 passes=True,
             ) from None
@@ -257,8 +257,9 @@ class Login:
             raise
         return login
 
-    async def _begin(self, host: str, mark: str, stage: Callable[[str], None]) -> None:
+    async def _begin(self, place: Place, mark: str, stage: Callable[[str], None]) -> None:
         """Raises SshError."""
+        host, absent = place.host, f"{place.python or 'python3'} is not there"
         noise, size = list[str](), 0
         while True:
             line = await self._line()
@@ -278,9 +279,7 @@ class Login:
             record: Any = codec.read_json(text)
             if not isinstance(record, dict):
                 raise SshError(f"{host} gave an answer that was not understood", "run it again", passes=True)
-            known = cast("dict[str, object]", record) or {
-                "none": "none of python3, python3.14 … python3.11 is there"
-            }
+            known = cast("dict[str, object]", record) or {"none": absent}
             if why := trouble.of_host(host, known):
                 raise why
             if not known.get("need"):

@@ -30,6 +30,8 @@ log = logging.getLogger("orbit.ssh")
 _PIECE = 1 << 20
 _ROUNDS = 4
 _CANCEL_S = 30.0
+_THERE = "this machine"
+"""What a worker calls the machine that it is on."""
 _ids = itertools.count(1)
 
 
@@ -137,16 +139,18 @@ class SshRunner:
         return architectures.architecture_of(own.capability) if own and own.capability else job.architecture
 
     def _of_host(self, finished: c.Finished, remarks: Sequence[str]) -> c.Finished:
-        """A remedy is about the host, and has to say so."""
-        failure = finished.failure
-        if (
-            failure
-            and failure.category == "infrastructure"
-            and failure.remedy
-            and self.host not in failure.remedy
-        ):
-            failure = replace(failure, remedy=f"on {self.host}: {failure.remedy}")
-        return replace(finished, failure=failure, remarks=(*finished.remarks, *remarks))
+        """What is said there of its machine is about the host, and has to say so."""
+        failure = finished.failure and self._named(finished.failure)
+        of_host = tuple(remark.replace(_THERE, self.host) for remark in finished.remarks)
+        return replace(finished, failure=failure, remarks=(*of_host, *remarks))
+
+    def _named(self, failure: c.Failure) -> c.Failure:
+        if failure.category != "infrastructure":
+            return failure
+        remedy = failure.remedy.replace(_THERE, self.host)
+        if remedy and self.host not in remedy:
+            remedy = f"on {self.host}: {remedy}"
+        return replace(failure, message=failure.message.replace(_THERE, self.host), remedy=remedy)
 
     async def _packed(self, job: c.Job, *, start: bool = False) -> tuple[closure.Closure, dict[str, Any]]:
         """The job's files, and the job as it is sent."""
@@ -211,7 +215,9 @@ class SshRunner:
         """Return what the host has. Raises SshError."""
         run = f"machine-{next(_ids)}"
         event = await self._answer(run, {"kind": "machine", "run": run, "nvcc": self.options.nvcc})
-        return event if isinstance(event, c.Machine) else None
+        if not isinstance(event, c.Machine):
+            return None
+        return replace(event, problems=tuple(map(self._named, event.problems)))
 
     async def _answer(self, run: str, record: dict[str, Any], tree: closure.Closure | None = None) -> c.Event:
         """The one event that answers a request. Raises SshError."""

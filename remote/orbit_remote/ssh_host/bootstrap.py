@@ -2,7 +2,7 @@
 """The first program of a connection. It is sent as text and has to run in any Python 3.6 or newer; it brings our package here, unless it is here,
 and becomes one of its roles.
 
-    bootstrap MARK CHOSEN DIGEST ROLE ARGUMENT...
+    bootstrap MARK CHOSEN PYTHON DIGEST ROLE ARGUMENT...
 
 Each line that it prints is MARK, a space, and JSON. With `need` it waits for the size of the archive, a line, and the archive.
 """
@@ -19,7 +19,7 @@ LOADER = "import base64,sys,zlib;exec(zlib.decompress(base64.b64decode(sys.argv[
 UNUSED_S = 14 * 86400.0
 
 
-def main(code, mark, chosen, digest, role, *arguments):
+def main(code, mark, chosen, python, digest, role, *arguments):
     def say(**record):
         os.write(1, (mark + " " + json.dumps(record) + "\n").encode())
 
@@ -28,7 +28,8 @@ def main(code, mark, chosen, digest, role, *arguments):
             newer = shutil.which("python3.%d" % minor)
             if newer:
                 os.execv(
-                    newer, [newer, "-I", "-c", LOADER, code, mark, chosen, digest, role] + list(arguments)
+                    newer,
+                    [newer, "-I", "-c", LOADER, code, mark, chosen, newer, digest, role] + list(arguments),
                 )
         say(old=".".join(map(str, sys.version_info[:3])), python=sys.executable)
         return
@@ -40,9 +41,11 @@ def main(code, mark, chosen, digest, role, *arguments):
     except OSError as error:
         say(error=error.strerror or str(error), number=error.errno, path=str(error.filename or home()))
         return
-    say(python=sys.executable, version=".".join(map(str, sys.version_info[:3])), home=home())
+    say(python=sys.executable)
+    python = shutil.which(python) or sys.executable
     program = os.path.join(package, "orbit_remote", "__main__.py")
-    os.execv(sys.executable, [sys.executable, "-P", program, role, "--home", home()] + list(arguments))
+    more = ["--home", home(), "--python", python]
+    os.execv(sys.executable, [sys.executable, "-P", program, role] + more + list(arguments))
 
 
 def home():

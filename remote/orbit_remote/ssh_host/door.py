@@ -41,6 +41,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--listen", type=int, required=True, metavar="DESCRIPTOR")
     parser.add_argument("--door", required=True, help="its name, which its client made up")
     parser.add_argument("--home", type=Path, required=True, help="the folder of all that is kept here")
+    parser.add_argument("--python", default=sys.executable, help="what the worker runs in")
     parser.add_argument("--laptop", required=True, help="the name of the author's machine, without a meaning")
     parser.add_argument("--client", default="", help="the name that others see who wait for its jobs")
     parser.add_argument("--release", default="")
@@ -63,6 +64,7 @@ class _Door:
         self._writer: asyncio.StreamWriter | None = None
         self._sign = time.monotonic()
         self._over = asyncio.Event()
+        self._ending = False
         self._jobs: dict[str, _Job] = {}
         self._pieces: dict[str, list[bytes]] = {}
         self._link: _Link | None = None
@@ -82,6 +84,7 @@ class _Door:
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self._over.wait()
+        self._ending = True
         server.close()
         relay.forget(self._path)
         for task in list(self._tasks):
@@ -225,7 +228,7 @@ class _Door:
         cache = options.home / "cache"
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
         return worker_socket.Wanted(
-            sys.executable, str(cache), _variables(), passed, options.cache_bytes, options.spare_idle_s,
+            options.python, str(cache), _variables(), passed, options.cache_bytes, options.spare_idle_s,
             options.client, options.release,
         )  # fmt: skip
 
@@ -259,7 +262,7 @@ class _Door:
     def _event(self, event: dict[str, Any]) -> None:
         run = str(event.get("run", ""))
         job = self._jobs.get(run)
-        if job is None:
+        if job is None or self._ending:  # that these jobs were cancelled is not its user's doing
             return
         if event.get("kind") == "debugger":  # its address is of this machine
             return

@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="orbit_remote leave")
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--yes", action="store_true")
-    options = parser.parse_args(arguments)
+    options, _ = parser.parse_known_args(arguments)
     folder = relay.folder()
     workers = asyncio.run(worker_socket.running())
     busy = sum(worker.jobs for worker in workers)
