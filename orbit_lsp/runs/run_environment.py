@@ -277,7 +277,7 @@ class Environment:
         here = {f"{own.name.removeprefix('NVIDIA ')}, of this machine": "local"} if own else {}
         if setup.host:
             here = {"this machine": "local"}
-        hosts = dict.fromkeys([*filter(None, [setup.host]), *self.settings.ssh.hosts]) if with_own else {}
+        hosts = dict.fromkeys([*filter(None, [setup.host]), *self.settings.ssh.hosts])
         here |= {f"{host}, by ssh": f"{ssh_hosts.PREFIX}{host}" for host in hosts}
         return here | spending.gpu_choices(self.costs, modal_gpus.NAMES)
 

@@ -6,7 +6,7 @@ import re
 
 PREFIX = "ssh:"
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,254}")
-_PYTHON = re.compile(r"[^'\"\\!$`\n\r\0-]?[^'\"\\!$`\n\r\0]*")
+_PYTHON = re.compile(r"(?!-)[^'\"\\!$`\n\r\0]*")
 
 
 def host_of(place: str) -> str:

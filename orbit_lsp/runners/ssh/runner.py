@@ -121,7 +121,7 @@ class SshRunner:
                     event = c.failed(job.run, event.failure())
                 if isinstance(event, c.Finished):
                     finished = True
-                    event = self._of_host(event, tree.remarks)
+                    event = replace(event, remarks=(*event.remarks, *tree.remarks))
                 yield event
         finally:
             sending.cancel()
@@ -138,11 +138,11 @@ class SshRunner:
         own = next((device for device in devices if device.index == job.device), None)
         return architectures.architecture_of(own.capability) if own and own.capability else job.architecture
 
-    def _of_host(self, finished: c.Finished, remarks: Sequence[str]) -> c.Finished:
+    def _of_host(self, finished: c.Finished) -> c.Finished:
         """What is said there of its machine is about the host, and has to say so."""
         failure = finished.failure and self._named(finished.failure)
         of_host = tuple(remark.replace(_THERE, self.host) for remark in finished.remarks)
-        return replace(finished, failure=failure, remarks=(*of_host, *remarks))
+        return replace(finished, failure=failure, remarks=of_host)
 
     def _named(self, failure: c.Failure) -> c.Failure:
         if failure.category != "infrastructure":
@@ -282,7 +282,8 @@ class SshRunner:
             asked.missing.put_nowait([str(digest) for digest in record.get("digests", ())])
             return
         try:
-            asked.events.put_nowait(codec.decode_event(record))
+            event = codec.decode_event(record)
+            asked.events.put_nowait(self._of_host(event) if isinstance(event, c.Finished) else event)
         except ValueError as error:
             log.error("an event of the host was not understood: %s", str(error).replace("\n", " "))
             text = f"{self.host} gave an answer that was not understood"

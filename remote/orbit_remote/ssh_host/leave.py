@@ -11,7 +11,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from orbit_remote import MAIN
 from orbit_remote.common import content_store
 from orbit_remote.process import process_groups, worker_socket
 from orbit_remote.ssh_host import relay
@@ -32,7 +31,7 @@ def main(arguments: list[str]) -> int:
     if busy and not options.yes:
         print(json.dumps({"ended": [], "busy": busy}), flush=True)
         return 0
-    doors = _doors()
+    doors = _doors(options.home)
     for pid in doors:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
@@ -49,16 +48,12 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _doors() -> list[int]:
-    """Return the process ids of this user's doors, whatever version they are of."""
+def _doors(home: Path) -> list[int]:
+    """Return the process ids of the doors that keep their files in `home`, whatever version they are of."""
     doors: list[int] = []
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             words = process_groups.command(int(path.name))
-            if (
-                path.stat().st_uid == os.getuid()
-                and b"door" in words[:5]
-                and os.fsencode(MAIN.name) in b"".join(words[:4])
-            ):
+            if path.stat().st_uid == os.getuid() and b"door" in words and os.fsencode(home) in words:
                 doors.append(int(path.name))
     return doors
