@@ -156,7 +156,7 @@ OPENS = {
     "remote/orbit_remote/judge/locks.py": (1, "folders by O_PATH, for Landlock"),
     "remote/orbit_remote/process/file_lock.py": (2, "lock files, which are not read"),
     "remote/orbit_remote/worker/actions/exec_action.py": (1, "a copy that it writes"),
-    "orbit_lsp/runners/shared_worker.py": (1, "the log that it gives a worker"),
+    "remote/orbit_remote/process/worker_socket.py": (1, "the log that it gives a worker"),
     "remote/orbit_remote/worker/second_look.py": (1, "a pipe that the driver has made"),
     "remote/orbit_remote/worker/zygote.py": (1, "/dev/null"),
     "remote/orbit_remote/toolchain/kept_files.py": (1, "a tar in memory"),

@@ -426,11 +426,14 @@ def test_a_request_that_cannot_be_a_job(wanted: Request, message: str) -> None:
         ("modal:rtx-pro-6000", "modal:RTX PRO 6000#1"),
         (
             "gpu7",
-            "'gpu7' is not a place of a pool; write local:0, modal:H100*4 or ray*8, with commas between",
+            "'gpu7' is not a place of a pool; write local:0, ssh:HOST:0, modal:H100*4 or ray*8, with commas between",
         ),
         ("modal:H900", "'H900' is not one of the GPUs on Modal: T4, L4"),
         ("local:0,local:0", "local:0 is in the pool twice"),
-        (" , ", "the pool names no GPU; write local:0, modal:H100*4 or ray*8, with commas between"),
+        (
+            " , ",
+            "the pool names no GPU; write local:0, ssh:HOST:0, modal:H100*4 or ray*8, with commas between",
+        ),
     ],
 )
 def test_pools(text: str, names: str) -> None:

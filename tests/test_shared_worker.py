@@ -24,7 +24,7 @@ import pytest
 from orbit_lsp.runners import local, shared_worker
 from orbit_lsp.runners.local import LocalRunner, Options
 from orbit_remote.common import messages as c
-from orbit_remote.process import file_lock, runtime_folder
+from orbit_remote.process import file_lock, runtime_folder, worker_socket
 from orbit_remote.worker.shared_worker import _SendToSocket
 from tests import processes_check
 from tests.cli_check import orbit
@@ -204,7 +204,7 @@ async def test_a_worker_that_could_not_write_its_number_is_stopped_and_named(
 async def test_a_worker_leaves_when_its_last_client_has(
     clients: Clients, shared_workers: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_worker, "LEAVE_S", 0.0)
+    monkeypatch.setattr(worker_socket, "LEAVE_S", 0.0)
     first, second = clients.client(), clients.client()
     await first.machine()
     await second.machine()
@@ -245,7 +245,7 @@ async def test_of_two_clients_that_start_one_the_second_waits_and_may_give_up(
 
 
 async def entered(path: Path) -> None:
-    async with asyncio.timeout(processes_check.LIMIT_S), shared_worker._locked(path):
+    async with asyncio.timeout(processes_check.LIMIT_S), worker_socket._locked(path):
         pass
 
 
@@ -396,7 +396,7 @@ async def test_workers_of_two_versions_live_beside_each_other(
 ) -> None:
     assert await clients.client("Neovim").machine()
     older = await pid()
-    monkeypatch.setattr(shared_worker, "__version__", "99.0")
+    monkeypatch.setattr(local, "__version__", "99.0")
     assert await clients.client("Helix").machine()
     assert sorted(await workers()) == ["Helix", "Neovim"]
     pids = {worker.release: worker.pid for worker in await shared_worker.running()}

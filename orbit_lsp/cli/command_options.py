@@ -6,6 +6,8 @@ import argparse
 import os
 from typing import Any
 
+from orbit_lsp.state import ssh_hosts
+
 FILE = "a .cu, .cuh or .py file"
 LIMITS = {"smoke": 180.0, "candidate": 600.0, "final": 1500.0}
 """Of `exec`, in seconds."""
@@ -49,6 +51,10 @@ def json_option(parser: argparse.ArgumentParser) -> None:
 
 def stop(parser: argparse.ArgumentParser) -> None:
     option(parser, "--yes", "do not ask", action="store_true")
+    option(
+        parser, "--on", "stop what runs on a machine of your own instead, as in --on ssh:gpu1, and remove orbit-lsp's files there",
+        metavar="HOST",
+    )  # fmt: skip
     json_option(parser)
 
 
@@ -71,7 +77,7 @@ def program_arguments(parser: argparse.ArgumentParser) -> None:
 RENTED = "GPU to rent, if kernels run on Modal; default: H100"
 COMPILED_FOR = "GPU to compile for; default: this machine's, else H100"
 RUNNERS = (
-    "local (this machine's GPU), modal (a rented GPU) or auto; default: auto, which is modal if this machine has a token for "
+    "local (this machine's GPU), modal (a rented GPU), ssh:HOST (a machine of your own) or auto; default: auto, which is modal if this machine has a token for "
     "Modal and no GPU, else local"
 )
 NO_RUN = "no effect: this command times no kernel and rents nothing"
@@ -97,7 +103,7 @@ def engine_options(
     option(
         parser, "--runner",
         f"where kernels run: {RUNNERS}" if runs else "where kernels would run; with modal, the default of --gpu is H100 even if this machine has a GPU",
-        "ORBIT_RUNNER", metavar="R", choices=("auto", "local", "modal"),
+        "ORBIT_RUNNER", metavar="R", type=_place,
     )  # fmt: skip
     option(
         parser, "--device", "index of this machine's GPU; default: 0", "ORBIT_DEVICE", type=int, metavar="N"
@@ -128,6 +134,13 @@ def engine_options(
     json_option(parser)
 
 
+def _place(text: str) -> str:
+    try:
+        return ssh_hosts.place(text)
+    except ValueError as mistake:
+        raise argparse.ArgumentTypeError(str(mistake)) from None
+
+
 def build_timeout_option(parser: argparse.ArgumentParser, text: str = BUILD_LIMIT) -> None:
     option(
         parser, "--build-timeout", text, "ORBIT_BUILD_TIMEOUT_S", type=float, metavar="S", dest="build_timeout_s",
@@ -151,7 +164,7 @@ def run_options(parser: argparse.ArgumentParser) -> None:
     option(
         parser,
         "--on",
-        "rent several GPUs from Modal and run on all of them at the same time, as in --on H100,L4,B200",
+        "run on several GPUs at the same time: rented from Modal, or of hosts reached by ssh, as in --on H100,L4,ssh:gpu1",
         metavar="G,G",
     )
     through_option(parser)
@@ -185,7 +198,7 @@ def exec_options(parser: argparse.ArgumentParser) -> None:
     option(
         parser,
         "--on",
-        "where to run: a GPU to rent from Modal, as in --on H100, or local; overrides --runner and --gpu",
+        "where to run: a GPU to rent from Modal, as in --on H100, ssh:HOST, or local; overrides --runner and --gpu",
         metavar="G",
     )
     option(

@@ -23,7 +23,7 @@ from orbit_lsp.kernels import CUDA_SUFFIXES
 from orbit_lsp.runs import summary
 from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.runs.scheduler import Scheduler
-from orbit_lsp.state import modal_gpus, units
+from orbit_lsp.state import modal_gpus, ssh_hosts, units
 from orbit_lsp.state.session import Session
 from orbit_remote.common import brought_files, limits, regular_files
 from orbit_remote.common import messages as c
@@ -42,6 +42,8 @@ def settle(options: argparse.Namespace) -> None:
     """Make other options of what stands for them."""
     if options.on == "local":
         options.runner = "local"
+    elif options.on and options.on.startswith(ssh_hosts.PREFIX):
+        options.runner = options.on
     elif options.on:
         options.runner, options.gpu = "modal", options.on
     if options.run_timeout_s is None:
@@ -108,9 +110,10 @@ def _job(options: argparse.Namespace, session: Session, run: str, python: str) -
             raise UsageError(f"--bring {error}") from None
     if options.in_place and options.bring:
         raise UsageError("--bring has no use with --in-place: files are written to the folder itself")
-    if installed and not text and session.setup.place() == "modal":
+    setup = session.setup
+    if installed and not text and (setup.host or setup.place() == "modal"):
         raise UsageError(
-            f"{installed} is a program of this machine, which a rented GPU's does not have: give a script, or a program in {folder}"
+            f"{installed} is a program of this machine, which {setup.host or 'a rented GPU'} does not have: give a script, or a program in {folder}"
         )
     if not (options.in_place or installed) and below(path, folder) is None:
         raise UsageError(f"{options.file} is not in {folder}; add --mount with a folder that holds it")
@@ -214,6 +217,10 @@ async def _placed(
         own = tuple(f"{name}={os.environ[name]}" for name in setup.settings.environment if name in os.environ)
         return replace(job, gpu=setup.settings.gpu, variables=(*own, *job.variables)), ()
     job = replace(job, gpus=modal_gpus.count(setup.settings.gpu))
+    if setup.host:
+        if in_place:
+            raise UsageError(f"--in-place is for this machine's own GPU; {setup.host} gets a copy")
+        return job, ()
     if in_place:
         return job, ()
     inside = below(job.path, job.mount) is not None

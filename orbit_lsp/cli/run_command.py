@@ -23,7 +23,7 @@ from orbit_lsp.profile import dump_files
 from orbit_lsp.runs import run_environment, summary
 from orbit_lsp.runs.scheduler import Action, Scheduler
 from orbit_lsp.specs import job_builder, spec_cache
-from orbit_lsp.state import harness, modal_gpus
+from orbit_lsp.state import harness, modal_gpus, ssh_hosts
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Client, Frozen, Session, path_of, uri_of
@@ -345,7 +345,7 @@ async def _file(
     on = getattr(options, "on", None)
     named = [name.strip() for name in on.split(",")] if on else []
     try:
-        gpus = list(dict.fromkeys(map(modal_gpus.spelled, named)))
+        gpus = list(dict.fromkeys(map(_gpu_of_several, named)))
     except ValueError as mistake:
         raise UsageError(f"--on: {mistake}") from None
     if looks:
@@ -388,6 +388,11 @@ async def _file(
     if options.command == "show" and not options.json:
         _shown(options, session, uri, finished)
     return code if options.command != "show" or options.run else 0
+
+
+def _gpu_of_several(name: str) -> str:
+    """A GPU of `--on`: rented, or of a host. Raises ValueError."""
+    return ssh_hosts.place(name) if name.startswith(ssh_hosts.PREFIX) else modal_gpus.spelled(name)
 
 
 def _with_limits(finished: c.Finished, session: Session, uri: str) -> c.Finished:

@@ -1,4 +1,4 @@
-"""The places that jobs run in: GPUs of this machine and rented ones, and a place for compiling alone."""
+"""The places that jobs run in: GPUs of this machine, of hosts reached by ssh and rented ones, and a place for compiling alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from orbit_lsp.queue.request import Refused, Request
-from orbit_lsp.state import modal_gpus
+from orbit_lsp.state import modal_gpus, ssh_hosts
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Machine
 
@@ -16,12 +16,13 @@ COMPILER = "compiler"
 _LOCAL = re.compile(r"local:(\d{1,2})(?:-(\d{1,2}))?")
 _MOST = 8
 _MODAL = re.compile(r"modal:([^*]+?)(?:\*(\d{1,2}))?")
+_SSH = re.compile(r"ssh:([^:]+)(?::(\d{1,2}))?")
 _RAY = re.compile(r"ray(?::([\w-]{1,40}))?\*(\d{1,3})")
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One job at a time. `name` is `local:0`, `modal:H100#2`, `ray#1` or `compiler`; `options` are the settings that choose the
+    """One job at a time. `name` is `local:0`, `ssh:gpu1:0`, `modal:H100#2`, `ray#1` or `compiler`; `options` are the settings that choose the
     place; `gpu` is the GPU by the name that the pool or NVML gives it, empty where it is not known. `absent` is why the
     place has no GPU, and empty while that is not known.
     """
@@ -43,8 +44,8 @@ class Slot:
 
     @property
     def checked(self) -> bool:
-        """Whether it is one GPU that jobs share in turn: of this machine or of a cluster. A rented one is given back."""
-        return self.clustered or bool(re.fullmatch(r"local:\d+", self.name))
+        """Whether it is one GPU that jobs share in turn: of this machine, of a host or of a cluster. A rented one is given back."""
+        return self.clustered or bool(re.fullmatch(r"(local|ssh:[^:]+):\d+", self.name))
 
     def takes(self, request: Request) -> bool:
         if request.action == "compile":
@@ -77,19 +78,23 @@ def parse(text: str) -> list[Slot]:
             slots += [Slot(f"modal:{gpu}#{number}", options, gpu) for number in range(1, count + 1)]
         elif rented:
             raise Refused(modal_gpus.refusal(rented[1]))
+        elif there := _SSH.fullmatch(word):
+            slots.append(_of_host(there[1], int(there[2] or 0)))
         elif clustered := _RAY.fullmatch(word):
             kind = clustered[1] or ""
             name = f"ray:{kind}" if kind else "ray"
             slots += [Slot(f"{name}#{number}", (), kind) for number in range(1, int(clustered[2]) + 1)]
         else:
             raise Refused(
-                f"{word!r:.60} is not a place of a pool; write local:0, modal:H100*4 or ray*8, with commas between"
+                f"{word!r:.60} is not a place of a pool; write local:0, ssh:HOST:0, modal:H100*4 or ray*8, with commas between"
             )
     names = [slot.name for slot in slots]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise Refused(f"{twice} is in the pool twice")
     if not slots:
-        raise Refused("the pool names no GPU; write local:0, modal:H100*4 or ray*8, with commas between")
+        raise Refused(
+            "the pool names no GPU; write local:0, ssh:HOST:0, modal:H100*4 or ray*8, with commas between"
+        )
     return slots
 
 
@@ -120,6 +125,16 @@ def _looked_up(place: str, names: Mapping[int, str]) -> dict[str, str]:
     have = ", ".join(map(str, sorted(names)))
     why = f"this machine has no GPU {lacking}: it has {have}" if have else "this machine has no NVIDIA GPU"
     return {"absent": why}
+
+
+def _of_host(name: str, index: int) -> Slot:
+    """A GPU of a machine that is reached by ssh. Raises Refused."""
+    try:
+        host = ssh_hosts.host(name)
+    except ValueError as mistake:
+        raise Refused(str(mistake)) from None
+    place = f"{ssh_hosts.PREFIX}{host}"
+    return Slot(f"{place}:{index}", (("runner", place), ("device", index)))
 
 
 def _several(first: int, last: int) -> Slot:

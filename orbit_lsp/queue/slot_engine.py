@@ -173,7 +173,7 @@ class SlotEngine:
     def _extends(self, request: Request) -> tuple[c.Device, ...]:
         """The GPUs of this machine, where extensions of a request may be built for them before it has one; else none."""
         setup = self._session.setup
-        if not requests.builds_extension(request) or setup.place() != "local":
+        if not requests.builds_extension(request) or setup.place() != "local" or setup.host:
             return ()
         return setup.machine.devices if setup.machine else ()
 

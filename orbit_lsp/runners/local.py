@@ -24,6 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+from orbit_lsp import __version__
 from orbit_lsp.runners import refusals, shared_worker
 from orbit_lsp.runners.shared_worker import LINE_LIMIT, WorkerError
 from orbit_lsp.state.user_folders import cache_folder
@@ -199,6 +200,7 @@ class _Socket:
             options.cache_bytes,
             options.spare_idle_s,
             options.client,
+            __version__,
         )
         return cls(await shared_worker.attach(wanted))
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from orbit_lsp.kernels import SOURCE_SUFFIXES
 from orbit_lsp.runners.local import LocalRunner
+from orbit_lsp.runners.ssh.runner import SshRunner
 from orbit_lsp.runs import result_filing
 from orbit_lsp.runs.scheduler import Run, Scheduler
 from orbit_lsp.specs import job_builder
@@ -36,7 +37,7 @@ class Keystrokes:
         self,
         session: Session,
         runs: Scheduler,
-        runner: Callable[[], LocalRunner],
+        runner: Callable[[], LocalRunner | SshRunner],
         changed: Callable[[set[str]], None],
     ) -> None:
         self._session = session

@@ -1,4 +1,4 @@
-"""*Run on all*: one file on several GPUs side by side, rented from Modal, and a table of the results.
+"""*Run on all*: one file on several GPUs side by side, rented from Modal or of hosts reached by ssh, and a table of the results.
 
 The GPUs work at the same time; they are cancelled together, and one that fails takes no other with it.
 """
@@ -17,6 +17,7 @@ from orbit_lsp.runs import result_filing
 from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.runs.scheduler import CANCELLED, Failed, Run, Scheduler, Watcher, unfollowed
 from orbit_lsp.specs import job_builder
+from orbit_lsp.state import ssh_hosts
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.results import GpuResult, MultiGpuResult
 from orbit_lsp.state.session import Session
@@ -72,9 +73,10 @@ class _OnGpus:
         self._finished: dict[str, c.Finished] = {}
 
     async def perform(self) -> None:
-        wanted = [self._tools.environment.wanted(job.run, gpu) for gpu, job in self._jobs.items()]
+        rented = {gpu: job for gpu, job in self._jobs.items() if not ssh_hosts.host_of(gpu)}
+        wanted = [self._tools.environment.wanted(job.run, gpu) for gpu, job in rented.items()]
         try:
-            if failure := await self._tools.environment.rent(wanted):
+            if wanted and (failure := await self._tools.environment.rent(wanted)):
                 raise Failed(failure)
             async with asyncio.TaskGroup() as group:
                 for gpu, job in self._jobs.items():
@@ -91,7 +93,7 @@ class _OnGpus:
 
     async def _run_on(self, gpu: str, job: c.Job) -> None:
         try:
-            async with aclosing(self._tools.environment.modal().run(job)) as events:
+            async with aclosing(self._tools.environment.runner_on(gpu).run(job)) as events:
                 async for event in events:
                     self._take(gpu, event)
         except Exception as error:  # one that fails takes no other with it
@@ -126,7 +128,7 @@ class _OnGpus:
         rows: dict[KernelId, dict[str, GpuResult]] = {}
         digests: dict[KernelId, str] = {}
         for gpu, finished in self._finished.items():
-            price = self._tools.environment.costs.price(gpu)
+            price = None if ssh_hosts.host_of(gpu) else self._tools.environment.costs.price(gpu)
             priced = (price.usd_per_s, price.rates) if price else (None, "")
             launched = result_filing.launched(
                 self._tools.session, run.frozen, self._jobs[gpu], run.targets, finished

@@ -10,13 +10,14 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from orbit_lsp import __version__, kernels
 from orbit_lsp.runners.modal import account as modal_account
 from orbit_lsp.runs import python_choice, trust
+from orbit_lsp.runs.ssh_places import SshPlaces
 from orbit_lsp.specs import job_builder
-from orbit_lsp.state import modal_gpus
+from orbit_lsp.state import modal_gpus, ssh_hosts
 from orbit_lsp.state.compilation import Compilation
 from orbit_lsp.state.placement import Warm
 from orbit_lsp.state.session import OpenFile, Session, path_of
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from orbit_lsp.runners.modal.deploy import Spec
     from orbit_lsp.runners.modal.runner import ModalRunner
     from orbit_lsp.runners.modal.sessions import Session as Rented
+    from orbit_lsp.runners.ssh.runner import SshRunner
+    from orbit_lsp.runners.ssh.trouble import SshError
     from orbit_lsp.state.config import Settings
 
 log = logging.getLogger("orbit.startup")
@@ -87,7 +90,7 @@ class Environment:
         self._remedy = remedy
         self._chosen: tuple[str, str] | None = None
         """The GPU that was chosen for this session, and the one in the settings at that time."""
-        self._chosen_place: tuple[Literal["local", "modal"], str] | None = None
+        self._chosen_place: tuple[str, str] | None = None
         """The same of where runs go."""
         self._wanted_place = "auto"
         """Where the settings send runs."""
@@ -97,6 +100,9 @@ class Environment:
         """The Python that was chosen last, and what was asked then."""
         self._runner: LocalRunner | None = None
         self._modal: ModalRunner | None = None
+        self._hosts = SshPlaces(session, self._reads, _retire)
+        self.unreached: SshError | None = None
+        """Why the host of the settings was not reached when it was looked at last."""
         self._looking: asyncio.Task[None] | None = None
         self._cooling: asyncio.TimerHandle | None = None
         self._finder: Finder | None = None
@@ -145,7 +151,7 @@ class Environment:
         values, ignored = config.combined(user, workspace, trusted=self.trust.whole)
         complaints = [_not_trusted(ignored, self.trust.remedy())] if ignored else []
         self._users_flags = "nvcc_flags" in user
-        before = self._session.setup.settings.kernel_macros
+        before, host = self._session.setup.settings.kernel_macros, self._session.setup.host
         settings, mistakes = config.parse(values | {"trusted": self.trust.whole})
         for name in config.EXECUTABLES:
             program, complaint = self._program(name, getattr(settings, name))
@@ -157,12 +163,21 @@ class Environment:
         if self._chosen_place and self._chosen_place[1] == wanted:
             settings = dataclasses.replace(settings, runner=self._chosen_place[0])
         self._session.setup.settings = settings
+        self._look_again(host)
         self._wanted_place = wanted
         self._account = modal_account.stamp()
         self._session.setup.modal_account = wanted != "local" and modal_account.configured()
         if before != settings.kernel_macros:
             self._session.rescan()
         return (*complaints, *mistakes)
+
+    def _look_again(self, host: str) -> None:
+        """Ask anew what there is, where runs went to another machine before: to `host`, or from it."""
+        if self._session.setup.host == host:
+            return
+        self._session.setup.machine, self.unreached = None, None
+        if self.configured.is_set():
+            self.begin_looking()
 
     def trust_folder(self, folder: str) -> tuple[str, ...]:
         """Trust a folder from now on; returns what is wrong with the settings, which may count now. Raises OSError."""
@@ -203,7 +218,9 @@ class Environment:
         return True
 
     def explained(self, failure: c.Failure) -> c.Failure:
-        """A failure with the ways to a GPU, where there is none."""
+        """A failure with the ways to a GPU, where there is none; a host's is not this machine's matter."""
+        if self._session.setup.host:
+            return failure
         from orbit_lsp.runners.modal import spending
 
         return spending.with_ways(failure, self._session.setup, self.costs)
@@ -212,6 +229,11 @@ class Environment:
 
     async def runner_of(self, job: c.Job) -> Runner:
         """Where a job is carried out: runs where the settings say, compiling where there is a compiler."""
+        if host := ssh_hosts.host_of(job.gpu or ""):
+            return self._hosts.runner(host)
+        if job.action == "debug":
+            await self.look_for_python()
+            return self.local_runner()
         if self.settings.runner != "local" and self._looking:
             # what this machine has decides where, and which versions the image there has
             await asyncio.wait([self._looking])
@@ -250,8 +272,13 @@ class Environment:
         """What a picker shows -> the GPU that it stands for; `local` is this machine's own."""
         from orbit_lsp.runners.modal import spending
 
-        own = self._session.setup.own_gpu() if with_own else None
+        setup = self._session.setup
+        own = setup.own_gpu() if with_own and not setup.host else None
         here = {f"{own.name.removeprefix('NVIDIA ')}, of this machine": "local"} if own else {}
+        if setup.host:
+            here = {"this machine": "local"}
+        hosts = dict.fromkeys([*filter(None, [setup.host]), *self.settings.ssh.hosts])
+        here |= {f"{host}, by ssh": f"{ssh_hosts.PREFIX}{host}" for host in hosts}
         return here | spending.gpu_choices(self.costs, modal_gpus.NAMES)
 
     def choose_gpu(self, gpu: str) -> str | None:
@@ -259,6 +286,12 @@ class Environment:
         or one on Modal. Returns a sentence where there is no such GPU.
         """
         setup, own, rented = self._session.setup, self._session.setup.own_gpu(), modal_gpus.rented(gpu)
+        if ssh_hosts.host_of(gpu) or (gpu == "local" and setup.host):
+            try:
+                self._choose_place(ssh_hosts.place(gpu))
+            except ValueError as mistake:
+                return f"orbit: {mistake}"
+            return None
         if gpu == "local" or (not rented and own and modal_gpus.means(gpu, own.name)):
             if own is None:
                 return "orbit: this machine has no NVIDIA GPU that can be used"
@@ -273,19 +306,27 @@ class Environment:
             self._choose_place("modal")
         return None
 
-    def _choose_place(self, place: Literal["local", "modal"]) -> None:
-        if self._session.setup.place() != place:
+    def _choose_place(self, place: str) -> None:
+        setup = self._session.setup
+        host = setup.host
+        if setup.place() != place or host:
             setting = self._chosen_place[1] if self._chosen_place else self.settings.runner
             self._chosen_place = (place, setting)
-            self._session.setup.settings = dataclasses.replace(self.settings, runner=place)
+            setup.settings = dataclasses.replace(self.settings, runner=place)
+            self._look_again(host)
 
     def gpu_text(self) -> str:
         """Where runs go from now on, in a sentence."""
         if self._session.setup.place() == "modal":
             price = self._hourly(self.settings.gpu)
             return f"orbit: runs on Modal get {self.settings.gpu} from now on{price and ','}{price}"
-        own = self._session.setup.own_gpu()
-        rents = self._session.setup.rents()
+        own, rents, host = (
+            self._session.setup.own_gpu(),
+            self._session.setup.rents(),
+            self._session.setup.host,
+        )
+        if host:
+            return f"orbit: runs go to {f'{own.name} of ' if own else ''}{host} from now on"
         if own is None:
             from orbit_lsp.runners.modal import spending
 
@@ -416,7 +457,17 @@ class Environment:
             else "orbit: Modal rejected the request, so it stops after its idle time"
         )
 
-    def runner(self) -> LocalRunner:
+    def runner(self) -> LocalRunner | SshRunner:
+        """What compiles, and runs what is not rented: of the host of the settings, else of this machine."""
+        host = self._session.setup.host
+        return self._hosts.runner(host) if host else self.local_runner()
+
+    def runner_on(self, gpu: str) -> Runner:
+        """The runner of one of several GPUs: of a host, `ssh:HOST`, or rented."""
+        host = ssh_hosts.host_of(gpu)
+        return self._hosts.runner(host) if host else self.modal()
+
+    def local_runner(self) -> LocalRunner:
         """This machine's own under the present settings; another one where they changed."""
         from orbit_lsp.runners.local import LocalRunner, Options
 
@@ -494,11 +545,26 @@ class Environment:
     async def look_around(self) -> None:
         """Ask the runner what its machine has: lenses name its GPU, static figures are for it."""
         await self.look_for_python()
-        machine = await self.runner().machine()
-        if machine is None:
+        host = self._session.setup.host
+        machine = await (self._machine_of(host) if host else self.local_runner().machine())
+        if machine is None or host != self._session.setup.host:
             return
         self._session.setup.machine = machine
         self._changed(set(self._session.files))
+
+    async def _machine_of(self, host: str) -> c.Machine | None:
+        """What a host has; None where it is not reached, which an editor is told, and a command by what it does next."""
+        from orbit_lsp.runners.ssh.trouble import SshError
+
+        try:
+            machine = await self._hosts.runner(host).reached()
+        except SshError as error:
+            self.unreached = error
+            if not self.of_command:
+                self._message(f"orbit: {error.message}: {error.remedy}")
+            return None
+        self.unreached = None
+        return machine
 
     def history_file(self) -> Path:
         return state_folder() / "history.sqlite"
@@ -534,6 +600,7 @@ class Environment:
             await self.costs.close()
         if self._runner is not None:
             await self._runner.close()
+        await self._hosts.close()
         for task in list(_retiring):
             task.cancel()
         await asyncio.gather(*_retiring, return_exceptions=True)
@@ -696,7 +763,7 @@ class Environment:
             "encoding": self._session.client.encoding,
             "settings": dataclasses.asdict(self.settings),
             "runner": {
-                "name": self._session.setup.place(),
+                "name": self.settings.runner if self._session.setup.host else self._session.setup.place(),
                 "gpu": self._gpu(),
                 "python": self.python(),
                 "python_from": self.python_choice().why,
@@ -720,7 +787,7 @@ class Environment:
 _retiring: set[asyncio.Task[None]] = set()
 
 
-def _retire(runner: LocalRunner | ModalRunner | None) -> None:
+def _retire(runner: LocalRunner | ModalRunner | SshRunner | None) -> None:
     """Let an old runner end its jobs, then close it."""
     if runner is not None:
         task = asyncio.ensure_future(runner.retire())

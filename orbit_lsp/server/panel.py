@@ -81,10 +81,13 @@ def status(ls: OrbitServer) -> Json:
             f"{gpu}, rented from Modal" if gpu else "the setting `gpu` names no GPU of Modal",
         )
     elif own:
-        text, where = own.name.removeprefix("NVIDIA "), f"{own.name}, of this machine"
+        short = own.name.removeprefix("NVIDIA ")
+        text, where = f"{setup.host} · {short}" if setup.host else short, f"{own.name}, of {setup.owner}"
     else:
         looked = setup.machine is not None
         text, where = ("no GPU", "no GPU found") if looked else ("orbit-lsp", "looking for a GPU")
+        if setup.host and ls.environment.unreached:
+            text, where = setup.host, ls.environment.unreached.message
     icon = "sync~spin" if running else "flame" if rented else "circuit-board"
     count = f" · {len(running)} running" if running else ""
     lines = [where, *(each.title for each in running), *map(ls.environment.session_text, rented)]
@@ -121,9 +124,9 @@ def gpus(ls: OrbitServer) -> list[Json]:
     items: list[Json] = [
         {
             "label": device.name.removeprefix("NVIDIA "),
-            "description": "this machine · runs go here" if device == here else "this machine",
+            "description": f"{setup.owner} · runs go here" if device == here else setup.owner,
             "icon": "pass-filled" if device == here else "circuit-board",
-            "command": _command("orbit.chooseGpu", {"gpu": "local"}),
+            "command": _command("orbit.chooseGpu", {"gpu": setup.settings.runner if setup.host else "local"}),
         }
         for device in (setup.machine.devices if setup.machine else ())
     ]
@@ -178,6 +181,8 @@ def choices(ls: OrbitServer) -> list[Json]:
     setup = ls.session.setup
     local = setup.place() == "local"
     now = "local" if local and setup.own_gpu() else setup.settings.gpu
+    if setup.host:
+        now = setup.settings.runner
     listed = ls.environment.gpu_choices(with_own=True)
     return [
         {"label": label, "gpu": gpu, "now": gpu in (now, setup.settings.gpu)} for label, gpu in listed.items()

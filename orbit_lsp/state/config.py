@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from sys import float_info
 from typing import Any, Literal, TypeVar, cast
 
-from orbit_lsp.state import modal_gpus
+from orbit_lsp.state import modal_gpus, ssh_hosts
 from orbit_remote.common.lazy_dataclass import dataclass
 
 T = TypeVar("T")
@@ -142,6 +142,27 @@ class Modal:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Ssh:
+    """Machines of the author's own that are reached by ssh."""
+
+    hosts: tuple[str, ...] = setting(
+        (),
+        "Hosts that the command `orbit.chooseGpu` offers, as `ssh` knows them (`gpu1`).",
+        read=ssh_hosts.host,
+    )
+    python: str = setting(
+        "",
+        "Python on the host that has your torch and triton, as in `~/venv/bin/python`. Empty: `python3`.",
+        read=ssh_hosts.program,
+    )
+    nvcc: str = setting("", "CUDA compiler on the host. Empty: CUDA_HOME, PATH, then the PyPI wheels there.")
+    data: tuple[str, ...] = setting(
+        (), "Data files to send with a program, as patterns like those of `orbit.modal.data`."
+    )
+    files_mib: int = setting(256, "Limit of the files sent with a run, in MiB.", ge=1, le=1 << 20)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Profile:
     """What a profile shows on the lines, and what is kept of it."""
 
@@ -264,13 +285,15 @@ class Settings:
         read=modal_gpus.spelled,
         mistaken=((), "none of them is rented"),
     )
-    runner: Literal["auto", "local", "modal"] = setting(
+    runner: str = setting(
         "auto",
-        "Where kernels run: `local` is this machine's NVIDIA GPU, `modal` a GPU rented from Modal. "
-        "`auto`: this machine's if it has one, else Modal if there is a token.",
+        "Where kernels run: `local` is this machine's NVIDIA GPU, `modal` a GPU rented from Modal, `ssh:HOST` [a machine of "
+        "your own](ssh.md). `auto`: this machine's if it has one, else Modal if there is a token.",
+        read=ssh_hosts.place,
         mistaken=("local", "no GPU is rented"),
     )
     modal: Modal = dataclasses.field(default_factory=Modal)
+    ssh: Ssh = dataclasses.field(default_factory=Ssh)
     device: int = setting(
         0, "Index of this machine's GPU, in NVML's order (as in `nvidia-smi`).", ge=0, le=63
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from orbit_lsp.state import modal_gpus
+from orbit_lsp.state import modal_gpus, ssh_hosts
 from orbit_remote.common import architectures
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -74,10 +74,24 @@ class Setup:
         self._settings = settings
 
     def place(self) -> Literal["local", "modal"]:
-        """Where runs go: as the settings say, or as what this machine has lets them."""
+        """Whether runs go to a GPU of the author's own, of this machine or of `host`, or to a rented one: as the settings say, or
+        as what this machine has lets them.
+        """
+        if self.host:
+            return "local"
         if self.settings.runner != "auto":
-            return self.settings.runner
+            return "modal" if self.settings.runner == "modal" else "local"
         return "local" if self.own_gpu() or not self.modal_account else "modal"
+
+    @property
+    def host(self) -> str:
+        """The machine that runs go to by ssh, which `machine` then describes; empty where they do not."""
+        return ssh_hosts.host_of(self.settings.runner)
+
+    @property
+    def owner(self) -> str:
+        """The machine whose GPU is the author's own, in a sentence."""
+        return self.host or "this machine"
 
     @property
     def gpu_is_named(self) -> bool:
@@ -105,7 +119,7 @@ class Setup:
         same = (architectures.named(name) or "").rstrip("af") == ours.rstrip("af")
         if modal_gpus.means(name, own.name) or (ours and same):
             return ""
-        return f"this machine has no {name:.60}, but {own.name}, and {modal_gpus.refusal(name)}"
+        return f"{self.owner} has no {name:.60}, but {own.name}, and {modal_gpus.refusal(name)}"
 
     def architecture(self) -> str:
         """What static figures are compiled for: this machine's own GPU where runs go there, else the one of

@@ -6,7 +6,7 @@ from typing import Any
 
 from orbit_lsp.runners.modal.costs import Costs
 from orbit_lsp.runners.modal.spending import FIRST_S
-from orbit_lsp.state import modal_gpus, units
+from orbit_lsp.state import modal_gpus, ssh_hosts, units
 from orbit_lsp.state.results import GpuResult, MultiGpuResult
 from orbit_lsp.views import kernel_status, rates, sweep_tables
 from orbit_lsp.views.tables import Table
@@ -47,7 +47,9 @@ def prices(costs: Costs, idle_s: float) -> Table:
 
 def _row(comparison: MultiGpuResult, gpu_result: GpuResult) -> tuple[str, ...]:
     finished = gpu_result.finished
-    name = finished.device.name if finished.device else gpu_result.gpu
+    host = ssh_hosts.host_of(gpu_result.gpu)
+    name = finished.device.name if finished.device else host or gpu_result.gpu
+    name = f"{host}: {name}" if host and finished.device else name
     price = "" if gpu_result.usd_per_s is None else f"{units.money(gpu_result.usd_per_s * 3600)}/h"
     chosen = launches(gpu_result)
     if not chosen:

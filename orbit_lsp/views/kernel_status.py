@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import time
 from dataclasses import replace
 
@@ -18,6 +19,9 @@ from orbit_lsp.state.session import Frozen, Running, Session, path_of
 from orbit_remote.common import occupancy
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Launches, Resources
+
+_MEMORY = re.compile(r"[ -](?:SXM|PCIe|NVL|HBM|\d+ ?GB)")
+"""What follows a GPU's name in the driver's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +190,8 @@ def gpu_name(session: Session) -> str:
     setup = session.setup
     if setup.place() == "local":
         own = setup.own_gpu()
-        return own.name.removeprefix("NVIDIA ").removeprefix("GeForce ") if own else ""
+        name = own.name.removeprefix("NVIDIA ").removeprefix("GeForce ") if own else ""
+        return f"{setup.host} ({_MEMORY.split(name)[0]})" if name and setup.host else name
     return setup.rents() if setup.modal_account else ""
 
 

@@ -21,6 +21,9 @@ ROLES = {
     "overhead": ("recording.overhead", "main"),
     "keeper": ("worker.keeper", "main"),
     "cells": ("child.notebook_kernel", "main"),
+    "relay": ("ssh_host.relay", "main"),
+    "door": ("ssh_host.door", "main"),
+    "leave": ("ssh_host.leave", "main"),
     "reports": ("ncu.report_process", "main"),
 }
 """Role -> (module, function); the function takes what is left of the command line."""

@@ -61,7 +61,7 @@ def test_words_that_no_job_has(tmp_path: Path) -> None:
     for words, message in [
         (["submit"], "orbit-lsp jobs submit needs a file: a .cu, .cuh or .py file"),
         (["submit", "absent.cu"], "there is no file absent.cu"),
-        (["submit", "k.cu", "--pool", "gpu"], "'gpu' is not a place of a pool; write local:0, modal:H100*4 or ray*8, with commas between"),
+        (["submit", "k.cu", "--pool", "gpu"], "'gpu' is not a place of a pool; write local:0, ssh:HOST:0, modal:H100*4 or ray*8, with commas between"),
         (["submit", "k.cu", "--pool", "local:0", "--gpu", "B200"], "no place of this pool is 'B200'; it has local:0"),
         (["show"], "orbit-lsp jobs show needs the id of a job; `orbit-lsp jobs list` has them"),
         (["cancel", "ffff"], "no job, or more than one, has an id that begins with 'ffff'; `orbit-lsp jobs list` lists the ids"),

@@ -10,8 +10,8 @@ import pytest
 
 from orbit_remote.common import messages as c
 from orbit_remote.modal_app import container as modal_container
-from orbit_remote.modal_app.container_paths import Paths
 from orbit_remote.modal_app.facts import facts
+from orbit_remote.process.author_paths import Paths
 
 POSIX = Paths((("/home/u/k", "/orbit/trees/ab"), ("/opt/inc", "/orbit/trees/ab/.outside/1")))
 WINDOWS = Paths(((r"C:\Users\u\k", "/orbit/trees/ab"),))

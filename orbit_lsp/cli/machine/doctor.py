@@ -99,6 +99,7 @@ def lines(
     """
     compiles_on_modal = compiles_on_modal and setup.modal_account
     return [
+        *([f"host      {setup.host}, reached by ssh: what follows is about it"] if setup.host else []),
         *_inventory(machine, python_from),
         *([f"conda     {conda}"] if conda else []),
         *workers,
@@ -249,7 +250,7 @@ def _missing(
         wanted = setup.settings.device
         have = ", ".join(str(device.index) for device in machine.devices)
         missing += _fault(
-            "running kernels", f"this machine has no GPU number {wanted}", f"set `device` to one of: {have}"
+            "running kernels", f"{setup.owner} has no GPU number {wanted}", f"set `device` to one of: {have}"
         )
     if absent := _absent(machine, _TRITON):
         what = (

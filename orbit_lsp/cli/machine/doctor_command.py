@@ -49,11 +49,14 @@ async def of_machine(session: Session, environment: run_environment.Environment,
     """What works on this machine, and what does not."""
     await environment.look_around()
     machine = session.setup.machine
+    host = session.setup.host
     if machine is None:
-        why = f"{environment.python()} cannot be started as a worker"
+        why, remedy = f"{environment.python()} cannot be started as a worker", "set `orbit.python`"
+        if unreached := environment.unreached:
+            why, remedy = unreached.message, unreached.remedy
         if as_json:
-            print(json_results.failure("infrastructure", why, "set `orbit.python`"))
-        text = f"✗ worker    {why}; set `orbit.python`"
+            print(json_results.failure("infrastructure", why, remedy))
+        text = f"✗ {host or 'worker':<9} {why}; {remedy}"
         print(text, file=sys.stderr if as_json else sys.stdout)
         return c.EXIT_CODES["infrastructure"]
     failure = await doctor.compiler_failure(environment.runner(), machine)
@@ -70,10 +73,12 @@ async def of_machine(session: Session, environment: run_environment.Environment,
         machine,
         compiles_on_modal=compiles_on_modal,
         compiler=failure,
-        python_from=environment.python_choice().why,
-        untrusted=environment.python_remedy(),
-        conda=python_choice.not_created(session.setup.folders),
-        workers=doctor.worker_lines(await shared_worker.running(), session.client.name, time.time()),
+        python_from="" if host else environment.python_choice().why,
+        untrusted="" if host else environment.python_remedy(),
+        conda="" if host else python_choice.not_created(session.setup.folders),
+        workers=()
+        if host
+        else doctor.worker_lines(await shared_worker.running(), session.client.name, time.time()),
     )
     print("\n".join(text))
     return code

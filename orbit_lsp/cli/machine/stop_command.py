@@ -1,4 +1,4 @@
-"""`orbit-lsp stop`: end the workers that this user's editors and commands share."""
+"""`orbit-lsp stop`: end the workers that this user's editors and commands share, here or on a host reached by ssh."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from orbit_lsp.cli import json_results, terminal_text
 from orbit_lsp.cli.machine import doctor
 from orbit_lsp.cli.machine.list_results import StoppedWorkers
 from orbit_lsp.runners import shared_worker
+from orbit_lsp.state import ssh_hosts
 from orbit_remote.common.handshake import Status
 
 INFRASTRUCTURE = 5
@@ -20,6 +21,8 @@ CANCELLED = 130
 
 def main(options: argparse.Namespace) -> int:
     """Returns the exit code."""
+    if options.on:
+        return _on_host(options)
     try:
         workers = asyncio.run(shared_worker.running())
         asks = not (options.yes or options.json) and sys.stdin.isatty() and sys.stdout.isatty()
@@ -46,6 +49,38 @@ def main(options: argparse.Namespace) -> int:
         print(f"stopped {len(ended)} worker{'s' * (len(ended) > 1)}: process {', '.join(map(str, ended))}")
     else:
         print("no worker runs")
+    return 0
+
+
+def _on_host(options: argparse.Namespace) -> int:
+    """Returns the exit code."""
+    from orbit_lsp.runners.ssh import leaving
+    from orbit_lsp.runners.ssh.trouble import SshError
+
+    try:
+        host = ssh_hosts.host(options.on)
+    except ValueError as mistake:
+        return terminal_text.refused(f"--on: {mistake}", as_json=options.json)
+    try:
+        left = asyncio.run(leaving.leave(host, busy_too=options.yes))
+    except SshError as error:
+        if options.json:
+            print(json_results.failure("infrastructure", error.message, error.remedy))
+        print(f"orbit-lsp: error: {error}", file=sys.stderr)
+        return INFRASTRUCTURE
+    except KeyboardInterrupt:
+        print("\norbit-lsp: cancelled", file=sys.stderr)
+        return CANCELLED
+    if left.busy:
+        text = (
+            f"{left.busy} job{'s' * (left.busy != 1)} on {host} would be cancelled; --yes stops all the same"
+        )
+        return terminal_text.refused(text, as_json=options.json)
+    if options.json:
+        print(json_results.text(StoppedWorkers(left.ended)))
+    else:
+        count = len(left.ended)
+        print(f"{host}: stopped {count} process{'es' * (count != 1)}, and removed orbit-lsp's files")
     return 0
 
 

@@ -29,13 +29,13 @@ from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.packages import installing
 from orbit_remote.common.plain_text import visible
 from orbit_remote.modal_app import image_spec
-from orbit_remote.modal_app.container_paths import Paths
 from orbit_remote.modal_app.image_spec import pack, unpack
 from orbit_remote.modal_app.mirror import Mirror
 from orbit_remote.modal_app.notebook_host import Asked, Get, Host, Place
 from orbit_remote.modal_app.signed_stream import PIECE, Signer
 from orbit_remote.modal_app.volume_cache import Kept, Kind
 from orbit_remote.process import process_groups
+from orbit_remote.process.author_paths import Paths
 
 HOME = "/orbit"
 """Trees of authors' files, builds and scratch files; ORBIT_HOME names another folder. ORBIT_PYTHON names

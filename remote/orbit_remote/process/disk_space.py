@@ -56,6 +56,14 @@ def no_temporary() -> Failure:
     )
 
 
+def unusable(error: OSError) -> Failure:
+    """Return, in a sentence, that a file could not be written or read."""
+    where = f" ({error.filename})" if error.filename else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Failure("infrastructure", f"the disk is full{where}", "free some space and run it again")
+    return Failure("infrastructure", f"{os.strerror(error.errno or 0)}{where}", "", retryable=True)
+
+
 # -- jobs that fill a disk ------------------------------------------------------------------------------
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
-import os
 import sys
 import traceback
 from collections.abc import Coroutine
@@ -15,6 +13,7 @@ from typing import Any
 
 from orbit_remote.common import codec, occupancy
 from orbit_remote.common import messages as c
+from orbit_remote.process import disk_space
 from orbit_remote.recording import injection
 from orbit_remote.worker import gpu, lease, probe
 from orbit_remote.worker.actions import plain_action
@@ -118,7 +117,7 @@ class Jobs:
         except asyncio.CancelledError:
             finished = _cancelled(job.run)
         except OSError as error:
-            finished = c.failed(job.run, _no_room(error))
+            finished = c.failed(job.run, disk_space.unusable(error))
         except Exception as error:  # noqa: BLE001 - ours: the author gets a sentence, the log the rest
             traceback.print_exc()
             text = f"orbit's worker failed: {type(error).__name__}: {error}"
@@ -143,14 +142,6 @@ def _prepare_recorder(home: Path) -> None:
     """Compile the launch recorder before a first run needs it."""
     with contextlib.suppress(injection.Unavailable):  # a run says so, at its place
         injection.environment(home / "cupti", cache=home / "cupti")
-
-
-def _no_room(error: OSError) -> c.Failure:
-    """A file that could not be written or read, in a sentence."""
-    where = f" ({error.filename})" if error.filename else ""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return c.Failure("infrastructure", f"the disk is full{where}", "free some space and run it again")
-    return c.Failure("infrastructure", f"{os.strerror(error.errno or 0)}{where}", "", retryable=True)
 
 
 def _cancelled(run: str) -> c.Finished:

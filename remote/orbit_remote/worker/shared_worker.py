@@ -1,6 +1,6 @@
 """The worker that a user's editors, commands and services share: one client a connection, on a socket of the user's own.
 
-The first client makes the socket and starts this process with it (`orbit_lsp/runners/shared_worker.py`), so that a
+The first client makes the socket and starts this process with it (`process/worker_socket.py`), so that a
 client never waits for a worker to be ready: its first line waits in the socket. A client sees and ends its own jobs
 alone; when it goes, by whatever death, they are ended.
 """

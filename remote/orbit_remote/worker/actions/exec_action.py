@@ -21,8 +21,8 @@ from orbit_remote.common import (
     regular_files,
 )
 from orbit_remote.common import messages as c
-from orbit_remote.modal_app.container_paths import Paths
 from orbit_remote.process import program
+from orbit_remote.process.author_paths import Paths
 from orbit_remote.recording import injection, run_outcome, telemetry
 from orbit_remote.worker import gpu, own_files, second_look
 from orbit_remote.worker.actions import cuda_action

@@ -1,4 +1,4 @@
-"""Names of files between the author's machine and a container, both ways."""
+"""Names of files between the author's machine and the one that has a copy of them, both ways."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""A GPU of the author's own on another machine, reached by the system's ssh"""

@@ -1,0 +1,364 @@
+"""One program's connection to a host: opened when it is needed, opened again when it breaks, its messages numbered and none lost.
+
+The door there keeps jobs for `KEEP_S` seconds without a sign of this side, so a job outlasts a link that comes back within them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import IO, Any, cast
+
+from orbit_lsp import __version__
+from orbit_lsp.runners.ssh import command_line, trouble
+from orbit_lsp.runners.ssh.trouble import SshError
+from orbit_remote.common import codec
+from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.process.worker_socket import LINE_LIMIT
+from orbit_remote.ssh_host.numbered_lines import SIGN, Inbox, Outbox, acknowledged, acknowledgement
+
+log = logging.getLogger("orbit.ssh")
+
+KEEP_S = 45.0
+CONNECT_S = 60.0
+"""How long a connection may take to come about: somebody may have to touch a key."""
+_WELCOME_S = 30.0
+SIGN_S = 5.0
+_SILENT_S = 15.0
+_AGAIN_S = 0.2, 5.0
+"""From one attempt to the next, at first and at most."""
+_CLOSE_S = 3.0
+_NOISE = 1 << 20
+"""Bytes that a login may print before our program begins."""
+_STDERR = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A host and what a door there is started with. `laptop` names this machine without saying anything of it."""
+
+    host: str
+    python: str = ""
+    laptop: str = ""
+    client: str = "orbit-lsp"
+    environment: tuple[str, ...] = ()
+    cache_bytes: int = 2 << 30
+    spare_idle_s: float = 300.0
+
+    def arguments(self, door: str) -> list[str]:
+        """Return what the relay of a door of that name is started with."""
+        return [
+            "--door", door, "--laptop", self.laptop, "--client", self.client, "--release", __version__,
+            "--environment", ",".join(self.environment), "--cache-bytes", str(self.cache_bytes),
+            "--spare-idle-s", str(self.spare_idle_s), "--keep-s", str(KEEP_S),
+        ]  # fmt: skip
+
+
+class Connection:
+    """`hear` gets each message of the host, `lost` why nothing that was asked will be answered, `stage` what is waited for.
+    `busy` says whether an answer is waited for: only then a broken link is opened again by itself.
+    """
+
+    def __init__(
+        self, place: Place, hear: Callable[[dict[str, Any]], None], lost: Callable[[SshError], None],
+        stage: Callable[[str], None], busy: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        self.place = place
+        self._hear, self._lost, self._stage, self._busy = hear, lost, stage, busy
+        self._begin_anew()
+        self._connecting = asyncio.Lock()
+        self._link: Login | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._closed = False
+        self._heard = time.monotonic()
+        self._silent = False
+
+    def _begin_anew(self) -> None:
+        """From now on another door there: nothing of the last one is waited for."""
+        self._inbox, self._outbox = Inbox(), Outbox()
+        self._door, self._token = os.urandom(8).hex(), ""
+
+    async def ready(self) -> None:
+        """Return once there is a connection. Raises SshError."""
+        async with self._connecting:
+            if self._closed:
+                raise SshError("the connection is closed", "run it again", passes=True)
+            if self._link is None:
+                await self._open()
+
+    def send(self, record: dict[str, Any]) -> None:
+        """Messages that are sent while the link is down go with the next one."""
+        text = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
+        line = self._outbox.add(text.encode("utf-8", "surrogatepass"))
+        if self._link:
+            self._link.write(line)
+
+    async def sent(self) -> None:
+        """Return when the link has taken most of what was sent."""
+        if self._link:
+            await self._link.drain()
+
+    async def close(self) -> None:
+        """End the door there, and with it what is under way."""
+        self._closed = True
+        if self._link:
+            self.send({"kind": "bye"})
+            if self._reading:
+                await asyncio.wait([self._reading], timeout=_CLOSE_S)
+        if self._reading:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+        if self._link:
+            await self._link.end()
+            self._link = None
+
+    # -- one link after another -----------------------------------------------------------------------
+
+    async def _open(self) -> None:
+        """Raises SshError."""
+        if self._silent:
+            await leave_master(self.place.host)
+        login = await Login.start(self.place, "relay", self.place.arguments(self._door), self._stage)
+        try:
+            hello = {"version": c.VERSION, "seen": self._inbox.last}
+            login.write(json.dumps(hello).encode() + b"\n")
+            welcome = await _welcome(login, self.place.host)
+        except BaseException:
+            await login.end()
+            raise
+        if self._token and welcome["token"] != self._token:  # the other one ended, with what it did
+            self._inbox, self._outbox = Inbox(), Outbox()
+            if self._busy():
+                self._lost(_ended_there(self.place.host))
+        self._token = welcome["token"]
+        self._outbox.has_come(int(welcome["seen"]))
+        for line in self._outbox.waiting():
+            login.write(line)
+        self._silent, self._heard = False, time.monotonic()
+        self._link = login
+        self._reading = asyncio.create_task(self._follow(login), name="ssh link")
+
+    async def _follow(self, login: Login) -> None:
+        """Read a link until it ends; then open another one, if somebody waits for an answer."""
+        signs = asyncio.create_task(self._give_signs(login))
+        try:
+            async for line in login.lines:
+                self._heard = time.monotonic()
+                self._take(line, login)
+        except (ValueError, ConnectionError) as error:
+            log.error("the host's messages cannot be read: %s", error)
+        finally:
+            signs.cancel()
+            if self._link is login:
+                self._link = None
+            await asyncio.shield(login.end())
+        if not self._closed and self._busy():
+            await self._open_again()
+
+    def _take(self, line: bytes, login: Login) -> None:
+        """Raises ValueError."""
+        if line == SIGN:
+            return
+        if line.startswith(b"="):
+            self._outbox.has_come(acknowledged(line))
+            return
+        message = self._inbox.take(line)
+        login.write(acknowledgement(self._inbox))
+        if message is not None:
+            record = codec.read_json(message.decode("utf-8", "surrogatepass").encode("utf-8", "replace"))
+            if not isinstance(record, dict):
+                raise ValueError("a message is not an object")
+            self._hear(cast("dict[str, Any]", record))
+
+    async def _give_signs(self, login: Login) -> None:
+        while True:
+            await asyncio.sleep(SIGN_S)
+            if time.monotonic() - self._heard > _SILENT_S + SIGN_S:
+                self._silent = True
+                login.kill()
+                return
+            login.write(SIGN)
+
+    async def _open_again(self) -> None:
+        broke, (pause, most) = time.monotonic(), _AGAIN_S
+        self._stage(f"the link to {self.place.host} is down; connecting again")
+        while self._busy() and not self._closed:
+            try:
+                await self.ready()
+            except SshError as error:
+                if not error.passes or time.monotonic() - broke > KEEP_S:
+                    self._begin_anew()
+                    self._lost(error)
+                    return
+            else:
+                return
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, most)
+
+
+def _ended_there(host: str) -> SshError:
+    why = f"its link to this machine was down for more than {KEEP_S:g} s, or its processes there were ended"
+    return SshError(f"the run on {host} was ended: {why}", "run it again", passes=True)
+
+
+class Login:
+    """One ssh whose program on the host has begun."""
+
+    def __init__(self, process: asyncio.subprocess.Process, stderr: IO[bytes]) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process, self._stdin, self._stdout, self._stderr = (
+            process,
+            process.stdin,
+            process.stdout,
+            stderr,
+        )
+        self._waiting = asyncio.ensure_future(process.wait())
+
+    @classmethod
+    async def start(
+        cls, place: Place, role: str, arguments: list[str], stage: Callable[[str], None] = lambda _: None
+    ) -> Login:
+        """Log in, bring our package there if it is not there, and start `role` of it. Raises SshError."""
+        mark = f"orbit-{os.urandom(8).hex()}"
+        command = command_line.remote(mark, place.python, role, arguments)
+        words = await asyncio.to_thread(command_line.ssh, place.host, command)
+        stderr = tempfile.TemporaryFile()  # noqa: SIM115 - a shared connection keeps a pipe open for minutes
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, limit=LINE_LIMIT,
+                start_new_session=os.name == "posix",
+            )  # fmt: skip
+        except OSError:
+            stderr.close()
+            raise trouble.no_ssh() from None
+        login = cls(process, stderr)
+        stage(f"connecting to {place.host}; a key that waits for a touch is to be touched now")
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await login._begin(place, mark, stage)
+        except TimeoutError:
+            await login.end()
+            raise SshError(
+                f"{place.host} has not answered within {CONNECT_S:g} s",
+                f"check that `ssh {place.host}` works in a terminal",
+                passes=True,
+            ) from None
+        except BaseException:
+            await login.end()
+            raise
+        return login
+
+    async def _begin(self, place: Place, mark: str, stage: Callable[[str], None]) -> None:
+        """Raises SshError."""
+        host, absent = place.host, f"{place.python or 'python3'} is not there"
+        noise, size = list[str](), 0
+        while True:
+            line = await self._line()
+            if not line:
+                status = await self._waiting
+                raise trouble.of_exit(host, status, self.said(), noise)
+            before, found, text = line.partition(mark.encode() + b" ")
+            if not found:
+                noise = [*noise[-4:], before.decode(errors="replace")]
+                size += len(line)
+                if size > _NOISE:
+                    raise SshError(
+                        f"the login on {host} prints more than 1 MiB before a program begins",
+                        "see that its ~/.bashrc prints nothing where no person is at a terminal",
+                    )
+                continue
+            record: Any = codec.read_json(text)
+            if not isinstance(record, dict):
+                raise SshError(f"{host} gave an answer that was not understood", "run it again", passes=True)
+            known = cast("dict[str, object]", record) or {"none": absent}
+            if why := trouble.of_host(host, known):
+                raise why
+            if not known.get("need"):
+                return
+            stage(f"setting up orbit-lsp on {host}")
+            packed = await asyncio.to_thread(command_line.archive)
+            self.write(b"%d\n" % len(packed) + packed)
+
+    async def _line(self) -> bytes:
+        """Raises SshError."""
+        try:
+            return await self._stdout.readline()
+        except ValueError:
+            raise SshError("the host sent a line without an end", "run it again") from None
+
+    async def read_line(self) -> bytes:
+        """Return the next line, empty at the end. Raises SshError."""
+        return await self._line()
+
+    @property
+    def lines(self) -> asyncio.StreamReader:
+        """What comes, line by line. Reading raises ValueError for one that is longer than any message."""
+        return self._stdout
+
+    def write(self, data: bytes) -> None:
+        with suppress(ConnectionError, RuntimeError):  # gone: whoever reads notices
+            self._stdin.write(data)
+
+    async def drain(self) -> None:
+        with suppress(ConnectionError):
+            await self._stdin.drain()
+
+    def said(self) -> str:
+        """Return what ssh has written as errors, its end."""
+        size = self._stderr.seek(0, os.SEEK_END)
+        self._stderr.seek(max(0, size - _STDERR))
+        return self._stderr.read().decode(errors="replace")
+
+    async def exited(self) -> int:
+        """Return the exit code of ssh."""
+        return await asyncio.shield(self._waiting)
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            self._process.kill()
+
+    async def end(self) -> None:
+        self._stdin.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_S / 2):
+                await asyncio.shield(self._waiting)
+        self.kill()
+        await self._waiting
+        self._stderr.close()
+
+
+async def _welcome(login: Login, host: str) -> dict[str, Any]:
+    """Raises SshError."""
+    try:
+        async with asyncio.timeout(_WELCOME_S):
+            line = await login.read_line()
+            if line:
+                record = codec.read_json(line)
+                return {"token": str(record["token"]), "seen": int(record["seen"])}
+            status = await login.exited()
+    except (ValueError, KeyError, TypeError):
+        raise SshError(f"{host} gave an answer that was not understood", "run it again") from None
+    except TimeoutError:
+        raise SshError(
+            f"orbit-lsp's program on {host} does not answer", "run it again", passes=True
+        ) from None
+    raise trouble.of_exit(host, status, login.said())
+
+
+async def leave_master(host: str) -> None:
+    """A link that was silent may be shared: what opens it again must not wait on it."""
+    if words := await asyncio.to_thread(command_line.leave_master, host):
+        null = asyncio.subprocess.DEVNULL
+        with suppress(OSError, TimeoutError):
+            process = await asyncio.create_subprocess_exec(*words, stdin=null, stdout=null, stderr=null)
+            async with asyncio.timeout(_CLOSE_S):
+                await process.wait()

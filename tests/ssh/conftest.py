@@ -1,0 +1,61 @@
+"""Fixtures of a host that is reached by ssh. Where there is no sshd, these tests are skipped, and say so."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_lsp.runners.ssh import command_line
+from orbit_lsp.runners.ssh.connection import Place
+from orbit_lsp.runners.ssh.runner import Options, SshRunner
+from tests.ssh.host import SSHD, Host
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if SSHD:
+        return
+    skip = pytest.mark.skip(reason="needs OpenSSH's server: apt-get install openssh-server")
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(skip)
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch, real_starts: None) -> Iterator[Host]:
+    """Short: the folder is part of sockets' paths."""
+    del real_starts
+    with tempfile.TemporaryDirectory(prefix="orbit-ssh-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        if os.getuid() == 0:
+            Path("/run/sshd").mkdir(exist_ok=True)
+        made = Host(folder)
+        monkeypatch.setenv("PATH", f"{folder}/bin{os.pathsep}{os.environ['PATH']}")
+        monkeypatch.setenv("XDG_CACHE_HOME", f"{folder}/laptop")
+        command_line.sharing.cache_clear()
+        made.start()
+        yield made
+        made.close()
+        command_line.sharing.cache_clear()
+
+
+@pytest.fixture
+async def runner(host: Host) -> AsyncIterator[Callable[..., SshRunner]]:
+    """runner(**fields of Options and Place): one on the host; they are closed at the end."""
+    made: list[SshRunner] = []
+
+    def make(**fields: Any) -> SshRunner:
+        of_place = {"host": host.name, "python": str(host.python), "laptop": "0123"} | {
+            name: fields.pop(name) for name in list(fields) if name in Place.__dataclass_fields__
+        }
+        made.append(SshRunner(replace(Options(Place(**of_place)), **fields)))
+        return made[-1]
+
+    yield make
+    for each in made:
+        await each.close()

@@ -1,0 +1,280 @@
+"""What a host does: the first connection, files by content, compiles and runs; and what is said where a login is not as it should be."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_lsp.runners.ssh import connection
+from orbit_lsp.runners.ssh.runner import SshRunner
+from orbit_lsp.runners.ssh.trouble import SshError
+from orbit_remote import PACKAGE
+from orbit_remote.common import messages as c
+from tests.ssh.host import Host
+
+Make = Callable[..., SshRunner]
+KERNEL = '#include "n.cuh"\n__global__ void k(int* x) { x[0] = N; }\n'
+
+
+def job(folder: Path, text: str = KERNEL, run: str = "r1", **more: Any) -> c.Job:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "n.cuh").write_text("#define N 3\n")
+    path = folder / "k.cu"
+    path.write_text(text)
+    values = {
+        "action": "compile",
+        "language": "cuda",
+        "directory": str(folder),
+        "architecture": "sm_90a",
+    } | more
+    return c.Job(run=run, path=str(path), text=text, **values)
+
+
+async def events(runner: SshRunner, wanted: c.Job) -> list[c.Event]:
+    return [event async for event in runner.run(wanted)]
+
+
+async def finished(runner: SshRunner, wanted: c.Job) -> c.Finished:
+    last = (await events(runner, wanted))[-1]
+    assert isinstance(last, c.Finished)
+    return last
+
+
+def stages(heard: list[c.Event]) -> list[str]:
+    return [event.why for event in heard if isinstance(event, c.Stage) and event.why]
+
+
+@pytest.mark.parametrize("name", ["project", "pröjekt mit Lücke 項目", "a'b\"c"])
+async def test_a_file_is_compiled_by_the_hosts_nvcc(runner: Make, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    heard = await events(runner(), job(folder))
+    last = heard[-1]
+    assert isinstance(last, c.Finished)
+    assert last.outcome == "ok", last.failure
+    (built,) = [event for event in heard if isinstance(event, c.Built)]
+    assert [each.place.file for each in built.resources if each.place] == [str(folder / "k.cu")]
+    assert str(folder / "n.cuh") in built.files
+    assert stages(heard) == [
+        "on gpu1", "sending 2 files to gpu1",
+    ] or stages(heard)[:3] == [
+        "on gpu1", "connecting to gpu1; a key that waits for a touch is to be touched now", "setting up orbit-lsp on gpu1",
+    ]  # fmt: skip
+
+
+async def test_an_error_stands_at_the_authors_line(runner: Make, tmp_path: Path) -> None:
+    last = await finished(runner(), job(tmp_path / "p", KERNEL.replace("x[0]", "oops")))
+    assert last.outcome == "compile error"
+    assert last.failure
+    assert last.failure.place
+    assert (last.failure.place.file, last.failure.place.line) == (str(tmp_path / "p" / "k.cu"), 2)
+
+
+async def test_only_what_is_missing_is_sent(runner: Make, host: Host, tmp_path: Path) -> None:
+    one = runner()
+    assert (await finished(one, job(tmp_path / "p"))).outcome == "ok"
+    changed = KERNEL.replace("x[0]", "x[1]")
+    heard = await events(one, job(tmp_path / "p", changed, "r2"))
+    assert stages(heard) == ["on gpu1", "sending 1 file to gpu1"]
+    heard = await events(runner(laptop="4567"), job(tmp_path / "p", changed, "r3"))
+    assert not any("sending" in each for each in stages(heard)), "another laptop's file has the same content"
+
+
+async def test_the_second_connection_brings_no_package(runner: Make, host: Host) -> None:
+    assert await runner().reached()
+    (package,) = (host.cache / "orbit-lsp" / "ssh" / "package").iterdir()
+    before = (package / "orbit_remote" / "__main__.py").stat().st_ino
+    assert await runner(laptop="4567").reached()
+    assert [path.name for path in package.parent.iterdir()] == [package.name]
+    assert (package / "orbit_remote" / "__main__.py").stat().st_ino == before
+
+
+async def test_a_program_runs_and_its_output_comes(runner: Make, host: Host, tmp_path: Path) -> None:
+    host.answers(gpu=True)
+    text = KERNEL.replace(" k(", " saxpy(") + "int main() { saxpy<<<1, 1>>>(0); }\n"
+    last = await finished(runner(), job(tmp_path / "p", text, action="run"))
+    assert last.outcome == "ok"
+    assert [each.timing.median for each in last.launches] == [288_032]
+
+
+async def test_what_the_host_has(runner: Make, host: Host) -> None:
+    host.answers(gpu=True)
+    machine = await runner().reached()
+    assert machine
+    assert [device.name for device in machine.devices] == ["NVIDIA H100 80GB HBM3"]
+
+
+async def test_without_a_gpu_the_message_names_the_host(runner: Make, tmp_path: Path) -> None:
+    last = await finished(runner(), job(tmp_path / "p", KERNEL + "int main() {}\n", action="run"))
+    assert last.failure
+    assert (last.failure.message, last.failure.remedy[:9]) == (
+        "there is no NVIDIA GPU in gpu1 to run it on",
+        "on gpu1: ",
+    )
+
+
+async def test_nothing_of_a_job_is_readable_by_others(runner: Make, host: Host, tmp_path: Path) -> None:
+    await finished(runner(), job(tmp_path / "p"))
+    home = host.cache / "orbit-lsp" / "ssh"
+    assert home.stat().st_mode & 0o777 == 0o700
+    assert (host.run / "orbit-lsp").stat().st_mode & 0o777 == 0o700
+
+
+async def test_closing_leaves_the_worker_alone(runner: Make, host: Host, tmp_path: Path) -> None:
+    one = runner()
+    await finished(one, job(tmp_path / "p"))
+    assert host.processes(" door ")
+    await one.close()
+    assert not host.processes(" relay ")
+    assert not list((host.run / "orbit-lsp").glob("*.door*"))
+    assert host.processes(" worker ")
+
+
+# -- logins ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "shell", ["/bin/sh", "/bin/bash", "/usr/bin/fish", "/bin/tcsh", "/bin/dash", "/bin/zsh"]
+)
+@pytest.mark.parametrize("noise", [(), ("echo Welcome; printf 'no line end'; echo orbit- >&2",)])
+async def test_any_shell_and_a_login_that_prints(
+    runner: Make, host: Host, shell: str, noise: tuple[str, ...]
+) -> None:
+    if not shutil.which(shell):
+        pytest.skip(f"there is no {shell}")
+    host.login(*noise, shell=shell)
+    assert await runner().reached()
+
+
+async def refusal(runner: SshRunner) -> tuple[str, str]:
+    with pytest.raises(SshError) as raised:
+        await runner.reached()
+    return raised.value.message, raised.value.remedy
+
+
+OLD = 'shift 2; load="$1"; shift; exec {python} -I -c "import sys; sys.version_info=(3,8,10,\'final\',0); $load" "$@"'
+
+
+async def test_an_old_python(runner: Make, host: Host) -> None:
+    python = host.python.read_text().rpartition("exec ")[2].partition(" ")[0]
+    host.python.write_text("#!/bin/sh\n" + OLD.format(python=python) + "\n")
+    message, remedy = await refusal(runner())
+    assert message.startswith("the Python of gpu1 is 3.8.10 (")
+    assert message.endswith("and 3.11 or newer is needed")
+    assert remedy == "install a newer one on gpu1, or set `orbit.ssh.python` to its path there"
+
+
+def test_any_python_reads_the_first_program() -> None:
+    ast.parse((PACKAGE / "ssh_host" / "bootstrap.py").read_text(), feature_version=(3, 6))
+
+
+async def test_no_python(runner: Make) -> None:
+    message, remedy = await refusal(runner(python="/nowhere/python"))
+    assert message == "gpu1 has no Python that can be started (/nowhere/python is not there)"
+    assert "set `orbit.ssh.python`" in remedy
+
+
+async def test_an_account_that_may_not_log_in(runner: Make, host: Host) -> None:
+    host.login("echo This account is currently not available.", "exit 1")
+    message, _ = await refusal(runner())
+    assert "This account is currently not available." in message
+
+
+async def test_a_login_that_ends(runner: Make, host: Host) -> None:
+    host.login("exit 7")
+    assert await refusal(runner()) == (
+        "the login on gpu1 ended before orbit-lsp's program began (exit code 7)",
+        "check that `ssh gpu1 echo` works in a terminal and prints an empty line",
+    )
+
+
+async def test_a_login_that_prints_without_end(runner: Make, host: Host) -> None:
+    host.login("yes")
+    message, _ = await refusal(runner())
+    assert message == "the login on gpu1 prints more than 1 MiB before a program begins"
+
+
+async def test_a_login_that_waits(runner: Make, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "CONNECT_S", 1.0)
+    host.login("sleep 1000")
+    message, remedy = await refusal(runner())
+    assert (message, remedy) == (
+        "gpu1 has not answered within 1 s",
+        "check that `ssh gpu1` works in a terminal",
+    )
+
+
+async def test_a_key_that_nobody_knows(runner: Make, host: Host) -> None:
+    host.configure(known=False)
+    assert await refusal(runner()) == (
+        "ssh does not know the host key of gpu1",
+        "run `ssh gpu1` once in a terminal and accept the key after comparing it",
+    )
+
+
+async def test_a_key_that_changed(runner: Make, host: Host) -> None:
+    other = (host.folder / "id.pub").read_text()
+    (host.folder / "known").write_text(f"[127.0.0.1]:{host.port} {other}")
+    message, remedy = await refusal(runner())
+    assert message.startswith("the host key of gpu1 is not the one that ssh knows")
+    assert "ssh-keygen -R gpu1" in remedy
+
+
+async def test_a_user_who_is_not_let_in(runner: Make, host: Host) -> None:
+    (host.folder / "allowed").write_text("")
+    message, remedy = await refusal(runner())
+    assert message.startswith("gpu1 did not let ssh in (")
+    assert "Permission denied" in message
+    assert "ssh-agent" in remedy
+
+
+async def test_a_host_that_is_off(runner: Make, host: Host) -> None:
+    host.stop()
+    message, remedy = await refusal(runner())
+    assert message == "gpu1 takes no ssh connections"
+    assert remedy == "check that the machine is on and that `ssh gpu1` works in a terminal"
+
+
+async def test_a_host_that_does_not_exist(runner: Make) -> None:
+    assert await refusal(runner(host="no-such-host.invalid")) == (
+        "there is no host no-such-host.invalid", "check the name; an alias has to be in ~/.ssh/config",
+    )  # fmt: skip
+
+
+async def test_a_configuration_that_ssh_refuses(runner: Make, host: Host) -> None:
+    host.configure("NoSuchWord yes")
+    message, remedy = await refusal(runner())
+    assert message.startswith("ssh does not accept its configuration: ")
+    assert remedy == "correct it"
+
+
+async def test_no_ssh(runner: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = runner()
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert await refusal(one) == ("this machine has no ssh", "install the OpenSSH client")
+
+
+async def test_a_cache_that_cannot_be_written(runner: Make, host: Host) -> None:
+    host.cache.write_text("")
+    message, _ = await refusal(runner())
+    assert message == f"orbit-lsp cannot write its files on gpu1 ({host.cache}/orbit-lsp): Not a directory"
+
+
+async def test_the_users_own_shared_connection_is_used(runner: Make, host: Host) -> None:
+    host.configure("ControlMaster auto", f"ControlPath {host.folder}/own-%C", "ControlPersist 60")
+    assert await runner().reached()
+    assert list(host.folder.glob("own-*"))
+    assert not list((host.folder / "laptop").rglob("ssh/*"))
+
+
+async def test_two_programs_of_one_laptop_at_once(runner: Make, host: Host, tmp_path: Path) -> None:
+    texts = [KERNEL.replace("x[0]", f"x[{number}]") for number in range(4)]
+    ended = await asyncio.gather(
+        *(finished(runner(), job(tmp_path / "p", text, f"r{at}")) for at, text in enumerate(texts))
+    )
+    assert [each.outcome for each in ended] == ["ok"] * 4
