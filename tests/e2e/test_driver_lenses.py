@@ -81,7 +81,7 @@ async def test_a_time_of_few_launches_can_be_measured_again(start, recorded_pyth
     assert [each.title for each in again] == ["▶ Measure again: repeat test_softmax (softmax_kernel)"]
     argument = again[0].arguments[0]
     assert (argument["through"], argument["repeated"]) == (FIRST, True)
-    assert await editor.command(again[0].command, argument) == {"run": "r2"}
+    assert (await editor.command(again[0].command, argument))["run"].startswith("r2")
 
 
 async def test_the_other_kernels_that_it_launched_have_their_times(start, recorded_python) -> None:
