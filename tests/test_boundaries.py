@@ -152,6 +152,7 @@ OPENS = {
     "remote/orbit_remote/modal_app/mirror.py": (1, "a file that it creates"),
     "remote/orbit_remote/modal_app/volume_cache.py": (4, "folders, and a file that it creates"),
     "remote/orbit_remote/process/process_groups.py": (7, "/proc, for every process of the machine"),
+    "remote/orbit_remote/process/host_stack.py": (1, "/proc, for every process of the machine"),
     "remote/orbit_remote/process/python_stack.py": (1, "a file that it writes"),
     "remote/orbit_remote/judge/locks.py": (1, "folders by O_PATH, for Landlock"),
     "remote/orbit_remote/process/file_lock.py": (2, "lock files, which are not read"),
