@@ -244,22 +244,24 @@ def _measuring(made: MCPServer[Any], tools: _Tools) -> None:
     async def run(
         ctx: Context[Any], file: str = "", text: str = "", name: str = "", kernel: str = "", gpu: str = "",
         flags: list[str] | None = None, arguments: list[str] | None = None, timeout_s: float | None = None,
-        priority: Priority = "normal", key: str = "", grade: Grade = "author", wait_s: float = _WAIT_S,
+        priority: Priority = "normal", key: str = "", grade: Grade = "author", through: str = "", wait_s: float = _WAIT_S,
     ) -> Answer:  # fmt: skip
         """Build a file, run it on a GPU, check its results and time every kernel on the device.
 
         Without `kernel`: the file's main, its KernelBench or popcorn contract, or its only launch spec.
+        `through` runs the kernel by a test or script of its project that launches it: `auto` takes the best one.
         `grade` referee measures a ModelNew from outside its process, and looks for cheats.
         """
         return await tools.carry(
             ctx, wait_s, action="run", file=file, text=text, name=name, kernel=kernel, gpu=gpu, flags=flags,
-            arguments=arguments, timeout_s=timeout_s, priority=priority, key=key, grade=grade,
+            arguments=arguments, timeout_s=timeout_s, priority=priority, key=key, grade=grade, through=through,
         )  # fmt: skip
 
     @made.tool()
     async def profile(
         ctx: Context[Any], file: str = "", text: str = "", name: str = "", kernel: str = "", gpu: str = "", full: bool = False,
-        flags: list[str] | None = None, timeout_s: float | None = None, priority: Priority = "normal", wait_s: float = _WAIT_S,
+        flags: list[str] | None = None, timeout_s: float | None = None, priority: Priority = "normal", through: str = "",
+        wait_s: float = _WAIT_S,
     ) -> Answer:  # fmt: skip
         """Count what the hardware does in one launch: the bottleneck, the hot lines with their stalls, what to try.
 
@@ -267,14 +269,14 @@ def _measuring(made: MCPServer[Any], tools: _Tools) -> None:
         """
         return await tools.carry(
             ctx, wait_s, action="profile", file=file, text=text, name=name, kernel=kernel, gpu=gpu, flags=flags,
-            timeout_s=timeout_s, priority=priority, detail="full" if full else "click",
+            timeout_s=timeout_s, priority=priority, detail="full" if full else "click", through=through,
         )  # fmt: skip
 
     @made.tool()
     async def check(
         ctx: Context[Any], file: str = "", text: str = "", name: str = "", kernel: str = "", gpu: str = "",
         checks: list[Check] | None = None, compile_only: bool = False, flags: list[str] | None = None,
-        timeout_s: float | None = None, wait_s: float = _WAIT_S,
+        timeout_s: float | None = None, through: str = "", wait_s: float = _WAIT_S,
     ) -> Answer:  # fmt: skip
         """Find memory faults and races with compute-sanitizer, at their lines; all four checks by default.
 
@@ -282,7 +284,7 @@ def _measuring(made: MCPServer[Any], tools: _Tools) -> None:
         """
         return await tools.carry(
             ctx, wait_s, action="compile" if compile_only else "check", file=file, text=text, name=name, kernel=kernel, gpu=gpu,
-            flags=flags, timeout_s=timeout_s, tools=checks,
+            flags=flags, timeout_s=timeout_s, tools=checks, through=through,
         )  # fmt: skip
 
     @made.tool()

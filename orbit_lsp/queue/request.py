@@ -40,7 +40,8 @@ class Request:
     """One job. `text` is the source and `name` its file's name; `path` is where the author has it, empty where it came as
     text alone: it then stands in a folder of its own, with `files` (paths relative to it -> contents) beside it.
 
-    `kernel` is run by its launch spec; without it a file is run as its program, its contract, or its only launch spec.
+    `kernel` is run by its launch spec; without it a file is run as its program, its contract, or its only launch spec. It is run `through` a
+    test, script or program of its project, if that is named: its id, or `auto` for the best one.
     `against` is a file's path or, with `against_text`, the name of a text that `compare` runs in turn with `text`; `path`
     itself for an earlier text of that file.
     `sections` of Nsight Compute are what a `profile` collects; of a `run` it is what a profile after it collects.
@@ -56,6 +57,7 @@ class Request:
     path: str = ""
     files: dict[str, str] = field(default_factory=dict[str, str])
     kernel: str | None = None
+    through: str = ""
     against: str = ""
     against_text: str = ""
     gpu: str = ""
@@ -143,6 +145,12 @@ def _check_values(request: Request) -> None:
         raise Refused(f"{request.priority!r:.40} is not a priority; use one of {', '.join(PRIORITIES)}")
     if request.action == "compare" and not request.against:
         raise Refused("compare needs `against`: the other file, or the name of the other text")
+    if request.through and request.action not in ("run", "profile", "check"):
+        raise Refused(f"through is of run, profile and check, not of {request.action}")
+    if request.through and not request.path:
+        raise Refused(
+            "a test or script runs in its project: name the kernel's file by its path, not by its text"
+        )
     if request.levels and request.action != "compile":
         raise Refused(f"levels of compiler output are kept of compile alone, not of {request.action}")
     if unknown := [level for level in request.levels if level not in get_args(c.Level)]:
@@ -169,6 +177,7 @@ def _check_values(request: Request) -> None:
         *request.arguments,
         *request.flags,
         request.kernel or "",
+        request.through,
         request.gpu,
         request.against,
         request.path,

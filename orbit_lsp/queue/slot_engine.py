@@ -22,7 +22,7 @@ from orbit_lsp.queue.pool import Slot
 from orbit_lsp.queue.request import Refused, Request
 from orbit_lsp.report import opening
 from orbit_lsp.runners import extension_builds
-from orbit_lsp.runs import disassembly, run_environment, scheduler
+from orbit_lsp.runs import disassembly, driver_watch, run_environment, scheduler
 from orbit_lsp.runs.scheduler import Run, Scheduler
 from orbit_lsp.specs import spec_cache
 from orbit_lsp.state import config, harness
@@ -207,9 +207,10 @@ class SlotEngine:
                 kind = "text" if request.against_text and request.against == request.path else "file"
                 run = compare.start(target, Candidate(kind, against))
             else:
+                driver, sets = await self._driver(request, target, history) if request.through else (None, ())
                 run = runs.start(
                     _ACTIONS[request.action], uri, target, detail=request.detail, tools=request.tools,
-                    sections=request.sections, levels=request.levels, only=bool(request.levels),
+                    sections=request.sections, levels=request.levels, only=bool(request.levels), driver=driver, sets=sets,
                 )  # fmt: skip
             assert run
             finished = await runs.result(run)
@@ -219,6 +220,27 @@ class SlotEngine:
         finally:
             await runs.close()
             await history.close()
+
+    async def _driver(
+        self, request: Request, target: KernelId | None, history: HistoryTracker
+    ) -> tuple[c.Driver, tuple[str, ...]]:
+        """Raises Refused."""
+        session, environment = self._session, self._environment
+        if target is None:
+            raise Refused(f"{request.through} runs a kernel: name it, as {request.name} has several, or none")
+        folder = session.setup.directory(path_of(target.uri))
+        try:
+            found = await driver_watch.asked_for(
+                session, target, request.through, environment.driver_index, history.learn
+            )
+        except driver_watch.UnknownDriverError as error:
+            raise Refused(str(error)) from None
+        if not session.setup.trusts(folder):
+            remedy = environment.trust.remedy(folder=folder)
+            raise Refused(
+                f"{found[0].id} and what it imports are not run, because {folder} is not trusted: {remedy}"
+            )
+        return found
 
     def _opened(self, request: Request, path: str) -> str:
         """The URI of a job's file, the only one that the session has open. Raises Refused."""
@@ -353,8 +375,9 @@ def chosen(session: Session, uri: str, request: Request) -> KernelId | None:
         raise Refused(f"there is no kernel {request.kernel} in {request.name}; it has: {have}")
     if request.action == "compile" and not request.levels:
         return None
-    if request.levels or request.action in ("profile", "compare"):
-        candidates = [contract.target] if contract else kernel_status.launchable(session, uri)
+    if request.levels or request.through or request.action in ("profile", "compare"):
+        of_contract = contract and not request.through
+        candidates = [contract.target] if of_contract else kernel_status.launchable(session, uri)
     elif session.files[uri].scan.entries:
         return None
     else:

@@ -57,6 +57,8 @@ def content(session: Session, uri: str, known: KernelStatus, now: float) -> list
             rows += _spec_rows(known.result)
         elif not rows:
             rows = [("launches", "none: the program did not launch it", "CUPTI")]
+        if driver := known.result.driver:
+            rows.append(("launched by", driver.id, driver.kind))
         sections.append((title, rows + run_rows(known.result.finished)))
         if known.result.through == "spec" and (
             table := sweep_tables.table(known.result, f"{name}: every run")

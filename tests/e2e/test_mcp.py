@@ -24,6 +24,7 @@ from orbit_lsp.queue.job_store import JobStore
 from orbit_lsp.queue.slot_engine import EngineOptions
 from orbit_remote.common import limits
 from tests.e2e.forks import LIMIT_S
+from tests.e2e.test_driver_lenses import KERNELS, TESTS
 from tests.e2e.test_history import FASTER, SAXPY
 from tests.later import Later
 from tests.remote.nvcc_check import needs_nvcc
@@ -43,9 +44,9 @@ SLOW = SAXPY.replace("{", "{/*SLOW*/", 1)
 
 
 @asynccontextmanager
-async def agent(folder: Path, python: str) -> AsyncIterator[tuple[mcp.Client, JobQueue]]:
-    """A client whose server is in this process."""
-    options = EngineOptions({"python": python, "modal": {"budget_usd": 0.0}}, (str(folder),))
+async def agent(folder: Path, python: str, **more: Any) -> AsyncIterator[tuple[mcp.Client, JobQueue]]:
+    """A client whose server is in this process, with `more` settings."""
+    options = EngineOptions({"python": python, "modal": {"budget_usd": 0.0}, **more}, (str(folder),))
     queue = JobQueue(JobStore(folder / "jobs.sqlite"), pool.parse("local:0"), engines(options), "mcp")
     await queue.start()
     try:
@@ -259,6 +260,11 @@ async def test_a_call_that_is_cancelled_ends_its_job(tmp_path: Path, recorded_py
             "'magic' is not a tool of a check; use memcheck, racecheck, initcheck, synccheck",
         ),
         ("job", {"id": "ffff"}, "there is no job 'ffff'"),
+        (
+            "run",
+            {"text": SAXPY, "name": "k.cu", "through": "auto"},
+            "a test or script runs in its project: name the kernel's file by its path, not by its text",
+        ),
     ],
 )
 async def test_what_is_refused(
@@ -449,6 +455,29 @@ async def agent_over_http(
             served.should_exit = True
             await serving
             await queue.close()
+
+
+@pytest.mark.parametrize(
+    ("through", "trusted", "answer"),
+    [
+        ("auto", True, "test_softmax"),
+        ("tests/test_softmax.py::test_softmax_of_a_large_row", True, "test_softmax_of_a_large_row"),
+        ("test_gone", True, "test_gone is not known to run softmax_kernel; known are"),
+        ("auto", False, "is not trusted: "),
+    ],
+)
+async def test_a_kernel_through_a_test_of_its_project(
+    tmp_path: Path, recorded_python: str, through: str, trusted: bool, answer: str
+) -> None:
+    files = {"pkg/__init__.py": "", "pkg/softmax.py": KERNELS, "tests/test_softmax.py": TESTS}
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    asked = {"file": str(tmp_path / "pkg/softmax.py"), "kernel": "softmax_kernel", "through": through}
+    async with agent(tmp_path, recorded_python, trusted=trusted) as (client, _):
+        said = unmasked(await client.call_tool("run", asked))
+        assert answer in said
+        assert ("288 µs" in said) == (answer.startswith("test_softmax"))
 
 
 async def test_the_same_tools_over_http(tmp_path: Path, recorded_python: str) -> None:

@@ -66,6 +66,12 @@ def jobs_options(parser: argparse.ArgumentParser) -> None:
         dest="run_timeout_s",
     )
     option(
+        parser,
+        "--through",
+        "with submit: run a kernel by a test, script or program of its project that `orbit-lsp drivers` lists; auto: the best one",
+        metavar="D",
+    )
+    option(
         parser, "--priority", "with submit: high, normal or low; default: normal", choices=("high", "normal", "low"), default="normal",
         metavar="P",
     )  # fmt: skip

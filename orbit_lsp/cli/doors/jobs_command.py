@@ -109,6 +109,7 @@ def _request(options: argparse.Namespace, name: str) -> Request:
         name,
         action=options.action,
         kernel=options.kernel,
+        through=options.through or "",
         flags=tuple(options.nvcc_flags),
         timeout_s=options.run_timeout_s,
         priority=options.priority,

@@ -16,7 +16,6 @@ from orbit_lsp.kernels import language_of
 from orbit_lsp.runs import driver_watch
 from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.runs.scheduler import Action, Scheduler
-from orbit_lsp.specs import driver_choice
 from orbit_lsp.state import units
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session, uri_of
@@ -40,7 +39,12 @@ async def run(
     path = _path(options)
     root = session.setup.folders[0]
     target = _target(options, session, path)
-    driver = await _driver(options, session, environment, versions, root, path, target)
+    try:
+        driver, sets = await driver_watch.asked_for(
+            session, target, options.through, environment.driver_index, versions().learn
+        )
+    except driver_watch.UnknownDriverError as error:
+        raise UsageError(str(error)) from None
     if not environment.trust.covers(root):
         remedy = environment.trust.remedy("add --trust", root)
         raise UsageError(
@@ -49,7 +53,6 @@ async def run(
     await environment.look_around()
     check_gpu(session, options.gpu)
     detail = "full" if getattr(options, "full", False) else "click"
-    sets = (options.through,) if options.through.startswith(f"{driver.id}[") else ()
     again = getattr(options, "repeat", False)
     started = runs.start(action, target.uri, target, driver=driver, detail=detail, sets=sets, repeated=again)
     assert started
@@ -84,34 +87,6 @@ def _target(options: argparse.Namespace, session: Session, path: str) -> KernelI
     if not fitting:
         raise UsageError(f"no kernel {options.kernel!r}{did_you_mean(options.kernel or '', list(known))}")
     raise UsageError(f"{options.file} has several kernels: name one, as in --kernel {fitting[0]}")
-
-
-async def _driver(
-    options: argparse.Namespace,
-    session: Session,
-    environment: Environment,
-    versions: Callable[[], HistoryTracker],
-    root: str,
-    path: str,
-    target: KernelId,
-) -> c.Driver:
-    """Raises UsageError."""
-    finder = driver_watch.finder_of(root, environment.driver_index)
-    finder.refresh(path)
-    found = finder.routes(path, target.key)
-    if not found.routes:
-        raise UsageError(f"nothing that runs {target.key} was found: {found.reason}")
-    session.routes[target] = found
-    await versions().learn(target)
-    if options.through == AUTO:
-        return driver_choice.ranked(session, target)[0].driver
-    drivers = [route.driver for route in found.routes]
-    named = options.through.partition("[")[0]  # of a parameter set
-    fitting = [each for each in drivers if named in (each.id, each.file, each.name)]
-    if not fitting:
-        listed = "\n".join(f"  {each.id}" for each in drivers)
-        raise UsageError(f"{options.through} is not known to run {target.key}; known are\n{listed}")
-    return fitting[0]
 
 
 def _report(finished: c.Finished, kernel: str, driver: c.Driver, launched: Sequence[c.Launches]) -> None:
