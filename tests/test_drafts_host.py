@@ -308,6 +308,26 @@ def test_a_launch_that_unpacks_its_arguments_is_not_read(arguments: str) -> None
     assert job_builder.host_launches(text, triton_kernels.scan(text)) == ()
 
 
+@pytest.mark.parametrize(
+    ("code", "arguments", "launch"),
+    [
+        ("o = dict(B=512, num_warps=8)", "a, b, **o", "k[(1,)](a, b, B=512, num_warps=8)"),
+        ('o = {"B": 2 * 64}', "a, b, **o", "k[(1,)](a, b, B=2 * 64)"),
+        ("", 'a, b, **{"B": 32}', "k[(1,)](a, b, B=32)"),
+        ("", "a, y=b, **dict(B=16)", "k[(1,)](a, y=b, B=16)"),
+        ("o = options()", "a, b, **o", ""),
+        ("o = {name: 4}", "a, b, **o", ""),
+    ],
+)  # fmt: skip
+def test_a_launch_unpacks_a_dictionary_that_the_function_has(code: str, arguments: str, launch: str) -> None:
+    text = (
+        "import triton\nimport triton.language as tl\n@triton.jit\ndef k(x, y, B: tl.constexpr):\n"
+        f"    tl.store(y + tl.arange(0, B), tl.load(x + tl.arange(0, B)))\ndef f(a, b):\n    {code}\n    k[(1,)]({arguments})\n"
+    )
+    read = job_builder.host_launches(text, triton_kernels.scan(text))
+    assert [each.statements[-1] for each in read] == ([f"launch {launch}"] if launch else [])
+
+
 def test_what_a_launch_passes_is_not_looked_up_by_the_name_of_the_parameter() -> None:
     """The host's `x` and `n` are others than the kernel's."""
     check(

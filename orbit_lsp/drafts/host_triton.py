@@ -109,7 +109,7 @@ class _Host:
         )
         given = [
             *zip(parameters, call.args, strict=False),
-            *((keyword.arg, keyword.value) for keyword in call.keywords),
+            *(each for keyword in call.keywords for each in self.named(keyword, call.lineno)),
         ]
         unpacked = any(name is None or isinstance(node, ast.Starred) for name, node in given)
         if unpacked or len(call.args) > len(parameters) or not isinstance(call.func, ast.Subscript):
@@ -167,6 +167,30 @@ class _Host:
                 return [node]
         rank = self.rank(of, self.frame, self.frame.line)
         return [ast.parse(text.format(at), mode="eval").body for at in range(rank)] if rank else [node]
+
+    def named(self, keyword: ast.keyword, line: int) -> list[tuple[str | None, ast.expr]]:
+        """The arguments by name of `**{"BLOCK": 64}`, of `**dict(BLOCK=64)`, or of a variable that the function gives one of these;
+        without a name where it cannot be told.
+        """
+        node = keyword.value
+        if keyword.arg is None and isinstance(node, ast.Name):
+            value = lookup(node.id, self.frame, line)
+            node = (
+                value.node
+                if value and value.frame is self.frame and isinstance(value.node, ast.expr)
+                else node
+            )
+        match node if keyword.arg is None else None:
+            case ast.Dict(keys=keys, values=values):
+                names = [key.value if isinstance(key, ast.Constant) else None for key in keys]
+                return [
+                    (name if isinstance(name, str) else None, each)
+                    for name, each in zip(names, values, strict=True)
+                ]
+            case ast.Call(func=ast.Name(id="dict"), args=[], keywords=inner):
+                return [(each.arg, each.value) for each in inner]
+            case _:
+                return [(keyword.arg, keyword.value)]
 
     def rank(self, name: str, frame: Frame, line: int, depth: int = 0) -> int:
         """How many dimensions a tensor has, as `M, K = a.shape` or the call that makes it says; 0 where nothing does."""
