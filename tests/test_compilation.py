@@ -248,3 +248,25 @@ def test_a_search_that_is_not_complete_says_how_far_it_came(
     monkeypatch.setattr(headers, "FOLDERS", 2)
     project(tmp_path, {"a/b/c/x.h": "", "a/k.cu": ""})
     assert "of which 2 folders were searched" in find(tmp_path, "a/k.cu").source
+
+
+@pytest.mark.parametrize(
+    ("command", "flags"),
+    [
+        ("nvcc -DA -x cu -c ROOT/src/k.cu -o k.o && nvcc -DB -M -x cu ROOT/src/k.cu -MT k.o -o $DEP_FILE", "-DA"),
+        ("cd ROOT/other && nvcc -DA -I. -c ROOT/src/k.cu", "-DA -I other"),
+        ("mkdir -p out ; nvcc -DA -c ROOT/src/k.cu || true", "-DA"),
+        ("echo k && nvcc -DA -c ../src/k.cu", "-DA"),
+        ("nvcc --define-macro A --define-macro B=1 --undefine-macro C -c ROOT/src/k.cu", "-DA -DB=1 -UC"),
+        ("nvcc --optimize 3 --machine 64 --library-path /x --Werror all-warnings -DA -c ROOT/src/k.cu", "-DA"),
+    ],
+)  # fmt: skip
+def test_a_line_of_several_commands_and_options_by_their_long_names(
+    tmp_path: Path, command: str, flags: str
+) -> None:
+    given = entry("ROOT/src/k.cu", command)
+    check(
+        tmp_path,
+        {"src/k.cu": "", "build/compile_commands.json": database(given)},
+        f"{flags}\nas build/compile_commands.json says",
+    )

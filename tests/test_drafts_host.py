@@ -302,10 +302,42 @@ def test_tensors_have_the_type_that_the_file_gives_those_that_it_makes() -> None
     assert launch.statements[0] == "a = torch.randn(1 << 20)"
 
 
-@pytest.mark.parametrize("arguments", ["*a, 1, 2", "a, *b", "a, a, **options", "a, a, *a.stride()"])
+@pytest.mark.parametrize("arguments", ["*a, 1, 2", "a, *b", "a, a, **options", "*a.shape, *b.shape"])
 def test_a_launch_that_unpacks_its_arguments_is_not_read(arguments: str) -> None:
     text = KERNEL + f"def f(a, b, options):\n    k[(1,)]({arguments})"
     assert job_builder.host_launches(text, triton_kernels.scan(text)) == ()
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments", "launch"),
+    [
+        ("o = dict(B=512, num_warps=8)", "a, b, **o", "k[(1,)](a, b, B=512, num_warps=8)"),
+        ('o = {"B": 2 * 64}', "a, b, **o", "k[(1,)](a, b, B=2 * 64)"),
+        ("", 'a, b, **{"B": 32}', "k[(1,)](a, b, B=32)"),
+        ("", "a, y=b, **dict(B=16)", "k[(1,)](a, y=b, B=16)"),
+        ("o = options()", "a, b, **o", ""),
+        ("o = {name: 4}", "a, b, **o", ""),
+    ],
+)  # fmt: skip
+def test_a_launch_unpacks_a_dictionary_that_the_function_has(code: str, arguments: str, launch: str) -> None:
+    text = (
+        "import triton\nimport triton.language as tl\n@triton.jit\ndef k(x, y, B: tl.constexpr):\n"
+        f"    tl.store(y + tl.arange(0, B), tl.load(x + tl.arange(0, B)))\ndef f(a, b):\n    {code}\n    k[(1,)]({arguments})\n"
+    )
+    read = job_builder.host_launches(text, triton_kernels.scan(text))
+    assert [each.statements[-1] for each in read] == ([f"launch {launch}"] if launch else [])
+
+
+def test_what_a_launch_unpacks_has_as_many_dimensions_as_parameters_are_left() -> None:
+    text = KERNEL + "def f(a, b, options):\n    k[(1,)](a, a, *a.stride())"
+    (read,) = job_builder.host_launches(text, triton_kernels.scan(text))
+    assert read.statements[-1] == "launch k[(1,)](a, a, a.stride(0), a.stride(1))"
+
+
+def test_a_launch_by_an_attribute_is_read() -> None:
+    text = KERNEL + "class Ops:\n    k = k\n    def f(self, a):\n        self.k[(1,)](a, a, 64, 3)"
+    (read,) = job_builder.host_launches(text, triton_kernels.scan(text))
+    assert read.statements[-1] == "launch k[(1,)](a, a, 64, 3)"
 
 
 def test_what_a_launch_passes_is_not_looked_up_by_the_name_of_the_parameter() -> None:

@@ -13,6 +13,7 @@ from orbit_lsp.state import fitting
 from orbit_lsp.state.fitting import Part
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.results import Failed
+from orbit_lsp.state.session import Session
 from orbit_lsp.views import hints, hover, kernel_actions, lenses
 from orbit_lsp.views.answer import place
 from orbit_lsp.views.spec import spec_drafts
@@ -437,3 +438,23 @@ def test_a_library_of_another_language_says_why_it_has_no_lens(dsl: str) -> None
 def hovered(bench: Bench, line: int) -> str:
     shown = hover.hover(bench.session, bench.uri, line, markdown=False)
     return shown.contents.value if shown and isinstance(shown.contents, lsp.MarkupContent) else ""
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("BEGIN(axpy, float a, float* x)\n  if (a) { x[0] = a; }\nEND\n", 2),
+        ("BEGIN(axpy, const float* __restrict__ values_of_the_input,\n  float* y)\n  if (y) { y[0] = 1; }\nEND\n", 3),
+        ("__global__ void (k)(int* a,\n  int b) {\n  a[0] = b; }\n", 2),
+        ("OPS(EW)\nint y = 3;\n", 2),
+    ],
+)  # fmt: skip
+def test_a_hint_of_a_kernel_by_macro_stands_on_the_macro(text: str, line: int) -> None:
+    macros = "#define BEGIN(nm, ...) __global__ void nm(__VA_ARGS__) {\n#define END }\n"
+    if "OPS" in text:
+        macros = "#define OPS(X) X(a)\n#define EW(n) __global__ void k_##n(float* x) { x[0] = 1; }\n"
+    session = Session()
+    session.open("file:///k.cu", 1, macros + text)
+    file = session.files["file:///k.cu"]
+    (kernel,) = file.scan.kernels
+    assert [place.line(file.document, kernel, has_lens=lens) for lens in (True, False)] == [(line, "")] * 2

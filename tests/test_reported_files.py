@@ -163,6 +163,17 @@ def drawn(folder: Path, file: str, *options: str) -> str:
 """,
         ),
         (
+            "by_value.cu",
+            """
+3 run
+3 occ 50% (blocks) · 8 regs · sm_90a
+6 run
+6 occ 50% (blocks) · 8 regs · sm_90a
+8 error orbit launch-spec: 'x' is T, which takes a number, not a tensor (64,) of float32.
+9 run
+""",
+        ),
+        (
             "launch_attributes.cu",
             """
 5 run

@@ -38,7 +38,8 @@ _SEPARATE = {  # options without meaning here that have a value behind a blank
     "-t", "--threads", "-Xfatbin", "--fatbin-options", "-Xnvlink", "--nvlink-options",
     "-Xlinker", "--linker-options", "-Xarchive", "--archive-options", "-Xcudafe", "-L", "-l", "-B",
     "-diag-suppress", "--diag-suppress", "-diag-warn", "--diag-warn", "-split-compile", "--split-compile", "-cudart",
-    "--cudart",
+    "--cudart", "--library", "--library-path", "-m", "--machine", "--optimize", "-cudadevrt", "--cudadevrt", "-diag-error",
+    "--diag-error",
 }  # fmt: skip
 _KEPT = {  # options whose value may stand behind a blank
     "-default-stream", "--default-stream", "-ftz", "--ftz", "-fmad", "--fmad", "-prec-div", "--prec-div", "-prec-sqrt",
@@ -69,6 +70,8 @@ _ARCHITECTURES = {
     "--cuda-gpu-arch", "--offload-arch",
 }  # fmt: skip
 _TARGET = lazy_pattern(r"(sm|compute|lto)_(\d{1,3}[af]?)")
+_BETWEEN = {"&&", "||", ";", "|"}
+"""What stands between two commands of a line."""
 _OPTION_FILES = {"--options-file", "-optf"}
 _NESTED = 4
 _MOST_OPTION_FILES = 100
@@ -93,7 +96,9 @@ def parse(command: Sequence[str] | str, directory: str, path: str) -> Command:
     """The command by which a build, running in `directory`, compiles the file `path`. Reads the option files that it
     names, so call it off the event loop.
     """
-    words = list(_expanded(split(command) if isinstance(command, str) else command, directory))
+    if isinstance(command, str):
+        command, directory = _of_file(split(command), directory, path)
+    words = list(_expanded(command, directory))
     program, rest = _program(words)
     name = re.split(r"[\\/]", program)[-1]
     compiler: Compiler = "clang" if _CLANG.fullmatch(name) else "host" if _HOST.fullmatch(name) else "nvcc"
@@ -108,6 +113,27 @@ def split(command: str) -> list[str]:
         return shlex.split(command)
     except ValueError:
         return command.split()
+
+
+def _of_file(words: list[str], directory: str, path: str) -> tuple[list[str], str]:
+    """Of several commands in a line the first that compiles the file, and the folder that a `cd` before it leads to: CMake and make
+    write one more that looks for dependencies.
+    """
+    commands: list[list[str]] = [[]]
+    for word in words:
+        if word in _BETWEEN:
+            commands.append([])
+        else:
+            commands[-1].append(word)
+    if len(commands) == 1:
+        return words, directory
+    name = re.split(r"[\\/]", path)[-1]
+    for each in commands:
+        if each[:1] == ["cd"] and len(each) == 2:
+            directory = absolute(each[1], directory)
+        elif any(re.split(r"[\\/]", word)[-1] == name for word in each):
+            return each, directory
+    return words, directory
 
 
 def absolute(path: str, directory: str) -> str:
@@ -211,7 +237,7 @@ class _Reader:
             return
         elif not word.startswith("-"):
             return  # a file: this one, or one that is compiled beside it
-        elif word == "-Werror" and self.compiler == "nvcc":
+        elif word in ("-Werror", "--Werror") and self.compiler == "nvcc":
             next(rest, None)  # which warnings
         elif self.compiler == "clang" and word == "-ffast-math":
             self._keep("-use_fast_math")
@@ -223,6 +249,8 @@ class _Reader:
             self._keep("-include", path if os.path.isfile(path) else name)
         elif word in ("-D", "-U"):
             self._keep(word + next(rest, ""))
+        elif word in ("--define-macro", "--undefine-macro"):
+            self._keep(f"{word}={next(rest, '')}")
         elif option in ("-std", "--std"):
             standard = value if joined else next(rest, "")
             self._keep("-std=" + standard.replace("gnu++", "c++"))

@@ -75,7 +75,9 @@ def _read(subject: Subject, body: triton.Body, tree: ast.Module) -> _Read | None
     element = told(tree)
     for call in ast.walk(tree):
         match call:
-            case ast.Call(func=ast.Subscript(value=ast.Name(id=name))) if name == subject.name:
+            case ast.Call(func=ast.Subscript(value=ast.Name(id=name) | ast.Attribute(attr=name))) if (
+                name == subject.name
+            ):
                 ways = (
                     _Host(subject, body, frame, element).launch(call)
                     for frame in frames(tree, call, _MOST_WAYS)
@@ -101,15 +103,22 @@ class _Host:
 
     def launch(self, call: ast.Call) -> _Read | None:
         parameters = {parameter.name: parameter for parameter in self.subject.header.parameters}
+        left = (
+            len(parameters)
+            - len(call.keywords)
+            - sum(not isinstance(each, ast.Starred) for each in call.args)
+        )
+        told = not self.subject.header.tuned and not any(each.optional for each in parameters.values())
+        one = sum(isinstance(each, ast.Starred) for each in call.args) == 1
         call = ast.Call(
             call.func,
-            [each for node in call.args for each in self.unpacked(node)],
+            [each for node in call.args for each in self.unpacked(node, left if one and told else 0)],
             call.keywords,
             lineno=call.lineno,
         )
         given = [
             *zip(parameters, call.args, strict=False),
-            *((keyword.arg, keyword.value) for keyword in call.keywords),
+            *(each for keyword in call.keywords for each in self.named(keyword, call.lineno)),
         ]
         unpacked = any(name is None or isinstance(node, ast.Starred) for name, node in given)
         if unpacked or len(call.args) > len(parameters) or not isinstance(call.func, ast.Subscript):
@@ -152,8 +161,10 @@ class _Host:
             tuple(name for name in sized if name not in assumed),
         )
 
-    def unpacked(self, node: ast.expr) -> list[ast.expr]:
-        """`x.stride(0), x.stride(1)` of `*x.stride()`, where the code says how many dimensions x has; else the node itself."""
+    def unpacked(self, node: ast.expr, left: int) -> list[ast.expr]:
+        """`x.stride(0), x.stride(1)` of `*x.stride()`, where the code says how many dimensions x has, or so many parameters are `left`
+        for it; else the node itself.
+        """
         match node:
             case ast.Starred(
                 value=ast.Call(
@@ -165,8 +176,32 @@ class _Host:
                 text = f"{of}.shape[{{}}]"
             case _:
                 return [node]
-        rank = self.rank(of, self.frame, self.frame.line)
+        rank = self.rank(of, self.frame, self.frame.line) or max(left, 0)
         return [ast.parse(text.format(at), mode="eval").body for at in range(rank)] if rank else [node]
+
+    def named(self, keyword: ast.keyword, line: int) -> list[tuple[str | None, ast.expr]]:
+        """The arguments by name of `**{"BLOCK": 64}`, of `**dict(BLOCK=64)`, or of a variable that the function gives one of these;
+        without a name where it cannot be told.
+        """
+        node = keyword.value
+        if keyword.arg is None and isinstance(node, ast.Name):
+            value = lookup(node.id, self.frame, line)
+            node = (
+                value.node
+                if value and value.frame is self.frame and isinstance(value.node, ast.expr)
+                else node
+            )
+        match node if keyword.arg is None else None:
+            case ast.Dict(keys=keys, values=values):
+                names = [key.value if isinstance(key, ast.Constant) else None for key in keys]
+                return [
+                    (name if isinstance(name, str) else None, each)
+                    for name, each in zip(names, values, strict=True)
+                ]
+            case ast.Call(func=ast.Name(id="dict"), args=[], keywords=inner):
+                return [(each.arg, each.value) for each in inner]
+            case _:
+                return [(keyword.arg, keyword.value)]
 
     def rank(self, name: str, frame: Frame, line: int, depth: int = 0) -> int:
         """How many dimensions a tensor has, as `M, K = a.shape` or the call that makes it says; 0 where nothing does."""

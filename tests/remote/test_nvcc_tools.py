@@ -266,6 +266,17 @@ k.cu:4:10-19 error ptxas Unresolved extern function 'elsewhere(int)'
 """,
     ),
     Case(
+        "an extern device function with the name that C gives it",
+        """\
+extern "C" __device__ float elsewhere(float);
+
+__global__ void k(float* p) { p[1] = elsewhere(p[2]); }
+""",
+        """
+k.cu:3:38-47 error ptxas Unresolved extern function 'elsewhere'
+""",
+    ),
+    Case(
         "nvlink",
         """\
 extern __device__ int elsewhere(int);

@@ -662,6 +662,21 @@ def test_heuristics_make_their_own_constants(check_compiled):
     )
 
 
+def test_heuristics_that_take_a_row_whole_get_a_row_that_compiles(check_compiled):
+    check_compiled(
+        """
+        @triton.heuristics({"B": lambda given: triton.next_power_of_2(given["n"]), "W": lambda given: 8 if given["B"] > 512 else 4})
+        @triton.jit
+        def k(x, n, B: tl.constexpr, W: tl.constexpr):
+            tl.store(x + tl.arange(0, B), 1.0, mask=tl.arange(0, B) < n)
+        """,
+        """
+        k: B 1024 (assumed); W 8 (assumed); num_warps 4; x *fp32 (assumed); n i32 (assumed)
+        (k: no constants to assume; B, W by heuristics for sizes of 1024; argument types assumed)
+        """,
+    )
+
+
 def test_a_kernel_that_a_call_makes_has_its_own_spec_and_name(check_compiled):
     check_compiled(
         """

@@ -60,7 +60,9 @@ def width(document: Document, number: int) -> int:
 
 
 def signature_end(document: Document, kernel: Kernel) -> int:
-    """The line of the `{`, or in Python of the `:`, that ends the signature; the kernel's own line where there is none."""
+    """The line of the `{`, or in Python of the `:`, that ends the signature, or of the `)` of a macro that has all of it; the kernel's
+    own line where there is none.
+    """
     first, cuda = kernel.name_span.line, kernel.dsl in _CPP
     depth, comment = 0, False
     for number in range(first, min(first + _LONGEST, kernel.whole.end_line + 1)):
@@ -79,6 +81,8 @@ def signature_end(document: Document, kernel: Kernel) -> int:
                 depth += 1
             elif word in ")]}":
                 depth -= 1
+                if depth < 0:  # of a macro whose call has the whole signature
+                    return number
     return kernel.line
 
 

@@ -82,7 +82,7 @@ PTXAS_NOTES = {
         "`asm` or an intrinsic has an instruction that the GPU does not have. Some need an architecture with its letter (`sm_90a`)."
     ),
     ("uses too much shared data",): (
-        "The kernel declares more static shared memory than a block may have (48 KiB). Declare it `extern __shared__`, and ask for more "
+        "The kernel declares more static shared memory than a block may have, which the message ends with. Declare it `extern __shared__`, and ask for more "
         "with `cudaFuncAttributeMaxDynamicSharedMemorySize`."
     ),
 }  # fmt: skip

@@ -33,8 +33,10 @@ _OF_DESCRIPTORS = {"load", "store", "gather", "scatter", "block_shape", "block_t
 _POINTEES = ("fp32", "fp16", "i32")
 _FLOATS = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
 _DEEPEST = 8
-_LARGE = 1 << 20
-"""Where heuristics ask for a size that the file does not tell."""
+_SIZES = (1 << 20, 1 << 10)
+"""Where heuristics ask for a size that the file does not tell: the first, unless a block becomes as long as that."""
+_LONGEST_BLOCK = 1 << 13
+"""A row that a program takes whole is seldom longer; Triton compiles a block of a million for minutes."""
 _SIDES = (64, 32, 16)
 """Lengths of blocks to try: each has room for `tl.dot`, and the last fits where many blocks stay in shared memory."""
 _PASSES = 3
@@ -120,39 +122,54 @@ def foreign(function: Any, namespace: Mapping[str, Any]) -> str:
 
 
 class _Given(dict[str, Any]):
-    """The arguments of a launch as heuristics get them; one that is not known is a large size."""
+    """The arguments of a launch as heuristics get them; one that is not known is a size."""
 
-    guessed = False
+    def __init__(self, known: Mapping[str, Any], size: int) -> None:
+        super().__init__(known)
+        self.size = size
+        self.guessed = False
 
     def __missing__(self, name: str) -> int:
         self.guessed = True
-        return _LARGE
+        return self.size
 
 
 def _with_heuristics(
     configuration: Configuration, function: Any, namespace: Mapping[str, Any]
 ) -> Configuration:
     """With the constants that `@triton.heuristics` makes; one that needs more than sizes stays missing."""
-    made: dict[str, Any] = {}
-    guessed: list[str] = []
-    for layer in layers(outermost(function, namespace)):
-        rules: Mapping[str, Any] = getattr(layer, "values", {})
-        for name, rule in rules.items():
-            with suppress(Exception):  # the author's function may raise anything
-                given = _Given({**configuration.constants, **configuration.options, **made})
-                value = rule(given)
-                if name not in configuration.constants and isinstance(value, bool | int | float | str):
-                    made[name] = value
-                    guessed += [name] * (given.guessed or bool(guessed))
+    size, smaller = _SIZES
+    made, guessed = _made(configuration, function, namespace, size)
+    if max((made[name] for name in guessed if isinstance(made[name], int)), default=0) > _LONGEST_BLOCK:
+        size = smaller
+        made, guessed = _made(configuration, function, namespace, size)
     if not made:
         return configuration
-    sizes = f" for sizes of {_LARGE}" if guessed else ""
+    sizes = f" for sizes of {size}" if guessed else ""
     return replace(
         configuration,
         constants={**configuration.constants, **made},
         source=f"{configuration.source}; {', '.join(made)} by heuristics{sizes}",
         assumed=frozenset(guessed),
     )
+
+
+def _made(
+    configuration: Configuration, function: Any, namespace: Mapping[str, Any], size: int
+) -> tuple[dict[str, Any], list[str]]:
+    """The constants that heuristics make where unknown sizes are `size`, and which of them follow from one."""
+    made: dict[str, Any] = {}
+    guessed: list[str] = []
+    for layer in layers(outermost(function, namespace)):
+        rules: Mapping[str, Any] = getattr(layer, "values", {})
+        for name, rule in rules.items():
+            with suppress(Exception):  # the author's function may raise anything
+                given = _Given({**configuration.constants, **configuration.options, **made}, size)
+                value = rule(given)
+                if name not in configuration.constants and isinstance(value, bool | int | float | str):
+                    made[name] = value
+                    guessed += [name] * (given.guessed or bool(guessed))
+    return made, guessed
 
 
 def completed(function: Any, configuration: Configuration, missing: Sequence[str]) -> list[Configuration]:

@@ -149,7 +149,8 @@ def _types_for(
             except (SpecError, Untuned):
                 continue
             if isinstance(value, Tensor | Scalar):
-                types.append(dtypes.spelled(value.dtype))
+                pointer = "*" if isinstance(value, Tensor) and "*" not in parameter.type else ""
+                types.append(dtypes.spelled(value.dtype) + pointer)
     return types
 
 

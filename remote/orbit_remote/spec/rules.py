@@ -440,6 +440,8 @@ def passed(parameter: Parameter, value: Value, span: Span, types: dict[str, str]
             message = f"{written}, and this tensor has {value.dtype.name}, not {element[0].name}."
             raise SpecError(span, message)
     elif parameter.kind == "scalar":
+        if isinstance(value, Tensor) and not parameter.element and not element:
+            return  # of a template's own type, which may be that of a pointer
         if not isinstance(value, Scalar):
             raise SpecError(span, f"{written}, which takes a number, not {shown(value)}.")
         if element and (why := misfit(value, element[0])):

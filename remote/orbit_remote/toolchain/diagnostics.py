@@ -306,6 +306,7 @@ class _Reader:
         name = _symbol_in(match)
         return (
             name.startswith("_Z")
+            or match.string.startswith("Unresolved extern")  # `extern "C"` leaves the name as it is
             or any(name in ptx.entries for ptx in self.context.ptx)
             or bool(match["entry"])
         )
