@@ -75,10 +75,15 @@ class Connection:
         self._hear, self._lost, self._stage, self._busy = hear, lost, stage, busy
         self._begin_anew()
         self._connecting = asyncio.Lock()
+        self.bytes_sent = 0
+        """Of messages, without what connecting takes."""
         self._link: Login | None = None
         self._reading: asyncio.Task[None] | None = None
+        self._endings: set[asyncio.Future[None]] = set()
         self._closed = False
         self._heard = time.monotonic()
+        self._broke: float | None = None
+        """Since when no link has carried anything."""
         self._silent = False
 
     def _begin_anew(self) -> None:
@@ -98,6 +103,7 @@ class Connection:
         """Messages that are sent while the link is down go with the next one."""
         text = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
         line = self._outbox.add(text.encode("utf-8", "surrogatepass"))
+        self.bytes_sent += len(line)
         if self._link:
             self._link.write(line)
 
@@ -119,6 +125,7 @@ class Connection:
         if self._link:
             await self._link.end()
             self._link = None
+        await asyncio.gather(*self._endings)
 
     # -- one link after another -----------------------------------------------------------------------
 
@@ -153,18 +160,26 @@ class Connection:
             async for line in login.lines:
                 self._heard = time.monotonic()
                 self._take(line, login)
-        except (ValueError, ConnectionError) as error:
+        except ConnectionError as error:
+            log.warning("the link broke: %s", error)
+        except ValueError as error:  # what is no message now would be none again
             log.error("the host's messages cannot be read: %s", error)
+            self._begin_anew()
+            self._lost(_not_understood(self.place.host))
         finally:
             signs.cancel()
             if self._link is login:
                 self._link = None
-            await asyncio.shield(login.end())
-        if not self._closed and self._busy():
+            ending = asyncio.ensure_future(login.end())
+            self._endings.add(ending)
+            ending.add_done_callback(self._endings.discard)
+            await asyncio.shield(ending)
+        if not self._closed and self._busy() and self._token:
             await self._open_again()
 
     def _take(self, line: bytes, login: Login) -> None:
         """Raises ValueError."""
+        self._broke = None
         if line == SIGN:
             return
         if line.startswith(b"="):
@@ -188,20 +203,30 @@ class Connection:
             login.write(SIGN)
 
     async def _open_again(self) -> None:
-        broke, (pause, most) = time.monotonic(), _AGAIN_S
+        self._broke = broke = self._broke or time.monotonic()
+        pause, most = _AGAIN_S
         self._stage(f"the link to {self.place.host} is down; connecting again")
         while self._busy() and not self._closed:
-            try:
-                await self.ready()
-            except SshError as error:
-                if not error.passes or time.monotonic() - broke > KEEP_S:
-                    self._begin_anew()
-                    self._lost(error)
-                    return
-            else:
-                return
             await asyncio.sleep(pause)
+            error = SshError(
+                f"{self.place.host} closes each connection at once",
+                "`orbit-lsp stop --on` ends what runs there",
+            )
+            try:
+                if time.monotonic() - broke <= KEEP_S:
+                    return await self.ready()
+            except SshError as refused:
+                error = refused
+            if not error.passes or time.monotonic() - broke > KEEP_S:
+                self._begin_anew()
+                self._lost(error)
+                return None
             pause = min(2 * pause, most)
+        return None
+
+
+def _not_understood(host: str) -> SshError:
+    return SshError(f"{host} gave an answer that was not understood", "run it again")
 
 
 def _ended_there(host: str) -> SshError:
@@ -346,7 +371,7 @@ async def _welcome(login: Login, host: str) -> dict[str, Any]:
                 return {"token": str(record["token"]), "seen": int(record["seen"])}
             status = await login.exited()
     except (ValueError, KeyError, TypeError):
-        raise SshError(f"{host} gave an answer that was not understood", "run it again") from None
+        raise _not_understood(host) from None
     except TimeoutError:
         raise SshError(
             f"orbit-lsp's program on {host} does not answer", "run it again", passes=True
