@@ -206,12 +206,13 @@ class Connection:
         self._broke = broke = self._broke or time.monotonic()
         pause, most = _AGAIN_S
         self._stage(f"the link to {self.place.host} is down; connecting again")
+        error = SshError(
+            f"{self.place.host} closes each connection at once",
+            f"`orbit-lsp stop --on {self.place.host}` ends what runs there",
+            passes=True,
+        )
         while self._busy() and not self._closed:
             await asyncio.sleep(pause)
-            error = SshError(
-                f"{self.place.host} closes each connection at once",
-                "`orbit-lsp stop --on` ends what runs there",
-            )
             try:
                 if time.monotonic() - broke <= KEEP_S:
                     return await self.ready()
