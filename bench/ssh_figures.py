@@ -12,6 +12,7 @@ from pathlib import Path
 
 from orbit_lsp.runners.local import LocalRunner
 from orbit_lsp.runners.local import Options as LocalOptions
+from orbit_lsp.runners.ssh import leaving
 from orbit_lsp.runners.ssh.connection import Place
 from orbit_lsp.runners.ssh.runner import Options, SshRunner
 from orbit_remote.common import messages as c
@@ -65,6 +66,7 @@ async def figures(host: Host, project: Path) -> None:
     times = [await seconds(far, job(project, number, "run")) for number in range(1, TIMES)]
     print(f"warm run over ssh        {statistics.median(times) * 1e3:8.1f} ms (median of {len(times)})")
     await far.close()
+    await leaving.leave(host.name, str(host.python), busy_too=True)  # the recorded worker with it
     host.answers(gpu=False)
     for number in range(200):
         (project / "include" / f"h{number}.cuh").write_text(f"#define H{number} {number}\n")

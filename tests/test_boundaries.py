@@ -160,7 +160,7 @@ OPENS = {
         1,
         "an archive that it writes, before our package is there",
     ),
-    "remote/orbit_remote/ssh_host/relay.py": (1, "the log that it gives a door"),
+    "remote/orbit_remote/ssh_host/relay.py": (1, "the log that it gives a proxy"),
     "remote/orbit_remote/process/worker_socket.py": (1, "the log that it gives a worker"),
     "remote/orbit_remote/worker/second_look.py": (1, "a pipe that the driver has made"),
     "remote/orbit_remote/worker/zygote.py": (1, "/dev/null"),

@@ -1,6 +1,6 @@
 """One program's connection to a host: opened when it is needed, opened again when it breaks, its messages numbered and none lost.
 
-The door there keeps jobs for `KEEP_S` seconds without a sign of this side, so a job outlasts a link that comes back within them.
+The proxy there keeps jobs for `KEEP_S` seconds without a sign of this side, so a job outlasts a link that comes back within them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _STDERR = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A host and what a door there is started with. `laptop` names this machine without saying anything of it."""
+    """A host and what a proxy there is started with. `laptop` names this machine without saying anything of it."""
 
     host: str
     python: str = ""
@@ -53,10 +53,10 @@ class Place:
     cache_bytes: int = 2 << 30
     spare_idle_s: float = 300.0
 
-    def arguments(self, door: str) -> list[str]:
-        """Return what the relay of a door of that name is started with."""
+    def arguments(self, proxy: str) -> list[str]:
+        """Return what the relay of a proxy of that name is started with."""
         return [
-            "--door", door, "--laptop", self.laptop, "--client", self.client, "--release", __version__,
+            "--proxy", proxy, "--laptop", self.laptop, "--client", self.client, "--release", __version__,
             "--environment", ",".join(self.environment), "--cache-bytes", str(self.cache_bytes),
             "--spare-idle-s", str(self.spare_idle_s), "--keep-s", str(KEEP_S),
         ]  # fmt: skip
@@ -87,9 +87,9 @@ class Connection:
         self._silent = False
 
     def _begin_anew(self) -> None:
-        """From now on another door there: nothing of the last one is waited for."""
+        """From now on another proxy there: nothing of the last one is waited for."""
         self._inbox, self._outbox = Inbox(), Outbox()
-        self._door, self._token = os.urandom(8).hex(), ""
+        self._proxy, self._token = os.urandom(8).hex(), ""
 
     async def ready(self) -> None:
         """Return once there is a connection. Raises SshError."""
@@ -113,7 +113,7 @@ class Connection:
             await self._link.drain()
 
     async def close(self) -> None:
-        """End the door there, and with it what is under way."""
+        """End the proxy there, and with it what is under way."""
         self._closed = True
         if self._link:
             self.send({"kind": "bye"})
@@ -133,7 +133,7 @@ class Connection:
         """Raises SshError."""
         if self._silent:
             await leave_master(self.place.host)
-        login = await Login.start(self.place, "relay", self.place.arguments(self._door), self._stage)
+        login = await Login.start(self.place, "relay", self.place.arguments(self._proxy), self._stage)
         try:
             hello = {"version": c.VERSION, "seen": self._inbox.last}
             login.write(json.dumps(hello).encode() + b"\n")
