@@ -54,6 +54,15 @@ install_nvcc() {
   fi
 }
 
+# An ssh server for tests/ssh, which are skipped where it cannot be had.
+install_sshd() {
+  command -v sshd /usr/sbin/sshd >/dev/null && return
+  local as_root=""
+  [ "$(id -u)" = 0 ] || as_root="sudo -n"
+  command -v apt-get >/dev/null && $as_root apt-get install -y -qq openssh-server >/dev/null 2>&1 && return
+  say "no sshd here, and apt cannot install it: tests/ssh are skipped"
+}
+
 # set_up [EXTRAS]: what the checks need, in .venv; then ruff.
 set_up() {
   say "installing (torch and triton are the large part)"
@@ -64,6 +73,7 @@ set_up() {
   install -e ".${1:-}" -r requirements-dev.txt
   wait $!
   install_nvcc
+  install_sshd
   say "ruff"
   .venv/bin/ruff check .
   .venv/bin/ruff format --check .

@@ -109,6 +109,7 @@ ITEM_BUTTONS = {
 """At the items of the view Orbit: the actions of `orbit_lsp/server/panel.py`."""
 GROUPS = {
     "Where Kernels Run": ("serverPath", "runner", "gpu", "gpus", "device", "python", "arguments", "environment", "shared_worker"),
+    "Machines of Your Own, by ssh": ("ssh.",),
     "GPUs Rented from Modal": ("modal.",),
     "Compiling": ("compile_on_save", "compile_on_idle", "every_gpu", "nvcc", "nvcc_flags", "compile_commands", "kernel_macros", "doubled_errors", "costs."),
     "Beside the Text": ("hints.", "lens.", "report."),

@@ -157,6 +157,11 @@ OPENS = {
     "remote/orbit_remote/judge/locks.py": (1, "folders by O_PATH, for Landlock"),
     "remote/orbit_remote/process/file_lock.py": (2, "lock files, which are not read"),
     "remote/orbit_remote/worker/actions/exec_action.py": (1, "a copy that it writes"),
+    "remote/orbit_remote/ssh_host/bootstrap.py": (
+        1,
+        "an archive that it writes, before our package is there",
+    ),
+    "remote/orbit_remote/ssh_host/relay.py": (1, "the log that it gives a proxy"),
     "remote/orbit_remote/process/worker_socket.py": (1, "the log that it gives a worker"),
     "remote/orbit_remote/worker/second_look.py": (1, "a pipe that the driver has made"),
     "remote/orbit_remote/worker/zygote.py": (1, "/dev/null"),

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from orbit_lsp.state.collector_pause import MANY, collector_pause
+from orbit_lsp.kernels.collector_pause import MANY, collector_pause
 
 
 @pytest.mark.parametrize(("count", "looked_at"), [(MANY // 2, True), (2 * MANY, False)])

@@ -221,7 +221,7 @@ def test_a_word_that_is_not_known(word: str, nearest: str) -> None:
         ),
         (
             ["run", "--runner", "here", "k.cu"], 64, "",
-            "orbit-lsp: error: --runner does not take 'here'; choose auto, local or modal\n  see `orbit-lsp run --help`\n",
+            "orbit-lsp: error: --runner does not take 'here'; choose auto, local, modal or ssh:HOST\n  see `orbit-lsp run --help`\n",
         ),
         (
             ["explain", "mio", "throtle"], 64, "",

@@ -17,6 +17,7 @@ USAGE = 64
 _CHOICE = re.compile(
     r"argument (?P<option>[\w-]+): invalid choice: (?P<word>.+) \(choose from (?P<known>.+)\)"
 )
+_PLACE = re.compile(r"argument (?P<option>[\w-]+): (?P<word>'.*') is not one of (?P<known>.+)", re.DOTALL)
 _MISSING = "the following arguments are required: "
 """argparse's own sentences, which name positional arguments by our variables."""
 
@@ -34,6 +35,8 @@ class Parser(argparse.ArgumentParser):
             words = choice["known"].replace("'", "").split(", ")
             of = choice["option"] if choice["option"].startswith("-") else self.prog
             message = f"{of} does not take {choice['word']}; choose {_any_of(words)}"
+        elif place := _PLACE.fullmatch(message):
+            message = f"{place['option']} does not take {place['word']}; choose {_any_of(place['known'].split(', '))}"
         elif message.startswith(_MISSING):
             choices = {
                 action.dest: _any_of(list(action.choices)) for action in self._actions if action.choices

@@ -10,9 +10,9 @@ from collections import defaultdict
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from orbit_lsp.kernels.collector_pause import collector_pause
 from orbit_lsp.kernels.model import SPECIFIED, Kernel, Scan
 from orbit_lsp.state.checked_specs import Above, BlockOf, SpecBlock, SpecLines
-from orbit_lsp.state.collector_pause import collector_pause
 from orbit_remote.common import messages as c
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ import math
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
+from orbit_lsp.kernels.collector_pause import collector_pause
 from orbit_lsp.kernels.model import SPECIFIED, Kernel
 from orbit_lsp.specs import spec_blocks
 from orbit_lsp.state import daemon_thread
 from orbit_lsp.state.checked_specs import Asked, CheckedSpec, SpecBlock, SpecKey, SpecLines
-from orbit_lsp.state.collector_pause import collector_pause
 from orbit_lsp.state.debounce import Debounce
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import OpenFile, Session

@@ -14,8 +14,8 @@ from urllib.parse import quote, unquote, urlsplit
 
 from orbit_lsp import kernels
 from orbit_lsp.kernels import Kernel, Scan, Tracker
+from orbit_lsp.kernels.collector_pause import collector_pause
 from orbit_lsp.state import daemon_thread
-from orbit_lsp.state.collector_pause import collector_pause
 from orbit_lsp.state.compilation import Compilation
 from orbit_lsp.state.documents import Change, Document, Encoding
 from orbit_lsp.state.kernel_ids import KernelId, identify

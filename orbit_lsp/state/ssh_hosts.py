@@ -31,7 +31,7 @@ def place(text: str) -> str:
         return PREFIX + host(text)
     if text in ("auto", "local", "modal"):
         return text
-    raise ValueError(f"{text!r:.60} is not one of auto, local, modal and ssh:HOST")
+    raise ValueError(f"{text!r:.60} is not one of auto, local, modal, ssh:HOST")
 
 
 def program(text: str) -> str:

@@ -22,7 +22,7 @@ ROLES = {
     "keeper": ("worker.keeper", "main"),
     "cells": ("child.notebook_kernel", "main"),
     "relay": ("ssh_host.relay", "main"),
-    "door": ("ssh_host.door", "main"),
+    "proxy": ("ssh_host.proxy", "main"),
     "leave": ("ssh_host.leave", "main"),
     "reports": ("ncu.report_process", "main"),
 }

@@ -17,8 +17,11 @@ from orbit_lsp.state import config
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session
 from tests.cli_check import orbit
+from tests.e2e import test_profile, test_through
 from tests.e2e.conftest import Editor, display, start
+from tests.e2e.test_check_memory import RACE
 from tests.e2e.test_run import MEASURED, SOURCE
+from tests.e2e.test_spec_runs import KERNEL, SPEC
 from tests.ssh.host import Host
 
 __all__ = ["display", "start"]
@@ -196,3 +199,55 @@ async def test_jobs_of_a_pool(host: Host, folder: Path, monkeypatch: pytest.Monk
     code, out, err = await asyncio.to_thread(orbit, folder, *words)
     assert code == 0, err
     assert "288032" in out
+
+
+def test_a_profile_and_its_report(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.answers(gpu=True)
+    on_path(host, monkeypatch)
+    source = test_profile.SOURCE
+    (tmp_path / "memory_bound.cu").write_text(source)
+    code, out, err = orbit(tmp_path, "profile", "memory_bound.cu", "--runner", "ssh:gpu1", "--json")
+    assert code == 0, err
+    answer = json.loads(out)
+    assert [profile["name"].partition("(")[0] for profile in answer["profiles"]] == ["saxpy"]
+    kept = [path.read_bytes() for path in (tmp_path / ".cache").rglob("*.ncu-rep")]
+    assert kept == [test_profile.RECORDED]
+
+
+def test_a_check_of_memory(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.answers(gpu=True)
+    on_path(host, monkeypatch)
+    (tmp_path / "race.cu").write_text(RACE)
+    code, out, err = orbit(
+        tmp_path, "check", "race.cu", "--kernel", "reverse", "--runner", "ssh:gpu1", "--json"
+    )
+    assert code == 2, err
+    places = {problem["place"]["file"] for problem in json.loads(out)["problems"] if problem["place"]}
+    assert places == {str(tmp_path / "race.cu")}
+
+
+def test_a_launch_spec(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.answers(gpu=True)
+    on_path(host, monkeypatch)
+    (tmp_path / "saxpy.cu").write_text(SPEC + KERNEL)
+    code, out, err = orbit(tmp_path, "run", "saxpy.cu", "--runner", "ssh:gpu1", "--json")
+    assert code == 0, err
+    assert [check["passed"] for point in json.loads(out)["points"] for check in point["checks"]] == [True]
+
+
+def test_a_test_of_the_project_runs_on_the_host(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_path(host, monkeypatch)
+    files = {
+        "pkg/softmax.py": test_through.PACKAGE,
+        "pkg/__init__.py": "from .softmax import softmax",
+        "tests/test_softmax.py": test_through.TESTS,
+        "pyproject.toml": "[tool.pytest.ini_options]\npythonpath = ['.']\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    words = ("--through", "tests/test_softmax.py::test_right", "--runner", "ssh:gpu1", "--trust", "--json")
+    _, out, err = orbit(tmp_path, "run", "pkg/softmax.py", *words)
+    assert "1 passed" in out + err

@@ -128,10 +128,10 @@ async def test_nothing_of_a_job_is_readable_by_others(runner: Make, host: Host, 
 async def test_closing_leaves_the_worker_alone(runner: Make, host: Host, tmp_path: Path) -> None:
     one = runner()
     await finished(one, job(tmp_path / "p"))
-    assert host.processes(" door ")
+    assert host.processes(" proxy ")
     await one.close()
     assert not host.processes(" relay ")
-    assert not list((host.run / "orbit-lsp").glob("*.door*"))
+    assert not list((host.run / "orbit-lsp").glob("*.proxy*"))
     assert host.processes(" worker ")
 
 

@@ -71,7 +71,7 @@ async def test_a_link_that_stays_down(
     assert last.failure
     assert (last.outcome, last.failure.message) == ("infrastructure", "gpu1 takes no ssh connections")
     assert last.failure.retryable
-    await asyncio.to_thread(until, lambda: not host.processes(" door "), "the door ends")
+    await asyncio.to_thread(until, lambda: not host.processes(" proxy "), "the proxy ends")
     await asyncio.to_thread(until, lambda: not host.processes("waits.py"), "the program ends")
 
 
@@ -79,7 +79,7 @@ async def test_a_link_that_comes_back_too_late(
     runner: Make, host: Host, tmp_path: Path, waits: tuple[Path, Path]
 ) -> None:
     task = await begun(runner(), waiting(tmp_path / "p", waits), waits[0])
-    for number in host.processes(" door "):
+    for number in host.processes(" proxy "):
         os.kill(number, signal.SIGTERM)  # as it ends itself after 45 s
     last = await task
     assert last.failure
@@ -145,7 +145,7 @@ async def test_kills_at_random(runner: Make, host: Host, tmp_path: Path) -> None
         text = KERNEL.replace("x[0]", f"x[{number}]")
         task = asyncio.create_task(finished(one, job(tmp_path / "p", text, f"r{number}")))
         await asyncio.sleep(chance.uniform(0, 0.6))
-        victim = chance.choice(["door", "relay", "worker", "link"])
+        victim = chance.choice(["proxy", "relay", "worker", "link"])
         if victim == "link":
             host.drop_links()
         for process in host.processes(f" {victim} "):
@@ -157,7 +157,7 @@ async def test_kills_at_random(runner: Make, host: Host, tmp_path: Path) -> None
     assert "ok" in outcomes
     await one.close()
     await asyncio.to_thread(
-        until, lambda: not host.processes(" relay ") and not host.processes(" door "), "all end"
+        until, lambda: not host.processes(" relay ") and not host.processes(" proxy "), "all end"
     )
 
 

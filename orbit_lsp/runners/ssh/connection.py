@@ -1,6 +1,6 @@
 """One program's connection to a host: opened when it is needed, opened again when it breaks, its messages numbered and none lost.
 
-The door there keeps jobs for `KEEP_S` seconds without a sign of this side, so a job outlasts a link that comes back within them.
+The proxy there keeps jobs for `KEEP_S` seconds without a sign of this side, so a job outlasts a link that comes back within them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _STDERR = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A host and what a door there is started with. `laptop` names this machine without saying anything of it."""
+    """A host and what a proxy there is started with. `laptop` names this machine without saying anything of it."""
 
     host: str
     python: str = ""
@@ -53,10 +53,10 @@ class Place:
     cache_bytes: int = 2 << 30
     spare_idle_s: float = 300.0
 
-    def arguments(self, door: str) -> list[str]:
-        """Return what the relay of a door of that name is started with."""
+    def arguments(self, proxy: str) -> list[str]:
+        """Return what the relay of a proxy of that name is started with."""
         return [
-            "--door", door, "--laptop", self.laptop, "--client", self.client, "--release", __version__,
+            "--proxy", proxy, "--laptop", self.laptop, "--client", self.client, "--release", __version__,
             "--environment", ",".join(self.environment), "--cache-bytes", str(self.cache_bytes),
             "--spare-idle-s", str(self.spare_idle_s), "--keep-s", str(KEEP_S),
         ]  # fmt: skip
@@ -75,16 +75,21 @@ class Connection:
         self._hear, self._lost, self._stage, self._busy = hear, lost, stage, busy
         self._begin_anew()
         self._connecting = asyncio.Lock()
+        self.bytes_sent = 0
+        """Of messages, without what connecting takes."""
         self._link: Login | None = None
         self._reading: asyncio.Task[None] | None = None
+        self._endings: set[asyncio.Future[None]] = set()
         self._closed = False
         self._heard = time.monotonic()
+        self._broke: float | None = None
+        """Since when no link has carried anything."""
         self._silent = False
 
     def _begin_anew(self) -> None:
-        """From now on another door there: nothing of the last one is waited for."""
+        """From now on another proxy there: nothing of the last one is waited for."""
         self._inbox, self._outbox = Inbox(), Outbox()
-        self._door, self._token = os.urandom(8).hex(), ""
+        self._proxy, self._token = os.urandom(8).hex(), ""
 
     async def ready(self) -> None:
         """Return once there is a connection. Raises SshError."""
@@ -98,6 +103,7 @@ class Connection:
         """Messages that are sent while the link is down go with the next one."""
         text = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
         line = self._outbox.add(text.encode("utf-8", "surrogatepass"))
+        self.bytes_sent += len(line)
         if self._link:
             self._link.write(line)
 
@@ -107,7 +113,7 @@ class Connection:
             await self._link.drain()
 
     async def close(self) -> None:
-        """End the door there, and with it what is under way."""
+        """End the proxy there, and with it what is under way."""
         self._closed = True
         if self._link:
             self.send({"kind": "bye"})
@@ -119,6 +125,7 @@ class Connection:
         if self._link:
             await self._link.end()
             self._link = None
+        await asyncio.gather(*self._endings)
 
     # -- one link after another -----------------------------------------------------------------------
 
@@ -126,7 +133,7 @@ class Connection:
         """Raises SshError."""
         if self._silent:
             await leave_master(self.place.host)
-        login = await Login.start(self.place, "relay", self.place.arguments(self._door), self._stage)
+        login = await Login.start(self.place, "relay", self.place.arguments(self._proxy), self._stage)
         try:
             hello = {"version": c.VERSION, "seen": self._inbox.last}
             login.write(json.dumps(hello).encode() + b"\n")
@@ -153,18 +160,26 @@ class Connection:
             async for line in login.lines:
                 self._heard = time.monotonic()
                 self._take(line, login)
-        except (ValueError, ConnectionError) as error:
+        except ConnectionError as error:
+            log.warning("the link broke: %s", error)
+        except ValueError as error:  # what is no message now would be none again
             log.error("the host's messages cannot be read: %s", error)
+            self._begin_anew()
+            self._lost(_not_understood(self.place.host))
         finally:
             signs.cancel()
             if self._link is login:
                 self._link = None
-            await asyncio.shield(login.end())
-        if not self._closed and self._busy():
+            ending = asyncio.ensure_future(login.end())
+            self._endings.add(ending)
+            ending.add_done_callback(self._endings.discard)
+            await asyncio.shield(ending)
+        if not self._closed and self._busy() and self._token:
             await self._open_again()
 
     def _take(self, line: bytes, login: Login) -> None:
         """Raises ValueError."""
+        self._broke = None
         if line == SIGN:
             return
         if line.startswith(b"="):
@@ -188,20 +203,31 @@ class Connection:
             login.write(SIGN)
 
     async def _open_again(self) -> None:
-        broke, (pause, most) = time.monotonic(), _AGAIN_S
+        self._broke = broke = self._broke or time.monotonic()
+        pause, most = _AGAIN_S
         self._stage(f"the link to {self.place.host} is down; connecting again")
+        error = SshError(
+            f"{self.place.host} closes each connection at once",
+            f"`orbit-lsp stop --on {self.place.host}` ends what runs there",
+            passes=True,
+        )
         while self._busy() and not self._closed:
-            try:
-                await self.ready()
-            except SshError as error:
-                if not error.passes or time.monotonic() - broke > KEEP_S:
-                    self._begin_anew()
-                    self._lost(error)
-                    return
-            else:
-                return
             await asyncio.sleep(pause)
+            try:
+                if time.monotonic() - broke <= KEEP_S:
+                    return await self.ready()
+            except SshError as refused:
+                error = refused
+            if not error.passes or time.monotonic() - broke > KEEP_S:
+                self._begin_anew()
+                self._lost(error)
+                return None
             pause = min(2 * pause, most)
+        return None
+
+
+def _not_understood(host: str) -> SshError:
+    return SshError(f"{host} gave an answer that was not understood", "run it again")
 
 
 def _ended_there(host: str) -> SshError:
@@ -346,7 +372,7 @@ async def _welcome(login: Login, host: str) -> dict[str, Any]:
                 return {"token": str(record["token"]), "seen": int(record["seen"])}
             status = await login.exited()
     except (ValueError, KeyError, TypeError):
-        raise SshError(f"{host} gave an answer that was not understood", "run it again") from None
+        raise _not_understood(host) from None
     except TimeoutError:
         raise SshError(
             f"orbit-lsp's program on {host} does not answer", "run it again", passes=True

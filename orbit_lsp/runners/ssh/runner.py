@@ -82,6 +82,11 @@ class SshRunner:
     def host(self) -> str:
         return self.options.place.host
 
+    @property
+    def bytes_sent(self) -> int:
+        """How much was sent of messages and files."""
+        return self._connection.bytes_sent
+
     async def run(self, job: c.Job) -> AsyncGenerator[c.Event, None]:
         self._active += 1
         self._idle.clear()
@@ -189,6 +194,7 @@ class SshRunner:
                     )
                     await self._connection.sent()
             self._connection.send({"kind": "piece", "run": run, "done": True})
+        self._connection.send({"kind": "cancel", "run": run})
         asked.events.put_nowait(
             SshError(f"{self.host} does not keep the files that it is sent", "run it again")
         )

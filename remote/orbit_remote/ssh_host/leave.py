@@ -31,29 +31,29 @@ def main(arguments: list[str]) -> int:
     if busy and not options.yes:
         print(json.dumps({"ended": [], "busy": busy}), flush=True)
         return 0
-    doors = _doors(options.home)
-    for pid in doors:
+    proxies = _proxies(options.home)
+    for pid in proxies:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
     until = time.monotonic() + _END_S
-    while any(map(process_groups.alive, doors)) and time.monotonic() < until:
+    while any(map(process_groups.alive, proxies)) and time.monotonic() < until:
         time.sleep(_LOOK_S)
-    for pid in filter(process_groups.alive, doors):
+    for pid in filter(process_groups.alive, proxies):
         os.kill(pid, signal.SIGKILL)
-    ended = [*doors, *asyncio.run(worker_socket.stop())]
-    for left in (*folder.glob("*.door"), folder / "doors.lock"):
+    ended = [*proxies, *asyncio.run(worker_socket.stop())]
+    for left in (*folder.glob("*.proxy"), folder / "proxies.lock"):
         relay.forget(left)
     content_store.remove(options.home)
     print(json.dumps({"ended": ended, "busy": 0}), flush=True)
     return 0
 
 
-def _doors(home: Path) -> list[int]:
-    """Return the process ids of the doors that keep their files in `home`, whatever version they are of."""
-    doors: list[int] = []
+def _proxies(home: Path) -> list[int]:
+    """Return the process ids of the proxies that keep their files in `home`, whatever version they are of."""
+    proxies: list[int] = []
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             words = process_groups.command(int(path.name))
-            if path.stat().st_uid == os.getuid() and b"door" in words and os.fsencode(home) in words:
-                doors.append(int(path.name))
-    return doors
+            if path.stat().st_uid == os.getuid() and b"proxy" in words and os.fsencode(home) in words:
+                proxies.append(int(path.name))
+    return proxies

@@ -1,4 +1,4 @@
-"""One connection: what comes from the author's machine goes to its door, and back. The first one starts the door.
+"""One connection: what comes from the author's machine goes to its proxy, and back. The first one starts the proxy.
 
 The runtime folder of a login ends with the login, and so would the sockets in it, so ours are elsewhere.
 """
@@ -22,9 +22,9 @@ _PIECE = 1 << 16
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="orbit_remote relay")
-    parser.add_argument("--door", required=True)
+    parser.add_argument("--proxy", required=True)
     options, _ = parser.parse_known_args(arguments)
-    link = _door(options.door, arguments)
+    link = _proxy(options.proxy, arguments)
     threading.Thread(target=_inward, args=(link,), daemon=True, name="inward").start()
     with suppress(OSError):
         while piece := link.recv(_PIECE):
@@ -53,14 +53,14 @@ def folder() -> Path:
     return runtime_folder.folder()
 
 
-def _door(name: str, arguments: list[str]) -> socket.socket:
-    """Connect to the door of that name, which is started if there is none. Raises OSError, RefusedError."""
-    path = folder() / f"{name}.door"
+def _proxy(name: str, arguments: list[str]) -> socket.socket:
+    """Connect to the proxy of that name, which is started if there is none. Raises OSError, RefusedError."""
+    path = folder() / f"{name}.proxy"
     if link := connected(path):
         return link
-    lock = file_lock.waited_for(path.parent / "doors.lock")
+    lock = file_lock.waited_for(path.parent / "proxies.lock")
     try:
-        for old in path.parent.glob("*.door"):
+        for old in path.parent.glob("*.proxy"):
             if (link := connected(old)) is None:  # left by one that was killed
                 forget(old)
             else:
@@ -70,11 +70,11 @@ def _door(name: str, arguments: list[str]) -> socket.socket:
             path.chmod(0o600)  # before it listens
             listener.listen(8)
             log = os.open(
-                path.with_suffix(".doorlog"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600
+                path.with_suffix(".proxylog"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600
             )
             try:
                 subprocess.Popen(
-                    [sys.executable, "-P", str(MAIN), "door", *arguments, "--listen", str(listener.fileno())],
+                    [sys.executable, "-P", str(MAIN), "proxy", *arguments, "--listen", str(listener.fileno())],
                     stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", pass_fds=[listener.fileno()],
                     start_new_session=True,
                 )  # fmt: skip
@@ -85,7 +85,7 @@ def _door(name: str, arguments: list[str]) -> socket.socket:
     link = connected(path)
     if link is None:
         raise ConnectionError(
-            f"the process behind {path} ended while it started; its log is {path.with_suffix('.doorlog')}"
+            f"the process behind {path} ended while it started; its log is {path.with_suffix('.proxylog')}"
         )
     return link
 
@@ -102,6 +102,6 @@ def connected(path: Path) -> socket.socket | None:
 
 
 def forget(path: Path) -> None:
-    """Remove what a door left in the folder."""
-    for name in (path, path.with_suffix(".doorlog")):
+    """Remove what a proxy left in the folder."""
+    for name in (path, path.with_suffix(".proxylog")):
         name.unlink(missing_ok=True)

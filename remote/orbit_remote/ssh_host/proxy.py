@@ -1,6 +1,6 @@
-"""The place of one of the author's programs on this machine: it hands jobs to the shared worker, and keeps them while the link is down.
+"""What stands for one of the author's programs on this machine: it hands jobs to the shared worker, and keeps them while the link is down.
 
-A door ends, and with it its jobs, when its client says so, or has given no sign of life for `--keep-s` seconds. What the
+A proxy ends, and with it its jobs, when its client says so, or has given no sign of life for `--keep-s` seconds. What the
 client sends: `job`, `typing`, `piece` (of a file's content), `bye`, and requests of the worker as they are. What it gets: the
 worker's events, and `missing`, which names contents that have to be sent before a job can begin.
 """
@@ -33,13 +33,13 @@ from orbit_remote.ssh_host.trees import Tree, Trees
 _END_S = 10.0
 _ROUNDS = 3
 _BEHIND = 256 << 20
-"""Bytes of events that the client has not taken, at which the door ends: the longest event, some times."""
+"""Bytes of events that the client has not taken, at which the proxy ends: the longest event, some times."""
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="orbit_remote door")
+    parser = argparse.ArgumentParser(prog="orbit_remote proxy")
     parser.add_argument("--listen", type=int, required=True, metavar="DESCRIPTOR")
-    parser.add_argument("--door", required=True, help="its name, which its client made up")
+    parser.add_argument("--proxy", required=True, help="its name, which its client made up")
     parser.add_argument("--home", type=Path, required=True, help="the folder of all that is kept here")
     parser.add_argument("--python", default=sys.executable, help="what the worker runs in")
     parser.add_argument("--laptop", required=True, help="the name of the author's machine, without a meaning")
@@ -50,15 +50,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--spare-idle-s", type=float, default=300.0)
     parser.add_argument("--keep-s", type=float, default=45.0)
     options = parser.parse_args(arguments)
-    asyncio.run(_Door(options).serve())
+    asyncio.run(_Proxy(options).serve())
     os._exit(0)
 
 
-class _Door:
+class _Proxy:
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         self._token = os.urandom(8).hex()
-        self._path = relay.folder() / f"{options.door}.door"
+        self._path = relay.folder() / f"{options.proxy}.proxy"
         self._trees = Trees(options.home, options.laptop)
         self._inbox, self._outbox = Inbox(), Outbox()
         self._writer: asyncio.StreamWriter | None = None
@@ -110,7 +110,7 @@ class _Door:
                 self._sign = time.monotonic()
                 self._hear(line, writer)
         except (ValueError, KeyError, TypeError, AttributeError, TimeoutError, ConnectionError) as error:
-            print(f"orbit door: a connection was closed: {type(error).__name__}: {error}", file=sys.stderr)
+            print(f"orbit proxy: a connection was closed: {type(error).__name__}: {error}", file=sys.stderr)
         finally:
             if self._writer is writer:
                 self._writer = None
@@ -131,7 +131,7 @@ class _Door:
         if self._writer and not self._writer.transport.is_closing():
             self._writer.write(line)
         if self._outbox.size > _BEHIND:
-            print("orbit door: the client does not take its events", file=sys.stderr)
+            print("orbit proxy: the client does not take its events", file=sys.stderr)
             self._over.set()
 
     # -- what is asked --------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class _Door:
                 if self._link and run in self._jobs:
                     self._link.send(c.Locate(run))
             case _:
-                raise ValueError(f"{record.get('kind')!r:.60} is nothing that a door does")
+                raise ValueError(f"{record.get('kind')!r:.60} is nothing that a proxy does")
 
     def _start(self, job: _Job, work: Any) -> None:
         task = asyncio.ensure_future(self._guarded(job, work))
@@ -185,7 +185,7 @@ class _Door:
         for _ in range(_ROUNDS):
             missing = await asyncio.to_thread(self._trees.store.missing, manifest)
             if not missing:
-                with suppress(LookupError):  # another door's store has just removed one
+                with suppress(LookupError):  # another proxy's store has just removed one
                     job.tree = await self._taken(manifest)
                     break
             job.complete = asyncio.get_running_loop().create_future()

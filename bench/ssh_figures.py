@@ -1,0 +1,94 @@
+"""Figures of runs over ssh, on a real sshd of the loopback: `python bench/ssh_figures.py`. The GPU is recorded, compiling is real."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import tempfile
+import time
+from contextlib import aclosing
+from pathlib import Path
+
+from orbit_lsp.runners.local import LocalRunner
+from orbit_lsp.runners.local import Options as LocalOptions
+from orbit_lsp.runners.ssh import leaving
+from orbit_lsp.runners.ssh.connection import Place
+from orbit_lsp.runners.ssh.runner import Options, SshRunner
+from orbit_remote.common import messages as c
+from tests.ssh.host import Host
+
+TIMES = 20
+KERNEL = "__global__ void saxpy(int* x) {{ x[0] = {number}; }}\nint main() {{ saxpy<<<1, 1>>>(0); }}\n"
+
+
+async def seconds(runner: SshRunner | LocalRunner, job: c.Job) -> float:
+    began = time.perf_counter()
+    async with aclosing(runner.run(job)) as events:
+        async for event in events:
+            if isinstance(event, c.Finished):
+                assert event.outcome == "ok", event.failure
+    return time.perf_counter() - began
+
+
+def job(folder: Path, number: int, action: c.Action) -> c.Job:
+    return c.Job(
+        f"r{number}",
+        action,
+        "cuda",
+        str(folder / "k.cu"),
+        KERNEL.format(number=number),
+        directory=str(folder),
+    )
+
+
+async def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="orbit-ssh-") as name:
+        folder, project = Path(name), Path(name) / "project"
+        (project / "include").mkdir(parents=True)
+        os.environ |= {
+            "PATH": f"{folder}/bin{os.pathsep}{os.environ['PATH']}",
+            "XDG_CACHE_HOME": f"{folder}/laptop",
+        }
+        host = Host(folder)
+        host.answers(gpu=True)
+        host.start()
+        try:
+            await figures(host, project)
+        finally:
+            host.close()
+
+
+async def figures(host: Host, project: Path) -> None:
+    place = Place(host.name, str(host.python), "0123")
+    far = SshRunner(Options(place))
+    print(f"bare host, first run     {await seconds(far, job(project, 0, 'run')):8.3f} s")
+    times = [await seconds(far, job(project, number, "run")) for number in range(1, TIMES)]
+    print(f"warm run over ssh        {statistics.median(times) * 1e3:8.1f} ms (median of {len(times)})")
+    await far.close()
+    await leaving.leave(host.name, str(host.python), busy_too=True)  # the recorded worker with it
+    host.answers(gpu=False)
+    for number in range(200):
+        (project / "include" / f"h{number}.cuh").write_text(f"#define H{number} {number}\n")
+    includes = "".join(f'#include "include/h{number}.cuh"\n' for number in range(200))
+    far = SshRunner(Options(Place(host.name, str(host.python), "4567")))
+    near = LocalRunner(LocalOptions(shared=False))
+    wanted = [job(project, number, "compile") for number in range(100, 106)]
+    wanted = [c.Job(**{**vars_of(each), "text": includes + each.text}) for each in wanted]
+    await seconds(far, wanted[0])
+    sent = far.bytes_sent
+    differences = [await seconds(far, each) for each in wanted[1:]]
+    print(
+        f"bytes sent, 1 of 200     {(far.bytes_sent - sent) / (len(wanted) - 1):8.0f} (the file has {len(wanted[1].text)})"
+    )
+    here = [await seconds(near, each) for each in wanted]
+    print(f"compile over ssh, local  {min(differences):8.3f} s, {min(here[1:]):.3f} s")
+    await asyncio.gather(far.close(), near.close())
+
+
+def vars_of(job: c.Job) -> dict[str, object]:
+    return {name: getattr(job, name) for name in c.Job.__dataclass_fields__}
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
