@@ -440,6 +440,23 @@ def hovered(bench: Bench, line: int) -> str:
     return shown.contents.value if shown and isinstance(shown.contents, lsp.MarkupContent) else ""
 
 
+def test_kernels_that_begin_on_one_line_are_named() -> None:
+    session = Session()
+    session.setup.machine = None
+    text = "#define OPS(X) X(a) X(b)\n#define EW(n) __global__ void k_##n(float* x) { x[0] = 1; }\nOPS(EW)\n__global__ void c() {}\n"
+    session.open("file:///k.cu", 1, text)
+    titles = [
+        (lens.range.start.line, lens.command.title)
+        for lens in lenses.lenses(session, "file:///k.cu")
+        if lens.command
+    ]
+    assert [(line, title.partition(" Draft")[0]) for line, title in titles] == [
+        (2, "k_a: ✎"),
+        (2, "k_b: ✎"),
+        (3, "✎"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -85,6 +86,14 @@ async def test_the_first_run_puts_the_app_there_and_says_so(h100s, author) -> No
     assert finished.launches[0].timing.median == 288_032
     assert [each.function.gpu for each in h100s.world.but_for("hello")] == ["H100!"]
     assert [app.name for app in h100s.world.apps.values()] == [await item.runner.pool.account.name()]
+
+
+async def test_a_run_stands_in_the_log_of_its_container(h100s, author) -> None:
+    item: Author = author()
+    await item.finished(item.job(run="r7-abc"))
+    said = "".join(line.text for line in h100s.world.logs)
+    (name,) = re.findall(r"orbit: (r7-abc-\w+) begins: run of saxpy\.cu\n", said)
+    assert f"orbit: {name} ended: ok\n" in said
 
 
 async def test_output_comes_while_the_program_runs_and_before_the_end(h100s, author) -> None:
