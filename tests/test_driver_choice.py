@@ -342,3 +342,15 @@ def test_a_name_of_several_kernels_is_remarked(tmp_path: Path) -> None:
     assert told.remarks == (
         "the program has several kernels that are called scale, so their times are shown at none of them",
     )
+
+
+def test_a_file_whose_main_needs_other_files_runs_through_the_projects_program(tmp_path: Path) -> None:
+    session, target = with_program(tmp_path, SCALE + "int main() { launch(); }\n")
+    assert driver_choice.chosen(session, target) is None
+    frozen = session.freeze(target.uri)
+    assert frozen
+    job = job_builder.make(session, frozen, "run", "1")
+    for message, expected in (("expected a ;", None), ("undefined reference to `launch()'", PROGRAM)):
+        failure = c.Failure("compile error", f"scale.cu does not compile (1 error): {message}")
+        result_filing.finished(session, frozen, job, {target}, None, c.failed("1", failure))
+        assert driver_choice.chosen(session, target) == expected

@@ -434,3 +434,19 @@ def test_a_home_folder_is_not_searched(tmp_path: Path) -> None:
     assert orbit(tmp_path, "drivers", "k.py", environment={"HOME": str(tmp_path)}) == (
         64, "", f"orbit-lsp: error: {tmp_path} is a home folder, or holds one; name a file in a project\n"
     )  # fmt: skip
+
+
+def test_the_project_in_which_a_program_is_built(tmp_path: Path) -> None:
+    """The smallest that has all of it, unless a larger one is configured."""
+    written("program_nested", tmp_path)
+    finder = Finder(str(tmp_path), declared=declared_programs.of_source)
+    finder.refresh()
+
+    def folder(place: str, kernel: str) -> str:
+        return finder.routes(str(tmp_path / place), kernel).routes[0].driver.folder
+
+    assert folder("alone/deep/alone.cu", "alone_kernel") == "alone"
+    assert folder("lib/lib.cu", "lib_kernel") == ""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "CMakeCache.txt").touch()
+    assert folder("alone/deep/alone.cu", "alone_kernel") == ""

@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import islice
 from typing import NamedTuple
 
 from orbit_lsp.drivers.choice import tokens
@@ -24,6 +25,14 @@ _CASES = frozenset(
 )
 _FRAMEWORK = re.compile(r"\b(?:TEST(?:_F|_P|_CASE)?|TYPED_TEST|C2H_TEST|SCENARIO|NVBENCH_BENCH\w*)\s*\(")
 _BENCHED = re.compile(r"\bNVBENCH_BENCH\w*\s*\(\s*(?:NVBENCH_\w+\s*\(\s*)?(\w+)")
+_BEHIND = re.compile(r"[;{}]|\n[ \t]*#[^\n]*\n")
+_ENDS = re.compile(r"[;{}]")
+_HEAD = re.compile(r"(?:extern\s*\"C\"\s*)?[\w:<>,*&\s]+")
+_STATEMENT = re.compile(r"(?:return|else|throw|new|delete|co_return)\b")
+_LONGEST_HEAD = 300
+_MOST_USES = 200
+_MOST_TESTS = 500
+"""Of one source."""
 _UNITS = (".cu", ".cpp", ".cc", ".cxx")
 _ROUNDS = 6
 _MOST_WAYS = 400
@@ -60,6 +69,8 @@ class Programs:
         self._index, self._near, self._place, self._declared = index, near, place, declared
         self._built: dict[str, list[DeclaredProgram]] = {}
         self._included: dict[str, tuple[str, ...]] = {}
+        self._closures: dict[str, set[str]] = {}
+        self._seen: dict[tuple[str, str, str], bool] = {}
 
     def routes(self, kernel: str) -> Iterator[Route]:
         """Yield the routes of a kernel of the text, one for each way in which a program that has it can be started."""
@@ -69,7 +80,7 @@ class Programs:
             including = self._place == place or self._place in self._closure(place)
             if not including and not any(name in self._near.texts[place] for name in ways):
                 continue
-            starts = list(self._starts(place))
+            starts = list(islice(self._starts(place), _MOST_TESTS))
             reached = [(start, way) for start in starts if (way := self._leads(start, place, ways))]
             if not reached and including and place != self._place:
                 # how it calls the kernel is hidden, in macros or templates
@@ -113,14 +124,15 @@ class Programs:
         return self._included[place]
 
     def _closure(self, place: str) -> set[str]:
-        seen = {place}
-        waiting = [place]
-        while waiting:
-            for each in self._includes(waiting.pop()):
-                if each not in seen:
-                    seen.add(each)
-                    waiting.append(each)
-        return seen
+        """A text and all that it includes."""
+        if place not in self._closures:
+            seen = self._closures[place] = {place}
+            waiting = [place]
+            while waiting:
+                fresh = [each for each in self._includes(waiting.pop()) if each not in seen]
+                seen.update(fresh)
+                waiting += fresh
+        return self._closures[place]
 
     # -- programs -----------------------------------------------------------------------------------
 
@@ -237,24 +249,25 @@ class Programs:
 
     def _sees(self, place: str, other: str, name: str) -> bool:
         """Whether a name in one text can be what another one defines: it includes that, or a text that declares the name."""
-        if place == other:
-            return True
-        closure = self._closure(place)
-        return (
-            other in closure
-            or any(name in self._near.texts[each] for each in closure if each != place)
-            or self._declares(place, name)
-        )
+        key = (place, other, name)
+        if key not in self._seen:
+            closure = self._closure(place)
+            by_include = place == other or other in closure
+            said = by_include or any(name in self._near.texts[each] for each in closure if each != place)
+            self._seen[key] = said or self._declares(place, name)
+        return self._seen[key]
 
     def _declares(self, place: str, name: str) -> bool:
         """Whether a text declares a function itself: `void scale(float *, int);`."""
-        return bool(
-            re.search(
-                rf"^[ \t]*(?:extern\b[^;\n]*|[\w:<>,*& \t]+[ \t*&]){re.escape(name)}\s*\([^;{{}}]*\)\s*;",
-                self._near.texts[place],
-                re.MULTILINE,
-            )
-        )
+        text = self._near.texts[place]
+        for match in islice(re.finditer(rf"\b{re.escape(name)}\b", text), _MOST_USES):
+            head = _BEHIND.split(text[max(0, match.start() - _LONGEST_HEAD) : match.start()])[-1]
+            after = text[match.end() : match.end() + _LONGEST_HEAD].lstrip()
+            end = _ENDS.search(after)
+            declares = _HEAD.fullmatch(head.strip()) and not _STATEMENT.match(head.strip())
+            if declares and after.startswith("(") and end and end[0] == ";":
+                return True
+        return False
 
     def _leads(self, start: _Start, place: str, ways: dict[str, _Way]) -> _Way | None:
         """The cheapest way from the kernel to where a program begins."""

@@ -24,11 +24,22 @@ def chosen(session: Session, target: KernelId) -> Driver | None:
     if launching:
         return min(launching, key=lambda driver: learned[driver].seconds)
     result = session.results.runs.get(target)
-    missed = result is not None and not result.launches
+    missed = (result is not None and not result.launches) or _is_not_whole(session, target)
     if session.files[target.uri].scan.entries and not missed:
         return None
     can_run = (route.driver for route in ranked(session, target) if _runs_here(session, route.driver))
     return next((driver for driver in can_run if driver not in learned), None)
+
+
+def _is_not_whole(session: Session, target: KernelId) -> bool:
+    """Whether the last run showed that the file alone is no program: its `main` is linked with other files."""
+    failed = session.results.failures.get(target)
+    failure = failed.failure if failed else None
+    return (
+        failure is not None
+        and failure.category == "compile error"
+        and "undefined reference" in failure.message
+    )
 
 
 def _runs_here(session: Session, driver: Driver) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -180,7 +182,9 @@ async def test_what_the_build_did_not_compile_is_not_run(
     change(project)
     assert await project.says() == STALE.format(named)
     assert await project.says() == STALE.format(named)
-    for name in ("bench", "main.o", "scale.o"):
+    advised = ["make", "-B", "bench"]
+    await asyncio.to_thread(subprocess.run, advised, cwd=project.folder, check=True, capture_output=True)
+    for name in ("main.o", "scale.o") if change is silent_rule else ():  # which are of no use any more
         (project.folder / name).unlink()
     assert await project.says() == "ok"
 
@@ -283,6 +287,65 @@ async def test_unsaved_text_is_to_be_saved_first(project: Project) -> None:
     assert not (project.folder / "bench").exists()
     project.texts = {"scale.cuh": text, "notes.h": "of no program"}
     assert await project.says() == "ok"
+
+
+# -- the same by CMake, in the author's own folder ---------------------------------------------------
+
+CMAKE_LISTS = """
+cmake_minimum_required(VERSION 3.20)
+project(scaling LANGUAGES CXX)
+set_source_files_properties(scale.cu PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++")
+add_library(scaling STATIC scale.cu)
+add_executable(bench main.cpp)
+target_link_libraries(bench scaling)
+"""
+BY_CMAKE = c.Driver("program", "main.cpp", "bench", tool="cmake")
+
+
+@pytest.fixture
+def configured(project: Project) -> Project:
+    (project.folder / "CMakeLists.txt").write_text(CMAKE_LISTS)
+    subprocess.run(["cmake", "-S", ".", "-B", "build"], cwd=project.folder, check=True, capture_output=True)
+    return project
+
+
+@needs_cmake
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (header, ""),
+        (header_of_an_old_time, "scale.cuh"),
+        (source_of_an_old_time, "scale.cu"),
+        (header_and_another_source, ""),
+        (header_copied_over, "scale.cuh"),
+        (header_moved_over, "scale.cuh"),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else value,
+)
+async def test_what_cmake_does_not_compile_is_not_run(
+    configured: Project, change: Callable[[Project], None], named: str
+) -> None:
+    """It knows headers; times that are old mislead it as they mislead make."""
+    made = await configured.build(BY_CMAKE)
+    assert isinstance(made, build.Build), made.failure
+    assert made.executable == configured.folder / "build" / "bench"
+    change(configured)
+    assert await configured.says(BY_CMAKE) == (STALE.format(named) if named else "ok")
+    advised = ["cmake", "--build", "build", "--target", "bench", "--clean-first"]
+    await asyncio.to_thread(subprocess.run, advised, cwd=configured.folder, check=True, capture_output=True)
+    assert await configured.says(BY_CMAKE) == "ok"
+
+
+@needs_cmake
+async def test_a_target_that_an_option_turns_off(configured: Project) -> None:
+    lists = (
+        CMAKE_LISTS.replace("add_executable", "option(BENCH off)\nif(BENCH)\nadd_executable", 1) + "endif()\n"
+    )
+    (configured.folder / "CMakeLists.txt").write_text(lists)
+    assert (
+        await configured.says(BY_CMAKE)
+        == "infrastructure: CMake's project in FOLDER makes no program bench, as it is configured"
+    )
 
 
 # -- CUDA, by CMake, make and nvcc ------------------------------------------------------------------

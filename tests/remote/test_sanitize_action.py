@@ -346,3 +346,15 @@ async def test_the_job_of_a_child_asks_for_no_recorder(
     assert replace(finished, toolchain={}, run_s=None, files={}, remarks=()) == c.Finished(
         "r", "ok", exit_code=0
     )
+
+
+@pytest.mark.parametrize(
+    ("launched", "missing"), [({"_Z5scalePf"}, False), ({"_Z5shiftPf"}, True), (set(), True)]
+)
+def test_a_program_of_the_project_that_does_not_launch_the_kernel(launched: set[str], missing: bool) -> None:
+    driver = c.Driver("program", "bench.cu", "bench", tool="make", output="bin/bench")
+    job = c.Job("r", "sanitize", "cuda", "/w/scale.cu", "", kernel="scale", through="driver", driver=driver)
+    problem = sanitize_action._missing(job, frozenset(launched), ())
+    assert (problem and problem.message) == (
+        "bench did not launch scale, so nothing in it was checked" if missing else None
+    )

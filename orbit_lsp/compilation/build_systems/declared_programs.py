@@ -35,6 +35,7 @@ _NO_PROGRAM = (
     ".md",
 )
 _OF_OBJECTS = re.compile(r"\$<TARGET_OBJECTS:([\w.:+-]+)>")
+_PROJECT = re.compile(r"^[ \t]*project[ \t\n]*\(", re.MULTILINE | re.IGNORECASE)
 _SHELL = re.compile(r"[|<>&;`$(){}*?\ue000\ue001]|orbit-input")
 _COMPILERS = re.compile(r"nvcc|g\+\+|clang|\bcc\b|gcc|CXX|NVCC|CC\b|LD\b", re.IGNORECASE)
 _MOST_FILES = 12
@@ -66,24 +67,44 @@ def _above(source: str, root: str) -> Iterator[str]:
 def _of_cmake(
     source: str, folders: Sequence[str], text_of: Callable[[str], str]
 ) -> Iterator[DeclaredProgram]:
-    lists = [each for folder in reversed(folders) if text_of(each := os.path.join(folder, "CMakeLists.txt"))]
-    for at, top in enumerate(lists):
-        # a folder that its parent does not name is a project of its own
-        targets = cmake_files.targets(top, text_of)
-        own = [each for each in targets if each.is_program and each.has(source)]
-        if not own:
+    """Those of the project that the author has configured, else of the smallest one that has all that the program is made of."""
+    tops = [
+        each for folder in folders if _PROJECT.search(text_of(each := os.path.join(folder, "CMakeLists.txt")))
+    ]
+    by_name: dict[str, list[DeclaredProgram]] = {}
+    for top in tops:
+        for program in _of_project(top, source, text_of):
+            by_name.setdefault(program.name, []).append(program)
+    for programs in by_name.values():
+        configured = [each for each in programs if _is_configured(each.folder)]
+        largest = programs[-1].sources
+        yield configured[-1] if configured else next(each for each in programs if each.sources >= largest)
+
+
+def _is_configured(folder: str) -> bool:
+    """Whether a folder of a build lies in a project's: a guess from its names, which a click replaces by CMake's own word."""
+    try:
+        with os.scandir(folder) as entries:
+            inner = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)][:_MOST_SOURCES]
+    except OSError:
+        return False
+    return any(os.path.isfile(os.path.join(each, "CMakeCache.txt")) for each in (folder, *inner))
+
+
+def _of_project(top: str, source: str, text_of: Callable[[str], str]) -> Iterator[DeclaredProgram]:
+    """The programs of CMake's project whose first file is `top`, that have a source among their own."""
+    targets = cmake_files.targets(top, text_of)
+    by_name = {each.name: each for each in targets}
+    for target in targets:
+        if not (target.is_program and target.has(source)):
             continue
-        by_name = {each.name: each for each in targets}
-        for target in own:
-            linked = _linked(target, by_name)
-            sources = [path for each in linked for path in each.sources[:_MOST_SOURCES]]
-            arguments = next((words for words in target.tested if not any(map(_SHELL.search, words))), ())
-            yield DeclaredProgram(
-                "cmake", os.path.dirname(top), target.name, "", frozenset(_existing(sources)), arguments,
-                all(each.whole for each in linked),
-            )  # fmt: skip
-        if at + 1 < len(lists):
-            return
+        linked = _linked(target, by_name)
+        sources = [path for each in linked for path in each.sources[:_MOST_SOURCES]]
+        arguments = next((words for words in target.tested if not any(map(_SHELL.search, words))), ())
+        yield DeclaredProgram(
+            "cmake", os.path.dirname(top), target.name, "", frozenset(_existing(sources)), arguments,
+            all(each.whole for each in linked),
+        )  # fmt: skip
 
 
 def _linked(

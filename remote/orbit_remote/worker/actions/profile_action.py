@@ -28,7 +28,7 @@ from orbit_remote.ncu.ncu_run import Under
 from orbit_remote.ncu.report_reader import Answer, Request
 from orbit_remote.process import program
 from orbit_remote.recording import run_outcome, telemetry
-from orbit_remote.worker import gpu
+from orbit_remote.worker import gpu, own_files
 from orbit_remote.worker.actions import builds, plain_action, python_action
 from orbit_remote.worker.context import Context
 
@@ -137,6 +137,7 @@ class _Attempt:
             stdout=ended.stdout,
             stderr=ended.stderr,
             truncated=ended.truncated,
+            files=own_files.read(job, built.built),
             remarks=built.remarks,
         )
         finished = self._judged(finished, under, ended, known)

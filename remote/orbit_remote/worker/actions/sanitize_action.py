@@ -323,6 +323,9 @@ class _Checking:
 
 def _missing(job: c.Job, launched: frozenset[str], resources: Sequence[c.Resources]) -> c.Problem | None:
     """That the kernel which was asked for is never launched."""
+    if job.project_program and job.kernel:  # its build does not say which kernels it has
+        names = set(map(symbols.base_name, launched))
+        return None if job.kernel in names else _not_launched(job.project_program.short, job.kernel)
     of_kernel = {
         resource.symbol for resource in resources if symbols.base_name(resource.symbol) == job.kernel
     }
