@@ -53,7 +53,7 @@ from orbit_remote.process import program
         ({"arguments": "a"}, "orbit setting `arguments`: 'a' is not a list; its default is used"),
         (
             {"runner": "cloud"},
-            "orbit setting `runner`: 'cloud' is not one of auto, local, modal; until it is corrected, no GPU is rented",
+            "orbit setting `runner`: 'cloud' is not one of auto, local, modal, ssh:HOST; until it is corrected, no GPU is rented",
         ),
         (
             {"check_memory": {"tools": []}},

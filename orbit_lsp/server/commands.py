@@ -443,7 +443,9 @@ def choose_gpu(ls: OrbitServer, request: Request) -> None:
 async def choose(ls: OrbitServer, gpu: str | None = None) -> None:
     if gpu is None:
         choices = ls.environment.gpu_choices(with_own=True)
-        question = f"orbit: which GPU on Modal? Now {ls.session.setup.rents() or 'none'}{ls.environment.rates_text()}"
+        setup = ls.session.setup
+        where = "" if setup.host or setup.settings.ssh.hosts else " on Modal"
+        question = f"orbit: which GPU{where}? Now {setup.host or setup.rents() or 'none'}{ls.environment.rates_text()}"
         try:
             answer = await ls.watcher.ask(question, tuple(choices))
         except CannotAsk:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import os
 import shutil
-from collections.abc import Callable
+import subprocess
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -278,3 +281,45 @@ async def test_two_programs_of_one_laptop_at_once(runner: Make, host: Host, tmp_
         *(finished(runner(), job(tmp_path / "p", text, f"r{at}")) for at, text in enumerate(texts))
     )
     assert [each.outcome for each in ended] == ["ok"] * 4
+
+
+async def test_what_is_typed_is_checked_by_the_hosts_front_end(runner: Make, tmp_path: Path) -> None:
+    one = runner()
+    assert (await finished(one, job(tmp_path / "p"))).outcome == "ok"
+    typed, tries = None, 0
+    wrong = KERNEL.replace("x[0]", "oops")
+    while typed is None and tries < 200:  # it takes a while until the front end waits
+        tries += 1
+        typed = await one.typed(job(tmp_path / "p", wrong, f"t{tries}"), start=True)
+    assert typed
+    assert [problem.place.line for problem in typed.problems if problem.place] == [2]
+
+
+async def test_another_clock_changes_nothing(runner: Make, host: Host, tmp_path: Path) -> None:
+    faketime = "import time; time.time = lambda now=time.time: now() - 86400"
+    (host.folder / "sitecustomize.py").write_text(faketime)
+    host.login(f"export PYTHONPATH={host.folder}")
+    before = time.time()
+    heard = await events(runner(), job(tmp_path / "p"))
+    assert isinstance(heard[-1], c.Finished)
+    assert heard[-1].outcome == "ok"
+    assert all(before <= event.at <= time.time() for event in heard if isinstance(event, c.Stage))
+
+
+@pytest.fixture
+def small_disk(host: Host) -> Iterator[None]:
+    """The host's cache is on a disk that holds less than our package."""
+    host.cache.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=300k", "orbit", str(host.cache)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False).returncode:
+        pytest.skip("only root can mount a small disk")
+    yield
+    subprocess.run(["umount", "-l", str(host.cache)], check=True)
+
+
+@pytest.mark.usefixtures("small_disk")
+async def test_a_disk_that_is_full(runner: Make) -> None:
+    message, remedy = await refusal(runner())
+    assert message.startswith("orbit-lsp cannot write its files on gpu1 (")
+    assert message.endswith("No space left on device")
+    assert remedy == "free some space there"

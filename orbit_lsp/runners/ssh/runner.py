@@ -289,6 +289,8 @@ class SshRunner:
             return
         try:
             event = codec.decode_event(record)
+            if isinstance(event, c.Stage):  # its clock may be another
+                event = replace(event, at=time.time())
             asked.events.put_nowait(self._of_host(event) if isinstance(event, c.Finished) else event)
         except ValueError as error:
             log.error("an event of the host was not understood: %s", str(error).replace("\n", " "))
