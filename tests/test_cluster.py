@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
 import os
 import signal
 import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -234,3 +236,12 @@ def test_a_note_of_another_user_is_not_followed(tmp_path: Path) -> None:
     os.chown(note, 4321, 4321)
     with pytest.raises(PermissionError, match="belongs to another user"):
         cluster._current(note)  # pyright: ignore[reportPrivateUsage]
+
+
+async def test_a_node_says_when_the_program_has_ended_and_files_come_back(tmp_path: Path) -> None:
+    node = cluster.Node(EngineOptions(), OfANode)
+    node._engine = OfANode(Slot("local:0", (("device", 0),)), EngineOptions())  # what Ray would tell it
+    request = Request(name="quick", text=KERNEL, files={"folder": str(tmp_path)})
+    said = [each async for each in node.perform("j", json.dumps(asdict(request)), "")]
+    assert [kind for kind, _ in said] == ["begun", "stage", "stage", "result"]
+    assert [known for kind, known in said if kind == "stage"] == [("running", ""), ("finishing", "")]

@@ -350,6 +350,23 @@ def test_a_database(tmp_path: Path, what: str, database: str) -> None:
 
 
 @needs_nvcc
+def test_a_cpp_source_that_the_build_gives_nvcc(tmp_path: Path) -> None:
+    (tmp_path / "main.cc").write_text(
+        "__global__ void k(float* x) { x[threadIdx.x] = VAL; }\nint main() { k<<<1, 32>>>(0); }\n"
+    )
+    entry = {
+        "directory": str(tmp_path),
+        "file": "main.cc",
+        "command": "nvcc -x cu -DVAL=1 -dc main.cc -o main.o",
+    }
+    (tmp_path / "compile_commands.json").write_text(json.dumps([entry]))
+    code, out, err = orbit(tmp_path, "compile", "main.cc", "--gpu", "H100")
+    assert (code, err.splitlines()[-1]) == (0, "ok: 1 kernel compiled for sm_90a"), out + err
+    (tmp_path / "main.cc").write_text("int main() {}\n")
+    assert "main.cc is a C++ file without a kernel" in orbit(tmp_path, "compile", "main.cc")[2]
+
+
+@needs_nvcc
 def test_a_header_that_needs_what_its_includer_defines(tmp_path: Path) -> None:
     (tmp_path / "kern.cuh").write_text("#pragma once\n__global__ void hk(SCALAR* x) { x[0] = VAL; }\n")
     (tmp_path / "k.cu").write_text('#define SCALAR double\n#include "kern.cuh"\n')

@@ -115,3 +115,13 @@ async def test_a_worker_tells_what_is_new_and_stays_silent_otherwise(
         assert events.empty()
     finally:
         telling.cancel()
+
+
+def test_runs_of_two_processes_have_no_id_in_common() -> None:
+    async def runner_of(_: c.Job) -> Any:
+        raise AssertionError
+
+    one, other = (Scheduler(Bench().session, runner_of, Watcher()) for _ in range(2))
+    ids = [each.new_id() for each in (one, one, other, other)]
+    assert len(set(ids)) == 4
+    assert [name.partition("-")[0] for name in ids] == ["r1", "r2", "r1", "r2"]

@@ -18,7 +18,7 @@ from orbit_lsp.cli import json_results, relative_places, terminal_text
 from orbit_lsp.cli.arguments import did_you_mean
 from orbit_lsp.cli.terminal_text import UsageError, only_kernel
 from orbit_lsp.cli.terminal_watcher import TerminalWatcher
-from orbit_lsp.kernels import HEADER_SUFFIXES, language_of
+from orbit_lsp.kernels import BY_TEXT_SUFFIXES, HEADER_SUFFIXES, language_of
 from orbit_lsp.profile import dump_files
 from orbit_lsp.runs import run_environment, summary
 from orbit_lsp.runs.scheduler import Action, Scheduler
@@ -533,12 +533,13 @@ def _open(session: Session, name: str) -> str:
     try:
         path = Path(name).resolve()
         uri = uri_of(str(path))
-        header = str(path).lower().endswith(HEADER_SUFFIXES)
-        if language_of(str(path)) is None and not header:
+        by_text = str(path).lower().endswith(BY_TEXT_SUFFIXES)
+        if language_of(str(path)) is None and not by_text:
             raise UsageError(f"{name} is not a .cu, .cuh or .py file")
         text = regular_files.text(path, limits.SOURCE)
-        if header and language_of(str(path), text) is None:
-            raise UsageError(f"{name} is a header without a kernel")
+        if by_text and language_of(str(path), text) is None:
+            what = "a header" if str(path).lower().endswith(HEADER_SUFFIXES) else "a C++ file"
+            raise UsageError(f"{name} is {what} without a kernel")
     except FileNotFoundError:
         raise UsageError(f"there is no file {name}") from None
     except OSError as error:

@@ -14,6 +14,9 @@ SOURCE_SUFFIXES = (".cu", ".cu.cc", ".cu.cpp", ".cu.cxx")
 CUDA_SUFFIXES = (*SOURCE_SUFFIXES, ".cuh")
 HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx", ".inl", ".inc")
 """Of C++ headers: CUDA where their text has a kernel."""
+HOST_SUFFIXES = (".cc", ".cpp", ".cxx", ".c++")
+"""Of C++ sources, which a build may give nvcc with `-x cu`: CUDA where they define a kernel, unless it is one of HIP."""
+BY_TEXT_SUFFIXES = (*HEADER_SUFFIXES, *HOST_SUFFIXES)
 
 
 class Tracker(Protocol):
@@ -23,7 +26,9 @@ class Tracker(Protocol):
 
 
 def language_of(path: str, text: str = "") -> Language | None:
-    """By suffix only: editors call the same file cuda, cuda-cpp, cpp or c. A header is CUDA if its text may have a kernel."""
+    """By suffix only: editors call the same file cuda, cuda-cpp, cpp or c. A header is CUDA if its text may have a kernel, a C++ source
+    if it defines one.
+    """
     lowered = path.lower()
     if text and lowered.endswith(HEADER_SUFFIXES):
         from orbit_lsp.kernels.cuda.macros import WELL_KNOWN, may_name_kernels, with_keyword
@@ -33,7 +38,18 @@ def language_of(path: str, text: str = "") -> Language | None:
         return "cuda" if named or may_name_kernels(text) else None
     if lowered.endswith(CUDA_SUFFIXES):
         return "cuda"
+    if lowered.endswith(HOST_SUFFIXES):
+        return "cuda" if _defines_kernels(text) else None
     return "triton" if lowered.endswith(".py") else None
+
+
+def _defines_kernels(text: str) -> bool:
+    """Whether a C++ source is CUDA: one that only holds a kernel in a string is compiled by the host's compiler."""
+    if "__global__" not in text or "hip/hip_runtime" in text or "hipLaunchKernelGGL" in text:
+        return False
+    from orbit_lsp.kernels.cuda.cuda_kernels import scan
+
+    return bool(scan(text).kernels)
 
 
 def tracker(

@@ -609,3 +609,19 @@ def test_a_header_whose_kernels_carry_a_macro_of_the_project_is_cuda() -> None:
 def test_a_kernel_begins_behind_a_macro_that_holds_declarations(text: str, kernels: dict[str, int]) -> None:
     found = scan("#define ID(...) __VA_ARGS__\n" + text)
     assert {kernel.name: kernel.whole.line for kernel in found.kernels} == kernels
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("__global__ void k(float* x) { x[threadIdx.x] = 1; }\n", "cuda"),
+        ("#ifdef __CUDACC__\n__global__ void k(float* x) {}\n#endif\n", "cuda"),
+        ("#include <hip/hip_runtime.h>\n__global__ void k(float* x) {}\n", None),
+        ('const char* s = R"(__global__ void k(float* x) {})";\n', None),
+        ("#ifndef __CUDACC__\n#define __global__\n#endif\nint f();\n", None),
+        ("// __global__ void k() {}\n", None),
+        ("", None),
+    ],
+)
+def test_a_cpp_source_is_cuda_where_it_defines_a_kernel(text: str, language: str | None) -> None:
+    assert {language_of(f"a{suffix}", text) for suffix in (".cc", ".cpp", ".cxx", ".C++")} == {language}
