@@ -266,8 +266,15 @@ def test_launches_of_a_program_are_filed_by_name_in_all_its_files(tmp_path: Path
     other = "__global__ void add(float *x) {}\n__global__ void shift(float *x) {}\n"
     (tmp_path / "other.cu").write_text(other)
     symbols = {"_Z5scalePf": "scale(float *)", "_Z3addPf": "add(float *)", "_Z5shiftPf": "shift(float *)"}
-    filed = launched(session, target, symbols, {str(tmp_path / "other.cu"): other})
+    read = {
+        str(tmp_path / "other.cu"): other,
+        str(tmp_path / "scale.cuh"): "",
+        str(tmp_path / "bench.cpp"): "",
+    }
+    filed = launched(session, target, symbols, read)
     assert filed == {"scale.cu: scale", "other.cu: add"}  # two kernels are called shift
+    depends = {Path(path).name for result in session.results.runs.values() for path in result.files}
+    assert depends == {"scale.cuh"}  # an edit of another source makes no result old
 
 
 def test_a_file_that_has_changed_since_the_program_was_built_has_no_result(tmp_path: Path) -> None:
