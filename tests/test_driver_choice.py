@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from orbit_lsp.runners import refusals
 from orbit_lsp.runs import result_filing
 from orbit_lsp.specs import driver_choice, job_builder, launch_plan
 from orbit_lsp.state.kernel_ids import KernelId
@@ -289,7 +290,13 @@ def test_a_program_is_not_taken_where_runs_go_to_a_rented_gpu(tmp_path: Path) ->
     assert driver_choice.chosen(session, target) == PROGRAM
     session.setup.settings = replace(session.setup.settings, runner="modal")
     assert driver_choice.chosen(session, target) is None
-    assert "on this machine only" in launch_plan.driven(session, target.uri, PROGRAM).refusal
+    plan = launch_plan.driven(session, target.uri, PROGRAM)
+    assert "on this machine only" in plan.refusal
+    frozen = session.freeze(target.uri)
+    assert frozen
+    refused = refusals.no_sources(job_builder.make(session, frozen, "run", "1", plan))
+    assert refused and refused.message == plan.refusal
+    assert refusals.no_sources(job_builder.make(session, frozen, "run", "1")) is None
 
 
 def test_a_program_does_not_run_at_each_pause_in_typing(tmp_path: Path) -> None:
