@@ -295,7 +295,8 @@ def test_a_program_is_not_taken_where_runs_go_to_a_rented_gpu(tmp_path: Path) ->
     frozen = session.freeze(target.uri)
     assert frozen
     refused = refusals.no_sources(job_builder.make(session, frozen, "run", "1", plan))
-    assert refused and refused.message == plan.refusal
+    assert refused
+    assert refused.message == plan.refusal
     assert refusals.no_sources(job_builder.make(session, frozen, "run", "1")) is None
 
 
