@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from orbit_lsp.runners import refusals
 from orbit_lsp.runs import result_filing
 from orbit_lsp.specs import driver_choice, job_builder, launch_plan
 from orbit_lsp.state.kernel_ids import KernelId
@@ -284,8 +285,15 @@ def test_launches_of_a_program_are_filed_by_name_in_all_its_files(tmp_path: Path
     other = "__global__ void add(float *x) {}\n__global__ void shift(float *x) {}\n"
     (tmp_path / "other.cu").write_text(other)
     symbols = {"_Z5scalePf": "scale(float *)", "_Z3addPf": "add(float *)", "_Z5shiftPf": "shift(float *)"}
-    filed = launched(session, target, symbols, {str(tmp_path / "other.cu"): other})
+    read = {
+        str(tmp_path / "other.cu"): other,
+        str(tmp_path / "scale.cuh"): "",
+        str(tmp_path / "bench.cpp"): "",
+    }
+    filed = launched(session, target, symbols, read)
     assert filed == {"scale.cu: scale", "other.cu: add"}  # two kernels are called shift
+    depends = {Path(path).name for result in session.results.runs.values() for path in result.files}
+    assert depends == {"scale.cuh"}  # an edit of another source makes no result old
 
 
 def test_a_file_that_has_changed_since_the_program_was_built_has_no_result(tmp_path: Path) -> None:
@@ -300,7 +308,14 @@ def test_a_program_is_not_taken_where_runs_go_to_a_rented_gpu(tmp_path: Path) ->
     assert driver_choice.chosen(session, target) == PROGRAM
     session.setup.settings = replace(session.setup.settings, runner="modal")
     assert driver_choice.chosen(session, target) is None
-    assert "on this machine only" in launch_plan.driven(session, target.uri, PROGRAM).refusal
+    plan = launch_plan.driven(session, target.uri, PROGRAM)
+    assert "on this machine only" in plan.refusal
+    frozen = session.freeze(target.uri)
+    assert frozen
+    refused = refusals.no_sources(job_builder.make(session, frozen, "run", "1", plan))
+    assert refused
+    assert refused.message == plan.refusal
+    assert refusals.no_sources(job_builder.make(session, frozen, "run", "1")) is None
 
 
 def test_a_program_does_not_run_at_each_pause_in_typing(tmp_path: Path) -> None:

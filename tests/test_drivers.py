@@ -450,3 +450,14 @@ def test_the_project_in_which_a_program_is_built(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "CMakeCache.txt").touch()
     assert folder("alone/deep/alone.cu", "alone_kernel") == ""
+
+
+def test_programs_on_the_command_line(tmp_path: Path) -> None:
+    written("program_cmake", tmp_path / "work")
+    code, out, _ = orbit(tmp_path / "work", "drivers", "src/scale.cu")
+    way = "      scale_kernel <- launch_scale <- main of bench.cu\n"
+    assert (code, out) == (
+        0,
+        f"src/scale.cu:3: scale_kernel\n  cmake app/bench.cu (bench 4096)  (cost 3.1)\n{way}",
+    )
+    assert orbit(tmp_path / "work", "drivers")[1] == "2 kernels, 2 reachable, 0 by nothing\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 
+from orbit_lsp.specs import launch_plan
 from orbit_lsp.state import modal_gpus
 from orbit_remote.common import limits
 from orbit_remote.common import messages as c
@@ -32,6 +33,14 @@ def no_gpu(job: c.Job) -> c.Failure | None:
     if job.gpu is None or job.action in ("compile", "build") or modal_gpus.rented(job.gpu):
         return None
     return c.Failure("infrastructure", modal_gpus.refusal(job.gpu), "name one of these")
+
+
+def no_sources(job: c.Job) -> c.Failure | None:
+    """A program of the project needs all that its build reads, which does not travel."""
+    driver = job.project_program
+    return (
+        c.Failure("infrastructure", launch_plan.here_only(driver), "nothing was rented") if driver else None
+    )
 
 
 def syntax_error(job: c.Job, python: str) -> c.Finished | None:

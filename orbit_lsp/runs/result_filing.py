@@ -11,7 +11,7 @@ from pathlib import Path
 
 from orbit_lsp import kernels
 from orbit_lsp.closure.tree import below
-from orbit_lsp.kernels import Kernel
+from orbit_lsp.kernels import SOURCE_SUFFIXES, Kernel
 from orbit_lsp.runs import overloads
 from orbit_lsp.specs.launch_plan import PROGRAM, LaunchPlan
 from orbit_lsp.state import harness, staleness
@@ -22,6 +22,7 @@ from orbit_remote.common import limits, measure, regular_files, symbols
 from orbit_remote.common import messages as c
 from orbit_remote.common.packages import installing
 
+_OF_HOST = (".cpp", ".cc", ".cxx", ".c")
 _Place = tuple[KernelId, Kernel, str]
 
 
@@ -122,7 +123,7 @@ def finished(
         return changed
     if job.driver and job.language == "cuda" and event.outcome == "infrastructure":  # of an older text
         return changed
-    files = build.files if build else event.files if job.project_program else {}
+    files = build.files if build else _headers(event.files) if job.project_program else {}
     for target, (digest, items) in _launched(session, known, job, targets, event).items():
         before = session.results.runs.get(target)
         result = Result(
@@ -136,6 +137,15 @@ def finished(
             session.results.learn(target, job.driver, Learned.of(event, items))
         changed.add(target.uri)
     return changed
+
+
+def _headers(files: Mapping[str, str]) -> dict[str, str]:
+    """Those of a program's files on which the code of its kernels depends, besides a kernel's own file: its other sources have others."""
+    return {
+        path: known
+        for path, known in files.items()
+        if not path.lower().endswith((*SOURCE_SUFFIXES, *_OF_HOST))
+    }
 
 
 def _keep_failure(

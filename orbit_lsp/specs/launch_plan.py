@@ -50,6 +50,11 @@ DRIVER = LaunchPlan("driver")
 """What all plans have in common that run a kernel through a test, a script or a program of the project."""
 
 
+def here_only(driver: c.Driver) -> str:
+    """Why a program of the project does not run on a rented GPU, and what to do."""
+    return f"{driver.id} is built and run on this machine only: set `orbit.runner` to `local`, or write a launch spec"
+
+
 def driven(session: Session, uri: str, driver: c.Driver) -> LaunchPlan:
     """Through a test, a script or a program of the project of a file, which is refused where the author does not trust the project."""
     folder = session.setup.directory(path_of(uri))
@@ -57,7 +62,7 @@ def driven(session: Session, uri: str, driver: c.Driver) -> LaunchPlan:
     if not session.setup.trusts(folder):
         refusal = f"{driver.id} and what it {what} are not run, because {folder} is not trusted"
     elif driver.kind == "program" and session.setup.place() != "local":
-        refusal = f"{driver.id} is built and run on this machine only: set `orbit.runner` to `local`, or write a launch spec"
+        refusal = here_only(driver)
     return LaunchPlan("driver", driver=driver, refusal=refusal)
 
 

@@ -222,6 +222,7 @@ def all_command(session: Session, known: KernelStatus) -> lsp.Command | None:
         session.setup.modal_account
         and gpus
         and kernel_status.is_started(session, known)
+        and not _is_local(known)
         and kernel.launchable
         and kernel.dsl in RUNNABLE
     ):
@@ -300,12 +301,18 @@ def _through(session: Session, known: KernelStatus, run: str) -> str:
     return f"{run}: {fitting.cut(driver.short, max(room, _DRIVER))}{mark}"
 
 
+def _is_local(known: KernelStatus) -> bool:
+    """Whether a click runs a program of the project, which no rented GPU can."""
+    return known.plan.driver is not None and known.plan.driver.kind == "program"
+
+
 def _restricted(session: Session, command: lsp.Command, known: KernelStatus) -> lsp.Command | None:
     """The same run for code that is not the author's; None where it is that already, or cannot be."""
     always = session.setup.settings.modal.restricted
     if (
         command.command != "orbit.run"
         or not kernel_status.is_started(session, known)
+        or _is_local(known)
         or always
         or not session.setup.modal_account
         or not (gpu := modal_gpus.rented(job_builder.gpu_of(session, known.plan)))

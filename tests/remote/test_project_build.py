@@ -289,6 +289,18 @@ async def test_unsaved_text_is_to_be_saved_first(project: Project) -> None:
     assert await project.says() == "ok"
 
 
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
+async def test_an_editor_without_nvcc_on_its_path(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvcc = str(shutil.which("nvcc"))
+    tools = project.folder.parent / "tools"
+    tools.mkdir()
+    for name in ("make", "sh", "chmod", "g++", "gcc"):
+        (tools / name).symlink_to(str(shutil.which(name)))
+    monkeypatch.setenv("PATH", str(tools))
+    (project.folder / "Makefile").write_text("bench:\n\tnvcc --version > bench && chmod +x bench\n")
+    assert await project.says(nvcc=nvcc) == "ok"
+
+
 # -- the same by CMake, in the author's own folder ---------------------------------------------------
 
 CMAKE_LISTS = """

@@ -57,7 +57,7 @@ class ModalRunner:
 
     async def run(self, job: c.Job) -> AsyncGenerator[c.Event, None]:
         """A `.cu` that has not been compiled is built without a GPU first, so that its mistakes cost none."""
-        if failure := refusals.no_path(job) or refusals.no_gpu(job):
+        if failure := refusals.no_path(job) or refusals.no_gpu(job) or refusals.no_sources(job):
             yield c.failed(job.run, failure)
             return
         if job.language == "triton":

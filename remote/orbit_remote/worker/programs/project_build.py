@@ -14,7 +14,7 @@ from pathlib import Path
 from orbit_remote.common import limits, plain_text, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.process import client_environment, program
-from orbit_remote.toolchain import build, diagnostics
+from orbit_remote.toolchain import build, diagnostics, nvcc
 from orbit_remote.worker.context import Context
 from orbit_remote.worker.programs import cmake_folder, freshness, sources
 from orbit_remote.worker.programs.sources import Sources
@@ -129,12 +129,16 @@ class _Work:
         self._architecture = architecture
         self._folder = job.working_folder
         self._remarks: list[str] = []
+        self._compiler = ""
+        """The nvcc that a file's own program would be compiled with, "" for none."""
 
     async def built(self) -> build.Build:
         """Raises NotBuiltError, OSError."""
         before = await asyncio.to_thread(_read, self._job)
         if unsaved := _unsaved(self._job, before):
             raise NotBuiltError(unsaved)
+        compiler = await asyncio.to_thread(nvcc.find, self._job.nvcc)
+        self._compiler = "" if isinstance(compiler, c.Failure) else compiler.path
         make = self._by_cmake if self._driver.tool == "cmake" else self._by_make
         async with self._context.alone(("project", self._folder)):
             executable, objects, own = await make()
@@ -253,11 +257,15 @@ class _Work:
             raise NotBuiltError(failure, problems)
 
     def _environment(self) -> Mapping[str, str]:
-        """The author's, with lines in what is compiled anyway, and messages in English."""
+        """The author's, with lines in what is compiled anyway, and messages in English. An editor that a desktop started often has
+        no nvcc on its path, which a shell has.
+        """
         known = {k: v for k, v in client_environment.current().items() if k not in ("LC_ALL", "LANGUAGE")}
         flags = known.get("NVCC_APPEND_FLAGS", "")
         flags = flags if "-lineinfo" in flags else f"{flags} -lineinfo".strip()
         compiler = {"CUDACXX": self._job.nvcc} if self._job.nvcc else {}
+        if self._compiler and not client_environment.which("nvcc"):
+            known["PATH"] = os.pathsep.join((known.get("PATH", os.defpath), os.path.dirname(self._compiler)))
         return known | compiler | {"NVCC_APPEND_FLAGS": flags, "LC_MESSAGES": "C"}
 
     def _progress(self) -> Callable[[program.Stream, str], None]:
