@@ -11,11 +11,10 @@ import itertools
 import logging
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbit_lsp.kernels import SOURCE_SUFFIXES
 from orbit_lsp.runners.local import LocalRunner
-from orbit_lsp.runners.ssh.runner import SshRunner
 from orbit_lsp.runs import result_filing
 from orbit_lsp.runs.scheduler import Run, Scheduler
 from orbit_lsp.specs import job_builder
@@ -23,6 +22,9 @@ from orbit_lsp.state.debounce import Debounce
 from orbit_lsp.state.session import Frozen, Session
 from orbit_remote.common import limits
 from orbit_remote.common import messages as c
+
+if TYPE_CHECKING:
+    from orbit_lsp.runners.ssh.runner import SshRunner
 
 log = logging.getLogger("orbit.keystrokes")
 

@@ -30,13 +30,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def host(monkeypatch: pytest.MonkeyPatch, real_starts: None) -> Iterator[Host]:
     """Short: the folder is part of sockets' paths."""
     del real_starts
-    with tempfile.TemporaryDirectory(prefix="orbit-ssh-", ignore_cleanup_errors=True) as name:
+    with tempfile.TemporaryDirectory(prefix="orbit-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         if os.getuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)
         made = Host(folder)
         monkeypatch.setenv("PATH", f"{folder}/bin{os.pathsep}{os.environ['PATH']}")
-        monkeypatch.setenv("XDG_CACHE_HOME", f"{folder}/laptop")
+        monkeypatch.setenv("XDG_CACHE_HOME", f"{folder}/a %")
         command_line.sharing.cache_clear()
         made.start()
         yield made

@@ -251,3 +251,16 @@ def test_a_test_of_the_project_runs_on_the_host(
     words = ("--through", "tests/test_softmax.py::test_right", "--runner", "ssh:gpu1", "--trust", "--json")
     _, out, err = orbit(tmp_path, "run", "pkg/softmax.py", *words)
     assert "1 passed" in out + err
+
+
+def test_two_variants_are_compared_on_the_host(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.answers(gpu=True)
+    on_path(host, monkeypatch)
+    (tmp_path / "saxpy.cu").write_text(SPEC + KERNEL)
+    (tmp_path / "fast.cu").write_text(SPEC + KERNEL.replace("{\n", "{  // FAST\n"))
+    words = ("compare", "saxpy.cu", "--with", "fast.cu", "--runner", "ssh:gpu1", "--json")
+    code, out, err = orbit(tmp_path, *words)
+    assert code == 0, err
+    assert json.loads(out)["verdict"] == "slower"

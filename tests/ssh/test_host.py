@@ -272,7 +272,19 @@ async def test_the_users_own_shared_connection_is_used(runner: Make, host: Host)
     host.configure("ControlMaster auto", f"ControlPath {host.folder}/own-%C", "ControlPersist 60")
     assert await runner().reached()
     assert list(host.folder.glob("own-*"))
-    assert not list((host.folder / "laptop").rglob("ssh/*"))
+    assert not list((host.folder / "a %").rglob("ssh-links/*"))
+
+
+async def test_one_connection_for_all_programs(runner: Make, host: Host) -> None:
+    assert await runner().reached()
+    assert len(list((host.folder / "a %" / "orbit-lsp" / "ssh-links").iterdir())) == 1
+    (host.folder / "allowed").write_text("")  # a second connection would be refused
+    assert await runner(laptop="4567").reached()
+
+
+async def test_a_configuration_made_for_people(runner: Make, host: Host) -> None:
+    host.configure("RemoteCommand echo no", "RequestTTY force", "LocalForward 127.0.0.1:1 127.0.0.1:2")
+    assert await runner().reached()
 
 
 async def test_two_programs_of_one_laptop_at_once(runner: Make, host: Host, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import hashlib
 import io
 import os
 import subprocess
+import sys
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -20,8 +21,10 @@ from orbit_remote.modal_app import image_spec
 
 _FIRST = PACKAGE / "ssh_host" / "bootstrap.py"
 _LOADER = "import base64,sys,zlib;exec(zlib.decompress(base64.b64decode(sys.argv[1])))"
-_LONGEST_SOCKET = 100
-"""Bytes: a path of a socket has 107, of which ssh takes some for a name of its own while it makes it."""
+_LONGEST_SOCKET = 104 if sys.platform == "darwin" else 108
+"""Bytes of a socket's path, its end included."""
+_NAME = 40 + 17
+"""Of a socket: ssh's hash of the connection, and what ssh adds while it makes it."""
 PERSIST_S = 45
 """How long the connection of a host stays when the last program that uses it has ended."""
 _TIMES = {"ConnectTimeout": "15", "ServerAliveInterval": "5", "ServerAliveCountMax": "3"}
@@ -33,6 +36,8 @@ def ssh(host: str, remote: str) -> list[str]:
         "BatchMode": "yes",
         "ClearAllForwardings": "yes",
         "PermitLocalCommand": "no",
+        "RemoteCommand": "none",
+        "RequestTTY": "no",
         **_TIMES,
         **sharing(host),
     }
@@ -53,11 +58,10 @@ def sharing(host: str) -> dict[str, str]:
         return {}
     if _configured(host):
         return {}
-    folder = user_folders.cache_folder() / "ssh"
-    path = f"{folder}/%C"  # %C is 40 characters
-    if len(os.fsencode(path)) - 2 + 40 + 17 > _LONGEST_SOCKET:
+    folder = user_folders.cache_folder() / "ssh-links"
+    too_long = len(os.fsencode(folder)) + 1 + _NAME >= _LONGEST_SOCKET
+    if too_long or {'"', "\\", "\n", "$"} & set(str(folder)):
         folder = Path(f"/tmp/orbit-lsp-{os.getuid()}")  # noqa: S108 - who owns it is looked at
-        path = f"{folder}/%C"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.lstat()
@@ -65,6 +69,7 @@ def sharing(host: str) -> dict[str, str]:
         return {}
     if status.st_uid != os.getuid() or status.st_mode & 0o077 or not folder.is_dir():
         return {}
+    path = f'"{folder}/%C"'.replace("%", "%%").replace("%%C", "%C")
     return {"ControlMaster": "auto", "ControlPath": path, "ControlPersist": str(PERSIST_S)}
 
 

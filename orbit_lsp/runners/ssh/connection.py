@@ -358,6 +358,12 @@ class Login:
             async with asyncio.timeout(_CLOSE_S / 2):
                 await asyncio.shield(self._waiting)
         self.kill()
+        with suppress(
+            TimeoutError, ValueError, ConnectionError
+        ):  # asyncio sees no end behind what nobody reads
+            async with asyncio.timeout(_CLOSE_S):
+                while await self._stdout.read(_NOISE):
+                    pass
         await self._waiting
         self._stderr.close()
 
