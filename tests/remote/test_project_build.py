@@ -227,6 +227,18 @@ async def test_a_program_without_objects(project: Project) -> None:
     assert await project.says() == "ok"
 
 
+async def test_a_header_outside_of_the_project(project: Project) -> None:
+    """An include folder leads there."""
+    outside = project.folder.parent / "common"
+    outside.mkdir()
+    (project.folder / "scale.cuh").rename(outside / "scale.cuh")
+    (project.folder / "Makefile").write_text(DIRECT.replace("-o bench", f"-I {outside} -o bench"))
+    flags = ("-I", str(outside))
+    assert await project.says(flags=flags) == "ok"
+    (outside / "scale.cuh").write_text("constexpr int FACTOR = 8;\n")
+    assert (await project.says(flags=flags)).startswith("infrastructure: ")
+
+
 async def test_a_file_that_changes_while_it_is_built(project: Project) -> None:
     (project.folder / "Makefile").write_text(DIRECT + "\techo '// more' >> scale.cuh\n")
     assert (

@@ -325,8 +325,9 @@ class _Work:
             raise NotBuiltError(c.Failure("infrastructure", text, "correct what the build file calls it"))
         read = sources.read(root, (*before.files, *own), include_folders(self._job.flags, root))
         main = _main(self._job)
+        candidates = own or read.files
         including = [
-            unit for unit in before.files if _is_unit(unit) and self._job.path in before.closure((unit,))
+            unit for unit in candidates if _is_unit(unit) and self._job.path in read.closure((unit,))
         ]
         units = dict.fromkeys((main, self._job.path, *including))
         watched = before.closure(units)

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
-from pathlib import Path
 
 from orbit_remote.common import limits, regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -14,6 +13,7 @@ from orbit_remote.common.messages import content_hash
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
 _NEVER = frozenset(("node_modules", "__pycache__", "site-packages", "CMakeFiles"))
+_INSTALLED = ("/usr/", "/opt/", "/nix/store/")
 _MOST_LISTED = 50_000
 _MOST_READ = 2_000
 SUFFIXES = (".cu", ".cuh", ".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".hxx", ".inl", ".inc")
@@ -83,7 +83,7 @@ def _meant(path: str, name: str, folders: Sequence[str], named: _Named) -> Itera
     """The files that an `#include` of the file at `path` may mean, each with the include folder that it takes, "" for none."""
     for folder in ("", *folders):
         place = os.path.normpath(os.path.join(folder or os.path.dirname(path), name))
-        if os.path.isfile(place) and (not folder or Path(place).is_relative_to(named.root)):
+        if os.path.isfile(place) and not place.startswith(_INSTALLED):
             yield place, folder
             return
     tail = os.sep + os.path.normpath(name)
