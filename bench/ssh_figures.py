@@ -10,6 +10,7 @@ import time
 from contextlib import aclosing
 from pathlib import Path
 
+from orbit_lsp.runners import shared_worker
 from orbit_lsp.runners.local import LocalRunner
 from orbit_lsp.runners.local import Options as LocalOptions
 from orbit_lsp.runners.ssh import leaving
@@ -46,6 +47,8 @@ async def main() -> None:
     with tempfile.TemporaryDirectory(prefix="orbit-ssh-") as name:
         folder, project = Path(name), Path(name) / "project"
         (project / "include").mkdir(parents=True)
+        (folder / "runtime").mkdir(mode=0o700)
+        os.environ["XDG_RUNTIME_DIR"] = f"{folder}/runtime"  # the workers that are stopped are this run's own
         os.environ |= {
             "PATH": f"{folder}/bin{os.pathsep}{os.environ['PATH']}",
             "XDG_CACHE_HOME": f"{folder}/laptop",
@@ -65,6 +68,12 @@ async def figures(host: Host, project: Path) -> None:
     print(f"bare host, first run     {await seconds(far, job(project, 0, 'run')):8.3f} s")
     times = [await seconds(far, job(project, number, "run")) for number in range(1, TIMES)]
     print(f"warm run over ssh        {statistics.median(times) * 1e3:8.1f} ms (median of {len(times)})")
+    here = LocalRunner(LocalOptions(python=str(host.python), cache=str(host.folder / "near")))
+    await seconds(here, job(project, 0, "run"))
+    times = [await seconds(here, job(project, number, "run")) for number in range(1, TIMES)]
+    print(f"the same on the host     {statistics.median(times) * 1e3:8.1f} ms")
+    await here.close()
+    await shared_worker.stop()
     await far.close()
     await leaving.leave(host.name, str(host.python), busy_too=True)  # the recorded worker with it
     host.answers(gpu=False)

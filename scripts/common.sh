@@ -59,7 +59,11 @@ install_sshd() {
   command -v sshd /usr/sbin/sshd >/dev/null && return
   local as_root=""
   [ "$(id -u)" = 0 ] || as_root="sudo -n"
-  command -v apt-get >/dev/null && $as_root apt-get install -y -qq openssh-server >/dev/null 2>&1 && return
+  if command -v apt-get >/dev/null; then
+    $as_root apt-get install -y -qq openssh-server >/dev/null 2>&1 && return
+    $as_root apt-get update -qq >/dev/null 2>&1 || true
+    $as_root apt-get install -y -qq openssh-server >/dev/null 2>&1 && return
+  fi
   say "no sshd here, and apt cannot install it: tests/ssh are skipped"
 }
 
