@@ -376,8 +376,8 @@ def chosen(session: Session, uri: str, request: Request) -> KernelId | None:
     if request.action == "compile" and not request.levels:
         return None
     if request.levels or request.through or request.action in ("profile", "compare"):
-        of_contract = contract and not request.through
-        candidates = [contract.target] if of_contract else kernel_status.launchable(session, uri)
+        named = None if request.through else contract
+        candidates = [named.target] if named else kernel_status.launchable(session, uri)
     elif session.files[uri].scan.entries:
         return None
     else:
