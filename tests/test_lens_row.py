@@ -398,6 +398,19 @@ def test_a_triton_kernel_that_nothing_can_run_here_offers_the_compiler_and_says_
     )
     bench.built(replace(PTXAS, name="ones_kernel", symbol="ones_kernel"))
     assert COMPILE not in row(bench)
+
+
+@pytest.mark.parametrize(("devices", "trusted"), [(True, True), (False, False), (False, True)])
+def test_an_edited_triton_kernel_offers_the_compiler_again_unless_it_is_compiled_as_it_is_typed(
+    devices: bool, trusted: bool
+) -> None:
+    bench = Bench(UNCOMPILED, "file:///k.py", trusted=trusted)
+    bench.session.setup.machine = replace(LOCAL, devices=LOCAL.devices if devices else ())
+    bench.built(replace(PTXAS, name="ones_kernel", symbol="ones_kernel"))
+    assert "Compile" not in row(bench)
+    bench.typed(8, 38, 39, "2")
+    again = "Compile (imports this file): edited since" in row(bench)
+    assert again == (devices or not trusted)
     assert "not compiled" not in hovered(bench, 7)
 
 

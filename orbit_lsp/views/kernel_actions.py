@@ -126,7 +126,7 @@ def commands(session: Session, uri: str, known: KernelStatus, line: int) -> list
     ]
     if check := kernel_commands.check_memory(session, known):
         offered.append(check)
-    if compiles := kernel_commands.compile_first(session, known):
+    if compiles := kernel_commands.compile_command(session, known):
         offered.append(lsp.Command(f"Compile ({name})", compiles.command, arguments=compiles.arguments))
     if known.result:
         offered.append(

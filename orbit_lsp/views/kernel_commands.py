@@ -83,14 +83,15 @@ def check_harness(session: Session, harness_status: HarnessStatus, now: float) -
     return of_kernel(title, "orbit.test", harness_status.entry.target)
 
 
-def compile_first(session: Session, known: KernelStatus) -> lsp.Command | None:
-    """*Compile*, of a kernel that was not compiled yet, because that imports its file, and that cannot be run here."""
+def compile_command(session: Session, known: KernelStatus) -> lsp.Command | None:
+    """*Compile*, of a kernel that was not compiled yet or was edited since, because that imports its file, and that cannot be run here."""
     runs = kernel_status.is_started(session, known) and (
         session.setup.machine is None or kernel_status.gpu_name(session)
     )
     if runs or not kernel_status.waits_for_import(session, known):
         return None
-    return of_kernel("Compile (imports this file): no registers yet", "orbit.compile", known.target)
+    why = "edited since" if known.figures else "no registers yet"
+    return of_kernel(f"Compile (imports this file): {why}", "orbit.compile", known.target)
 
 
 def check_memory(session: Session, known: KernelStatus) -> lsp.Command | None:

@@ -150,13 +150,20 @@ def is_started(session: Session, known: KernelStatus) -> bool:
 
 
 def waits_for_import(session: Session, known: KernelStatus) -> bool:
-    """Whether nothing was compiled of a kernel that only an import compiles: no file is imported unasked."""
+    """Whether nothing was compiled, since the last edit, of a kernel that only an import compiles: no file is imported unasked."""
     kernel = known.kernel
     by_import = (
         kernel.dsl in SPECIFIED and kernel.language == "triton" and kernel.launchable and not kernel.generator
     )
     stays_off = session.setup.settings.modal.restricted  # code that stays off this machine
-    return by_import and not (known.figures or known.running or stays_off)
+    waits = known.figures is None or (known.figures_stale and not compiled_as_typed(session))
+    return by_import and waits and not (known.running or stays_off)
+
+
+def compiled_as_typed(session: Session) -> bool:
+    """Whether a Triton file that was compiled once is compiled again at each pause: in a trusted folder, on a machine without a GPU."""
+    setup = session.setup
+    return setup.settings.trusted and setup.machine is not None and not setup.machine.devices
 
 
 def why_nothing(session: Session, uri: str, known: KernelStatus) -> tuple[str, ...]:
@@ -164,11 +171,10 @@ def why_nothing(session: Session, uri: str, known: KernelStatus) -> tuple[str, .
     kernel, scan = known.kernel, session.files[uri].scan
     if session.is_cell(uri) or not kernel.launchable:
         return ()
-    if waits_for_import(session, known):
-        setup = session.setup
-        typed = setup.settings.trusted and setup.machine is not None and not setup.machine.devices
+    if known.figures is None and waits_for_import(session, known):
+        typed = ", then as you type" if compiled_as_typed(session) else ""
         return (
-            f"registers, occupancy and errors come with Compile{', then as you type' if typed else ''}",
+            f"registers, occupancy and errors come with Compile{typed}",
             "not unasked: Compile imports this file",
         )
     if kernel.dsl in RUNNABLE - SPECIFIED and not scan.entries:

@@ -97,7 +97,7 @@ def row(session: Session, uri: str, known: KernelStatus, callers: Callers, now: 
         return _of_cell(session, known, callers, now)
     available = commands(session, known, callers, now)
     more = [*kernel_commands.debug(session, uri, known)[:1], kernel_commands.memory_lens(session, known)]
-    more.append(kernel_commands.compile_first(session, known))
+    more.append(kernel_commands.compile_command(session, known))
     if known.target in session.live:
         more.append(kernel_commands.of_kernel("◉ Live", "orbit.live", known.target))
     if not available or known.running or not kernel_status.is_started(session, known):
