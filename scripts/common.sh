@@ -56,13 +56,13 @@ install_nvcc() {
 
 # An ssh server for tests/ssh, which are skipped where it cannot be had.
 install_sshd() {
-  command -v sshd /usr/sbin/sshd >/dev/null && return
-  local as_root=""
-  [ "$(id -u)" = 0 ] || as_root="sudo -n"
+  [ -n "$(command -v sshd /usr/sbin/sshd)" ] && return
+  local as_root=(env DEBIAN_FRONTEND=noninteractive)
+  [ "$(id -u)" = 0 ] || as_root=(sudo -n "${as_root[@]}")
   if command -v apt-get >/dev/null; then
-    $as_root apt-get install -y -qq openssh-server >/dev/null 2>&1 && return
-    $as_root apt-get update -qq >/dev/null 2>&1 || true
-    $as_root apt-get install -y -qq openssh-server >/dev/null 2>&1 && return
+    "${as_root[@]}" apt-get install -y -qq openssh-server </dev/null >/dev/null 2>&1 && return
+    "${as_root[@]}" apt-get update -qq </dev/null >/dev/null 2>&1 || true
+    "${as_root[@]}" apt-get install -y -qq openssh-server </dev/null >/dev/null 2>&1 && return
   fi
   say "no sshd here, and apt cannot install it: tests/ssh are skipped"
 }
@@ -77,7 +77,6 @@ set_up() {
   install -e ".${1:-}" -r requirements-dev.txt
   wait $!
   install_nvcc
-  install_sshd
   say "ruff"
   .venv/bin/ruff check .
   .venv/bin/ruff format --check .
