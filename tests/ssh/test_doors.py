@@ -24,6 +24,8 @@ from tests.e2e.test_run import MEASURED, SOURCE
 from tests.e2e.test_spec_runs import KERNEL, SPEC
 from tests.ssh.host import Host
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["display", "start"]
 GPU = "▶ Run on gpu1 (H100)"
 

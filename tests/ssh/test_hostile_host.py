@@ -15,6 +15,8 @@ from orbit_lsp.runners.ssh.runner import SshRunner
 from tests.ssh.host import Host
 from tests.ssh.test_host import Make, finished, job, refusal
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 import json, os, re, sys
 command = os.environ["SSH_ORIGINAL_COMMAND"]

@@ -19,6 +19,8 @@ from tests import random_cases
 from tests.ssh.host import Host, until
 from tests.ssh.test_host import KERNEL, Make, finished, job
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def waits(tmp_path: Path) -> tuple[Path, Path]:
