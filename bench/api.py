@@ -35,6 +35,8 @@ class Never:
     async def ready(self) -> str:
         return ""
 
+    async def prepare(self, *_: Any) -> None: ...
+
     async def perform(self, *_: Any) -> Any:
         await asyncio.Event().wait()
 

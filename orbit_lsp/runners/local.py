@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -27,6 +27,7 @@ from typing import Any, cast
 from orbit_lsp import __version__
 from orbit_lsp.runners import refusals, shared_worker
 from orbit_lsp.runners.shared_worker import LINE_LIMIT, WorkerError
+from orbit_lsp.runners.under_way import UnderWay
 from orbit_lsp.state.user_folders import cache_folder
 from orbit_remote import MAIN
 from orbit_remote.common import codec, limits
@@ -357,21 +358,10 @@ class LocalRunner:
         self._starting = asyncio.Lock()
         self._closed = False
         large_blocks.give_back()  # every program that has large texts compiled makes one of these
-        self._active = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._jobs = UnderWay()
 
-    async def run(self, job: c.Job) -> AsyncGenerator[c.Event, None]:
-        self._active += 1
-        self._idle.clear()
-        try:
-            async with aclosing(self._run(job)) as events:
-                async for event in events:
-                    yield event
-        finally:
-            self._active -= 1
-            if not self._active:
-                self._idle.set()
+    def run(self, job: c.Job) -> AsyncGenerator[c.Event, None]:
+        return self._jobs.counted(self._run(job))
 
     async def _run(self, job: c.Job) -> AsyncGenerator[c.Event, None]:
         if refused := refusals.no_path(job):
@@ -449,7 +439,7 @@ class LocalRunner:
     async def retire(self) -> None:
         """Close once no job is under way; at once where the wait is cancelled."""
         try:
-            await self._idle.wait()
+            await self._jobs.all_ended()
         finally:
             await asyncio.shield(self.close())
 

@@ -11,7 +11,6 @@ import os
 import platform
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from orbit_lsp import closure
 from orbit_lsp.runners import refusals, sent_files
 from orbit_lsp.runners.ssh.connection import Connection, Place
 from orbit_lsp.runners.ssh.trouble import SshError
+from orbit_lsp.runners.under_way import UnderWay
 from orbit_remote.common import architectures, codec
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -71,9 +71,7 @@ class SshRunner:
         self.options = options
         self._read = read
         self._asked: dict[str, _Asked] = {}
-        self._active = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._jobs = UnderWay()
         self._connection = Connection(
             options.place, self._hear, self._lost, self._stage, lambda: bool(self._asked)
         )
@@ -87,17 +85,8 @@ class SshRunner:
         """How much was sent of messages and files."""
         return self._connection.bytes_sent
 
-    async def run(self, job: c.Job) -> AsyncGenerator[c.Event, None]:
-        self._active += 1
-        self._idle.clear()
-        try:
-            async with aclosing(self._run(job)) as events:
-                async for event in events:
-                    yield event
-        finally:
-            self._active -= 1
-            if not self._active:
-                self._idle.set()
+    def run(self, job: c.Job) -> AsyncGenerator[c.Event, None]:
+        return self._jobs.counted(self._run(job))
 
     async def _run(self, job: c.Job) -> AsyncGenerator[c.Event, None]:
         if refused := refusals.no_path(job):
@@ -271,7 +260,7 @@ class SshRunner:
     async def retire(self) -> None:
         """Close once no job is under way; at once where the wait is cancelled."""
         try:
-            await self._idle.wait()
+            await self._jobs.all_ended()
         finally:
             await asyncio.shield(self.close())
 
