@@ -124,9 +124,8 @@ async def test_an_edit_makes_it_old(start, recorded_python) -> None:
     assert "edited since" in (await result(editor))[0]
 
 
-async def test_an_untrusted_folder_is_asked_about_once(start, recorded_python) -> None:
-    editor = await opened(start, recorded_python, trusted=None)
-    assert await runs(editor, holds="trust") == ["▶ Run: test_softmax (trust this folder)"]
+def agreeing(editor: Editor) -> list[str]:
+    """Answer each question of the server with its first answer; return the questions, as they come."""
     asked: list[str] = []
 
     @editor.client.feature(lsp.WINDOW_SHOW_MESSAGE_REQUEST)
@@ -134,6 +133,13 @@ async def test_an_untrusted_folder_is_asked_about_once(start, recorded_python) -
         asked.append(params.message)
         return (params.actions or [])[0]
 
+    return asked
+
+
+async def test_an_untrusted_folder_is_asked_about_once(start, recorded_python) -> None:
+    editor = await opened(start, recorded_python, trusted=None)
+    assert await runs(editor, holds="trust") == ["▶ Run: test_softmax (trust this folder)"]
+    asked = agreeing(editor)
     await editor.click()
     assert await result(editor) == [f"⏱ {TIME}", "▶ Run: test_softmax"]
     assert asked == [

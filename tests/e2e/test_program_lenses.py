@@ -8,7 +8,7 @@ from lsprotocol import types as lsp
 
 from tests.driver_layouts import LAYOUTS, files_of, write
 from tests.e2e.conftest import Editor
-from tests.e2e.test_driver_lenses import TIME, runs
+from tests.e2e.test_driver_lenses import TIME, agreeing, runs
 
 FILES = files_of((LAYOUTS / "program_cmake.txt").read_text())
 KERNEL = 2
@@ -57,13 +57,7 @@ async def test_a_program_that_does_not_launch_it(start, recorded_python) -> None
 async def test_an_untrusted_folder_is_asked_about(start, recorded_python) -> None:
     editor = await opened(start, recorded_python, trusted=None)
     assert await runs(editor, KERNEL, holds="trust") == ["▶ Run: bench (trust this folder)"]
-    asked: list[str] = []
-
-    @editor.client.feature(lsp.WINDOW_SHOW_MESSAGE_REQUEST)
-    def answer(params: lsp.ShowMessageRequestParams) -> lsp.MessageActionItem:
-        asked.append(params.message)
-        return (params.actions or [])[0]
-
+    asked = agreeing(editor)
     await editor.click()
     assert await result(editor) == [f"⏱ {TIME}", "▶ Run on H100 80GB HBM3: bench"]
     assert asked == [

@@ -654,7 +654,8 @@ async def two_editors(desk: Desk) -> None:
     mine, other_s = desk.click(), other.click(SAXPY + "// BUG\n")
     assert (await other.ended(other_s)).outcome == "compile error"
     await desk.ended(mine)
-    assert len({run for run, _ in [*desk.ends, *other.ends]}) == 2  # no two runs of one account have the same name
+    # no two runs of one account have the same name
+    assert len({run for run, _ in [*desk.ends, *other.ends]}) == 2
     await other.close()
 
 

@@ -41,7 +41,8 @@ async def test_lens_modal_hint_cancel(h100s: Loopback, start, name: str) -> None
     await use(editor, "▶ Run on H100")
     (first,) = await editor.until(editor.ended)
     assert first.startswith(NUMBER)
-    if name in WITHOUT_LENSES:  # nor can their hints be refreshed: until they are asked for, this stands for them
+    # nor can their hints be refreshed: until hints are asked for, a diagnostic stands for them
+    if name in WITHOUT_LENSES:
         assert [results[-1] for results in await editor.until(editor.diagnostics)] == [MEASURED]
     assert await editor.hints() == [(0, MEASURED)]
 
