@@ -27,9 +27,13 @@ from orbit_remote.common import codec, limits
 from orbit_remote.common import messages as c
 from orbit_remote.common.plain_text import visible
 
-_WORDS = "%orbit status, %orbit gpu, %orbit cost, %orbit bring PATTERN, %orbit measure on|off and %orbit end"
+_WORDS = "%orbit status, %orbit gpu, %orbit cost, %orbit bring PATTERN, %orbit measure on|off, %orbit locate and %orbit end"
 _CUDA = "%%cuda [--compile] [--kernel K]"
 _CELL = "%%orbit run, %%orbit profile, %%orbit check or %%orbit compile, each with [--kernel K]"
+_LOCATES = (
+    "the kernel ends with this cell. Run the notebook from its first cell: the new kernel names the line on which a GPU "
+    "kernel fails, and after a second Interrupt the lines on which one hangs. It times nothing; `%orbit end` ends this"
+)
 _HEADER = ("kernel", "time", "configuration", "occupancy")
 _MOST_ROWS = 20
 _ACTIONS: dict[str, Action] = {"run": "run", "profile": "profile", "check": "check", "compile": "compile"}
@@ -112,6 +116,9 @@ class CellCommands:
         if words == ["end"]:
             self.relay.end_after_cell()
             return "the kernel ends with this cell, and frees its memory; the next cell starts a new one"
+        if words == ["locate"]:
+            self.relay.end_after_cell(locate=True)
+            return _LOCATES
         raise Refused(f"write {_WORDS}")
 
     def _status(self, relay: Relay) -> str:

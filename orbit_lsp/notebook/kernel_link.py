@@ -20,10 +20,11 @@ Answer = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class KernelLink:
-    def __init__(self, process: Kernel, answer: Answer, most: int = 0) -> None:
-        """`most` are bytes of a message that is sent to it; 0 for any."""
+    def __init__(self, process: Kernel, answer: Answer, most: int = 0, *, locates: bool = False) -> None:
+        """`most` are bytes of a message that is sent to it; 0 for any. `locates`: it was started by `%orbit locate`."""
         self.process = process
         self.most = most
+        self.locates = locates
         self.ready = asyncio.Event()
         """Set with the kernel's first message: from then on it can be interrupted."""
         self.pending: dict[str, Message] = {}
@@ -52,6 +53,10 @@ class KernelLink:
         """SIGINT for the kernel and what its cell waits for."""
         await self.ready.wait()
         await self.process.send("interrupt", [])
+
+    async def end_located(self) -> None:
+        """End it, and have it say on which lines its GPU kernels stand."""
+        await self.process.send("where", [])
 
     async def pass_on(self, receive: Receive) -> Ended:
         """Hand every message of the kernel to `receive`, until it and all processes that it started have

@@ -48,7 +48,8 @@ _LANGUAGE = {
     "nbconvert_exporter": "python",
 }
 
-Start = Callable[[], Awaitable[KernelLink]]
+Start = Callable[[bool], Awaitable[KernelLink]]
+"""Starts an ipykernel; where True is given, one that names the lines of GPU kernels that fail or hang."""
 
 
 class Relay:
@@ -93,6 +94,8 @@ class Relay:
         """Every ipykernel that has not ended yet."""
         self._reason = ""
         """Why there is no ipykernel; empty once a cell has reported it."""
+        self._locates = False
+        """Whether the next ipykernel names lines: `%orbit locate`."""
         self._ends_after_cell = False
         """The cell that runs asks for the ipykernel's end; nothing is to be explained after it."""
         self._interrupted = ("", 0.0)
@@ -121,8 +124,11 @@ class Relay:
         finally:
             await self._close()
 
-    def end_after_cell(self) -> None:
-        """End the ipykernel when the cell that runs has ended; the next cell starts a new one."""
+    def end_after_cell(self, *, locate: bool = False) -> None:
+        """End the ipykernel when the cell that runs has ended; the next cell starts a new one, which names the lines of GPU
+        kernels that fail or hang where `locate` is set.
+        """
+        self._locates = locate
         self._ends_after_cell = True
 
     def _spawn(self, work: Any) -> None:
@@ -151,7 +157,7 @@ class Relay:
     async def _begin(self) -> None:
         self._begun = True
         try:
-            self.kernel = await self._start()
+            self.kernel = await self._start(self._locates)
         except OSError as error:
             self._reason = f"the kernel's Python cannot be started: {error}"
             return
@@ -169,6 +175,7 @@ class Relay:
         ended = await kernel.pass_on(receive)
         why = kernel.ending or kernel.why(ended)
         why = f"{why}; {_AGAIN}" if kernel.ready.is_set() else why
+        why = f"{why}\n{ended.fault}" if ended.fault else why
         if self.kernel is kernel:
             self.kernel, self._reason = None, why
         waiting = list(kernel.pending.values())
@@ -357,7 +364,11 @@ class Relay:
             self._interrupted = (cell.id, now)
         elif now - at >= _SECOND_PRESS_S:
             why = "the cell did not stop at the first Interrupt, so the second ended its kernel"
-            self._spawn(self._end(self.kernel, why, "session"))
+            if self.kernel.locates and not self.kernel.ending:
+                self.kernel.ending = why
+                self._spawn(self.kernel.end_located())
+            else:
+                self._spawn(self._end(self.kernel, why, "session"))
             return
         self._spawn(self.kernel.interrupt())
 

@@ -35,7 +35,7 @@ class Rented:
         self._pool: Pool | None = None
         self._session: NotebookSession | None = None
 
-    async def start(self, key: str, scheme: str) -> FarKernel:
+    async def start(self, key: str, scheme: str, *, locate: bool = False) -> FarKernel:
         """A kernel; its container may take minutes to be there, and cells wait for it."""
         if self._pool is None:
             await self._environment.look_around()  # the image has the author's own versions
@@ -48,7 +48,7 @@ class Rented:
                 self._gpu, self._pool, self._folder,
                 self._environment.costs, lambda wanted: self._environment.rent([wanted]), limit,
             )  # fmt: skip
-        return self._session.start_kernel(key, scheme)
+        return self._session.start_kernel(key, scheme, locate=locate)
 
     async def cost(self) -> str:
         lines = [self._session.cost_text() if self._session else f"{self._gpu}: not rented yet"]

@@ -26,12 +26,12 @@ class Served:
         self._lease: Lease = lease
         self._session: ApiSession | None = None
 
-    async def start(self, key: str, scheme: str) -> FarKernel:
+    async def start(self, key: str, scheme: str, *, locate: bool = False) -> FarKernel:
         """A kernel; cells wait for it."""
         if self._session is None or not self._session.usable:
             limit = config.Settings().modal.files_mib << 20
             self._session = ApiSession(self._server, self._folder, limit, self._lease)
-        return self._session.start_kernel(key, scheme)
+        return self._session.start_kernel(key, scheme, locate=locate)
 
     async def cost(self) -> str:
         return f"cells run on {self._server.url}, and cost nothing here"

@@ -34,12 +34,14 @@ Stage = Literal["queued", "starting"]
 @dataclass(frozen=True, slots=True)
 class Ended:
     """`status` is the exit code, or minus the signal. It is None for a kernel without an exit code: `failure` is why, and may
-    be empty for a kernel that was killed. `last_line` is the last line that the kernel printed beside the notebook.
+    be empty for a kernel that was killed. `last_line` is the last line that the kernel printed beside the notebook; `fault` are
+    the lines on which its GPU kernels failed or stood, where it was started to name them.
     """
 
     status: int | None
     failure: str = ""
     last_line: str = ""
+    fault: str = ""
 
 
 class Kernel(Protocol):
@@ -91,10 +93,10 @@ class KernelProcess:
 
     @classmethod
     async def start(
-        cls, python: str, folder: Path, key: str, scheme: str, lease: Lease = "cell"
+        cls, python: str, folder: Path, key: str, scheme: str, lease: Lease = "cell", *, locate: bool = False
     ) -> KernelProcess:
-        """Start an ipykernel of `python` in `folder`, whose messages are signed with `key`. Raises OSError where that Python
-        cannot be started there.
+        """Start an ipykernel of `python` in `folder`, whose messages are signed with `key`; `locate` is as in
+        `start_record`. Raises OSError where that Python cannot be started there.
         """
         if not await asyncio.to_thread(folder.is_dir):  # a cell has deleted it
             raise FileNotFoundError(f"the notebook's folder {folder} is gone; make it again")
@@ -115,7 +117,8 @@ class KernelProcess:
             log.close()
             raise
         process = cls(keeper, mark, log, lease)
-        await process.send("start", [start_record(key, scheme, lease, str(cache_folder() / "cupti"))])
+        record = start_record(key, scheme, lease, str(cache_folder() / "cupti"), locate=locate)
+        await process.send("start", [record])
         return process
 
     async def records(self) -> AsyncGenerator[Record, None]:
@@ -186,10 +189,16 @@ def front_end_ended() -> bool:
     return named.isdigit() and int(named) > 0 and not alive(int(named))
 
 
-def start_record(key: str, scheme: str, lease: Lease = "never", cache: str = "") -> bytes:
-    """`cache` is the folder of the launch recorder's builds; without one they last as long as the kernel."""
-    return json.dumps({"key": key, "signature_scheme": scheme, "lease": lease, "cache": cache}).encode()
+def start_record(
+    key: str, scheme: str, lease: Lease = "never", cache: str = "", *, locate: bool = False
+) -> bytes:
+    """`cache` is the folder of the launch recorder's builds; without one they last as long as the kernel. `locate`: the kernel
+    times nothing, and names the line on which a GPU kernel fails or hangs.
+    """
+    signing = {"key": key, "signature_scheme": scheme, "lease": lease, "cache": cache, "locate": locate}
+    return json.dumps(signing).encode()
 
 
 def ended_of(event: dict[str, Any]) -> Ended:
-    return Ended(event.get("status"), str(event.get("failure", "")), str(event.get("last_line", "")))
+    words = (str(event.get(name, "")) for name in ("failure", "last_line", "fault"))
+    return Ended(event.get("status"), *words)

@@ -204,3 +204,47 @@ def test_what_cells_measured_is_in_the_history(place: Path, kernel: Kernel) -> N
         "kernels"
     ]
     assert {each["kernel"] for each in listed} >= {"add", "copy"}
+
+
+WRITES_PAST = """
+import torch, triton
+import triton.language as tl
+
+@triton.jit
+def past(out, far):
+    at = tl.arange(0, 128)
+    tl.store(out + at + far, at)
+    tl.store(out + at, at)
+
+out = torch.zeros(128, dtype=torch.int32, device="cuda")
+"""
+LAUNCHES = "past[(4,)](out, 1 << 40)\ntorch.cuda.synchronize()\n"
+SPINS = """
+@triton.jit
+def spins(flag):
+    while tl.load(flag, volatile=True) == 0:
+        pass
+
+spins[(1,)](out)
+print('launched', flush=True)
+torch.cuda.synchronize()
+"""
+
+
+def test_a_cell_names_the_line_on_which_its_kernel_fails_or_hangs(kernel: Kernel) -> None:
+    kernel.run(WRITES_PAST)
+    assert "orbit: a GPU kernel failed: run `%orbit locate` to find its line" in kernel.run(LAUNCHES)
+    kernel.run("%orbit locate")
+    kernel.run(WRITES_PAST)
+    began = time.monotonic()
+    crash = kernel.run(LAUNCHES)
+    print(f"{time.monotonic() - began:.2f} s\n{crash}")
+    assert re.search(
+        r"ILLEGAL_ADDRESS: .* of past\nIn\[1\], line 8: tl.store\(out \+ at \+ far, at\)$", crash
+    )
+    kernel.run(WRITES_PAST)
+    hang = kernel.run(SPINS, press_until_over(kernel))
+    print(hang)
+    assert "0 of 1 blocks of spins had ended, 1 were running" in hang
+    assert re.search(r"4 of 4 warps stood here.*: In\[2\], line 4: while tl.load", hang)
+    kernel.run("%orbit end")

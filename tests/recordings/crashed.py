@@ -8,7 +8,7 @@ from pathlib import Path
 
 from orbit_remote.common import messages as c
 from orbit_remote.toolchain import gpu_dump
-from orbit_remote.worker import fault_report
+from orbit_remote.worker.faults import fault_report
 
 RECORDED = Path(__file__).parent / "gpu_dumps"
 HANGS = ("halfcluster",)

@@ -17,9 +17,10 @@ import pytest
 from orbit_remote.common import messages as c
 from orbit_remote.process import host_stack, program
 from orbit_remote.sanitizer import sanitizer_tool
-from orbit_remote.worker import own_files, second_look
+from orbit_remote.worker import own_files
 from orbit_remote.worker.actions import python_action
 from orbit_remote.worker.context import Client, Context, Shared
+from orbit_remote.worker.faults import second_look
 from tests.processes_check import is_alive
 from tests.recordings.crashed import unpacked
 from tests.remote.test_gpu_dump import told

@@ -197,11 +197,13 @@ async def _relay(options: argparse.Namespace, connection: dict[str, Any]) -> Non
     )
     idle_s = 60 * _minutes(options.idle_minutes or (_FAR_IDLE if far else "0"))
 
-    async def start() -> KernelLink:
+    async def start(locate: bool) -> KernelLink:
         if far:
-            return KernelLink(await far.start(key, scheme), commands.answer, _MOST)
-        started = await KernelProcess.start(choice.python, folder, key, scheme, options.lease or "cell")
-        return KernelLink(started, commands.answer)
+            started = await far.start(key, scheme, locate=locate)
+            return KernelLink(started, commands.answer, _MOST, locates=locate)
+        lease = options.lease or "cell"
+        here = await KernelProcess.start(choice.python, folder, key, scheme, lease, locate=locate)
+        return KernelLink(here, commands.answer, locates=locate)
 
     try:
         commands.relay = Relay(connection, start, idle_s=idle_s, at_once=far is None)

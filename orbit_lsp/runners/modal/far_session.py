@@ -164,7 +164,7 @@ class FarSession:
     def usable(self) -> bool:
         return not self.living.done() and not self._stopping.done()
 
-    def start_kernel(self, key: str, scheme: str) -> FarKernel:
+    def start_kernel(self, key: str, scheme: str, *, locate: bool) -> FarKernel:
         """One at a time; messages that are sent to it wait for the other side."""
         kernel = self._kernel = FarKernel(self, self._lease)
         self._files.forget()
@@ -172,7 +172,7 @@ class FarSession:
         async def start() -> None:
             await self._greeted.wait()
             await self._say("start")
-            await self._put(b"k", packed("start", [start_record(key, scheme, self._lease)]))
+            await self._put(b"k", packed("start", [start_record(key, scheme, self._lease, locate=locate)]))
             kernel.opened.set()
 
         self._starting = asyncio.create_task(start())

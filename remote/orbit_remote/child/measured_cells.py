@@ -9,6 +9,7 @@ import contextlib
 import importlib
 import linecache
 import os
+import re
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -31,6 +32,14 @@ _LONGEST = 1 << 20
 _INDUCTOR = "torchinductor"
 """In the paths of kernels that torch.compile wrote."""
 
+_FAILED = re.compile(
+    r"(?i)(?:cuda.?error|\[CUDA\]).*?(?:illegal|misaligned|invalid.(?:address|pc|program counter)|launch.fail|unspecified launch|"
+    r"hardware.stack|device.side assert|error_assert)",
+    re.DOTALL,
+)
+"""What torch, Triton, CuPy and Numba say of a kernel that failed."""
+_LOCATE = "orbit: a GPU kernel failed: run `%orbit locate` to find its line"
+
 Ask = Callable[..., dict[str, Any]]
 Show = Callable[[dict[str, Any]], None]
 
@@ -44,6 +53,7 @@ class MeasuredCells:
         self.on = True
         """`%orbit measure`: whether cells are to be measured."""
         self._tried = False
+        self._told = False
         self._native: Native | None = None
         self._tuning: python_job.Tuning | None = None
         self._stack = ExitStack()
@@ -64,7 +74,9 @@ class MeasuredCells:
 
     def after(self, result: Any) -> None:
         """Waits for the cell's kernels: their times belong to this cell."""
-        del result
+        if not self._told and _FAILED.search(str(getattr(result, "error_in_exec", None) or "")):
+            self._told = True
+            self._show({"text": _LOCATE})
         if self._native is None:
             return
         if not self.on:  # since this cell
@@ -74,7 +86,10 @@ class MeasuredCells:
         try:
             python_job.synchronise()
         except Exception:  # noqa: BLE001 - the context is lost, and the next CUDA call of a cell reports it
-            self._stop("a kernel failed, and CUDA with it")
+            self._stop("a GPU kernel failed, and CUDA with it")
+            if not self._told:
+                self._told = True
+                self._show({"text": _LOCATE})
             return
         if not self._native.record("nothing"):
             self._stop("a cell started a profiler of its own")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import resource
 import socket
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 from orbit_remote.child import shell_commands
 from orbit_remote.child.measured_cells import MeasuredCells
 from orbit_remote.common import codec
+from orbit_remote.process.client_environment import NOTEBOOK_CELLS
 
 SOCKET = "ORBIT_NOTEBOOK"
 """The variable that names the socket on which magics are answered."""
@@ -65,10 +67,12 @@ def _register(shell: Any) -> None:
             raise UsageError(answer["error"])
 
     def orbit(line: str, cell: str | None = None) -> None:
-        """%orbit status|gpu|cost|bring|measure|end: about this kernel. %%orbit run|profile|check|compile [--kernel K]: a job of the
+        """%orbit status|gpu|cost|bring|measure|locate|end: about this kernel. %%orbit run|profile|check|compile [--kernel K]: a job of the
         cell's kernels, by their launch specs.
         """
         if cell is None and line.split() in (["measure", "on"], ["measure", "off"]):
+            if located:
+                raise UsageError("orbit: after `%orbit locate` nothing is timed; run `%orbit end` first")
             measured.on = line.split()[1] == "on"
         elif cell is None:
             show(do="orbit", words=line.split())
@@ -80,9 +84,27 @@ def _register(shell: Any) -> None:
         show(do="cuda", words=line.split(), text=cell)
 
     measured = MeasuredCells(Path(os.environ[SOCKET]).parent, asked, shown)
-    measured.register(shell)
+    located = os.environ.get(NOTEBOOK_CELLS)
+    if located:
+        _note_cells(shell, Path(located))
+    else:
+        measured.register(shell)
     shell.register_magic_function(orbit, "line_cell", "orbit")
     shell.register_magic_function(cuda, "cell", "cuda")
+
+
+def _note_cells(shell: Any, file: Path) -> None:
+    """Write each cell into `file` before it runs, by the name that Python has for it: a fault ends this process at once."""
+    # the driver aborts the process after its dump, which is not to leave a core file beside the notebook
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+    def note(info: Any) -> None:
+        text = str(info.raw_cell)
+        name = shell.compile.get_code_name(text, text, 0)
+        with file.open("a") as cells:
+            cells.write(json.dumps({"file": name, "number": shell.execution_count, "text": text}) + "\n")
+
+    shell.events.register("pre_run_cell", note)
 
 
 def ask(**request: Any) -> dict[str, Any]:

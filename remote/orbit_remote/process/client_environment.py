@@ -13,6 +13,8 @@ from contextvars import ContextVar
 
 NOTEBOOK_CACHE = "ORBIT_NOTEBOOK_CACHE"
 """The variable that names to a notebook's kernel the folder of the launch recorder's builds."""
+NOTEBOOK_CELLS = "ORBIT_NOTEBOOK_CELLS"
+"""The variable that names to a notebook's kernel of `%orbit locate` the file for the texts of its cells."""
 _variables: ContextVar[Mapping[str, str] | None] = ContextVar("client environment", default=None)
 
 

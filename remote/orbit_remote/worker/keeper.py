@@ -2,7 +2,7 @@
 
 Standard input and output are records (`process/records.py`). The first that comes is `start`; then Jupyter's messages come and go
 under the name of their channel, `interrupt` interrupts, `cell` is answered by `ready` once a cell may run, `rest` says that
-none does, and an `ask` of a cell's magic is answered by an `answer`. `event` says
+none does, `where` ends a kernel of `%orbit locate`, and an `ask` of a cell's magic is answered by an `answer`. `event` says
 that the kernel has started, and how it has ended. The end of standard input ends the kernel.
 """
 
@@ -30,6 +30,8 @@ from orbit_remote.process.records import Records, packed
 from orbit_remote.recording.injection import UNKNOWN, Overhead
 from orbit_remote.worker import cell_lease
 from orbit_remote.worker.cell_lease import CellLease
+from orbit_remote.worker.faults import dump_folder
+from orbit_remote.worker.faults.cell_faults import CellFaults
 from orbit_remote.worker.overhead_store import OverheadStore
 
 _CHANNELS = {"shell": 1, "iopub": 2, "stdin": 3, "control": 4}
@@ -81,6 +83,8 @@ class _Keeper:
         self._log = ""
         self._lease: CellLease | None = None
         self._cache = folder
+        self._faults: CellFaults | None = None
+        self._locating: asyncio.Task[None] | None = None
         self._beginning: asyncio.Task[None] | None = None
         self._sockets: dict[str, Any] = {}
         context: Any = zmq.asyncio.Context()
@@ -120,7 +124,8 @@ class _Keeper:
                 self._writer.write(packed(channel, await socket.recv_multipart()))
             socket.close(0)
         if self._process:
-            self._writer.write(_event(event="ended", status=status, last_line=self._last_line()))
+            fault = await asyncio.to_thread(self._faults.text) if self._faults else ""
+            self._writer.write(_event(event="ended", status=status, last_line=self._last_line(), fault=fault))
 
     async def _obey(self, magics: str) -> None:
         """Until the end of standard input or of the kernel."""
@@ -152,11 +157,22 @@ class _Keeper:
                     with contextlib.suppress(ProcessLookupError):
                         # what a cell waits for, as `!make`, is interrupted too
                         os.killpg(self._process.pid, signal.SIGINT)
+                elif name == "where":
+                    self._locating = self._locating or asyncio.create_task(self._end_located())
                 elif name == "answer":
                     if (answer := self._answers.get(parts[0].decode())) and not answer.done():
                         answer.set_result(parts[1])
                 elif name in self._sockets:
                     await self._sockets[name].send_multipart(parts)
+
+    async def _end_located(self) -> None:
+        """End the kernel; before, where it has opened a GPU, the driver writes where the warps stand."""
+        assert self._process
+        if self._faults and await asyncio.to_thread(self._faults.ask):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(dump_folder.LONGEST_S):
+                    await process_groups.exit_status(self._process)
+        process_groups.kill_group(self._process.pid)
 
     async def _begin_cell(self) -> None:
         assert self._process
@@ -175,6 +191,8 @@ class _Keeper:
                 notebook,
                 lambda other: self._writer.write(packed("notice", [f"{waits}{other}".encode()])),
             )
+        if signing.pop("locate", False):
+            self._faults = CellFaults(self._folder / "faults")
         connection = self._folder / "connection.json"
         ports = {f"{channel}_port": port for channel, port in {**_CHANNELS, "hb": 5}.items()}
         connection.write_text(json.dumps({"transport": "ipc", "ip": f"{self._folder}/k", **signing, **ports}))
@@ -185,6 +203,7 @@ class _Keeper:
         command = [sys.executable, *options, str(MAIN), "cells", "-f", str(connection)]
         with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as log:
             ours = {_MAGICS: magics, NOTEBOOK_CACHE: str(self._cache)}
+            ours |= self._faults.variables() if self._faults else {}
             self._process = await process_groups.start(
                 command, env=environment | ours, stdout=log.fileno(), stderr=log.fileno()
             )

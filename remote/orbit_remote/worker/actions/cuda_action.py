@@ -14,9 +14,10 @@ from orbit_remote.common import messages as c
 from orbit_remote.process import program
 from orbit_remote.recording import injection, run_outcome, telemetry
 from orbit_remote.toolchain import build
-from orbit_remote.worker import disk_watch, gpu, own_files, second_look
+from orbit_remote.worker import disk_watch, gpu, own_files
 from orbit_remote.worker.actions import builds
 from orbit_remote.worker.context import Context
+from orbit_remote.worker.faults import second_look
 
 LAUNCHES = "launches"
 """The folder of a run's records, in its scratch folder."""

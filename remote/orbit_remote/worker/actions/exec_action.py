@@ -24,9 +24,10 @@ from orbit_remote.common import messages as c
 from orbit_remote.process import program
 from orbit_remote.process.author_paths import Paths
 from orbit_remote.recording import injection, run_outcome, telemetry
-from orbit_remote.worker import gpu, own_files, second_look
+from orbit_remote.worker import gpu, own_files
 from orbit_remote.worker.actions import cuda_action
 from orbit_remote.worker.context import Context
+from orbit_remote.worker.faults import second_look
 
 
 async def execute(job: c.Job, context: Context) -> c.Finished:

@@ -18,9 +18,10 @@ from orbit_remote.recording import injection, run_outcome, telemetry
 from orbit_remote.recording.injection import UNKNOWN
 from orbit_remote.sanitizer.sanitizer_findings import Own
 from orbit_remote.toolchain.spec_instances import Image
-from orbit_remote.worker import disk_watch, gpu, own_files, second_look
+from orbit_remote.worker import disk_watch, gpu, own_files
 from orbit_remote.worker.children import Child, Forked
 from orbit_remote.worker.context import Context
+from orbit_remote.worker.faults import second_look
 
 
 async def run_python(job: c.Job, context: Context) -> c.Finished:

@@ -172,7 +172,7 @@ def with_standing(finished: c.Finished, dump: Dump, own: Own) -> c.Finished:
     problems = tuple(
         _problem(group, dump.grids[group.grid], named=several) for group in groups[:_MOST_PLACES]
     )
-    summary = "; ".join(_progress(grid) for grid in dump.grids.values() if grid.kernel)
+    summary = progress(dump)
     stood = ", ".join(_short(group, dump.grids[group.grid]) for group in groups[:3])
     failure = finished.failure
     if failure:
@@ -233,8 +233,12 @@ def _short(group: _Group, grid: Grid) -> str:
     return f"{_counted(group, grid)} {doing.replace(' here', '', 1)} at {where}"
 
 
+def progress(dump: Dump) -> str:
+    """How far each kernel had come, in blocks."""
+    return "; ".join(_progress(grid) for grid in dump.grids.values() if grid.kernel)
+
+
 def _progress(grid: Grid) -> str:
-    """How far a kernel had come, in blocks."""
     name, total = symbols.short_name(grid.kernel), grid.ended + grid.resident + grid.waiting
     waiting = f", {grid.waiting} had not begun" if grid.waiting else ""
     return f"{grid.ended} of {total} blocks of {name} had ended, {grid.resident} were running{waiting}"

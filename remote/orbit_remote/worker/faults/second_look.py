@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -24,8 +23,9 @@ from orbit_remote.process import host_stack, process_groups, program
 from orbit_remote.sanitizer import sanitizer_findings, sanitizer_records, sanitizer_tool
 from orbit_remote.sanitizer.sanitizer_findings import Own
 from orbit_remote.toolchain import gpu_dump
-from orbit_remote.worker import disk_watch, fault_report
+from orbit_remote.worker import disk_watch
 from orbit_remote.worker.context import Context
+from orbit_remote.worker.faults import dump_folder, fault_report
 
 if TYPE_CHECKING:
     from orbit_remote.toolchain.spec_instances import Image
@@ -39,13 +39,6 @@ _MARGIN_S = (1.0, 4.0)
 _SLOWER = 30
 """How many times longer than alone a run may take under compute-sanitizer."""
 _LOOK_S = 0.02
-_QUIET_S = 0.05
-"""How long nothing has been written to a dump that is whole."""
-_DUMPED_S = 60.0
-"""How long the driver may take to write a dump. A GPU with 8,448 warps took 5.5 s (H200)."""
-_SKIPPED = "skip_nonrelocated_elf_images,skip_global_memory,skip_shared_memory,skip_local_memory,skip_constbank_memory"
-_UNSET = {"CUDA_INJECTION64_PATH": ""}
-"""With it the driver writes no dump."""
 _UNSEEN = "the second run, in which the line was looked for, "
 
 
@@ -125,7 +118,7 @@ def program_of(job: c.Job, context: Context, command: Sequence[str], environment
             kill()
             await asyncio.gather(running, return_exceptions=True)
 
-    return Again(start, lambda _: command, _with(own, _UNSET), job.stdin)
+    return Again(start, lambda _: command, _with(own, dump_folder.UNSET), job.stdin)
 
 
 def child_of(job: c.Job, context: Context, image: Image | None = None) -> Again:
@@ -153,7 +146,7 @@ def child_of(job: c.Job, context: Context, image: Image | None = None) -> Again:
 
         return child_main.command(scratch, context.home / "cupti", replace(job, action="sanitize"), image)
 
-    return Again(start, command, _with(context.environment(job), _UNSET))
+    return Again(start, command, _with(context.environment(job), dump_folder.UNSET))
 
 
 def _with(environment: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
@@ -272,9 +265,9 @@ def _remarked(finished: c.Finished, remark: str) -> c.Finished:
 
 async def _crash(scratch: Path, job: c.Job, first: First, process: Process) -> gpu_dump.Dump | None:
     limit = min(job.run_timeout_s, first.took_s + _LATER_S)
-    async with process(_on_exception(scratch), limit) as running:
+    async with process(dump_folder.on_exception(scratch), limit) as running:
         await _until_dumped(running, scratch, limit)
-    return await _read_first(scratch)
+    return await asyncio.to_thread(dump_folder.read_first, scratch)
 
 
 async def _hang(
@@ -291,49 +284,19 @@ async def _hang(
             break
         folder = scratch / str(number)
         folder.mkdir()
-        async with process(_on_request(folder), wait + _DUMPED_S) as running:
+        async with process(dump_folder.on_request(folder), wait + dump_folder.LONGEST_S) as running:
             ended = asyncio.ensure_future(running.ended())
             await asyncio.wait([ended], timeout=wait)
             opened = any(folder.glob("*.pipe"))
             group = running.group()
             if not ended.done() and group and (number or not opened):  # no kernel the first time, or no GPU
                 host.append(await asyncio.to_thread(host_stack.of, group, job.nvcc, own))
-            if not ended.done() and await asyncio.to_thread(_request, folder):
-                await _until_dumped(running, folder, _DUMPED_S)
-        dump = await _read_first(folder)
+            if not ended.done() and await asyncio.to_thread(dump_folder.request, folder):
+                await _until_dumped(running, folder, dump_folder.LONGEST_S)
+        dump = await asyncio.to_thread(dump_folder.read_first, folder)
         if dump is None or dump.grids:
             break
     return dump, host
-
-
-def _on_exception(folder: Path) -> dict[str, str]:
-    """Variables of the CUDA driver (CUDA-GDB's documentation, "GPU core dump support"); %p is the process id."""
-    return {
-        "CUDA_ENABLE_COREDUMP_ON_EXCEPTION": "1",
-        "CUDA_ENABLE_LIGHTWEIGHT_COREDUMP": "1",
-        "CUDA_COREDUMP_GENERATION_FLAGS": _SKIPPED,
-        "CUDA_COREDUMP_FILE": str(folder / "%p.core"),
-        **_UNSET,
-    }
-
-
-def _on_request(folder: Path) -> dict[str, str]:
-    """One byte written into the pipe asks for a dump."""
-    own = {"CUDA_ENABLE_USER_TRIGGERED_COREDUMP": "1", "CUDA_COREDUMP_PIPE": str(folder / "%p.pipe")}
-    return {**_on_exception(folder), **own}
-
-
-def _request(folder: Path) -> bool:
-    """Ask every process that has a context; False where none has."""
-    asked = False
-    for pipe in folder.glob("*.pipe"):
-        with contextlib.suppress(OSError):
-            descriptor = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
-            try:
-                asked = os.write(descriptor, b"\n") == 1 or asked
-            finally:
-                os.close(descriptor)
-    return asked
 
 
 async def _until_dumped(running: Running, folder: Path, limit_s: float) -> None:
@@ -344,44 +307,5 @@ async def _until_dumped(running: Running, folder: Path, limit_s: float) -> None:
     over = time.monotonic() + limit_s
     while not ended.done() and time.monotonic() < over:
         await asyncio.wait([ended], timeout=_LOOK_S)
-        if await asyncio.to_thread(_all_whole, folder):
+        if await asyncio.to_thread(dump_folder.all_whole, folder):
             break
-
-
-def _dumps(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.glob("*.core") if path.stem.isdigit())
-
-
-def _all_whole(folder: Path) -> bool:
-    dumps = _dumps(folder)
-    return bool(dumps) and all(map(_is_whole, dumps))
-
-
-def _is_whole(dump: Path) -> bool:
-    """Whether nothing more is written to a dump: its process has ended, or it is quiet and can be read."""
-    if not process_groups.alive(int(dump.stem)):
-        return True
-    try:
-        if time.time() - dump.stat().st_mtime < _QUIET_S:
-            return False
-        gpu_dump.read(dump)
-    except (OSError, ValueError):
-        return False
-    return True
-
-
-async def _read_first(folder: Path) -> gpu_dump.Dump | None:
-    """The first dump with a fault, else the first. Raises OSError and ValueError where none can be read."""
-    dumps: list[gpu_dump.Dump] = []
-    error: Exception | None = None
-    for path in _dumps(folder):
-        try:
-            dumps.append(await asyncio.to_thread(gpu_dump.read, path))
-        except (OSError, ValueError) as caught:
-            error = caught
-    if not dumps and error:
-        raise error
-    return next(
-        (dump for dump in dumps if dump.faults),
-        next((dump for dump in dumps if dump.grids), dumps[0] if dumps else None),
-    )
