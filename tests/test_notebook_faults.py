@@ -26,6 +26,13 @@ def driver(dump):
     shutil.copy(dump, at("CUDA_COREDUMP_FILE"))
     os.abort()
 """
+OWN_NAME = """
+import inspect, json, os
+name = inspect.currentframe().f_code.co_filename
+cells = map(json.loads, open(os.environ["ORBIT_NOTEBOOK_CELLS"]))
+[(number, text)] = [(each["number"], each["text"]) for each in cells if each["file"] == name]
+print(number, text.splitlines()[0])
+"""
 CRASHES = "driver({dump!r})  # the kernel `scale` fails"
 HANGS = """
 import threading
@@ -48,6 +55,7 @@ def test_a_fault_and_a_hang_name_their_lines_after_locate(own: Kernel, folder: P
     assert own.run("%orbit measure on") == (
         "UsageError: orbit: after `%orbit locate` nothing is timed; run `%orbit end` first"
     )
+    assert own.run(OWN_NAME) == "2 import inspect, json, os"  # IPython leaves out the empty first line
     own.run(DRIVER)
     crash = own.run(CRASHES.format(dump=str(unpacked("scale", folder))))
     assert crash.splitlines() == [
@@ -70,7 +78,7 @@ def test_a_fault_and_a_hang_name_their_lines_after_locate(own: Kernel, folder: P
 def test_a_line_of_a_cell_is_shown_with_its_number_and_its_text(tmp_path: Path) -> None:
     faults = CellFaults(tmp_path / "faults")
     unpacked("scale", tmp_path / "faults").rename(tmp_path / "faults" / "1.core")
-    cell = {"file": "/src/crash.cu", "number": 3, "text": source("scale")}
+    cell = {"file": "/in/another/process/crash.cu", "number": 3, "text": source("scale")}
     (tmp_path / "faults" / "cells").write_text(json.dumps(cell) + "\nno JSON\n{}\n[]\n")
     assert faults.text().splitlines()[1] == f"In[3], line 10: {source('scale').splitlines()[9].strip()}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import py_compile
 import subprocess
 import sys
@@ -26,8 +27,10 @@ print(messages.encode(finished))
 """
 
 
-def run(folder: Path, driver: c.Driver, **more: Any) -> tuple[c.Finished, str]:
-    """What became of a driver of a project, and what it printed."""
+def run(folder: Path, driver: c.Driver, *, plugins: bool = False, **more: Any) -> tuple[c.Finished, str]:
+    """What became of a driver of a project, and what it printed. `plugins`: with all that are installed here, which takes two
+    seconds of the processor.
+    """
     kernel = folder / "k.py"
     kernel.touch()
     job = c.Job(
@@ -35,7 +38,7 @@ def run(folder: Path, driver: c.Driver, **more: Any) -> tuple[c.Finished, str]:
     )
     done = subprocess.run(
         [sys.executable, "-P", "-c", RUN], input=c.encode(replace(job, **more)), capture_output=True, text=True,
-        cwd="/", check=False,
+        cwd="/", check=False, env=os.environ | ({} if plugins else {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}),
     )  # fmt: skip
     printed, _, last = done.stdout.rstrip().rpartition("\n")
     finished = codec.decode_event(json.loads(last)) if last.startswith("{") else None
@@ -252,8 +255,10 @@ def test_what_says_nothing_of_the_kernel(
     assert finished.failure.message.startswith(says)
 
 
-def test_the_projects_own_options_hold(tmp_path: Path) -> None:
-    options = "[pytest]\naddopts = -p no:randomly --strict-markers -k 'test_it and not 3'\n"
+@pytest.mark.parametrize("spread", ["-n 2", "-p no:xdist"])
+def test_the_projects_own_options_hold_but_those_that_spread_a_test(spread: str, tmp_path: Path) -> None:
+    """xdist is installed here, and switched on or off by the project."""
+    options = f"[pytest]\naddopts = {spread} -p no:randomly --strict-markers -k 'test_it and not 3'\n"
     write(tmp_path, {"tests/test_it.py": SETS, "pytest.ini": options})
-    finished, _ = run(tmp_path, PYTEST)
+    finished, _ = run(tmp_path, PYTEST, plugins=True)
     assert [each.id.rpartition("[")[2] for each in finished.sets] == ["1]", "2]"]

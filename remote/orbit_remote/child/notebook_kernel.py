@@ -99,10 +99,14 @@ def _note_cells(shell: Any, file: Path) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
     def note(info: Any) -> None:
-        text = str(info.raw_cell)
-        name = shell.compile.get_code_name(text, text, 0)
+        raw = str(info.raw_cell)
+        text = shell.transform_cell(raw)  # lines count in this, in tracebacks too
+        number = len(
+            shell.history_manager.input_hist_parsed
+        )  # IPython 9 has counted this cell already, 8 has not
+        name = shell.compile.get_code_name(raw, text, number)
         with file.open("a") as cells:
-            cells.write(json.dumps({"file": name, "number": shell.execution_count, "text": text}) + "\n")
+            cells.write(json.dumps({"file": name, "number": number, "text": text}) + "\n")
 
     shell.events.register("pre_run_cell", note)
 

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -117,10 +117,8 @@ class DriverRun:
         driver = self._driver
         node = f"{driver.file}::{driver.name}" if driver.name else driver.file
         options = ["-p", "no:cacheprovider", "-rs", *(["-k", driver.keyword] if driver.keyword else [])]
-        options += ["-n0"] if importlib.util.find_spec("xdist") else []  # in this process, which is recorded
-        options += ["--no-cov"] if importlib.util.find_spec("pytest_cov") else []
         self._watch.wanted = frozenset(self._sets)
-        status = int(pytest.main([node, *options], plugins=[self._watch]))
+        status = int(pytest.main([node, *options], plugins=[self._watch, _in_this_process(pytest)]))
         watch = self._watch
         if watch.failure is not None and watch.collecting:
             cause = (
@@ -155,6 +153,22 @@ def _several_times(script: Callable[[], Any], times: int) -> None:
                 raise
         if time.monotonic() - began > BUDGET_S:
             break
+
+
+def _in_this_process(pytest: Any) -> object:
+    """A plug-in that keeps the tests in this process, which is recorded, and without coverage, where xdist and pytest-cov are
+    loaded: a project may have them installed and switched off.
+    """
+
+    class InThisProcess:
+        @pytest.hookimpl(hookwrapper=True)
+        def pytest_load_initial_conftests(self, early_config: Any, args: list[str]) -> Iterator[None]:
+            loaded = early_config.pluginmanager.hasplugin
+            args += ["-n0"] if loaded("xdist") else []
+            args += ["--no-cov"] if loaded("pytest_cov") else []
+            yield
+
+    return InThisProcess()
 
 
 class _Watch:

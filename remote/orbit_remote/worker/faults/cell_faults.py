@@ -65,13 +65,18 @@ class CellFaults:
         return "\n".join(lines)
 
     def _cells(self) -> dict[str, tuple[str, list[str]]]:
-        """Name and lines of each cell, by the name of its file in Python."""
+        """Name and lines of each cell, by the last part of its file's name in Python, a hash of its text. The folder has the id of
+        a process: that which filled Triton's cache.
+        """
         known: dict[str, tuple[str, list[str]]] = {}
         with suppress(OSError):
             for line in regular_files.text(self._folder / "cells", limits.TOOL_OUTPUT).splitlines():
                 with suppress(ValueError, KeyError, TypeError):  # cells run in the process that writes it
                     cell = cast("dict[str, Any]", codec.read_json(line.encode()))
-                    known[str(cell["file"])] = f"In[{int(cell['number'])}]", str(cell["text"]).split("\n")
+                    known[Path(str(cell["file"])).name] = (
+                        f"In[{int(cell['number'])}]",
+                        str(cell["text"]).split("\n"),
+                    )
         return known
 
 
@@ -81,6 +86,6 @@ def _own(file: str) -> str | None:
 
 def _shown(place: c.Place, cells: dict[str, tuple[str, list[str]]]) -> str:
     """`In[3], line 7: tl.store(out + i, x)`, and of a file its name."""
-    name, lines = cells.get(place.file, (place.file, []))
+    name, lines = cells.get(Path(place.file).name, (place.file, []))
     text = lines[place.line - 1].strip() if 0 < place.line <= len(lines) else ""
     return f"{name}, line {place.line}{f': {text:.200}' if text else ''}"
