@@ -90,6 +90,10 @@ def test_a_dump_that_is_cut_is_said(tmp_path: Path) -> None:
     assert faults.text().startswith("the driver left no usable GPU core dump: ")
 
 
+def _answers_nothing(**_: Any) -> dict[str, Any]:
+    return {}
+
+
 @pytest.mark.parametrize(
     ("error", "failed"),
     [
@@ -105,7 +109,7 @@ def test_a_dump_that_is_cut_is_said(tmp_path: Path) -> None:
 )
 def test_a_cell_whose_kernel_failed_is_told_of_locate_once(error: str, failed: bool, tmp_path: Path) -> None:
     shown: list[dict[str, Any]] = []
-    cells = measured_cells.MeasuredCells(tmp_path, lambda **_: {}, shown.append)
+    cells = measured_cells.MeasuredCells(tmp_path, _answers_nothing, shown.append)
     result = type("Result", (), {"error_in_exec": RuntimeError(error) if error else None})()
     cells.after(result)
     cells.after(result)

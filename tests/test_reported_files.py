@@ -272,7 +272,12 @@ def test_what_does_not_compile_has_no_figures(tmp_path: Path, text: str) -> None
     ("project", "file", "says"),
     [
         ("cu_fragment", "kernels.cu", "compiled through main.cu, which includes it"),
-        ("torch_load_flags", "add.cu", "-U__CUDA_NO_HALF_OPERATORS__: add.py names it"),
+        pytest.param(
+            "torch_load_flags",
+            "add.cu",
+            "-U__CUDA_NO_HALF_OPERATORS__: add.py names it",
+            marks=pytest.mark.slow,  # torch's headers take 20 s
+        ),
         ("plain.cu", "plain.cu", "k, compiled for sm_90a"),
         ("automake_maxrreg", "k.cu", "registers per thread    32"),
         ("automake_maxrreg", "k.cu", "--maxrregcount=32: Makefile.am names it"),

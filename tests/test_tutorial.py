@@ -39,6 +39,7 @@ TRITON, TEST = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8
 
 
 @pytest.mark.skipif(bool(shutil.which("nvidia-smi")), reason="the page shows a machine without a GPU")
+@pytest.mark.slow
 def test_the_triton_half(tmp_path: Path) -> None:
     pytest.importorskip("triton")
     (tmp_path / "pyproject.toml").touch()

@@ -32,6 +32,7 @@ def trace(folder: Path, *words: str) -> Ended:
     )
 
 
+@pytest.mark.slow
 def test_a_trace_is_kept_and_its_operators_are_a_table(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "t.py").write_text(FILE)

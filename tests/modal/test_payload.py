@@ -48,6 +48,7 @@ async def test_a_restricted_run_is_cancelled_while_it_waits(h100s, author) -> No
     h100s.grant_capacity()
 
 
+@pytest.mark.slow
 async def test_deleting_the_volume_costs_one_click(
     modal: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

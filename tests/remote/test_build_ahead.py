@@ -60,6 +60,7 @@ def run(text: str, folder: Path, **variables: str) -> str:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.slow
 def test_a_run_loads_what_was_built(cache: Path) -> None:
     assert built(EXTENSION) == ["twice_ext.so"]
     before = [(path, path.stat().st_mtime_ns) for path in place_of(EXTENSION).rglob("*.so")]

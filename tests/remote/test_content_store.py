@@ -158,6 +158,7 @@ def test_folders_that_cannot_be_read_and_files_that_cannot_be_written(store: Sto
     assert found(tree) == TEXTS
 
 
+@pytest.mark.slow
 def test_a_very_deep_folder_of_a_job_is_removed(store: Store, tree: Path) -> None:
     make(store, tree, TEXTS)
     here = os.open(tree, os.O_RDONLY)

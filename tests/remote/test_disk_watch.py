@@ -85,6 +85,7 @@ async def test_a_candidate_that_fills_its_folder_is_ended(
     assert not is_alive(int(finished.stdout))
 
 
+@pytest.mark.slow
 async def test_a_program_that_fills_its_folder_is_ended(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -146,6 +146,7 @@ def load(library: Path, **env: str) -> subprocess.CompletedProcess[str]:
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_loads_and_does_no_harm_without_a_driver(library, tmp_path):
     done = load(library, ORBIT_LAUNCHES=str(tmp_path))
     assert (done.returncode, done.stdout, done.stderr) == (0, "1 1\n3\n", "")

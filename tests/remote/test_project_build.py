@@ -398,6 +398,7 @@ async def test_a_project_of_cuda(name: str, tmp_path: Path, bench: Bench) -> Non
 
 
 @needs_cmake
+@pytest.mark.slow
 async def test_a_project_of_cmake(tmp_path: Path, bench: Bench) -> None:
     """Once in a folder of ours; then in the author's, which is preferred; a copied one is not taken."""
     project, driver, kernel = cuda("program_cmake", tmp_path / "work", bench)

@@ -152,6 +152,7 @@ def test_too_much_takes_bounded_time(lines: list[str], language: str) -> None:
 
 @random_cases(25)
 @given(data=st.data())
+@pytest.mark.slow
 def test_any_spec_as_large_as_may_be_takes_bounded_time(data: st.DataObject) -> None:
     """Many statements that each sweep, nest and use what stands before them."""
     names = [f"v{at}" for at in range(data.draw(st.integers(1, 80)))]
@@ -218,6 +219,7 @@ _growing = st.recursive(
 @pytest.mark.parametrize("language", ["cuda", "triton"])
 @random_cases(300)
 @given(value=_values | _growing)
+@pytest.mark.slow
 def test_tensors_are_made_within_their_room(language: str, value: str) -> None:
     text = source(["n = 100; x = randn(8, 8); y = arange(8)", f"v = {value}"], language)
     read = checked(text, language)
