@@ -376,7 +376,7 @@ def code_lens(
     ls.look_aside_for_account()
     uri = params.text_document.uri
     if len(ls.session.kernels(uri)) <= lenses.AT_ONCE:
-        return lenses.lenses(ls.session, uri)
+        return lenses.answer(ls.session, uri)
     return ls.in_steps(uri, lambda: lenses.in_steps(ls.session, uri))
 
 
@@ -385,10 +385,10 @@ def inlay_hint(ls: OrbitServer, params: lsp.InlayHintParams) -> list[lsp.InlayHi
     from orbit_lsp.views import hints
 
     uri = params.text_document.uri
-    answer = hints.hints
-    if ls.session.client.mirror_hints and ls.session.client.name != "helix":
-        answer = hints.answer  # what it draws now is no longer a diagnostic; Helix draws hints too seldom
-        ls.watcher.changed({uri})
+    helix = ls.session.client.name == "helix"  # it draws hints too seldom
+    answer = hints.hints if helix else hints.answer
+    if ls.session.client.mirror_hints and not helix:
+        ls.watcher.changed({uri})  # what it draws now is no longer a diagnostic
     return answer(ls.session, uri, params.range.start.line, params.range.end.line)
 
 

@@ -97,6 +97,7 @@ class OrbitServer(LanguageServer):
             draws_tables=bool(general and general.markdown),
             takes_output=ours.get("output") is True,
             shows_answers=name not in ("helix", "Kate"),
+            shows_panel=ours.get("panel") is True,
             shows_reports=ours.get("reports") is True,
             debugs=ours.get("debug") is True,
         )
