@@ -24,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from orbit_lsp.runs import every_gpu
+from orbit_lsp.features import every_gpu
 from orbit_remote.toolchain import nvcc
 
 sys.path.insert(0, str(Path(__file__).parent))

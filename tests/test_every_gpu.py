@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from orbit_lsp.runs.every_gpu import CAPABILITIES, WARPS, EveryGpu
+from orbit_lsp.features.every_gpu import CAPABILITIES, WARPS, EveryGpu
 from orbit_lsp.state.documents import Change
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session
@@ -54,8 +54,7 @@ class Runner:
 async def test_only_what_was_compiled_is_compiled_again(before: str, asked: bool) -> None:
     session = Session(setup=Setup(settings=settings_of_values({"every_gpu": "hover"}), machine=HERE))
     session.open(URI, 1, TEXT)
-    ended: list[Callable[[Any], object]] = []
-    runs: Any = SimpleNamespace(when_ended=ended.append, under_way=list)
+    runs: Any = SimpleNamespace(under_way=list)
     runner: Any = Runner()
     every = EveryGpu(session, runs, lambda: runner, lambda _: None)
     frozen = session.freeze(URI)
@@ -63,9 +62,10 @@ async def test_only_what_was_compiled_is_compiled_again(before: str, asked: bool
     outcome: Any = "compile error" if before == "a compile that failed" else "ok"
     job = c.Job("r1", "compile", "triton", "/src/k.py", TEXT, gpu="H100" if "rented" in before else None)
     if before != "no compile":
-        ended[0](
-            SimpleNamespace(frozen=frozen, job=job, action="compile", finished=c.Finished("r1", outcome))
+        ended: Any = SimpleNamespace(
+            frozen=frozen, job=job, action="compile", finished=c.Finished("r1", outcome)
         )
+        every.run_ended(ended)
     if before == "an edit":
         session.change(URI, 2, [Change((5, 4), (5, 8), "return")])
     if before == "a change on disk":
@@ -84,4 +84,4 @@ async def test_only_what_was_compiled_is_compiled_again(before: str, asked: bool
     [figures] = session.results.every_gpu.values()
     assert [each.architecture for each in figures.resources] == [f"sm_{x}" for x in CAPABILITIES if x != "80"]
     assert figures.not_compiled == {"sm_80": "no fp8 here"}
-    every.close()
+    every.shutdown()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from orbit_lsp.runs.idle_compile import IdleCompile, pause_s
+from orbit_lsp.features.idle_compile import IdleCompile, pause_s
 from orbit_lsp.state.documents import Change
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.placement import Setup
@@ -30,10 +28,6 @@ class Runs:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        self.ended: Callable[[Any], object] = lambda _: None
-
-    def when_ended(self, listener: Callable[[Any], object]) -> None:
-        self.ended = listener
 
     def start(self, action: str, uri: str) -> Runs:
         self.asked.append(f"{action} {uri}")
@@ -64,7 +58,7 @@ async def test_what_is_compiled_while_it_is_typed(uri, settings, machine, live, 
     idle = IdleCompile(session, Runs())  # type: ignore[arg-type]
     idle.edited(uri)
     assert (uri in idle._pauses) == waits
-    idle.close()
+    idle.shutdown()
 
 
 async def test_a_newer_edit_ends_the_older_compile() -> None:
@@ -74,7 +68,7 @@ async def test_a_newer_edit_ends_the_older_compile() -> None:
     idle = IdleCompile(session, runs)  # type: ignore[arg-type]
     idle._paused(uri)
     idle.edited(uri)
-    idle.close()
+    idle.shutdown()
     assert runs.asked == [f"compile {uri}", "cancel r1"]
 
 
@@ -123,7 +117,7 @@ async def test_typing_in_a_triton_file_runs_only_what_a_command_has_run(
     typed()
     assert runs.asked == []
     frozen = session.freeze(uri)
-    runs.ended(
+    idle.run_ended(
         SimpleNamespace(
             frozen=frozen,
             job=SimpleNamespace(language="triton"),
@@ -134,7 +128,7 @@ async def test_typing_in_a_triton_file_runs_only_what_a_command_has_run(
     session.change(uri, 2, [Change(None, None, TRITON.replace(old, new, 1) if old else new + TRITON)])
     typed()
     assert runs.asked == ([f"compile {uri}"] if compiles else [])
-    runs.ended(
+    idle.run_ended(
         SimpleNamespace(
             frozen=frozen,
             job=SimpleNamespace(language="triton"),
@@ -144,7 +138,7 @@ async def test_typing_in_a_triton_file_runs_only_what_a_command_has_run(
     )
     typed()
     assert len(runs.asked) == (3 if compiles else 0)  # cancelled, and begun again
-    idle.changed_on_disk("file:///helpers.py")
+    idle.changed_on_disk({"file:///helpers.py"}, set())
     typed()
     assert len(runs.asked) == (4 if compiles else 0)  # cancelled, and not begun again
-    idle.close()
+    idle.shutdown()

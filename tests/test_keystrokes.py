@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from orbit_lsp.features.keystrokes import Keystrokes
 from orbit_lsp.runners.local import LocalRunner
-from orbit_lsp.runs.keystrokes import Keystrokes
 from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.state.documents import Change
 from orbit_lsp.state.placement import Setup
@@ -69,22 +68,21 @@ async def test_what_is_shown_at_a_keystroke(answers: Any, settings: Any, shown: 
 
     session = Session(setup=Setup(settings=settings_of_values(settings), machine=HERE))
     session.open(URI, 1, KERNEL)
-    ended: list[Callable[[Any], object]] = []
-    runs: Any = SimpleNamespace(when_ended=ended.append)
     runner: Any = Runner(*answers)
-    keystrokes = Keystrokes(session, runs, lambda: runner, lambda _: None)
+    keystrokes = Keystrokes(session, lambda: runner, lambda _: None)
     frozen = session.freeze(URI)
     assert frozen
     session.results.problems[f"build {URI}", URI] = Problems(1, (OLD, SPILL))
     job = c.Job("r1", "compile", "cuda", "/k.cu", KERNEL)
-    ended[0](SimpleNamespace(frozen=frozen, job=job, action="compile", built=c.Built("r1", (OLD, SPILL))))
+    ended: Any = SimpleNamespace(frozen=frozen, job=job, action="compile", built=c.Built("r1", (OLD, SPILL)))
+    keystrokes.run_ended(ended)
     await settle()
     session.change(URI, 2, [Change((0, 27), (0, 27), " ")])
     keystrokes.edited(URI)
     await settle()
     problems = [each.message for kept in session.results.problems.values() for each in kept.items]
     assert sorted(problems) == shown
-    keystrokes.close()
+    keystrokes.shutdown()
 
 
 def test_a_headers_error_that_two_builds_report_is_shown_once() -> None:

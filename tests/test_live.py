@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from orbit_lsp.runs.live import Live
+from orbit_lsp.features.live import Live
 from orbit_lsp.runs.scheduler import Run, Scheduler
 from orbit_lsp.state.documents import Change
 from orbit_lsp.state.kernel_ids import KernelId
@@ -53,6 +53,7 @@ class Desk:
         self.answers = Answers()
         self.runs = Scheduler(self.session, self._runner, self)
         self.live = Live(self.session, self.runs, self.said.append, lambda _: None, self.compiled.append)
+        self.runs.when_ended(self.live.run_ended)
 
     async def _runner(self, job: c.Job) -> Answers:
         return self.answers
@@ -64,10 +65,15 @@ class Desk:
 
     def end(self, run: Run, finished: c.Finished) -> None: ...
 
+    def runs_at_save(self) -> bool:
+        before = self.runs.under_way()
+        self.live.saved(URI)
+        return self.runs.under_way() != before
+
     async def save(self, outcome: str = "ok") -> None:
         """Save, and wait until the run is over."""
         self.answers.outcome = outcome
-        assert self.live.saved(URI)
+        assert self.runs_at_save()
         (run,) = self.runs.under_way()
         assert run.task
         await run.task
@@ -95,13 +101,13 @@ async def test_what_ends_it(desk: Desk, outcome: str, on: bool) -> None:
     await desk.save(outcome)
     assert (SAXPY_ID in desk.session.live) is on
     assert desk.said == ([] if on else ["orbit: Live of saxpy was turned off"])
-    assert desk.live.saved(URI) is on
-    desk.live.close()
+    assert desk.runs_at_save() is on
+    desk.live.shutdown()
 
 
 async def test_a_run_that_the_author_cancels_does_not_end_it(desk: Desk) -> None:
     desk.answers.outcome = "waits"
-    assert desk.live.saved(URI)
+    assert desk.runs_at_save()
     (run,) = desk.runs.under_way()
     assert desk.runs.cancel(SAXPY_ID)
     assert run.task
@@ -111,33 +117,35 @@ async def test_a_run_that_the_author_cancels_does_not_end_it(desk: Desk) -> None
     assert SAXPY_ID in desk.session.live
     await desk.save()
     assert desk.said == []
-    desk.live.close()
+    desk.live.shutdown()
 
 
 async def test_the_file_is_compiled_for_its_figures_after_each_run(desk: Desk) -> None:
     assert desk.compiled == [URI]
     await desk.save()
     assert desk.compiled == [URI, URI]
-    desk.live.close()
+    desk.live.shutdown()
 
 
 async def test_closing_the_file_or_toggling_ends_it(desk: Desk) -> None:
     desk.live.closed(URI)
-    assert not desk.live.saved(URI)
+    assert not desk.runs_at_save()
     assert desk.live.toggle(SAXPY_ID)
     assert not desk.live.toggle(SAXPY_ID)
-    assert not desk.live.saved(URI)
-    desk.live.close()
+    assert not desk.runs_at_save()
+    desk.live.shutdown()
 
 
 async def test_while_the_kernels_name_is_typed_nothing_runs_and_it_goes_on(desk: Desk) -> None:
     renamed = SAXPY.replace("void saxpy", "void saxp")
     desk.session.open(URI, 2, renamed)
-    assert not desk.live.saved(URI)
+    desk.compiled.clear()
+    assert not desk.runs_at_save()
+    assert desk.compiled == [URI]
     desk.session.open(URI, 3, SAXPY + "// again\n")
     await desk.save()
     assert SAXPY_ID in desk.session.live
-    desk.live.close()
+    desk.live.shutdown()
 
 
 async def test_the_kernel_is_built_while_it_is_typed_and_nothing_is_said(desk: Desk) -> None:
@@ -147,7 +155,7 @@ async def test_the_kernel_is_built_while_it_is_typed_and_nothing_is_said(desk: D
     assert (job.action, job.through, job.kernel) == ("build", "spec", "saxpy")
     assert job.text == desk.session.files[URI].document.text
     assert desk.runs.under_way() == []
-    desk.live.close()
+    desk.live.shutdown()
 
 
 async def test_what_is_not_live_is_not_built_while_it_is_typed(desk: Desk) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from orbit_lsp.features.spec_checks import SpecChecks
 from orbit_lsp.specs import spec_cache
-from orbit_lsp.specs.spec_cache import Watch
 from orbit_lsp.state.documents import Change
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session
@@ -176,19 +176,19 @@ def test_the_gpu_of_the_settings_bounds_shared_memory() -> None:
 async def test_watching_tells_once_typing_has_paused() -> None:
     session = opened()
     messages: list[set[str]] = []
-    watch = Watch(session, messages.append)
+    watch = SpecChecks(session, messages.append)
     await watch.check(URI)
     assert messages == [{URI}]
     assert len(session.files[URI].specs) == 1
     session.close(URI)
     watch.edited(URI)  # nothing is open any more
-    watch.close()
+    watch.shutdown()
 
 
 async def test_a_file_without_specs_is_not_told_about() -> None:
     session = opened("__global__ void k() {}\n")
     messages: list[set[str]] = []
-    watch = Watch(session, messages.append)
+    watch = SpecChecks(session, messages.append)
     assert watch._begin(URI) is None
     assert messages == []
 

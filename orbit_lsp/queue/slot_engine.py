@@ -22,7 +22,7 @@ from orbit_lsp.queue.pool import Slot
 from orbit_lsp.queue.request import Refused, Request
 from orbit_lsp.report import opening
 from orbit_lsp.runners import extension_builds
-from orbit_lsp.runs import disassembly, driver_watch, run_environment, scheduler
+from orbit_lsp.runs import disassembly, driver_search, run_environment, scheduler
 from orbit_lsp.runs.scheduler import Run, Scheduler
 from orbit_lsp.specs import spec_cache
 from orbit_lsp.state import config, harness
@@ -230,10 +230,10 @@ class SlotEngine:
             raise Refused(f"{request.through} runs a kernel: name it, as {request.name} has several, or none")
         folder = session.setup.directory(path_of(target.uri))
         try:
-            found = await driver_watch.asked_for(
+            found = await driver_search.asked_for(
                 session, target, request.through, environment.driver_index, history.learn
             )
-        except driver_watch.UnknownDriverError as error:
+        except driver_search.UnknownDriverError as error:
             raise Refused(str(error)) from None
         if not session.setup.trusts(folder):
             remedy = environment.trust.remedy(folder=folder)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import inspect
 import json
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -14,6 +15,7 @@ from typing import Any, cast
 
 from lsprotocol import types as lsp
 
+from orbit_lsp.features.live import Live
 from orbit_lsp.profile import report_store
 from orbit_lsp.queue import notebook_sessions
 from orbit_lsp.runners.modal.spending import CannotAsk, steps
@@ -86,9 +88,12 @@ RUN_BY_NOTEBOOK = (
 
 
 def command(name: str) -> Callable[[Callable[[OrbitServer, Request], Any]], Command]:
-    """Register `function(server, request)`; what it returns is the answer."""
+    """Register `function(server, request)`; what it returns is the answer. It may not wait."""
 
     def register(function: Callable[[OrbitServer, Request], Any]) -> Command:
+        if inspect.iscoroutinefunction(function):
+            raise TypeError(f"{name} waits, but commands are answered at once: spawn what takes long")
+
         def answer(ls: OrbitServer, *arguments: Any) -> Any:
             ls.look_for_account()
             return function(ls, Request.of(arguments))
@@ -295,7 +300,7 @@ async def write_draft(ls: OrbitServer, target: KernelId) -> None:
 @kernel_command("orbit.live")
 def live(ls: OrbitServer, target: KernelId, _: Request) -> bool | None:
     """Run a kernel, {uri, kernel}, again at every save, or stop doing so; whether it does now."""
-    on = ls.live.toggle(target)
+    on = ls.features.of(Live).toggle(target)
     if not ls.session.client.shows_answers:
         ls.watcher.message(f"orbit: live is {'on' if on else 'off'} for {target.key}")
     return on

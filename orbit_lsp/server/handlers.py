@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib
+import inspect
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from lsprotocol import types as lsp
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from orbit_lsp.runs.scheduler import Run
     from orbit_lsp.state.documents import Change
 
+Handler = TypeVar("Handler", bound=Callable[..., Any])
 log = logging.getLogger("orbit.server")
 
 SETTINGS_S = 3.0
@@ -51,11 +53,31 @@ ACTION_KINDS = (lsp.CodeActionKind.Empty, lsp.CodeActionKind.QuickFix, lsp.CodeA
 
 server = OrbitServer()
 
+WAITS: dict[str, bool] = {}
+"""Whether the handler of a method may wait, as it was said where it is registered."""
+
+
+def on(method: str, options: Any = None, *, waits: bool) -> Callable[[Handler], Handler]:
+    """Register the handler of a message. One that `waits` is a coroutine, or returns one where a file is long. Any other is over at once,
+    and asks neither the disk nor another process: no other message is answered meanwhile.
+    """
+
+    def register(handler: Handler) -> Handler:
+        may_wait = inspect.iscoroutinefunction(handler) or "Awaitable" in str(
+            handler.__annotations__["return"]
+        )
+        if may_wait != waits:
+            raise TypeError(f"the handler of {method} is registered with waits={waits}, which it does not do")
+        WAITS[method] = waits
+        return server.feature(method, options)(handler)
+
+    return register
+
 
 # -- life -------------------------------------------------------------------------------------------
 
 
-@server.feature(lsp.INITIALIZE)
+@on(lsp.INITIALIZE, waits=False)
 def initialize(ls: OrbitServer, params: lsp.InitializeParams) -> None:
     ls.asked = params
     asyncio.get_running_loop().call_soon(load)  # the answer is on its way by then
@@ -64,7 +86,7 @@ def initialize(ls: OrbitServer, params: lsp.InitializeParams) -> None:
 def load() -> None:
     """Import what the first messages need, while the client reads the answer of `initialize`."""
     for module in (
-        "runs.scheduler", "runs.live", "server.notifier", "views.lenses", "views.hints", "views.hover",
+        "runs.scheduler", "server.notifier", "views.lenses", "views.hints", "views.hover",
         "views.kernel_actions", "views.history_actions", "views.spec.spec_drafts", "views.spec.spec_hover",
     ):  # fmt: skip
         importlib.import_module(f"orbit_lsp.{module}")
@@ -73,7 +95,7 @@ def load() -> None:
     gc.enable()
 
 
-@server.feature(lsp.INITIALIZED)
+@on(lsp.INITIALIZED, waits=True)
 async def initialized(ls: OrbitServer, params: lsp.InitializedParams) -> None:
     del params
     answered, _ = await asyncio.wait([ls.spawn(configure(ls), "settings")], timeout=SETTINGS_S)
@@ -99,16 +121,11 @@ def show_wanted(ls: OrbitServer, run: Run) -> None:
     shown_files.wanted(ls, run)
 
 
-@server.feature(lsp.SHUTDOWN)
+@on(lsp.SHUTDOWN, waits=True)
 async def shutdown(ls: OrbitServer, params: None) -> None:
     del params
-    ls.live.close()
-    ls.every_gpu.close()
-    ls.idle_compile.close()
-    ls.keystrokes.close()
-    ls.builds.close()
-    ls.drivers.close()
-    ls.specs.close()
+    for feature in ls.features:
+        feature.shutdown()
     await ls.runs.close()
     await ls.versions.close()
     for task in list(ls.tasks):
@@ -116,7 +133,7 @@ async def shutdown(ls: OrbitServer, params: None) -> None:
     await ls.environment.close()
 
 
-@server.feature(lsp.WORKSPACE_DID_CHANGE_CONFIGURATION)
+@on(lsp.WORKSPACE_DID_CHANGE_CONFIGURATION, waits=True)
 async def did_change_configuration(ls: OrbitServer, params: lsp.DidChangeConfigurationParams) -> None:
     await configure(ls, params.settings)
 
@@ -160,7 +177,7 @@ def watch_files(ls: OrbitServer) -> None:
 # -- documents --------------------------------------------------------------------------------------
 
 
-@server.feature(lsp.TEXT_DOCUMENT_DID_OPEN)
+@on(lsp.TEXT_DOCUMENT_DID_OPEN, waits=False)
 def did_open(ls: OrbitServer, params: lsp.DidOpenTextDocumentParams) -> None:
     from orbit_lsp.state.documents import TooLongError, check_length
 
@@ -174,7 +191,7 @@ def did_open(ls: OrbitServer, params: lsp.DidOpenTextDocumentParams) -> None:
             opened(ls, document.uri)
 
 
-@server.feature(lsp.NOTEBOOK_DOCUMENT_DID_OPEN)
+@on(lsp.NOTEBOOK_DOCUMENT_DID_OPEN, waits=False)
 def notebook_did_open(ls: OrbitServer, params: lsp.DidOpenNotebookDocumentParams) -> None:
     cells_opened(ls, params.notebook_document.uri, params.cell_text_documents)
 
@@ -196,7 +213,7 @@ def cells_opened(ls: OrbitServer, notebook: str, cells: Sequence[lsp.TextDocumen
             opened(ls, cell.uri)
 
 
-@server.feature(lsp.NOTEBOOK_DOCUMENT_DID_CHANGE)
+@on(lsp.NOTEBOOK_DOCUMENT_DID_CHANGE, waits=False)
 def notebook_did_change(ls: OrbitServer, params: lsp.DidChangeNotebookDocumentParams) -> None:
     cells = params.change.cells
     if cells is None:
@@ -209,7 +226,7 @@ def notebook_did_change(ls: OrbitServer, params: lsp.DidChangeNotebookDocumentPa
         text_changed(ls, edited.document, edited.changes)
 
 
-@server.feature(lsp.NOTEBOOK_DOCUMENT_DID_CLOSE)
+@on(lsp.NOTEBOOK_DOCUMENT_DID_CLOSE, waits=False)
 def notebook_did_close(ls: OrbitServer, params: lsp.DidCloseNotebookDocumentParams) -> None:
     for cell in params.cell_text_documents:
         closed(ls, cell.uri)
@@ -227,42 +244,28 @@ def leave_alone(ls: OrbitServer, uri: str, why: Exception) -> None:
 
 
 def opened(ls: OrbitServer, uri: str) -> None:
-    ls.specs.edited(uri, pause_s=0)
     ls.spawn(prepare(ls, uri), "prepare")
 
 
 async def prepare(ls: OrbitServer, uri: str) -> None:
-    """What an opened file asks for, once the settings are known."""
+    """What an opened file asks for, once the settings are known and its text is scanned."""
     from orbit_lsp.history import compare_candidates
     from orbit_lsp.state.session import path_of
-    from orbit_lsp.views import kernel_status
 
     await ls.environment.configured.wait()
     await ls.settle(uri)
     if (file := ls.session.files.get(uri)) is None:
         return
-    warm = file.scan.language if file.scan.kernels else None
     ls.versions.restore(uri)
-    if file.cell:  # its notebook runs it
-        return
-    in_git = await asyncio.to_thread(compare_candidates.in_git, path_of(uri))
-    if file := ls.session.files.get(uri):
-        file.in_git = in_git
-    ls.drivers.opened(uri)
-    ls.compile_quietly(uri)
-    _ = ls.idle_compile, ls.keystrokes, ls.every_gpu  # they follow what has been compiled
-    if warm == "triton":
-        await ls.environment.look_for_python()
-        if sentence := ls.environment.python_ignored():
-            ls.watcher.once(sentence, lsp.MessageType.Warning)
-    if warm:
-        await ls.environment.warm(warm)
-        await ls.settle(uri)  # it may have been edited meanwhile
-    if warm == "cuda" and any(status.plan.through == "spec" for status in kernel_status.of(ls.session, uri)):
-        await ls.environment.warm("triton")  # launch specs run in a Python child, of either language
+    if not file.cell:
+        file.in_git = await asyncio.to_thread(compare_candidates.in_git, path_of(uri))
+    await ls.settle(uri)  # it may have been edited meanwhile
+    if ls.session.files.get(uri) is file:
+        for feature in ls.features:
+            feature.opened(uri)
 
 
-@server.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)
+@on(lsp.TEXT_DOCUMENT_DID_CHANGE, waits=False)
 def did_change(ls: OrbitServer, params: lsp.DidChangeTextDocumentParams) -> None:
     text_changed(ls, params.text_document, params.content_changes)
 
@@ -285,12 +288,8 @@ def text_changed(
     if new:
         opened(ls, uri)
         ls.watcher.changed({uri})  # the editor has asked before, and was answered that there is nothing
-    ls.live.edited(uri)
-    ls.every_gpu.edited(uri)
-    ls.keystrokes.edited(uri)
-    ls.idle_compile.edited(uri)
-    ls.drivers.edited(uri)
-    ls.specs.edited(uri)
+    for feature in ls.features:
+        feature.edited(uri)
     if ls.session.client.mirror_hints:
         ls.watcher.changed({uri})  # clients that support refresh requests ask again after an edit anyway
 
@@ -304,34 +303,26 @@ def _change(change: lsp.TextDocumentContentChangeEvent) -> Change:
     return Change(None, None, change.text)
 
 
-@server.feature(lsp.TEXT_DOCUMENT_DID_SAVE, lsp.TextDocumentSaveRegistrationOptions(include_text=False))
+@on(lsp.TEXT_DOCUMENT_DID_SAVE, lsp.TextDocumentSaveRegistrationOptions(include_text=False), waits=False)
 def did_save(ls: OrbitServer, params: lsp.DidSaveTextDocumentParams) -> None:
-    uri = params.text_document.uri
-    ls.spawn(changed_on_disk(ls, uri), "changed on disk")
-    ls.idle_compile.saved(uri)
-    if not ls.live.saved(uri):
-        ls.compile_quietly(uri)
+    for feature in ls.features:
+        feature.saved(params.text_document.uri)
 
 
-@server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
+@on(lsp.TEXT_DOCUMENT_DID_CLOSE, waits=False)
 def did_close(ls: OrbitServer, params: lsp.DidCloseTextDocumentParams) -> None:
     closed(ls, params.text_document.uri)
 
 
 def closed(ls: OrbitServer, uri: str) -> None:
     ls.runs.cancel_all(uri, "compile")
-    ls.live.closed(uri)
-    ls.every_gpu.closed(uri)
-    ls.idle_compile.forget(uri)
-    ls.keystrokes.closed(uri)
-    ls.builds.closed(uri)
-    ls.drivers.closed(uri)
+    for feature in ls.features:
+        feature.closed(uri)
     ls.session.close(uri)
-    ls.specs.forget(uri)
     ls.watcher.forget(uri)
 
 
-@server.feature(lsp.WORKSPACE_DID_RENAME_FILES, lsp.FileOperationRegistrationOptions(RENAMED))
+@on(lsp.WORKSPACE_DID_RENAME_FILES, lsp.FileOperationRegistrationOptions(RENAMED), waits=False)
 def did_rename_files(ls: OrbitServer, params: lsp.RenameFilesParams) -> None:
     from orbit_lsp.state.results import renamed
 
@@ -342,32 +333,18 @@ def did_rename_files(ls: OrbitServer, params: lsp.RenameFilesParams) -> None:
         ls.looked_at = renamed(ls.looked_at, names)
 
 
-@server.feature(lsp.WORKSPACE_DID_CHANGE_WATCHED_FILES)
+@on(lsp.WORKSPACE_DID_CHANGE_WATCHED_FILES, waits=False)
 def did_change_watched_files(ls: OrbitServer, params: lsp.DidChangeWatchedFilesParams) -> None:
-    for change in params.changes:
-        ls.spawn(changed_on_disk(ls, change.uri), "changed on disk")
-    ls.builds.changed_on_disk(
-        {change.uri for change in params.changes},
-        came={change.uri for change in params.changes if change.type != lsp.FileChangeType.Changed},
-    )
-
-
-async def changed_on_disk(ls: OrbitServer, uri: str) -> None:
-    """Compile again what is open and was built from this file."""
-    from orbit_lsp.state.session import path_of
-
-    ls.idle_compile.changed_on_disk(uri)
-    ls.drivers.changed_on_disk(uri)
-    for dependent in await ls.environment.changed_on_disk(path_of(uri)):
-        if dependent != uri:
-            ls.compile_quietly(dependent)
-        ls.watcher.changed({dependent})
+    changed = {change.uri for change in params.changes}
+    came = {change.uri for change in params.changes if change.type != lsp.FileChangeType.Changed}
+    for feature in ls.features:
+        feature.changed_on_disk(changed, came)
 
 
 # -- views ------------------------------------------------------------------------------------------
 
 
-@server.feature(lsp.TEXT_DOCUMENT_CODE_LENS)
+@on(lsp.TEXT_DOCUMENT_CODE_LENS, waits=True)
 def code_lens(
     ls: OrbitServer, params: lsp.CodeLensParams
 ) -> list[lsp.CodeLens] | Awaitable[list[lsp.CodeLens]]:
@@ -376,23 +353,23 @@ def code_lens(
     ls.look_aside_for_account()
     uri = params.text_document.uri
     if len(ls.session.kernels(uri)) <= lenses.AT_ONCE:
-        return lenses.lenses(ls.session, uri)
+        return lenses.answer(ls.session, uri)
     return ls.in_steps(uri, lambda: lenses.in_steps(ls.session, uri))
 
 
-@server.feature(lsp.TEXT_DOCUMENT_INLAY_HINT)
+@on(lsp.TEXT_DOCUMENT_INLAY_HINT, waits=False)
 def inlay_hint(ls: OrbitServer, params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
     from orbit_lsp.views import hints
 
     uri = params.text_document.uri
-    answer = hints.hints
-    if ls.session.client.mirror_hints and ls.session.client.name != "helix":
-        answer = hints.answer  # what it draws now is no longer a diagnostic; Helix draws hints too seldom
-        ls.watcher.changed({uri})
+    helix = ls.session.client.name == "helix"  # it draws hints too seldom
+    answer = hints.hints if helix else hints.answer
+    if ls.session.client.mirror_hints and not helix:
+        ls.watcher.changed({uri})  # what it draws now is no longer a diagnostic
     return answer(ls.session, uri, params.range.start.line, params.range.end.line)
 
 
-@server.feature(lsp.TEXT_DOCUMENT_HOVER)
+@on(lsp.TEXT_DOCUMENT_HOVER, waits=False)
 def hover(ls: OrbitServer, params: lsp.HoverParams) -> lsp.Hover | None:
     from orbit_lsp.views import hover as kernel_hover
     from orbit_lsp.views.spec import spec_hover
@@ -405,7 +382,8 @@ def hover(ls: OrbitServer, params: lsp.HoverParams) -> lsp.Hover | None:
     if spec_answer := spec_hover.hover(ls.session, uri, line, params.position.character, markdown=markdown):
         return spec_answer
     if ls.session.at(uri, line):
-        ls.every_gpu.wanted(uri)
+        for feature in ls.features:
+            feature.hovered(uri)
     spec_answer = kernel_hover.hover(
         ls.session, uri, line, markdown=markdown and ls.session.client.draws_tables
     )
@@ -416,7 +394,7 @@ def hover(ls: OrbitServer, params: lsp.HoverParams) -> lsp.Hover | None:
     )
 
 
-@server.feature(lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=SPEC_TRIGGERS))
+@on(lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=SPEC_TRIGGERS), waits=False)
 def completion(ls: OrbitServer, params: lsp.CompletionParams) -> list[lsp.CompletionItem] | None:
     from orbit_lsp.views.spec import spec_completion
 
@@ -424,10 +402,7 @@ def completion(ls: OrbitServer, params: lsp.CompletionParams) -> list[lsp.Comple
     return spec_completion.completions(ls.session, params.text_document.uri, place.line, place.character)
 
 
-@server.feature(
-    lsp.TEXT_DOCUMENT_CODE_ACTION,
-    lsp.CodeActionOptions(code_action_kinds=list(ACTION_KINDS)),
-)
+@on(lsp.TEXT_DOCUMENT_CODE_ACTION, lsp.CodeActionOptions(code_action_kinds=list(ACTION_KINDS)), waits=True)
 async def code_action(ls: OrbitServer, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
     from orbit_lsp.views import history_actions, kernel_actions, kernel_commands, lenses
     from orbit_lsp.views.compiler import block_size, clangd_file, launch_bounds, num_warps, quick_fixes
@@ -469,7 +444,7 @@ def look_at(ls: OrbitServer, uri: str, line: int) -> None:
     ls.looked_at = ls.session.at(uri, line) or harness.at(ls.session, uri, line) or ls.looked_at
 
 
-@server.feature("orbit/panel")
+@on("orbit/panel", waits=True)
 async def panel(ls: OrbitServer, params: Any) -> dict[str, Any]:
     """What a client shows beside the text: see `panel`."""
     del params

@@ -19,26 +19,18 @@ from pygls.io_ import StdoutWriter, run_async
 from pygls.lsp.server import LanguageServer
 
 from orbit_lsp import __version__
-from orbit_lsp.kernels import HEADER_SUFFIXES
 from orbit_lsp.server.frames import FrameReader, Frames
 from orbit_lsp.server.protocol import OrbitProtocol, converter
 from orbit_lsp.state import daemon_thread
 
 if TYPE_CHECKING:
+    from orbit_lsp.features import Features
     from orbit_lsp.history.ab_compare import AbCompare
     from orbit_lsp.history.history_tracker import HistoryTracker
-    from orbit_lsp.runs.build_watch import BuildWatch
-    from orbit_lsp.runs.driver_watch import DriverWatch
-    from orbit_lsp.runs.every_gpu import EveryGpu
-    from orbit_lsp.runs.idle_compile import IdleCompile
-    from orbit_lsp.runs.keystrokes import Keystrokes
-    from orbit_lsp.runs.live import Live
     from orbit_lsp.runs.multi_gpu import MultiGpu
     from orbit_lsp.runs.run_environment import Environment
     from orbit_lsp.runs.scheduler import Scheduler
     from orbit_lsp.server.notifier import Notifier
-    from orbit_lsp.specs.spec_cache import Watch
-    from orbit_lsp.state.compilation import Compilation
     from orbit_lsp.state.kernel_ids import KernelId
     from orbit_lsp.state.session import Session
     from orbit_remote.common.messages import Level
@@ -97,6 +89,7 @@ class OrbitServer(LanguageServer):
             draws_tables=bool(general and general.markdown),
             takes_output=ours.get("output") is True,
             shows_answers=name not in ("helix", "Kate"),
+            shows_panel=ours.get("panel") is True,
             shows_reports=ours.get("reports") is True,
             debugs=ours.get("debug") is True,
         )
@@ -152,52 +145,22 @@ class OrbitServer(LanguageServer):
         return AbCompare(self.session, self.environment, self.versions, self.runs, self.watcher)
 
     @cached_property
-    def live(self) -> Live:
-        from orbit_lsp.runs.live import Live
+    def features(self) -> Features:
+        from orbit_lsp.features import Editor, Features
 
-        return Live(self.session, self.runs, self.watcher.message, self.watcher.changed, self.compile_quietly)
-
-    @cached_property
-    def idle_compile(self) -> IdleCompile:
-        from orbit_lsp.runs.idle_compile import IdleCompile
-
-        return IdleCompile(self.session, self.runs)
-
-    @cached_property
-    def builds(self) -> BuildWatch:
-        from orbit_lsp.runs.build_watch import BuildWatch
-
-        return BuildWatch(
-            self.session,
-            self.environment,
-            self.runs,
-            self._compile_if_news,
-            client_watches=self.client_watches,
+        return Features(
+            Editor(
+                self.session,
+                self.environment,
+                self.runs,
+                message=self.watcher.message,
+                warn_once=lambda text: self.watcher.once(text, lsp.MessageType.Warning),
+                changed=self.watcher.changed,
+                compiles=self.watcher.compiles,
+                compiled=self.watcher.compiled,
+                client_watches=self.client_watches,
+            )
         )
-
-    @cached_property
-    def drivers(self) -> DriverWatch:
-        from orbit_lsp.runs.driver_watch import DriverWatch
-
-        return DriverWatch(self.session, self.watcher.changed, self.environment.driver_index)
-
-    @cached_property
-    def keystrokes(self) -> Keystrokes:
-        from orbit_lsp.runs.keystrokes import Keystrokes
-
-        return Keystrokes(self.session, self.runs, self.environment.runner, self.watcher.changed)
-
-    @cached_property
-    def every_gpu(self) -> EveryGpu:
-        from orbit_lsp.runs.every_gpu import EveryGpu
-
-        return EveryGpu(self.session, self.runs, self.environment.runner, self.watcher.changed)
-
-    @cached_property
-    def specs(self) -> Watch:
-        from orbit_lsp.specs.spec_cache import Watch
-
-        return Watch(self.session, self.watcher.changed)
 
     def start_frames(self, frames: Frames) -> None:
         """Answer the messages of a client on standard output until it leaves."""
@@ -251,21 +214,16 @@ class OrbitServer(LanguageServer):
         self.watcher.changed({uri})
 
     def is_settled(self, uri: str) -> bool:
-        """Whether nothing about this file takes long: it is scanned, and its launch specs are checked."""
+        """Whether nothing about this file takes long."""
         from orbit_lsp.specs import spec_cache
 
-        file = self.session.files.get(uri)
-        return file is None or (file.scanned and spec_cache.checked(self.session, uri))
+        return spec_cache.is_settled(self.session, uri)
 
     async def settle(self, uri: str) -> None:
-        """Scan and check a file beside the event loop, so that requests about other files do not wait."""
+        """Make it so beside the event loop."""
         from orbit_lsp.specs import spec_cache
 
-        while not self.is_settled(uri):
-            file = self.session.files[uri]
-            await file.scan_aside()
-            if uri in self.session.files and not spec_cache.checked(self.session, uri):
-                await spec_cache.check_aside(self.session, uri)
+        await spec_cache.settle(self.session, uri)
 
     async def in_steps(self, uri: str, begin: Callable[[], Generator[None, None, list[T]]]) -> list[T]:
         """What a view of a file yields at its end, with turns of the event loop between its steps; anew after an edit."""
@@ -303,60 +261,10 @@ class OrbitServer(LanguageServer):
                 self.compile_quietly(uri)
 
     def compile_quietly(self, uri: str) -> None:
-        """Compile a file that was opened or saved, where it can be and the settings say so."""
-        from orbit_lsp.kernels import language_of
+        """Compile an open file in a task, where it can be and the settings say so."""
+        from orbit_lsp.features.quiet_compile import QuietCompile
 
-        file = self.session.files.get(uri)
-        if file is None or file.cell:
-            return
-        if language_of(file.document.path, file.document.text) != "cuda":
-            from orbit_lsp.kernels.python import inline
-
-            if not inline.may_have(file.document.text):
-                return
-        self.spawn(self._compile_quietly(uri), "compile")
-
-    async def _compile_quietly(self, uri: str) -> None:
-        """Its kernels say that it is compiled, if that takes long, also while it is found out how."""
-        if self.environment.settings.compile_on_save:
-            self.watcher.compiles(uri)
-        begun = False
-        try:
-            begun = await self._find_and_compile(uri)
-        finally:
-            if not begun:
-                self.watcher.compiled(uri)
-
-    async def _compile_if_news(self, uri: str) -> None:
-        """Compile an open file again if it is compiled in another way now."""
-        if file := self.session.files.get(uri):
-            await self._find_and_compile(uri, news_of=file.compilation)
-
-    async def _find_and_compile(self, uri: str, news_of: Compilation | None = None) -> bool:
-        """Whether a compilation has begun: none does where the file is still compiled as `news_of` says."""
-        from orbit_lsp.specs import job_builder
-
-        _ = self.every_gpu  # it follows what is compiled
-        file = self.session.files.get(uri)
-        tracker = file.tracker if file else None
-        refused = await self.builds.find(uri)
-        if file and file.source is None and file.document.path.lower().endswith(HEADER_SUFFIXES):
-            return False  # by itself it need not compile, and what the compiler would say of it is nobody's mistake
-        for sentence in refused:
-            self.watcher.once(sentence, lsp.MessageType.Warning)
-        if news_of and file and file.compilation == news_of:
-            return False
-        await self.settle(uri)
-        if (
-            file and file.tracker is not tracker
-        ):  # headers along the include path may define what names kernels
-            self.watcher.changed({uri})
-        if uri not in self.session.files or not self.environment.settings.compile_on_save:
-            return False
-        frozen = self.session.freeze(uri)
-        if frozen and frozen.scan.language == "triton" and job_builder.inline_of(frozen) is None:
-            return False  # compiling it would import it
-        return self.runs.start("compile", uri, levels=self.session.results.levels(uri)) is not None
+        self.features.of(QuietCompile).compile(uri)
 
     @property
     def client_watches(self) -> bool:

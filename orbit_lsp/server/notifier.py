@@ -14,7 +14,7 @@ from orbit_lsp.runs import summary
 from orbit_lsp.runs.scheduler import Run
 from orbit_lsp.server.run_log import RunLog
 from orbit_lsp.state.session import Session
-from orbit_lsp.views import diagnostics
+from orbit_lsp.views import diagnostics, hints, lenses
 from orbit_remote.common import messages as c
 from orbit_remote.common.plain_text import plain
 
@@ -38,6 +38,7 @@ class Notifier:
         self._session = session
         self._bars: dict[str, _Bar] = {}
         self._dirty: set[str] = set()
+        self._flushes = False
         self._published: dict[str, tuple[list[lsp.Diagnostic], int | None]] = {}
         """What was published last of a file, and for which version of it."""
         self._shown: set[str] = set()
@@ -165,9 +166,10 @@ class Notifier:
 
     def changed(self, uris: set[str]) -> None:
         """Soon, once for all that changes in this turn of the loop."""
-        if not self._dirty:
+        if not self._flushes:
             asyncio.get_running_loop().call_soon(self._flush)
-        self._dirty |= uris or {""}
+        self._flushes = True
+        self._dirty |= uris
 
     def forget(self, uri: str) -> None:
         """A file was closed: its messages go."""
@@ -177,8 +179,9 @@ class Notifier:
             self._server.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, []))
 
     def _flush(self) -> None:
-        uris, self._dirty = self._dirty, set()
-        for uri in filter(self._settled, uris - {""}):
+        uris, self._dirty, self._flushes = self._dirty, set(), False
+        settled = [uri for uri in uris if self._settled(uri)]
+        for uri in settled:
             fresh = diagnostics.diagnostics(self._session, uri)
             file = self._session.files.get(uri)
             version = file.document.version if file else None
@@ -188,10 +191,25 @@ class Notifier:
                     lsp.PublishDiagnosticsParams(uri, fresh, version)
                 )
         workspace = self._server.client_capabilities.workspace
-        if workspace and workspace.inlay_hint and workspace.inlay_hint.refresh_support:
+        of_hints = workspace.inlay_hint if workspace else None
+        of_lenses = workspace.code_lens if workspace else None
+        if of_hints and of_hints.refresh_support and self._any_news(settled, hints.are_news):
             self._server.workspace_inlay_hint_refresh(None)
-        if workspace and workspace.code_lens and workspace.code_lens.refresh_support:
+        if of_lenses and of_lenses.refresh_support and self._any_news(settled, lenses.are_news):
             self._server.workspace_code_lens_refresh(None)
+        if self._session.client.shows_panel:
+            self._server.protocol.notify("orbit/panelChanged", {})
+
+    def _any_news(self, uris: list[str], are_news: Callable[[Session, str], bool]) -> bool:
+        """Whether the client draws something else of one of these files. Of many kernels this would take longer to find out than an
+        event may: it asks.
+        """
+        news = [
+            len(self._session.kernels(uri)) > lenses.AT_ONCE or are_news(self._session, uri)
+            for uri in uris
+            if uri in self._session.files
+        ]
+        return any(news)
 
     def _is_news(self, uri: str, fresh: list[lsp.Diagnostic], version: int | None) -> bool:
         """Also what was published before, for a version that the client may have left already: Helix drops that."""

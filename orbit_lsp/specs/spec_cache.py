@@ -1,22 +1,21 @@
 """The launch specs of open files, checked and cached by the text that they depend on.
 
 What reads them is imported on first use: most files have none. Checking one takes a millisecond; it is done when
-somebody asks, never while an edit is taken in. `Watch` asks once typing has paused.
+somebody asks, never while an edit is taken in. `features.spec_checks` asks once typing has paused.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from orbit_lsp.kernels.collector_pause import collector_pause
 from orbit_lsp.kernels.model import SPECIFIED, Kernel
 from orbit_lsp.specs import spec_blocks
 from orbit_lsp.state import daemon_thread
 from orbit_lsp.state.checked_specs import Asked, CheckedSpec, SpecBlock, SpecKey, SpecLines
-from orbit_lsp.state.debounce import Debounce
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import OpenFile, Session
 from orbit_remote.common.limits import AT_ONCE, KERNELS
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from orbit_remote.spec.rules import Limits
     from orbit_remote.spec.syntax_tree import Fault
 
-PAUSE_S = 0.3
 _MOST_KNOWN = 2 * KERNELS.most
 """Checked specs remembered of one file: those of its kernels and of texts that an undo brings back."""
 _AT_ONCE = 8
@@ -42,7 +40,7 @@ def spec_of(session: Session, uri: str, kernel: Kernel, *, placed: bool = True) 
     Its places are those of the present text. Who needs none says so with `placed`: then a spec that has only
     moved is not read again, and faultless ones may have the lines of where they stood.
     """
-    if not _speaks(session, uri):
+    if not speaks(session, uri):
         return None
     asked = _asked(session, uri, kernel)
     if asked is None or not asked.block.pieces:
@@ -57,20 +55,20 @@ def pieces_of(session: Session, uri: str, kernel: Kernel) -> tuple[Piece, ...]:
     """What follows `orbit:` in each line of the spec above a kernel, from its top, at its place."""
     from orbit_remote.spec.comment_scanner import Piece
 
-    asked = _asked(session, uri, kernel) if _speaks(session, uri) else None
+    asked = _asked(session, uri, kernel) if speaks(session, uri) else None
     pieces = asked.block.pieces if asked else ()
     return tuple(Piece(piece.line + kernel.whole.line, piece.column, piece.text) for piece in pieces)
 
 
 def block_of(session: Session, uri: str, kernel: Kernel) -> SpecBlock | None:
     """What is written above a kernel, right or wrong; None for nothing."""
-    asked = _asked(session, uri, kernel) if _speaks(session, uri) else None
+    asked = _asked(session, uri, kernel) if speaks(session, uri) else None
     return asked.block if asked else None
 
 
 def faults(session: Session, uri: str) -> list[Fault]:
     """What is wrong with the specs of a file, from its top."""
-    if not _speaks(session, uri):
+    if not speaks(session, uri):
         return []
     every = list(spec_blocks.strays(text_lines(session, uri), session.files[uri].scan))
     for asked in _all(session, uri):
@@ -137,7 +135,7 @@ def text_lines(session: Session, uri: str) -> SpecLines:
 
 def kernel_at(session: Session, uri: str, line: int) -> Kernel | None:
     """The kernel whose spec the line belongs to."""
-    if not _speaks(session, uri):
+    if not speaks(session, uri):
         return None
     below = [
         kernel
@@ -151,13 +149,13 @@ def kernel_at(session: Session, uri: str, line: int) -> Kernel | None:
     return nearest
 
 
-def _speaks(session: Session, uri: str) -> bool:
+def speaks(session: Session, uri: str) -> bool:
     return uri in session.files and text_lines(session, uri).says
 
 
 def _all(session: Session, uri: str) -> list[Asked]:
     """One for every kernel above which something is said."""
-    if not _speaks(session, uri):
+    if not speaks(session, uri):
         return []
     requests = [_asked(session, uri, kernel) for kernel in session.files[uri].scan.kernels]
     return [asked for asked in requests if asked]
@@ -251,7 +249,7 @@ def _read(session: Session, uri: str) -> bool:
 
 def checked(session: Session, uri: str) -> bool:
     """Whether the specs of a file are known, but for a few."""
-    if uri not in session.files or not _speaks(session, uri):
+    if uri not in session.files or not speaks(session, uri):
         return True
     return _read(session, uri) and _few(_unknown(session, uri))
 
@@ -259,7 +257,7 @@ def checked(session: Session, uri: str) -> bool:
 async def check_aside(session: Session, uri: str) -> None:
     """Read and check the specs of a file beside the event loop, in its present text."""
     file = session.files.get(uri)
-    if file is None or not _speaks(session, uri):
+    if file is None or not speaks(session, uri):
         return
     # one thread at a time for a file: several would do the same work, and each holds the interpreter's lock against the event loop;
     # of several that wait here, one begins and the rest wait for it
@@ -302,40 +300,18 @@ async def _check_text(session: Session, uri: str, file: OpenFile) -> None:
         _remember(session, uri, request, CheckedSpec(request.start, version, known))
 
 
-class Watch:
-    """Checks the specs of a file off the loop once typing has paused, and reports when that is done."""
+def is_settled(session: Session, uri: str) -> bool:
+    """Whether nothing about this file takes long: it is scanned, and its launch specs are checked."""
+    file = session.files.get(uri)
+    return file is None or (file.scanned and checked(session, uri))
 
-    def __init__(self, session: Session, changed: Callable[[set[str]], None]) -> None:
-        self._session = session
-        self._changed = changed
-        self._pauses = Debounce(self._begin, "launch specs")
-        self._published: set[str] = set()
 
-    def edited(self, uri: str, pause_s: float = PAUSE_S) -> None:
-        """The text of an open file is new."""
-        if uri in self._session.files:
-            self._pauses.edited(uri, pause_s)
-
-    def forget(self, uri: str) -> None:
-        self._pauses.forget(uri)
-
-    def close(self) -> None:
-        self._pauses.close()
-
-    def _begin(self, uri: str) -> Coroutine[Any, Any, None] | None:
-        return self.check(uri) if _speaks(self._session, uri) or uri in self._published else None
-
-    async def check(self, uri: str) -> None:
-        session = self._session
-        if file := session.files.get(uri):
-            await file.scan_aside()
+async def settle(session: Session, uri: str) -> None:
+    """Scan and check a file beside the event loop, so that requests about other files do not wait."""
+    while not is_settled(session, uri):
+        await session.files[uri].scan_aside()
+        if uri in session.files and not checked(session, uri):
             await check_aside(session, uri)
-        if uri not in session.files:
-            return
-        if uri in self._pauses:
-            return  # typed on: what is known now is old already
-        self._published.add(uri)
-        self._changed({uri})
 
 
 def _checked(

@@ -54,7 +54,11 @@ class OpenFile:
     specs: dict[SpecKey, CheckedSpec] = field(default_factory=dict["SpecKey", "CheckedSpec"])
     """Its launch specs that have been checked; `spec_cache` alone reads and writes them."""
     drawn: dict[str, tuple[int, str]] = field(default_factory=dict[str, tuple[int, str]])
-    """The hints that the client has asked for, by what they are about, with their line then; `views.hints` alone reads and writes them."""
+    """The hints that the client has asked for, or was told to ask for, by what they are about, with their line then; `views.hints`
+    alone reads and writes them.
+    """
+    drawn_lenses: list[tuple[int, object]] = field(default_factory=list[tuple[int, object]])
+    """The same of lenses, in their order: line and command. `views.lenses` alone reads and writes them."""
     spec_lines: SpecLines | None = None
     specs_under_check: asyncio.Task[None] | None = None
     """The check of its launch specs that a thread does beside the event loop."""
@@ -135,6 +139,8 @@ class Client:
     """It shows what commands answer; elsewhere the answer is a message, or a file that is opened."""
     debugs: bool = False
     """It attaches to debuggers by itself, and gets where they wait as `orbit/debug`; elsewhere a message says it."""
+    shows_panel: bool = False
+    """It shows the answer of `orbit/panel`, and is told when that may have changed."""
     shows_reports: bool = False
     """It shows a report in a window of its own; elsewhere a browser is asked, which need not be there."""
 

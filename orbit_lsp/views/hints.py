@@ -42,6 +42,15 @@ def undrawn(session: Session, uri: str) -> Iterator[tuple[int, str]]:
             yield line, text
 
 
+def are_news(session: Session, uri: str) -> bool:
+    """Whether the client draws other hints of an open file, or none: it is told to ask, and counts as having asked."""
+    file = session.files[uri]
+    texts = [*_texts(session, uri, 0, len(file.document.lines))]
+    news = {what: text for what, _, text in texts} != {what: text for what, (_, text) in file.drawn.items()}
+    file.drawn = {what: (line, text) for what, line, text in texts}
+    return news
+
+
 def _texts(session: Session, uri: str, first: int, last: int) -> Iterator[tuple[str, int, str]]:
     """What each hint is about, its line and its text."""
     document = session.files[uri].document

@@ -69,6 +69,26 @@ def in_steps(
     return _in_order(shown)
 
 
+def answer(session: Session, uri: str) -> list[lsp.CodeLens]:
+    """The lenses of a file, for a client that asked: it draws these until it asks again."""
+    shown = lenses(session, uri)
+    if file := session.files.get(uri):
+        file.drawn_lenses = _drawn(shown)
+    return shown
+
+
+def are_news(session: Session, uri: str) -> bool:
+    """Whether the client draws other lenses of an open file, or none: it is told to ask, and counts as having asked."""
+    file = session.files[uri]
+    before, file.drawn_lenses = file.drawn_lenses, _drawn(lenses(session, uri))
+    return before != file.drawn_lenses
+
+
+def _drawn(shown: list[lsp.CodeLens]) -> list[tuple[int, object]]:
+    """What of lenses is drawn: not where their lines end."""
+    return [(lens.range.start.line, lens.command) for lens in shown]
+
+
 def _in_order(shown: list[lsp.CodeLens]) -> list[lsp.CodeLens]:
     """Each of a line's lenses begins a column later: Neovim sorts them by column, and equal ones come in any order."""
     counts: Counter[int] = Counter()

@@ -194,13 +194,10 @@ class Editor:
         return await self.asked_until(look, bool, again_s=AGAIN_S)
 
     async def _more(self, heard: int) -> None:
-        """Until the server has said more than that."""
-        workspace = self.client.capabilities.workspace if self.client.capabilities else None
-        hints, lenses = workspace and workspace.inlay_hint, workspace and workspace.code_lens
-        if hints and hints.refresh_support and lenses and lenses.refresh_support:
-            await self.until(lambda: self.heard > heard)
-        elif self.heard == heard:
-            await asyncio.sleep(AGAIN_S)
+        """Until the server has said more than that, or a moment has passed: it tells of new lenses and hints, and not of new hovers."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(AGAIN_S), self.told:
+                await self.told.wait_for(lambda: self.heard > heard)
 
     def open(self, name: str, text: str) -> None:
         path = self.folder / name

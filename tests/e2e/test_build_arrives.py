@@ -9,7 +9,7 @@ from lsprotocol import types as lsp
 
 from tests.e2e.conftest import Editor
 
-SOON = {"orbit_lsp.runs.build_watch._EVERY_S": 0.05}
+SOON = {"orbit_lsp.features.build_watch._EVERY_S": 0.05}
 INCLUDES = '#include "config.hpp"\n__global__ void fill(float* x) { x[threadIdx.x] = VALUE; }\n'
 NEEDS_A_FLAG = "__global__ void fill(float* x) { x[threadIdx.x] = VALUE; }\n"
 WATCHES, NEVER_WATCHES = "vscode", "neovim-0.12"

@@ -18,7 +18,10 @@ __all__ = ["compiler"]  # a fixture
 pytestmark = needs_nvcc
 
 KERNEL = "__global__ void scale(float* x) { x[threadIdx.x] *= 2; }\n"
-NEVER = {"orbit_lsp.runs.idle_compile._SHORTEST_S": 1e6, "orbit_lsp.runs.idle_compile._LONGEST_S": 1e6}
+NEVER = {
+    "orbit_lsp.features.idle_compile._SHORTEST_S": 1e6,
+    "orbit_lsp.features.idle_compile._LONGEST_S": 1e6,
+}
 """Pauses in typing that nothing is compiled in: what is shown before a save is the waiting front end's."""
 AGAIN_S = 0.2
 

@@ -52,7 +52,7 @@ def watched(name: str) -> Any:
 
 def main() -> None:
     from orbit_lsp.cli.main import main as command_line
-    from orbit_lsp.runs.keystrokes import Keystrokes
+    from orbit_lsp.features.keystrokes import Keystrokes
     from orbit_lsp.server import handlers
 
     changed, forget, test, check = (

@@ -12,10 +12,9 @@ local config = {
     ['textDocument/inlayHint'] = function(...)
       require('orbit').draw_hints(...)
     end,
-    ['workspace/inlayHint/refresh'] = function(fault, result, context)
+    ['orbit/panelChanged'] = function(_, _, context)
       require('orbit.status').ask(vim.lsp.get_client_by_id(context.client_id))
       require('orbit.listing').reread() -- it comes after each compilation
-      return vim.lsp.handlers['workspace/inlayHint/refresh'](fault, result, context)
     end,
     ['textDocument/publishDiagnostics'] = function(...)
       require('orbit.doubled').publish(...)
@@ -36,7 +35,7 @@ local config = {
       require('orbit.debugger').attach(params)
     end,
   },
-  capabilities = { experimental = { orbit = { output = true, debug = true } } },
+  capabilities = { experimental = { orbit = { output = true, panel = true, debug = true } } },
   on_exit = function(...)
     require('orbit.server').ended(...)
   end,

@@ -7,7 +7,6 @@ import * as vscode from 'vscode';
 import {
   State as ClientState,
   CloseAction,
-  CodeLensRequest,
   ErrorAction,
   HoverRequest,
   LanguageClient,
@@ -35,7 +34,7 @@ const ENDING_MS = 3_000;
 const SILENCE_S = 30;
 /** uvx downloads the server first. */
 const DOWNLOAD_S = 300;
-/** Refreshes of the editor come in bursts, one for every step of a run. */
+/** The server's news come in bursts, one for every step of a run. */
 const CALM_MS = 200;
 
 export interface Channels {
@@ -275,13 +274,14 @@ export class ServerHandle {
     const client: LanguageClient = new Client(this.channels.log, streams, options);
     client.registerFeature({
       fillClientCapabilities: (capabilities) => {
-        capabilities.experimental = { orbit: { output: true, reports: true, debug: true } };
+        capabilities.experimental = { orbit: { output: true, panel: true, reports: true, debug: true } };
       },
       initialize: () => undefined,
       getState: () => ({ kind: 'static' }),
       clear: () => undefined,
     });
     client.onNotification('orbit/output', ({ text }: { text: string }) => this.channels.output.append(text));
+    client.onNotification('orbit/panelChanged', () => this.refresh());
     client.onNotification('orbit/debug', (debuggee: Debuggee) => this.hooks.debug(debuggee));
     client.onNotification('window/showMessage', (message: ShowMessageParams) =>
       this.hooks.said(message.type, message.message),
@@ -297,21 +297,13 @@ export class ServerHandle {
   }
 
   private middleware(client: () => LanguageClient, diagnostics: Diagnostics): Middleware {
-    let listening = false;
     return {
       executeCommand: (command, args: unknown[], next) =>
         this.hooks.command(command, args, (given) => Promise.resolve(next(command, given))),
       handleDiagnostics: (uri, all, next) => diagnostics.publish(uri, all, next),
       provideHover: () => undefined, // `hoverFirst` does
-      // lenses change whenever what `orbit.info` says does, and the server says when: no polling
       provideCodeLenses: (document, token, next) => {
         this.hoverFirst(); // what else hovers has been registered by now
-        const provider = client().getFeature(CodeLensRequest.method).getProvider(document);
-        if (provider && !listening) {
-          listening = true;
-          provider.onDidChangeCodeLensEmitter.event(() => this.refresh());
-          this.refresh();
-        }
         return Promise.resolve(next(document, token)).then((lenses) => {
           this.hooks.lenses(document.uri, lenses?.length ?? 0);
           return lenses;

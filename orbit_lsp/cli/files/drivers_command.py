@@ -19,7 +19,7 @@ from orbit_lsp.drivers.index import is_text
 from orbit_lsp.kernels import CUDA_SUFFIXES, HEADER_SUFFIXES, language_of, tracker
 from orbit_lsp.kernels.model import RUNNABLE, Kernel
 from orbit_lsp.kernels.python.dsls import MAKER_WORD
-from orbit_lsp.runs import driver_watch
+from orbit_lsp.runs import driver_search
 from orbit_lsp.state import user_folders
 from orbit_lsp.state.kernel_ids import KernelId, identify
 from orbit_lsp.state.results import Route, Routes
@@ -49,7 +49,7 @@ def _main(options: argparse.Namespace) -> int:
     root = project_of(path if folder else str(named.parent))
     if is_private(root):
         raise UsageError(f"{root} is a home folder, or holds one; name a file in a project")
-    finder = driver_watch.finder_of(root, lambda: user_folders.cache_folder() / "drivers.sqlite")
+    finder = driver_search.finder_of(root, lambda: user_folders.cache_folder() / "drivers.sqlite")
     finder.refresh(path)
     listed = [
         KernelDrivers(

@@ -13,7 +13,7 @@ from orbit_lsp.cli.arguments import did_you_mean
 from orbit_lsp.cli.terminal_text import UsageError, check_gpu
 from orbit_lsp.history.history_tracker import HistoryTracker
 from orbit_lsp.kernels import language_of
-from orbit_lsp.runs import driver_watch
+from orbit_lsp.runs import driver_search
 from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.runs.scheduler import Action, Scheduler
 from orbit_lsp.state import units
@@ -40,10 +40,10 @@ async def run(
     root = session.setup.folders[0]
     target = _target(options, session, path)
     try:
-        driver, sets = await driver_watch.asked_for(
+        driver, sets = await driver_search.asked_for(
             session, target, options.through, environment.driver_index, versions().learn
         )
-    except driver_watch.UnknownDriverError as error:
+    except driver_search.UnknownDriverError as error:
         raise UsageError(str(error)) from None
     if not environment.trust.covers(root):
         remedy = environment.trust.remedy("add --trust", root)

@@ -4,7 +4,7 @@ local M = {}
 local known = {} ---@type table<integer, string> by client
 local asked = {} ---@type table<integer, true>
 
----Ask again, once for all that happens in a tenth of a second: whatever changes it changes a lens or a hint too.
+---Ask again, once for all that happens in a tenth of a second.
 ---@param client vim.lsp.Client?
 function M.ask(client)
   if not client or asked[client.id] then

@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_lsp.closure.tree import is_private
+from orbit_lsp.features import Editor, Feature
 from orbit_lsp.kernels import CUDA_SUFFIXES, HEADER_SUFFIXES
 from orbit_lsp.kernels.model import RUNNABLE
-from orbit_lsp.specs import driver_choice
+from orbit_lsp.runs import driver_search
 from orbit_lsp.state import daemon_thread
 from orbit_lsp.state.debounce import Debounce
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.results import Routes
 from orbit_lsp.state.session import Session, path_of
-from orbit_remote.common.messages import Driver
 
 if TYPE_CHECKING:
     from orbit_lsp.drivers.finder import Finder
@@ -44,7 +44,7 @@ _STEP_S = 0.5
 """How long a large project is read before what has been found so far is shown."""
 
 
-class DriverWatch:
+class DriverWatch(Feature):
     """Nothing is read of a project in which no kernel is open."""
 
     def __init__(
@@ -78,7 +78,15 @@ class DriverWatch:
         if finder := self._finders.get(self._root(uri)):
             self._spawn(f"closed {uri}", self._forget(finder, path_of(uri)))
 
-    def changed_on_disk(self, uri: str) -> None:
+    def saved(self, uri: str) -> None:
+        self._read_again(uri)
+
+    def changed_on_disk(self, uris: set[str], came: set[str]) -> None:
+        del came
+        for uri in uris:
+            self._read_again(uri)
+
+    def _read_again(self, uri: str) -> None:
         """Read one file again that was saved, made or removed, and look again for all kernels of its project."""
         path, root = path_of(uri), self._root(uri)
         finder = self._finders.get(root)
@@ -86,7 +94,7 @@ class DriverWatch:
             return
         self._spawn(f"saved {uri}", self._reread(finder, root, path))
 
-    def close(self) -> None:
+    def shutdown(self) -> None:
         self._pauses.close()
         for task in self._looking.values():
             task.cancel()
@@ -112,7 +120,9 @@ class DriverWatch:
 
     async def _look(self, uri: str, root: str, *, refresh: bool) -> None:
         """Find the drivers of a file's kernels, again after each half second of reading, until all has been read."""
-        finder = self._finders.get(root) or await daemon_thread.call(partial(finder_of, root, self._cache))
+        finder = self._finders.get(root) or await daemon_thread.call(
+            partial(driver_search.finder_of, root, self._cache)
+        )
         finder = self._finders.setdefault(root, finder)
         done = finder.complete and not refresh
         while True:
@@ -150,56 +160,6 @@ class DriverWatch:
         await daemon_thread.call(lambda: finder.edit(path, None))
 
 
-AUTO = "auto"
-"""What one names to get the best driver."""
-
-
-class UnknownDriverError(ValueError):
-    """Nothing launches the kernel, or the named driver is not known to. The text is the sentence to say."""
-
-
-async def asked_for(
-    session: Session,
-    target: KernelId,
-    wanted: str,
-    cache: Callable[[], Path],
-    learn: Callable[[KernelId], Awaitable[None]],
-) -> tuple[Driver, tuple[str, ...]]:
-    """Return the driver of a kernel that is `wanted` - its id, its file, its name, or `AUTO` -, and the parameter sets that are named
-    with it, as in `test_softmax.py::test_softmax[4096]`. The project's files are read; `learn` recalls what earlier runs showed. Raises
-    UnknownDriverError.
-    """
-    path = path_of(target.uri)
-    found = await daemon_thread.call(partial(_all_routes, session.setup.directory(path), cache, path, target))
-    if not found.routes:
-        raise UnknownDriverError(f"nothing that runs {target.key} was found: {found.reason}")
-    session.routes[target] = found
-    await learn(target)
-    if wanted == AUTO:
-        return driver_choice.ranked(session, target)[0].driver, ()
-    named = wanted.partition("[")[0]
-    for route in found.routes:
-        driver = route.driver
-        if named in (driver.id, driver.file, driver.name):
-            return driver, ((wanted,) if wanted.startswith(f"{driver.id}[") else ())
-    listed = "\n".join(f"  {route.driver.id}" for route in found.routes)
-    raise UnknownDriverError(f"{wanted} is not known to run {target.key}; known are\n{listed}")
-
-
-def _all_routes(root: str, cache: Callable[[], Path], path: str, target: KernelId) -> Routes:
-    finder = finder_of(root, cache)
-    finder.refresh(path)
-    return finder.routes(path, target.key)
-
-
-def finder_of(root: str, cache: Callable[[], Path]) -> Finder:
-    """What finds the drivers of a project, its build files read too. Reads the disk."""
-    from orbit_lsp.compilation.build_systems import declared_programs
-    from orbit_lsp.drivers.finder import Finder  # importing it takes longer than an event may
-
-    return Finder(root, cache, declared_programs.of_source)
-
-
 def _find(
     finder: Finder, path: str, text: str, targets: Sequence[KernelId], read: bool
 ) -> tuple[bool, dict[KernelId, Routes]]:
@@ -208,3 +168,7 @@ def _find(
     read = read or finder.refresh(path, _STEP_S)
     found = finder.routes_of(path, [target.key for target in targets])
     return read, {target: found[target.key] for target in targets}
+
+
+def feature(editor: Editor) -> Feature:
+    return DriverWatch(editor.session, editor.changed, editor.environment.driver_index)

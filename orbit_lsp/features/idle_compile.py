@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 
+from orbit_lsp.features import Editor, Feature
 from orbit_lsp.kernels import SOURCE_SUFFIXES, Kernel, language_of
 from orbit_lsp.runs.scheduler import Run, Scheduler
 from orbit_lsp.state.debounce import Debounce
@@ -40,7 +41,7 @@ def imported(text: str, kernels: tuple[Kernel, ...]) -> str | None:
     return ast.dump(tree)
 
 
-class IdleCompile:
+class IdleCompile(Feature):
     """The same compile as on save, of the text in the editor. Only where this machine has the compiler: a rented one
     is not kept busy by typing. Triton files only on a machine without a GPU: each compile takes a prepared process, which a
     click on a GPU waits for.
@@ -54,35 +55,43 @@ class IdleCompile:
         """The run that this began last, by file."""
         self._imported: dict[str, str] = {}
         """What the last import of a Triton file ran, by file."""
-        runs.when_ended(self._ended)
 
     def edited(self, uri: str) -> None:
-        self.forget(uri)
+        self._forget(uri)
         file = self._session.files.get(uri)
         if file is not None and self._compiles(uri, file):
             self._pauses.edited(uri, pause_s(file.compile_s))
 
     def saved(self, uri: str) -> None:
         """A CUDA file is compiled by its save."""
-        self.forget(uri)
+        self._forget_importers(uri)
+        self._forget(uri)
         if uri in self._imported:
             self.edited(uri)
 
-    def changed_on_disk(self, uri: str) -> None:
+    def closed(self, uri: str) -> None:
+        self._forget(uri)
+
+    def changed_on_disk(self, uris: set[str], came: set[str]) -> None:
+        del came
+        for uri in uris:
+            self._forget_importers(uri)
+
+    def _forget_importers(self, uri: str) -> None:
         """Other files may import this one, and so run something new."""
         if uri.endswith(".py"):
             self._imported = {file: known for file, known in self._imported.items() if file == uri}
 
-    def forget(self, uri: str) -> None:
+    def _forget(self, uri: str) -> None:
         """Also the compile that is under way: its answer would be of an older text."""
         self._pauses.forget(uri)
         if run := self._started.pop(uri, None):
             self._runs.cancel_run(run)
 
-    def close(self) -> None:
+    def shutdown(self) -> None:
         self._pauses.close()
 
-    def _ended(self, run: Run) -> None:
+    def run_ended(self, run: Run) -> None:
         """Every command imports the file, which its author asked for."""
         uri, file = run.frozen.uri, self._session.files.get(run.frozen.uri)
         if file is None or run.job.language != "triton" or run.finished is None:
@@ -120,3 +129,7 @@ class IdleCompile:
         if file.source is not None or not file.document.path.lower().endswith(SOURCE_SUFFIXES):
             return False  # a header is compiled through a file that includes it as it is saved
         return language_of(file.document.path, file.document.text) == "cuda"
+
+
+def feature(editor: Editor) -> Feature:
+    return IdleCompile(editor.session, editor.runs)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import replace
 
+from orbit_lsp.features import Editor, Feature
 from orbit_lsp.runners import Runner
 from orbit_lsp.runs import result_filing
 from orbit_lsp.runs.scheduler import Run, Scheduler
@@ -38,7 +39,7 @@ _IDLE_S = 3.0
 """How long a file is left alone after its compile before the machine is used for this."""
 
 
-class EveryGpu:
+class EveryGpu(Feature):
     """CUDA: one front-end pass for an older virtual architecture, assembled for each real one: a preview, because code under
     `__CUDA_ARCH__` is that of the older one. Files that ask for it are compiled for each architecture by itself.
     Triton: a job for each architecture; that of the file's own compile is made with other numbers of warps too.
@@ -62,7 +63,6 @@ class EveryGpu:
         """The text and the settings that were compiled last, by file."""
         self._imported: dict[str, tuple[str, int]] = {}
         """The text of the last compile of a Triton file, and how many changes on disk had been seen then."""
-        runs.when_ended(self._ended)
 
     def edited(self, uri: str) -> None:
         self._idle.forget(uri)
@@ -74,10 +74,13 @@ class EveryGpu:
         self.edited(uri)
         self._asked.pop(uri, None)
 
-    def close(self) -> None:
+    def shutdown(self) -> None:
         self._idle.close()
         for task in self._tasks.values():
             task.cancel()
+
+    def hovered(self, uri: str) -> None:
+        self.wanted(uri)
 
     def wanted(self, uri: str) -> asyncio.Task[None] | None:
         """Compile now, if that has not been done of this text; None where there is nothing to do."""
@@ -110,7 +113,7 @@ class EveryGpu:
         if not task.cancelled() and (error := task.exception()):
             log.error("what kernels need on every GPU is not known", exc_info=error)
 
-    def _ended(self, run: Run) -> None:
+    def run_ended(self, run: Run) -> None:
         if run.action != "compile" or run.finished is None or run.finished.outcome != "ok":
             return
         uri = run.frozen.uri
@@ -173,6 +176,10 @@ class EveryGpu:
                 built = event if isinstance(event, c.Built) else built
                 finished = event if isinstance(event, c.Finished) else finished
         return built, finished
+
+
+def feature(editor: Editor) -> Feature:
+    return EveryGpu(editor.session, editor.runs, editor.environment.runner, editor.changed)
 
 
 def passes(text: str) -> list[tuple[str, ...]]:

@@ -11,8 +11,10 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
+from orbit_lsp.features import Editor, Feature
+from orbit_lsp.features.quiet_compile import QuietCompile
 from orbit_lsp.runs.run_environment import Environment
-from orbit_lsp.runs.scheduler import Run, Scheduler
+from orbit_lsp.runs.scheduler import Run
 from orbit_lsp.state.debounce import Debounce
 from orbit_lsp.state.session import Session, path_of
 
@@ -23,17 +25,16 @@ _PAUSE_S = 0.2
 """A build changes many files, and each of a client's messages tells of some."""
 
 
-class BuildWatch:
+class BuildWatch(Feature):
     def __init__(
         self,
         session: Session,
         environment: Environment,
-        runs: Scheduler,
         compile_if_news: Callable[[str], Awaitable[None]],
         *,
         client_watches: bool,
     ) -> None:
-        """`compile_if_news` finds out how a file is compiled, through `find`, and compiles it if that has changed."""
+        """`compile_if_news` finds out how a file is compiled, and compiles it if that has changed."""
         self._session = session
         self._environment = environment
         self._compile_if_news = compile_if_news
@@ -44,18 +45,13 @@ class BuildWatch:
         """Files of which something had come at the last look."""
         self._looking: asyncio.Task[None] | None = None
         self._pauses = Debounce(self._again, "build watch")
-        runs.when_ended(self._ended)
 
-    async def find(self, uri: str) -> tuple[str, ...]:
-        """Find out how a file is compiled, as `Environment.find_compilation`."""
-        self._known[uri] = await self._environment.build_on_disk(uri)  # before: what comes meanwhile is news
-        refused = await self._environment.find_compilation(uri)
-        if uri not in self._session.files:
-            self.closed(uri)
-        return refused
+    async def finding(self, uri: str) -> None:
+        known = await self._environment.build_on_disk(uri)  # before: what comes meanwhile is news
+        if uri in self._session.files:
+            self._known[uri] = known
 
     def changed_on_disk(self, uris: set[str], came: set[str]) -> None:
-        """A client tells of files that changed, and which of them were created or deleted."""
         from orbit_lsp.compilation import arrivals
 
         every = any(arrivals.is_of_build(path_of(uri)) for uri in uris)
@@ -69,12 +65,12 @@ class BuildWatch:
         self._stirred.discard(uri)
         self._pauses.forget(uri)
 
-    def close(self) -> None:
+    def shutdown(self) -> None:
         self._pauses.close()
         if self._looking:
             self._looking.cancel()
 
-    def _ended(self, run: Run) -> None:
+    def run_ended(self, run: Run) -> None:
         if run.action == "compile" and self._looking is None and self._waits(run.frozen.uri):
             self._looking = asyncio.create_task(self._look_on(), name="build watch")
 
@@ -117,3 +113,12 @@ class BuildWatch:
     async def _again(self, uri: str) -> None:
         self._environment.forget_folders(uri)
         await self._compile_if_news(uri)
+
+
+def feature(editor: Editor) -> Feature:
+    async def compile_if_news(uri: str) -> None:
+        await editor.features.of(QuietCompile).compile_if_news(uri)
+
+    return BuildWatch(
+        editor.session, editor.environment, compile_if_news, client_watches=editor.client_watches
+    )

@@ -6,6 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from orbit_lsp.features import Editor, Feature
+from orbit_lsp.features.quiet_compile import QuietCompile
 from orbit_lsp.runs.scheduler import Run, Scheduler
 from orbit_lsp.state import units
 from orbit_lsp.state.debounce import Debounce
@@ -18,7 +20,7 @@ _KEYS_S = 0.06
 """Longer than between two keys of one word typed fast, shorter than from the last key to the save."""
 
 
-class Live:
+class Live(Feature):
     """One run of a kernel is under way at most and the newest text waits: the scheduler sees to that.
 
     Most of the time from a save to the number is the compiler's, so on this machine's own GPU the kernel is built while
@@ -45,7 +47,6 @@ class Live:
         self._pauses = Debounce(self._paused, "live")
         self._keys = Debounce(self._build_ahead, "build ahead")
         self._ahead: dict[KernelId, asyncio.Task[None]] = {}
-        runs.when_ended(self._ended)
 
     def toggle(self, target: KernelId) -> bool:
         """Whether it is on now. Turning it on runs the kernel."""
@@ -57,10 +58,11 @@ class Live:
         self._changed({target.uri})
         return True
 
-    def saved(self, uri: str) -> bool:
-        """Whether kernels of this file are run now; the file is compiled for its figures after that."""
+    def saved(self, uri: str) -> None:
+        """Run its kernels; the file is compiled for its figures after that, or now if none can be run."""
         self._pauses.forget(uri)
-        return self._run_all(uri)
+        if self._of(uri) and not self._run_all(uri):
+            self._compile(uri)
 
     def edited(self, uri: str) -> None:
         """Build once no key follows another; run once typing has paused, where the settings say so."""
@@ -76,7 +78,7 @@ class Live:
         for target in self._of(uri):
             self._end(target)
 
-    def _ended(self, run: Run) -> None:
+    def run_ended(self, run: Run) -> None:
         """A run is over: what could not be carried out would fail at the next save too."""
         if not run.live or run.finished is None:
             return
@@ -90,7 +92,7 @@ class Live:
         elif run.frozen.uri in self._session.files:
             self._compile(run.frozen.uri)
 
-    def close(self) -> None:
+    def shutdown(self) -> None:
         for timer in self._idle.values():
             timer.cancel()
         self._pauses.close()
@@ -142,3 +144,10 @@ class Live:
         if task := self._ahead.pop(target, None):
             task.cancel()
         self._changed({target.uri})
+
+
+def feature(editor: Editor) -> Feature:
+    def compile_file(uri: str) -> None:
+        editor.features.of(QuietCompile).compile(uri)
+
+    return Live(editor.session, editor.runs, editor.message, editor.changed, compile_file)

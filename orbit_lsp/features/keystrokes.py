@@ -13,10 +13,11 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from orbit_lsp.features import Editor, Feature
 from orbit_lsp.kernels import SOURCE_SUFFIXES
 from orbit_lsp.runners.local import LocalRunner
 from orbit_lsp.runs import result_filing
-from orbit_lsp.runs.scheduler import Run, Scheduler
+from orbit_lsp.runs.scheduler import Run
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state.debounce import Debounce
 from orbit_lsp.state.session import Frozen, Session
@@ -32,13 +33,12 @@ _PAUSE_S = 0.002
 """Edits that an editor sends at once are one."""
 
 
-class Keystrokes:
+class Keystrokes(Feature):
     """Where this machine has nvcc, for `.cu` files that are compiled while they are typed."""
 
     def __init__(
         self,
         session: Session,
-        runs: Scheduler,
         runner: Callable[[], LocalRunner | SshRunner],
         changed: Callable[[set[str]], None],
     ) -> None:
@@ -51,7 +51,6 @@ class Keystrokes:
         self._pauses = Debounce(self._paused, "keystrokes")
         self._checks: dict[str, asyncio.Task[None]] = {}
         self._tests: dict[str, asyncio.Task[None]] = {}
-        runs.when_ended(self._ended)
 
     def edited(self, uri: str) -> None:
         self._stop(uri)
@@ -64,7 +63,7 @@ class Keystrokes:
         if test := self._tests.pop(uri, None):
             test.cancel()
 
-    def close(self) -> None:
+    def shutdown(self) -> None:
         self._pauses.close()
         for task in (*self._checks.values(), *self._tests.values()):
             task.cancel()
@@ -81,7 +80,7 @@ class Keystrokes:
         if frozen := self._session.freeze(uri):
             self._begin(self._checks, uri, self._check(frozen))
 
-    def _ended(self, run: Run) -> None:
+    def run_ended(self, run: Run) -> None:
         settings, uri = self._session.setup.settings, run.frozen.uri
         wanted = (
             settings.compile_on_idle and settings.compile_on_save and uri.lower().endswith(SOURCE_SUFFIXES)
@@ -143,3 +142,7 @@ def _errors(problems: Iterable[c.Problem]) -> set[tuple[str, int, str]]:
         (each.place.file, each.place.line, each.message) if each.place else ("", 0, each.message)
         for each in errors
     }
+
+
+def feature(editor: Editor) -> Feature:
+    return Keystrokes(editor.session, editor.environment.runner, editor.changed)

@@ -1,0 +1,99 @@
+"""Files that are opened or saved are compiled for their figures and errors, as are files that were built from what was saved."""
+
+from __future__ import annotations
+
+from orbit_lsp.features import Editor, Feature, Tasks
+from orbit_lsp.kernels import HEADER_SUFFIXES, language_of
+from orbit_lsp.specs import job_builder, spec_cache
+from orbit_lsp.state.compilation import Compilation
+from orbit_lsp.state.session import path_of
+
+
+class QuietCompile(Feature):
+    """Where a file can be compiled and the setting `compile_on_save` says so."""
+
+    def __init__(self, editor: Editor) -> None:
+        self._editor = editor
+        self._session = editor.session
+        self._tasks = Tasks("compile")
+
+    def opened(self, uri: str) -> None:
+        self.compile(uri)
+
+    def saved(self, uri: str) -> None:
+        self._tasks.spawn(self._compile_dependents(uri))
+        if not any(target.uri == uri for target in self._session.live):  # Live does what such a file needs
+            self.compile(uri)
+
+    def changed_on_disk(self, uris: set[str], came: set[str]) -> None:
+        del came
+        for uri in uris:
+            self._tasks.spawn(self._compile_dependents(uri))
+
+    def shutdown(self) -> None:
+        self._tasks.cancel()
+
+    def compile(self, uri: str) -> None:
+        """Compile an open file in a task."""
+        file = self._session.files.get(uri)
+        if file is None or file.cell:
+            return
+        if language_of(file.document.path, file.document.text) != "cuda":
+            from orbit_lsp.kernels.python import inline
+
+            if not inline.may_have(file.document.text):
+                return
+        self._tasks.spawn(self._compile(uri))
+
+    async def compile_if_news(self, uri: str) -> None:
+        """Compile an open file again if it is compiled in another way now."""
+        if file := self._session.files.get(uri):
+            await self._find_and_compile(uri, news_of=file.compilation)
+
+    async def _compile_dependents(self, uri: str) -> None:
+        """Compile again what is open and was built from this file."""
+        for dependent in await self._editor.environment.changed_on_disk(path_of(uri)):
+            if dependent != uri:
+                self.compile(dependent)
+            self._editor.changed({dependent})
+
+    async def _compile(self, uri: str) -> None:
+        """Its kernels say that it is compiled, if that takes long, also while it is found out how."""
+        if self._session.setup.settings.compile_on_save:
+            self._editor.compiles(uri)
+        begun = False
+        try:
+            begun = await self._find_and_compile(uri)
+        finally:
+            if not begun:
+                self._editor.compiled(uri)
+
+    async def _find_and_compile(self, uri: str, news_of: Compilation | None = None) -> bool:
+        """Whether a compilation has begun: none does where the file is still compiled as `news_of` says."""
+        file = self._session.files.get(uri)
+        tracker = file.tracker if file else None
+        for feature in self._editor.features:
+            await feature.finding(uri)
+        refused = await self._editor.environment.find_compilation(uri)
+        if file and file.source is None and file.document.path.lower().endswith(HEADER_SUFFIXES):
+            return False  # by itself it need not compile, and what the compiler would say of it is nobody's mistake
+        for sentence in refused:
+            self._editor.warn_once(sentence)
+        if news_of and file and file.compilation == news_of:
+            return False
+        await spec_cache.settle(self._session, uri)
+        if (
+            file and file.tracker is not tracker
+        ):  # headers along the include path may define what names kernels
+            self._editor.changed({uri})
+        if uri not in self._session.files or not self._session.setup.settings.compile_on_save:
+            return False
+        frozen = self._session.freeze(uri)
+        if frozen and frozen.scan.language == "triton" and job_builder.inline_of(frozen) is None:
+            return False  # compiling it would import it
+        levels = self._session.results.levels(uri)
+        return self._editor.runs.start("compile", uri, levels=levels) is not None
+
+
+def feature(editor: Editor) -> Feature:
+    return QuietCompile(editor)

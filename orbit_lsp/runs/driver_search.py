@@ -1,0 +1,67 @@
+"""What launches a kernel, looked for in its project: by a finder for each project, and by the name that somebody gives."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orbit_lsp.specs import driver_choice
+from orbit_lsp.state import daemon_thread
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.results import Routes
+from orbit_lsp.state.session import Session, path_of
+from orbit_remote.common.messages import Driver
+
+if TYPE_CHECKING:
+    from orbit_lsp.drivers.finder import Finder
+
+AUTO = "auto"
+"""What one names to get the best driver."""
+
+
+class UnknownDriverError(ValueError):
+    """Nothing launches the kernel, or the named driver is not known to. The text is the sentence to say."""
+
+
+async def asked_for(
+    session: Session,
+    target: KernelId,
+    wanted: str,
+    cache: Callable[[], Path],
+    learn: Callable[[KernelId], Awaitable[None]],
+) -> tuple[Driver, tuple[str, ...]]:
+    """Return the driver of a kernel that is `wanted` - its id, its file, its name, or `AUTO` -, and the parameter sets that are named
+    with it, as in `test_softmax.py::test_softmax[4096]`. The project's files are read; `learn` recalls what earlier runs showed. Raises
+    UnknownDriverError.
+    """
+    path = path_of(target.uri)
+    found = await daemon_thread.call(partial(_all_routes, session.setup.directory(path), cache, path, target))
+    if not found.routes:
+        raise UnknownDriverError(f"nothing that runs {target.key} was found: {found.reason}")
+    session.routes[target] = found
+    await learn(target)
+    if wanted == AUTO:
+        return driver_choice.ranked(session, target)[0].driver, ()
+    named = wanted.partition("[")[0]
+    for route in found.routes:
+        driver = route.driver
+        if named in (driver.id, driver.file, driver.name):
+            return driver, ((wanted,) if wanted.startswith(f"{driver.id}[") else ())
+    listed = "\n".join(f"  {route.driver.id}" for route in found.routes)
+    raise UnknownDriverError(f"{wanted} is not known to run {target.key}; known are\n{listed}")
+
+
+def _all_routes(root: str, cache: Callable[[], Path], path: str, target: KernelId) -> Routes:
+    finder = finder_of(root, cache)
+    finder.refresh(path)
+    return finder.routes(path, target.key)
+
+
+def finder_of(root: str, cache: Callable[[], Path]) -> Finder:
+    """What finds the drivers of a project, its build files read too. Reads the disk."""
+    from orbit_lsp.compilation.build_systems import declared_programs
+    from orbit_lsp.drivers.finder import Finder  # importing it takes longer than an event may
+
+    return Finder(root, cache, declared_programs.of_source)
