@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_lsp.compilation.build_systems import declared_programs
+from orbit_lsp.compilation.build_systems import registry
 from orbit_lsp.drivers.finder import Finder
 from orbit_lsp.drivers.module import read
 from orbit_lsp.kernels import tracker
@@ -21,7 +21,7 @@ from tests.driver_layouts import LAYOUTS, write, written
 
 def listed(folder: Path) -> str:
     """The drivers of all kernels of a folder, as text."""
-    finder = Finder(str(folder), declared=declared_programs.of_source)
+    finder = Finder(str(folder), declared=registry.programs)
     finder.refresh()
     lines: list[str] = []
     for place in sorted((*finder.index.files, *finder.index.places("", (".cu", ".cuh", ".h")))):
@@ -439,7 +439,7 @@ def test_a_home_folder_is_not_searched(tmp_path: Path) -> None:
 def test_the_project_in_which_a_program_is_built(tmp_path: Path) -> None:
     """The smallest that has all of it, unless a larger one is configured."""
     written("program_nested", tmp_path)
-    finder = Finder(str(tmp_path), declared=declared_programs.of_source)
+    finder = Finder(str(tmp_path), declared=registry.programs)
     finder.refresh()
 
     def folder(place: str, kernel: str) -> str:

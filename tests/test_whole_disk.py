@@ -20,6 +20,7 @@ from orbit_lsp.closure import includers
 from orbit_lsp.compilation import build_files, database, headers, installed, projects
 from orbit_lsp.compilation.build_systems import setup_files
 from orbit_lsp.compilation.finder import Finder, Question
+from orbit_lsp.compilation.folders import folders_above
 from orbit_remote.child.user_module import UserFile
 from tests.cli_check import orbit
 from tests.remote.nvcc_check import needs_nvcc
@@ -46,7 +47,7 @@ KERNEL = "__global__ void k(int *p) { *p = 1; }\n"
     ],
 )
 def test_the_folders_above_a_file_up_to_a_root(path: str, root: str, folders: list[str]) -> None:
-    assert list(map(str, projects.folders_above(path, root))) == folders
+    assert list(map(str, folders_above(path, root))) == folders
 
 
 def _declared(path: str, root: str) -> Iterable[object]:

@@ -11,21 +11,21 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from orbit_lsp.compilation import command_line, projects, templates
+from orbit_lsp.compilation import command_line, templates
 from orbit_lsp.compilation.build_systems import (
-    bazel_files,
     build_scripts,
     cmake_files,
     cmake_language,
     elsewhere,
     makefiles,
-    meson_files,
+    other_makefiles,
+    registry,
     setup_files,
 )
 from orbit_lsp.compilation.build_systems.elsewhere import Listed
-from orbit_lsp.compilation.build_systems.setup_files import Folder
+from orbit_lsp.compilation.build_systems.reading import BuildFile, Folder, Reading
+from orbit_lsp.compilation.folders import folders_above
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
-from orbit_lsp.compilation.projects import BUILD_FILES, folders_above
 from orbit_remote.common import regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.limits import BUILD_FILE
@@ -58,11 +58,6 @@ _MODULES = ("cmake", "cmake/modules", "cmake/Modules")
 _MOST_INCLUDED = 20
 _AS_CUDA = lazy_pattern(r"(?<![\w-])-{1,2}x[ =]?cu(?![\w-])|\bLANGUAGE\s+CUDA\b")
 """What makes CUDA of sources that their names call C++."""
-_OF_ANY = lazy_pattern(
-    r"[%*]\.cu\b|\.cu\.|\$[({]MAKE[)}]|\bmake -C|\$\((?:eval|call|wildcard) |\bfind\b|=[ \t]*\.?cu[ \t]*$|_SOURCES",
-    re.MULTILINE,
-)
-"""What a Makefile has that compiles sources which it does not name."""
 _COMMENT = lazy_pattern(r"^[ \t]*#.*$", re.MULTILINE)
 _OLDEST = 17
 """nvcc compiles C++17 by itself, and CUDA's own headers need it: an older standard was named for an older nvcc."""
@@ -71,18 +66,16 @@ _NEWEST = 20
 _MOST = 400
 """Values that one list of a setup.py may come to, and folders that another build file may name."""
 _MOST_FILES = 32
+"""Build files above one source file."""
 _UNREADABLE = (RecursionError, ValueError, OSError, MemoryError)
 """What the readers raise for texts that no build has: a project's files may hold anything."""
 _NOT_FOLLOWED = "what it says: it is nested too deeply, or has a number or a path that is too long"
-"""Build files above one source file."""
 _LONGEST_SHOWN = 200
 _LONGEST = 4096
 """Characters of a path or a flag."""
 _TARGET = lazy_pattern(r"code=sm_(\d{1,3}[af]?)")
 _MARKS = lazy_pattern("[\ue000\ue001]")
 """Characters that no build file needs, and between which its readers put what they cannot follow."""
-_OF_EXTENSIONS = lazy_pattern(r"cpp_extension|CUDAExtension|\.cu\b|nvcc", re.IGNORECASE)
-_TO_FILL_IN = lazy_pattern(r"@+(\w+)@+|\{\{\s{0,9}(\w+)\s{0,9}\}\}")
 _INTERFACE = lazy_pattern(r"\$<(?:BUILD_INTERFACE|INSTALL_INTERFACE):([^<>]*)>")
 _TOP = lazy_pattern(
     r"\$[{(](?:CMAKE_SOURCE_DIR|PROJECT_SOURCE_DIR|\w+_SOURCE_DIR|SRC_?DIR|TOP_?DIR|ROOT_?DIR)[})]",
@@ -151,15 +144,15 @@ class Declared:
             build = os.path.normpath(os.path.join(project, "build"))
             with_cuda = "".join(f" -D{each}=ON" for each in self.switches)
             return f"`cmake -S {shlex.quote(project)} -B {shlex.quote(build)} -DCMAKE_EXPORT_COMPILE_COMMANDS=ON{with_cuda}`"
-        if name != "meson.build" and not name.lower().endswith("makefile"):
+        system = registry.system_of(self.nearest)
+        if system is None or not system.database_command or name not in system.names:
             return ""
         files = islice(_above(path, root), _MOST_FILES)
         same = [file for file in files if os.path.basename(file) == name]
-        at = same[-1] if same and name == "meson.build" else self.nearest
+        at = same[-1] if same and system.from_top else self.nearest
         folder = os.path.relpath(os.path.dirname(at), standing)
         there = "" if folder == "." else f"cd {shlex.quote(folder)} && "
-        # bear notes what make runs, and make -B runs all though nothing has changed
-        return f"`{there}{'meson setup build' if name == 'meson.build' else 'bear -- make -B'}`"
+        return f"`{there}{system.database_command}`"
 
 
 def declared(path: str, root: str, listed: Listed | None = None) -> Declared:
@@ -169,8 +162,8 @@ def declared(path: str, root: str, listed: Listed | None = None) -> Declared:
     collected = _Collected(path, root)
     for file in islice(_above(path, root), _MOST_FILES):
         collected.nearest = collected.nearest or file
-        if file == collected.nearest and os.path.basename(file) not in BUILD_FILES:
-            collected.configured_by = projects.configurer(file)
+        if file == collected.nearest and os.path.basename(file) not in registry.names():
+            collected.configured_by = other_makefiles.configurer(file)
         try:
             text = regular_files.text(file, BUILD_FILE)
         except (OSError, ValueError) as error:
@@ -199,7 +192,8 @@ class _Collected:
         self.by_torch = False
         self.is_source = False
         self.certain = False
-        """A Makefile or a BUILD file that compiles the source was read: those above it are of others."""
+        """A build file that compiles the source was read: those of its kind above it are of others."""
+        self.by_command = False
         self.cmake: list[str] = []
         self.packages: dict[str, str] = {}
         self.naming: list[str] = []
@@ -237,49 +231,31 @@ class _Collected:
                 or self.scripted
                 or self.cmake
             ),
-            self.by_make
-            or any(map(_is_makefile, self.naming))
-            or (os.path.basename(self.nearest) == "meson.build" and not self.certain)
-            or (os.path.basename(self.nearest) == "CMakeLists.txt" and not self.of_find_cuda),
+            self.by_make or any(map(_is_makefile, self.naming)) or self._is_recorded(),
             self.configured_by,
             tuple(self.scripts),
             tuple(self.switches),
             tuple(self.packages.items()),
         )
 
+    def _is_recorded(self) -> bool:
+        """Whether the build system of the nearest build file writes a database that has the source."""
+        if os.path.basename(self.nearest) == cmake_files.NAME:
+            return not self.of_find_cuda
+        system = registry.system_of(self.nearest)
+        by_itself = system and system.database_command and not _is_makefile(self.nearest)
+        return bool(by_itself) and not self.by_command
+
     def read(self, file: str, text: str) -> None:
         """Take what a build file says. The CMakeLists.txt are read together, later."""
-        name = os.path.basename(file)
         named: dict[str, str] = {}
         known = False
         try:
-            if file.endswith(".py"):
-                setup = setup_files.read(file, text, self.path)
-                named = self._of_torch(setup, file)
-                if (
-                    file == self.nearest
-                    and not (setup.own or _OF_EXTENSIONS.search(text))
-                    and _has_another(file)
-                ):
-                    self.nearest = ""  # it installs what the build file beside it builds
-            elif _is_makefile(file) and not self.certain and _is_makefile(self.nearest):
-                if self.configured_by:
-                    text = _TO_FILL_IN.sub(r"$(\1\2)", text)
-                recipe = makefiles.read(file, text, self.path, lambda name: self._included(file, name))
-                named = self._of_command(recipe.flags, recipe.left_out, file, text)
-                self.certain = known = recipe.certain
-                self.by_make = self.by_make or recipe.certain or bool(_OF_ANY.search(_COMMENT.sub("", text)))
-                self.is_source = self.is_source or recipe.is_source
-            elif name in bazel_files.NAMES and not self.certain:
-                library = bazel_files.read(file, self.path, self.root)
-                named = self._of_command(library.flags, library.left_out, file)
-                self.certain = bool(library.flags or library.left_out)
-                self.is_source = self.is_source or library.is_source
-            elif name == "meson.build" and not self.certain:
-                target = meson_files.read(text, self.path, os.path.dirname(file))
-                named = self._of_command(target.flags, target.left_out, file)
-                self.is_source = self.is_source or target.is_source
-                self.certain = target.by_command
+            if reading := self._reading(file, text):
+                named = self._of_reading(reading, file, text)
+                known = reading.whole
+                if file == self.nearest and reading.builds_nothing and _has_another(file):
+                    self.nearest = ""
         except _UNREADABLE:
             self.left_out[_NOT_FOLLOWED] = file
         if file.endswith(".py"):
@@ -291,28 +267,35 @@ class _Collected:
         self._of_any(file, text, named, known=known)
         self._take(named)
 
-    def _included(self, file: str, name: str) -> str:
-        return _text(os.path.join(os.path.dirname(file), name), self.root)
+    def _reading(self, file: str, text: str, nearest: str = "") -> Reading | None:
+        """What a file's build system makes of it; None where it is read later, or of no source of this kind."""
+        system = registry.system_of(file)
+        if system is None or system.read is None or (self.certain and not file.endswith(".py")):
+            return None
+        nearest = nearest or self.nearest
 
-    def _of_torch(self, setup: setup_files.Setup, file: str) -> dict[str, str]:
-        self.folders += setup.folders
-        for architecture in () if self.architectures else setup.architectures:
-            self.architectures[architecture] = file
-        self.left_out |= dict.fromkeys(setup.left_out, file)
-        self.extension = self.extension if self.extension[0] else (setup.extension, file)
-        self.is_source = self.is_source or setup.own
-        return dict.fromkeys(setup.flags, file)
+        def included(name: str) -> str:
+            return _text(os.path.join(os.path.dirname(file), name), self.root)
 
-    def _of_command(
-        self, flags: Sequence[str], left_out: Sequence[str], file: str, text: str = ""
-    ) -> dict[str, str]:
-        """Note the folders and architectures among nvcc's flags, and return the others, as a database's command would have them."""
-        made = _parted(flags)
+        return system.read(
+            BuildFile(file, text, self.path, self.root, nearest, bool(self.configured_by), included)
+        )
+
+    def _of_reading(self, reading: Reading, file: str, text: str) -> dict[str, str]:
+        """Note what a build file says but nvcc's flags, and return those without folders and architectures."""
+        self.certain = self.certain or reading.certain
+        self.by_command = self.by_command or reading.by_command
+        self.is_source = self.is_source or reading.is_source
+        self.by_make = self.by_make or reading.of_any or (reading.certain and _is_makefile(file))
+        if reading.extension and not self.extension[0]:
+            self.extension = (reading.extension, file)
+        made = _parted(reading.flags)
         lines = {each.path: each.line for each in _folders(file, _COMMENT.sub("", text), self.root)}
+        self.folders += reading.folders
         self.folders += (Folder(folder, file, lines.get(folder, 1)) for folder in made.folders)
-        for architecture in () if self.architectures else made.architectures:
+        for architecture in () if self.architectures else (*reading.architectures, *made.architectures):
             self.architectures[architecture] = file
-        self.left_out |= dict.fromkeys(left_out, file)
+        self.left_out |= dict.fromkeys(reading.left_out, file)
         return dict.fromkeys(made.flags, file)
 
     def _whole(self, file: str, text: str) -> str:
@@ -360,14 +343,16 @@ class _Collected:
             else:
                 named["-rdc=true"] = file
         standards = [next(filter(None, match.groups())) for match in _STANDARD.finditer(text)]
-        standards = [each for each in standards if _year(each) <= _NEWEST]  # the others are for host code
-        if standards and not any(map(year, named)):
-            named[f"-std=c++{max(standards, key=_year)}"] = file
+        standards = [
+            each for each in standards if command_line.age(each) <= _NEWEST
+        ]  # the others are for host code
+        if standards and not any(map(command_line.year, named)):
+            named[f"-std=c++{max(standards, key=command_line.age)}"] = file
 
     def _take(self, named: dict[str, str]) -> None:
         for flag, where in named.items():
-            asked = year(flag)
-            standard = asked is not None and (asked < _OLDEST or any(map(year, self.flags)))
+            asked = command_line.year(flag)
+            standard = asked is not None and (asked < _OLDEST or any(map(command_line.year, self.flags)))
             if flag not in self.flags and not standard:
                 self.flags[flag] = where
 
@@ -392,7 +377,7 @@ class _Collected:
             self.flags = {
                 flag: file
                 for flag, file in self.flags.items()
-                if not year(flag) or not file.endswith("CMakeLists.txt")
+                if not command_line.year(flag) or not file.endswith("CMakeLists.txt")
             }
             if _OLDEST <= int(standard) < 90:
                 self.flags.setdefault(f"-std=c++{standard}", named_by)
@@ -403,7 +388,7 @@ class _Collected:
             self.left_out |= dict.fromkeys(command.left_out, file)
             self.folders += (Folder(folder, file, 1) for folder in made.folders)
             for flag in made.flags:
-                if not year(flag):  # the newest of the text counts
+                if not command_line.year(flag):  # the newest of the text counts
                     self.flags.setdefault(flag, file)
             for architecture in made.architectures:
                 self.architectures.setdefault(architecture, file)
@@ -426,7 +411,7 @@ class _Collected:
             setup, file = setup_files.loaded(self.path, self.root)
             if file:
                 self.by_torch = True
-                self._take(self._of_torch(setup, file))
+                self._take(self._of_reading(setup, file, ""))
         by_others = self.is_source or self.certain or self.left_out or self.configured_by
         for file in [] if by_others else self.naming[:1]:
             self.left_out[f"what it gives nvcc for {os.path.basename(self.path)}"] = file
@@ -443,33 +428,30 @@ class _Collected:
         self.scripted = True
         self.scripts += [] if script.flags else [script.file]
         self.left_out |= dict.fromkeys(script.left_out, script.file)
-        self._take(self._of_command(script.flags, (), script.file))
+        self._take(self._of_reading(Reading(script.flags), script.file, ""))
 
     def _of_another_folder(self, file: str, text: str) -> bool:
         """Whether a build file or a script in another folder compiles the source: then what it says is taken."""
-        name = os.path.basename(file)
-        if name == "setup.py":
-            setup = setup_files.read(file, text, self.path)
-            self._take(self._of_torch(setup, file) if setup.own else {})
-            return setup.own
-        if name == "CMakeLists.txt":
-            above = [str(each / name) for each in folders_above(file, self.root) if (each / name).is_file()]
-            of_cmake = cmake_files.read(above[::-1], self.path, lambda each: _text(each, self.root))
+        if os.path.basename(file) == cmake_files.NAME:
+            above = [str(each / cmake_files.NAME) for each in folders_above(file, self.root)]
+            above = [each for each in reversed(above) if os.path.isfile(each)]
+            of_cmake = cmake_files.read(above, self.path, lambda each: _text(each, self.root))
             if of_cmake.is_source:
-                self.cmake, self.nearest = above[::-1], file
+                self.cmake, self.nearest = above, file
                 self.read_cmake()
             return of_cmake.is_source
-        if _is_makefile(file):
-            recipe = makefiles.read(file, text, self.path, lambda each: self._included(file, each))
-            if not recipe.certain:
-                script = build_scripts.of_another_folder(file, text, self.path, self.root)
-                self.left_out |= dict.fromkeys(script.left_out if script else (), file)
-                return bool(script)
-            self.certain = self.by_make = True
-            self.is_source = recipe.is_source
-            self.nearest = self.nearest if _is_makefile(self.nearest) else file
-            self._take(self._of_command(recipe.flags, recipe.left_out, file, text))
+        reading = self._reading(file, text, nearest=file)
+        if reading and (reading.certain or reading.is_source):
+            self._take(self._of_reading(reading, file, text))
+            if not (_is_makefile(file) and _is_makefile(self.nearest)) and not file.endswith(".py"):
+                self.nearest = file
             return True
+        if _is_makefile(file):
+            script = build_scripts.of_another_folder(file, text, self.path, self.root)
+            self.left_out |= dict.fromkeys(script.left_out if script else (), file)
+            return bool(script)
+        if file.endswith("setup.py"):
+            return False
         script = build_scripts.of_another_folder(file, text, self.path, self.root)
         if script:
             self._take_script(script)
@@ -507,15 +489,12 @@ def _parted(command: Sequence[str]) -> _Parted:
 
 def _has_another(file: str) -> bool:
     """Return whether another build file lies beside this one."""
-    beside = (Path(file).parent / name for name in BUILD_FILES if name != os.path.basename(file))
+    beside = (Path(file).parent / name for name in registry.names() if name != os.path.basename(file))
     return any(each.is_file() for each in beside)
 
 
 def _is_makefile(file: str) -> bool:
-    name = os.path.basename(file)
-    return name.lower().removesuffix(".am").removesuffix(".in").endswith(
-        "makefile"
-    ) or projects.is_other_makefile(name)
+    return makefiles.is_makefile(os.path.basename(file))
 
 
 def _text(path: str, root: str) -> str:
@@ -576,27 +555,14 @@ def _names_nvcc_flags(name: str) -> bool:
     return (bool(flags) and not behind and ("CU" in rest or "NVCC" in rest)) or behind in _DEFINES
 
 
-def year(flag: str) -> int | None:
-    """The standard that `-std=c++17` asks for, 17; None for any other flag."""
-    match = re.fullmatch(r"-{1,2}std[= ](?:gnu|c)\+\+(\d\w)", flag)
-    return _year(match[1]) if match else None
-
-
-def _year(standard: str) -> int:
-    """c++98 is older than c++11; `2a` is a draft of 20."""
-    written = {"0x": "11", "1y": "14", "1z": "17", "2a": "20", "2b": "23"}.get(standard, standard)
-    number = int(written) if written.isdecimal() else 0  # `-std=c++1H` is a slip of the pen
-    return number if number < 90 else 0
-
-
 def _above(path: str, root: str) -> Iterator[str]:
     for above in folders_above(path, root):
         makefile = False
-        for name in BUILD_FILES:
+        for name in registry.names():
             if (above / name).is_file() and not (makefile and _is_makefile(name)):
                 makefile = makefile or _is_makefile(name)
                 yield str(above / name)
-        if not makefile and (other := projects.other_makefile(above)):
+        if not makefile and (other := other_makefiles.other_makefile(above)):
             yield other
 
 

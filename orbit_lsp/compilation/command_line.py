@@ -291,3 +291,16 @@ class _Reader:
         for number in dict.fromkeys(real):
             words += ["-gencode", f"arch=compute_{number},code=sm_{number}"]
         return words
+
+
+def year(flag: str) -> int | None:
+    """The standard that `-std=c++17` asks for, 17; None for any other flag."""
+    match = re.fullmatch(r"-{1,2}std[= ](?:gnu|c)\+\+(\d\w)", flag)
+    return age(match[1]) if match else None
+
+
+def age(standard: str) -> int:
+    """c++98 is older than c++11; `2a` is a draft of 20."""
+    written = {"0x": "11", "1y": "14", "1z": "17", "2a": "20", "2b": "23"}.get(standard, standard)
+    number = int(written) if written.isdecimal() else 0  # `-std=c++1H` is a slip of the pen
+    return number if number < 90 else 0

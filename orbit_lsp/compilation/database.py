@@ -12,9 +12,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from orbit_lsp.compilation import command_line, projects
+from orbit_lsp.compilation import command_line
 from orbit_lsp.compilation.build_systems import presets
 from orbit_lsp.compilation.command_line import Command
+from orbit_lsp.compilation.folders import folders_above
 from orbit_lsp.kernels import SOURCE_SUFFIXES
 from orbit_remote.common import codec, regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -218,7 +219,7 @@ def _named(setting: str, root: str) -> str:
 
 def _levels(path: str, root: str) -> Iterator[list[str]]:
     """Where databases may lie, folder by folder from the file's up to the root."""
-    for folder in projects.folders_above(path, root):
+    for folder in folders_above(path, root):
         yield [str(folder / NAME), *_below(folder), *_of_presets(folder, root)]
 
 
@@ -229,7 +230,7 @@ def candidates(path: str, root: str, setting: str = "") -> Iterator[str]:
         return
     for level in _levels(path, root):
         yield from level
-    for folder in projects.folders_above(path, root):
+    for folder in folders_above(path, root):
         for built in _build_folders(folder):
             yield str(built)
             yield str(built / NAME)

@@ -9,7 +9,7 @@ from dataclasses import field
 from pathlib import Path
 
 from orbit_lsp.closure import includes
-from orbit_lsp.compilation import build_files, inference, makers
+from orbit_lsp.compilation import build_files, command_line, inference, makers
 from orbit_lsp.compilation import headers as header_search
 from orbit_lsp.compilation import installed as installed_headers
 from orbit_lsp.compilation.database import Databases, Match
@@ -97,14 +97,14 @@ class Finder:
             question.path, question.text, kept, headers, installed, declared, self._texts
         )
         # of several standards the newest: a package's headers need theirs
-        of_package = [flag for flag in inferred.flags if build_files.year(flag)]
-        standards = [flag for flag, _ in declared.flags if build_files.year(flag)] + of_package
+        of_package = [flag for flag in inferred.flags if command_line.year(flag)]
+        standards = [flag for flag, _ in declared.flags if command_line.year(flag)] + of_package
         standard = "" if _has_standard(kept) else max(standards, key=_year, default="")
         named, reasons, left_out = _declared_flags(declared, kept, root, standard)
         folders = [
             flag
             for flag in inferred.flags
-            if not build_files.year(flag) or (flag == standard and not _has_standard(named))
+            if not command_line.year(flag) or (flag == standard and not _has_standard(named))
         ]
         # a package's -D come first, so that the project's -U of the same name wins; folders keep their order
         defines = [flag for flag in folders if flag.startswith("-D")]
@@ -122,7 +122,11 @@ class Finder:
             (
                 *reasons,
                 *architectures,
-                *(each for each in inferred.reasons if each.what in flags or not build_files.year(each.what)),
+                *(
+                    each
+                    for each in inferred.reasons
+                    if each.what in flags or not command_line.year(each.what)
+                ),
             ),
             refused,
             self._explained(
@@ -245,7 +249,7 @@ def _declared_flags(
     for flag, file in declared.flags:
         taken, _ = nvcc_flags.allowed_flags((flag,), trusted=False)  # a guess gets no more than anybody
         where = os.path.relpath(file, root)
-        if taken and flag not in kept and (flag == standard or not build_files.year(flag)):
+        if taken and flag not in kept and (flag == standard or not command_line.year(flag)):
             flags += taken
             reasons.append(Reason(flag, f"{where} names it"))
         elif not taken and flag.startswith(("-D", "-U")):
@@ -274,7 +278,7 @@ def _architecture_reasons(targets: Sequence[tuple[str, str]], root: str) -> list
 
 
 def _year(flag: str) -> int:
-    return build_files.year(flag) or 0
+    return command_line.year(flag) or 0
 
 
 def _source(

@@ -15,7 +15,7 @@ from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 
-from orbit_lsp.compilation import projects
+from orbit_lsp.compilation.folders import folders_above
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_remote.common import regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -110,7 +110,7 @@ def folders_outside(pythons: Sequence[str]) -> tuple[str, ...]:
 
 def venvs(path: str, root: str) -> Iterator[str]:
     """Pythons of virtual environments in the folders above a file, up to the root; the nearest first."""
-    for folder in projects.folders_above(path, root):
+    for folder in folders_above(path, root):
         for name in (".venv", "venv"):
             python = os.path.join(folder, name, "bin", "python")
             if os.path.isfile(os.path.join(folder, name, "pyvenv.cfg")) or os.path.isfile(python):

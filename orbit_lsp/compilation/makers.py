@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from orbit_lsp.compilation.build_systems import cmake_language, elsewhere
-from orbit_lsp.compilation.projects import folders_above
+from orbit_lsp.compilation.folders import folders_above
 from orbit_remote.common import regular_files
 from orbit_remote.common.limits import BUILD_FILE
 

@@ -61,7 +61,7 @@ def _all_routes(root: str, cache: Callable[[], Path], path: str, target: KernelI
 
 def finder_of(root: str, cache: Callable[[], Path]) -> Finder:
     """What finds the drivers of a project, its build files read too. Reads the disk."""
-    from orbit_lsp.compilation.build_systems import declared_programs
+    from orbit_lsp.compilation.build_systems import registry
     from orbit_lsp.drivers.finder import Finder  # importing it takes longer than an event may
 
-    return Finder(root, cache, declared_programs.of_source)
+    return Finder(root, cache, registry.programs)

@@ -154,7 +154,7 @@ def test_a_makefile_that_includes_without_end() -> None:
     named = "".join(f"include ./{at}.mk {at}.mk\n" * 20 for at in range(21))
     recipe = makefiles.read("/p/Makefile", named + RULE, "/p/k.cu", include)
     assert read == [f"./{at}.mk" for at in range(20)]
-    assert recipe[:3] == (("-DK",), ("what `include ./20.mk` adds",), True)
+    assert (*recipe[:2], recipe.certain) == (("-DK",), ("what `include ./20.mk` adds",), True)
 
 
 def test_a_makefile_whose_includes_are_long() -> None:
@@ -171,7 +171,7 @@ def test_a_makefile_whose_includes_are_long() -> None:
 def test_a_makefile_that_repeats_a_long_value(text: str) -> None:
     makefile = makefiles._Makefile("/p", "/p/k.cu")
     makefile.take(text + "\n" + "$(V):\n" * 4_000 + RULE, None)
-    assert makefile.recipe().flags == ("-DK",)
+    assert makefile.reading().flags == ("-DK",)
     assert makefile.size + sum(map(len, makefile.parts)) < 1 << 20
 
 
@@ -202,7 +202,7 @@ def test_no_pattern_is_compiled_for_each_line_of_a_makefile(monkeypatch: pytest.
 )  # fmt: skip
 def test_what_is_too_long_in_a_makefile_is_said(text: str, left_out: str) -> None:
     recipe = makefiles.read("/p/Makefile", text, "/p/k.cu", lambda _: "")
-    assert recipe[:3] == ((), (left_out,), False)
+    assert (*recipe[:2], recipe.certain) == ((), (left_out,), False)
 
 
 def test_an_expression_of_a_library_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_lsp.compilation.build_systems import declared_programs
+from orbit_lsp.compilation.build_systems import registry
 from orbit_lsp.drivers.finder import Finder
 from orbit_remote.common import messages as c
 from orbit_remote.toolchain import build
@@ -379,7 +379,7 @@ def cuda(name: str, folder: Path, bench: Bench) -> tuple[Project, c.Driver, str]
     """A project of tests/projects, the driver that is found for its first kernel, and that kernel's file."""
     expected = written(name, folder)
     kernel = expected.partition(":")[0]
-    finder = Finder(str(folder), declared=declared_programs.of_source)
+    finder = Finder(str(folder), declared=registry.programs)
     finder.refresh()
     found = finder.routes(str(folder / kernel), "scale_kernel")
     return Project(folder, bench), found.routes[0].driver, kernel

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from orbit_lsp.compilation import command_line
 from orbit_lsp.compilation.build_systems.makefiles import without_option_files
+from orbit_lsp.compilation.build_systems.reading import BuildFile, BuildSystem, Reading
 from orbit_remote.common import regular_files
 from orbit_remote.common.limits import BUILD_FILE, OUTLINED
 
@@ -45,17 +46,7 @@ _DEEPEST_PATTERN = 16
 _NOT_IN_FLAGS = ("name", "deps", *_SOURCES)
 
 
-class Library(NamedTuple):
-    """`flags` are nvcc's, as a database's command would have them; `left_out` is what its lists have that only Bazel knows.
-    `is_source`: there is one that has the file.
-    """
-
-    flags: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
-    is_source: bool = False
-
-
-def read(file: str, path: str, root: str) -> Library:
+def read(file: str, path: str, root: str) -> Reading:
     """Of the library in the BUILD file `file` that has the source `path`: its options and macros, and the macros and include
     folders of what it depends on, which Bazel passes on. Reads the BUILD files of those. Option files that it names are left out:
     they could be any file of this machine.
@@ -155,13 +146,14 @@ class _Packages:
         self.unread: dict[str, None] = {}
         """BUILD files that are too long, with those before them."""
 
-    def library(self, package: str, path: str) -> Library:
+    def library(self, package: str, path: str) -> Reading:
         made = self._package(package)
         name = os.path.relpath(path, self.top / package)
         sources = _Lists(made.names, self.budget, name)
         libraries = [call for call in made.calls if self._has(call, sources, name)]
         if not libraries:
-            return Library((), (*self.unread, *self._too_many(sources)))
+            left_out = (*self.unread, *self._too_many(sources))
+            return Reading((), left_out, certain=bool(left_out))
         self.budget.parts = 0  # what the search took is not missing in the flags
         lists = _Lists(made.names, self.budget)
         (call, *_) = sorted(libraries, key=lambda each: "cuda" not in _function(each))
@@ -190,7 +182,8 @@ class _Packages:
         )
         relevant = (each for each in lists.left_out if each.partition(" =")[0] not in ("deps", *_SOURCES))
         left_out |= dict.fromkeys((*option_files, *relevant, *self.unread, *command.left_out))
-        return Library(command.flags, tuple(left_out), is_source=True)
+        certain = bool(command.flags or left_out)
+        return Reading(command.flags, tuple(left_out), is_source=True, certain=certain)
 
     def _too_many(self, sources: _Lists) -> Iterator[str]:
         if sources.budget.parts > _MOST_PARTS:
@@ -334,3 +327,10 @@ def _fits_one(pattern: str, name: str) -> bool:
             return False
         at = position + len(part)
     return True
+
+
+def _of_file(file: BuildFile) -> Reading:
+    return read(file.path, file.source, file.root)
+
+
+SYSTEMS = (BuildSystem(4, ("BUILD", "BUILD.bazel"), _of_file, reaches_out=False),)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from orbit_lsp.compilation.build_systems import nvcc_calls, rust_files, visual_studio
-from orbit_lsp.compilation.projects import folders_above
+from orbit_lsp.compilation.folders import folders_above
 from orbit_remote.common import regular_files
 from orbit_remote.common.limits import BUILD_FILE, QUOTED
 

@@ -43,6 +43,7 @@ _NO_TARGET = {
 """Commands that may name a source and give it no flag."""
 
 
+NAME = "CMakeLists.txt"
 _MOST_KEPT = 64
 
 

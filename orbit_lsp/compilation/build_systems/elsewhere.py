@@ -8,12 +8,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 
-from orbit_lsp.compilation.build_systems import build_scripts
-from orbit_lsp.compilation.projects import folders_above
+from orbit_lsp.compilation.build_systems import build_scripts, registry
+from orbit_lsp.compilation.folders import folders_above
 from orbit_remote.common import regular_files
 from orbit_remote.common.limits import BUILD_FILE
 
-_NAMES = frozenset(("CMakeLists.txt", "meson.build", "setup.py")) | build_scripts.NAMES
 _ENDS = ("akefile", "akefile.am", "akefile.in", *build_scripts.SUFFIXES)
 _MOST_FILES = 96
 """Files that are read for one source: the nearest ones, scripts of Python last."""
@@ -32,7 +31,8 @@ Listed = Mapping[str, Sequence[str]]
 
 def may_compile(name: str) -> bool:
     """Whether a file of this name may say how sources are compiled."""
-    return name in _NAMES or name.endswith(_ENDS)
+    system = registry.system_of(name)
+    return name in build_scripts.NAMES or name.endswith(_ENDS) or bool(system and system.reaches_out)
 
 
 def naming(path: str, root: str, listed: Listed) -> Iterator[tuple[str, str]]:

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from orbit_lsp.compilation import command_line
+from orbit_lsp.compilation.build_systems.other_makefiles import is_other_makefile
+from orbit_lsp.compilation.build_systems.reading import Reading
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 
 _ASSIGNMENT = lazy_pattern(
@@ -102,18 +104,6 @@ _OF_SETTINGS = lazy_pattern(r"\.(?:mk|make|inc|mak|rules|opts?)$|onfig|ommon|ake
 _AUTOMATIC = "@<^+*?%|"
 
 
-class Recipe(NamedTuple):
-    """`flags` are nvcc's, as a database's command would have them; `left_out` are words of the recipe that are not known
-    without running it. `certain`: a rule of the Makefile compiles the file by them. `is_source`: that rule names the file, or what
-    it compiles first.
-    """
-
-    flags: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
-    certain: bool = False
-    is_source: bool = False
-
-
 class MakeRule(NamedTuple):
     """A rule with all variables replaced: automatic ones by `orbit-input`, while references that are not known stay."""
 
@@ -141,13 +131,19 @@ class _OfTarget(NamedTuple):
     shown: str
 
 
-def read(file: str, text: str, path: str, include: Callable[[str], str]) -> Recipe:
+def read(file: str, text: str, path: str, include: Callable[[str], str]) -> Reading:
     """How the Makefile `file` compiles `path`. `include` gives the text of a file that it includes, "" for none. Option files
     that the recipe names are left out: a Makefile of somebody else's could name any file of this machine.
     """
     makefile = _Makefile(os.path.dirname(file), path, of_automake=file.endswith((".am", ".in")))
     makefile.take(text, include)
-    return makefile.recipe()
+    return makefile.reading()
+
+
+def is_makefile(name: str) -> bool:
+    """Whether a file is called as a Makefile, Automake's and others' that make does not look for too."""
+    stem = name.lower().removesuffix(".in").removesuffix(".am")
+    return stem.endswith("makefile") or is_other_makefile(name)
 
 
 def rules(file: str, text: str, include: Callable[[str], str]) -> list[MakeRule]:
@@ -492,7 +488,7 @@ class _Makefile:
 
     # -- what compiles a file -----------------------------------------------------------------------
 
-    def recipe(self) -> Recipe:
+    def reading(self) -> Reading:
         """Of the rule that fits the file best; without one of nvcc, the variables that are called as its flags."""
         for each in re.split(r"[\s:]+", self.expanded(self.values.get("VPATH", ""))):
             self.searched += [os.path.normpath(os.path.join(self.folder, each))] if each else []
@@ -731,7 +727,7 @@ class _Makefile:
 
     def _read(
         self, words: Sequence[str], doubtful: Sequence[str], more: dict[str, None], *, certain: bool
-    ) -> Recipe:
+    ) -> Reading:
         """`more` is left out too."""
         known: list[str] = []
         left_out = self.unread | more
@@ -753,7 +749,7 @@ class _Makefile:
             known.append(self.path)
         command = command_line.parse(["nvcc", *known], self.folder, self.path)
         left_out |= dict.fromkeys(command.left_out)
-        return Recipe(command.flags, tuple(left_out)[:_MOST_LEFT_OUT], certain)
+        return Reading(command.flags, tuple(left_out)[:_MOST_LEFT_OUT], certain=certain)
 
 
 def _is_configured(folder: str) -> bool:

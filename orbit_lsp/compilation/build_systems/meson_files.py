@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from orbit_lsp.compilation import command_line
+from orbit_lsp.compilation.build_systems.reading import BuildFile, BuildSystem, Reading
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 
 _CALL = lazy_pattern(r"(?<![\w'])([a-z]\w{0,60})[ \t]{0,20}\(")
@@ -34,18 +35,7 @@ _MOST_VALUES = 500
 """Lists that are read, those that a name stands for each time."""
 
 
-class Target(NamedTuple):
-    """`flags` are nvcc's, as a database's command would have them; `left_out` is what is not known without running Meson.
-    `is_source`: a target names the file. `by_command`: that is a command of the project's own, which no database of Meson's has.
-    """
-
-    flags: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
-    is_source: bool = False
-    by_command: bool = False
-
-
-def read(text: str, path: str, folder: str) -> Target:
+def read(text: str, path: str, folder: str) -> Reading:
     """Read the target that has the source `path` in the meson.build of `folder`; without one, what all its targets share. Looks for the
     project's folder.
     """
@@ -56,7 +46,8 @@ def read(text: str, path: str, folder: str) -> Target:
     if command := _command(calls, values, path):
         # relative folders are the build's, which Meson's manual calls `build`
         made = command_line.parse(["nvcc", *command], os.path.join(_top(folder), "build"), path)
-        return Target(made.flags, (*values.left_out, *made.left_out), is_source=True, by_command=True)
+        left_out = (*values.left_out, *made.left_out)
+        return Reading(made.flags, left_out, is_source=True, certain=True, by_command=True)
     targets = [call for call in calls if call.name in _TARGETS]
     own = [
         call
@@ -78,7 +69,7 @@ def read(text: str, path: str, folder: str) -> Target:
     elif several:
         values.left_out["the cuda_args of a target, if the file is one of its sources"] = None
     command = command_line.parse(["nvcc", *words], folder, path)
-    return Target(command.flags, (*values.left_out, *command.left_out), bool(own))
+    return Reading(command.flags, (*values.left_out, *command.left_out), is_source=bool(own))
 
 
 _Branch = tuple[int, ...]
@@ -254,3 +245,10 @@ class _Values:
                 shown = " ".join(value[:_LONGEST_SHOWN].split())
                 self.left_out[f"cuda_args: {shown}"[:_LONGEST_SHOWN]] = None
         return words
+
+
+def _of_file(file: BuildFile) -> Reading:
+    return read(file.text, file.source, os.path.dirname(file.path))
+
+
+SYSTEMS = (BuildSystem(3, ("meson.build",), _of_file, database_command="meson setup build", from_top=True),)

@@ -8,10 +8,10 @@ import fnmatch
 import os
 import re
 from itertools import islice
-from typing import NamedTuple
 
 from orbit_lsp.compilation import command_line
 from orbit_lsp.compilation.build_systems.makefiles import DECIDES, without_option_files
+from orbit_lsp.compilation.build_systems.reading import Reading
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 
 _CALL = lazy_pattern(r"(?:^|[\s;&|(`$>])((?:[^\s`]{0,1000}[/\\])?nvcc(?:\.exe)?\"?[ \t][^\n;&|`]{0,8000})")
@@ -35,13 +35,6 @@ _MOST_CALLS = 500
 _LONGEST_VALUE = 1_000
 _OF_AUTHORS = ("README", "INSTALL", "BUILD")
 _READABLE = (".md", ".rst", ".txt", "")
-
-
-class NvccCall(NamedTuple):
-    """`flags` are nvcc's, as a database's command would have them; `left_out` is what is not known of them."""
-
-    flags: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
 
 
 def is_readme(name: str) -> bool:
@@ -75,7 +68,7 @@ def of_comments(text: str) -> str:
     )
 
 
-def first(text: str, path: str, folder: str, *, own: bool = False) -> NvccCall | None:
+def first(text: str, path: str, folder: str, *, own: bool = False) -> Reading | None:
     """The first call of nvcc in a shell's text, started in `folder`, that names the source; None where a loop or a variable does.
     Where the script goes to another folder, the source's name counts alone. `own`: in the source's comments, it need not be named.
     """
@@ -104,7 +97,7 @@ def first(text: str, path: str, folder: str, *, own: bool = False) -> NvccCall |
             left_out = [word for word in words if word not in known and DECIDES.search(word)]
             left_out += [f"the values of {name} after the first" for name in loops if _uses(match[1], name)]
             command = command_line.parse(["nvcc", *known], folder, path)
-            return NvccCall(command.flags, (*left_out, *option_files, *command.left_out))
+            return Reading(command.flags, (*left_out, *option_files, *command.left_out))
     return None
 
 

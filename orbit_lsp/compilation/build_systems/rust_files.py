@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from orbit_lsp.compilation import command_line
 from orbit_lsp.compilation.build_systems.makefiles import DECIDES, without_option_files
-from orbit_lsp.compilation.build_systems.nvcc_calls import NvccCall
+from orbit_lsp.compilation.build_systems.reading import Reading
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 
 _TOKEN = lazy_pattern(
@@ -69,7 +69,7 @@ class _Word(NamedTuple):
     """As the build file has it."""
 
 
-def read(text: str, path: str, folder: str) -> NvccCall | None:
+def read(text: str, path: str, folder: str) -> Reading | None:
     """What the build.rs of `folder` gives nvcc for `path`; None where it does not compile that."""
     if len(text) > _LONGEST:
         return None
@@ -286,7 +286,7 @@ class _Builder:
             return 0
         return best if sources or not self.is_command else 0
 
-    def result(self, path: str, folder: str) -> NvccCall:
+    def result(self, path: str, folder: str) -> Reading:
         known: list[str] = []
         left_out = dict(self.left_out)
         for word in self.words:
@@ -299,7 +299,7 @@ class _Builder:
         folders = [f"-I{each.text}" for each in self.folders if each.text and _UNKNOWN not in each.text]
         known, option_files = without_option_files(known)
         command = command_line.parse(["nvcc", *known, *folders], folder, path)
-        return NvccCall(command.flags, (*left_out, *option_files, *command.left_out))
+        return Reading(command.flags, (*left_out, *option_files, *command.left_out))
 
 
 _VALUED = {

@@ -9,11 +9,12 @@ import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from orbit_lsp.compilation import command_line
+from orbit_lsp.compilation.build_systems.reading import BuildFile, BuildSystem, Folder, Reading
+from orbit_lsp.compilation.folders import folders_above
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
-from orbit_lsp.compilation.projects import folders_above
 from orbit_remote.common import regular_files
 from orbit_remote.common.limits import BUILD_FILE, OUTLINED
 
@@ -44,6 +45,7 @@ _ELSEWHERE = lazy_pattern(
 """Conditions of other systems."""
 _LONGEST_SHOWN = 80
 _MOST_UNREAD = 4
+_OF_EXTENSIONS = lazy_pattern(r"cpp_extension|CUDAExtension|\.cu\b|nvcc", re.IGNORECASE)
 _LOADS = {"load", "load_inline"}
 _LOAD = lazy_pattern(r"\bload(?:_inline)?\s{0,20}\(")
 _SOURCES = ("sources", "cuda_sources", "cpp_sources")
@@ -57,28 +59,7 @@ _LONGEST = 4096
 """Characters of a path or a flag."""
 
 
-class Folder(NamedTuple):
-    """An include folder that a build file names."""
-
-    path: str
-    file: str
-    line: int
-
-
-class Setup(NamedTuple):
-    """What a Python file says of a source file: include folders, nvcc's words, the name of its extension, "" where it is not known,
-    and architectures (`86`). `left_out` are words that a condition decides about which is not known. `own`: a call names the source.
-    """
-
-    folders: tuple[Folder, ...] = ()
-    flags: tuple[str, ...] = ()
-    extension: str = ""
-    architectures: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
-    own: bool = False
-
-
-def read(file: str, text: str, path: str) -> Setup:
+def read(file: str, text: str, path: str) -> Reading:
     """The `include_dirs`, `define_macros` and nvcc's `extra_compile_args` of the extensions of a setup.py: of the one
     whose sources name the file, if one does. Expressions that cannot be read without running it are passed over.
     """
@@ -87,7 +68,7 @@ def read(file: str, text: str, path: str) -> Setup:
     return _setup(file, calls, own, values)
 
 
-def _setup(file: str, calls: list[ast.Call], own: list[ast.Call], values: _Values) -> Setup:
+def _setup(file: str, calls: list[ast.Call], own: list[ast.Call], values: _Values) -> Reading:
     folders: list[Folder] = []
     flags: dict[str, None] = {}
     targets: dict[str, None] = {}
@@ -135,7 +116,9 @@ def _setup(file: str, calls: list[ast.Call], own: list[ast.Call], values: _Value
     if any("CUDAExtension" in values.functions(call.func) for call in calls):
         flags["--expt-relaxed-constexpr"] = None  # torch's builder adds it
     name = _name_of_one(own or calls, values)
-    return Setup(tuple(folders), tuple(flags), name, tuple(targets), tuple(left_out), bool(own))
+    return Reading(
+        tuple(flags), tuple(left_out), tuple(folders), tuple(targets), is_source=bool(own), extension=name
+    )
 
 
 def _spelled(flag: str, words: Sequence[str]) -> list[str]:
@@ -144,7 +127,7 @@ def _spelled(flag: str, words: Sequence[str]) -> list[str]:
     return [word for word in words if word == flag or word.partition("=")[0] == option]
 
 
-def loaded(path: str, root: str) -> tuple[Setup, str]:
+def loaded(path: str, root: str) -> tuple[Reading, str]:
     """What a call of torch's `load` or `load_inline` gives the extension of a source file, and the Python file with the call, ""
     for none: beside the source or in a folder above it, up to the root. Reads files.
     """
@@ -161,7 +144,7 @@ def loaded(path: str, root: str) -> tuple[Setup, str]:
                 setup = _setup(str(file), calls, own, values)
                 if own or setup.extension:
                     return setup, str(file)
-    return Setup(), ""
+    return Reading(), ""
 
 
 def _calls(file: str, text: str, functions: set[str]) -> tuple[_Values, list[ast.Call]]:
@@ -492,3 +475,11 @@ class _Values:
         return [
             flag for part in parts if id(part) not in self.doubtful for flag in self.pairs(part, depth + 1)
         ]
+
+
+def _of_file(file: BuildFile) -> Reading:
+    reading = read(file.path, file.text, file.source)
+    return reading._replace(builds_nothing=not (reading.is_source or _OF_EXTENSIONS.search(file.text)))
+
+
+SYSTEMS = (BuildSystem(0, ("setup.py",), _of_file),)

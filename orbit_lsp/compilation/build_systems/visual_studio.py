@@ -9,7 +9,7 @@ from itertools import islice
 
 from orbit_lsp.compilation import command_line
 from orbit_lsp.compilation.build_systems.makefiles import without_option_files
-from orbit_lsp.compilation.build_systems.nvcc_calls import NvccCall
+from orbit_lsp.compilation.build_systems.reading import Reading
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 
 _SOURCE = lazy_pattern(
@@ -26,7 +26,7 @@ _LONGEST = 20_000
 """Characters of one group of settings."""
 
 
-def read(text: str, path: str, folder: str) -> NvccCall | None:
+def read(text: str, path: str, folder: str) -> Reading | None:
     """What the release build of the project in `folder` gives nvcc for `path`; None where the project does not have it."""
     own = next(
         (each for each in islice(_SOURCE.finditer(text), _MOST_SOURCES) if _same(each[2], path, folder)), None
@@ -42,7 +42,7 @@ def read(text: str, path: str, folder: str) -> NvccCall | None:
     words, left_out = _words(values, folder)
     kept, option_files = without_option_files(words)
     command = command_line.parse(["nvcc", *kept], folder, path)
-    return NvccCall(command.flags, (*left_out, *option_files, *command.left_out))
+    return Reading(command.flags, (*left_out, *option_files, *command.left_out))
 
 
 def _inside(text: str, opening: re.Match[str]) -> str:

@@ -1,19 +1,17 @@
-"""The programs that build files declare: CMake's executables, and the files that a Makefile links; read as text, nothing is run"""
+"""Make and Automake as build systems: what a Makefile says of a source, and the programs that it links"""
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
-from pathlib import Path
 
 from orbit_lsp.compilation import command_line
-from orbit_lsp.compilation.build_systems import cmake_files, makefiles
+from orbit_lsp.compilation.build_systems import makefiles
+from orbit_lsp.compilation.build_systems.reading import SHELL, BuildFile, BuildSystem, Reading
+from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_lsp.drivers.declared import DeclaredProgram
 
-_MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
 _OBJECTS = (".o", ".obj", ".cu.o", ".cpp.o")
 _NO_PROGRAM = (
     ".o",
@@ -34,117 +32,31 @@ _NO_PROGRAM = (
     ".py",
     ".md",
 )
-_OF_OBJECTS = re.compile(r"\$<TARGET_OBJECTS:([\w.:+-]+)>")
-_PROJECT = re.compile(r"^[ \t]*project[ \t\n]*\(", re.MULTILINE | re.IGNORECASE)
-_SHELL = re.compile(r"[|<>&;`$(){}*?\ue000\ue001]|orbit-input")
 _COMPILERS = re.compile(r"nvcc|g\+\+|clang|\bcc\b|gcc|CXX|NVCC|CC\b|LD\b", re.IGNORECASE)
-_MOST_FILES = 12
-_MOST_SOURCES = 2_000
-_MOST_STARS = 4
-_MOST_FOLDERS = 500
+_OF_ANY = lazy_pattern(
+    r"[%*]\.cu\b|\.cu\.|\$[({]MAKE[)}]|\bmake -C|\$\((?:eval|call|wildcard) |\bfind\b|=[ \t]*\.?cu[ \t]*$|_SOURCES",
+    re.MULTILINE,
+)
+"""What a Makefile has that compiles sources which it does not name."""
+_TO_FILL_IN = lazy_pattern(r"@+(\w+)@+|\{\{\s{0,9}(\w+)\s{0,9}\}\}")
+_COMMENT = lazy_pattern(r"^[ \t]*#.*$", re.MULTILINE)
 
 
-def of_source(source: str, root: str, text_of: Callable[[str], str]) -> list[DeclaredProgram]:
-    """Return the programs that have a source among their own, of build files from its folder up to the project's in `root`, the nearest
-    first.
-    """
-    folders = list(_above(source, root))
-    found = list(_of_makefiles(source, folders, text_of))
-    found += _of_cmake(source, folders, text_of)
-    return list(dict.fromkeys(found))
-
-
-def _above(source: str, root: str) -> Iterator[str]:
-    for count, folder in enumerate(map(str, Path(source).parents)):
-        if count > _MOST_FILES or not Path(folder).is_relative_to(root):
-            return
-        yield folder
-
-
-# -- CMake ------------------------------------------------------------------------------------------
-
-
-def _of_cmake(
-    source: str, folders: Sequence[str], text_of: Callable[[str], str]
-) -> Iterator[DeclaredProgram]:
-    """Those of the project that the author has configured, else of the smallest one that has all that the program is made of."""
-    tops = [
-        each for folder in folders if _PROJECT.search(text_of(each := os.path.join(folder, "CMakeLists.txt")))
-    ]
-    by_name: dict[str, list[DeclaredProgram]] = {}
-    for top in tops:
-        for program in _of_project(top, source, text_of):
-            by_name.setdefault(program.name, []).append(program)
-    for programs in by_name.values():
-        configured = [each for each in programs if _is_configured(each.folder)]
-        largest = programs[-1].sources
-        yield configured[-1] if configured else next(each for each in programs if each.sources >= largest)
-
-
-def _is_configured(folder: str) -> bool:
-    """Whether a folder of a build lies in a project's: a guess from its names, which a click replaces by CMake's own word."""
-    try:
-        with os.scandir(folder) as entries:
-            inner = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)][:_MOST_SOURCES]
-    except OSError:
-        return False
-    return any(os.path.isfile(os.path.join(each, "CMakeCache.txt")) for each in (folder, *inner))
-
-
-def _of_project(top: str, source: str, text_of: Callable[[str], str]) -> Iterator[DeclaredProgram]:
-    """The programs of CMake's project whose first file is `top`, that have a source among their own."""
-    targets = cmake_files.targets(top, text_of)
-    by_name = {each.name: each for each in targets}
-    for target in targets:
-        if not (target.is_program and target.has(source)):
-            continue
-        linked = _linked(target, by_name)
-        sources = [path for each in linked for path in each.sources[:_MOST_SOURCES]]
-        arguments = next((words for words in target.tested if not any(map(_SHELL.search, words))), ())
-        yield DeclaredProgram(
-            "cmake", os.path.dirname(top), target.name, "", frozenset(_existing(sources)), arguments,
-            all(each.whole for each in linked),
-        )  # fmt: skip
-
-
-def _linked(
-    target: cmake_files.CMakeTarget, by_name: dict[str, cmake_files.CMakeTarget]
-) -> list[cmake_files.CMakeTarget]:
-    """A target and those that it links, one after another."""
-    found, waiting = [target], [target]
-    while waiting:
-        at = waiting.pop()
-        names = [*at.linked, *(name for source in at.sources for name in _OF_OBJECTS.findall(source))]
-        for name in names:
-            other = by_name.get(name)
-            if other and other not in found:
-                found.append(other)
-                waiting.append(other)
-    return found
-
-
-def _existing(sources: Sequence[str]) -> Iterator[str]:
-    """The files that sources name, where one is a pattern, too."""
-    for each in sources:
-        folder, name = os.path.split(each)
-        if "*" not in each:
-            yield each
-        elif "*" not in folder and each.count("*") <= _MOST_STARS:
-            pattern = name.replace("**", "*")
-            for place, _, names in islice(os.walk(folder), _MOST_FOLDERS if "**" in name else 1):
-                yield from (
-                    os.path.join(place, found) for found in fnmatch.filter(names, pattern)[:_MOST_SOURCES]
-                )
-
-
-# -- make -------------------------------------------------------------------------------------------
+def _of_file(file: BuildFile) -> Reading | None:
+    """None below a build file of another system: that Makefile is another project's."""
+    if not makefiles.is_makefile(os.path.basename(file.nearest)):
+        return None
+    text = _TO_FILL_IN.sub(r"$(\1\2)", file.text) if file.template else file.text
+    reading = makefiles.read(file.path, text, file.source, file.included)
+    of_any = bool(_OF_ANY.search(_COMMENT.sub("", text)))
+    return reading._replace(whole=reading.certain, of_any=of_any)
 
 
 def _of_makefiles(
     source: str, folders: Sequence[str], text_of: Callable[[str], str]
 ) -> Iterator[DeclaredProgram]:
     for folder in folders:
-        for name in _MAKEFILES:
+        for name in _PLAIN:
             if text := text_of(os.path.join(folder, name)):
                 read = makefiles.rules(
                     os.path.join(folder, name), text, lambda name, at=folder: text_of(os.path.join(at, name))
@@ -240,7 +152,7 @@ class _Made:
                 words = command_line.split(line.lstrip("@-+ \t"))
                 first = words[0] if words else ""
                 first = rule.needs[0] if first.endswith("orbit-input") and rule.needs else first
-                if os.path.normpath(first) == output and not any(map(_SHELL.search, words[1:])):
+                if os.path.normpath(first) == output and not any(map(SHELL.search, words[1:])):
                     return tuple(words[1:])
         return ()
 
@@ -253,3 +165,11 @@ def _can_be_program(name: str) -> bool:
         and not name.startswith(".")
         and not name.endswith(_NO_PROGRAM)
     )
+
+
+_PLAIN = ("GNUmakefile", "makefile", "Makefile")
+SYSTEMS = (
+    # make -B runs all, though nothing has changed, and bear notes what it runs
+    BuildSystem(2, _PLAIN, _of_file, _of_makefiles, "bear -- make -B", fits=makefiles.is_makefile),
+    BuildSystem(5, ("Makefile.am", "Makefile.in"), _of_file),
+)
