@@ -231,7 +231,7 @@ class _Collected:
                 or self.scripted
                 or self.cmake
             ),
-            self.by_make or any(map(_is_makefile, self.naming)) or self._is_recorded(),
+            self.by_make or any(map(makefiles.is_makefile, self.naming)) or self._is_recorded(),
             self.configured_by,
             tuple(self.scripts),
             tuple(self.switches),
@@ -243,7 +243,7 @@ class _Collected:
         if os.path.basename(self.nearest) == cmake_files.NAME:
             return not self.of_find_cuda
         system = registry.system_of(self.nearest)
-        by_itself = system and system.database_command and not _is_makefile(self.nearest)
+        by_itself = system and system.database_command and not makefiles.is_makefile(self.nearest)
         return bool(by_itself) and not self.by_command
 
     def read(self, file: str, text: str) -> None:
@@ -286,7 +286,7 @@ class _Collected:
         self.certain = self.certain or reading.certain
         self.by_command = self.by_command or reading.by_command
         self.is_source = self.is_source or reading.is_source
-        self.by_make = self.by_make or reading.of_any or (reading.certain and _is_makefile(file))
+        self.by_make = self.by_make or reading.of_any or (reading.certain and makefiles.is_makefile(file))
         if reading.extension and not self.extension[0]:
             self.extension = (reading.extension, file)
         made = _parted(reading.flags)
@@ -319,7 +319,7 @@ class _Collected:
             self.folders += _folders(file, text, self.root)
         # CMake's folders inherit macros from those above; another build system above is another project's
         same = os.path.basename(file) == os.path.basename(self.nearest)
-        plain = same and not by_cmake and not _is_makefile(file)
+        plain = same and not by_cmake and not makefiles.is_makefile(file)
         named = dict.fromkeys(islice(_definitions(text), _MOST) if plain else (), file)
         of_cuda = dict.fromkeys(_OF_CUDA.findall(text) if same else ())
         return named | dict.fromkeys((f"-D{definition}" for definition in islice(of_cuda, _MOST)), file)
@@ -443,10 +443,12 @@ class _Collected:
         reading = self._reading(file, text, nearest=file)
         if reading and (reading.certain or reading.is_source):
             self._take(self._of_reading(reading, file, text))
-            if not (_is_makefile(file) and _is_makefile(self.nearest)) and not file.endswith(".py"):
+            if not (
+                makefiles.is_makefile(file) and makefiles.is_makefile(self.nearest)
+            ) and not file.endswith(".py"):
                 self.nearest = file
             return True
-        if _is_makefile(file):
+        if makefiles.is_makefile(file):
             script = build_scripts.of_another_folder(file, text, self.path, self.root)
             self.left_out |= dict.fromkeys(script.left_out if script else (), file)
             return bool(script)
@@ -491,10 +493,6 @@ def _has_another(file: str) -> bool:
     """Return whether another build file lies beside this one."""
     beside = (Path(file).parent / name for name in registry.names() if name != os.path.basename(file))
     return any(each.is_file() for each in beside)
-
-
-def _is_makefile(file: str) -> bool:
-    return makefiles.is_makefile(os.path.basename(file))
 
 
 def _text(path: str, root: str) -> str:
@@ -559,8 +557,8 @@ def _above(path: str, root: str) -> Iterator[str]:
     for above in folders_above(path, root):
         makefile = False
         for name in registry.names():
-            if (above / name).is_file() and not (makefile and _is_makefile(name)):
-                makefile = makefile or _is_makefile(name)
+            if (above / name).is_file() and not (makefile and makefiles.is_makefile(name)):
+                makefile = makefile or makefiles.is_makefile(name)
                 yield str(above / name)
         if not makefile and (other := other_makefiles.other_makefile(above)):
             yield other

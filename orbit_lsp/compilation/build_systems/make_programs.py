@@ -44,7 +44,7 @@ _COMMENT = lazy_pattern(r"^[ \t]*#.*$", re.MULTILINE)
 
 def _of_file(file: BuildFile) -> Reading | None:
     """None below a build file of another system: that Makefile is another project's."""
-    if not makefiles.is_makefile(os.path.basename(file.nearest)):
+    if not makefiles.is_makefile(file.nearest):
         return None
     text = _TO_FILL_IN.sub(r"$(\1\2)", file.text) if file.template else file.text
     reading = makefiles.read(file.path, text, file.source, file.included)

@@ -140,8 +140,9 @@ def read(file: str, text: str, path: str, include: Callable[[str], str]) -> Read
     return makefile.reading()
 
 
-def is_makefile(name: str) -> bool:
+def is_makefile(file: str) -> bool:
     """Whether a file is called as a Makefile, Automake's and others' that make does not look for too."""
+    name = os.path.basename(file)
     stem = name.lower().removesuffix(".in").removesuffix(".am")
     return stem.endswith("makefile") or is_other_makefile(name)
 
