@@ -31,13 +31,13 @@ from orbit_remote.child.harness import built_extensions
 from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.recording import injection, recorder
+from orbit_remote.recording import first_context, injection, recorder
 from orbit_remote.recording.injection import UNKNOWN
 from orbit_remote.toolchain.spec_instances import Image
 
-Role = Literal["spare", "judge", "unrecorded"]
-"""What a forked process is for: a job that is recorded, in a CUDA context that waits for it; a job of the judge; a job that is not
-recorded and finds no context (`second_look`).
+Role = Literal["spare", "driver", "judge", "unrecorded"]
+"""What a forked process is for: a job that is recorded, in a CUDA context that waits for it; a driver, which is recorded from its
+first context on; a job of the judge; a job that is not recorded and finds no context (`second_look`).
 """
 READY = '{"kind":"ready"}\n'
 """What a child says when it can be given a job."""
@@ -186,6 +186,22 @@ def serve(connection: socket.socket, recording: recorder.Recorder) -> int:
             out.flush()
             _tidy(recording)
     return 0  # nobody wants it any more
+
+
+def serve_driver(connection: socket.socket, cache: Path, launches: Path) -> int:
+    """The one job that comes over a connection; its status. What it will need is ready before it comes."""
+    recording: recorder.Recorder | None = recorder.Nothing()
+    if has_gpu():
+        recording = recorder.begin_at_first_context(cache, launches)
+    _import(("pytest",))
+    connection.sendall(READY.encode())
+    if not (line := read_line(connection)):
+        return 0
+    if recording is None:  # nobody would tell of the first context
+        first_context.wait(launches)
+        recording = recorder.begin(cache, launches)
+    with connection.makefile("w", encoding="utf-8", errors="surrogatepass") as out:
+        return work(read_order(line), out, recording).status
 
 
 def _tidy(recording: recorder.Recorder) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from orbit_remote.child import cute_dsl, triton_compile, triton_instances, under_profiler
-from orbit_remote.child.driver import driver_run
+from orbit_remote.child.driver import compilations, driver_run, other_processes
 from orbit_remote.child.driver.unsaved_texts import saved
 from orbit_remote.child.user_module import ENTRIES, Entry, UserFile
 from orbit_remote.common import measure, python_errors, symbols
@@ -56,7 +56,8 @@ def run_file(job: Job, send: Send, recorder: Recorder | None = None) -> Finished
     """
     if job.driver:
         send(Stage(job.run, "running", time.time()))
-        return _run_driver(job, recorder or Nothing("launches were not recorded"))
+        with compilations.told(send, job.run):
+            return _run_driver(job, recorder or Nothing("launches were not recorded"))
     file = UserFile(job.path, job.text, job.directory, job.arguments, job.roots)
     if job.action == "compile" and job.keep and cute_dsl.is_used(job.text):
         send(Stage(job.run, "building", time.time()))
@@ -89,7 +90,7 @@ def run_file(job: Job, send: Send, recorder: Recorder | None = None) -> Finished
 
 def _run_driver(job: Job, recorder: Recorder) -> Finished:
     try:
-        driver = driver_run.DriverRun(job, recorder.timestamp, synchronise)
+        driver = driver_run.DriverRun(job, recorder.timestamp, synchronise, lambda: recorder.waited_s)
     except (OSError, ValueError) as error:
         text = f"{job.driver.file if job.driver else ''} cannot be read: {error}"
         return failed(job.run, Failure("infrastructure", text))
@@ -154,24 +155,33 @@ def _run(
         under_profiler.profiled() if profiled else contextlib.nullcontext(),
     ):
         exit_code, explained, certain = _execute(file, job.device, start)
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - began - recorder.waited_s
     recorder.end()
     recorded = recorder.recorded()
 
     instances = triton_instances.instances()
     kept, tuned = tuning.without(recorded.series)
     known = [*_renamed(instances, job), *_other_kernels(kept, instances, job)]
-    matched = triton_instances.match(kept, known)
+    here, elsewhere = (
+        other_processes.told_apart(kept, job) if driver else (kept, other_processes.Elsewhere(()))
+    )
+    matched = triton_instances.match(here, known)
+    matched_elsewhere = triton_instances.match(elsewhere.series, elsewhere.kernels)
+    of_triton = (*matched.launches, *matched_elsewhere.launches)
     remarks = [
         *recorded.remarks,
         *matched.unclear,
-        *measure.remarks([series for series, _ in matched.launches]),
+        *elsewhere.remarks(),
+        *measure.remarks([series for series, _ in of_triton]),
     ]
     if tuned:
         remarks.append(f"{launches_text(tuned)} made while autotuning are not in the times")
     of_libraries: tuple[Launches, ...] = ()
     if _lists_every_kernel(job):
-        of_libraries = _of_any_kernel(kept, {resources.symbol for resources in known})
+        of_libraries = _of_any_kernel(here, {resources.symbol for resources in known})
+        of_libraries += _of_any_kernel(
+            elsewhere.series, {resources.symbol for resources in elsewhere.kernels}
+        )
     elif unclear := _unclear(kept, job):
         remarks.append(unclear)
     elif matched.not_triton:
@@ -190,15 +200,15 @@ def _run(
         if driver and explained.failure.message.startswith("AssertionError"):
             explained = replace(explained, failure=replace(explained.failure, category="wrong answer"))
     sets, left = driver.sets(kept) if driver else ((), 0)
-    if driver and not matched.launches and (why := driver.reason):
-        remarks.append(why)
+    if driver:
+        remarks += driver.remarks(launched=bool(of_triton))
     return _finished(
         job,
         explained,
         sets=sets,
         sets_left=left,
         launches=(
-            *(replace(launches, tuning=tuning.of(launches.symbol)) for launches in grouped(matched.launches)),
+            *(replace(launches, tuning=tuning.of(launches.symbol)) for launches in grouped(of_triton)),
             *of_libraries,
         ),
         resources=_distinct(resources for resources in known if resources.architecture),

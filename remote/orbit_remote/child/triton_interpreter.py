@@ -27,6 +27,13 @@ class Ended(BaseException):
     """The chosen instance is over, and nothing after it matters. No `except Exception` of the user's stops it."""
 
 
+def forget() -> None:
+    """Have Triton imported anew by whoever imports it next: all but its compiled part, which can be loaded once."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "triton"]:
+        if not name.startswith("triton._C"):
+            del sys.modules[name]
+
+
 class Interpreter:
     """Triton, imported anew: whether kernels are compiled or interpreted is decided when their functions are made,
     those of triton.language too.
@@ -35,10 +42,7 @@ class Interpreter:
     def __init__(self, kernel: str) -> None:
         """Only instances of `kernel` are distinguished; other kernels run whole."""
         os.environ["TRITON_INTERPRET"] = "1"
-        # all but its compiled part, which can be loaded once
-        for name in [name for name in sys.modules if name.partition(".")[0] == "triton"]:
-            if not name.startswith("triton._C"):
-                del sys.modules[name]
+        forget()
         self._module: Any = importlib.import_module("triton.runtime.interpreter")
         self._kernel = kernel
         self._launch = -1

@@ -29,11 +29,14 @@
 #include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
+#include <climits>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -106,6 +109,10 @@ struct State {
   int errors = 0;
   int64_t started = 0;
   int64_t flush_spent = 0;
+  std::string folder;
+  std::mutex leasing;  // leased
+  bool leased = false;
+  std::atomic<int64_t> waited{0};  // for the lease, in ns
 };
 
 State& state() {
@@ -299,6 +306,27 @@ void note_error(State& s, CUpti_CallbackDomain domain, const char* function, int
   flush(s, true, 0);
 }
 
+// -- the lease --------------------------------------------------------------------------------------
+
+// Before the first context, where the worker holds contexts back until it has the GPU's lease (recording/first_context.py).
+// A second thread waits for the first. Nothing else of ours is locked meanwhile, and the lock ends with the worker. Whatever is wrong with the files, the program goes on.
+void wait_for_lease(State& s) {
+  const std::lock_guard<std::mutex> hold(s.leasing);
+  if (s.leased) return;
+  s.leased = true;
+  const int64_t began = now();
+  const int asked = open((s.folder + "/lease.asked").c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+  if (asked < 0) return;
+  const bool told = write(asked, "\n", 1) == 1;
+  close(asked);
+  const int lock = told ? open((s.folder + "/lease.lock").c_str(), O_RDONLY | O_CLOEXEC) : -1;
+  if (lock < 0) return;
+  while (flock(lock, LOCK_SH) != 0 && errno == EINTR) {
+  }
+  close(lock);
+  s.waited = now() - began;
+}
+
 // -- which records ----------------------------------------------------------------------------------
 
 // Records of `wanted` from here on, or none. Launches that are under way stay as they are. The caller holds `switching`.
@@ -345,7 +373,7 @@ bool launches_early(const CUlaunchConfig* config) {
   return false;
 }
 
-enum class Role { launch, launch_extended, launch_per_thread, graph, stream, stream_priority, synchronise, allocate, reset };
+enum class Role { context, launch, launch_extended, launch_per_thread, graph, stream, stream_priority, synchronise, allocate, reset };
 
 // The calls we are told about. The runtime's own and the driver's below it: some failures (a launch
 // with too many threads) never reach the driver, and Triton has no runtime.
@@ -359,6 +387,11 @@ struct Watched {
 #define RUNTIME(name, role) {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_##name, Role::role},
 
 constexpr Watched kWatched[] = {
+    DRIVER(cuDevicePrimaryCtxRetain, context)  // the runtime comes here too
+    DRIVER(cuCtxCreate, context) DRIVER(cuCtxCreate_v2, context) DRIVER(cuCtxCreate_v3, context)
+#if CUPTI_API_VERSION >= 24
+    DRIVER(cuCtxCreate_v4, context)
+#endif
     DRIVER(cuLaunchKernel, launch) DRIVER(cuLaunchKernel_ptsz, launch_per_thread)
     DRIVER(cuLaunchKernelEx, launch_extended) DRIVER(cuLaunchKernelEx_ptsz, launch_per_thread)
     DRIVER(cuLaunchCooperativeKernel, launch) DRIVER(cuLaunchCooperativeKernel_ptsz, launch_per_thread)
@@ -410,6 +443,9 @@ constexpr const char* kPerThread = "it uses a default stream per thread";
 
 void entered(State& s, CUpti_CallbackDomain domain, Role role, const void* parameters) {
   switch (role) {
+    case Role::context:
+      wait_for_lease(s);
+      break;
     case Role::reset:
       flush(s, true, 0);
       break;
@@ -447,6 +483,7 @@ void CUPTIAPI called(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, co
   State& s = state();
   if (domain == CUPTI_CB_DOMAIN_RESOURCE) {
     if (id == CUPTI_CBID_RESOURCE_CONTEXT_CREATED) {
+      wait_for_lease(s);  // by a call that we do not know
       const int mark = open(s.context_mark.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
       if (mark >= 0) close(mark);
       if (++s.contexts > 1) overlap(s, "it uses several GPUs or contexts");
@@ -461,6 +498,7 @@ void CUPTIAPI called(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, co
     entered(s, domain, role, call.functionParams);
     return;
   }
+  if (role == Role::context) return;
   if (is_launch(role) && call.symbolName != nullptr) {
     const std::lock_guard<std::mutex> hold(s.writing);
     if (s.last_kernel != call.symbolName) s.last_kernel = call.symbolName;
@@ -490,15 +528,22 @@ void at_exit() {
   write_pending(s);
 }
 
-bool has_cupti() {
-  const auto look = [](dl_phdr_info* library, size_t, void* found) {
+// Whether the program has a CUPTI, beside `ours` if that is given.
+bool has_cupti(const char* ours) {
+  struct Looked {
+    const char* ours;
+    bool found;
+  } looked{ours, false};
+  const auto look = [](dl_phdr_info* library, size_t, void* data) {
+    Looked& looked = *static_cast<Looked*>(data);
+    char path[PATH_MAX];
     if (strstr(library->dlpi_name, "libcupti.so") == nullptr) return 0;
-    *static_cast<bool*>(found) = true;
+    if (looked.ours != nullptr && realpath(library->dlpi_name, path) != nullptr && strcmp(path, looked.ours) == 0) return 0;
+    looked.found = true;
     return 1;
   };
-  bool found = false;
-  dl_iterate_phdr(look, &found);
-  return found;
+  dl_iterate_phdr(look, &looked);
+  return looked.found;
 }
 
 void add_header(State& s) {
@@ -506,7 +551,8 @@ void add_header(State& s) {
 }
 
 bool open_file(State& s, const char* directory) {
-  const std::string path = std::string(directory) + "/" + std::to_string(getpid());
+  s.folder = directory;
+  const std::string path = s.folder + "/" + std::to_string(getpid());
   s.context_mark = path + ".context";
   s.file = open((path + ".jsonl").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (s.file < 0) return false;
@@ -561,11 +607,14 @@ EXPORT int InitializeInjection() {
   const char* directory = getenv("ORBIT_LAUNCHES");
   State& s = state();
   if (directory == nullptr || s.file >= 0 || !open_file(s, directory)) return 1;
-  if (has_cupti()) {
+  // torch brings a CUPTI into every process, which it uses only for its profiler
+  const bool shares = getenv("ORBIT_SHARES_CUPTI") != nullptr;
+  if (has_cupti(shares ? ORBIT_CUPTI_LIBRARY : nullptr)) {
     remark(s, "the program uses CUPTI itself; launches were not recorded");
+  } else if (begin(s)) {
     return 1;
   }
-  begin(s);
+  wait_for_lease(s);  // nobody tells us of the first context
   return 1;
 }
 
@@ -577,6 +626,9 @@ EXPORT int orbit_begin(const char* directory) {
   if (s.file >= 0 || !open_file(s, directory)) return 0;
   return begin(s) ? 1 : 0;
 }
+
+// How long this process has waited for the GPU's lease, in ns.
+EXPORT long long orbit_waited() { return state().waited.load(); }
 
 EXPORT unsigned long long orbit_timestamp() {
   uint64_t time = 0;
@@ -622,14 +674,21 @@ EXPORT void orbit_forget() {
   write_pending(s);
 }
 
+// With a reason, another client gets CUPTI, and nobody will tell us of the first context: so the GPU's lease is waited for here.
 EXPORT void orbit_end(const char* why) {
-  if (!active.load(std::memory_order_acquire)) return;
   State& s = state();
+  const bool yields = why != nullptr && *why != '\0';
+  if (yields && s.file < 0) {  // before CUDA began: InitializeInjection then finds a file, and begins nothing
+    const char* directory = getenv("ORBIT_LAUNCHES");
+    if (directory != nullptr && open_file(s, directory)) remark(s, why);
+  }
+  if (yields && s.file >= 0) wait_for_lease(s);
+  if (!active.load(std::memory_order_acquire)) return;
   if (s.recording) s.cupti.cuptiActivityDisable(s.kind);
   at_exit();
   active.store(false, std::memory_order_release);
   s.cupti.cuptiUnsubscribe(s.subscriber);
-  if (why != nullptr && *why != '\0') {
+  if (yields) {
     const std::lock_guard<std::mutex> hold(s.writing);
     remark(s, why);
   }

@@ -34,15 +34,23 @@ YIELDED = "the program started a profiler of its own: later launches were not re
 class Native:
     """Our own library; raises injection.Unavailable, also where CUPTI is taken."""
 
-    def __init__(self, cache: Path, directory: Path) -> None:
+    def __init__(self, cache: Path, directory: Path, *, at_first_context: bool = False) -> None:
+        """`at_first_context`: the driver begins it when CUDA begins, here and in every process that this one starts. Until then it
+        touches nothing of CUDA, so that the process can fork, and can choose its GPUs.
+        """
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
         cupti = injection.find(in_this_process=True)
-        library = ctypes.CDLL(str(injection.build(cache, cupti)))
+        path = injection.build(cache, cupti)
+        library = ctypes.CDLL(str(path))
         library.orbit_timestamp.restype = ctypes.c_ulonglong
+        library.orbit_waited.restype = ctypes.c_longlong
         library.orbit_begin.argtypes = library.orbit_end.argtypes = [ctypes.c_char_p]
         library.orbit_end.restype = library.orbit_flush.restype = library.orbit_forget.restype = None
-        if library.orbit_begin(os.fsencode(directory)) != 1:
+        if at_first_context:
+            os.environ |= {"CUDA_INJECTION64_PATH": str(path), "ORBIT_LAUNCHES": str(directory)}
+            os.environ["ORBIT_SHARES_CUPTI"] = "1"  # with torch, which has loaded it
+        elif library.orbit_begin(os.fsencode(directory)) != 1:
             why = "; ".join(injection.read(directory).remarks)
             raise injection.Unavailable(why or f"{directory} cannot be written", "")
         self._library: Any = library
@@ -54,8 +62,13 @@ class Native:
         self.cache = cache
 
     def timestamp(self) -> int:
-        """Now, on the clock of the records."""
-        return self._library.orbit_timestamp()
+        """Now, on the clock of the records; before CUDA begins on the system's, which it follows."""
+        return self._library.orbit_timestamp() or time.time_ns()
+
+    @property
+    def waited_s(self) -> float:
+        """How long this process has waited for the GPU's lease."""
+        return self._library.orbit_waited() / 1e9
 
     def record(self, how: Literal["nothing", "concurrent", "serial", "automatic"]) -> bool:
         """What is recorded from here on; False where CUPTI does not let itself be switched. No kernel may
@@ -89,6 +102,8 @@ class Native:
 
 class Kineto:
     """torch.profiler; knows no CUDA errors, and a crash loses its records."""
+
+    waited_s = 0.0
 
     def __init__(self, why: str = "", *, traced: bool = False) -> None:
         """`why` our own library could not be used. `traced`: what the CPU does is recorded too, and kept as a `trace`."""
@@ -159,6 +174,8 @@ class Kineto:
 class Nothing:
     """There is no GPU to record, or no way to: the run goes on and its remarks say why."""
 
+    waited_s = 0.0
+
     def __init__(self, *why: str) -> None:
         self._why = why
 
@@ -188,9 +205,19 @@ def begin(cache: Path, directory: Path) -> Recorder:
     return recorder
 
 
-def begin_native(cache: Path, directory: Path) -> Native:
+def begin_at_first_context(cache: Path, directory: Path) -> Native | None:
+    """Record from the first CUDA context on, for which the worker is asked (`first_context`); None where our own library cannot be
+    used.
+    """
+    try:
+        return begin_native(cache, directory, at_first_context=True)
+    except (injection.Unavailable, OSError):
+        return None
+
+
+def begin_native(cache: Path, directory: Path, *, at_first_context: bool = False) -> Native:
     """Our own library or nothing. Raises injection.Unavailable and OSError."""
-    recorder = Native(cache, directory)
+    recorder = Native(cache, directory, at_first_context=at_first_context)
     _yield_to_profilers(recorder)
     _share_with_proton(recorder.cupti, directory)
     return recorder

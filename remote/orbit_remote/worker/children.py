@@ -19,6 +19,7 @@ from orbit_remote.common import messages as c
 from orbit_remote.common.launch_records import LaunchSeries
 from orbit_remote.process import process_groups
 from orbit_remote.recording import injection
+from orbit_remote.recording.first_context import FirstContext
 from orbit_remote.recording.injection import Overhead
 from orbit_remote.toolchain.spec_instances import Image
 
@@ -40,9 +41,12 @@ class Forked:
     are the jobs that it has done before this one.
     """
 
-    def __init__(self, number: int, launches: Path) -> None:
+    def __init__(self, number: int, launches: Path, role: child_main.Role = "spare") -> None:
+        """Raises OSError."""
         self.number = number
         self.launches = launches
+        self.role: child_main.Role = role
+        self.first_context = FirstContext(launches) if role == "driver" else None
         self.pid = 0
         self.served = 0
         self.taken = False
@@ -114,7 +118,9 @@ class Forked:
                     return
 
     def fresh(self) -> list[LaunchSeries]:
-        """The launches that were recorded since this was last asked."""
+        """The launches that were recorded since this was last asked; of a driver, those of all its processes."""
+        if self.first_context:
+            return list(injection.read(self.launches).series)
         return self._follower.fresh() if self._follower else []
 
     async def afterwards(self) -> Afterwards:
@@ -180,6 +186,12 @@ class Forked:
         self.kill()
         await self.wait()
         self._orders.close()
+        self.forget()
+
+    def forget(self) -> None:
+        """Remove its folder; it has ended."""
+        if self.first_context:
+            self.first_context.close()
         content_store.remove(self.launches)
 
 

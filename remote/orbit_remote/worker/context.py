@@ -196,6 +196,23 @@ class Context:
         limit = self._limits[job.run] = asyncio.timeout(seconds)
         return limit
 
+    @contextmanager
+    def uncounted(self, job: c.Job, most_s: float | None = None) -> Generator[None]:
+        """Stop the clock of the job's limit meanwhile, for at most so many seconds."""
+        limit, loop = self._limits.get(job.run), asyncio.get_running_loop()
+        over = limit.when() if limit else None
+        if limit is None or over is None:
+            yield
+            return
+        began = loop.time()
+        try:
+            limit.reschedule(None if most_s is None else over + most_s)
+            yield
+        finally:
+            if job.run not in self._early:
+                with suppress(RuntimeError):  # the program has ended
+                    limit.reschedule(over + loop.time() - began)
+
     def end_early(self, run: str) -> None:
         """Have the limit of a run's program reached now; nothing where it does not run."""
         limit = self._limits.get(run)

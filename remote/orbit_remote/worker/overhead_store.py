@@ -38,6 +38,10 @@ class OverheadStore:
                 self._keep(key, self._tried[key])
         return self._tried[key]
 
+    def settled(self, device: c.Device) -> bool:
+        """Whether `overhead` answers without the GPU."""
+        return _key(device) in self._tried or self.known(device) != UNKNOWN
+
     def known(self, device: c.Device) -> Overhead:
         """What was measured before."""
         return self._read().get(_key(device), UNKNOWN)

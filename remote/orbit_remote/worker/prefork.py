@@ -1,4 +1,5 @@
-"""Warm processes for Python jobs: one is ready, with torch, triton and a CUDA context of its own; for batches, three.
+"""Warm processes for Python jobs: one is ready, with torch, triton and a CUDA context of its own; for batches, three. Once a driver has
+run, one without a context is ready for the next.
 
 Where a process cannot be forked and handed descriptors (no Linux), each job gets a fresh one instead.
 """
@@ -19,7 +20,7 @@ from typing import Any
 
 from orbit_remote import MAIN
 from orbit_remote.child import child_main
-from orbit_remote.common import codec, content_store, handshake
+from orbit_remote.common import codec, handshake
 from orbit_remote.common import messages as c
 from orbit_remote.process import process_groups
 from orbit_remote.recording.injection import UNKNOWN, Overhead
@@ -75,7 +76,7 @@ class Zygote:
         self._count += 1
         self._continued.watch()
         launches = tempfile.mkdtemp(prefix=f"{os.getpid()}-launches-", dir=self._scratches)
-        child = Forked(self._count, Path(launches))
+        child = Forked(self._count, Path(launches), role)
         order = json.dumps(
             {"fork": child.number, "launches": str(child.launches), "role": role, "batch": batch}
         ).encode()
@@ -84,7 +85,7 @@ class Zygote:
             await child.open(lambda descriptors: socket.send_fds(self._control, [order], descriptors))
         except OSError:
             self._lost()
-            content_store.remove(child.launches)
+            child.forget()
             raise
         child.when_ended(ended)
         child.template = self
@@ -146,6 +147,7 @@ class PreforkPool:
         self._former: list[Zygote] = []
         self._changing = asyncio.Lock()
         self._spares: list[Forked] = []
+        self._driver: Forked | None = None
         self._wanted = 1
         self._running = 0
         self._measuring: set[Child] = set()
@@ -177,15 +179,15 @@ class PreforkPool:
         *,
         ahead: bool = False,
         folder: Path | None = None,
-        unrecorded: Mapping[str, str] | None = None,
+        role: child_main.Role = "spare",
+        own: Mapping[str, str] | None = None,
     ) -> Child:
         """A child that carries out `job`, which it has been given. Close it when it is done. `ahead`: the next spares may open
-        their contexts meanwhile, as another job is likely to follow. `folder`: a judge's. `unrecorded`: the environment of a
-        job that is not recorded, in the place of `env`; only where processes can be forked (`FORKS`).
+        their contexts meanwhile, as another job is likely to follow. `folder`: a judge's. `own`: what the job sees in the
+        place of `env`. A `role`, and `own`, only where processes can be forked (`FORKS`).
 
         Raises OSError where no process can be started.
         """
-        role: child_main.Role = "spare" if unrecorded is None else "unrecorded"
         if child_main.judges(job):
             role = "judge"
         if not FORKS:
@@ -195,20 +197,21 @@ class PreforkPool:
             self._wanted = _FOR_A_BATCH if ahead else 1
             await self._end_surplus()
             child = await self._filled(env, role)
-            if child in self._spares:
-                self._spares.remove(child)
+            self._is_no_spare(child)
             child.taken = True
             self._running += 1
             self._measuring.add(child)
         try:
             await child.ready()
-            own = env if unrecorded is None else unrecorded
-            await child.begin(child_main.order(job, image, overhead=overhead, environment=own, folder=folder))
+            seen = env if own is None else own
+            await child.begin(
+                child_main.order(job, image, overhead=overhead, environment=seen, folder=folder)
+            )
         except BaseException:
             self.let_go(child)
             raise
         if ahead:
-            self._renew_soon()
+            self._renew_soon(child)
         return child
 
     def measured(self, child: Child) -> None:
@@ -217,7 +220,7 @@ class PreforkPool:
             return
         self._measuring.discard(child)
         if not self._measuring:
-            self._renew_soon()
+            self._renew_soon(child)
 
     def give_back(self, child: Child) -> bool:
         """Have a child that stays as a spare again; False where it is not wanted, and is to be closed."""
@@ -270,6 +273,8 @@ class PreforkPool:
                 await self._leave_template()
                 self._template = await Zygote.start(self._cache, env, self._scratches)
             try:
+                if role == "driver" and self._driver:
+                    return self._driver
                 if role != "spare":
                     return await self._template.fork(self._child_ended, role=role)
                 if not self._spares:
@@ -299,25 +304,39 @@ class PreforkPool:
 
     def _child_ended(self, child: Forked) -> None:
         if not child.taken:
-            if child in self._spares:
-                self._spares.remove(child)
-            content_store.remove(child.launches)
+            self._is_no_spare(child)
+            child.forget()
             return
         self._running -= 1
         self.measured(child)
 
-    def _renew_soon(self) -> None:
+    def _is_no_spare(self, child: Child) -> None:
+        if child in self._spares:
+            self._spares.remove(child)
+        if child is self._driver:
+            self._driver = None
+
+    def _renew_soon(self, after: Child) -> None:
+        """Have ready for the next job what this one's kind takes."""
         if self._closed:
             return
         self._used()
-        task = asyncio.get_running_loop().create_task(self._renew())
+        driver = isinstance(after, Forked) and after.role == "driver"
+        task = asyncio.get_running_loop().create_task(self._renew(driver=driver))
         self._renewing.add(task)
         task.add_done_callback(self._renewing.discard)
 
-    async def _renew(self) -> None:
+    async def _renew(self, *, driver: bool) -> None:
         with contextlib.suppress(OSError):  # the next job says what is wrong
             async with self._changing:
-                while self._template and self._template.alive and len(self._spares) < self._wanted:
+                if driver and self._template and self._template.alive and not self._driver:
+                    self._driver = await self._template.fork(self._child_ended, role="driver")
+                while (
+                    not driver
+                    and self._template
+                    and self._template.alive
+                    and len(self._spares) < self._wanted
+                ):
                     self._spares.append(await self._fork_spare(self._template))
 
     async def _fork_spare(self, template: Zygote) -> Forked:
@@ -337,5 +356,8 @@ class PreforkPool:
 
     def _forget(self) -> None:
         spares, self._spares = self._spares, []
+        if self._driver:
+            spares.append(self._driver)
+            self._driver = None
         for spare in spares:
             self.let_go(spare)

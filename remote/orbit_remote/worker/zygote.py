@@ -123,7 +123,7 @@ class Template:
             self._control.send(json.dumps(message).encode())
 
     def _be_child(self, role: child_main.Role, launches: Path, events: int, stdout: int, stderr: int) -> None:
-        """In the forked child; never returns. Only a spare writes into `launches`."""
+        """In the forked child; never returns. Only a spare and a driver write into `launches`."""
         status, connection = 1, socket.socket(fileno=events)
         try:
             template = os.getppid()
@@ -156,6 +156,8 @@ class Template:
 
             connection.sendall(child_main.READY.encode())
             return judge_main.serve(connection, self._cache)
+        if role == "driver":
+            return child_main.serve_driver(connection, self._cache, launches)
         recording: recorder.Recorder = recorder.Nothing()
         if role == "spare":
             recording = child_main.begin_recording(self._cache, launches)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 import time
 from bisect import bisect_left
@@ -14,6 +13,7 @@ from typing import Any, Literal
 
 from orbit_remote.child import without_gpu
 from orbit_remote.child.driver import unsaved_texts
+from orbit_remote.child.driver.set_by_driver import SetByDriver
 from orbit_remote.child.user_module import Entry, UserFile
 from orbit_remote.common.launch_records import LaunchSeries
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -55,15 +55,25 @@ class _Span:
 class DriverRun:
     """What a driver's job runs. `file` is what it is to this process: the script, or a name in the folder from which pytest starts."""
 
-    def __init__(self, job: Job, clock: Callable[[], int], synchronise: Callable[[], None]) -> None:
-        """`clock` is that of the records; `synchronise` waits for the kernels under way."""
+    def __init__(
+        self,
+        job: Job,
+        clock: Callable[[], int],
+        synchronise: Callable[[], None],
+        waited_s: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """`clock` is that of the records; `synchronise` waits for the kernels under way; `waited_s` says how long this process has waited
+        for the GPU, which counts for nothing.
+        """
         assert job.driver
         assert job.directory
         self._driver: Driver = job.driver
+        self._set = SetByDriver(job.driver.id, job.device)
         self._sets = job.sets
         self._repeated = job.repeated
         self._texts = unsaved_texts.different(job.directory, job.texts)
-        self._watch = _Watch(clock, synchronise, REPEATS if job.repeated else 1)
+        self._spent = lambda: time.perf_counter() - waited_s()
+        self._watch = _Watch(clock, self._spent, synchronise, REPEATS if job.repeated else 1)
         path = str(Path(job.directory, job.driver.file))
         if job.driver.kind == "pytest":
             self.file = UserFile(str(Path(job.directory, "_orbit_pytest.py")), "", job.directory)
@@ -73,15 +83,18 @@ class DriverRun:
 
     def start(self) -> None:
         """Run it. Raises what it raises; SystemExit is its exit status. Raises NotRunError."""
+        with self._set.heeded():
+            self._start()
+
+    def _start(self) -> None:
         unsaved_texts.lay_over(self._texts)
         if self._driver.kind == "pytest":
             self._test()
         else:
             # as Python starts a script: its folder comes first, and no byte code is written into the project
             sys.dont_write_bytecode = True
-            _several_times(
-                self.file.way_in(Entry(self._driver.name or None)), REPEATS if self._repeated else 1
-            )
+            script = self.file.way_in(Entry(self._driver.name or None))
+            _several_times(script, REPEATS if self._repeated else 1, self._spent)
 
     def sets(self, series: Sequence[LaunchSeries]) -> tuple[tuple[RanSet, ...], int]:
         """Return the parameter sets that ran with their launches, and how many did not run."""
@@ -96,16 +109,14 @@ class DriverRun:
             told.append(RanSet(span.ran.id, span.ran.outcome, span.ran.seconds, launches, span.ran.why))
         return tuple(told), self._watch.left
 
-    @property
-    def reason(self) -> str:
-        """Return why it cannot have launched anything, in a sentence; empty where nothing says so."""
+    def remarks(self, *, launched: bool) -> list[str]:
+        """Return what to know of a run that has `launched` kernels of Triton, or why it can have launched none."""
         spans = self._watch.spans
-        if spans and all(span.ran.outcome == "skipped" for span in spans):
+        told = list(self._set.remarks(launched=launched))
+        if not launched and spans and all(span.ran.outcome == "skipped" for span in spans):
             why = next((span.ran.why for span in spans if span.ran.why), "it gives no reason")
-            return f"{self._driver.id} was skipped: {why}"
-        if os.environ.get("TRITON_INTERPRET") == "1":
-            return f"{self._driver.id} sets TRITON_INTERPRET=1, so Triton's kernels ran on the CPU"
-        return ""
+            told.append(f"{self._driver.id} was skipped: {why}")
+        return told
 
     def _test(self) -> None:
         if importlib.util.find_spec("pytest") is None:
@@ -131,6 +142,10 @@ class DriverRun:
             )
         if watch.failure is not None and without_gpu.for_want_of_a_gpu(watch.failure):
             first = str(watch.failure).partition("\n")[0]
+            if self._set.hidden:
+                raise NotRunError(
+                    f"{self._set.hidden}: {first}", "choose another driver, or change that", status
+                )
             remedy = "run it on a machine that has one; `orbit-lsp compile` and `orbit-lsp drivers` need none"
             raise NotRunError(f"{NO_GPU}: {first}", remedy, status)
         if watch.failure is not None:
@@ -142,16 +157,16 @@ class DriverRun:
         )
 
 
-def _several_times(script: Callable[[], Any], times: int) -> None:
+def _several_times(script: Callable[[], Any], times: int, spent: Callable[[], float]) -> None:
     """Run a script, and again until its time is over. Raises what it raises; SystemExit only of the last run, or with a failure."""
-    began = time.monotonic()
+    began = spent()
     for left in reversed(range(times)):
         try:
             script()
         except SystemExit as end:
             if end.code or not left:
                 raise
-        if time.monotonic() - began > BUDGET_S:
+        if spent() - began > BUDGET_S:
             break
 
 
@@ -174,9 +189,16 @@ def _in_this_process(pytest: Any) -> object:
 class _Watch:
     """A plug-in of pytest: what each parameter set did, and an end when their time is over."""
 
-    def __init__(self, clock: Callable[[], int], synchronise: Callable[[], None], times: int) -> None:
-        """Each parameter set runs so many `times`."""
+    def __init__(
+        self,
+        clock: Callable[[], int],
+        spent: Callable[[], float],
+        synchronise: Callable[[], None],
+        times: int,
+    ) -> None:
+        """Each parameter set runs so many `times`; `spent` is the clock of their budget, in seconds."""
         self._clock = clock
+        self._spent = spent
         self._synchronise = synchronise
         self._times = times
         self.wanted: frozenset[str] = frozenset()
@@ -210,20 +232,20 @@ class _Watch:
             runtestprotocol,
         )  # as pytest-rerunfailures does: pytest has no public name for it
 
-        began = time.monotonic()
+        began = self._spent()
         for _ in range(self._times):
             item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
             runtestprotocol(item, nextitem=nextitem)
             item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-            if self._outcome[0] != "passed" or time.monotonic() - began > BUDGET_S:
+            if self._outcome[0] != "passed" or self._spent() - began > BUDGET_S:
                 break
         return True
 
     def pytest_runtest_logstart(self, nodeid: str, location: Any) -> None:
         del nodeid, location
         self._outcome = "passed", ""
-        self._since = time.perf_counter(), self._clock()
-        self._began = self._began or time.monotonic()
+        self._since = self._spent(), self._clock()
+        self._began = self._began or self._since[0]
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.failed:
@@ -247,14 +269,14 @@ class _Watch:
         with suppress(Exception):  # a kernel failed: the test's own failure, or the next call, says so
             self._synchronise()
         outcome, why = self._outcome
-        seconds, began = time.perf_counter() - self._since[0], self._since[1]
+        seconds, began = self._spent() - self._since[0], self._since[1]
         if self.spans and self.spans[-1].ran.id == nodeid:  # once more: what one run of it takes is known
             last = self.spans.pop()
             seconds, began = last.ran.seconds, last.begin
         self.spans.append(_Span(RanSet(nodeid, outcome, seconds, why=why), began, self._clock()))
         items = self._session.items
         done = [item.nodeid for item in items].index(nodeid) + 1
-        if done < len(items) and self._began and time.monotonic() - self._began > BUDGET_S:
+        if done < len(items) and self._began and self._spent() - self._began > BUDGET_S:
             self.stopped = True
             self.left += len(items) - done
             self._session.shouldstop = f"stopped after {done} of {len(items)} parameter sets"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from orbit_remote.child import child_main, python_job
 from orbit_remote.common import messages as c
@@ -15,10 +17,11 @@ from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.process import python_stack
 from orbit_remote.process.program import Ended, Printed
 from orbit_remote.recording import injection, run_outcome, telemetry
+from orbit_remote.recording.first_context import FirstContext
 from orbit_remote.recording.injection import UNKNOWN
 from orbit_remote.sanitizer.sanitizer_findings import Own
 from orbit_remote.toolchain.spec_instances import Image
-from orbit_remote.worker import disk_watch, gpu, own_files
+from orbit_remote.worker import disk_watch, gpu, own_files, prefork
 from orbit_remote.worker.children import Child, Forked
 from orbit_remote.worker.context import Context
 from orbit_remote.worker.faults import second_look
@@ -46,27 +49,40 @@ async def follow(
     """`device` is None for a job that only compiles; `image` is what a launch spec of a `.cu` file launches, `own` which
     files are the author's, where it is another rule than Python's.
     """
+    late = device is not None and job.through == "driver" and job.action == "run" and prefork.FORKS
     async with AsyncExitStack() as held, AsyncExitStack() as watching:
-        if device:
-            await held.enter_async_context(context.gpu(job, in_spare=not child_main.judges(job)))
+        lease = await held.enter_async_context(AsyncExitStack())
+        if device and not late:
+            await lease.enter_async_context(context.gpu(job, in_spare=not child_main.judges(job)))
         context.stage(job, "starting", "a Python with torch and triton")
         # a launch spec's process looks at the clocks itself: launches at a low one are not counted
         sampler = telemetry.Sampler(device.uuid or device.index) if device and job.through != "spec" else None
         overhead = UNKNOWN
         if device and job.through in ("program", "exec", "driver") and not job.traced:
+            if late and not context.overheads.settled(device):
+                async with context.gpu(job):
+                    await context.overheads.overhead(device, context.environment())
             overhead = await context.overheads.overhead(device, context.environment())
         ahead = device is not None and _another_follows(job, device)
         judge = await held.enter_async_context(disk_watch.judges_folder(job, context))
-        child = await context.spares.take(
-            job, context.environment(job), image, overhead, ahead=ahead, folder=judge
-        )
+        environment = context.environment(job)
+        if late:
+            visible = {**environment, **gpu.visible_gpu(job)}
+            child = await context.spares.take(
+                replace(job, device=0), environment, overhead=overhead, role="driver", own=visible
+            )
+        else:
+            child = await context.spares.take(job, environment, image, overhead, ahead=ahead, folder=judge)
         followed: _Followed | None = None
         held.push_async_callback(lambda: asyncio.shield(_leave(context, child, followed)))
         disk = disk_watch.DiskWatch(job, context, judge)
         told = disk.started(context.groups(job))
         watching.callback(disk.over)
         told(child.pid, True)
-        if sampler:
+        if isinstance(child, Forked) and child.first_context:
+            asking = _lease_when_asked(job, context, child.first_context, lease, watching, sampler)
+            await watching.enter_async_context(_beside(asking))
+        elif sampler:
             watching.enter_context(sampler)
         since = time.time_ns()
         followed = await _follow(job, context, child, at_once=ahead and job.through == "contract")
@@ -78,9 +94,12 @@ async def follow(
         if finished is None:
             recorded = await asyncio.to_thread(injection.read, child.launches, overhead)
             finished = _crashed(job, ended, recorded.since(since) if child.served else recorded)
-            finished = _located(finished, followed.at)
+            finished = _located(finished, followed)
         finished = _asserted(job, finished, ended.stderr)
-        if device and second_look.wanted(job, finished):
+        unleased = (
+            isinstance(child, Forked) and child.first_context is not None and not child.first_context.allowed
+        )
+        if device and not unleased and second_look.wanted(job, finished):
             child.kill()  # it may hold all of the GPU's memory
             await child.wait()
             first, again = second_look.since(since, child.launches), second_look.child_of(job, context, image)
@@ -95,6 +114,45 @@ async def follow(
         if sampler.disturbed:
             finished = undecided(finished)
     return reported(job, context, finished, ended, device, watched)
+
+
+async def _lease_when_asked(
+    job: c.Job,
+    context: Context,
+    first_context: FirstContext,
+    lease: AsyncExitStack,
+    watching: AsyncExitStack,
+    sampler: telemetry.Sampler | None,
+) -> None:
+    """Take the GPU's lease once a process of the job is about to open CUDA, and watch the GPU from then on. The processes wait for
+    it, which counts for no limit.
+    """
+    asked, loop = asyncio.Event(), asyncio.get_running_loop()
+    loop.add_reader(first_context, asked.set)
+    try:
+        await asked.wait()
+    finally:
+        loop.remove_reader(first_context)
+    try:
+        with context.uncounted(job):
+            await lease.enter_async_context(context.gpu(job))
+    except OSError:  # it runs without, as one does whose lock was taken away
+        context.unguarded.add(job.run)
+    context.stage(job, "running")
+    if sampler:
+        watching.enter_context(sampler)
+    first_context.allow()
+
+
+@contextlib.asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
+    """Have it done beside the block, and cancelled at its end."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def _another_follows(job: c.Job, device: c.Device) -> bool:
@@ -139,6 +197,8 @@ class _Followed:
     leaves: bool = False
     at: tuple[c.Place, str] | None = None
     """The line of the author's on which it was when it reached its limit, and the function."""
+    doing: str = ""
+    """What it did then, as in *compiling softmax_kernel*, where that is known."""
 
 
 async def _follow(job: c.Job, context: Context, child: Child, *, at_once: bool) -> _Followed:
@@ -149,6 +209,8 @@ async def _follow(job: c.Job, context: Context, child: Child, *, at_once: bool) 
     status: int | None = None
     stays = killed = leaves = False
     at: tuple[c.Place, str] | None = None
+    doing = ""
+    compilations = _Compilations(job, context)
     try:
         # a debugger waits for its author, and ends with whoever asked for it
         limits = {"run": job.run_timeout_s, "debug": None}
@@ -158,7 +220,7 @@ async def _follow(job: c.Job, context: Context, child: Child, *, at_once: bool) 
                     finished = event
                     if job.through == "contract":  # others may stay, or time what the program does as it ends
                         context.spares.measured(child)
-                else:
+                elif compilations.heard(event):
                     context.send(event)
             killed = at_once and finished is not None and finished.outcome == "ok"
             if killed:
@@ -170,25 +232,72 @@ async def _follow(job: c.Job, context: Context, child: Child, *, at_once: bool) 
             else:
                 status = 0 if stays or killed else await child.wait()
     except TimeoutError:
-        finished = None
+        finished, doing = None, compilations.what
         if isinstance(child, Forked) and child.alive:
             at = await asyncio.to_thread(python_stack.ask, child.pid, child.launches, job.path)
     finally:
+        compilations.over()
         if stays or killed or leaves:
             printed.stop()
         if not stays:
             child.kill()
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.shield(printed.read_out())
-    return _Followed(finished, printed.ended(status, time.perf_counter() - began), stays, killed, leaves, at)
+    ended = printed.ended(status, time.perf_counter() - began)
+    return _Followed(finished, ended, stays, killed, leaves, at, doing)
 
 
-def _located(finished: c.Finished, at: tuple[c.Place, str] | None) -> c.Finished:
-    """A run that reached its limit, with the line that its Python was on."""
-    if at is None or finished.failure is None or finished.outcome != "timed out":
+_SHOWN_EVERY_S = 1.0
+
+
+class _Compilations:
+    """The time in which a driver's process compiles kernels: it counts for the limit of a build, and no more for that of a run."""
+
+    def __init__(self, job: c.Job, context: Context) -> None:
+        self._job = job
+        self._context = context
+        self._left_s = job.build_timeout_s
+        self._since = self._shown = 0.0
+        self._is_shown = True
+        self._uncounted = contextlib.ExitStack()
+        self.what = ""
+        """What is compiled at present, as in *compiling softmax_kernel*."""
+
+    def heard(self, event: c.Event) -> bool:
+        """Whether the client is to be told: of hundreds of compilations not of each."""
+        if not isinstance(event, c.Stage):
+            return True
+        now = time.monotonic()
+        if event.state != "building":
+            self.over()
+            shown, self._is_shown = self._is_shown, False
+            return shown
+        if not self.what and self._left_s > 0:
+            self._since = now
+            self._uncounted.enter_context(self._context.uncounted(self._job, self._left_s))
+        self.what = event.why
+        if now - self._shown < _SHOWN_EVERY_S:
+            return False
+        self._shown, self._is_shown = now, True
+        return True
+
+    def over(self) -> None:
+        if self.what:
+            self._left_s -= time.monotonic() - self._since
+            self._uncounted.close()
+            self.what = ""
+
+
+def _located(finished: c.Finished, followed: _Followed) -> c.Finished:
+    """A run that reached its limit, with what it did then and the line that its Python was on."""
+    if finished.failure is None or finished.outcome != "timed out":
         return finished
-    place, function = at
-    text = f"{finished.failure.message}; Python was at {Path(place.file).name}:{place.line}, in {function}"
+    text, place = finished.failure.message, None
+    if followed.doing:
+        text += f" while it was {followed.doing}"
+    if followed.at:
+        place, function = followed.at
+        text += f"; Python was at {Path(place.file).name}:{place.line}, in {function}"
     return replace(finished, failure=replace(finished.failure, message=text, place=place))
 
 

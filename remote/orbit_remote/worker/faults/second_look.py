@@ -127,7 +127,7 @@ def child_of(job: c.Job, context: Context, image: Image | None = None) -> Again:
     @asynccontextmanager
     async def start(variables: Mapping[str, str], _limit_s: float) -> AsyncGenerator[Running]:
         own = context.environment(job)
-        child = await context.spares.take(job, own, image, unrecorded=_with(own, variables))
+        child = await context.spares.take(job, own, image, role="unrecorded", own=_with(own, variables))
         told = disk_watch.DiskWatch(job, context).started(context.groups(job))
         told(child.pid, True)
         printed = program.Printed(child.stdout, child.stderr, lambda _stream, _text: None)

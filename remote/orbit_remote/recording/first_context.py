@@ -1,0 +1,63 @@
+"""The first CUDA context of a job's processes: each of them waits before it, until the worker has the GPU's lease.
+
+A process asks by a byte in a pipe with a name, which lies in the folder of its launches, and waits for the lock of a file there,
+which the worker holds until it has the lease. The system gives a lock up with its holder, so nobody waits for a worker that
+has died. injection.cpp does the same at the call that makes a context (`wait_for_lease`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+from orbit_remote.process import file_lock
+
+_ASKED, _HELD_BACK = "lease.asked", "lease.lock"
+
+
+class FirstContext:
+    """The worker's end: its descriptor can be read once a process has asked."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises OSError."""
+        os.mkfifo(folder / _ASKED, 0o600)
+        # for reading and writing: else it would be at its end whenever nobody asks
+        self._asked: int | None = os.open(folder / _ASKED, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._lock = file_lock.taken_at(folder / _HELD_BACK)
+
+    def fileno(self) -> int:
+        """Raises ValueError once it is closed."""
+        if self._asked is None:
+            raise ValueError("it is closed")
+        return self._asked
+
+    @property
+    def allowed(self) -> bool:
+        return self._lock is None
+
+    def allow(self) -> None:
+        """Let the processes go on that wait, and those that will ask."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def close(self) -> None:
+        self.allow()
+        if self._asked is not None:
+            os.close(self._asked)
+            self._asked = None
+
+
+def wait(folder: Path) -> float:
+    """Return the seconds that this process has waited for the lease. Where nobody holds contexts back it is at once allowed."""
+    began = time.monotonic()
+    with contextlib.suppress(OSError):
+        asked = os.open(folder / _ASKED, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            os.write(asked, b"\n")
+        finally:
+            os.close(asked)
+        os.close(file_lock.waited_for(folder / _HELD_BACK))
+    return time.monotonic() - began
