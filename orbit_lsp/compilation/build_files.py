@@ -22,7 +22,6 @@ from orbit_lsp.compilation.build_systems import (
     registry,
     setup_files,
 )
-from orbit_lsp.compilation.build_systems.elsewhere import Listed
 from orbit_lsp.compilation.build_systems.reading import BuildFile, Folder, Reading
 from orbit_lsp.compilation.folders import folders_above
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
@@ -155,7 +154,7 @@ class Declared:
         return f"`{there}{system.database_command}`"
 
 
-def declared(path: str, root: str, listed: Listed | None = None) -> Declared:
+def declared(path: str, root: str, listed: elsewhere.Listed | None = None) -> Declared:
     """From the build files of the file's folder and of those above it, up to the root; the nearest first. Where none of them compiles
     the file, from those of the workspace's other build files and scripts, which are `listed`, that name it. Reads files.
     """
@@ -403,7 +402,7 @@ class _Collected:
             for switch in _SWITCHES.findall(_without_comments(_text(str(file), self.root), by_cmake=True)):
                 self.flags.setdefault(switch, str(file))
 
-    def read_others(self, listed: Listed) -> None:
+    def read_others(self, listed: elsewhere.Listed) -> None:
         """Take what files say that are no build files of the usual kinds: calls of torch's `load`, and scripts; then build files and
         scripts in other folders. Where they are not understood, it is said that they name the source.
         """
