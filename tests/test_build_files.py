@@ -171,6 +171,9 @@ SETUPS = {
     "of the environment": ("f = ['-DA']\nif os.getenv('DEBUG'):\n    f += ['-DDBG']\nCUDAExtension('k', ['k.cu'], extra_compile_args={'nvcc': f})", "-DA", ["-DDBG"]),
     "a dict by its name": ("CUDAExtension('k', ['k.cu'], extra_compile_args=dict(cxx=['-DHOST'], nvcc=['-DA', '-maxrregcount=40']))", "-DA -maxrregcount 40", []),
     "a function": ("CUDAExtension('k', ['k.cu'], extra_compile_args={'nvcc': ['-DA', *more.flags()]})", "-DA", ["extra_compile_args: more.flags()"]),
+    "a text of an unknown part": ("CUDAExtension('k', ['k.cu'], extra_compile_args={'nvcc': ['-DA', '-DN=' + version()]})", "-DA", ["extra_compile_args: '-DN=' + version()"]),
+    "format": ("n = 4\nCUDAExtension('k', ['k.cu'], extra_compile_args={'nvcc': ['-D{}={}'.format('A', 'B'), '-DN={}'.format(n), '-D{:x}'.format('C')]})",
+               "-DA=B", ["extra_compile_args: '-DN={}'.format(n)", "extra_compile_args: '-D{:x}'.format('C')"]),
     "in a comment": ("# extra: -rdc=true\nCUDAExtension('k', ['k.cu'], extra_compile_args={'nvcc': ['-DC']})", "-DC", []),
 }  # fmt: skip
 

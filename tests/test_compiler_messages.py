@@ -98,6 +98,7 @@ def test_a_missing_header_names_itself_and_its_remedy() -> None:
         ('argument of type "int" is incompatible with parameter of type "CUctxCreateParams *"', "; CUDA 13 changed it: cuCtxCreate takes a CUctxCreateParams* before the flags, which may be nullptr. Change the code, or name an older compiler with the setting `nvcc`"),
         ('identifier "cusparseScsrmv" is undefined', "; CUDA 13 removed it: change the code, or name an older compiler with the setting `nvcc`"),
         ('no suitable constructor exists to convert from "int" to "cudaMemLocation"', "; CUDA 13 changed it: a device is now a cudaMemLocation, as in cudaMemLocation{cudaMemLocationTypeDevice, 0}. Change the code, or name an older compiler with the setting `nvcc`"),
+        ('invalid redeclaration of type name "int64_t" (declared at line 27 of /usr/include/stdint.h)', "; <cstdint> declares int64_t, and CUDA's own headers include it: NVRTC alone needs a declaration, in #ifdef __CUDACC_RTC__"),
         ("expected a ;", ""),
     ],
 )  # fmt: skip
@@ -157,6 +158,48 @@ def test_a_name_that_a_header_lacks_may_be_a_macro_of_the_build(
         f'; if the project\'s build defines it as a macro, name it too: nvcc_flags = ["-D{name}=<value>"]'
     )
     assert shown.message == problem.message + remedy * advised
+
+
+@pytest.mark.parametrize(
+    ("text", "named", "advised"),
+    [
+        ("__global__ void k(real* x) {}", False, True),
+        ("__global__ void k(real* x) {}", True, False),
+        ("#include <cstdio>\n__global__ void k(real* x) {}", False, False),
+        ("struct reel {};\n__global__ void k(real* x) {}", False, False),
+    ],
+)
+def test_a_file_that_includes_nothing_and_that_no_build_names_may_be_a_part(
+    text: str, *, named: bool, advised: bool
+) -> None:
+    problem = Problem("error", 'identifier "real" is undefined', "nvcc", Place("/p/k.cu", 1, 1))
+    (shown,) = compiler_messages.explained((problem,), "/p/k.cu", text, Compilation(named=named))
+    assert ("if it is a part of another one, compile that" in shown.message) == advised
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "advised"),
+    [
+        ('\n#[version = "0.0.5"]\n@main = primfn() {}\n', "invalid preprocessing directive #[", "text of another language"),
+        ("// x\n@main = primfn() {}\n", "unrecognized token", "text of another language"),
+        ("@main\n__global__ void k() {}\n", "unrecognized token", ""),
+        ("version https://git-lfs.github.com/spec/v1\nsize 12\n", 'identifier "version" is undefined', "git lfs pull"),
+        ("<!DOCTYPE html>\n<html>\n", "expected a declaration", "HTML"),
+        ("//\n.version 8.0\n.target sm_80\n", "expected a declaration", "call it .ptx"),
+        ("<<<<<<< HEAD\n__global__ void k();\n=======\n", "expected a declaration", "choose one"),
+        ("{% for n in sizes %}\n__global__ void k{{ n }}();\n", "expected a declaration", "template"),
+        ("../other/k.cu", "expected a declaration", "core.symlinks"),
+        ("int x;\n", "expected a declaration", ""),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_cuda_says_what_it_is(text: str, message: str, advised: str) -> None:
+    lines = [each.startswith("//") or not each for each in text.split("\n")]
+    problem = Problem("error", message, "nvcc", Place("/p/k.cu", 1 + lines.index(False), 1))
+    (shown,) = compiler_messages.explained((problem,), "/p/k.cu", text, Compilation())
+    later = replace(problem, place=Place("/p/k.cu", 9, 1))
+    assert advised in shown.message
+    assert (shown != problem) == bool(advised)
+    assert compiler_messages.explained((later,), "/p/k.cu", text, Compilation()) == (later,)
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,21 @@ def test_a_source_whose_headers_need_what_stands_before_it(tmp_path: Path) -> No
     assert through(tmp_path, "euler.cu") is None
 
 
+def test_a_source_that_calls_a_device_function_of_one_before_it(tmp_path: Path) -> None:
+    rope = "__device__ __forceinline__ void rope(float* x, int n) { *x = n; }\n"
+    files = {
+        "all.cu": '#include "model.cu"\n#include "step.cu"\n',
+        "model.cu": f"#include <cstdio>\n{rope}",
+        "step.cu": "#include <cstdio>\n__global__ void step(float* x) { rope(x, 1); }\n",
+    }
+    project(tmp_path, files)
+    assert through(tmp_path, "step.cu") == "all.cu"
+    assert through(tmp_path, "model.cu") is None
+    (tmp_path / "rope.h").write_text("__device__ void rope(float*, int);\n")
+    (tmp_path / "step.cu").write_text('#include "rope.h"\n__global__ void step(float* x) { rope(x, 1); }\n')
+    assert through(tmp_path, "step.cu") is None
+
+
 def test_the_flags_of_c_plus_plus_that_is_compiled_as_cuda(tmp_path: Path) -> None:
     makefile = "%.o: %.cpp\n\t$(NVCC) -x cu --use_fast_math -DBYTE=1 -c $<\n%.o: %.cu\n\tnvcc -DOTHER -c $<\n"
     project(tmp_path, {"Makefile": makefile, "main.cpp": MAIN})

@@ -609,6 +609,7 @@ def test_a_header_that_cmake_makes_has_one_remedy(tmp_path: Path) -> None:
     [
         ("<cutlass/cutlass.h>", {".gitmodules": '[submodule "cutlass"]\n\tpath = 3rdparty/cutlass\n\turl = https://github.com/NVIDIA/cutlass.git\n'}, "it is in the submodule 3rdparty/cutlass, which is not checked out: git submodule update --init 3rdparty/cutlass"),
         ('"version.h"', {"src/version.h.in": ""}, 'the project\'s build makes it from src/version.h.in: configure the project (cmake -B build), or name its folder: nvcc_flags = ["-I<folder>"]'),
+        ("<thrust/async/copy.h>", {}, "CUDA 13 removed it: change the code, or name an older compiler with the setting `nvcc`"),
         ("<nvToolsExt.h>", {}, "CUDA 13 has no NVTX 2: include <nvtx3/nvToolsExt.h> instead"),
         ("<Eigen/Dense>", {}, "it comes with Eigen: apt install libeigen3-dev"),
         ('"ops/fast.h"', {"other/fast.h": "", "src/far/fast.h": ""}, 'nearest in the workspace: src/far/fast.h, other/fast.h: correct the path, or build the project once if its build copies headers, or name its folder: nvcc_flags = ["-I<folder>"]'),
@@ -933,6 +934,8 @@ def test_flags_of_messages_are_not_listed_as_left_out(tmp_path: Path) -> None:
         ("tclap/CmdLine.h", "it comes with TCLAP"),
         ("third_party/gpus/cudnn/cudnn.h", "it comes with cuDNN"),
         ("shrUtils.h", "this CUDA release has removed it"),
+        ("Rcpp.h", "it comes with Rcpp: apt install r-cran-rcpp"),
+        ("RcppArmadillo.h", "it comes with RcppArmadillo: apt"),
         ("ffnvcodec/dynlink_loader.h", "it comes with nv-codec-headers"),
     ],
 )

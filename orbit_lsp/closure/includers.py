@@ -34,6 +34,8 @@ _OF_LIBRARIES = re.compile(
     r"\b(?:std|cub|thrust|torch|at|c10|cg|cooperative_groups|nvcuda)::|\b(?:__half2?|half2?|__nv_bfloat162?|nv_bfloat16)\b|\bu?int\d+_t\b"
 )
 _OF_HOST = (".cpp", ".cc", ".cxx")
+_CALLED = re.compile(r"\b(\w+)\s*\(")
+_OF_DEVICE = re.compile(r"__device__[^;{}()]{0,200}?\b(\w+)\s*\(")
 _MACRO = re.compile(r"^[ \t]*\#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
 _MAIN = re.compile(r"^[ \t]*(?:int|auto|void)\s+main\s*\(", re.MULTILINE)
 _OF_TESTS = re.compile(r"(?:^|[/_])(?:unit_?)?tests?(?:[/_.]|$)", re.IGNORECASE)
@@ -157,17 +159,24 @@ class _Way:
             own = names(text) | self._names([(self.files[0], text)], names)
             if of_others - own:
                 return True
-        return self._is_source_of_source() and self._headers_need(text, before)
+        return self._is_source_of_source() and self._continues(text, before)
 
     def _is_source_of_source(self) -> bool:
         return all(file.lower().endswith(SOURCE_SUFFIXES) for file in self.files[:2])
 
-    def _headers_need(self, text: str, before: Sequence[tuple[str, str]]) -> bool:
-        """Return whether what a source includes uses a type that only what stands before the source defines."""
+    def _continues(self, text: str, before: Sequence[tuple[str, str]]) -> bool:
+        """Return whether a source, or what it includes, uses what only those before it have: a device function of another source, or
+        for what it includes a type.
+        """
+        own = [text, *(each for _, each in self._included_by([(self.files[0], text)]))]
+        of_sources = [
+            each for file, each in self._included_by(before) if file.lower().endswith(SOURCE_SUFFIXES)
+        ]
+        if (_functions(of_sources) - _functions(own)) & set(_CALLED.findall(text)):
+            return True
         others = {name for name in self._names(before, _defined) if len(name) > _SHORT}
         if not others:
             return False
-        own = [text, *(each for _, each in self._included_by([(self.files[0], text)]))]
         used = {name for each in own for name in _WORD.findall(each)}
         return bool((others & used) - {name for each in own for name in _defined(each)})
 
@@ -208,6 +217,11 @@ def _has_headers(text: str) -> bool:
 
 def _defined(text: str) -> set[str]:
     return {name for names in _DEFINED.findall(text) for name in names if name}
+
+
+def _functions(texts: Sequence[str]) -> set[str]:
+    """The names of device functions that are longer than one that may as well be a variable's."""
+    return {name for text in texts for name in _OF_DEVICE.findall(text) if len(name) > _SHORT}
 
 
 def _macros_and_types(text: str) -> set[str]:

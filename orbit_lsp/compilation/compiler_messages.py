@@ -11,7 +11,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from orbit_lsp.compilation import missing, own_macros
+from orbit_lsp.compilation import foreign_text, missing, own_macros
 from orbit_lsp.compilation.toolkit_headers import LIBRARIES
 from orbit_lsp.kernels.cuda.lexer import clean_directive
 from orbit_lsp.kernels.cuda.macros import directives
@@ -117,7 +117,9 @@ def explained(
     problems: tuple[Problem, ...], path: str, text: str, compilation: Compilation
 ) -> tuple[Problem, ...]:
     """The same problems for a reader of `path`, whose text is `text`; what only follows from one is among its notes."""
-    placed = [_placed(_named(problem, compilation), path, text, compilation) for problem in problems]
+    placed = [
+        _placed(_named(problem, path, text, compilation), path, text, compilation) for problem in problems
+    ]
     folded = _folded(_followed_from(placed))
     if not compilation.database and not compilation.database_command:
         folded = _with_macro(folded, path, text, compilation)
@@ -142,13 +144,15 @@ def _with_macro(problems: list[Problem], path: str, text: str, compilation: Comp
         place, name = problem.place, _UNDEFINED.search(problem.message)
         if problem.severity != "error" or place is None or name is None:
             continue
-        macro = name[1]
-        if place.file == path and (compilation.named or macro.upper() != macro):
+        macro, own = name[1], place.file == path
+        fragment = own and not _INCLUDE.search(text)  # a file that stands by itself includes what it names
+        if own and (compilation.named or not (fragment or macro.isupper())):
             continue
-        if not advice(problem) and not macro[0].islower() and not _is_slip(macro, text):
+        if not advice(problem) and (fragment or not macro[0].islower()) and not _is_slip(macro, text):
             flag = f'nvcc_flags = ["-D{macro}=<value>"]'
-            if place.file == path:
-                why = f"no build file or script of the project names this file: if it is a part of another one, compile that; for a value, {flag}"
+            if own:
+                why = "no build file or script of the project names this file: if it is a part of another one, compile that"
+                why += f"; for a value, {flag}" if macro.isupper() else ""
             else:
                 why = f"if the project's build defines it as a macro, name it too: {flag}"
             advised = f"{problem.message}; {why}"
@@ -227,11 +231,16 @@ def failure_of(failure: Failure, before: tuple[Problem, ...], now: tuple[Problem
     )
 
 
-def _named(problem: Problem, compilation: Compilation) -> Problem:
+def _named(problem: Problem, path: str, text: str, compilation: Compilation) -> Problem:
     """A missing header with its remedy as the first sentence."""
     match = _MISSING.fullmatch(problem.message) if problem.severity == "error" else None
     if match is None:
-        advised = advice(problem) or _half(problem, compilation) or _put_in(problem, compilation)
+        advised = (
+            foreign_text.advice(problem, path, text)
+            or advice(problem)
+            or _half(problem, compilation)
+            or _put_in(problem, compilation)
+        )
         first, line_end, rest = problem.message.partition("\n")
         return replace(problem, message=first + advised + line_end + rest)
     name = next(filter(None, match.groups()))
@@ -288,6 +297,11 @@ def advice(problem: Problem) -> str:
         return (
             "; CUDA has no such function of signed 64-bit integers: cast the pointer to unsigned long long*"
         )
+    if own := re.match(
+        r'invalid redeclaration of type name "(u?int(?:_fast|_least)?(?:8|16|32|64|ptr|max)_t)"',
+        problem.message,
+    ):
+        return f"; <cstdint> declares {own[1]}, and CUDA's own headers include it: NVRTC alone needs a declaration, in #ifdef __CUDACC_RTC__"
     if (name := _UNDEFINED.match(problem.message)) and (header := _standard_header(name[1])):
         return f"; it comes with <{header}>: include that"
     if re.match(r'identifier "(?:concept|requires)" is undefined', problem.message):

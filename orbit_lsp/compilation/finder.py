@@ -28,8 +28,8 @@ _AGE_S = 30.0
 _OF_BUILD = "only the build knows its value"
 _LEFT_OUT = {"-G": "figures are of optimized code"}
 _OF_HOST = (
-    "-Xcompiler", "-ccbin", "--compiler-bindir", "--diag", "-diag", "--Werror", "-Werror", "--use-local-env", "-use-local-env", "-pg", "-msse", "-mavx", "-march", "-mtune", "-fopenmp",
-    "--threads", "--display-error-number", "-err-no",
+    "-Xcompiler", "-ccbin", "--compiler-bindir", "--diag", "-diag", "--Werror", "-Werror", "--use-local-env", "-use-local-env", "-pg", "-msse", "-mavx", "-mfma", "-mf16c", "-march", "-mtune", "-fopenmp",
+    "-allow-unsupported-compiler", "--allow-unsupported-compiler", "--threads", "--display-error-number", "-err-no",
 )  # fmt: skip
 """Flags on which no figure depends: of the compiler of host code, of messages, of how nvcc runs."""
 _LONGEST_ARCHITECTURE = 4

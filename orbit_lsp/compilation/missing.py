@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
+from orbit_lsp.compilation import foreign_text
 from orbit_lsp.compilation import headers as header_search
 from orbit_lsp.compilation.headers import Headers
 from orbit_lsp.compilation.templates import configures as made_by_cmake
@@ -71,13 +72,15 @@ def explain(
     """
     near = _near(name, source, headers)
     if "{{" in name or "{%" in name:
-        return "the file is a template, as of Jinja: compile what the program that fills it in writes"
+        return foreign_text.TEMPLATE
     if module := _submodule(name, absent):
         return f"it is in the submodule {module.folder}, which is not checked out: git submodule update --init {module.folder}"
     if (listed := headers.named(f"{name}.in")) and (step := _configure(listed[0], name, headers)):
         return f"the project's build makes it from {listed[0]}: {_BY_CONFIGURE.format(step)}, {SETTING}"
     if listed := listed or headers.named(re.sub(r"(?:\.h(?:pp)?)?$", ".in", name, count=1)):
         return f"the project's build makes it from {listed[0]}: {CONFIGURE}, {SETTING}"
+    if has_cccl and re.fullmatch(_GONE, name):
+        return "CUDA 13 removed it: change the code, or name an older compiler with the setting `nvcc`"
     if has_cccl and re.fullmatch(_OF_CCCL, name):
         return f"the CUDA toolkit's CCCL has no such header, an older or newer one has: if the project's build brings it, {CONFIGURE}, {SETTING}"
     if remedy := provider(name, python):
@@ -201,6 +204,11 @@ def _any_of(names: Collection[str]) -> str:
 
 
 _OF_CCCL = r"(?:cub|thrust|cuda/std|cuda/experimental)/.*|nv/(?:target|detail/.*)|cuda/\w+"
+_GONE = (
+    r"thrust/(?:async/.*|event\.h|future\.h|optional\.h)|cub/(?:grid/grid_barrier|host/mutex|util_(?:compiler|deprecated)|"
+    r"iterator/(?:constant_input|counting_input|discard_output|transform_input)_iterator)\.cuh"
+)
+"""Headers of CCCL that CUDA 12 has, and CUDA 13 no more."""
 _TOOLKIT = frozenset(("cuda", "cudatoolkit", "cudart"))
 """What CMake calls the toolkit, which is searched before anybody is asked for advice."""
 _RAPIDS = "it comes with RAPIDS: conda install -c rapidsai lib{0}, " + SETTING
@@ -212,6 +220,9 @@ PROVIDERS: tuple[tuple[str, str], ...] = (
     (r"ffnvcodec/.*", "it comes with nv-codec-headers: apt install libffmpeg-nvenc-dev, " + SETTING),
     (r"tensorflow/.*", "it comes with TensorFlow: {pip} tensorflow, " + SETTING),
     (r"torch_musa/.*|musa\w*\.h|.*\.muh", "it belongs to Moore Threads' MUSA: nvcc compiles CUDA only"),
+    (r"Rcpp(?:\.h|/.*)", "it comes with Rcpp: apt install r-cran-rcpp, " + SETTING),
+    (r"RcppArmadillo(?:\w*\.h|/.*)", "it comes with RcppArmadillo: apt install r-cran-rcpparmadillo, " + SETTING),
+    (r"RcppEigen(?:\w*\.h|/.*)", "it comes with RcppEigen: apt install r-cran-rcppeigen, " + SETTING),
     (r"R_ext/.*|Rinternals\.h|R\.h", "it comes with R: apt install r-base-dev, " + SETTING),
     (r"c10/cuda/impl/cuda_cmake_macros\.h", "the torch of {python} is built without CUDA: install one with CUDA ({pip} torch, from the index of your CUDA release)"),
     (r"THC/THCAtomics\.cuh", "torch removed it in release 1.11: include <ATen/cuda/Atomic.cuh> instead"),

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from orbit_lsp.compilation.build_systems import nvcc_calls, rust_files, visual_studio
+from orbit_lsp.compilation.build_systems import nvcc_calls, rust_files, setup_files, visual_studio
 from orbit_lsp.compilation.folders import folders_above
 from orbit_remote.common import regular_files
 from orbit_remote.common.limits import BUILD_FILE, QUOTED
@@ -130,6 +130,8 @@ def _understood(file: str, text: str, path: str, folder: str) -> Script | None:
         made = nvcc_calls.first(nvcc_calls.as_shell(name, text), path, folder)
     else:
         made = None
+    if made is None and name.endswith(".py") and os.path.basename(path) in text:
+        made = setup_files.of_runtime(file, text)
     return Script(file, made.flags, made.left_out) if made else None
 
 

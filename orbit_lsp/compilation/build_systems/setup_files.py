@@ -1,4 +1,6 @@
-"""What Python files say of torch's extensions: a setup.py, and calls of `load` and `load_inline`; nothing of them is run"""
+"""What Python files say of torch's extensions, and of sources that CuPy and PyCUDA compile: a setup.py, calls of `load`, `RawModule` and
+others; nothing of them is run
+"""
 
 from __future__ import annotations
 
@@ -48,6 +50,8 @@ _MOST_UNREAD = 4
 _OF_EXTENSIONS = lazy_pattern(r"cpp_extension|CUDAExtension|\.cu\b|nvcc", re.IGNORECASE)
 _LOADS = {"load", "load_inline"}
 _LOAD = lazy_pattern(r"\bload(?:_inline)?\s{0,20}\(")
+_RUNTIME = {"RawModule", "RawKernel", "SourceModule"}
+"""What compiles the text of a source when a program runs: CuPy by NVRTC, PyCUDA by nvcc."""
 _SOURCES = ("sources", "cuda_sources", "cpp_sources")
 _MOST = 400
 """Values that one list may come to."""
@@ -145,6 +149,18 @@ def loaded(path: str, root: str) -> tuple[Reading, str]:
                 if own or setup.extension:
                     return setup, str(file)
     return Reading(), ""
+
+
+def of_runtime(file: str, text: str) -> Reading | None:
+    """What CuPy or PyCUDA give the compiler for the sources that a Python file reads; None where its calls differ, or there are none."""
+    values, calls = _calls(file, text, _RUNTIME)
+    options = {_unparsed(node) if (node := _keyword(call, "options")) else "" for call in calls}
+    if len(options) != 1:
+        return None
+    words = values.texts(_keyword(calls[0], "options"))
+    command = command_line.parse(["nvcc", *words], os.path.dirname(file), file)
+    unread = [f"options: {each}" for each in values.unread]
+    return Reading(flags=command.flags, left_out=(*unread, *command.left_out))
 
 
 def _calls(file: str, text: str, functions: set[str]) -> tuple[_Values, list[ast.Call]]:
@@ -371,9 +387,12 @@ class _Values:
             case ast.Starred():
                 return self.texts(node.value, depth + 1)
             case ast.BinOp(op=ast.Add()):
-                whole = self.text(node, depth + 1)
-                both = self.texts(node.left, depth + 1) + self.texts(node.right, depth + 1)
-                return [whole] if whole is not None else both
+                if (whole := self.text(node, depth + 1)) is not None:
+                    return [whole]
+                if isinstance(node.left, ast.Constant) or isinstance(node.right, ast.Constant):
+                    self._not_read(node)  # a text of which a part is not known
+                    return []
+                return self.texts(node.left, depth + 1) + self.texts(node.right, depth + 1)
             case ast.IfExp():
                 both = (*ast.walk(node.body), *ast.walk(node.orelse))
                 self.doubtful.update(id(each) for each in both if isinstance(each, ast.expr))
@@ -393,15 +412,18 @@ class _Values:
                     return []
                 text = self.text(node, depth + 1)
                 if text is None:
-                    shown = _unparsed(node)[:_LONGEST_SHOWN]
-                    if len(self.unread) < _MOST_UNREAD and shown not in ("None", "[]", "()"):
-                        self.unread[shown] = None
+                    self._not_read(node)
                     return []
                 if id(node) not in self.doubtful:
                     self.certain_texts.add(text)
                 if id(node) in self.environment:
                     self.of_environment.add(text)
                 return [text]
+
+    def _not_read(self, node: ast.expr) -> None:
+        shown = _unparsed(node)[:_LONGEST_SHOWN]
+        if len(self.unread) < _MOST_UNREAD and shown not in ("None", "[]", "()"):
+            self.unread[shown] = None
 
     def text(self, node: ast.expr | None, depth: int = 0) -> str | None:
         """One text: paths are joined as `os.path` and `pathlib` join them."""
@@ -434,6 +456,8 @@ class _Values:
 
     def _call(self, node: ast.Call, depth: int) -> str | None:
         name = _called(node)
+        if name == "format" and isinstance(node.func, ast.Attribute):
+            return self._formatted(node, depth)
         arguments = [self.text(each, depth + 1) for each in node.args]
         if name == "join" and arguments:
             return self._joined(arguments, "/")
@@ -446,6 +470,19 @@ class _Values:
         if name in ("resolve", "absolute", "as_posix", "expanduser") and isinstance(node.func, ast.Attribute):
             return self.text(node.func.value, depth + 1)
         return None
+
+    def _formatted(self, node: ast.Call, depth: int) -> str | None:
+        """`"{}/include".format(root)`, where each place is a plain `{}`."""
+        template = self.text(node.func.value, depth + 1) if isinstance(node.func, ast.Attribute) else None
+        pieces = template.split("{}") if template is not None else []
+        if len(pieces) != len(node.args) + 1 or node.keywords or any("{" in piece for piece in pieces):
+            return None
+        filled = [
+            part
+            for pair in zip(pieces, node.args, strict=False)
+            for part in (pair[0], self.text(pair[1], depth + 1))
+        ]
+        return self._joined([*filled, pieces[-1]], "")
 
     def _joined(self, parts: Sequence[str | None], by: str) -> str | None:
         known = [part for part in parts if part is not None]
