@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from orbit_remote.common.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from orbit_lsp.runs.run_environment import Environment
+    from orbit_lsp.places.places import Places
     from orbit_lsp.runs.scheduler import Run, Scheduler
     from orbit_lsp.state.session import Session
 
@@ -59,7 +59,7 @@ class Editor:
     """What a feature works with."""
 
     session: Session
-    environment: Environment
+    places: Places
     runs: Scheduler
     message: Callable[[str], None]
     warn_once: Callable[[str], None]

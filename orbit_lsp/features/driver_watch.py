@@ -15,7 +15,7 @@ from orbit_lsp.features import Editor, Feature
 from orbit_lsp.kernels import CUDA_SUFFIXES, HEADER_SUFFIXES
 from orbit_lsp.kernels.model import RUNNABLE
 from orbit_lsp.runs import driver_search
-from orbit_lsp.state import daemon_thread
+from orbit_lsp.state import daemon_thread, user_folders
 from orbit_lsp.state.debounce import Debounce
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.results import Routes
@@ -171,4 +171,4 @@ def _find(
 
 
 def feature(editor: Editor) -> Feature:
-    return DriverWatch(editor.session, editor.changed, editor.environment.driver_index)
+    return DriverWatch(editor.session, editor.changed, user_folders.driver_index)

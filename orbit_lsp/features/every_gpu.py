@@ -179,7 +179,7 @@ class EveryGpu(Feature):
 
 
 def feature(editor: Editor) -> Feature:
-    return EveryGpu(editor.session, editor.runs, editor.environment.runner, editor.changed)
+    return EveryGpu(editor.session, editor.runs, editor.places.runner, editor.changed)
 
 
 def passes(text: str) -> list[tuple[str, ...]]:

@@ -145,4 +145,4 @@ def _errors(problems: Iterable[c.Problem]) -> set[tuple[str, int, str]]:
 
 
 def feature(editor: Editor) -> Feature:
-    return Keystrokes(editor.session, editor.environment.runner, editor.changed)
+    return Keystrokes(editor.session, editor.places.runner, editor.changed)

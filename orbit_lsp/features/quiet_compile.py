@@ -52,7 +52,7 @@ class QuietCompile(Feature):
 
     async def _compile_dependents(self, uri: str) -> None:
         """Compile again what is open and was built from this file."""
-        for dependent in await self._editor.environment.changed_on_disk(path_of(uri)):
+        for dependent in await self._editor.places.compilations.changed_on_disk(path_of(uri)):
             if dependent != uri:
                 self.compile(dependent)
             self._editor.changed({dependent})
@@ -74,7 +74,7 @@ class QuietCompile(Feature):
         tracker = file.tracker if file else None
         for feature in self._editor.features:
             await feature.finding(uri)
-        refused = await self._editor.environment.find_compilation(uri)
+        refused = await self._editor.places.compilations.find(uri)
         if file and file.source is None and file.document.path.lower().endswith(HEADER_SUFFIXES):
             return False  # by itself it need not compile, and what the compiler would say of it is nobody's mistake
         for sentence in refused:

@@ -20,18 +20,18 @@ class WarmProcesses(Feature):
         self._tasks.cancel()
 
     async def _warm(self, uri: str, language: str) -> None:
-        environment, session = self._editor.environment, self._editor.session
+        places, session = self._editor.places, self._editor.session
         if language == "triton":
-            await environment.look_for_python()
-            if sentence := environment.python_ignored():
+            await places.python.look()
+            if sentence := places.python.ignored():
                 self._editor.warn_once(sentence)
-        await environment.warm(language)
+        await places.warm(language)
         if language != "cuda":
             return
         await spec_cache.settle(session, uri)  # it may have been edited meanwhile
         plans = (launch_plan.of(session, uri, kernel, target) for target, kernel, _ in session.kernels(uri))
         if any(plan.through == "spec" for plan in plans):
-            await environment.warm("triton")  # launch specs run in a Python child, of either language
+            await places.warm("triton")  # launch specs run in a Python child, of either language
 
 
 def feature(editor: Editor) -> Feature:
