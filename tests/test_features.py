@@ -13,7 +13,7 @@ import pytest
 from lsprotocol import types as lsp
 
 from orbit_lsp import features
-from orbit_lsp.features import Editor, Feature, Features
+from orbit_lsp.features import Feature, FeatureContext, Features
 from orbit_lsp.places.places import Places
 from orbit_lsp.runs.scheduler import Scheduler
 from orbit_lsp.server import commands, handlers
@@ -24,12 +24,12 @@ FOLDER = Path(features.__file__).parent
 EVENTS = [name for name, function in vars(Feature).items() if inspect.isfunction(function)]
 
 
-def editor() -> Editor:
+def editor() -> FeatureContext:
     session, ignore = Session(), lambda _: None
     places = Places(session, ignore, ignore)
     watcher: Any = None
     runs = Scheduler(session, places.runner_of, watcher)
-    return Editor(session, places, runs, ignore, ignore, ignore, ignore, ignore)
+    return FeatureContext(session, places, runs, ignore, ignore, ignore, ignore, ignore)
 
 
 async def test_a_feature_is_one_file_that_no_other_file_has_to_name() -> None:

@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from orbit_lsp.features import Editor, Feature
+from orbit_lsp.features import Feature, FeatureContext
 from orbit_lsp.features.quiet_compile import QuietCompile
 from orbit_lsp.places.places import Places
 from orbit_lsp.runs.scheduler import Run
@@ -115,8 +115,8 @@ class BuildWatch(Feature):
         await self._compile_if_news(uri)
 
 
-def feature(editor: Editor) -> Feature:
+def feature(context: FeatureContext) -> Feature:
     async def compile_if_news(uri: str) -> None:
-        await editor.features.of(QuietCompile).compile_if_news(uri)
+        await context.features.of(QuietCompile).compile_if_news(uri)
 
-    return BuildWatch(editor.session, editor.places, compile_if_news, client_watches=editor.client_watches)
+    return BuildWatch(context.session, context.places, compile_if_news, client_watches=context.client_watches)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_lsp.closure.tree import is_private
-from orbit_lsp.features import Editor, Feature
+from orbit_lsp.features import Feature, FeatureContext
 from orbit_lsp.kernels import CUDA_SUFFIXES, HEADER_SUFFIXES
 from orbit_lsp.kernels.model import RUNNABLE
 from orbit_lsp.runs import driver_search
@@ -170,5 +170,5 @@ def _find(
     return read, {target: found[target.key] for target in targets}
 
 
-def feature(editor: Editor) -> Feature:
-    return DriverWatch(editor.session, editor.changed, user_folders.driver_index)
+def feature(context: FeatureContext) -> Feature:
+    return DriverWatch(context.session, context.changed, user_folders.driver_index)

@@ -137,10 +137,10 @@ class OrbitServer(LanguageServer):
 
     @cached_property
     def features(self) -> Features:
-        from orbit_lsp.features import Editor, Features
+        from orbit_lsp.features import FeatureContext, Features
 
         return Features(
-            Editor(
+            FeatureContext(
                 self.session,
                 self.places,
                 self.runs,
