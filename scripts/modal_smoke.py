@@ -31,9 +31,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "remote"))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from orbit_lsp.notebook.rented import Rented
+from orbit_lsp.places.places import Places
 from orbit_lsp.runners.modal import errors as modal_errors
 from orbit_lsp.runners.modal.rates import Rates
-from orbit_lsp.runs import run_environment, summary
+from orbit_lsp.runs import summary
 from orbit_lsp.state import modal_gpus
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session
@@ -135,12 +136,10 @@ class Smoke:
         self._queue = "not asked"
         self.looking: asyncio.Task[None] | None = None
         self._steps = 0
-        self.environment = run_environment.Environment(
-            Session(setup=Setup(folders=[str(folder)])), print, lambda _: None
-        )
+        self.places = Places(Session(setup=Setup(folders=[str(folder)])), print, lambda _: None)
         asked = {"runner": "modal", "gpu": options.gpu, "trusted": True, "modal": {"idle_s": 120}}
-        self.environment.options = asked
-        if complaints := self.environment.configure(None):
+        self.places.settings.options = asked
+        if complaints := self.places.settings.configure(None):
             raise SystemExit("\n".join(complaints))
 
     async def step(self, name: str, work: Callable[[], Awaitable[str]], limit_s: float = LIMIT_S) -> None:
@@ -176,7 +175,7 @@ class Smoke:
 
     async def run(self, job: c.Job) -> Seen:
         seen, began = Seen(), time.perf_counter()
-        async with aclosing(self.environment.modal().run(job)) as events:
+        async with aclosing(self.places.rental.runner().run(job)) as events:
             async for event in events:
                 seen.events.append((time.perf_counter() - began, event))
         return seen
@@ -194,7 +193,7 @@ class Smoke:
 
     async def cancel(self, job: c.Job, state: str) -> str:
         """Cancel when a state is shown; returns how long it took."""
-        events: AsyncGenerator[c.Event, None] = self.environment.modal().run(job)
+        events: AsyncGenerator[c.Event, None] = self.places.rental.runner().run(job)
         async for event in events:
             if isinstance(event, c.Finished):
                 raise Failed(
@@ -212,12 +211,12 @@ class Smoke:
     # -- the steps ----------------------------------------------------------------------------
 
     async def reach(self) -> str:
-        await self.environment.look_around()  # the image has the versions of this machine's torch and Triton
-        await self.environment.modal().pool.account.client()
+        await self.places.look_around()  # the image has the versions of this machine's torch and Triton
+        await self.places.rental.runner().pool.account.client()
         return "the token is accepted"
 
     async def deploy(self) -> str:
-        account = self.environment.modal().pool.account
+        account = self.places.rental.runner().pool.account
         await account.deploy()
         apps = [app.name for app in await account.apps() if app.present]
         if apps != [await account.name()]:
@@ -227,7 +226,7 @@ class Smoke:
     async def rates(self) -> str:
         import modal
 
-        client = await self.environment.modal().pool.account.client()
+        client = await self.places.rental.runner().pool.account.client()
         workspace = modal.Workspace.from_context(client=client)
         settings = await workspace.settings.list.aio()
         rates = await workspace.billing.rates.aio()
@@ -236,7 +235,7 @@ class Smoke:
 
     async def facts(self) -> str:
         """What a container without a GPU is like."""
-        handle = await self.environment.modal().pool.handle(None)
+        handle = await self.places.rental.runner().pool.handle(None)
         began = time.perf_counter()
         call = await handle.hello.spawn.aio(True)
         try:
@@ -249,8 +248,8 @@ class Smoke:
         return f"answered after {time.perf_counter() - began:.1f} s, {answer['age_s'] or 0:.1f} s old\n{told}"
 
     async def round_trips(self) -> str:
-        client = await self.environment.modal().pool.account.client()
-        queue = await self.environment.modal().pool.queue()
+        client = await self.places.rental.runner().pool.account.client()
+        queue = await self.places.rental.runner().pool.queue()
 
         async def through() -> None:
             await queue.put.aio(1, partition="smoke", partition_ttl=60)
@@ -351,13 +350,13 @@ class Smoke:
         told: list[str] = []
         for _ in range(3):
             told.append(await self.cancel(self.job(SLOW), "running"))
-            if not self.environment.sessions():
+            if not self.places.rental.sessions():
                 raise Failed(f"{told[-1]}, but the container is gone")
         return "\n".join(f"{each}, the container is still warm" for each in told)
 
     async def preempted(self) -> str:
         """The container is stopped in mid-run, as Modal stops one that it preempts; then the run is cancelled."""
-        events = self.environment.modal().run(self.job(SLOW))
+        events = self.places.rental.runner().run(self.job(SLOW))
         stopped = ""
         try:
             async for event in events:
@@ -368,7 +367,7 @@ class Smoke:
                 if "was lost" in event.why:
                     return f"{stopped} was stopped, and the run began again"
                 if event.state == "running" and not stopped:
-                    stopped = next(iter(session.container for session in self.environment.sessions()))
+                    stopped = next(iter(session.container for session in self.places.rental.sessions()))
                     await self.modal("container", "stop", "--yes", stopped)
             raise Failed("its events ended")
         finally:
@@ -393,7 +392,7 @@ class Smoke:
 
     async def containers(self) -> list[str]:
         """Those of our app that run, by Modal's own list."""
-        name = await self.environment.modal().pool.account.name()
+        name = await self.places.rental.runner().pool.account.name()
         rows = json.loads(await self.modal("container", "list", "--json"))
         mine = [row for row in rows if name in map(str, row.values())]
         return [next(str(value) for value in row.values() if str(value).startswith("ta-")) for row in mine]
@@ -415,7 +414,7 @@ class Smoke:
         """Make a queue without a name, of which Modal hears nothing more, and look for it each minute, beside all else."""
         import modal
 
-        client = await self.environment.modal().pool.account.client()
+        client = await self.places.rental.runner().pool.account.client()
         context = modal.Queue.ephemeral(client=client, _heartbeat_sleep=86_400)
         queue = await context.__aenter__()
         began = time.monotonic()
@@ -446,7 +445,7 @@ class Smoke:
             lines.append(
                 f"{gpu}: {finished.device.name if finished.device else finished.failure and finished.failure.message}"
             )
-            await self.environment.modal().release(gpu)
+            await self.places.rental.runner().release(gpu)
         return "\n".join(lines) or "none asked for (--gpus)"
 
     async def cancel_queued(self) -> str:
@@ -455,7 +454,7 @@ class Smoke:
     async def tools(self) -> str:
         """Against the versions that the image is made of."""
         told = (await self.good(self.job(LOOK.format(command=_c(TOOLS))))).finished.stdout.strip()
-        spec: Spec = self.environment.modal().options.spec
+        spec: Spec = self.places.rental.runner().options.spec
         wanted = (spec.nsight_compute, f"{spec.python}.", spec.torch, spec.triton)
         if lacking := [each for each in wanted if each not in told]:
             raise Failed(f"it does not have {', '.join(lacking)}\n{told}")
@@ -495,10 +494,10 @@ class Smoke:
 
     async def released(self) -> str:
         """By our books and by Modal's own list. What else runs has compiled, or was asked for and cancelled."""
-        mine = {session.container for session in self.environment.sessions()}
-        if not await self.environment.modal().release(self.options.gpu):
+        mine = {session.container for session in self.places.rental.sessions()}
+        if not await self.places.rental.runner().release(self.options.gpu):
             raise Failed("Modal rejected the request, so it stops after its idle time")
-        if self.environment.sessions():
+        if self.places.rental.sessions():
             raise Failed("a container is still reported as warm")
         left = await self.containers()
         for _ in range(10):
@@ -519,11 +518,11 @@ class Smoke:
         return f"a new container; building took {seen.finished.build_s or 0:.1f} s{_cost(seen.finished)}"
 
     async def month(self) -> str:
-        sessions = [self.environment.session_text(session) for session in self.environment.sessions()]
+        sessions = [self.places.rental.session_text(session) for session in self.places.rental.sessions()]
         return "\n".join(sessions) or "no GPU is warm"
 
     async def stop(self) -> str:
-        account = self.environment.modal().pool.account
+        account = self.places.rental.runner().pool.account
         for app in await account.apps():
             if app.present:
                 await account.stop(app)
@@ -588,7 +587,7 @@ async def smoke(run: Smoke) -> None:
     finally:
         if run.looking:
             run.looking.cancel()
-        await run.environment.close()
+        await run.places.close()
         if not run.options.keep and run.over != "nothing can work without it":
             await asyncio.shield(run.step("stopped", run.stop))
 

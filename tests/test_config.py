@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from orbit_lsp.runs.run_environment import Environment
+from orbit_lsp.places.places import Places
 from orbit_lsp.state import config, user_folders
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session
@@ -113,8 +113,8 @@ def test_inside_or_outside_its_own_section(raw: Any) -> None:
     assert settings.gpu == ("B200" if raw else "H100")
 
 
-def environment() -> Environment:
-    return Environment(Session(), print, lambda uris: None)
+def places() -> Places:
+    return Places(Session(), print, lambda uris: None)
 
 
 REMEDY = "if you trust the authors of DIR, `orbit-lsp trust DIR` to use them from now on"
@@ -143,25 +143,25 @@ REMEDY = "if you trust the authors of DIR, `orbit-lsp trust DIR` to use them fro
     ],
 )  # fmt: skip
 def test_what_a_workspace_may_set(user: Any, workspace: Any, effect: dict[str, Any], ignored: str) -> None:
-    result = environment()
-    result.options = user
-    complaints = result.configure(workspace)
+    result = places()
+    result.settings.options = user
+    complaints = result.settings.configure(workspace)
     for name, value in effect.items():
-        held: Any = result.settings
+        held: Any = result.settings.now
         for part in name.split("."):
             held = getattr(held, part)
         assert held == value, name
     untouched = {name.partition(".")[0] for name in effect} | {"trusted"}
     for name in set(workspace) - untouched - {"user"}:
-        assert getattr(result.settings, name) == getattr(config.Settings(), name)
+        assert getattr(result.settings.now, name) == getattr(config.Settings(), name)
     assert [complaint.partition(" ignored, because")[0] for complaint in complaints] == (
         [f"orbit: the workspace's {ignored}"] if ignored else []
     )
 
 
 def test_what_is_ignored_comes_with_what_to_do() -> None:
-    result = environment()
-    (complaint,) = result.configure({"nvcc": "./evil"})
+    result = places()
+    (complaint,) = result.settings.configure({"nvcc": "./evil"})
     assert complaint == (
         "orbit: the workspace's setting `nvcc` is ignored, because the workspace is not trusted. Set it in your own "
         f"settings, or {REMEDY}"
@@ -169,10 +169,10 @@ def test_what_is_ignored_comes_with_what_to_do() -> None:
 
 
 def test_no_client_speaks_for_the_user_unless_the_user_says_so() -> None:
-    result = environment()
-    result.options = {}
-    result.configure({"user": {"nvcc": "./evil", "trusted": True}})
-    assert (result.settings.nvcc, result.settings.trusted) == ("", False)
+    result = places()
+    result.settings.options = {}
+    result.settings.configure({"user": {"nvcc": "./evil", "trusted": True}})
+    assert (result.settings.now.nvcc, result.settings.now.trusted) == ("", False)
 
 
 def test_a_new_setting_is_refused_to_a_workspace_by_default() -> None:
@@ -186,17 +186,17 @@ def test_a_new_setting_is_refused_to_a_workspace_by_default() -> None:
 
 
 def test_the_users_own_setting_that_a_client_sends_back_is_no_complaint() -> None:
-    result = environment()
-    result.options = {"nvcc": "/opt/nvcc"}
-    assert result.configure({"nvcc": "/opt/nvcc"}) == ()
-    assert result.settings.nvcc == "/opt/nvcc"
+    result = places()
+    result.settings.options = {"nvcc": "/opt/nvcc"}
+    assert result.settings.configure({"nvcc": "/opt/nvcc"}) == ()
+    assert result.settings.now.nvcc == "/opt/nvcc"
 
 
 def test_the_user_may_name_programs_and_give_trust() -> None:
-    result = environment()
-    result.options = {"python": "/opt/python", "trusted": True}
-    assert result.configure({"nvcc": "/opt/nvcc"}) == ()
-    assert (result.settings.python, result.settings.nvcc, result.settings.trusted) == (
+    result = places()
+    result.settings.options = {"python": "/opt/python", "trusted": True}
+    assert result.settings.configure({"nvcc": "/opt/nvcc"}) == ()
+    assert (result.settings.now.python, result.settings.now.nvcc, result.settings.now.trusted) == (
         "/opt/python",
         "/opt/nvcc",
         True,
@@ -208,12 +208,12 @@ def test_the_workspaces_own_environment_is_used_only_where_it_is_trusted(tmp_pat
     python.parent.mkdir(parents=True)
     python.touch()
     session = Session(setup=Setup(folders=[str(tmp_path)]))
-    result = Environment(session, print, lambda uris: None)
-    result.configure(None)
-    assert result.python() != str(python)
-    result.options = {"trusted": True}
-    result.configure(None)
-    assert result.python() == str(python)
+    result = Places(session, print, lambda uris: None)
+    result.settings.configure(None)
+    assert result.python.path != str(python)
+    result.settings.options = {"trusted": True}
+    result.settings.configure(None)
+    assert result.python.path == str(python)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="XDG's variables are read on Linux")

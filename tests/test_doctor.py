@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orbit_lsp.cli.machine import doctor
-from orbit_lsp.runs import python_choice
+from orbit_lsp.places import python_choice
 from orbit_lsp.state.compilation import Compilation
 from orbit_lsp.state.config import Settings
 from orbit_lsp.state.placement import Setup

@@ -13,8 +13,8 @@ import pytest
 from lsprotocol import types as lsp
 
 from orbit_lsp import features
-from orbit_lsp.features import Editor, Feature, Features
-from orbit_lsp.runs.run_environment import Environment
+from orbit_lsp.features import Feature, FeatureContext, Features
+from orbit_lsp.places.places import Places
 from orbit_lsp.runs.scheduler import Scheduler
 from orbit_lsp.server import commands, handlers
 from orbit_lsp.state.session import Session
@@ -24,12 +24,12 @@ FOLDER = Path(features.__file__).parent
 EVENTS = [name for name, function in vars(Feature).items() if inspect.isfunction(function)]
 
 
-def editor() -> Editor:
+def editor() -> FeatureContext:
     session, ignore = Session(), lambda _: None
-    environment = Environment(session, ignore, ignore)
+    places = Places(session, ignore, ignore)
     watcher: Any = None
-    runs = Scheduler(session, environment.runner_of, watcher)
-    return Editor(session, environment, runs, ignore, ignore, ignore, ignore, ignore)
+    runs = Scheduler(session, places.runner_of, watcher)
+    return FeatureContext(session, places, runs, ignore, ignore, ignore, ignore, ignore)
 
 
 async def test_a_feature_is_one_file_that_no_other_file_has_to_name() -> None:
@@ -66,9 +66,7 @@ async def test_the_handlers_tell_a_feature_they_do_not_know_of_every_event() -> 
     noted, session = Noted(), Session()
     session.open(URI, 1, "__global__ void k() {}\n")
     ls: Any = MagicMock(session=session, features=[noted])
-    ls.environment.configured.wait = ls.settle = ls.runs.close = ls.versions.close = ls.environment.close = (
-        AsyncMock()
-    )
+    ls.places.settings.configured.wait = ls.settle = ls.engine.end_runs = ls.places.close = AsyncMock()
     document = lsp.VersionedTextDocumentIdentifier(version=2, uri=URI)
     here = lsp.TextDocumentIdentifier(URI)
     await handlers.prepare(ls, URI)

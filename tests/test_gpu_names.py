@@ -8,12 +8,12 @@ import pytest
 
 from orbit_lsp.cli.doors import kernel_command
 from orbit_lsp.cli.terminal_text import UsageError
+from orbit_lsp.places.places import Places
 from orbit_lsp.queue import request as requests
 from orbit_lsp.queue.pool import Slot
 from orbit_lsp.queue.request import Refused, Request
 from orbit_lsp.runners import refusals
 from orbit_lsp.runners.modal.rates import Rates
-from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state import config, modal_gpus
 from orbit_lsp.state.placement import Setup
@@ -160,9 +160,9 @@ def test_the_setting_rents_what_it_says_or_nothing(
     values: dict[str, Any], rents: str, complaint: str
 ) -> None:
     session = Session(setup=Setup(folders=["/w"], machine=c.Machine("p", c.VERSION, "python", "3.12")))
-    environment = Environment(session, print, lambda _: None)
-    environment.options = values | {"runner": "modal"}
-    complaints = environment.configure(None)
+    places = Places(session, print, lambda _: None)
+    places.settings.options = values | {"runner": "modal"}
+    complaints = places.settings.configure(None)
     assert [each[: len(complaint)] for each in complaints] == ([complaint] if complaint else [])
     assert session.setup.rents() == rents
     session.open(URI, 1, KERNEL)
@@ -256,18 +256,18 @@ def test_a_gpu_that_is_chosen(gpu: str, here: str, sentence: str) -> None:
     session = rented_session()
     if here:
         session.setup.machine = device(here, "8.9")
-    environment = Environment(session, print, lambda _: None)
+    places = Places(session, print, lambda _: None)
     before = session.setup.settings
-    mistake = environment.choose_gpu(gpu)
-    assert (mistake or environment.gpu_text()).startswith(sentence)
+    mistake = places.choose_gpu(gpu)
+    assert (mistake or places.gpu_text()).startswith(sentence)
     assert not mistake or session.setup.settings == before
 
 
 async def test_a_gpu_that_is_kept_warm_or_released_is_one_of_modals() -> None:
-    environment = Environment(rented_session(), print, lambda _: None)
-    assert (await environment.keep_warm("L40", keep=True)).startswith("orbit: 'L40' is not one of the GPUs")
-    assert await environment.release("L40") == "orbit: no GPU is rented now"
-    await environment.close()
+    places = Places(rented_session(), print, lambda _: None)
+    assert (await places.rental.keep_warm("L40", keep=True)).startswith("orbit: 'L40' is not one of the GPUs")
+    assert await places.rental.release("L40") == "orbit: no GPU is rented now"
+    await places.close()
 
 
 @pytest.mark.parametrize(

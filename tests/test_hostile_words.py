@@ -13,8 +13,8 @@ import pytest
 
 from orbit_lsp.cli.terminal_watcher import TerminalWatcher
 from orbit_lsp.compilation import finder
+from orbit_lsp.places.places import Places
 from orbit_lsp.runners.local import LocalRunner, Options
-from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
 from orbit_remote.common import python_errors
@@ -100,7 +100,7 @@ def test_a_reader_that_leaves_while_the_program_prints(monkeypatch: pytest.Monke
 
 
 def test_a_cache_without_bound() -> None:
-    environment = Environment(Session(), print, lambda uris: None)
-    environment.options = {"cache_gib": 1e300}
-    assert environment.configure(None) == ()
-    assert cast("LocalRunner", environment.runner()).options.cache_bytes == 1 << 50
+    places = Places(Session(), print, lambda uris: None)
+    places.settings.options = {"cache_gib": 1e300}
+    assert places.settings.configure(None) == ()
+    assert cast("LocalRunner", places.runner()).options.cache_bytes == 1 << 50

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orbit_lsp.closure import includers
-from orbit_lsp.runs.run_environment import Environment
+from orbit_lsp.places.places import Places
 from orbit_lsp.state.session import Session, uri_of
 from tests.compilation_check import database, entry, find, project
 
@@ -52,7 +52,7 @@ def through(folder: Path, name: str) -> str | None:
     session.open(uri, 0, path.read_text())
     file = session.files[uri]
     _ = file.scan
-    asyncio.run(Environment(session, print, lambda uris: None).find_compilation(uri))
+    asyncio.run(Places(session, print, lambda uris: None).compilations.find(uri))
     return Path(file.source[0]).name if file.source else None
 
 

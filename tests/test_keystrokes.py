@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from orbit_lsp.features.keystrokes import Keystrokes
+from orbit_lsp.places.places import Places
 from orbit_lsp.runners.local import LocalRunner
-from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.state.documents import Change
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.results import Problems
@@ -102,20 +102,20 @@ async def test_the_python_is_looked_for_before_a_job_and_kept_between(
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "other").mkdir()
     session = Session(setup=Setup(folders=[str(tmp_path)]))
-    environment = Environment(session, print, lambda _: None)
+    places = Places(session, print, lambda _: None)
     job = c.Job("r1", "compile", "cuda", str(tmp_path / "k.cu"), KERNEL)
 
     async def of_a_job() -> str:
-        runner = await environment.runner_of(job)
+        runner = await places.runner_of(job)
         assert isinstance(runner, LocalRunner)
         return runner.options.python
 
     def of_a_keystroke() -> str:
-        return environment.runner().options.python
+        return places.runner().options.python
 
     def configure(**settings: object) -> None:
-        environment.options = settings
-        assert environment.configure(None) == ()
+        places.settings.options = settings
+        assert places.settings.configure(None) == ()
 
     configure(trusted=True)
     assert (await of_a_job(), of_a_keystroke()) == (sys.executable, sys.executable)
@@ -136,7 +136,7 @@ async def test_the_python_is_looked_for_before_a_job_and_kept_between(
     shutil.rmtree(tmp_path / "other" / ".venv")
     assert of_a_keystroke() == other
     assert await of_a_job() != other
-    await environment.close()
+    await places.close()
 
 
 def _make_python(folder: Path) -> str:

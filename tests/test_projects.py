@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_lsp.runs import python_choice
+from orbit_lsp.places import python_choice
 from tests.cli_check import orbit
 from tests.e2e.conftest import Editor, recorded_python, start  # noqa: F401 - fixtures of a whole server
 from tests.remote.nvcc_check import needs_nvcc

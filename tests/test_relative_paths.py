@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from orbit_lsp.agents.drop_folder import TAKEN
+from orbit_lsp.places.places import Places
 from orbit_lsp.queue import request
-from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session
 from tests.cli_check import orbit
@@ -127,14 +127,14 @@ def test_a_relative_program_of_the_settings_is_one_of_the_open_folders(
     program.parent.mkdir(parents=True)
     program.touch()
     session = Session(setup=Setup(folders=[str(tmp_path / "one"), str(tmp_path / "two")]))
-    environment = Environment(session, print, lambda _: None)
-    environment.options = {name: f"bin/{name}", "trusted": trusted}
-    complaints = environment.configure(None)
+    places = Places(session, print, lambda _: None)
+    places.settings.options = {name: f"bin/{name}", "trusted": trusted}
+    complaints = places.settings.configure(None)
     chosen = getattr(session.setup.settings, name)
     assert chosen == (str(program) if trusted else "")
     assert [complaint.partition(": it is")[0] for complaint in complaints] == (
         [] if trusted else [f"orbit: the setting `{name}`, bin/{name}, is not used"]
     )
-    environment.options = {name: name}
-    environment.configure(None)
+    places.settings.options = {name: name}
+    places.settings.configure(None)
     assert getattr(session.setup.settings, name) == name  # for PATH to find

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from orbit_lsp.places.places import Places
 from orbit_lsp.runners.modal import spending
 from orbit_lsp.runners.modal.costs import Costs, Wanted
 from orbit_lsp.runners.modal.ledger import Month, Span, clock
 from orbit_lsp.runners.modal.rates import Price
 from orbit_lsp.runners.modal.sessions import Session
-from orbit_lsp.runs import multi_gpu, run_environment, summary
+from orbit_lsp.runs import multi_gpu, summary
 from orbit_lsp.state import session as sessions
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.results import GpuResult, MultiGpuResult
@@ -269,8 +270,8 @@ async def test_whatever_rents_a_gpu_goes_through_the_months_budget(action: c.Act
     session = sessions.Session(
         setup=Setup(settings_of_values({"runner": "modal", "modal": {"budget_usd": 1, "compile": True}}))
     )
-    environment = run_environment.Environment(session, pytest.fail, lambda uris: None)
+    places = Places(session, pytest.fail, lambda uris: None)
     job = c.Job("r1", action, "cuda", "/src/k.cu", "", gpu="H100")
-    runner = await environment.runner_of(job)
+    runner = await places.runner_of(job)
     assert isinstance(runner, spending.Budgeted) is asks
-    await environment.close()
+    await places.close()

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from orbit_lsp.cli import source_listing
-from orbit_lsp.runs import result_filing, run_environment
+from orbit_lsp.places.places import Places
+from orbit_lsp.runs import result_filing
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state.compilation import Compilation
 from orbit_lsp.state.documents import Change
@@ -369,9 +370,9 @@ def test_the_setting_takes_any_gpu_and_rents_only_what_can_be_rented(
     gpu: str, rented: str, architecture: str
 ) -> None:
     session = Session()
-    environment = run_environment.Environment(session, print, lambda _: None)
-    environment.options = {"gpu": gpu}
-    assert environment.configure(None) == ()
+    places = Places(session, print, lambda _: None)
+    places.settings.options = {"gpu": gpu}
+    assert places.settings.configure(None) == ()
     assert (session.setup.rents(), session.setup.architecture()) == (rented, architecture)
     session.setup.machine = c.Machine("p", c.VERSION, "python", "3.12", devices=(H100,))
     assert session.setup.architecture() == "sm_90a"  # this machine's own

@@ -19,10 +19,9 @@ from orbit_lsp.cli.command_options import LIMITS
 from orbit_lsp.cli.terminal_text import UsageError, check_gpu
 from orbit_lsp.cli.terminal_watcher import TerminalWatcher
 from orbit_lsp.closure.tree import OUTSIDE, below
+from orbit_lsp.engine.engine import Engine
 from orbit_lsp.kernels import CUDA_SUFFIXES
 from orbit_lsp.runs import summary
-from orbit_lsp.runs.run_environment import Environment
-from orbit_lsp.runs.scheduler import Scheduler
 from orbit_lsp.state import modal_gpus, ssh_hosts, units
 from orbit_lsp.state.session import Session
 from orbit_remote.common import brought_files, limits, regular_files
@@ -52,14 +51,13 @@ def settle(options: argparse.Namespace) -> None:
 
 async def run(
     options: argparse.Namespace,
-    session: Session,
-    environment: Environment,
-    runs: Scheduler,
+    engine: Engine,
     watcher: TerminalWatcher,
 ) -> int:
     """Returns the program's exit code, or that of what kept it from ending. Raises UsageError."""
-    job = _job(options, session, runs.new_id(), environment.python())
-    await environment.look_around()
+    session, places, runs = engine.session, engine.places, engine.runs
+    job = _job(options, session, runs.new_id(), places.python.path)
+    await places.look_around()
     check_gpu(session, options.gpu)
     job, remarks = await _placed(job, session, in_place=options.in_place, may_rent=options.over_budget)
     title = Path(job.path).name if job.path != str(Path(job.directory or "", SNIPPET)) else "exec"

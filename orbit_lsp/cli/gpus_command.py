@@ -7,21 +7,18 @@ import time
 from collections.abc import Sequence
 
 from orbit_lsp.cli import json_results
+from orbit_lsp.engine.engine import Engine
 from orbit_lsp.runs import summary
 from orbit_lsp.runs.multi_gpu import MultiGpu
-from orbit_lsp.runs.run_environment import Environment
-from orbit_lsp.runs.scheduler import Scheduler, Watcher
+from orbit_lsp.runs.scheduler import Watcher
 from orbit_lsp.state.kernel_ids import KernelId
-from orbit_lsp.state.session import Session
 from orbit_lsp.views import gpu_table, tables
 from orbit_remote.common import messages as c
 from orbit_remote.common.plain_text import visible
 
 
 async def run(
-    session: Session,
-    environment: Environment,
-    scheduler: Scheduler,
+    engine: Engine,
     watcher: Watcher,
     uri: str,
     targets: Sequence[KernelId | None],
@@ -30,7 +27,8 @@ async def run(
     as_json: bool,
 ) -> int:
     """Returns the exit code: that of the first GPU, in their order, that did not end well."""
-    multi_gpu = MultiGpu(session, environment, scheduler, watcher)
+    session, scheduler = engine.session, engine.runs
+    multi_gpu = MultiGpu(session, engine.places, scheduler, watcher)
     code = 0
     ended: list[c.Finished] = []
     for target in targets:

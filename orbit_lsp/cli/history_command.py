@@ -10,6 +10,7 @@ from pathlib import Path
 from orbit_lsp import kernels
 from orbit_lsp.cli import json_results
 from orbit_lsp.cli.terminal_text import UsageError, check_gpu, only_kernel
+from orbit_lsp.engine.engine import Engine
 from orbit_lsp.history.ab_compare import AbCompare
 from orbit_lsp.history.compare_candidates import Candidate
 from orbit_lsp.history.history_store import Entry
@@ -18,11 +19,10 @@ from orbit_lsp.history.version_groups import grouped, regression
 from orbit_lsp.report import results_json
 from orbit_lsp.runners.modal import spending
 from orbit_lsp.runs import summary
-from orbit_lsp.runs.run_environment import Environment
-from orbit_lsp.runs.scheduler import Scheduler, Watcher
+from orbit_lsp.runs.scheduler import Watcher
 from orbit_lsp.state import harness, modal_gpus
 from orbit_lsp.state.kernel_ids import KernelId
-from orbit_lsp.state.session import Session, path_of
+from orbit_lsp.state.session import path_of
 from orbit_lsp.views import ab_table, kernel_status, version_table
 from orbit_lsp.views import tables as table_text
 from orbit_remote.common import messages as c
@@ -33,15 +33,13 @@ from orbit_remote.common.plain_text import visible
 
 async def compare(
     options: argparse.Namespace,
-    session: Session,
-    environment: Environment,
-    versions: HistoryTracker,
-    scheduler: Scheduler,
+    engine: Engine,
     watcher: Watcher,
     uri: str,
     target: KernelId | None,
 ) -> int:
     """Returns the exit code. Raises UsageError."""
+    session, places = engine.session, engine.places
     wanted = other(options)
     checked = harness.of(session, uri)
     kernel = target or only_kernel([checked.target] if checked else kernel_status.launchable(session, uri))
@@ -51,11 +49,11 @@ async def compare(
             raise UsageError(f"there is no kernel {wanted.name} in this file; it has: {', '.join(known)}")
     if wanted.kind == "gpu" and not modal_gpus.rented(wanted.name):
         raise UsageError(modal_gpus.refusal(wanted.name))
-    await environment.look_around()
+    await places.look_around()
     check_gpu(session, options.gpu)
-    run = AbCompare(session, environment, versions, scheduler, watcher).start(kernel, wanted)
+    run = AbCompare(session, places, engine.history, engine.runs, watcher).start(kernel, wanted)
     assert run
-    finished = await scheduler.result(run)
+    finished = await engine.runs.result(run)
     name = harness.named(kernel) or kernel.key
     versus = session.results.ab.get(kernel)
     if options.json and versus:

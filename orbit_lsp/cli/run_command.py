@@ -8,19 +8,20 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import Any, TextIO, cast
 
 from orbit_lsp.cli import json_results, relative_places, terminal_text
 from orbit_lsp.cli.arguments import did_you_mean
 from orbit_lsp.cli.terminal_text import UsageError, only_kernel
 from orbit_lsp.cli.terminal_watcher import TerminalWatcher
+from orbit_lsp.engine.engine import Engine, Unwatched
 from orbit_lsp.kernels import BY_TEXT_SUFFIXES, HEADER_SUFFIXES, language_of
+from orbit_lsp.places.places import Places
 from orbit_lsp.profile import dump_files
-from orbit_lsp.runs import run_environment, summary
+from orbit_lsp.runs import summary
 from orbit_lsp.runs.scheduler import Action, Scheduler
 from orbit_lsp.specs import job_builder, spec_cache
 from orbit_lsp.state import harness, modal_gpus, ssh_hosts
@@ -31,9 +32,6 @@ from orbit_lsp.views import kernel_status
 from orbit_remote.common import architectures, codec, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.plain_text import visible
-
-if TYPE_CHECKING:
-    from orbit_lsp.history.history_tracker import HistoryTracker
 
 _ACTIONS: dict[str, Action] = {"run": "run", "check": "sanitize", "profile": "profile"}
 _FROM_OPTIONS = ("gpu", "runner", "device", "python", "nvcc", "run_timeout_s", "build_timeout_s")
@@ -61,36 +59,25 @@ async def _main(options: argparse.Namespace) -> int:
     # what is printed while a bundle is made stands in the bundle
     watcher = TerminalWatcher(quiet=options.json or options.command == "debug-compile")
     remedy = "add --over-budget, or raise --budget"
-    environment = run_environment.Environment(session, terminal_text.warn, watcher.changed, remedy=remedy)
+    engine = Engine(session, watcher, terminal_text.warn, remedy=remedy)
+    places, runs = engine.places, engine.runs
     if options.over_budget:
-        environment.budget.lifted = True
-    environment.options = _settings(options, session)
-    environment.trust_once, environment.of_command = "add --trust", True
-    if complaints := environment.configure(None):
+        places.rental.budget.lifted = True
+    places.settings.options = _settings(options, session)
+    places.settings.trust_once, places.settings.of_command = "add --trust", True
+    if complaints := places.settings.configure(None):
         from orbit_lsp.state import config
 
         raise UsageError(config.reason(complaints[0]))
-    runs = Scheduler(
-        session, environment.runner_of, watcher, environment.profile_folder, environment.explained
-    )
-
-    @cache
-    def versions() -> HistoryTracker:
-        return _tracker(session, environment, watcher)
-
     if _measures(options):
-        runs.when_ended(lambda run: versions().filed(run))
-
-        watcher.when_begun = lambda run: versions().read_ahead(run.frozen.uri)
+        engine.file_runs()
+        watcher.when_begun = lambda run: engine.history.read_ahead(run.frozen.uri)
     if hasattr(signal, "SIGQUIT"):  # Ctrl-\\ asks Java's and Go's programs the same
         asyncio.get_running_loop().add_signal_handler(signal.SIGQUIT, lambda: _locate(runs))
     try:
-        return await _answer(options, session, environment, runs, watcher, versions)
+        return await _answer(options, engine, watcher)
     finally:
-        await runs.close()
-        if versions.cache_info().currsize:
-            await versions().close()
-        await environment.close()
+        await engine.close()
 
 
 def _locate(runs: Scheduler) -> None:
@@ -122,82 +109,70 @@ def _settings(options: argparse.Namespace, session: Session) -> dict[str, Any]:
     return _editors(options) | values | own | word | {"every_gpu": "off"}
 
 
-async def _answer(
-    options: argparse.Namespace,
-    session: Session,
-    environment: run_environment.Environment,
-    runs: Scheduler,
-    watcher: TerminalWatcher,
-    versions: Callable[[], HistoryTracker],
-) -> int:
+async def _answer(options: argparse.Namespace, engine: Engine, watcher: TerminalWatcher) -> int:
     """Do what the command asks for; returns its exit code."""
+    session, places, runs = engine.session, engine.places, engine.runs
     if options.command == "doctor":
         from orbit_lsp.cli.machine import doctor_command
 
         if options.file:
             uri = _open(session, options.file)
-            return await doctor_command.of_file(session, environment, uri, options.file, as_json=options.json)
-        _say_ignored(session, environment, None)
-        return await doctor_command.of_machine(session, environment, as_json=options.json)
+            return await doctor_command.of_file(session, places, uri, options.file, as_json=options.json)
+        _say_ignored(session, places, None)
+        return await doctor_command.of_machine(session, places, as_json=options.json)
     if options.command == "exec":
         from orbit_lsp.cli import exec_command
 
-        return await exec_command.run(options, session, environment, runs, watcher)
+        return await exec_command.run(options, engine, watcher)
     if getattr(options, "through", None):
         from orbit_lsp.cli.files import through_command
 
         action = _ACTIONS[options.command]
         report = partial(_report, session, action=action, sweep=False)
-        return await through_command.run(options, session, environment, runs, versions, action, report)
+        return await through_command.run(options, engine, action, report)
     if options.command == "trace":
         from orbit_lsp.cli import trace_command
 
         uri = _open(session, options.file)
-        _say_ignored(session, environment, uri)
-        return await trace_command.run(options, session, environment, runs, watcher, uri)
+        _say_ignored(session, places, uri)
+        return await trace_command.run(options, engine, watcher, uri)
     if options.command == "compare":
-        uri = await _opened(options, session, environment)
+        uri = await _opened(options, session, places)
         target = _target(session, uri, options.kernel)
         from orbit_lsp.cli import history_command
 
-        return await history_command.compare(
-            options, session, environment, versions(), runs, watcher, uri, target
-        )
+        return await history_command.compare(options, engine, watcher, uri, target)
     if options.command in ("disassemble", "debug-compile"):
         from orbit_lsp.cli import disassemble_command
 
         if options.command == "disassemble" and disassemble_command.is_compiled(options.file):
             return await disassemble_command.compiled_code(options, runs)
         uri = _open(session, options.file)
-        environment.begin_looking(warm=_compiler_process(session, uri))
-        await _find_compilation(options, session, environment, uri)
+        places.begin_looking(warm=_compiler_process(session, uri))
+        await _find_compilation(options, session, places, uri)
         if not (options.arch or options.gpu):
-            await environment.looked()
+            await places.looked()
         if options.command == "debug-compile":
             from orbit_lsp.cli.files import debug_compile
 
             return await debug_compile.run(options, session, runs, uri)
         target = _target(session, uri, options.kernel)
-        return await disassemble_command.source(options, session, versions(), runs, uri, target)
-    return await _file(options, session, environment, runs)
+        return await disassemble_command.source(options, session, engine.history, runs, uri, target)
+    return await _file(options, engine)
 
 
-async def _opened(
-    options: argparse.Namespace, session: Session, environment: run_environment.Environment
-) -> str:
+async def _opened(options: argparse.Namespace, session: Session, places: Places) -> str:
     """The URI of the command's file, opened, with what its compilation needs; what is ignored there is reported."""
     uri = _open(session, options.file)
-    await _find_compilation(options, session, environment, uri)
+    await _find_compilation(options, session, places, uri)
     return uri
 
 
-async def _find_compilation(
-    options: argparse.Namespace, session: Session, environment: run_environment.Environment, uri: str
-) -> None:
+async def _find_compilation(options: argparse.Namespace, session: Session, places: Places, uri: str) -> None:
     """Raises UsageError for a header that has no kernel with what its include folders define, either."""
-    for refused in await environment.find_compilation(uri):
+    for refused in await places.compilations.find(uri):
         terminal_text.warn(refused)
-    _say_ignored(session, environment, uri)
+    _say_ignored(session, places, uri)
     if options.file.lower().endswith(HEADER_SUFFIXES) and not session.kernels(uri):
         raise UsageError(f"{options.file} is a header without a kernel")
 
@@ -205,15 +180,6 @@ async def _find_compilation(
 def _measures(options: argparse.Namespace) -> bool:
     """Whether the command has to do with what the history keeps."""
     return options.command in ("run", "profile", "compare", "disassemble") or getattr(options, "run", False)
-
-
-def _tracker(
-    session: Session, environment: run_environment.Environment, watcher: TerminalWatcher
-) -> HistoryTracker:
-    """Made when the job has been sent: importing it takes a tenth of a short command."""
-    from orbit_lsp.history.history_tracker import HistoryTracker
-
-    return HistoryTracker(session, environment.history_file, terminal_text.warn, watcher.changed)
 
 
 def _choose_gpu(options: argparse.Namespace, values: dict[str, Any]) -> str:
@@ -259,27 +225,24 @@ def _editors(options: argparse.Namespace) -> dict[str, Any]:
     return cast("dict[str, Any]", values)
 
 
-def _say_ignored(session: Session, environment: run_environment.Environment, uri: str | None) -> None:
+def _say_ignored(session: Session, places: Places, uri: str | None) -> None:
     """Which Pythons are not started, where a Python is needed."""
     if uri and _by_nvcc(session, uri) and not _by_spec(session, uri):
         return
-    if sentence := environment.python_ignored():
+    if sentence := places.python.ignored():
         terminal_text.warn(sentence)
 
 
 async def _history(options: argparse.Namespace) -> int:
     """Needs no GPU, no compiler and no settings."""
     session = Session(setup=Setup(folders=_folders(options)))
-    watcher = TerminalWatcher(quiet=True)
-    environment = run_environment.Environment(session, terminal_text.warn, watcher.changed)
-    versions = _tracker(session, environment, watcher)
+    engine = Engine(session, Unwatched(), terminal_text.warn)
     try:
         from orbit_lsp.cli import history_command
 
-        return await history_command.history(options, versions, _with_history(session, options.file))
+        return await history_command.history(options, engine.history, _with_history(session, options.file))
     finally:
-        await versions.close()
-        await environment.close()
+        await engine.close()
 
 
 def _with_history(session: Session, name: str) -> str:
@@ -315,10 +278,9 @@ def _folders(options: argparse.Namespace) -> list[str]:
         return []
 
 
-async def _file(
-    options: argparse.Namespace, session: Session, environment: run_environment.Environment, runs: Scheduler
-) -> int:
+async def _file(options: argparse.Namespace, engine: Engine) -> int:
     """run, profile, check, compile and show. Returns the exit code. Raises UsageError."""
+    session, places, runs = engine.session, engine.places, engine.runs
     uri = _open(session, options.file)
     if options.command == "draft":
         from orbit_lsp.cli import draft_command
@@ -329,10 +291,8 @@ async def _file(
     listed = options.command == "show" and action == "compile" and not _by_nvcc(session, uri)
     if looks := options.gpu is None or action != "compile":
         # the worker answers while we search
-        environment.begin_looking(
-            warm=_compiler_process(session, uri) if options.command == "compile" else ""
-        )
-    await _find_compilation(options, session, environment, uri)
+        places.begin_looking(warm=_compiler_process(session, uri) if options.command == "compile" else "")
+    await _find_compilation(options, session, places, uri)
     frozen = session.freeze(uri)
     if frozen and options.command == "compile" and (why := job_builder.while_running(frozen)):
         raise UsageError(why)
@@ -340,7 +300,7 @@ async def _file(
     target, targets = _chosen(options, session, uri, action)
     if listed:
         if looks:
-            await environment.looked()
+            await places.looked()
         return _shown(options, session, uri)
     on = getattr(options, "on", None)
     named = [name.strip() for name in on.split(",")] if on else []
@@ -349,16 +309,14 @@ async def _file(
     except ValueError as mistake:
         raise UsageError(f"--on: {mistake}") from None
     if looks:
-        await environment.looked()
+        await places.looked()
     if action != "compile" and not gpus:
         terminal_text.check_gpu(session, options.gpu)
     if gpus:
         from orbit_lsp.cli import gpus_command
 
         watcher = TerminalWatcher(quiet=options.json)
-        return await gpus_command.run(
-            session, environment, runs, watcher, uri, targets, gpus, as_json=options.json
-        )
+        return await gpus_command.run(engine, watcher, uri, targets, gpus, as_json=options.json)
     code = 0
     finished: c.Finished | None = None
     for each in targets:

@@ -14,13 +14,12 @@ from orbit_lsp.cli.exec_command import kernel_table
 from orbit_lsp.cli.json_results import Trace
 from orbit_lsp.cli.terminal_text import UsageError, check_gpu
 from orbit_lsp.cli.terminal_watcher import TerminalWatcher
+from orbit_lsp.engine.engine import Engine
 from orbit_lsp.profile import report_folder, report_store
 from orbit_lsp.runs import summary
-from orbit_lsp.runs.run_environment import Environment
-from orbit_lsp.runs.scheduler import Scheduler
 from orbit_lsp.specs import job_builder
-from orbit_lsp.state import units
-from orbit_lsp.state.session import Session, path_of
+from orbit_lsp.state import units, user_folders
+from orbit_lsp.state.session import path_of
 from orbit_lsp.views import tables
 from orbit_remote.common import messages as c
 from orbit_remote.common.plain_text import visible
@@ -30,23 +29,22 @@ _ROWS = 15
 
 async def run(
     options: argparse.Namespace,
-    session: Session,
-    environment: Environment,
-    runs: Scheduler,
+    engine: Engine,
     watcher: TerminalWatcher,
     uri: str,
 ) -> int:
     """Returns the exit code. Raises UsageError."""
+    session, runs = engine.session, engine.runs
     frozen = session.freeze(uri)
     assert frozen
     if frozen.scan.language != "triton":
         raise UsageError(f"{options.file} is not a Python file: torch.profiler traces Python files only")
-    await environment.look_around()
+    await engine.places.look_around()
     check_gpu(session, options.gpu)
     job = replace(job_builder.make(session, frozen, "run", runs.new_id()), traced=True)
     finished = await runs.outcome(job, watcher.hears(Path(job.path).name))
     kept, finished = await asyncio.to_thread(
-        _kept, environment.report_folder(), finished, Path(job.path).stem
+        _kept, user_folders.report_folder(), finished, Path(job.path).stem
     )
     if options.json:
         print(json_results.text(Trace(str(kept) if kept else None, finished)))

@@ -1,6 +1,6 @@
 """What the editor's server does unasked, while its author types, saves and runs. Each module here is one feature.
 
-A module has a function `feature(editor)` that makes its feature. The handlers of messages tell every feature of every event and know
+A module has a function `feature(context)` that makes its feature. The handlers of messages tell every feature of every event and know
 none by name, so a new feature is one new file. No feature may depend on the order in which they are told.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from orbit_remote.common.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from orbit_lsp.runs.run_environment import Environment
+    from orbit_lsp.places.places import Places
     from orbit_lsp.runs.scheduler import Run, Scheduler
     from orbit_lsp.state.session import Session
 
@@ -55,11 +55,11 @@ F = TypeVar("F", bound=Feature)
 
 
 @dataclass(slots=True)
-class Editor:
+class FeatureContext:
     """What a feature works with."""
 
     session: Session
-    environment: Environment
+    places: Places
     runs: Scheduler
     message: Callable[[str], None]
     warn_once: Callable[[str], None]
@@ -79,13 +79,13 @@ class Editor:
 class Features:
     """All features of one editor, made on first use."""
 
-    def __init__(self, editor: Editor) -> None:
-        editor.features = self
+    def __init__(self, context: FeatureContext) -> None:
+        context.features = self
         modules = [
             importlib.import_module(f"{__name__}.{each.name}") for each in pkgutil.iter_modules(__path__)
         ]
-        self._all: list[Feature] = [module.feature(editor) for module in modules]
-        editor.runs.when_ended(self._run_ended)
+        self._all: list[Feature] = [module.feature(context) for module in modules]
+        context.runs.when_ended(self._run_ended)
 
     def __iter__(self) -> Iterator[Feature]:
         return iter(self._all)

@@ -11,9 +11,9 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from orbit_lsp.features import Editor, Feature
+from orbit_lsp.features import Feature, FeatureContext
 from orbit_lsp.features.quiet_compile import QuietCompile
-from orbit_lsp.runs.run_environment import Environment
+from orbit_lsp.places.places import Places
 from orbit_lsp.runs.scheduler import Run
 from orbit_lsp.state.debounce import Debounce
 from orbit_lsp.state.session import Session, path_of
@@ -29,14 +29,14 @@ class BuildWatch(Feature):
     def __init__(
         self,
         session: Session,
-        environment: Environment,
+        places: Places,
         compile_if_news: Callable[[str], Awaitable[None]],
         *,
         client_watches: bool,
     ) -> None:
         """`compile_if_news` finds out how a file is compiled, and compiles it if that has changed."""
         self._session = session
-        self._environment = environment
+        self._places = places
         self._compile_if_news = compile_if_news
         self._client_watches = client_watches
         self._known: dict[str, frozenset[object]] = {}
@@ -47,7 +47,7 @@ class BuildWatch(Feature):
         self._pauses = Debounce(self._again, "build watch")
 
     async def finding(self, uri: str) -> None:
-        known = await self._environment.build_on_disk(uri)  # before: what comes meanwhile is news
+        known = await self._places.compilations.on_disk(uri)  # before: what comes meanwhile is news
         if uri in self._session.files:
             self._known[uri] = known
 
@@ -77,7 +77,7 @@ class BuildWatch(Feature):
     def _waits(self, uri: str) -> bool:
         """Whether what may come would change what is shown of a file."""
         file = self._session.files.get(uri)
-        if file is None or uri not in self._known or not self._environment.settings.compile_on_save:
+        if file is None or uri not in self._known or not self._places.settings.now.compile_on_save:
             return False
         compilation = file.compilation
         if compilation.made or (compilation.database_command and not self._client_watches):
@@ -103,7 +103,7 @@ class BuildWatch(Feature):
             self._looking = None
 
     async def _look(self, uri: str) -> None:
-        came = await self._environment.build_on_disk(uri) != self._known.get(uri)
+        came = await self._places.compilations.on_disk(uri) != self._known.get(uri)
         if uri not in self._known or not (came or uri in self._stirred):
             return
         # once more when it has come to rest: the last files of a build may lie deeper than is looked
@@ -111,14 +111,12 @@ class BuildWatch(Feature):
         await self._again(uri)
 
     async def _again(self, uri: str) -> None:
-        self._environment.forget_folders(uri)
+        self._places.compilations.forget_folders(uri)
         await self._compile_if_news(uri)
 
 
-def feature(editor: Editor) -> Feature:
+def feature(context: FeatureContext) -> Feature:
     async def compile_if_news(uri: str) -> None:
-        await editor.features.of(QuietCompile).compile_if_news(uri)
+        await context.features.of(QuietCompile).compile_if_news(uri)
 
-    return BuildWatch(
-        editor.session, editor.environment, compile_if_news, client_watches=editor.client_watches
-    )
+    return BuildWatch(context.session, context.places, compile_if_news, client_watches=context.client_watches)

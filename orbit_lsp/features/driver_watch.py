@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_lsp.closure.tree import is_private
-from orbit_lsp.features import Editor, Feature
+from orbit_lsp.features import Feature, FeatureContext
 from orbit_lsp.kernels import CUDA_SUFFIXES, HEADER_SUFFIXES
 from orbit_lsp.kernels.model import RUNNABLE
 from orbit_lsp.runs import driver_search
-from orbit_lsp.state import daemon_thread
+from orbit_lsp.state import daemon_thread, user_folders
 from orbit_lsp.state.debounce import Debounce
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.results import Routes
@@ -170,5 +170,5 @@ def _find(
     return read, {target: found[target.key] for target in targets}
 
 
-def feature(editor: Editor) -> Feature:
-    return DriverWatch(editor.session, editor.changed, editor.environment.driver_index)
+def feature(context: FeatureContext) -> Feature:
+    return DriverWatch(context.session, context.changed, user_folders.driver_index)

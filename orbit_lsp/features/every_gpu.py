@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import replace
 
-from orbit_lsp.features import Editor, Feature
+from orbit_lsp.features import Feature, FeatureContext
 from orbit_lsp.runners import Runner
 from orbit_lsp.runs import result_filing
 from orbit_lsp.runs.scheduler import Run, Scheduler
@@ -178,8 +178,8 @@ class EveryGpu(Feature):
         return built, finished
 
 
-def feature(editor: Editor) -> Feature:
-    return EveryGpu(editor.session, editor.runs, editor.environment.runner, editor.changed)
+def feature(context: FeatureContext) -> Feature:
+    return EveryGpu(context.session, context.runs, context.places.runner, context.changed)
 
 
 def passes(text: str) -> list[tuple[str, ...]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 
-from orbit_lsp.features import Editor, Feature
+from orbit_lsp.features import Feature, FeatureContext
 from orbit_lsp.kernels import SOURCE_SUFFIXES, Kernel, language_of
 from orbit_lsp.runs.scheduler import Run, Scheduler
 from orbit_lsp.state.debounce import Debounce
@@ -42,7 +42,7 @@ def imported(text: str, kernels: tuple[Kernel, ...]) -> str | None:
 
 
 class IdleCompile(Feature):
-    """The same compile as on save, of the text in the editor. Only where this machine has the compiler: a rented one
+    """The same compile as on save, of the text in the context. Only where this machine has the compiler: a rented one
     is not kept busy by typing. Triton files only on a machine without a GPU: each compile takes a prepared process, which a
     click on a GPU waits for.
     """
@@ -131,5 +131,5 @@ class IdleCompile(Feature):
         return language_of(file.document.path, file.document.text) == "cuda"
 
 
-def feature(editor: Editor) -> Feature:
-    return IdleCompile(editor.session, editor.runs)
+def feature(context: FeatureContext) -> Feature:
+    return IdleCompile(context.session, context.runs)

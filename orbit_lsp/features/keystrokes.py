@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from orbit_lsp.features import Editor, Feature
+from orbit_lsp.features import Feature, FeatureContext
 from orbit_lsp.kernels import SOURCE_SUFFIXES
 from orbit_lsp.runners.local import LocalRunner
 from orbit_lsp.runs import result_filing
@@ -144,5 +144,5 @@ def _errors(problems: Iterable[c.Problem]) -> set[tuple[str, int, str]]:
     }
 
 
-def feature(editor: Editor) -> Feature:
-    return Keystrokes(editor.session, editor.environment.runner, editor.changed)
+def feature(context: FeatureContext) -> Feature:
+    return Keystrokes(context.session, context.places.runner, context.changed)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from orbit_lsp.features import Editor, Feature
+from orbit_lsp.features import Feature, FeatureContext
 from orbit_lsp.features.quiet_compile import QuietCompile
 from orbit_lsp.runs.scheduler import Run, Scheduler
 from orbit_lsp.state import units
@@ -146,8 +146,8 @@ class Live(Feature):
         self._changed({target.uri})
 
 
-def feature(editor: Editor) -> Feature:
+def feature(context: FeatureContext) -> Feature:
     def compile_file(uri: str) -> None:
-        editor.features.of(QuietCompile).compile(uri)
+        context.features.of(QuietCompile).compile(uri)
 
-    return Live(editor.session, editor.runs, editor.message, editor.changed, compile_file)
+    return Live(context.session, context.runs, context.message, context.changed, compile_file)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orbit_lsp.features import Editor, Feature, Tasks
+from orbit_lsp.features import Feature, FeatureContext, Tasks
 from orbit_lsp.kernels import HEADER_SUFFIXES, language_of
 from orbit_lsp.specs import job_builder, spec_cache
 from orbit_lsp.state.compilation import Compilation
@@ -12,9 +12,9 @@ from orbit_lsp.state.session import path_of
 class QuietCompile(Feature):
     """Where a file can be compiled and the setting `compile_on_save` says so."""
 
-    def __init__(self, editor: Editor) -> None:
-        self._editor = editor
-        self._session = editor.session
+    def __init__(self, context: FeatureContext) -> None:
+        self._context = context
+        self._session = context.session
         self._tasks = Tasks("compile")
 
     def opened(self, uri: str) -> None:
@@ -52,48 +52,48 @@ class QuietCompile(Feature):
 
     async def _compile_dependents(self, uri: str) -> None:
         """Compile again what is open and was built from this file."""
-        for dependent in await self._editor.environment.changed_on_disk(path_of(uri)):
+        for dependent in await self._context.places.compilations.changed_on_disk(path_of(uri)):
             if dependent != uri:
                 self.compile(dependent)
-            self._editor.changed({dependent})
+            self._context.changed({dependent})
 
     async def _compile(self, uri: str) -> None:
         """Its kernels say that it is compiled, if that takes long, also while it is found out how."""
         if self._session.setup.settings.compile_on_save:
-            self._editor.compiles(uri)
+            self._context.compiles(uri)
         begun = False
         try:
             begun = await self._find_and_compile(uri)
         finally:
             if not begun:
-                self._editor.compiled(uri)
+                self._context.compiled(uri)
 
     async def _find_and_compile(self, uri: str, news_of: Compilation | None = None) -> bool:
         """Whether a compilation has begun: none does where the file is still compiled as `news_of` says."""
         file = self._session.files.get(uri)
         tracker = file.tracker if file else None
-        for feature in self._editor.features:
+        for feature in self._context.features:
             await feature.finding(uri)
-        refused = await self._editor.environment.find_compilation(uri)
+        refused = await self._context.places.compilations.find(uri)
         if file and file.source is None and file.document.path.lower().endswith(HEADER_SUFFIXES):
             return False  # by itself it need not compile, and what the compiler would say of it is nobody's mistake
         for sentence in refused:
-            self._editor.warn_once(sentence)
+            self._context.warn_once(sentence)
         if news_of and file and file.compilation == news_of:
             return False
         await spec_cache.settle(self._session, uri)
         if (
             file and file.tracker is not tracker
         ):  # headers along the include path may define what names kernels
-            self._editor.changed({uri})
+            self._context.changed({uri})
         if uri not in self._session.files or not self._session.setup.settings.compile_on_save:
             return False
         frozen = self._session.freeze(uri)
         if frozen and frozen.scan.language == "triton" and job_builder.inline_of(frozen) is None:
             return False  # compiling it would import it
         levels = self._session.results.levels(uri)
-        return self._editor.runs.start("compile", uri, levels=levels) is not None
+        return self._context.runs.start("compile", uri, levels=levels) is not None
 
 
-def feature(editor: Editor) -> Feature:
-    return QuietCompile(editor)
+def feature(context: FeatureContext) -> Feature:
+    return QuietCompile(context)

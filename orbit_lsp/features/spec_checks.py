@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from orbit_lsp.features import Editor, Feature
+from orbit_lsp.features import Feature, FeatureContext
 from orbit_lsp.specs import spec_cache
 from orbit_lsp.state.debounce import Debounce
 from orbit_lsp.state.session import Session
@@ -54,5 +54,5 @@ class SpecChecks(Feature):
         self._changed({uri})
 
 
-def feature(editor: Editor) -> Feature:
-    return SpecChecks(editor.session, editor.changed)
+def feature(context: FeatureContext) -> Feature:
+    return SpecChecks(context.session, context.changed)

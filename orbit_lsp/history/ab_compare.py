@@ -19,10 +19,10 @@ from orbit_lsp.history import counter_diff, variants
 from orbit_lsp.history.compare_candidates import Candidate
 from orbit_lsp.history.history_tracker import HistoryTracker
 from orbit_lsp.history.variants import NoVariant, Unchanged, Variant
+from orbit_lsp.places.places import Places
 from orbit_lsp.runners import Runner
 from orbit_lsp.runners.modal import spending
 from orbit_lsp.runs import result_filing
-from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.runs.scheduler import Failed, Run, Scheduler, Watcher
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state import harness
@@ -65,7 +65,7 @@ class AbCompare:
     """Starts comparisons."""
 
     session: Session
-    environment: Environment
+    places: Places
     history: HistoryTracker
     scheduler: Scheduler
     watcher: Watcher
@@ -193,12 +193,15 @@ class _Comparison:
         """The runner of a click. A rented GPU counts in the month's budget job by job, but who has agreed that it may be
         exceeded has agreed for the whole comparison. Raises Failed where it may not.
         """
-        runner = await self._tools.environment.runner_of(job)
+        runner = await self._tools.places.runner_of(job)
         limit = self._tools.session.setup.settings.modal.budget_usd
         if job.gpu is None:
             yield runner
             return
-        budget, wanted = self._tools.environment.budget, [self._tools.environment.wanted(job.run, job.gpu)]
+        budget, wanted = (
+            self._tools.places.rental.budget,
+            [self._tools.places.rental.wanted(job.run, job.gpu)],
+        )
         try:
             if self._allowed:
                 await budget.allow(wanted)
@@ -207,7 +210,7 @@ class _Comparison:
                 if failure := await budget.asked(question, wanted):
                     raise Failed(failure)
                 self._allowed = True
-            yield self._tools.environment.modal()
+            yield self._tools.places.rental.runner()
         finally:
             budget.over(wanted)
 

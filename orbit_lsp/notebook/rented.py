@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
+from orbit_lsp.engine.engine import Engine, Unwatched
 from orbit_lsp.runners.modal import spending
 from orbit_lsp.runners.modal.far_session import FarKernel
 from orbit_lsp.runners.modal.notebook_session import LONGEST_S, RESTART_S, NotebookSession
 from orbit_lsp.runners.modal.pool import Pool
-from orbit_lsp.runs import run_environment
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session
 
@@ -25,12 +25,12 @@ class Rented:
         self._gpu = gpu
         self._folder = str(folder)
         setup = Setup(folders=[self._folder])
-        self._environment = run_environment.Environment(Session(setup=setup), complain, lambda _: None)
-        self._environment.budget.remedy = "raise the kernel's budget: `orbit-lsp kernel install --budget`"
-        self._environment.options = {"runner": "modal", "gpu": gpu, "modal": {"budget_usd": budget}} | (
+        remedy = "raise the kernel's budget: `orbit-lsp kernel install --budget`"
+        self._places = Engine(Session(setup=setup), Unwatched(), complain, remedy=remedy).places
+        self._places.settings.options = {"runner": "modal", "gpu": gpu, "modal": {"budget_usd": budget}} | (
             {"python": python} if python else {}
         )
-        for complaint in self._environment.configure(None):
+        for complaint in self._places.settings.configure(None):
             complain(complaint)
         self._pool: Pool | None = None
         self._session: NotebookSession | None = None
@@ -38,22 +38,22 @@ class Rented:
     async def start(self, key: str, scheme: str, *, locate: bool = False) -> FarKernel:
         """A kernel; its container may take minutes to be there, and cells wait for it."""
         if self._pool is None:
-            await self._environment.look_around()  # the image has the author's own versions
-            options = self._environment.modal().options
+            await self._places.look_around()  # the image has the author's own versions
+            options = self._places.rental.runner().options
             spec = dataclasses.replace(options.spec, idle_s=RESTART_S, timeout_s=LONGEST_S)
             self._pool = Pool(dataclasses.replace(options, spec=spec))
         if self._session is None or not self._session.usable:
-            limit = self._environment.settings.modal.budget_usd
+            limit = self._places.settings.now.modal.budget_usd
             self._session = NotebookSession(
                 self._gpu, self._pool, self._folder,
-                self._environment.costs, lambda wanted: self._environment.rent([wanted]), limit,
+                self._places.rental.costs, lambda wanted: self._places.rental.rent([wanted]), limit,
             )  # fmt: skip
         return self._session.start_kernel(key, scheme, locate=locate)
 
     async def cost(self) -> str:
         lines = [self._session.cost_text() if self._session else f"{self._gpu}: not rented yet"]
-        if month := await self._environment.costs.month():
-            lines.append(spending.month_text(month, self._environment.settings.modal.budget_usd))
+        if month := await self._places.rental.costs.month():
+            lines.append(spending.month_text(month, self._places.settings.now.modal.budget_usd))
         return "\n".join(lines)
 
     async def bring(self, pattern: str) -> str:
@@ -63,4 +63,4 @@ class Rented:
         """`keep`: the kernel is restarted, by another process, and wants its container."""
         if self._session:
             await self._session.finish("", keep=keep)
-        await self._environment.close()
+        await self._places.close()

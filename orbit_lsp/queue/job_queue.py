@@ -46,7 +46,9 @@ _AHEAD = 16
 CANCELLED = c.Failure("cancelled", "cancelled")
 
 
-class Engine(Protocol):
+class Performer(Protocol):
+    """What carries out the jobs of one place of the pool, one after another."""
+
     async def ready(self) -> str:
         """Once ready for jobs, returns its GPU's name, or empty where the place has it or none is known."""
         ...
@@ -91,7 +93,7 @@ class JobQueue:
         self,
         store: JobStore,
         slots: Sequence[Slot],
-        engine: Callable[[Slot], Engine],
+        engine: Callable[[Slot], Performer],
         door: str,
         *,
         trusted: bool = False,
@@ -110,7 +112,7 @@ class JobQueue:
         """Slot -> why it takes no job."""
         self._gone: set[str] = set()
         """Slots among them whose tasks have ended."""
-        self._engines: dict[str, Engine] = {}
+        self._engines: dict[str, Performer] = {}
         self._preparing: set[asyncio.Task[None]] = set()
         self._building: set[asyncio.Task[None]] = set()
         """Of those that prepare, the ones that build ahead."""
@@ -394,7 +396,7 @@ class JobQueue:
         task.add_done_callback(self._preparing.discard)
         entry.preparing = task
 
-    async def _prepare(self, entry: _Waiting, engine: Engine, request: Request) -> None:
+    async def _prepare(self, entry: _Waiting, engine: Performer, request: Request) -> None:
         try:
             await engine.prepare(entry.id, request)
         except requests.Refused:
@@ -473,7 +475,7 @@ class JobQueue:
         if entry.preparing:
             entry.preparing.cancel()
 
-    async def _serve(self, slot: Slot, engine: Engine) -> None:
+    async def _serve(self, slot: Slot, engine: Performer) -> None:
         """Jobs one after the other in one place."""
         try:
             if gpu := await engine.ready():
@@ -512,7 +514,7 @@ class JobQueue:
         self._changed()
         self._later(self._give_up())
 
-    async def _until_sound(self, slot: Slot, engine: Engine, before: gpu_check.Figures) -> None:
+    async def _until_sound(self, slot: Slot, engine: Performer, before: gpu_check.Figures) -> None:
         """Check a place's GPU, again and again while it is not as it was: meanwhile the place takes no job."""
         self._at.pop(slot.name, None)
         while problem := gpu_check.problem(before, *await gpu_check.figures(_check(engine))):
@@ -558,7 +560,7 @@ class JobQueue:
             self._begin_waiting(entry)
         return request
 
-    async def _carry(self, engine: Engine, entry: _Waiting, request: Request) -> c.Finished:
+    async def _carry(self, engine: Performer, entry: _Waiting, request: Request) -> c.Finished:
         store, phases = self.store, asyncio.Queue[tuple[c.State, str] | None]()
 
         async def write() -> None:
@@ -655,7 +657,7 @@ def _state_folder() -> list[Path]:
     return []
 
 
-async def _figures_before(engine: Engine, slot: Slot) -> gpu_check.Figures | None:
+async def _figures_before(engine: Performer, slot: Slot) -> gpu_check.Figures | None:
     """None where there is no GPU, or none that works: its jobs say so."""
     try:
         before, why = await gpu_check.figures(_check(engine))
@@ -667,11 +669,11 @@ async def _figures_before(engine: Engine, slot: Slot) -> gpu_check.Figures | Non
     return before
 
 
-def _check(engine: Engine) -> gpu_check.Perform:
+def _check(engine: Performer) -> gpu_check.Perform:
     name = f"check-{uuid.uuid4().hex[:12]}"  # its folder's name, which two processes must not share
     return lambda request: engine.perform(name, request, lambda _state, _why: None)
 
 
-def engines(options: EngineOptions) -> Callable[[Slot], Engine]:
+def engines(options: EngineOptions) -> Callable[[Slot], Performer]:
     """Makes the engine of each place of a pool."""
     return lambda slot: ClusterEngine(slot, options) if slot.clustered else SlotEngine(slot, options)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from orbit_lsp.engine.engine import Engine, Unwatched
 from orbit_lsp.history.ab_compare import AbCompare
 from orbit_lsp.history.compare_candidates import Candidate
 from orbit_lsp.history.history_tracker import HistoryTracker
@@ -22,10 +23,10 @@ from orbit_lsp.queue.pool import Slot
 from orbit_lsp.queue.request import Refused, Request
 from orbit_lsp.report import opening
 from orbit_lsp.runners import extension_builds
-from orbit_lsp.runs import disassembly, driver_search, run_environment, scheduler
-from orbit_lsp.runs.scheduler import Run, Scheduler
+from orbit_lsp.runs import disassembly, driver_search, scheduler
+from orbit_lsp.runs.scheduler import Run, Watcher
 from orbit_lsp.specs import spec_cache
-from orbit_lsp.state import config, harness
+from orbit_lsp.state import config, harness, user_folders
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.results import Results
@@ -61,25 +62,15 @@ class EngineOptions:
     complain: Callable[[str], None] = lambda _: None
 
 
-class _Watcher:
+class _Watcher(Unwatched):
     """Passes on what a job waits for."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
 
-    def begin(self, run: Run, cancel: Callable[[], object]) -> None: ...
-
     def stage(self, run: Run, state: c.State, why: str) -> None:
         del run
         self._stage(state, why)
-
-    def output(self, run: Run, stream: str, text: str) -> None: ...
-
-    def debugger(self, run: Run, debugger: c.Debugger) -> None: ...
-
-    def end(self, run: Run, finished: c.Finished) -> None: ...
-
-    def changed(self, uris: set[str]) -> None: ...
 
 
 class SlotEngine:
@@ -88,8 +79,7 @@ class SlotEngine:
         self._session = Session(
             setup=Setup(folders=list(options.folders)), client=Client(name="orbit-lsp jobs", batch=True)
         )
-        self._environment = run_environment.Environment(self._session, options.complain, lambda _: None)
-        self._environment.budget.remedy = options.remedy
+        self._places = Engine(self._session, Unwatched(), options.complain, remedy=options.remedy).places
         self._base: dict[str, Any] = {
             "every_gpu": "off",  # nobody waits here for figures that come later
             **options.settings,
@@ -97,7 +87,7 @@ class SlotEngine:
         }
         self._configure({})
         # chosen by the folders of the user, not by a job's own
-        self._base["python"] = self._environment.python()
+        self._base["python"] = self._places.python.path
         self._looked = False
         self._slot = slot
         self._builders: list[SlotEngine] = []
@@ -107,7 +97,7 @@ class SlotEngine:
         return ""
 
     async def machine(self) -> c.Machine | None:
-        await self._environment.look_around()
+        await self._places.look_around()
         self._looked = True
         return self._session.setup.machine
 
@@ -162,10 +152,9 @@ class SlotEngine:
         try:
             path, _ = await asyncio.to_thread(requests.place, request, folder)
             uri = self._opened(request, path)
-            runs = Scheduler(self._session, self._environment.runner_of, _Watcher(lambda _state, _why: None))
             await self._known(uri)
             target = chosen(self._session, uri, request)
-            if target and (building := runs.ahead(target)):
+            if target and (building := self._engine(Unwatched()).runs.ahead(target)):
                 await building
         finally:
             await asyncio.to_thread(content_store.remove, folder)
@@ -180,19 +169,19 @@ class SlotEngine:
     async def close(self) -> None:
         for builder in self._builders:
             await builder.close()
-        await self._environment.close()
+        await self._places.close()
 
     # -- one job ------------------------------------------------------------------------------
 
     async def _perform(self, job: str, request: Request, path: str, against: str, stage: Stage) -> Result:
         """Raises Refused and OSError."""
-        session, environment = self._session, self._environment
+        session = self._session
         uri = self._opened(request, path)
         watcher = _Watcher(stage)
-        runs = Scheduler(session, environment.runner_of, watcher, environment.profile_folder)
-        history = HistoryTracker(session, environment.history_file, self._options.complain, lambda _: None)
+        engine = self._engine(watcher)
+        runs = engine.runs
         if request.path:
-            runs.when_ended(history.filed)
+            engine.file_runs()
         try:
             refused = await self._known(uri)
             target = chosen(session, uri, request)
@@ -202,12 +191,14 @@ class SlotEngine:
                     raise Refused(why)
             if request.action == "compare":
                 assert target
-                compare = AbCompare(session, environment, history, runs, watcher)
+                compare = AbCompare(session, self._places, engine.history, runs, watcher)
                 # an earlier text of the same file has the file's headers beside it
                 kind = "text" if request.against_text and request.against == request.path else "file"
                 run = compare.start(target, Candidate(kind, against))
             else:
-                driver, sets = await self._driver(request, target, history) if request.through else (None, ())
+                driver, sets = (
+                    await self._driver(request, target, engine.history) if request.through else (None, ())
+                )
                 run = runs.start(
                     _ACTIONS[request.action], uri, target, detail=request.detail, tools=request.tools,
                     sections=request.sections, levels=request.levels, only=bool(request.levels), driver=driver, sets=sets,
@@ -218,25 +209,28 @@ class SlotEngine:
             finished = dataclasses.replace(finished, run=job, remarks=remarks)
             return self._result(uri, request, run, finished, target)
         finally:
-            await runs.close()
-            await history.close()
+            await engine.end_runs()
+
+    def _engine(self, watcher: Watcher) -> Engine:
+        """For one job. A job's failure is read elsewhere: the ways to a GPU of this machine are nothing to who reads it."""
+        return Engine(self._session, watcher, self._options.complain, names_ways=False, places=self._places)
 
     async def _driver(
         self, request: Request, target: KernelId | None, history: HistoryTracker
     ) -> tuple[c.Driver, tuple[str, ...]]:
         """Raises Refused."""
-        session, environment = self._session, self._environment
+        session, places = self._session, self._places
         if target is None:
             raise Refused(f"{request.through} runs a kernel: name it, as {request.name} has several, or none")
         folder = session.setup.directory(path_of(target.uri))
         try:
             found = await driver_search.asked_for(
-                session, target, request.through, environment.driver_index, history.learn
+                session, target, request.through, user_folders.driver_index, history.learn
             )
         except driver_search.UnknownDriverError as error:
             raise Refused(str(error)) from None
         if not session.setup.trusts(folder):
-            remedy = environment.trust.remedy(folder=folder)
+            remedy = places.settings.trust.remedy(folder=folder)
             raise Refused(
                 f"{found[0].id} and what it imports are not run, because {folder} is not trusted: {remedy}"
             )
@@ -263,7 +257,7 @@ class SlotEngine:
 
     async def _known(self, uri: str) -> Sequence[str]:
         """Find out how the file is compiled, and what the machine has; returns remarks about flags that were refused."""
-        refused = await self._environment.find_compilation(uri)
+        refused = await self._places.compilations.find(uri)
         if not self._looked:
             await self.machine()
         return refused
@@ -277,8 +271,8 @@ class SlotEngine:
 
     def _configure(self, values: Mapping[str, Any]) -> None:
         """Raises Refused."""
-        self._environment.options = {**self._base, **values}
-        if complaints := self._environment.configure(None):
+        self._places.settings.options = {**self._base, **values}
+        if complaints := self._places.settings.configure(None):
             raise Refused(config.reason(complaints[0]))
 
     def _result(
@@ -343,9 +337,7 @@ class SlotEngine:
         if target is None or request.action not in ("run", "profile"):
             return ""
         try:
-            return str(
-                opening.write(self._session, target, self._environment.report_folder(), request.action)
-            )
+            return str(opening.write(self._session, target, user_folders.report_folder(), request.action))
         except opening.NoReport:
             return ""
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
+from orbit_lsp.places.places import Places
 from orbit_lsp.runners.modal import spending
 from orbit_lsp.runs import result_filing
-from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.runs.scheduler import CANCELLED, Failed, Run, Scheduler, Watcher, unfollowed
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state import ssh_hosts
@@ -34,7 +34,7 @@ class MultiGpu:
     """Starts a kernel on several GPUs at once."""
 
     session: Session
-    environment: Environment
+    places: Places
     scheduler: Scheduler
     watcher: Watcher
 
@@ -74,15 +74,15 @@ class _OnGpus:
 
     async def perform(self) -> None:
         rented = {gpu: job for gpu, job in self._jobs.items() if not ssh_hosts.host_of(gpu)}
-        wanted = [self._tools.environment.wanted(job.run, gpu) for gpu, job in rented.items()]
+        wanted = [self._tools.places.rental.wanted(job.run, gpu) for gpu, job in rented.items()]
         try:
-            if wanted and (failure := await self._tools.environment.rent(wanted)):
+            if wanted and (failure := await self._tools.places.rental.rent(wanted)):
                 raise Failed(failure)
             async with asyncio.TaskGroup() as group:
                 for gpu, job in self._jobs.items():
                     group.create_task(self._run_on(gpu, job), name=job.run)
         finally:
-            self._tools.environment.budget.over(wanted)
+            self._tools.places.rental.budget.over(wanted)
 
     def end(self, failure: c.Failure | None) -> tuple[c.Finished, set[str]]:
         """What has come is stored, and what has not was cancelled."""
@@ -93,7 +93,7 @@ class _OnGpus:
 
     async def _run_on(self, gpu: str, job: c.Job) -> None:
         try:
-            async with aclosing(self._tools.environment.runner_on(gpu).run(job)) as events:
+            async with aclosing(self._tools.places.runner_on(gpu).run(job)) as events:
                 async for event in events:
                     self._take(gpu, event)
         except Exception as error:  # one that fails takes no other with it
@@ -128,7 +128,7 @@ class _OnGpus:
         rows: dict[KernelId, dict[str, GpuResult]] = {}
         digests: dict[KernelId, str] = {}
         for gpu, finished in self._finished.items():
-            price = None if ssh_hosts.host_of(gpu) else self._tools.environment.costs.price(gpu)
+            price = None if ssh_hosts.host_of(gpu) else self._tools.places.rental.costs.price(gpu)
             priced = (price.usd_per_s, price.rates) if price else (None, "")
             launched = result_filing.launched(
                 self._tools.session, run.frozen, self._jobs[gpu], run.targets, finished

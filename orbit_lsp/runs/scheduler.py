@@ -139,12 +139,12 @@ class Scheduler:
         runner: Callable[[c.Job], Awaitable[Runner]],
         watcher: Watcher,
         reports: Callable[[], Path] | None = None,
-        explained: Callable[[c.Failure], c.Failure] = lambda failure: failure,
+        explained: Callable[[c.Failure], c.Failure] | None = None,
     ) -> None:
         """`reports` names the folder that profiles are kept in; without it none are. `explained` puts what the author's machine
         knows into the failure of a run.
         """
-        self._known_here = explained
+        self._known_here = explained or _as_it_is
         self._session = session
         self._runner = runner
         self._watcher = watcher
@@ -582,6 +582,10 @@ def unfollowed(error: Exception) -> c.Failure:
     """A fault of ours, or of what we depend on, as the reason why a run ended."""
     text = f"the run could not be followed: {type(error).__name__}: {error}"
     return c.Failure("infrastructure", text, "see the server's log", retryable=True)
+
+
+def _as_it_is(failure: c.Failure) -> c.Failure:
+    return failure
 
 
 async def _over(finished: c.Finished) -> c.Finished:

@@ -24,7 +24,7 @@ from orbit_lsp.runs.scheduler import Action, Run
 from orbit_lsp.server import shown_files
 from orbit_lsp.server.language_server import OrbitServer
 from orbit_lsp.specs import driver_choice, job_builder
-from orbit_lsp.state import harness, modal_gpus
+from orbit_lsp.state import harness, modal_gpus, user_folders
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import path_of
 from orbit_lsp.views import gpu_table, kernel_commands
@@ -125,7 +125,7 @@ def once_configured(ls: OrbitServer, start: Callable[[], Run | None]) -> dict[st
     """Start a run at once and name it; None where there is none, or where the settings, which say where it is
     to run, or a file's flags are still on their way: then it starts when they have come.
     """
-    if not ls.environment.configured.is_set() or ls.environment.finding.locked():
+    if not ls.places.settings.configured.is_set() or ls.places.compilations.finding.locked():
         ls.spawn(start_configured(ls, start), "click before the settings")
         return None
     started = begin(ls, start)
@@ -133,8 +133,8 @@ def once_configured(ls: OrbitServer, start: Callable[[], Run | None]) -> dict[st
 
 
 async def start_configured(ls: OrbitServer, start: Callable[[], Run | None]) -> None:
-    await ls.environment.configured.wait()
-    async with ls.environment.finding:
+    await ls.places.settings.configured.wait()
+    async with ls.places.compilations.finding:
         begin(ls, start)
 
 
@@ -179,21 +179,23 @@ def started(
 
 async def ask_for_trust(ls: OrbitServer, folder: str, driver: str, start: Callable[[], Run | None]) -> None:
     """A driver imports files that the author may never have opened, so a click alone is no consent."""
-    await ls.environment.configured.wait()
+    await ls.places.settings.configured.wait()
     why = f"orbit: {driver} runs code of {folder}, which is not trusted"
-    if ls.environment.trust.word is False:
-        ls.watcher.message(f"{why}: {ls.environment.trust.remedy()}", lsp.MessageType.Warning)
+    if ls.places.settings.trust.word is False:
+        ls.watcher.message(f"{why}: {ls.places.settings.trust.remedy()}", lsp.MessageType.Warning)
         return
     yes = "Trust this folder and run"
     try:
         answer = await ls.watcher.ask(f"{why}. Do you trust its authors?", (yes, "Cancel"))
     except CannotAsk:
-        ls.watcher.message(f"{why}: {ls.environment.trust.remedy(folder=folder)}", lsp.MessageType.Warning)
+        ls.watcher.message(
+            f"{why}: {ls.places.settings.trust.remedy(folder=folder)}", lsp.MessageType.Warning
+        )
         return
     if answer != yes:
         return
     try:
-        complaints = ls.environment.trust_folder(folder)
+        complaints = ls.places.settings.trust_folder(folder)
     except OSError as error:
         ls.watcher.message(f"orbit: {folder} cannot be trusted: {error}", lsp.MessageType.Warning)
         return
@@ -228,7 +230,7 @@ def debug(ls: OrbitServer, target: KernelId, request: Request) -> dict[str, str]
             f"orbit: {target.key} cannot be debugged: only Triton kernels can", lsp.MessageType.Warning
         )
         return None
-    if ls.environment.settings.modal.restricted:
+    if ls.places.settings.now.modal.restricted:
         text = "orbit: debugging runs the file on this machine, which `orbit.modal.restricted` rules out"
         ls.watcher.message(text, lsp.MessageType.Warning)
         return None
@@ -334,7 +336,7 @@ async def tell_nsight(ls: OrbitServer, target: KernelId) -> None:
     profiled = ls.session.results.profiles.get(target)
     report = profiled.report if profiled else None
     if profiled and report is None:  # it was made before the server started
-        folder, path = ls.environment.profile_folder(), path_of(target.uri)
+        folder, path = user_folders.profile_folder(), path_of(target.uri)
         kept = await asyncio.to_thread(report_store.of_time, folder, path, target.key, profiled.at)
         report = kept.report if kept else None
     if report and report.exists():
@@ -414,7 +416,7 @@ def run_on_all(ls: OrbitServer, target: KernelId, request: Request) -> dict[str,
 
 def start_on_all(ls: OrbitServer, target: KernelId, named: Sequence[str] | None) -> Run | None:
     try:
-        gpus = [modal_gpus.spelled(gpu) for gpu in (ls.environment.settings.gpus if named is None else named)]
+        gpus = [modal_gpus.spelled(gpu) for gpu in (ls.places.settings.now.gpus if named is None else named)]
     except ValueError as mistake:
         ls.watcher.message(f"orbit: {mistake}", lsp.MessageType.Warning)
         return None
@@ -447,10 +449,10 @@ def choose_gpu(ls: OrbitServer, request: Request) -> None:
 
 async def choose(ls: OrbitServer, gpu: str | None = None) -> None:
     if gpu is None:
-        choices = ls.environment.gpu_choices(with_own=True)
+        choices = ls.places.gpu_choices(with_own=True)
         setup = ls.session.setup
         where = "" if setup.host or setup.settings.ssh.hosts else " on Modal"
-        question = f"orbit: which GPU{where}? Now {setup.host or setup.rents() or 'none'}{ls.environment.rates_text()}"
+        question = f"orbit: which GPU{where}? Now {setup.host or setup.rents() or 'none'}{ls.places.rental.rates_text()}"
         try:
             answer = await ls.watcher.ask(question, tuple(choices))
         except CannotAsk:
@@ -459,10 +461,10 @@ async def choose(ls: OrbitServer, gpu: str | None = None) -> None:
         if answer not in choices:
             return
         gpu = choices[answer]
-    if mistake := ls.environment.choose_gpu(gpu):
+    if mistake := ls.places.choose_gpu(gpu):
         ls.watcher.message(mistake, lsp.MessageType.Warning)
         return
-    ls.watcher.message(ls.environment.gpu_text())
+    ls.watcher.message(ls.places.gpu_text())
     for uri in list(ls.session.files):
         ls.compile_quietly(uri)
     ls.watcher.changed(set(ls.session.files))
@@ -478,8 +480,8 @@ NO_CHOICE = (
 def sessions(ls: OrbitServer, request: Request) -> list[dict[str, Any]]:
     """Show and return the containers on Modal that this server keeps warm."""
     del request
-    held = ls.environment.sessions()
-    text = "; ".join(map(ls.environment.session_text, held))
+    held = ls.places.rental.sessions()
+    text = "; ".join(map(ls.places.rental.session_text, held))
     ls.watcher.message(text or "orbit: no GPU is rented now")
     return [dataclasses.asdict(session) for session in held]
 
@@ -487,8 +489,8 @@ def sessions(ls: OrbitServer, request: Request) -> list[dict[str, Any]]:
 @command("orbit.keepWarm")
 def keep_warm(ls: OrbitServer, request: Request) -> None:
     """Keep a container of a GPU, {gpu, keep}, until it is released; default: the settings' GPU, true."""
-    gpu = request.gpu or ls.environment.settings.gpu
-    ls.spawn(keep_or_release(ls, ls.environment.keep_warm(gpu, keep=request.keep)), "keep warm")
+    gpu = request.gpu or ls.places.settings.now.gpu
+    ls.spawn(keep_or_release(ls, ls.places.rental.keep_warm(gpu, keep=request.keep)), "keep warm")
 
 
 @command("orbit.release")
@@ -497,7 +499,7 @@ def release(ls: OrbitServer, request: Request) -> None:
     if request.session is not None:
         ls.spawn(keep_or_release(ls, _end_notebook(request.session)), "end a notebook kernel")
         return
-    ls.spawn(keep_or_release(ls, ls.environment.release(request.gpu)), "release")
+    ls.spawn(keep_or_release(ls, ls.places.rental.release(request.gpu)), "release")
 
 
 async def _end_notebook(name: str) -> str:
@@ -516,7 +518,7 @@ async def keep_or_release(ls: OrbitServer, work: Coroutine[Any, Any, str]) -> No
 def info(ls: OrbitServer, request: Request) -> dict[str, Any]:
     """Versions, encoding, capabilities, settings, runner: what a report of a fault should carry."""
     del request
-    answer = ls.environment.info(ls.client_capabilities)
+    answer = ls.places.info(ls.client_capabilities)
     if not ls.session.client.shows_answers:
         text = json.dumps(answer, indent=2, ensure_ascii=False, default=str) + "\n"
         ls.spawn(shown_files.written(ls, "orbit-info", "json", text, "what is known of this server"), "info")

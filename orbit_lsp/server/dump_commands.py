@@ -16,6 +16,7 @@ from orbit_lsp.runs.scheduler import Run
 from orbit_lsp.server import shown_files
 from orbit_lsp.server.commands import Request, kernel_command, once_configured
 from orbit_lsp.server.language_server import OrbitServer
+from orbit_lsp.state import user_folders
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.results import Profiled
 from orbit_lsp.state.session import path_of
@@ -59,7 +60,7 @@ async def compiled(ls: OrbitServer, run: Run) -> None:
     made: set[tuple[KernelId, Level]] = set()
     if finished.outcome == "ok":
         try:
-            made = await asyncio.to_thread(listings.file, ls.session, run, ls.environment.listing_folder())
+            made = await asyncio.to_thread(listings.file, ls.session, run, user_folders.listing_folder())
         except OSError as error:
             text = f"orbit: what the compiler made cannot be written: {error.strerror or error}"
             ls.watcher.message(text, lsp.MessageType.Warning)
@@ -127,9 +128,7 @@ async def _instance(ls: OrbitServer, dumps: list[tuple[Dump, str]]) -> tuple[Dum
 
 
 async def _open(ls: OrbitServer, target: KernelId, profiled: Profiled, dump: Dump, name: str) -> None:
-    folder = profiled.dumps or await asyncio.to_thread(
-        _kept, ls.environment.profile_folder(), target, profiled
-    )
+    folder = profiled.dumps or await asyncio.to_thread(_kept, user_folders.profile_folder(), target, profiled)
     path = folder / name if folder else None
     if path is None or not path.is_file():
         text = f"orbit: what the compiler made of {target.key} is no longer kept; profile it again"

@@ -70,7 +70,7 @@ async def make_token(ls: OrbitServer) -> None:
             process.kill()
     ls.look_for_account()
     if account.configured():
-        ls.watcher.message(ls.environment.gpu_text())
+        ls.watcher.message(ls.places.gpu_text())
     else:
         ls.watcher.message(
             f"orbit: no token was made: {last or 'Modal said nothing'}", lsp.MessageType.Warning

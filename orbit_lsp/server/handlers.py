@@ -100,11 +100,11 @@ async def initialized(ls: OrbitServer, params: lsp.InitializedParams) -> None:
     del params
     answered, _ = await asyncio.wait([ls.spawn(configure(ls), "settings")], timeout=SETTINGS_S)
     if not answered:  # the client's first settings hold until it answers
-        ls.environment.configure(None)
-    ls.environment.configured.set()
+        ls.places.settings.configure(None)
+    ls.places.settings.configured.set()
     watch_files(ls)
     ls.versions.watch()
-    ls.environment.begin_looking(after_s=LOOK_AFTER_S)
+    ls.places.begin_looking(after_s=LOOK_AFTER_S)
     ls.runs.when_ended(lambda run: show_wanted(ls, run))
     ls.watcher.lacking_gpu = lambda text: offer_gpus(ls, text)
 
@@ -126,11 +126,10 @@ async def shutdown(ls: OrbitServer, params: None) -> None:
     del params
     for feature in ls.features:
         feature.shutdown()
-    await ls.runs.close()
-    await ls.versions.close()
+    await ls.engine.end_runs()
     for task in list(ls.tasks):
         task.cancel()
-    await ls.environment.close()
+    await ls.places.close()
 
 
 @on(lsp.WORKSPACE_DID_CHANGE_CONFIGURATION, waits=True)
@@ -148,10 +147,10 @@ async def configure(ls: OrbitServer, pushed: Any = None) -> None:
             pushed = answer[0] if answer else None
         except Exception as error:  # noqa: BLE001 - the answer is the client's; any fault means none
             log.warning("the client did not send its settings: %s", error)
-    for complaint in ls.environment.configure(pushed):
+    for complaint in ls.places.settings.configure(pushed):
         ls.watcher.message(complaint, lsp.MessageType.Warning)
-    await ls.environment.look_for_python()  # so that no keystroke does
-    logging.getLogger("orbit").setLevel(ls.environment.settings.log_level.upper())
+    await ls.places.python.look()  # so that no keystroke does
+    logging.getLogger("orbit").setLevel(ls.places.settings.now.log_level.upper())
     for uri in list(ls.session.files):
         ls.watcher.changed({uri})
 
@@ -252,7 +251,7 @@ async def prepare(ls: OrbitServer, uri: str) -> None:
     from orbit_lsp.history import compare_candidates
     from orbit_lsp.state.session import path_of
 
-    await ls.environment.configured.wait()
+    await ls.places.settings.configured.wait()
     await ls.settle(uri)
     if (file := ls.session.files.get(uri)) is None:
         return

@@ -16,7 +16,7 @@ from orbit_lsp.runs.scheduler import Run
 from orbit_lsp.server import shown_files
 from orbit_lsp.server.commands import Request, kernel_command, once_configured
 from orbit_lsp.server.language_server import OrbitServer
-from orbit_lsp.state import harness
+from orbit_lsp.state import harness, user_folders
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import path_of
 from orbit_lsp.views import ab_table, lenses
@@ -78,14 +78,14 @@ async def choose(ls: OrbitServer, target: KernelId) -> None:
             f"orbit: there is nothing to compare {name} with yet: {first}", lsp.MessageType.Warning
         )
         return
-    rates = ls.environment.rates_text() if any(choice.kind == "gpu" for choice in choices.values()) else ""
+    rates = ls.places.rental.rates_text() if any(choice.kind == "gpu" for choice in choices.values()) else ""
     try:
         answer = await ls.watcher.ask(f"orbit: compare {name} with what?{rates}", tuple(choices))
     except CannotAsk:
         ls.watcher.message(_NO_CHOICE, lsp.MessageType.Warning)
         return
     if answer in choices:
-        await ls.environment.configured.wait()
+        await ls.places.settings.configured.wait()
         start(ls, target, choices[answer])
 
 
@@ -127,7 +127,7 @@ def history(ls: OrbitServer, target: KernelId, _: Request) -> None:
 
 
 async def show_history(ls: OrbitServer, target: KernelId) -> None:
-    await ls.environment.configured.wait()
+    await ls.places.settings.configured.wait()
     name = harness.named(target) or target.key
     path = ls.session.path(target.uri)
     entries = await ls.versions.entries(path, target.key)
@@ -147,7 +147,7 @@ async def show_page(ls: OrbitServer, made: Page, target: KernelId, what: str) ->
 
     stem = path_of(target.uri).rpartition("/")[2].rpartition(".")[0]
     try:
-        path = opening.put(made, ls.environment.report_folder(), f"{stem}-{target.key}-{what}")
+        path = opening.put(made, user_folders.report_folder(), f"{stem}-{target.key}-{what}")
     except opening.NoReport as none:
         ls.watcher.message(str(none), lsp.MessageType.Warning)
         return

@@ -24,11 +24,12 @@ from orbit_lsp.server.protocol import OrbitProtocol, converter
 from orbit_lsp.state import daemon_thread
 
 if TYPE_CHECKING:
+    from orbit_lsp.engine.engine import Engine
     from orbit_lsp.features import Features
     from orbit_lsp.history.ab_compare import AbCompare
     from orbit_lsp.history.history_tracker import HistoryTracker
+    from orbit_lsp.places.places import Places
     from orbit_lsp.runs.multi_gpu import MultiGpu
-    from orbit_lsp.runs.run_environment import Environment
     from orbit_lsp.runs.scheduler import Scheduler
     from orbit_lsp.server.notifier import Notifier
     from orbit_lsp.state.kernel_ids import KernelId
@@ -102,56 +103,46 @@ class OrbitServer(LanguageServer):
         return Notifier(self, self.session, self._settled)
 
     @cached_property
-    def environment(self) -> Environment:
-        from orbit_lsp.runs.run_environment import Environment
+    def engine(self) -> Engine:
+        from orbit_lsp.engine.engine import Engine
 
-        environment = Environment(self.session, self.watcher.message, self.watcher.changed, self.watcher.ask)
-        environment.options = self.asked.initialization_options
-        return environment
+        engine = Engine(self.session, self.watcher, self.watcher.message, ask=self.watcher.ask)
+        engine.places.settings.options = self.asked.initialization_options
+        engine.file_runs()
+        return engine
 
-    @cached_property
-    def versions(self) -> HistoryTracker:
-        from orbit_lsp.history.history_tracker import HistoryTracker
+    @property
+    def places(self) -> Places:
+        return self.engine.places
 
-        return HistoryTracker(
-            self.session, self.environment.history_file, self.watcher.message, self.watcher.changed
-        )
-
-    @cached_property
+    @property
     def runs(self) -> Scheduler:
-        from orbit_lsp.runs.scheduler import Scheduler
+        return self.engine.runs
 
-        environment = self.environment
-        runs = Scheduler(
-            self.session,
-            environment.runner_of,
-            self.watcher,
-            environment.profile_folder,
-            environment.explained,
-        )
-        runs.when_ended(self.versions.filed)
-        return runs
+    @property
+    def versions(self) -> HistoryTracker:
+        return self.engine.history
 
     @cached_property
     def multi_gpu(self) -> MultiGpu:
         from orbit_lsp.runs.multi_gpu import MultiGpu
 
-        return MultiGpu(self.session, self.environment, self.runs, self.watcher)
+        return MultiGpu(self.session, self.places, self.runs, self.watcher)
 
     @cached_property
     def ab_compare(self) -> AbCompare:
         from orbit_lsp.history.ab_compare import AbCompare
 
-        return AbCompare(self.session, self.environment, self.versions, self.runs, self.watcher)
+        return AbCompare(self.session, self.places, self.versions, self.runs, self.watcher)
 
     @cached_property
     def features(self) -> Features:
-        from orbit_lsp.features import Editor, Features
+        from orbit_lsp.features import FeatureContext, Features
 
         return Features(
-            Editor(
+            FeatureContext(
                 self.session,
-                self.environment,
+                self.places,
                 self.runs,
                 message=self.watcher.message,
                 warn_once=lambda text: self.watcher.once(text, lsp.MessageType.Warning),
@@ -256,7 +247,7 @@ class OrbitServer(LanguageServer):
 
     def _take_account(self, stamp: object) -> None:
         """Figures are of where runs go, so files are compiled again."""
-        if self.environment.look_for_account(stamp):
+        if self.places.rental.look_for_account(stamp):
             for uri in list(self.session.files):
                 self.compile_quietly(uri)
 

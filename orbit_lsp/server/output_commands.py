@@ -38,7 +38,7 @@ def export(ls: OrbitServer, target: KernelId, request: Request) -> None:
 async def _export(ls: OrbitServer, target: KernelId, kind: str | None) -> None:
     from orbit_lsp.report import history_text
 
-    await ls.environment.configured.wait()
+    await ls.places.settings.configured.wait()
     name = harness.named(target) or target.key
     entries = await ls.versions.entries(path_of(target.uri), target.key)
     if not entries:

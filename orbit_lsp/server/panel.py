@@ -39,12 +39,12 @@ Json = dict[str, Any]
 
 
 async def content(ls: OrbitServer) -> Json:
-    await ls.environment.configured.wait()
+    await ls.places.settings.configured.wait()
     return {
         "status": status(ls),
         "runs": [_run(ls, each) for each in reversed(ls.watcher.runs.all())],
         "gpus": gpus(ls)
-        + await asyncio.to_thread(_elsewhere, {each.container for each in ls.environment.sessions()}),
+        + await asyncio.to_thread(_elsewhere, {each.container for each in ls.places.rental.sessions()}),
         "choices": choices(ls),
         "history": await _history(ls),
         "done": sorted(done(ls)),
@@ -71,7 +71,7 @@ async def _history(ls: OrbitServer) -> list[Json]:
 
 def status(ls: OrbitServer) -> Json:
     """`H100 80GB HBM3 · 1 running` with what stands behind it."""
-    setup, rented = ls.session.setup, ls.environment.sessions()
+    setup, rented = ls.session.setup, ls.places.rental.sessions()
     own = setup.own_gpu()
     running = [each for each in ls.watcher.runs.all() if not each.outcome]
     if setup.place() == "modal":
@@ -86,11 +86,11 @@ def status(ls: OrbitServer) -> Json:
     else:
         looked = setup.machine is not None
         text, where = ("no GPU", "no GPU found") if looked else ("orbit-lsp", "looking for a GPU")
-        if setup.host and ls.environment.unreached:
-            text, where = setup.host, ls.environment.unreached.message
+        if setup.host and ls.places.unreached:
+            text, where = setup.host, ls.places.unreached.message
     icon = "sync~spin" if running else "flame" if rented else "circuit-board"
     count = f" · {len(running)} running" if running else ""
-    lines = [where, *(each.title for each in running), *map(ls.environment.session_text, rented)]
+    lines = [where, *(each.title for each in running), *map(ls.places.rental.session_text, rented)]
     return {"text": text + count, "icon": icon, "tooltip": "\n".join(lines)}
 
 
@@ -130,8 +130,8 @@ def gpus(ls: OrbitServer) -> list[Json]:
         }
         for device in (setup.machine.devices if setup.machine else ())
     ]
-    for rented in ls.environment.sessions():
-        name, _, text = ls.environment.session_text(rented).partition(": ")
+    for rented in ls.places.rental.sessions():
+        name, _, text = ls.places.rental.session_text(rented).partition(": ")
         actions = {
             "release": _command("orbit.release", {"gpu": rented.gpu}),
             "keep": _command("orbit.keepWarm", {"gpu": rented.gpu, "keep": not rented.kept}),
@@ -139,7 +139,7 @@ def gpus(ls: OrbitServer) -> list[Json]:
         items.append({"label": name, "description": text, "icon": "flame", "actions": actions})
     if setup.modal_account and (gpu := setup.rents()):
         chosen = setup.place() == "modal"
-        price = ls.environment.costs.price(gpu)
+        price = ls.places.rental.costs.price(gpu)
         items.append(
             {
                 "label": f"Modal: {gpu}",
@@ -183,7 +183,7 @@ def choices(ls: OrbitServer) -> list[Json]:
     now = "local" if local and setup.own_gpu() else setup.settings.gpu
     if setup.host:
         now = setup.settings.runner
-    listed = ls.environment.gpu_choices(with_own=True)
+    listed = ls.places.gpu_choices(with_own=True)
     return [
         {"label": label, "gpu": gpu, "now": gpu in (now, setup.settings.gpu)} for label, gpu in listed.items()
     ]

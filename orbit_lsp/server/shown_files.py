@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from lsprotocol import types as lsp
 
 from orbit_lsp.profile import report_folder
+from orbit_lsp.state import user_folders
 from orbit_lsp.state.kernel_ids import KernelId
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ async def result(ls: OrbitServer, target: KernelId, what: str | None = None) -> 
 
     try:
         past = await ls.versions.entries(ls.session.path(target.uri), target.key)
-        path = opening.write(ls.session, target, ls.environment.report_folder(), what, past)
+        path = opening.write(ls.session, target, user_folders.report_folder(), what, past)
     except opening.NoReport as none:
         ls.watcher.message(str(none), lsp.MessageType.Warning)
         return
@@ -68,7 +69,7 @@ async def text(
 async def written(ls: OrbitServer, name: str, suffix: str, content: str, what: str) -> None:
     """The same of a new file, kept with the reports."""
     try:
-        folder = ls.environment.report_folder()
+        folder = user_folders.report_folder()
         path = await asyncio.to_thread(report_folder.save, folder, name, content, suffix)
     except OSError as error:
         ls.watcher.message(f"orbit: {what} cannot be written: {error.strerror}", lsp.MessageType.Error)

@@ -19,6 +19,29 @@ def state_folder() -> Path:
     return _folder("XDG_STATE_HOME", ".local/state", "Library/Application Support")
 
 
+def history_file() -> Path:
+    return state_folder() / "history.sqlite"
+
+
+def report_folder() -> Path:
+    return cache_folder() / "reports"
+
+
+def driver_index() -> Path:
+    """Where it is kept what was read of projects to find their tests and scripts."""
+    return cache_folder() / "drivers.sqlite"
+
+
+def profile_folder() -> Path:
+    """Where profiles are kept, with Nsight Compute's own reports."""
+    return cache_folder() / "profiles"
+
+
+def listing_folder() -> Path:
+    """Where what the compiler made of kernels is written for editors."""
+    return cache_folder() / "listings"
+
+
 def lend_home() -> str:
     """Give a user without a home folder, as in a container with a user of its own, one for this process and those that it starts;
     returns its path, empty where there is a home. Raises OSError where another user holds it.

@@ -56,12 +56,12 @@ def programs(*endings: str) -> list[ParameterSet]:
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     result = Bench(tmp_path)
-    result.environment.options |= {"run_timeout_s": 300}
-    assert not result.environment.configure(None)
-    await result.environment.look_around()
+    result.places.settings.options |= {"run_timeout_s": 300}
+    assert not result.places.settings.configure(None)
+    await result.places.look_around()
     yield result
     await result.runs.close()
-    await result.environment.close()
+    await result.places.close()
 
 
 async def follow(

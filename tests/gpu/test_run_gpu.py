@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from orbit_lsp.cli import source_listing
-from orbit_lsp.runs.run_environment import Environment
+from orbit_lsp.places.places import Places
 from orbit_lsp.runs.scheduler import Run, Scheduler
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.placement import Setup
@@ -52,10 +52,10 @@ class Bench:
         self.folder = folder
         self.session = Session(setup=Setup(folders=[str(folder)]))
         self.watcher = Quiet()
-        self.environment = Environment(self.session, print, self.watcher.changed)
-        self.environment.options = {"python": sys.executable, "run_timeout_s": 20}
-        assert not self.environment.configure(None)
-        self.runs = Scheduler(self.session, self.environment.runner_of, self.watcher)
+        self.places = Places(self.session, print, self.watcher.changed)
+        self.places.settings.options = {"python": sys.executable, "run_timeout_s": 20}
+        assert not self.places.settings.configure(None)
+        self.runs = Scheduler(self.session, self.places.runner_of, self.watcher)
 
     def start(self, name: str, text: str, kernel: str = "k") -> Run:
         path = self.folder / name
@@ -78,10 +78,10 @@ class Bench:
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     result = Bench(tmp_path)
-    await result.environment.look_around()
+    await result.places.look_around()
     yield result
     await result.runs.close()
-    await result.environment.close()
+    await result.places.close()
 
 
 MAIN = (
@@ -167,8 +167,8 @@ ENDLESS = '__global__ void k(float* x) { while (true) asm volatile(""); }\n' + M
 
 
 async def test_a_kernel_that_never_ends_meets_its_limit(bench: Bench) -> None:
-    bench.environment.options |= {"run_timeout_s": 2}
-    bench.environment.configure(None)
+    bench.places.settings.options |= {"run_timeout_s": 2}
+    bench.places.settings.configure(None)
     finished = await bench.run("k.cu", ENDLESS)
     assert finished.outcome == "timed out"
     assert finished.failure

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orbit_lsp.cli import terminal_text
-from orbit_lsp.runs import trust
+from orbit_lsp.places import trust
 from orbit_remote.common import plain_text
 from tests.cli_check import orbit
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from orbit_lsp.cli import relative_places
-from orbit_lsp.runs import python_choice, trust
-from orbit_lsp.runs.run_environment import Environment
+from orbit_lsp.places import python_choice, trust
+from orbit_lsp.places.places import Places
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session, uri_of
 from tests.cli_check import orbit
@@ -40,13 +40,13 @@ def sang(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder.parent / "sang").iterdir())
 
 
-def opened(folder: Path, *, trusted: bool | None = None) -> Environment:
+def opened(folder: Path, *, trusted: bool | None = None) -> Places:
     """What editor and command line begin with in `folder`."""
     session = Session(setup=Setup(folders=[str(folder)]))
-    environment = Environment(session, print, lambda uris: None)
-    environment.options = {} if trusted is None else {"trusted": trusted}
-    environment.configure(None)
-    return environment
+    places = Places(session, print, lambda uris: None)
+    places.settings.options = {} if trusted is None else {"trusted": trusted}
+    places.settings.configure(None)
+    return places
 
 
 async def flags_of(
@@ -54,12 +54,12 @@ async def flags_of(
 ) -> tuple[Flags, tuple[str, ...]]:
     """The compiler flags that are used for k.cu, and sentences about those that are not."""
     session = Session(setup=Setup(folders=[str(folder)]))
-    environment = Environment(session, print, lambda uris: None)
-    environment.options = settings if trusted is None else {"trusted": trusted}
-    environment.configure(None)
+    places = Places(session, print, lambda uris: None)
+    places.settings.options = settings if trusted is None else {"trusted": trusted}
+    places.settings.configure(None)
     uri = uri_of(str(folder / "k.cu"))
     session.open(uri, 0, KERNEL)
-    refused = await environment.find_compilation(uri)
+    refused = await places.compilations.find(uri)
     return session.files[uri].compilation.flags, refused
 
 
@@ -326,17 +326,17 @@ def test_trust_in_a_folder_is_not_trust_in_the_one_above(
 def test_trust_of_a_command_is_of_the_project_it_stands_in(folder: Path, bring: Bring) -> None:
     bring(folder, folder)
     above = str(folder.parent / ".venv/bin/python")
-    environment = Environment(Session(setup=Setup(folders=[str(folder)])), print, lambda uris: None)
-    environment.trust_once, environment.of_command = "add --trust", True
-    environment.configure(None)
-    assert environment.python_ignored() == (
+    places = Places(Session(setup=Setup(folders=[str(folder)])), print, lambda uris: None)
+    places.settings.trust_once, places.settings.of_command = "add --trust", True
+    places.settings.configure(None)
+    assert places.python.ignored() == (
         f"{above} is not started, because the folder is not trusted: if you trust the authors of {folder.parent}, add "
         f"--trust to use them in this command, or `orbit-lsp trust {folder.parent}` to use them from now on"
     )
-    assert environment.python_remedy().startswith(f"the project's own Python is {above}: if you trust ")
-    environment.options = {"trusted": True}
-    environment.configure(None)
-    assert (environment.python(), environment.python_remedy()) == (above, "")
+    assert places.python.remedy().startswith(f"the project's own Python is {above}: if you trust ")
+    places.settings.options = {"trusted": True}
+    places.settings.configure(None)
+    assert (places.python.path, places.python.remedy()) == (above, "")
 
 
 # -- all that a folder can hold, while orbit-lsp runs in it ---------------------------------------------
@@ -451,12 +451,12 @@ def test_trust_is_remembered_listed_and_forgotten(folder: Path) -> None:
     assert (code, text.partition(":")[0]) == (0, f"{folder} is trusted")
     assert orbit(folder, "trust", "--list")[1] == f"{folder}\n"
     for place in (folder, inner):
-        assert opened(place).settings.trusted
-    assert not opened(folder.parent).settings.trusted
-    assert not opened(folder, trusted=False).settings.trusted  # the editor's word wins
+        assert opened(place).settings.now.trusted
+    assert not opened(folder.parent).settings.now.trusted
+    assert not opened(folder, trusted=False).settings.now.trusted  # the editor's word wins
     assert orbit(folder, "trust", "--forget", ".")[0] == 0
     assert orbit(folder, "trust", "--forget", ".")[0] == 64
-    assert not opened(folder).settings.trusted
+    assert not opened(folder).settings.now.trusted
 
 
 def test_a_folder_that_is_not_there_cannot_be_trusted(folder: Path) -> None:
@@ -469,7 +469,7 @@ def test_trust_follows_the_folder_and_not_a_link_to_it(folder: Path) -> None:
     trust.remember(str(link))
     link.unlink()
     link.mkdir()  # another folder under the name that was trusted
-    assert (opened(folder).settings.trusted, opened(link).settings.trusted) == (True, False)
+    assert (opened(folder).settings.now.trusted, opened(link).settings.now.trusted) == (True, False)
 
 
 def test_a_broken_list_of_trusted_folders_trusts_nothing_but_what_it_holds(folder: Path) -> None:

@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 import psutil
 import pytest
 
+from orbit_lsp.places.places import Places
 from orbit_lsp.runners.modal.errors import ModalError
-from orbit_lsp.runs import run_environment, summary
+from orbit_lsp.runs import summary
 from orbit_lsp.runs.scheduler import Run, Scheduler
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state.placement import Setup
@@ -53,10 +54,10 @@ class Desk:
         known = job_builder.is_compiled
         patch.setattr(job_builder, "is_compiled", lambda *asked: self.compiled or known(*asked))
         self.session = Session(setup=Setup(folders=[str(folder)]))
-        self.environment = run_environment.Environment(self.session, lambda text: None, lambda uris: None)
-        self.environment.options = {"runner": "modal", "gpu": "H100", "trusted": True} | settings
-        assert self.environment.configure(None) == ()
-        self.runs = Scheduler(self.session, self.environment.runner_of, self)
+        self.places = Places(self.session, lambda text: None, lambda uris: None)
+        self.places.settings.options = {"runner": "modal", "gpu": "H100", "trusted": True} | settings
+        assert self.places.settings.configure(None) == ()
+        self.runs = Scheduler(self.session, self.places.runner_of, self)
         self.shown: list[str] = []
         self.ends: list[tuple[str, c.Finished]] = []
         self._changed = asyncio.Event()
@@ -113,12 +114,12 @@ class Desk:
 
     def spec(self, **fields: Any) -> None:
         """Another app, or other limits of it, than the settings can ask for."""
-        plain = self.environment._spec
-        self.patch.setattr(self.environment, "_spec", lambda: dataclasses.replace(plain(), **fields))
+        plain = self.places.rental._spec
+        self.patch.setattr(self.places.rental, "_spec", lambda: dataclasses.replace(plain(), **fields))
 
     async def close(self) -> None:
         await self.runs.close()
-        await self.environment.close()
+        await self.places.close()
 
     # -- what is there ------------------------------------------------------------------------
 
@@ -132,7 +133,7 @@ class Desk:
 
     def warm(self) -> int:
         """Those that the lens and `orbit.sessions` speak of."""
-        return len(self.environment.sessions())
+        return len(self.places.rental.sessions())
 
     def work(self) -> list[psutil.Process]:
         """What runs in containers and is not the machinery: compilers, programs."""
@@ -165,7 +166,7 @@ class Desk:
         async with asyncio.timeout(LIMIT_S):
             while True:
                 with suppress(ModalError):
-                    await self.environment.modal().pool.account.client()
+                    await self.places.rental.runner().pool.account.client()
                     return
 
     # -- the watcher --------------------------------------------------------------------------

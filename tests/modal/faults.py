@@ -478,15 +478,15 @@ async def worker_dies(desk: Desk) -> None:
        "B200 was asked for, and Modal gave a container with NVIDIA H100 80GB HBM3. run it again; if it stays so, "
        "choose another GPU", warm=1)  # fmt: skip
 async def another_gpu(desk: Desk) -> None:
-    desk.environment.options |= {"gpu": "B200"}
-    desk.environment.configure(None)
+    desk.places.settings.options |= {"gpu": "B200"}
+    desk.places.settings.configure(None)
     await desk.run()
 
 
 @fault("the app was stopped by somebody", "ok", "building the image on Modal, once", NUMBERS, warm=1)
 async def stopped_app(desk: Desk) -> None:
     await desk.run()
-    account = desk.environment.modal().pool.account
+    account = desk.places.rental.runner().pool.account
     for app in await account.apps():
         await account.stop(app)
     desk.shown.clear()

@@ -17,7 +17,7 @@ import psutil
 import pytest
 from grpclib import Status
 
-from orbit_lsp.runs import run_environment
+from orbit_lsp.places.places import Places
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
@@ -453,50 +453,50 @@ async def test_compiling_goes_to_modal_only_without_nvcc_and_where_it_may(
     modal, author, nvcc: str | None, asked: bool, where: str
 ) -> None:
     session = Session(setup=Setup(machine=c.Machine("m", c.VERSION, "python", "3.12.3", nvcc=nvcc)))
-    environment = run_environment.Environment(session, print, lambda uris: None)
-    environment.options = {"modal": {"compile": asked}}
-    assert environment.configure(None) == ()
-    runner = await environment.runner_of(author().job("compile"))
+    places = Places(session, print, lambda uris: None)
+    places.settings.options = {"modal": {"compile": asked}}
+    assert places.settings.configure(None) == ()
+    runner = await places.runner_of(author().job("compile"))
     assert runner.name == where
-    await environment.close()
+    await places.close()
 
 
 def test_an_untrusted_workspace_does_not_say_what_is_rented_or_installed() -> None:
-    environment = run_environment.Environment(Session(), print, lambda uris: None)
-    environment.options = {"modal": {"idle_s": 60}}
-    (complaint,) = environment.configure({"modal": {"pip": ["evil"]}})
+    places = Places(Session(), print, lambda uris: None)
+    places.settings.options = {"modal": {"idle_s": 60}}
+    (complaint,) = places.settings.configure({"modal": {"pip": ["evil"]}})
     assert "the workspace's setting `modal.pip` is ignored" in complaint
-    assert (environment.settings.modal.pip, environment.settings.modal.idle_s) == ((), 60)
+    assert (places.settings.now.modal.pip, places.settings.now.modal.idle_s) == ((), 60)
     # a client that merges settings sends the user's own back, with every default
-    assert environment.configure({"modal": {"idle_s": 60, "pip": [], "apt": []}}) == ()
+    assert places.settings.configure({"modal": {"idle_s": 60, "pip": [], "apt": []}}) == ()
 
 
 def test_the_image_has_the_authors_released_versions_of_torch_and_triton() -> None:
     packages = {"torch": "2.13.0+cpu", "triton": "3.6.0"}
     session = Session(setup=Setup(machine=c.Machine("m", c.VERSION, "python", "3.11.7", packages=packages)))
-    environment = run_environment.Environment(session, print, lambda uris: None)
-    spec = environment.modal().options.spec
+    places = Places(session, print, lambda uris: None)
+    spec = places.rental.runner().options.spec
     assert (spec.python, spec.torch, spec.triton) == ("3.11", "2.13.0", "3.6.0")
     session.setup.machine = replace(
         session.setup.machine, packages=packages | {"triton": "3.7.0.dev20261101"}
     )
-    spec = environment._spec()
+    spec = places.rental._spec()
     assert (spec.python, spec.torch, spec.triton) == ("3.12", "2.11.0", "3.6.0")
 
 
 def test_a_local_session_never_imports_modal(tmp_path: Path) -> None:
     code = (
         "import asyncio, sys\n"
-        "from orbit_lsp.runs import run_environment\n"
+        "from orbit_lsp.places.places import Places\n"
         "from orbit_lsp.state.session import Session\n"
         "async def main():\n"
         "    session = Session()\n"
-        "    around = run_environment.Environment(session, print, lambda uris: None)\n"
-        "    around.options = {'runner': 'auto'}\n"
-        "    around.configure(None)\n"
+        "    around = Places(session, print, lambda uris: None)\n"
+        "    around.settings.options = {'runner': 'auto'}\n"
+        "    around.settings.configure(None)\n"
         "    await around.look_around()\n"
         "    around.info(None)\n"
-        "    around.modal()\n"  # chosen, but nothing is asked of it
+        "    around.rental.runner()\n"  # chosen, but nothing is asked of it
         "    await around.close()\n"
         "asyncio.run(main())\n"
         "assert 'modal' not in sys.modules, 'modal was imported'\n"

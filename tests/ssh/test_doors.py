@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from orbit_lsp.places.places import Places
 from orbit_lsp.queue import pool
 from orbit_lsp.queue.request import Refused
-from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.state import config
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session
@@ -96,9 +96,9 @@ def test_what_is_no_path_of_a_python_there_is_refused(python: str) -> None:
 
 def test_an_untrusted_folder_names_no_host(tmp_path: Path) -> None:
     session = Session(setup=Setup(folders=[str(tmp_path)]))
-    environment = Environment(session, print, lambda uris: None)
+    places = Places(session, print, lambda uris: None)
     theirs = {"runner": "ssh:evil", "ssh": {"hosts": ["evil"], "python": "/tmp/evil"}}
-    (complaint,) = environment.configure(theirs)
+    (complaint,) = places.settings.configure(theirs)
     assert (session.setup.host, session.setup.settings.ssh) == ("", config.Ssh())
     assert "`runner`, `ssh.hosts`, `ssh.python` are ignored" in complaint
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from orbit_lsp import closure
-from orbit_lsp.runs.run_environment import Environment
+from orbit_lsp.engine.engine import Engine, Unwatched
 from orbit_lsp.specs import job_builder, spec_cache
 from orbit_lsp.specs.launch_plan import LaunchPlan
 from orbit_lsp.state import harness
@@ -124,12 +124,12 @@ async def harness_of(subject: Subject, settings: dict[str, Any], start: str, tex
     """
     uri = uri_of(str(subject.path))
     session = Session(setup=Setup(folders=[str(Path.cwd())]))
-    environment = Environment(session, lambda _: None, lambda _: None)
+    places = Engine(session, Unwatched(), lambda _: None).places
     try:
-        environment.options = settings
-        environment.configure(None)
+        places.settings.options = settings
+        places.settings.configure(None)
         session.open(uri, 0, start)
-        await environment.find_compilation(uri)
+        await places.compilations.find(uri)
         compilation = session.files[uri].compilation
         flags = (
             {"the compile command of the build files": _digest("\n".join(compilation.flags))}
@@ -137,7 +137,7 @@ async def harness_of(subject: Subject, settings: dict[str, Any], start: str, tex
             else {}
         )
         session.open(uri, 1, text)
-        await environment.find_compilation(uri)
+        await places.compilations.find(uri)
         contract = harness.of(session, uri)
         if contract and contract.name == subject.name:
             return flags | _files(session, contract.target) | _reference(text)
@@ -146,7 +146,7 @@ async def harness_of(subject: Subject, settings: dict[str, Any], start: str, tex
             return {}
         return flags | _files(session, target) | _spec(session, target)
     finally:
-        await environment.close()
+        await places.close()
 
 
 def changed(before: dict[str, str], now: dict[str, str]) -> str:

@@ -19,7 +19,7 @@ from orbit_lsp.cli import json_results
 from orbit_lsp.cli.doors import pool_options
 from orbit_lsp.cli.machine.list_results import NotebookKernel
 from orbit_lsp.cli.terminal_text import UsageError, refused
-from orbit_lsp.runs import python_choice, trust
+from orbit_lsp.places import python_choice, trust
 from orbit_lsp.state import modal_gpus
 from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common import messages as c

@@ -15,16 +15,15 @@ from pathlib import Path, PurePath
 
 from orbit_lsp.cli import json_results, relative_places, terminal_text
 from orbit_lsp.cli.terminal_text import UsageError
-from orbit_lsp.cli.terminal_watcher import TerminalWatcher
 from orbit_lsp.compilation import headers
-from orbit_lsp.history.history_tracker import HistoryTracker
+from orbit_lsp.engine.engine import Engine, Unwatched
 from orbit_lsp.kernels import HEADER_SUFFIXES, language_of
 from orbit_lsp.profile import bottleneck, ncu_csv, report_store
 from orbit_lsp.report import opening, profile_report
 from orbit_lsp.runs import profile_filing, result_filing
-from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.runs.scheduler import Run, Scheduler
 from orbit_lsp.specs import job_builder
+from orbit_lsp.state import user_folders
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.results import Profiled
 from orbit_lsp.state.session import Client, Session, uri_of
@@ -63,11 +62,11 @@ async def _main(options: argparse.Namespace) -> int:
     report, given = _source(options.source), _given(options.file)
     is_csv = report.suffix.lower() == ".csv"
     session = Session(setup=Setup(folders=_folders()), client=Client(name="orbit-lsp report"))
-    environment = Environment(session, terminal_text.warn, lambda _: None)
+    engine = Engine(session, Unwatched(), terminal_text.warn)
+    places, runs = engine.places, engine.runs
     python = {"python": relative_places.program(options.python)} if options.python else {}
-    environment.options = {"every_gpu": "off"} | python
-    environment.configure(None)
-    runs = Scheduler(session, environment.runner_of, TerminalWatcher(quiet=True), environment.profile_folder)
+    places.settings.options = {"every_gpu": "off"} | python
+    places.settings.configure(None)
     try:
         finished = _page(report) if is_csv else await _report(report, runs)
         if finished.failure:
@@ -79,11 +78,10 @@ async def _main(options: argparse.Namespace) -> int:
             raise UsageError(f"there is no kernel {options.kernel} in {options.source}; it has: {names}")
         chosen = None
         if main_file is not None:
-            chosen = await _filed(options, session, environment, main_file, finished, report, is_csv=is_csv)
+            chosen = await _filed(options, engine, main_file, finished, report, is_csv=is_csv)
         return _shown(options, finished, chosen or _unfiled(options, finished, report, is_csv=is_csv))
     finally:
-        await runs.close()
-        await environment.close()
+        await engine.close()
 
 
 def _source(name: str) -> Path:
@@ -234,8 +232,7 @@ def _place(profile: c.Profile, main: Path | None) -> c.Place | None:
 
 async def _filed(
     options: argparse.Namespace,
-    session: Session,
-    environment: Environment,
+    engine: Engine,
     main_file: tuple[Path, bool],
     finished: c.Finished,
     report: Path,
@@ -245,7 +242,7 @@ async def _filed(
     """Store the profiles under the kernels of the file, as a profile of our own, in the history and the folder of reports:
     an editor then shows them. None where the file has none of the kernels.
     """
-    path, changed = main_file
+    session, (path, changed) = engine.session, main_file
     uri = uri_of(str(path))
     try:
         text = regular_files.text(path, limits.SOURCE)
@@ -262,28 +259,21 @@ async def _filed(
             file=sys.stderr,
         )
         return None
-    versions = HistoryTracker(session, environment.history_file, terminal_text.warn, lambda _: None)
-    try:
-        job = job_builder.make(session, frozen, "profile", finished.run)
-        kept, remarks = _kept(
-            session, environment, frozen.text, str(path), kernel.key, finished, report, is_csv=is_csv
-        )
-        for remark in remarks:
-            terminal_text.warn(remark)
-        profile_filing.finished(session, frozen, job, set(), None, finished, kept)
-        for target, profiled in session.results.profiles.items():
-            digest = "" if changed else profiled.digest
-            session.results.profiles[target] = replace(profiled, detail="imported", digest=digest)
-        versions.filed(Run(finished.run, "profile", frozen, job))
-    finally:
-        await versions.close()
+    job = job_builder.make(session, frozen, "profile", finished.run)
+    kept, remarks = _kept(session, frozen.text, str(path), kernel.key, finished, report, is_csv=is_csv)
+    for remark in remarks:
+        terminal_text.warn(remark)
+    profile_filing.finished(session, frozen, job, set(), None, finished, kept)
+    for target, profiled in session.results.profiles.items():
+        digest = "" if changed else profiled.digest
+        session.results.profiles[target] = replace(profiled, detail="imported", digest=digest)
+    engine.history.filed(Run(finished.run, "profile", frozen, job))
     profiled = session.results.profiles.get(kernel)
     return _Chosen(kernel.key, str(path), profiled) if profiled else None
 
 
 def _kept(
     session: Session,
-    environment: Environment,
     text: str,
     path: str,
     kernel: str,
@@ -300,7 +290,7 @@ def _kept(
     )
     try:
         files = report_store.keep(
-            environment.profile_folder(), path, kernel, text, whole,
+            user_folders.profile_folder(), path, kernel, text, whole,
             detail="imported", reports=settings.reports, mib=settings.reports_mib,
         )  # fmt: skip
     except report_store.NotKept as why:

@@ -11,12 +11,11 @@ from pathlib import Path
 from orbit_lsp.cli import exec_command, json_results
 from orbit_lsp.cli.arguments import did_you_mean
 from orbit_lsp.cli.terminal_text import UsageError, check_gpu
-from orbit_lsp.history.history_tracker import HistoryTracker
+from orbit_lsp.engine.engine import Engine
 from orbit_lsp.kernels import language_of
 from orbit_lsp.runs import driver_search
-from orbit_lsp.runs.run_environment import Environment
-from orbit_lsp.runs.scheduler import Action, Scheduler
-from orbit_lsp.state import units
+from orbit_lsp.runs.scheduler import Action
+from orbit_lsp.state import units, user_folders
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session, uri_of
 from orbit_remote.common import limits, regular_files
@@ -28,29 +27,27 @@ AUTO = "auto"
 
 async def run(
     options: argparse.Namespace,
-    session: Session,
-    environment: Environment,
-    runs: Scheduler,
-    versions: Callable[[], HistoryTracker],
+    engine: Engine,
     action: Action,
     report: Callable[[str, KernelId, c.Finished], None],
 ) -> int:
     """Returns the exit code. `report` prints what a profile or a memory check found. Raises UsageError."""
+    session, places, runs = engine.session, engine.places, engine.runs
     path = _path(options)
     root = session.setup.folders[0]
     target = _target(options, session, path)
     try:
         driver, sets = await driver_search.asked_for(
-            session, target, options.through, environment.driver_index, versions().learn
+            session, target, options.through, user_folders.driver_index, engine.history.learn
         )
     except driver_search.UnknownDriverError as error:
         raise UsageError(str(error)) from None
-    if not environment.trust.covers(root):
-        remedy = environment.trust.remedy("add --trust", root)
+    if not places.settings.trust.covers(root):
+        remedy = places.settings.trust.remedy("add --trust", root)
         raise UsageError(
             f"{driver.id} and what it imports are not run, because {root} is not trusted: {remedy}"
         )
-    await environment.look_around()
+    await places.look_around()
     check_gpu(session, options.gpu)
     detail = "full" if getattr(options, "full", False) else "click"
     again = getattr(options, "repeat", False)

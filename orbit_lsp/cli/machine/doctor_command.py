@@ -10,8 +10,9 @@ from dataclasses import replace
 from orbit_lsp.cli import json_results, terminal_text
 from orbit_lsp.cli.machine import doctor
 from orbit_lsp.cli.terminal_text import UsageError
+from orbit_lsp.places import python_choice
+from orbit_lsp.places.places import Places
 from orbit_lsp.runners import shared_worker
-from orbit_lsp.runs import python_choice, run_environment
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state.session import Session
 from orbit_remote.common import architectures
@@ -19,9 +20,7 @@ from orbit_remote.common import messages as c
 from orbit_remote.common.plain_text import visible
 
 
-async def of_file(
-    session: Session, environment: run_environment.Environment, uri: str, name: str, *, as_json: bool
-) -> int:
+async def of_file(session: Session, places: Places, uri: str, name: str, *, as_json: bool) -> int:
     """How an open CUDA file is compiled, or the CUDA C++ in a Python file, and why. Raises UsageError."""
     frozen = session.freeze(uri)
     assert frozen
@@ -31,7 +30,7 @@ async def of_file(
         raise UsageError(
             f"{name} is not a CUDA file; orbit-lsp doctor without a file checks Python and Triton"
         )
-    refused = await environment.find_compilation(uri)
+    refused = await places.compilations.find(uri)
     compilation = session.files[uri].compilation
     if asked := session.setup.figures_for or job_builder.figures_for(session, session.files[uri]):
         flags = (*architectures.without_targets(compilation.flags), *architectures.gencode(asked))
@@ -45,22 +44,22 @@ async def of_file(
     return 0
 
 
-async def of_machine(session: Session, environment: run_environment.Environment, *, as_json: bool) -> int:
+async def of_machine(session: Session, places: Places, *, as_json: bool) -> int:
     """What works on this machine, and what does not."""
-    await environment.look_around()
+    await places.look_around()
     machine = session.setup.machine
     host = session.setup.host
     if machine is None:
-        why, remedy = f"{environment.python()} cannot be started as a worker", "set `orbit.python`"
-        if unreached := environment.unreached:
+        why, remedy = f"{places.python.path} cannot be started as a worker", "set `orbit.python`"
+        if unreached := places.unreached:
             why, remedy = unreached.message, unreached.remedy
         if as_json:
             print(json_results.failure("infrastructure", why, remedy))
         text = f"✗ {host or 'worker':<9} {why}; {remedy}"
         print(text, file=sys.stderr if as_json else sys.stdout)
         return c.EXIT_CODES["infrastructure"]
-    failure = await doctor.compiler_failure(environment.runner(), machine)
-    compiles_on_modal = environment.compiles_on_modal()
+    failure = await doctor.compiler_failure(places.runner(), machine)
+    compiles_on_modal = places.compiles_on_modal()
     compiles = (machine.nvcc and failure is None) or compiles_on_modal
     code = 0 if compiles else c.EXIT_CODES["infrastructure"]
     if as_json:
@@ -73,8 +72,8 @@ async def of_machine(session: Session, environment: run_environment.Environment,
         machine,
         compiles_on_modal=compiles_on_modal,
         compiler=failure,
-        python_from="" if host else environment.python_choice().why,
-        untrusted="" if host else environment.python_remedy(),
+        python_from="" if host else places.python.choice().why,
+        untrusted="" if host else places.python.remedy(),
         conda="" if host else python_choice.not_created(session.setup.folders),
         workers=()
         if host

@@ -8,11 +8,12 @@ import sys
 
 from orbit_lsp.cli import json_results, terminal_text
 from orbit_lsp.cli.machine.list_results import ModalApp, ModalStatus
+from orbit_lsp.engine.engine import Engine, Unwatched
+from orbit_lsp.places.places import Places
 from orbit_lsp.runners.modal import account as modal_account
 from orbit_lsp.runners.modal import errors as modal_errors
 from orbit_lsp.runners.modal import spending
 from orbit_lsp.runners.modal.deploy import Account
-from orbit_lsp.runs import run_environment
 from orbit_lsp.state import units
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import gpu_table
@@ -32,40 +33,38 @@ def main(options: argparse.Namespace) -> int:
 
 async def _main(options: argparse.Namespace) -> int:
     session = Session()
-    environment = run_environment.Environment(session, terminal_text.warn, lambda _: None)
+    places = Engine(session, Unwatched(), terminal_text.warn).places
     names = ("gpu", "python")
     given = {name: value for name in names if (value := getattr(options, name, None)) is not None}
-    environment.options = given | {"trusted": True, "runner": "modal"}
-    for complaint in environment.configure(None):
+    places.settings.options = given | {"trusted": True, "runner": "modal"}
+    for complaint in places.settings.configure(None):
         print(in_a_line(f"orbit-lsp: error: {complaint}"), file=sys.stderr)
         return EXIT_CODES["usage"]
-    await environment.look_around()  # the image has the author's own versions
-    account = environment.modal().pool.account
+    await places.look_around()  # the image has the author's own versions
+    account = places.rental.runner().pool.account
     try:
-        return await _obey(options, account, environment)
+        return await _obey(options, account, places)
     except Exception as error:  # noqa: BLE001 - of Modal's client; it becomes a sentence
         trouble = modal_errors.trouble(error)
         if options.what == "status" and not options.json:
-            print(_prices(environment))
+            print(_prices(places))
         if options.json:
             print(json_results.failure("infrastructure", trouble.message, trouble.remedy))
         print(visible(f"✗ {trouble.message}\n  fix it: {trouble.remedy}"), file=sys.stderr)
         return EXIT_CODES["infrastructure"]
     finally:
-        await environment.close()
+        await places.close()
 
 
-def _prices(environment: run_environment.Environment) -> str:
+def _prices(places: Places) -> str:
     """Return what renting costs: an author wants to know it before making a token."""
-    modal = environment.settings.modal
-    table = render([gpu_table.prices(environment.costs, modal.idle_s)], markdown=False)
+    modal = places.settings.now.modal
+    table = render([gpu_table.prices(places.rental.costs, modal.idle_s)], markdown=False)
     limit = units.money(modal.budget_usd)
     return f"\n{table}\n\nOnly editors keep a GPU warm. The budget is {limit} a month (--budget, or the setting `orbit.modal.budget_usd`)."
 
 
-async def _obey(
-    options: argparse.Namespace, account: Account, environment: run_environment.Environment
-) -> int:
+async def _obey(options: argparse.Namespace, account: Account, places: Places) -> int:
     name = await account.name()
     if options.what == "deploy":
         print(f"building the image of {name}, which takes minutes the first time …", file=sys.stderr)
@@ -75,7 +74,7 @@ async def _obey(
     apps = await account.apps()
     present = [app for app in apps if app.present]
     if options.what == "status":
-        month = await environment.costs.month()
+        month = await places.rental.costs.month()
         if options.json:
             listed = tuple(ModalApp(app.name, app.id, app.present) for app in apps)
             status = ModalStatus(modal_account.token_place(), name, listed, month)
@@ -94,7 +93,7 @@ async def _obey(
             )
         if month:
             print(f"· month     {spending.month_text(month, None)}")
-        print(_prices(environment))
+        print(_prices(places))
         return 0
     stops = options.what == "stop"
     ending = (
@@ -104,7 +103,7 @@ async def _obey(
         await account.stop(app)
         print(f"✓ {app.name} is stopped")
     if stops:
-        environment.costs.end()
+        places.rental.costs.end()
     if stops and options.files:
         print(f"✓ the volume {await account.delete_files()} is deleted")
     elif not ending:

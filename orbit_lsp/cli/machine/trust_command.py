@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from orbit_lsp.runs import trust
+from orbit_lsp.places import trust
 from orbit_remote.common.messages import EXIT_CODES
 from orbit_remote.common.plain_text import in_a_line
 

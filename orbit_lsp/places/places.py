@@ -1,0 +1,299 @@
+"""The places where jobs run - this machine, hosts, rented GPUs -, which of them a job goes to, and what they have."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from orbit_lsp import __version__
+from orbit_lsp.places import retirement
+from orbit_lsp.places.client_settings import ClientSettings
+from orbit_lsp.places.compilations import Compilations
+from orbit_lsp.places.project_python import ProjectPython
+from orbit_lsp.places.rental import Rental
+from orbit_lsp.places.ssh_places import SshPlaces
+from orbit_lsp.state import modal_gpus, ssh_hosts
+from orbit_lsp.state.session import Session
+from orbit_remote.common import messages as c
+
+if TYPE_CHECKING:
+    from orbit_lsp.runners import Runner
+    from orbit_lsp.runners.local import LocalRunner
+    from orbit_lsp.runners.modal import spending
+    from orbit_lsp.runners.ssh.runner import SshRunner
+    from orbit_lsp.runners.ssh.trouble import SshError
+
+
+class Places:
+    """Each question has its part: `settings`, `python`, `rental`, `compilations`; what is about places stands here."""
+
+    def __init__(
+        self,
+        session: Session,
+        message: Callable[[str], None],
+        changed: Callable[[set[str]], None],
+        ask: spending.Ask | None = None,
+        remedy: str = "",
+    ) -> None:
+        """`ask` asks the author a question, such as whether the month's budget may be exceeded; `remedy` says how it is raised,
+        where that is not by the setting.
+        """
+        self.settings = ClientSettings(session, self._moved)
+        self.python = ProjectPython(session, self.settings)
+        self.compilations = Compilations(session, self.settings, self.python)
+        self.rental = Rental(
+            session, self.settings, self._look_is_over, self._reads, message, changed, ask, remedy
+        )
+        self.unreached: SshError | None = None
+        """Why the host of the settings was not reached when it was looked at last."""
+        self._session = session
+        self._message = message
+        self._changed = changed
+        self._runner: LocalRunner | None = None
+        self._hosts = SshPlaces(session, self._reads, retirement.retire)
+        self._looking: asyncio.Task[None] | None = None
+
+    # -- which runner carries out a job ----------------------------------------------------------
+
+    async def runner_of(self, job: c.Job) -> Runner:
+        """Where a job is carried out: runs where the settings say, compiling where there is a compiler."""
+        if host := ssh_hosts.host_of(job.gpu or ""):
+            return self._hosts.runner(host)
+        if job.action == "debug":
+            await self.python.look()
+            return self.local_runner()
+        if self._session.setup.settings.runner != "local":
+            # what this machine has decides where, and which versions the image there has
+            await self._look_is_over()
+        if job.gpu is None or (job.action == "compile" and not self.compiles_on_modal()):
+            await self.python.look()
+            return self.runner()
+        return self.rental.budgeted(job)
+
+    def runner(self) -> LocalRunner | SshRunner:
+        """What compiles, and runs what is not rented: of the host of the settings, else of this machine."""
+        host = self._session.setup.host
+        return self._hosts.runner(host) if host else self.local_runner()
+
+    def runner_on(self, gpu: str) -> Runner:
+        """The runner of one of several GPUs: of a host, `ssh:HOST`, or rented."""
+        host = ssh_hosts.host_of(gpu)
+        return self._hosts.runner(host) if host else self.rental.runner()
+
+    def local_runner(self) -> LocalRunner:
+        """This machine's own under the present settings; another one where they changed."""
+        from orbit_lsp.runners.local import LocalRunner, Options
+
+        settings = self._session.setup.settings
+        options = Options(
+            python=self.python.path,
+            cache_bytes=int(min(settings.cache_gib, 1 << 20) * (1 << 30)),  # JSON may say infinity
+            spare_idle_s=settings.spare_idle_s,
+            environment=tuple(settings.environment),
+            nvcc=settings.nvcc or None,
+            shared=settings.shared_worker,
+            client=self._session.client.name,
+            packages=self.python.remedy(),
+        )
+        if self._runner is None or self._runner.options != options:
+            retirement.retire(self._runner)
+            self._runner = LocalRunner(options)
+        return self._runner
+
+    def compiles_on_modal(self) -> bool:
+        setup = self._session.setup
+        lacking = setup.machine is not None and setup.machine.nvcc is None
+        return lacking and setup.settings.modal.compile and setup.place() == "modal"
+
+    def _reads(self, job: c.Job) -> tuple[str, ...]:
+        """The other files that the last build of a job's file read."""
+        file = self._session.files.get(self._session.uri_for(job.path))
+        return tuple(file.reads) if file else ()
+
+    async def warm(self, language: str) -> None:
+        await self.python.look()
+        await self.runner().warm(language)
+
+    # -- what a place has ------------------------------------------------------------------------
+
+    def begin_looking(self, *, after_s: float = 0.0, warm: str = "") -> asyncio.Task[None]:
+        """`look_around` in a task that runs wait for. `warm` names the language whose process is started beside it."""
+
+        async def look() -> None:
+            await asyncio.sleep(after_s)
+            if warm:
+                await self.warm(warm)
+            await self.look_around()
+
+        self._looking = asyncio.create_task(look(), name="probe")
+        return self._looking
+
+    async def looked(self) -> None:
+        """Until what was begun has ended. Raises what it has raised."""
+        if self._looking:
+            await self._looking
+
+    async def look_around(self) -> None:
+        """Ask the runner what its machine has: lenses name its GPU, static figures are for it."""
+        await self.python.look()
+        host = self._session.setup.host
+        machine = await (self._machine_of(host) if host else self.local_runner().machine())
+        if machine is None or host != self._session.setup.host:
+            return
+        self._session.setup.machine = machine
+        self._changed(set(self._session.files))
+
+    async def _machine_of(self, host: str) -> c.Machine | None:
+        """What a host has; None where it is not reached, which an editor is told, and a command by what it does next."""
+        from orbit_lsp.runners.ssh.trouble import SshError
+
+        try:
+            machine = await self._hosts.runner(host).reached()
+        except SshError as error:
+            self.unreached = error
+            if not self.settings.of_command:
+                self._message(f"orbit: {error.message}: {error.remedy}")
+            return None
+        self.unreached = None
+        return machine
+
+    def _moved(self) -> None:
+        """Runs go to another machine: what it has is asked anew."""
+        self.unreached = None
+        if self.settings.configured.is_set():
+            self.begin_looking()
+
+    async def _look_is_over(self) -> None:
+        """The same as `looked`, however it ended."""
+        if self._looking:
+            await asyncio.wait([self._looking])
+
+    # -- which place -----------------------------------------------------------------------------
+
+    def gpu_choices(self, *, with_own: bool = False) -> dict[str, str]:
+        """What a picker shows -> the GPU that it stands for; `local` is this machine's own."""
+        from orbit_lsp.runners.modal import spending
+
+        setup = self._session.setup
+        own = setup.own_gpu() if with_own and not setup.host else None
+        here = {f"{own.name.removeprefix('NVIDIA ')}, of this machine": "local"} if own else {}
+        if setup.host:
+            here = {"this machine": "local"}
+        hosts = dict.fromkeys([*filter(None, [setup.host]), *setup.settings.ssh.hosts])
+        here |= {f"{host}, by ssh": f"{ssh_hosts.PREFIX}{host}" for host in hosts}
+        return here | spending.gpu_choices(self.rental.costs, modal_gpus.NAMES)
+
+    def choose_gpu(self, gpu: str) -> str | None:
+        """Runs and static figures are for `gpu` until the server ends, or the setting changes: this machine's own, `local`,
+        or one on Modal. Returns a sentence where there is no such GPU.
+        """
+        setup, own, rented = self._session.setup, self._session.setup.own_gpu(), modal_gpus.rented(gpu)
+        if ssh_hosts.host_of(gpu) or (gpu == "local" and setup.host):
+            try:
+                self.settings.choose_place(ssh_hosts.place(gpu))
+            except ValueError as mistake:
+                return f"orbit: {mistake}"
+            return None
+        if gpu == "local" or (not rented and own and modal_gpus.means(gpu, own.name)):
+            if own is None:
+                return "orbit: this machine has no NVIDIA GPU that can be used"
+            self.settings.choose_place("local")
+            return None
+        if not rented:
+            return f"orbit: {modal_gpus.refusal(gpu)}"
+        self.settings.choose_gpu(rented)
+        if setup.modal_account:
+            self.settings.choose_place("modal")
+        return None
+
+    def gpu_text(self) -> str:
+        """Where runs go from now on, in a sentence."""
+        if self._session.setup.place() == "modal":
+            gpu = self._session.setup.settings.gpu
+            price = self.rental.hourly(gpu)
+            return f"orbit: runs on Modal get {gpu} from now on{price and ','}{price}"
+        own, rents, host = (
+            self._session.setup.own_gpu(),
+            self._session.setup.rents(),
+            self._session.setup.host,
+        )
+        if host:
+            return f"orbit: runs go to {f'{own.name} of ' if own else ''}{host} from now on"
+        if own is None:
+            from orbit_lsp.runners.modal import spending
+
+            way = spending.ways(self._session.setup, self.rental.costs)
+            return f"orbit: runs get {rents or 'a GPU'} once there is a way to it. {way}"
+        here = f"{own.name} of this machine"
+        return f"orbit: runs go to {here}" + (f"; on Modal they would get {rents}" if rents else "")
+
+    def explained(self, failure: c.Failure) -> c.Failure:
+        """A failure with the ways to a GPU, where there is none; a host's is not this machine's matter."""
+        if self._session.setup.host:
+            return failure
+        from orbit_lsp.runners.modal import spending
+
+        return spending.with_ways(failure, self._session.setup, self.rental.costs)
+
+    def _gpu(self) -> str | None:
+        """The GPU that runs get, None where there is none or it is not known yet."""
+        if self._session.setup.place() == "modal":
+            return self._session.setup.rents() or None
+        own = self._session.setup.own_gpu()
+        return own.name if own else None
+
+    def info(self, capabilities: Any) -> dict[str, Any]:
+        from importlib.metadata import version
+
+        from orbit_remote.common.messages import VERSION
+
+        setup = self._session.setup
+        machine = setup.machine
+        self.python.forget()  # whoever asks may have made an environment just now
+        return {
+            "orbit-lsp": __version__,
+            "contract": VERSION,
+            "python": sys.version.split()[0],
+            "pygls": version("pygls"),
+            "lsprotocol": version("lsprotocol"),
+            "encoding": self._session.client.encoding,
+            "settings": dataclasses.asdict(setup.settings),
+            "runner": {
+                "name": setup.settings.runner if setup.host else setup.place(),
+                "gpu": self._gpu(),
+                "python": self.python.path,
+                "python_from": self.python.choice().why,
+                "nvcc": machine.nvcc if machine else None,
+                "nvcc_version": machine.nvcc_version if machine else None,
+                "devices": [device.name for device in machine.devices] if machine else None,
+                "packages": machine.packages if machine else {},
+            },
+            "rented": [self.rental.session_text(session) for session in self.rental.sessions()],
+            "gpus": self.gpu_choices(),
+            "capabilities": {
+                "codeLens.refresh": _get(capabilities, "workspace", "code_lens", "refresh_support"),
+                "inlayHint.refresh": _get(capabilities, "workspace", "inlay_hint", "refresh_support"),
+                "workDoneProgress": _get(capabilities, "window", "work_done_progress"),
+                "showDocument": _get(capabilities, "window", "show_document", "support"),
+                "configuration": _get(capabilities, "workspace", "configuration"),
+            },
+        }
+
+    async def close(self) -> None:
+        if self._looking:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+        await self.rental.close()
+        if self._runner is not None:
+            await self._runner.close()
+        await self._hosts.close()
+        await retirement.end()
+
+
+def _get(value: Any, *names: str) -> Any:
+    for name in names:
+        value = getattr(value, name, None)
+    return value
