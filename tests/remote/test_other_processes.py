@@ -6,12 +6,13 @@ import importlib
 import os
 import runpy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from orbit_remote.child import triton_interpreter
-from orbit_remote.child.driver import compilations, other_processes
+from orbit_remote.child.driver import compilations, driver_run, other_processes
 from orbit_remote.child.driver.set_by_driver import SetByDriver
 from orbit_remote.common import messages as c
 from orbit_remote.common.launch_records import LaunchRecord, LaunchSeries, series
@@ -76,6 +77,32 @@ def test_processes_that_share_a_gpu(
     _, elsewhere = told_apart(tmp_path, *ranks)
     text = "2 processes of the driver launched kernels on one GPU at the same time, which can lengthen them"
     assert list(elsewhere.remarks()) == ([text] if shares else [])
+
+
+def test_each_parameter_set_has_its_launches_of_every_configuration(tmp_path: Path) -> None:
+    driver = c.Driver("pytest", "test_it.py", "test_it")
+    job = c.Job("1", "run", "triton", "k.py", "", directory=str(tmp_path), through="driver", driver=driver)
+    clock = iter([10, 20, 30, 40]).__next__
+    ran = driver_run.DriverRun(job, clock, lambda: None)
+    watch = ran._watch  # pyright: ignore[reportPrivateUsage]
+    watch.pytest_collection_finish(
+        SimpleNamespace(items=[SimpleNamespace(nodeid=name) for name in ("t[1]", "t[2]")])
+    )
+    for name in ("t[1]", "t[2]"):
+        watch.pytest_runtest_logstart(name, None)
+        watch.pytest_runtest_logfinish(name, None)
+    pid = os.getpid()
+    configurations = [
+        launches("add", pid, (11, 12), (13, 14)),
+        launches("add", pid, (31, 32)),
+        launches("mul", pid, (33, 34)),
+    ]
+    told, left = ran.sets(configurations)
+    assert [(each.id, each.launches) for each in told] == [
+        ("t[1]", {"add": 2}),
+        ("t[2]", {"add": 1, "mul": 1}),
+    ]
+    assert left == 0
 
 
 SETS = "t.py::test sets CUDA_VISIBLE_DEVICES to "

@@ -6,6 +6,7 @@ import importlib.util
 import sys
 import time
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -101,12 +102,10 @@ class DriverRun:
         starts = [(launches.launch.symbol, launches.starts) for launches in series]
         told: list[RanSet] = []
         for span in self._watch.spans[:_MOST_SETS]:
-            counts = {
-                symbol: bisect_left(of_symbol, span.end) - bisect_left(of_symbol, span.begin)
-                for symbol, of_symbol in starts
-            }
-            launches = {symbol: count for symbol, count in counts.items() if count}
-            told.append(RanSet(span.ran.id, span.ran.outcome, span.ran.seconds, launches, span.ran.why))
+            counts: Counter[str] = Counter()
+            for symbol, of_series in starts:  # several are of one symbol: each configuration is a series
+                counts[symbol] += bisect_left(of_series, span.end) - bisect_left(of_series, span.begin)
+            told.append(RanSet(span.ran.id, span.ran.outcome, span.ran.seconds, dict(+counts), span.ran.why))
         return tuple(told), self._watch.left
 
     def remarks(self, *, launched: bool) -> list[str]:
