@@ -97,6 +97,7 @@ Action = Annotated[str, _one_of(requests.ACTIONS)]
 Priority = Annotated[str, _one_of(requests.PRIORITIES)]
 Grade = Annotated[str, _one_of(get_args(c.Grade))]
 Check = Annotated[str, _one_of(requests.CHECKS)]
+Detail = Annotated[str, _one_of(requests.DETAILS)]
 Level = Annotated[str, _one_of(get_args(c.Level))]
 
 
@@ -318,43 +319,48 @@ def _compiling(made: MCPServer[Any], tools: _Tools) -> None:
         )  # fmt: skip
 
 
-def _following(made: MCPServer[Any], tools: _Tools) -> None:
+def _following(made: MCPServer[Any], common: _Tools) -> None:
     @made.tool()
     async def submit(
         ctx: Context[Any], action: Action = "run", file: str = "", text: str = "", name: str = "", other_file: str = "",
         other_text: str = "", kernel: str = "", gpu: str = "", flags: list[str] | None = None,
         arguments: list[str] | None = None, timeout_s: float | None = None, priority: Priority = "low", key: str = "",
-        grade: Grade = "author", wait_limit_s: float = requests.WAIT_LIMIT_S,
+        grade: Grade = "author", wait_limit_s: float = requests.WAIT_LIMIT_S, through: str = "", detail: Detail = "click",
+        tools: list[Check] | None = None, sections: list[str] | None = None, levels: list[Level] | None = None,
     ) -> Answer:  # fmt: skip
-        """Hand in a job and return at once with its id; the tool `job` waits for it. The same `key` is the same job."""
-        return await tools.carry(
+        """Hand in a job and return at once with its id; the tool `job` waits for it. The same `key` is the same job.
+
+        `tools` are of check, `detail` and `sections` (of Nsight Compute) of profile, `levels` of compile: what it keeps of a kernel.
+        """
+        return await common.carry(
             ctx, 0, action=action, file=file, text=text, name=name, kernel=kernel, gpu=gpu, flags=flags,
             arguments=arguments, timeout_s=timeout_s, priority=priority, key=key, wait_limit_s=wait_limit_s,
-            other_file=other_file, other_text=other_text, grade=grade,
+            other_file=other_file, other_text=other_text, grade=grade, through=through, detail=detail, tools=tools,
+            sections=sections, levels=levels,
         )  # fmt: skip
 
     @made.tool()
     async def job(ctx: Context[Any], id: str, wait_s: float = _WAIT_S, cancel: bool = False) -> Answer:  # noqa: A002 - the tool's own word
         """A job by its id: wait for it, or cancel it. A wait that is cancelled leaves the job running."""
         with _told(ToolError):
-            known = await tools.queue.job(id)
+            known = await common.queue.job(id)
             if known is None:
                 raise ToolError(f"there is no job {id!r:.40}")
             if cancel:
-                await tools.queue.cancel(known.job.id)
-                return await tools.answer(known.job.id)
+                await common.queue.cancel(known.job.id)
+                return await common.answer(known.job.id)
         step = 0
         with suppress(TimeoutError):
             async with asyncio.timeout(min(max(wait_s, 0), _MOST_WAIT_S)):
-                async for followed in tools.queue.follow(known.job.id):
+                async for followed in common.queue.follow(known.job.id):
                     step += 1
                     await ctx.report_progress(step, None, result_text.line(followed.job, followed.position))
-        return await tools.answer(known.job.id)
+        return await common.answer(known.job.id)
 
     @made.tool()
     async def gpus() -> Annotated[CallToolResult, Pool]:
         """Which GPUs jobs can run on, what runs there now, how many jobs wait, and what renting may cost this month."""
-        pool = tools.pool()
+        pool = common.pool()
         lines = [
             f"{place.name}  {place.gpu or ('no GPU' if place.absent else 'name not known yet')}  {place.state}"
             for place in pool.places
@@ -435,9 +441,6 @@ def _request(asked: dict[str, Any], reads_files: bool) -> Request:
         raise Refused(
             "this server reads no files of its own machine: give `text` and `name`, or `other_text`"
         )
-    for several in ("flags", "arguments", "tools", "levels"):
-        asked[several] = requests.words(asked.get(several))
-    asked["kernel"] = asked.get("kernel") or None
     if bool(file) == bool(text):
         raise Refused("give either `file`, a path, or `text` with `name`")
     if asked["action"] == "compare":
@@ -451,9 +454,7 @@ def _request(asked: dict[str, Any], reads_files: bool) -> Request:
         raise Refused(
             f"`other_file` and `other_text` are for compare: leave them out, or use it instead of {asked['action']}"
         )
-    if file:
-        return requests.from_file(file, **asked)
-    return Request(name=name, text=text, **asked)
+    return requests.decoded(asked | ({"file": file} if file else {"name": name, "text": text}))
 
 
 def _plain(value: Any) -> Any:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import json
 from collections.abc import AsyncGenerator, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from fastapi import FastAPI, Header, Query
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from orbit_lsp.queue import request as requests
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_queue import Followed, JobQueue
 from orbit_lsp.queue.job_store import Job, StoreError
 from orbit_lsp.queue.request import Refused, Request
-from orbit_remote.common import messages as c
 
 _MOST_WAIT_S = 600.0
 _BATCH = 1_000
@@ -32,13 +32,38 @@ __global__ void saxpy(int n, float a, const float* x, float* y) {
 """
 
 
-class JobRequest(BaseModel):
+NOT_BY_HTTP = {"path", "through", "version"}
+"""Fields of a request that are about files of the server's own machine, which no client may name; `version` is the queue's own."""
+_HINTS = get_type_hints(Request)
+
+
+def _field(field: dataclasses.Field[Any]) -> tuple[Any, Any]:
+    """Of a request, as pydantic wants it."""
+    if field.default_factory is not dataclasses.MISSING:
+        return _HINTS[field.name], Field(default_factory=field.default_factory)
+    return _HINTS[field.name], ... if field.default is dataclasses.MISSING else field.default
+
+
+if TYPE_CHECKING:
+    _Body = BaseModel
+else:
+    _Body = create_model(
+        "_Body",
+        __config__=ConfigDict(extra="forbid"),
+        **{
+            field.name: _field(field)
+            for field in dataclasses.fields(Request)
+            if field.name not in NOT_BY_HTTP
+        },
+    )
+
+
+class JobRequest(_Body):
     """A file, and what is done with it. `kernel` is run by its launch spec; without it the file's main, its KernelBench or
     popcorn contract, or its only launch spec. A second request with the same `key` gets the same job.
     """
 
     model_config = ConfigDict(
-        extra="forbid",
         json_schema_extra={
             "examples": [
                 {"action": "compile", "name": "saxpy.cu", "text": SAXPY},
@@ -51,38 +76,17 @@ class JobRequest(BaseModel):
                     "key": "saxpy-1",
                 },
             ]
-        },
+        }
     )
-
-    action: requests.Action = "run"
-    name: str
-    text: str
-    files: dict[str, str] = Field(default_factory=dict[str, str])
-    kernel: str | None = None
-    against: str = ""
-    against_text: str = ""
-    gpu: str = ""
-    flags: list[str] = Field(default_factory=list[str])
-    arguments: list[str] = Field(default_factory=list[str])
-    timeout_s: float | None = None
-    detail: str = Field("click", pattern="^(click|full)$")
-    tools: list[str] = Field(default_factory=list[str])
-    priority: requests.Priority = "normal"
-    key: str = ""
-    grade: c.Grade = "author"
-    wait_limit_s: float = requests.WAIT_LIMIT_S
 
     def request(self, key: str) -> Request:
         """Raises Refused."""
-        values: dict[str, Any] = {name: getattr(self, name) for name in JobRequest.model_fields}
-        for name in ("flags", "arguments", "tools"):
-            values[name] = tuple(values[name])
-        if self.action == "compare":
-            if not self.against_text:
+        values = dict(self)
+        if values["action"] == "compare":
+            if not values["against_text"]:
                 raise Refused("compare needs `against_text`: the other version's text")
-            values["against"] = self.against or self.name
-        values["key"] = self.key or key
-        return Request(**values)
+            values["against"] = values["against"] or values["name"]
+        return requests.decoded(values | {"key": values["key"] or key})
 
 
 class Batch(BaseModel):

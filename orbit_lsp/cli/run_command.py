@@ -22,7 +22,7 @@ from orbit_lsp.kernels import BY_TEXT_SUFFIXES, HEADER_SUFFIXES, language_of
 from orbit_lsp.places.places import Places
 from orbit_lsp.profile import dump_files
 from orbit_lsp.runs import summary
-from orbit_lsp.runs.scheduler import Action, Scheduler
+from orbit_lsp.runs.scheduler import BY_WORD, Action, Scheduler
 from orbit_lsp.specs import job_builder, spec_cache
 from orbit_lsp.state import harness, modal_gpus, ssh_hosts
 from orbit_lsp.state.kernel_ids import KernelId
@@ -33,7 +33,6 @@ from orbit_remote.common import architectures, codec, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.plain_text import visible
 
-_ACTIONS: dict[str, Action] = {"run": "run", "check": "sanitize", "profile": "profile"}
 _FROM_OPTIONS = ("gpu", "runner", "device", "python", "nvcc", "run_timeout_s", "build_timeout_s")
 
 
@@ -127,7 +126,7 @@ async def _answer(options: argparse.Namespace, engine: Engine, watcher: Terminal
     if getattr(options, "through", None):
         from orbit_lsp.cli.files import through_command
 
-        action = _ACTIONS[options.command]
+        action = BY_WORD[options.command]
         report = partial(_report, session, action=action, sweep=False)
         return await through_command.run(options, engine, action, report)
     if options.command == "trace":
@@ -286,7 +285,7 @@ async def _file(options: argparse.Namespace, engine: Engine) -> int:
         from orbit_lsp.cli import draft_command
 
         return draft_command.run(session, uri, _target(session, uri, options.kernel), as_json=options.json)
-    action: Action = _ACTIONS.get(options.command, "run" if getattr(options, "run", False) else "compile")
+    action: Action = BY_WORD.get(options.command, "run" if getattr(options, "run", False) else "compile")
     # compiling Triton imports the module: only `compile` and `run` do
     listed = options.command == "show" and action == "compile" and not _by_nvcc(session, uri)
     if looks := options.gpu is None or action != "compile":

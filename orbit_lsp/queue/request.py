@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path, PurePosixPath
-from typing import Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from orbit_lsp import kernels
 from orbit_lsp.profile.sections import SECTIONS
@@ -22,8 +22,10 @@ WAIT_LIMIT_S = 300.0
 MOST_TIMEOUT_S = 3600.0
 Action = Literal["run", "profile", "check", "compile", "compare"]
 Priority = Literal["high", "normal", "low"]
+Detail = Literal["click", "full"]
 ACTIONS: tuple[Action, ...] = ("run", "profile", "check", "compile", "compare")
 PRIORITIES: tuple[Priority, ...] = ("high", "normal", "low")
+DETAILS: tuple[Detail, ...] = ("click", "full")
 CHECKS = ("memcheck", "racecheck", "initcheck", "synccheck")
 _NAME = re.compile(r"[\w.+-]{1,120}")
 _SMALL = 1 << 20
@@ -64,7 +66,7 @@ class Request:
     flags: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     timeout_s: float | None = None
-    detail: Literal["click", "full"] = "click"
+    detail: Detail = "click"
     tools: tuple[str, ...] = ()
     sections: tuple[str, ...] = ()
     levels: tuple[c.Level, ...] = ()
@@ -75,10 +77,19 @@ class Request:
     version: int = VERSION
 
 
-def from_file(file: str, **more: object) -> Request:
-    """A request for a file of this machine, its text as it is now. Raises Refused."""
-    path, text = read(file)
-    return Request(name=Path(path).name, text=text, path=path, **more)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+def decoded(values: Mapping[str, Any]) -> Request:
+    """A request of what a door was given, by the names of its fields. In place of `text` and `name` it may name a `file` of this machine,
+    whose text is taken as it is now. Lists become tuples, and None is as if it were not said. Raises Refused.
+    """
+    asked = {name: _frozen(value) for name, value in values.items() if value is not None}
+    if file := asked.pop("file", ""):
+        path, text = read(file)
+        asked |= {"name": Path(path).name, "text": text, "path": path}
+    return Request(**asked | {"kernel": asked.get("kernel") or None})
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(cast("list[Any]", value)) if isinstance(value, list) else value
 
 
 def read(file: str) -> tuple[str, str]:
@@ -143,6 +154,8 @@ def _check_values(request: Request) -> None:
         raise Refused(f"{request.grade!r:.40} is not a grade; use author or referee")
     if request.priority not in PRIORITIES:
         raise Refused(f"{request.priority!r:.40} is not a priority; use one of {', '.join(PRIORITIES)}")
+    if request.detail not in DETAILS:
+        raise Refused(f"{request.detail!r:.40} is not a detail of a profile; use one of {', '.join(DETAILS)}")
     if request.action == "compare" and not request.against:
         raise Refused("compare needs `against`: the other file, or the name of the other text")
     if request.through and request.action not in ("run", "profile", "check"):
@@ -218,7 +231,3 @@ def builds_extension(request: Request) -> bool:
     """Whether a run of it may build extensions of torch of its own text, which came without a place on the disk."""
     runs = request.action in ("run", "profile", "check") and not request.path
     return runs and request.name.endswith(".py") and harness_files.builds_extension(request.text)
-
-
-def words(values: Sequence[str] | None) -> tuple[str, ...]:
-    return tuple(values or ())

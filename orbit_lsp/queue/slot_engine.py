@@ -23,8 +23,8 @@ from orbit_lsp.queue.pool import Slot
 from orbit_lsp.queue.request import Refused, Request
 from orbit_lsp.report import opening
 from orbit_lsp.runners import extension_builds
-from orbit_lsp.runs import disassembly, driver_search, scheduler
-from orbit_lsp.runs.scheduler import Run, Watcher
+from orbit_lsp.runs import disassembly, driver_search
+from orbit_lsp.runs.scheduler import BY_WORD, Run, Watcher
 from orbit_lsp.specs import spec_cache
 from orbit_lsp.state import config, harness, user_folders
 from orbit_lsp.state.kernel_ids import KernelId
@@ -38,12 +38,6 @@ from orbit_remote.common import architectures, codec, content_store, harness_fil
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 
-_ACTIONS: dict[str, scheduler.Action] = {
-    "run": "run",
-    "profile": "profile",
-    "check": "sanitize",
-    "compile": "compile",
-}
 PACKED = ".tensor"
 """How the names of files end that a launch spec reads with `from_file`."""
 _JOBS_FOLDER = re.compile(r"""(?<=["\s])/(?!/)[^"\n]*?/orbit-lsp/jobs/[0-9a-f]{16}(?=/)""")
@@ -200,7 +194,7 @@ class SlotEngine:
                     await self._driver(request, target, engine.history) if request.through else (None, ())
                 )
                 run = runs.start(
-                    _ACTIONS[request.action], uri, target, detail=request.detail, tools=request.tools,
+                    BY_WORD[request.action], uri, target, detail=request.detail, tools=request.tools,
                     sections=request.sections, levels=request.levels, only=bool(request.levels), driver=driver, sets=sets,
                 )  # fmt: skip
             assert run

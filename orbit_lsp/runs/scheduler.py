@@ -32,6 +32,8 @@ from orbit_remote.common.lazy_dataclass import dataclass
 log = logging.getLogger("orbit.runs")
 
 Action = Literal["compile", "run", "debug", "profile", "sanitize"]
+BY_WORD: dict[str, Action] = {"run": "run", "profile": "profile", "check": "sanitize", "compile": "compile"}
+"""What authors call an action -> the action of a job."""
 _DOING = {
     "compile": "Compile", "run": "Run", "debug": "Debug", "profile": "Profile", "sanitize": "Check memory of",
 }  # fmt: skip

@@ -48,8 +48,35 @@ def jobs_options(parser: argparse.ArgumentParser) -> None:
         "names", nargs="*", default=[], metavar="FILE|ID", help="files to submit, or ids of jobs"
     )
     option(
-        parser, "--action", "with submit: run, profile, check (memory) or compile; default: run",
-        choices=("run", "profile", "check", "compile"), default="run", metavar="A",
+        parser, "--action", "with submit: run, profile, check (memory), compile or compare; default: run",
+        choices=("run", "profile", "check", "compile", "compare"), default="run", metavar="A",
+    )  # fmt: skip
+    option(parser, "--against", "with --action compare: the other file", metavar="FILE")
+    option(
+        parser,
+        "--full",
+        "with --action profile: collect every section of Nsight Compute; slower",
+        action="store_true",
+    )
+    option(
+        parser, "--section", "with --action profile: collect this section of Nsight Compute; repeat it for several", action="append",
+        default=[], metavar="S", dest="sections",
+    )  # fmt: skip
+    option(
+        parser, "--tool", "with --action check: one tool of compute-sanitizer; repeat it for several; default: all", action="append",
+        default=[], metavar="T", dest="tools", choices=("memcheck", "racecheck", "initcheck", "synccheck"),
+    )  # fmt: skip
+    option(
+        parser, "--level", "with --action compile: keep what the compiler made of the kernel: sass, ptx, ttir, ttgir or llir; repeat it for several",
+        action="append", default=[], metavar="L", dest="levels", choices=("sass", "ptx", "ttir", "ttgir", "llir"),
+    )  # fmt: skip
+    option(
+        parser, "--argument", "with submit: an argument of the file's program; repeat it for several", action="append", default=[],
+        metavar="A", dest="arguments",
+    )  # fmt: skip
+    option(
+        parser, "--grade", "with submit: author, or referee, which measures a ModelNew from outside its process; default: author",
+        choices=("author", "referee"), default="author", metavar="G",
     )  # fmt: skip
     option(parser, "--kernel", "with submit: run this kernel by its launch spec", metavar="K")
     option(parser, "--gpu", "with submit: only on this GPU of the pool, as in H100 or local:1", metavar="G")

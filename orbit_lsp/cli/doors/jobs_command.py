@@ -105,17 +105,27 @@ async def _submit(options: argparse.Namespace) -> int:
 
 def _request(options: argparse.Namespace, name: str) -> Request:
     """Raises Refused."""
-    return requests.from_file(
-        name,
-        action=options.action,
-        kernel=options.kernel,
-        through=options.through or "",
-        flags=tuple(options.nvcc_flags),
-        timeout_s=options.run_timeout_s,
-        priority=options.priority,
-        key=options.key or "",
-        gpu=options.gpu or "",
-        wait_limit_s=options.wait_limit_s,
+    against = requests.read(options.against)[0] if options.against else None
+    return requests.decoded(
+        {
+            "file": name,
+            "action": options.action,
+            "kernel": options.kernel,
+            "through": options.through,
+            "against": against,
+            "gpu": options.gpu,
+            "flags": options.nvcc_flags,
+            "arguments": options.arguments,
+            "timeout_s": options.run_timeout_s,
+            "detail": "full" if options.full else None,
+            "tools": options.tools,
+            "sections": options.sections,
+            "levels": options.levels,
+            "priority": options.priority,
+            "key": options.key,
+            "grade": options.grade,
+            "wait_limit_s": options.wait_limit_s,
+        }
     )
 
 
