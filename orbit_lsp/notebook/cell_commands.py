@@ -12,6 +12,7 @@ from typing import Any
 
 from orbit_lsp.kernels import cells
 from orbit_lsp.notebook.cell_history import CellHistory
+from orbit_lsp.notebook.on_host import OnHost
 from orbit_lsp.notebook.relay import Relay
 from orbit_lsp.notebook.rented import Rented
 from orbit_lsp.notebook.served import Served
@@ -50,7 +51,7 @@ class CellCommands:
         python: str,
         folder: Path,
         place: str = "this machine",
-        far: Rented | Served | None = None,
+        far: Rented | Served | OnHost | None = None,
     ) -> None:
         """`folder` is the notebook's; `far` is what `place` is, where it is not this machine."""
         self._history = CellHistory(folder)
@@ -100,7 +101,7 @@ class CellCommands:
         if words == ["status"]:
             return self._status(self.relay)
         if words == ["gpu"]:
-            if isinstance(self._far, Served):
+            if isinstance(self._far, Served | OnHost):
                 return "\n".join(await self._far.places())
             queue = await self._opened()
             places = [f"{slot.name}  {slot.gpu or 'no GPU'}" for slot in queue.slots if slot.name != COMPILER]

@@ -29,9 +29,10 @@ class Installed:
     command: str
 
 
-def install(name: str, options: Sequence[str], gpu: str = "", server: str = "") -> Installed:
-    """Write the kernelspec of a kernel on this machine, on a rented `gpu` or on the machine of a `server`, into the user's data folder of Jupyter;
-    one of the same name is replaced. `options` are given to `orbit-lsp kernel run`. Raises Refused and OSError.
+def install(name: str, options: Sequence[str], on: str = "local", where: str = "this GPU") -> Installed:
+    """Write the kernelspec of a kernel into the user's data folder of Jupyter; one of the same name is replaced. Its cells run `on` this
+    machine or another, as in `modal:H100`, which `where` names for people. `options` are given to `orbit-lsp kernel run`. Raises
+    Refused and OSError.
     """
     label = " ".join(name.split())
     slug = re.sub(r"[^a-z0-9._-]+", "-", label.lower()).strip("-.")
@@ -39,10 +40,9 @@ def install(name: str, options: Sequence[str], gpu: str = "", server: str = "") 
         raise Refused(
             f"{name!r:.60} has no letter or digit that a kernel's name can have; give another --name"
         )
-    far = f"modal-{gpu}" if gpu else f"api-{server}" if server else "local"
-    place = re.sub(r"[^a-z0-9]+", "-", far.lower()).strip("-")
+    place = re.sub(r"[^a-z0-9]+", "-", on.lower()).strip("-")
     identifier = f"{_PREFIX}{slug or place}"
-    title = f"Orbit: {label or (f'{gpu} on Modal' if gpu else server or 'this GPU')}"
+    title = f"Orbit: {label or where}"
     spec = {
         "argv": [
             sys.executable, "-P", "-m", "orbit_lsp", "kernel", "run",
@@ -51,7 +51,7 @@ def install(name: str, options: Sequence[str], gpu: str = "", server: str = "") 
         "display_name": title,
         "language": "python",
         "interrupt_mode": "message",
-        "metadata": {"debugger": True, _MARK: {"on": f"modal:{gpu}" if gpu else f"api:{server}" if server else "local"}},
+        "metadata": {"debugger": True, _MARK: {"on": on}},
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as made:
         (Path(made) / "kernel.json").write_text(json.dumps(spec, indent=1) + "\n")

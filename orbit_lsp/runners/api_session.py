@@ -11,7 +11,7 @@ from typing import Any
 
 from orbit_lsp.runners.api_client import Server, ServerError, Unreachable
 from orbit_lsp.runners.kernel_process import Lease
-from orbit_lsp.runners.modal.far_session import EMPTY_S, FarSession
+from orbit_lsp.runners.modal.far_session import FarSession
 from orbit_lsp.runners.modal.spawned import SIGN_S
 from orbit_remote.common import messages as c
 from orbit_remote.common.messages import content_hash
@@ -146,5 +146,5 @@ class ApiSession(FarSession):
             await self._seen()
             if time.monotonic() - self._through >= GONE_S:
                 return f"the server {self._server.url} has not answered for {GONE_S:g} s, and the kernel ends there by itself"
-            if self._kernel is None and time.monotonic() - self._alone_since >= EMPTY_S:
-                return f"no kernel was started for {EMPTY_S / 60:g} minutes"
+            if why := self.unused():
+                return why

@@ -23,6 +23,7 @@ ROLES = {
     "cells": ("child.notebook_kernel", "main"),
     "relay": ("ssh_host.relay", "main"),
     "proxy": ("ssh_host.proxy", "main"),
+    "notebook": ("ssh_host.notebooks", "main"),
     "leave": ("ssh_host.leave", "main"),
     "reports": ("ncu.report_process", "main"),
 }

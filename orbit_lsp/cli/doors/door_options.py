@@ -194,22 +194,23 @@ def kernel_options(parser: argparse.ArgumentParser) -> None:
     option(
         parser,
         "--on",
-        "where the cells run: local (this machine, the default), a GPU rented from Modal, as in modal:H100, or the machine of "
-        "an `orbit-lsp api`, as in api:http://gpu7:8421",
+        "where the cells run: local (this machine, the default), a machine of your own, as in ssh:gpu1, a GPU rented from "
+        "Modal, as in modal:H100, or the machine of an `orbit-lsp api`, as in api:http://gpu7:8421",
         default="local",
         metavar="WHERE",
     )
     option(
         parser,
         "--name",
-        "name in the kernel menus, after `Orbit:`; default: `this GPU`, `H100 on Modal` with --on modal:H100, `gpu7:8421` with "
-        "--on api:http://gpu7:8421",
+        "name in the kernel menus, after `Orbit:`; default: `this GPU`, `H100 on Modal` with --on modal:H100, `gpu1` with "
+        "--on ssh:gpu1, `gpu7:8421` with --on api:http://gpu7:8421",
         metavar="NAME",
     )
     option(
         parser,
         "--python",
-        "Python that runs the cells; default: the environment of the notebook's folder, if you trust it",
+        "Python that runs the cells, with --on ssh:HOST one of that machine; default: the environment of the notebook's folder, if you trust it; "
+        "there python3",
         metavar="PATH",
     )
     option(

@@ -20,7 +20,7 @@ from orbit_lsp.cli.doors import pool_options
 from orbit_lsp.cli.machine.list_results import NotebookKernel
 from orbit_lsp.cli.terminal_text import UsageError, refused
 from orbit_lsp.places import python_choice, trust
-from orbit_lsp.state import modal_gpus
+from orbit_lsp.state import modal_gpus, ssh_hosts
 from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.packages import installing
@@ -57,15 +57,21 @@ def _install(options: argparse.Namespace) -> int:
     from orbit_lsp.notebook import kernelspecs
     from orbit_lsp.runners.api_client import label
 
-    gpu, server = _gpu(options.on), _server(options.on)
+    gpu, server, host = _gpu(options.on), _server(options.on), ssh_hosts.host_of(options.on)
+    on, where = "local", "this GPU"
     more: list[str] = []
     if server and options.python:
         raise UsageError(
             f"--python is of no use with --on {options.on}: the server's own Python runs the cells"
         )
     if server:
+        on, where = f"api:{label(server.url)}", label(server.url)
+        more += ["--on", options.on]
+    if host:
+        on, where = options.on, host
         more += ["--on", options.on]
     if gpu:
+        on, where = f"modal:{gpu}", f"{gpu} on Modal"
         budget = pool_options.budget(options)
         if budget <= 0:
             raise UsageError(
@@ -73,13 +79,13 @@ def _install(options: argparse.Namespace) -> int:
             )
         more += ["--on", options.on, "--budget", f"{budget:g}"]
     if options.python:
-        more += ["--python", str(_program(options.python))]
+        more += ["--python", _host_python(options) if host else str(_program(options.python))]
     if options.idle_minutes:
         more += ["--idle-minutes", f"{_minutes(options.idle_minutes):g}"]
     if options.lease:
         more += ["--lease", options.lease]
     try:
-        made = kernelspecs.install(options.name or "", more, gpu, label(server.url) if server else "")
+        made = kernelspecs.install(options.name or "", more, on, where)
     except kernelspecs.Refused as error:
         raise UsageError(str(error)) from None
     if options.json:
@@ -164,30 +170,36 @@ async def _relay(options: argparse.Namespace, connection: dict[str, Any]) -> Non
     """Raises ZMQError and OSError."""
     from orbit_lsp.notebook.cell_commands import CellCommands
     from orbit_lsp.notebook.kernel_link import KernelLink
+    from orbit_lsp.notebook.on_host import OnHost
     from orbit_lsp.notebook.relay import Relay
     from orbit_lsp.notebook.rented import Rented
     from orbit_lsp.notebook.served import Served
     from orbit_lsp.queue.notebook_sessions import Registered
     from orbit_lsp.runners.kernel_process import KernelProcess
 
-    gpu, server = _gpu(options.on), _server(options.on)
+    gpu, server, host = _gpu(options.on), _server(options.on), ssh_hosts.host_of(options.on)
+    there = _host_python(options) if host else ""
     folder = Path.cwd()
     folders = [str(folder)]
-    choice = python_choice.choose(options.python or "", folders, trust.current(None, folders).covers)
+    own = "" if host else options.python or ""
+    choice = python_choice.choose(own, folders, trust.current(None, folders).covers)
     budget = pool_options.budget(options) if gpu else None
-    pool = f"modal:{gpu}" if gpu else None
+    pool = f"modal:{gpu}" if gpu else options.on if host else None
     engine = argparse.Namespace(
-        pool=pool, python=choice.python, nvcc=None, build_timeout_s=None, budget=budget, trust=False
-    )
+        pool=pool, python=choice.python, host_python=there, nvcc=None, build_timeout_s=None, budget=budget, trust=False,
+    )  # fmt: skip
     key, scheme = str(connection.get("key", "")), str(connection.get("signature_scheme", "hmac-sha256"))
     place, python = "this machine", f"{choice.python} ({choice.why})"
-    far: Rented | Served | None = None
+    far: Rented | Served | OnHost | None = None
     if gpu:
         far = Rented(gpu, budget or 0.0, folder, options.python, pool_options.complain)
         place, python = f"{gpu} on Modal", "the image's, with the torch and triton of yours"
     elif server:
         far = Served(server, folder, options.lease or "cell")
         place, python = server.url, "the server's"
+    elif host:
+        far = OnHost(host, there, folder, options.lease or "cell")
+        place, python = options.on, there or f"the python3 of {host}"
     commands = CellCommands(
         lambda: pool_options.queue(engine, "kernel", trusted=True),
         python,
@@ -264,12 +276,26 @@ def _gpu(on: str) -> str:
     """The GPU to rent; empty where none is. Raises UsageError."""
     if on == "local" or on.startswith("api:"):
         return ""
+    if on.startswith(ssh_hosts.PREFIX):
+        try:
+            ssh_hosts.host(on)
+        except ValueError as mistake:
+            raise UsageError(f"--on: {mistake}") from None
+        return ""
     place, _, gpu = on.partition(":")
     if place == "modal" and (rented := modal_gpus.rented(gpu)):
         return rented
     raise UsageError(
-        f"--on {on!r:.40} is no place: write local, api: and a server's address, as in api:http://gpu7:8421, or modal: and one of {', '.join(modal_gpus.NAMES)}"
+        f"--on {on!r:.40} is no place: write local, ssh:HOST, api: and a server's address, as in api:http://gpu7:8421, or modal: and one of {', '.join(modal_gpus.NAMES)}"
     )
+
+
+def _host_python(options: argparse.Namespace) -> str:
+    """The path of a Python on a host; empty where none is given. Raises UsageError."""
+    try:
+        return ssh_hosts.program(options.python or "")
+    except ValueError as mistake:
+        raise UsageError(f"--python: {mistake}") from None
 
 
 def _program(python: str) -> Path:

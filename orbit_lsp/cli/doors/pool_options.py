@@ -76,6 +76,8 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
     for name in ("python", "nvcc"):
         if given := getattr(options, name):
             values[name] = relative_places.program(given)
+    if python := getattr(options, "host_python", ""):
+        values["ssh"] = {"python": python}
     if options.build_timeout_s is not None:
         values["build_timeout_s"] = options.build_timeout_s
     if options.trust:

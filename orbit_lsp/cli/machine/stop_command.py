@@ -72,9 +72,8 @@ def _on_host(options: argparse.Namespace) -> int:
         print("\norbit-lsp: cancelled", file=sys.stderr)
         return CANCELLED
     if left.busy:
-        text = (
-            f"{left.busy} job{'s' * (left.busy != 1)} on {host} would be cancelled; --yes stops all the same"
-        )
+        several = "s" * (left.busy != 1)
+        text = f"{left.busy} job{several} or notebook kernel{several} on {host} would be ended; --yes stops all the same"
         return terminal_text.refused(text, as_json=options.json)
     if options.json:
         print(json_results.text(StoppedWorkers(left.ended)))

@@ -1,6 +1,6 @@
 """The author's side of notebook kernels on another machine: signed pieces to and from the host that keeps them there.
 
-What carries the pieces is a subclass's: a queue of Modal's, or requests to an evaluation server. The other side is
+What carries the pieces is a subclass's: a queue of Modal's, requests to an evaluation server, or a connection by ssh. The other side is
 `modal_app/notebook_host.py`.
 """
 
@@ -207,6 +207,12 @@ class FarSession:
             return doing.result() if doing.done() else ""
         finally:
             doing.cancel()
+
+    def unused(self) -> str:
+        """Why it is over where no kernel was started for long; else empty."""
+        if self._kernel is None and time.monotonic() - self._alone_since >= EMPTY_S:
+            return f"no kernel was started for {EMPTY_S / 60:g} minutes"
+        return ""
 
     async def end_kernel(self, keep: Keep) -> None:
         if keep == "session" and self._greeted.is_set():

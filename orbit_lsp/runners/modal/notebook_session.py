@@ -19,7 +19,7 @@ from orbit_lsp.runners.modal import errors
 from orbit_lsp.runners.modal.costs import Costs, Wanted
 from orbit_lsp.runners.modal.deploy import within
 from orbit_lsp.runners.modal.errors import DEPLOY, ModalError, Trouble
-from orbit_lsp.runners.modal.far_session import EMPTY_S, FarSession
+from orbit_lsp.runners.modal.far_session import FarSession
 from orbit_lsp.runners.modal.ledger import Span, clock
 from orbit_lsp.runners.modal.pool import Pool
 from orbit_lsp.runners.modal.spawned import SIGN_S, Spawned
@@ -166,8 +166,8 @@ class NotebookSession(FarSession, Spawned):
                 self._write(clock() + _HORIZON_S)
                 if why := await self._over_budget():
                     return why
-            if self._kernel is None and begun - self._alone_since >= EMPTY_S:
-                return f"no kernel was started for {EMPTY_S / 60:g} minutes"
+            if why := self.unused():
+                return why
 
     async def _over_budget(self) -> str:
         month = await self._costs.month() if self._limit is not None else None

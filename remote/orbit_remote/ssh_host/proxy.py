@@ -1,8 +1,8 @@
 """What stands for one of the author's programs on this machine: it hands jobs to the shared worker, and keeps them while the link is down.
 
 A proxy ends, and with it its jobs, when its client says so, or has given no sign of life for `--keep-s` seconds. What the
-client sends: `job`, `typing`, `piece` (of a file's content), `bye`, and requests of the worker as they are. What it gets: the
-worker's events, and `missing`, which names contents that have to be sent before a job can begin.
+client sends: `job`, `typing`, `piece` (of a file's content), `notebook` and its `pieces`, `bye`, and requests of the worker as they
+are. What it gets: the worker's events, `missing`, which names contents that have to be sent before a job can begin, and `pieces`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from orbit_remote.common import messages as c
 from orbit_remote.process import disk_space, process_groups, worker_socket
 from orbit_remote.process.author_paths import Paths
 from orbit_remote.process.worker_socket import LINE_LIMIT, WorkerError
-from orbit_remote.ssh_host import relay
+from orbit_remote.ssh_host import notebooks, relay
+from orbit_remote.ssh_host.notebooks import Notebook
 from orbit_remote.ssh_host.numbered_lines import SIGN, Inbox, Outbox, acknowledged, acknowledgement
 from orbit_remote.ssh_host.trees import Tree, Trees
 
@@ -67,6 +68,7 @@ class _Proxy:
         self._ending = False
         self._jobs: dict[str, _Job] = {}
         self._pieces: dict[str, list[bytes]] = {}
+        self._notebooks: dict[str, Notebook] = {}
         self._link: _Link | None = None
         self._linking = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -77,6 +79,7 @@ class _Proxy:
         listener = socket.socket(fileno=self._options.listen)
         server = await asyncio.start_unix_server(self._accept, sock=listener, limit=LINE_LIMIT)
         await asyncio.to_thread(self._trees.sweep)
+        await asyncio.to_thread(notebooks.sweep, self._options.home)
         while not self._over.is_set():
             left = self._sign + self._options.keep_s - time.monotonic()
             if left <= 0:
@@ -87,10 +90,12 @@ class _Proxy:
         self._ending = True
         server.close()
         relay.forget(self._path)
-        for task in list(self._tasks):
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
         if self._link:
             await self._link.leave()
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._writer:
             self._writer.close()
 
@@ -146,6 +151,12 @@ class _Proxy:
             case "job" | "typing":
                 job = self._jobs[run] = _Job(run, record)
                 self._start(job, self._prepare(job))
+            case "notebook":
+                job = self._jobs[run] = _Job(run, record)
+                self._start(job, self._keep_notebook(job))
+            case "pieces":
+                if notebook := self._notebooks.get(run):
+                    notebook.put(record["data"])
             case "cancel":
                 self._cancel(run)
             case "machine":
@@ -231,6 +242,17 @@ class _Proxy:
             options.python, str(cache), _variables(), passed, options.cache_bytes, options.spare_idle_s,
             options.client, options.release,
         )  # fmt: skip
+
+    async def _keep_notebook(self, job: _Job) -> None:
+        """Raises OSError, KeyError."""
+        notebook = self._notebooks[job.run] = Notebook(
+            lambda data: self._say({"kind": "pieces", "run": job.run, "data": data})
+        )
+        try:
+            await notebook.keep(self._options.home, self._options.python, job.record, _variables())
+        finally:
+            del self._notebooks[job.run]
+            self._forget(job)
 
     def _take_piece(self, record: dict[str, Any]) -> None:
         """A part of a file's content; with the last one it goes into the store. `run` waits for the contents up to `done`."""

@@ -18,6 +18,11 @@ _AT_A_TIME = 64
 _UNUSED_S = 14 * 86_400.0
 
 
+def contents(home: Path) -> Store:
+    """Return the store of what was sent here."""
+    return Store(home / "files", _STORE_LIMIT)
+
+
 @dataclass(frozen=True, slots=True)
 class Tree:
     """A folder that nobody else has until `give_back`."""
@@ -35,7 +40,7 @@ class Trees:
     def __init__(self, home: Path, laptop: str) -> None:
         self._folder = home / "trees"
         self._laptop = laptop
-        self.store = Store(home / "files", _STORE_LIMIT)
+        self.store = contents(home)
 
     def take(self, manifest: Manifest) -> Tree:
         """Return a folder that holds the manifest's files and nothing else. Raises what `Store.materialise` raises, and OSError
