@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from pathlib import Path
 
 import pytest
@@ -601,6 +602,37 @@ def test_architectures_that_a_build_file_names(tmp_path: Path, name: str) -> Non
     files, architectures = NAMED[name]
     project(tmp_path, {**files, "k.cu": ""})
     assert find(tmp_path, "k.cu").architectures == architectures
+
+
+@pytest.mark.parametrize(
+    ("presets", "flag"),
+    [
+        ({"cpu": {"P_ENABLE_CUDA": "OFF", "N": "1"}, "gpu": {"P_ENABLE_CUDA": True, "N": "2"}}, "-DN=2"),
+        ({"cpu": {"N": "1"}, "gpu": {"CMAKE_CUDA_ARCHITECTURES": "86", "N": "2"}}, "-DN=2"),
+        ({"cpu": {"P_ENABLE_CUDA": "OFF", "N": "1"}, "default": {"N": "2"}}, "-DN=2"),
+        ({"a": {"N": "1"}, "b": {"N": "2"}}, "-DN=1"),
+        ({"a": {"N": "${sourceDirName}/${presetName}/${dollar}"}}, "-DN=p/a/${dollar}"),
+    ],
+)
+def test_the_preset_that_asks_for_cuda(
+    tmp_path: Path, presets: dict[str, dict[str, object]], flag: str
+) -> None:
+    listed = [{"name": name, "cacheVariables": values} for name, values in presets.items()]
+    files = {
+        "CMakePresets.json": json.dumps({"configurePresets": listed}),
+        "CMakeLists.txt": "add_library(k k.cu)\ntarget_compile_definitions(k PRIVATE N=${N})\n",
+        "k.cu": "",
+    }
+    project(tmp_path / "p", files)
+    made = find(tmp_path / "p", "k.cu")
+    assert [*made.flags, *(each.what for each in made.left_out)] == [flag]
+
+
+@pytest.mark.parametrize("flag", ["-fsanitize=address", "--allow-unsupported-compiler", "-mfma"])
+def test_a_flag_of_the_host_compiler_decides_about_no_figure(tmp_path: Path, flag: str) -> None:
+    project(tmp_path, {"Makefile": f"k.o: k.cu\n\tnvcc -DA {flag} -c $<\n", "k.cu": ""})
+    made = find(tmp_path, "k.cu")
+    assert (made.flags, made.left_out) == (("-DA",), ())
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,32 @@ def test_a_source_that_calls_a_device_function_of_one_before_it(tmp_path: Path) 
     assert through(tmp_path, "step.cu") is None
 
 
+@pytest.mark.parametrize(
+    ("makefile", "source"),
+    [
+        ("K = ../../src/kernels\nk.o:\n\t$(NVCC) -x cu -DA -c ${K}/run.cpp\n", "run.cpp"),
+        (
+            "run.o:\n\tnvcc -x cu -c ../../src/kernels/run.cpp\nk.o: ../../src/kernels/k.cu\n\tnvcc -c $<\n",
+            None,
+        ),
+        ("run.o:\n\tg++ -c ../../src/kernels/run.cpp\n", None),
+    ],
+)
+def test_a_part_of_c_plus_plus_that_a_makefile_elsewhere_compiles_as_cuda(
+    tmp_path: Path, makefile: str, source: str | None
+) -> None:
+    files = {
+        "src/kernels/run.cpp": '#include <vector>\n#include "k.cu"\n',
+        "src/kernels/k.cu": "#include <cstdio>\n__global__ void k() {}\n",
+        "make/gpu/Makefile": makefile,
+        ".git/HEAD": "",
+    }
+    project(tmp_path, files)
+    assert through(tmp_path, "src/kernels/k.cu") == source
+    if source:
+        assert find(tmp_path, f"src/kernels/{source}").flags == ("-DA",)
+
+
 def test_the_flags_of_c_plus_plus_that_is_compiled_as_cuda(tmp_path: Path) -> None:
     makefile = "%.o: %.cpp\n\t$(NVCC) -x cu --use_fast_math -DBYTE=1 -c $<\n%.o: %.cu\n\tnvcc -DOTHER -c $<\n"
     project(tmp_path, {"Makefile": makefile, "main.cpp": MAIN})

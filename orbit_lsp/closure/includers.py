@@ -71,9 +71,9 @@ def read(
         and way.files[-1] not in seen
     ):
         before, including = way.texts()
-        apart = path.lower().endswith(".cuh") or (
-            path.lower().endswith(SOURCE_SUFFIXES) and _has_headers(text)
-        )
+        # C++ that nvcc compiles as CUDA includes sources as parts alone
+        alone = _has_headers(text) and not (len(way.files) == 2 and way.files[-1].lower().endswith(_OF_HOST))
+        apart = path.lower().endswith(".cuh") or (path.lower().endswith(SOURCE_SUFFIXES) and alone)
         if including is None or (apart and not templates and not way.needs(text, before)):
             break
         # a source may be a part of another one itself

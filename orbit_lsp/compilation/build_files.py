@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,6 +57,7 @@ _MODULES = ("cmake", "cmake/modules", "cmake/Modules")
 _MOST_INCLUDED = 20
 _AS_CUDA = lazy_pattern(r"(?<![\w-])-{1,2}x[ =]?cu(?![\w-])|\bLANGUAGE\s+CUDA\b")
 """What makes CUDA of sources that their names call C++."""
+_NAMED_AS_CUDA = lazy_pattern(r"(?<![\w-])-{1,2}x[ =]?cu\b[^\n]{0,400}[\w)}/]\.(?:cpp|cc|cxx)\b")
 _COMMENT = lazy_pattern(r"^[ \t]*#.*$", re.MULTILINE)
 _OLDEST = 17
 """nvcc compiles C++17 by itself, and CUDA's own headers need it: an older standard was named for an older nvcc."""
@@ -517,11 +518,19 @@ def _included(file: str, text: str, root: str) -> Iterator[str]:
                         yield regular_files.text(path, BUILD_FILE)
 
 
-def compiles_host_sources(path: str, root: str) -> bool:
-    """Whether a build file above a file has nvcc compile sources of C++ as CUDA. Reads files."""
-    for file in islice(_above(path, root), _MOST_FILES):
+def compiles_host_sources(path: str, root: str, listed: elsewhere.Listed | None = None) -> bool:
+    """Whether a build file above a file has nvcc compile sources of C++ as CUDA, or one of those elsewhere, `listed`, some that it names.
+    Reads files.
+    """
+    above = ((file, _AS_CUDA) for file in islice(_above(path, root), _MOST_FILES))
+    others = (
+        (file, _NAMED_AS_CUDA)
+        for file in elsewhere.nearest(path, root, listed or {}, _MOST_FILES)
+        if makefiles.is_makefile(file)
+    )
+    for file, pattern in chain(above, others):
         with contextlib.suppress(OSError, ValueError):
-            if _AS_CUDA.search(_COMMENT.sub("", regular_files.text(file, BUILD_FILE))):
+            if pattern.search(_COMMENT.sub("", regular_files.text(file, BUILD_FILE))):
                 return True
     return False
 

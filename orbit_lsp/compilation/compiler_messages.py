@@ -63,7 +63,7 @@ _OF_CUDNN = re.compile(
 )
 _CHANGED = re.compile(
     r'argument of type ".*" is incompatible with parameter of type "cudaMemLocation"|'
-    r'no suitable constructor exists to convert from "int" to "cudaMemLocation"|'
+    r'no suitable constructor exists to convert from "(?:const )?\w+" to "cudaMemLocation"|'
     r"too few arguments in function call.*cudaMem(?:PrefetchAsync|Advise)"
 )
 NOT_YOURS = (

@@ -28,7 +28,7 @@ _AGE_S = 30.0
 _OF_BUILD = "only the build knows its value"
 _LEFT_OUT = {"-G": "figures are of optimized code"}
 _OF_HOST = (
-    "-Xcompiler", "-ccbin", "--compiler-bindir", "--diag", "-diag", "--Werror", "-Werror", "--use-local-env", "-use-local-env", "-pg", "-msse", "-mavx", "-mfma", "-mf16c", "-march", "-mtune", "-fopenmp",
+    "-Xcompiler", "-ccbin", "--compiler-bindir", "--diag", "-diag", "--Werror", "-Werror", "--use-local-env", "-use-local-env", "-pg", "-msse", "-mavx", "-mfma", "-mf16c", "-march", "-mtune", "-fopenmp", "-fsanitize",
     "-allow-unsupported-compiler", "--allow-unsupported-compiler", "--threads", "--display-error-number", "-err-no",
 )  # fmt: skip
 """Flags on which no figure depends: of the compiler of host code, of messages, of how nvcc runs."""
@@ -74,6 +74,10 @@ class Finder:
         """A file was created, deleted or changed: look at its folder again."""
         for root in [root for root in list(self._headers) if Path(path).is_relative_to(root)]:
             self._headers.pop(root, None)
+
+    def compiles_host_sources(self, path: str, root: str) -> bool:
+        """Whether the file's project has nvcc compile sources of C++ as CUDA. Reads files."""
+        return build_files.compiles_host_sources(path, root, self._headers_of(root).builds)
 
     def find(self, question: Question) -> Compilation:
         """How the file is compiled. Reads files and folders, some 100 ms the first time: call it off the event loop."""

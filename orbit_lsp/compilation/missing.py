@@ -263,6 +263,7 @@ PROVIDERS: tuple[tuple[str, str], ...] = (
     (r"nvbench/.*", "it comes with NVBench: git clone https://github.com/NVIDIA/nvbench, " + SETTING),
     (r"moderngpu/.*|moderngpu\.cuh", "it comes with moderngpu: git clone https://github.com/moderngpu/moderngpu, " + SETTING),
     (r"cuBQL/.*", "it comes with cuBQL: git clone https://github.com/NVIDIA/cuBQL, " + SETTING),
+    (r"gunrock/.*", "it comes with Gunrock: git clone https://github.com/gunrock/gunrock, " + SETTING),
     (r"faiss/.*", "it comes with FAISS: conda install -c pytorch faiss-gpu, " + SETTING),
     (r"matx(?:\.h|/.*)", "it comes with MatX: git clone https://github.com/NVIDIA/MatX, " + SETTING),
     (r"(?:ck|ck_tile)/.*|hip\w*/.*|rocm\w*[-/].*|rocprim/.*|hipcub/.*|rocthrust/.*|rccl.*|hipblas.*|rocblas.*|miopen/.*", "it belongs to AMD's ROCm: nvcc compiles CUDA only"),

@@ -96,7 +96,7 @@ class Compilations:
     async def _including(self, file: OpenFile) -> tuple[str, str] | None:
         """Path and text of the source through which a CUDA file is compiled, None for itself."""
         from orbit_lsp.closure import includers
-        from orbit_lsp.compilation import build_files, finder
+        from orbit_lsp.compilation import finder
 
         assert self._finder
         path, text = file.document.path, file.document.text
@@ -104,7 +104,7 @@ class Compilations:
         runs = file.scanned and "main" in file.scan.entries
         question = self._question_of(path, text)
         root = await asyncio.to_thread(finder.root_of, path, question.folders)
-        of_host = await asyncio.to_thread(build_files.compiles_host_sources, path, root)
+        of_host = await asyncio.to_thread(self._finder.compiles_host_sources, path, root)
         source = await asyncio.to_thread(
             includers.read, path, text, (root,), templates=templates, runs=runs, of_host=of_host
         )

@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
+from orbit_lsp.compilation.build_systems import cmake_language
 from orbit_remote.common import codec, regular_files
 from orbit_remote.common.limits import BUILD_FILE
 
@@ -15,6 +16,8 @@ NAMES = ("CMakePresets.json", "CMakeUserPresets.json")
 _MOST_INHERITED = 100
 _MOST_PRESETS = 200
 """Of one file; those that follow are not used."""
+_MOST_SHOWN = 16
+"""Presets among which one is chosen."""
 _LONGEST = 20_000
 """Characters of a value."""
 
@@ -43,23 +46,56 @@ def _configured(file: str, _changed_ns: int, _size: int) -> tuple[dict[str, Any]
 
 
 def usual_variables(folder: str) -> tuple[str, dict[str, str]]:
-    """The cache variables of the first preset that is not hidden, with what it inherits, and the file that has them."""
+    """The cache variables of a preset that is not hidden, and the file that has them: of the first that asks for CUDA, else of the first
+    that does not refuse it, else of the first.
+    """
     for name in NAMES:
         file = Path(folder, name)
         known = {str(preset.get("name")): preset for preset in configured(file)}
-        shown = next((name for name, preset in known.items() if not preset.get("hidden")), "")
-        values: dict[str, str] = {}
-        waiting = [shown]
-        for _ in range(_MOST_INHERITED):
-            preset = known.pop(waiting.pop(0), {}) if waiting else {}  # one that was met before adds nothing
-            for key, value in _fields(preset.get("cacheVariables")).items():
-                values.setdefault(key, _text(value))
-            parents = preset.get("inherits")
-            listed = cast("list[Any]", parents) if isinstance(parents, list) else [parents] if parents else []
-            waiting += map(str, listed[:_MOST_INHERITED])
-        if values:
-            return str(file), values
+        shown = islice((name for name, preset in known.items() if not preset.get("hidden")), _MOST_SHOWN)
+        every = [(name, values) for name in shown if (values := _variables(name, known))]
+        if every:
+            chosen, values = min(every, key=lambda each: _against_cuda(each[1]))
+            of_presets = {
+                "sourceDir": folder,
+                "sourceParentDir": str(Path(folder).parent),
+                "sourceDirName": Path(folder).name,
+                "presetName": chosen,
+            }
+            return str(file), {key: _expanded(value, of_presets) for key, value in values.items()}
     return "", {}
+
+
+def _variables(name: str, known: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """The cache variables of a preset, with those that it inherits."""
+    values: dict[str, str] = {}
+    met: set[str] = set()
+    waiting = [name]
+    while waiting and len(met) < _MOST_INHERITED:
+        preset = {} if (each := waiting.pop(0)) in met else known.get(each, {})
+        met.add(each)
+        for key, value in _fields(preset.get("cacheVariables")).items():
+            values.setdefault(key, _text(value))
+        parents = preset.get("inherits")
+        listed = cast("list[Any]", parents) if isinstance(parents, list) else [parents] if parents else []
+        waiting += map(str, listed[:_MOST_INHERITED])
+    return values
+
+
+def _against_cuda(values: dict[str, str]) -> int:
+    """0 for variables that ask for CUDA, 2 for those that refuse it."""
+    switches = [
+        not cmake_language.OFF.fullmatch(value)
+        for key, value in values.items()
+        if cmake_language.is_switch(key)
+    ]
+    if "CMAKE_CUDA_ARCHITECTURES" in values or any(switches):
+        return 0
+    return 2 if switches else 1
+
+
+def _expanded(text: str, macros: dict[str, str]) -> str:
+    return re.sub(r"\$\{(\w+)\}", lambda match: macros.get(match[1], match[0]), text)
 
 
 def _fields(value: object) -> dict[str, Any]:
