@@ -20,6 +20,7 @@ from orbit_lsp.cli.terminal_text import UsageError, check_gpu
 from orbit_lsp.cli.terminal_watcher import TerminalWatcher
 from orbit_lsp.closure.tree import OUTSIDE, below
 from orbit_lsp.engine.engine import Engine
+from orbit_lsp.history import script_runs
 from orbit_lsp.kernels import CUDA_SUFFIXES
 from orbit_lsp.runs import summary
 from orbit_lsp.state import modal_gpus, ssh_hosts, units
@@ -62,6 +63,7 @@ async def run(
     job, remarks = await _placed(job, session, in_place=options.in_place, may_rent=options.over_budget)
     title = Path(job.path).name if job.path != str(Path(job.directory or "", SNIPPET)) else "exec"
     finished = await runs.outcome(job, watcher.hears(title))
+    await script_runs.keep(session, engine.history, job, finished)
     written, unwritten = await asyncio.to_thread(
         brought_files.write, Path(job.directory or ""), finished.brought, job.bring
     )

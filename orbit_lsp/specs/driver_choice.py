@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.results import Learned, Route
-from orbit_lsp.state.session import Session
+from orbit_lsp.state.session import Session, path_of
 from orbit_remote.common.messages import Driver
 
 LIVE_S = 3.0
@@ -54,9 +56,15 @@ def pin(session: Session, target: KernelId) -> Driver | None:
 
 
 def _is_there(session: Session, target: KernelId, driver: Driver) -> bool:
-    """Return whether a driver still leads to the kernel, as far as is known yet: a test may have been renamed."""
+    """Return whether a driver still leads to the kernel, as far as is known yet: a test may have been renamed. A script that has been
+    seen to launch it needs no way that can be read.
+    """
     routes = session.routes.get(target)
-    return routes is None or not routes.routes or any(route.driver == driver for route in routes.routes)
+    if routes is None or not routes.routes or any(route.driver == driver for route in routes.routes):
+        return True
+    if driver.kind != "script" or driver.name:
+        return False
+    return Path(session.setup.directory(path_of(target.uri)), driver.file).is_file()
 
 
 def ranked(session: Session, target: KernelId) -> list[Route]:

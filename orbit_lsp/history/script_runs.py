@@ -1,0 +1,56 @@
+"""What a script of the project launched that `orbit-lsp exec` ran: kept as the run of a driver, which from then on a click can take."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+from orbit_lsp.closure.tree import below
+from orbit_lsp.history.history_tracker import HistoryTracker
+from orbit_lsp.runs import result_filing
+from orbit_lsp.runs.scheduler import Run
+from orbit_lsp.specs import job_builder, launch_plan
+from orbit_lsp.state.session import Session, uri_of
+from orbit_remote.common import limits, regular_files
+from orbit_remote.common import messages as c
+
+
+async def keep(session: Session, history: HistoryTracker, job: c.Job, finished: c.Finished) -> None:
+    """`job` ran a script by itself. With arguments it is another program than a click would run, and nothing is kept; nor of a
+    kernel whose file has changed since, or lies in another folder.
+    """
+    place = below(job.path, job.directory or "") if job.is_script and not job.arguments else None
+    if not place or finished.device is None or not finished.launches:
+        return
+    texts = await asyncio.to_thread(_texts, job, finished)
+    if not texts:
+        return
+    for path, text in texts.items():
+        session.open(uri_of(path), 1, text)
+    frozen = session.freeze(uri_of(next(iter(texts))))
+    assert frozen
+    plan = launch_plan.driven(session, frozen.uri, c.Driver("script", place))
+    launches = tuple(each for each in finished.launches if each.place and each.place.file in texts)
+    of_driver = job_builder.make(session, frozen, "run", job.run, plan)
+    event = replace(finished, launches=launches, problems=())
+    result_filing.finished(session, frozen, of_driver, set(), None, event, plan)
+    history.filed(Run(job.run, "run", frozen, of_driver))
+
+
+def _texts(job: c.Job, finished: c.Finished) -> dict[str, str]:
+    """The texts of the files whose kernels were launched, as they ran; of those that the project has on the disk."""
+    if not Path(job.path).is_file():
+        return {}
+    texts: dict[str, str] = {}
+    for path in dict.fromkeys(each.place.file for each in finished.launches if each.place):
+        if below(path, job.directory or "") is None or "site-packages" in Path(path).parts:
+            continue
+        try:
+            text = regular_files.text(path, limits.SOURCE)
+        except (OSError, ValueError):
+            continue
+        known = finished.files.get(path)
+        if text == job.text if path == job.path else known and known == regular_files.file_hash(path):
+            texts[path] = text
+    return texts
