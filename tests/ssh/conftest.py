@@ -27,14 +27,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def host(monkeypatch: pytest.MonkeyPatch, real_starts: None) -> Iterator[Host]:
+def login_user() -> str:
+    """Who logs in on the host; empty for whoever runs the tests."""
+    return ""
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch, real_starts: None, login_user: str) -> Iterator[Host]:
     """Short: the folder is part of sockets' paths."""
     del real_starts
     with tempfile.TemporaryDirectory(prefix="orbit-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         if os.getuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)
-        made = Host(folder)
+        made = Host(folder, user=login_user)
         monkeypatch.setenv("PATH", f"{folder}/bin{os.pathsep}{os.environ['PATH']}")
         monkeypatch.setenv("XDG_CACHE_HOME", f"{folder}/a %")
         command_line.sharing.cache_clear()

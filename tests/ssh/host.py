@@ -22,16 +22,23 @@ _BEGIN_S = 60.0
 
 
 class Host:
-    """`name` is its alias in the configuration of `ssh`, which `folder / "bin" / "ssh"` reads in place of the user's own."""
+    """`name` is its alias in the configuration of `ssh`, which `folder / "bin" / "ssh"` reads in place of the user's own. `user` logs in
+    there, or else whoever runs the tests.
+    """
 
-    def __init__(self, folder: Path, name: str = "gpu1") -> None:
-        self.folder, self.name = folder, name
+    def __init__(self, folder: Path, name: str = "gpu1", user: str = "") -> None:
+        self.folder, self.name, self.user = folder, name, user
         self.cache, self.run = folder / "cache", folder / "run"
         self.python = folder / "python"
         self._server: subprocess.Popen[bytes] | None = None
         for key in ("host", "id"):
             self._key(key)
         shutil.copy(folder / "id.pub", folder / "allowed")
+        if user:
+            folder.chmod(0o711)
+            for place in (self.cache, self.run):
+                place.mkdir(mode=0o700)
+                shutil.chown(place, user)
         self.port = _free_port()
         self.login()
         self.answers(gpu=False)
@@ -48,7 +55,7 @@ class Host:
         key = (self.folder / "host.pub").read_text()
         (self.folder / "known").write_text(f"[127.0.0.1]:{self.port} {key}" if known else "")
         lines = [
-            *more, f"Host {self.name}", "HostName 127.0.0.1", f"Port {self.port}", f"IdentityFile {self.folder}/id",
+            *more, f"Host {self.name}", *([f"User {self.user}"] if self.user else []), "HostName 127.0.0.1", f"Port {self.port}", f"IdentityFile {self.folder}/id",
             "IdentitiesOnly yes", f"UserKnownHostsFile {self.folder}/known", "GlobalKnownHostsFile /dev/null",
         ]  # fmt: skip
         (self.folder / "config").write_text("\n".join(lines) + "\n")
