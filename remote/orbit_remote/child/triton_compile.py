@@ -56,13 +56,16 @@ _SPEC = "a launch spec above it does (`orbit-lsp draft` writes one)"
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """`explained` is set where the file itself could not be imported. `made` is what was asked for of the compiler's output."""
+    """`explained` is set where the file itself could not be imported. `made` is what was asked for of the compiler's output.
+    `supposed` is what Triton says of a kernel with assumed constants or types, which may be what is wrong.
+    """
 
     problems: tuple[Problem, ...] = ()
     resources: tuple[Resources, ...] = ()
     remarks: tuple[str, ...] = ()
     explained: Explained | None = None
     made: tuple[dumps.Made, ...] = ()
+    supposed: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,8 @@ def compile_file(
             specified = specified.known_as(alias[0], name)
         made = _compile_kernel(each, file, tree, namespace, target, specified, by_name.get(name))
         if not (made.resources or made.problems):
-            made = replace(made, problems=target.certainty.of_text(each))
+            certain = target.certainty.of_text(each)
+            made = replace(made, problems=certain or made.supposed)
         made = _named(made, name, alias, file.path)
         kept, lacking = imported.lacking(made.problems)
         if lacking:
@@ -293,7 +297,10 @@ def _compile_kernel(
             return Compiled((), tuple(resources), (*remarks, f"{name} was not compiled: {outcome}"))
         elif configuration.assumed and not target.certainty.of(outcome.problems):
             why = "it does not compile with the sizes and types assumed here"
-            return Compiled((), tuple(resources), (*remarks, f"{name} was not compiled: {why}"))
+            supposed = _supposed(outcome, _values(configuration, sorted(configuration.assumed)))
+            return Compiled(
+                (), tuple(resources), (*remarks, f"{name} was not compiled: {why}"), supposed=supposed
+            )
         else:
             return Compiled(outcome.problems, tuple(resources), tuple(remarks))
     remarks.append(f"{name}: {configurations[0].source}; argument types assumed")
@@ -303,14 +310,15 @@ def _compile_kernel(
 def _as_completed(function: Any, known: Configuration, missing: Sequence[str], target: _Target) -> Compiled:
     """Compile with the first assumed constants that compile. Only certain errors are reported: the assumptions may cause others."""
     name = function.fn.__name__
+    supposed: tuple[Problem, ...] = ()
     for configuration in completed(function, known, missing):
         outcome = _compile(function, configuration, target)
         if isinstance(outcome, Explained) and target.certainty.of(outcome.problems):
             return Compiled(outcome.problems)
+        values = _values(configuration, missing)
+        if isinstance(outcome, Explained):
+            supposed = supposed or _supposed(outcome, values)
         if isinstance(outcome, Resources):
-            values = ", ".join(
-                f"{each} = {triton_instances.show(configuration.constants[each])}" for each in missing
-            )
             return Compiled(
                 (),
                 (outcome,),
@@ -320,7 +328,23 @@ def _as_completed(function: Any, known: Configuration, missing: Sequence[str], t
             )
     verb = "is" if len(missing) == 1 else "are"
     why = f"the file does not say what {', '.join(missing)} {verb}; {_SPEC}"
-    return Compiled(remarks=(f"{name} was not compiled: {why}",))
+    return Compiled(remarks=(f"{name} was not compiled: {why}",), supposed=supposed)
+
+
+def _values(configuration: Configuration, names: Sequence[str]) -> str:
+    return ", ".join(f"{each} = {triton_instances.show(configuration.constants[each])}" for each in names)
+
+
+def _supposed(explained: Explained, assumed: str) -> tuple[Problem, ...]:
+    """Triton's first error at its line, as information: it may be the assumption that is wrong."""
+    return tuple(
+        replace(
+            problem,
+            severity="information",
+            message=f"with {assumed or 'types'} assumed, Triton says: {problem.message}",
+        )
+        for problem in explained.problems[:1]
+    )
 
 
 def _needs_a_run(function: Any) -> str:
