@@ -309,7 +309,7 @@ def test_a_program_is_not_taken_where_runs_go_to_a_rented_gpu(tmp_path: Path) ->
     session.setup.settings = replace(session.setup.settings, runner="modal")
     assert driver_choice.chosen(session, target) is None
     plan = launch_plan.driven(session, target.uri, PROGRAM)
-    assert "on this machine only" in plan.refusal
+    assert "on a machine of your own" in plan.refusal
     frozen = session.freeze(target.uri)
     assert frozen
     refused = refusals.no_sources(job_builder.make(session, frozen, "run", "1", plan))

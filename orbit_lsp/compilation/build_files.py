@@ -262,7 +262,8 @@ class _Collected:
             text = _COMMENT.sub("", text)
         else:
             text = self._whole(file, text)
-            named |= self._of_text(file, text)
+            if not known or makefiles.is_makefile(file):
+                named |= self._of_text(file, text)
         self._understood(file, text)
         self._of_any(file, text, named, known=known)
         self._take(named)

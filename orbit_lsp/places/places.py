@@ -238,6 +238,14 @@ class Places:
 
         return spending.with_ways(failure, self._session.setup, self.rental.costs)
 
+    def no_gpu(self, driver: c.Driver) -> str:
+        """What a click on a kernel says that a driver would launch, where no GPU is in reach."""
+        failure = self.explained(c.Failure("infrastructure", c.NO_GPU))
+        return (
+            f"orbit: {driver.short} would launch it, and {failure.message}: {failure.remedy}. "
+            f"*Run through {driver.short}* runs it here all the same"
+        )
+
     def _gpu(self) -> str | None:
         """The GPU that runs get, None where there is none or it is not known yet."""
         if self._session.setup.place() == "modal":

@@ -171,6 +171,9 @@ def started(
 
     folder = ls.session.setup.directory(path_of(target.uri))
     used = driver or (None if program else job_builder.plan_of(ls.session, target).driver)
+    if used and not driver and ls.session.setup.lacks_gpu():  # who names it may want to see it pass on a CPU
+        ls.watcher.lacking_gpu(ls.places.no_gpu(used))
+        return None
     if used is None or ls.session.setup.trusts(folder):
         return once_configured(ls, start)
     ls.spawn(ask_for_trust(ls, folder, used.id, start), "trust")

@@ -52,7 +52,15 @@ DRIVER = LaunchPlan("driver")
 
 def here_only(driver: c.Driver) -> str:
     """Why a program of the project does not run on a rented GPU, and what to do."""
-    return f"{driver.id} is built and run on this machine only: set `orbit.runner` to `local`, or write a launch spec"
+    alone = (
+        f"; on a rented GPU its file runs alone: `orbit-lsp run {driver.file}`"
+        if driver.file.endswith(".cu")
+        else ""
+    )
+    return (
+        f"{driver.id} is built and run on a machine of your own, with a GPU: there, set `orbit.runner` to `local`; "
+        f"or write a launch spec{alone}"
+    )
 
 
 def driven(session: Session, uri: str, driver: c.Driver) -> LaunchPlan:

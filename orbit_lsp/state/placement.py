@@ -104,6 +104,15 @@ class Setup:
             return None
         return next((device for device in self.machine.devices if device.index == self.settings.device), None)
 
+    def lacks_gpu(self) -> bool:
+        """Whether it is known that runs have no GPU: this machine has none, and they go nowhere else."""
+        return (
+            self.machine is not None
+            and not self.machine.devices
+            and not self.host
+            and self.place() == "local"
+        )
+
     def rents(self) -> str:
         """The GPU of the settings, where Modal has it; empty where runs on Modal are refused."""
         return modal_gpus.rented(self.settings.gpu)

@@ -244,7 +244,7 @@ def with_ways(failure: c.Failure, setup: Setup, costs: Costs) -> c.Failure:
 
 
 def lacks_gpu(failure: c.Failure) -> bool:
-    return failure.message in (c.NO_GPU, account.NO_TOKEN)
+    return failure.message.startswith(c.NO_GPU) or failure.message == account.NO_TOKEN
 
 
 def gpu_choices(costs: Costs, gpus: Sequence[str]) -> dict[str, str]:

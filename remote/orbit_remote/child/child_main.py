@@ -110,11 +110,6 @@ def open_context(device: int) -> Any:
     return torch
 
 
-def has_gpu() -> bool:
-    """Without asking CUDA, which a process that will fork must not start."""
-    return any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/dxg"))
-
-
 def work(order: Order, events: TextIO, recording: recorder.Recorder) -> Done:
     """Carry out a job and write its events."""
     job = order.job

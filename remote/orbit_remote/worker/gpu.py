@@ -24,6 +24,19 @@ def of(job: c.Job) -> c.Device | None:
 WITHOUT = "it ran without a GPU: this machine has no NVIDIA GPU"
 
 
+def run_without(job: c.Job, finished: c.Finished) -> c.Finished:
+    """The end of a driver that ran where no GPU is: if it failed as a program, or skipped all, that is why."""
+    skipped = bool(finished.sets) and all(each.outcome == "skipped" for each in finished.sets)
+    failed = bool(job.project_program) and finished.outcome == "runtime error"
+    if (skipped or failed) and job.driver:
+        how = "was skipped" if skipped else f"ended with exit code {finished.exit_code}"
+        failure = no_gpu(job).failure
+        assert failure
+        failure = replace(failure, message=f"{failure.message}: {job.driver.short} {how}")
+        return replace(finished, outcome="infrastructure", failure=failure, problems=())
+    return replace(finished, remarks=(*finished.remarks, WITHOUT))
+
+
 def _wanted(job: c.Job) -> int:
     """How many GPUs a job asks for: of a rented machine as in `H100:2`, and all that came are its own."""
     _, colon, count = (job.gpu or "").partition(":")

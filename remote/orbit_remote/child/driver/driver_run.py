@@ -21,6 +21,7 @@ from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.measure import REPEATS
 from orbit_remote.common.messages import NO_GPU, Driver, Job, RanSet
 from orbit_remote.common.packages import installing
+from orbit_remote.process.gpu_nodes import has_gpu
 
 BUDGET_S = 10.0
 """The time for a test's parameter sets; sets that have not begun by then are left out. Also the time for repetitions."""
@@ -95,7 +96,25 @@ class DriverRun:
             # as Python starts a script: its folder comes first, and no byte code is written into the project
             sys.dont_write_bytecode = True
             script = self.file.way_in(Entry(self._driver.name or None))
-            _several_times(script, REPEATS if self._repeated else 1, self._spent)
+            try:
+                _several_times(script, REPEATS if self._repeated else 1, self._spent)
+            except Exception as error:
+                if without_gpu.for_want_of_a_gpu(error):
+                    raise self._without_gpu(error, 1) from error
+                raise
+
+    def _without_gpu(self, error: BaseException, status: int) -> NotRunError:
+        """What an error of the driver's is that says that there is no GPU."""
+        first = str(error).partition("\n")[0]
+        if self._set.hidden:
+            return NotRunError(
+                f"{self._set.hidden}: {first}", "choose another driver, or change that", status
+            )
+        if has_gpu():
+            remedy = "install a torch that has CUDA into the project's Python: `orbit-lsp doctor` shows which that is"
+            return NotRunError(f"{sys.executable} cannot use this machine's GPU: {first}", remedy, status)
+        remedy = "run it on a machine that has one; `orbit-lsp compile` and `orbit-lsp drivers` need none"
+        return NotRunError(f"{NO_GPU}: {first}", remedy, status)
 
     def sets(self, series: Sequence[LaunchSeries]) -> tuple[tuple[RanSet, ...], int]:
         """Return the parameter sets that ran with their launches, and how many did not run."""
@@ -140,13 +159,7 @@ class DriverRun:
                 status,
             )
         if watch.failure is not None and without_gpu.for_want_of_a_gpu(watch.failure):
-            first = str(watch.failure).partition("\n")[0]
-            if self._set.hidden:
-                raise NotRunError(
-                    f"{self._set.hidden}: {first}", "choose another driver, or change that", status
-                )
-            remedy = "run it on a machine that has one; `orbit-lsp compile` and `orbit-lsp drivers` need none"
-            raise NotRunError(f"{NO_GPU}: {first}", remedy, status)
+            raise self._without_gpu(watch.failure, status)
         if watch.failure is not None:
             raise watch.failure.with_traceback(watch.users_frames())
         if watch.stopped or status == 0:

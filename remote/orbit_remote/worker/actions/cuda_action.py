@@ -55,11 +55,12 @@ async def _run_without(job: c.Job, context: Context, built: build.Build, scratch
     command = (str(built.executable), *job.arguments)
     ended, recorded, _ = await run_recorded(job, context, command, {}, scratch)
     verdict = run_outcome.of_program(job, ended, recorded, {}, _name(job))
-    return c.Finished(
+    finished = c.Finished(
         job.run, verdict.outcome, verdict.failure, problems=verdict.problems, toolchain=built.toolchain,
         exit_code=ended.status, build_s=built.built.seconds, run_s=ended.seconds, stdout=ended.stdout, stderr=ended.stderr,
-        truncated=ended.truncated, files=own_files.read(job, built.built), remarks=(*built.remarks, *verdict.remarks, gpu.WITHOUT),
+        truncated=ended.truncated, files=own_files.read(job, built.built), remarks=(*built.remarks, *verdict.remarks),
     )  # fmt: skip
+    return gpu.run_without(job, finished)
 
 
 def _name(job: c.Job) -> str:

@@ -35,7 +35,7 @@ async def run_python(job: c.Job, context: Context) -> c.Finished:
         return gpu.no_gpu(job)
     finished = await follow(job, context, device)
     if device is None and job.through == "driver":
-        return replace(finished, remarks=(*finished.remarks, gpu.WITHOUT))
+        return gpu.run_without(job, finished)
     return finished
 
 
