@@ -31,6 +31,7 @@ from orbit_remote.child.harness import built_extensions
 from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.process.gpu_nodes import has_gpu
 from orbit_remote.recording import first_context, injection, recorder
 from orbit_remote.recording.injection import UNKNOWN
 from orbit_remote.toolchain.spec_instances import Image
