@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from lsprotocol import types as lsp
 
+from orbit_remote.common import messages as c
 from tests.e2e.conftest import Editor
+from tests.e2e.test_no_dead_buttons import without_gpu
+from tests.modal.test_rented_in_editor import answering
 
 KERNELS = """import triton
 
@@ -219,3 +223,14 @@ async def test_a_kernel_that_is_typed_has_its_driver(start, recorded_python) -> 
         editor.titles, lambda titles: any("▶ Run" in title for line, title in titles if line == 14)
     )
     assert (14, "▶ Run on H100 80GB HBM3: test_softmax?") in titles
+
+
+async def test_without_a_gpu_a_click_says_how_to_rent_one_and_runs_nothing(start, recorded_python) -> None:
+    editor = await opened(start, without_gpu(Path(recorded_python)))
+    assert "▶ Run (choose a GPU): test_softmax?" in await runs(editor, holds="choose a GPU")
+    asked = answering(editor, None)
+    await editor.click()
+    await editor.until(lambda: asked)
+    assert asked[0].startswith(f"orbit: test_softmax would launch it, and {c.NO_GPU}: rent one from Modal: ")
+    assert asked[0].endswith("*Run through test_softmax* runs it here all the same")
+    assert editor.ended() == []

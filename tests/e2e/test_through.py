@@ -163,3 +163,20 @@ def test_a_program_of_an_untrusted_folder(tmp_path: Path) -> None:
     assert done.returncode == 64
     assert "is not trusted" in done.stderr
     assert not (tmp_path / "work" / "bin").exists()
+
+
+def test_a_test_that_is_skipped_where_no_gpu_is_has_not_run_the_kernel(folder: Path) -> None:
+    """This machine has none: the ways to one are said, as for a kernel that is run by itself."""
+    done = run(folder, "--through", "test_skipped", "--trust")
+    assert done.returncode == 5, done.stdout + done.stderr
+    assert "no NVIDIA GPU in this machine to run it on: test_skipped was skipped" in done.stderr
+    assert "rent one from Modal: " in done.stderr
+
+
+def test_a_script_that_torch_refuses_without_a_gpu(folder: Path) -> None:
+    (folder / "bench.py").write_text(
+        BENCH + "    raise AssertionError('Torch not compiled with CUDA enabled')\n"
+    )
+    done = run(folder, "--through", "bench.py", "--trust")
+    assert done.returncode == 5, done.stdout + done.stderr
+    assert "to run it on: Torch not compiled with CUDA enabled" in done.stderr
