@@ -138,7 +138,7 @@ CELLS: list[tuple[list[str], str]] = [
     (["!kill -9 $$", "_exit_code"], "[text/plain]\n-9"),
     (["word = 'é'\n!printf {word}"], "é"),
     (["with open('beside.py', 'w') as file: print('v = 7', file=file)", "import beside; beside.v"], "[text/plain]\n7"),
-    (["%orbit spend"], "UsageError: orbit: write %orbit status, %orbit gpu, %orbit cost, %orbit bring PATTERN, %orbit measure on|off and %orbit end"),
+    (["%orbit spend"], "UsageError: orbit: write %orbit status, %orbit gpu, %orbit cost, %orbit bring PATTERN, %orbit measure on|off, %orbit locate and %orbit end"),
     (["%%cuda --fast\nint x;"], "UsageError: orbit: '--fast' is no option; write %%cuda [--compile] [--kernel K]"),
 ]  # fmt: skip
 """What the last of some cells shows."""

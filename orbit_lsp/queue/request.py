@@ -81,11 +81,12 @@ def decoded(values: Mapping[str, Any]) -> Request:
     """A request of what a door was given, by the names of its fields. In place of `text` and `name` it may name a `file` of this machine,
     whose text is taken as it is now. Lists become tuples, and None is as if it were not said. Raises Refused.
     """
-    asked = {name: _frozen(value) for name, value in values.items() if value is not None}
+    asked: dict[str, Any] = {name: _frozen(value) for name, value in values.items() if value is not None}
     if file := asked.pop("file", ""):
         path, text = read(file)
         asked |= {"name": Path(path).name, "text": text, "path": path}
-    return Request(**asked | {"kernel": asked.get("kernel") or None})
+    asked["kernel"] = asked.get("kernel") or None
+    return Request(**asked)
 
 
 def _frozen(value: Any) -> Any:

@@ -35,7 +35,7 @@ from orbit_remote.common.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CommandArgument:
     """The argument of a command, an object; a field that a client leaves out, or sends in another shape, is None."""
 
     uri: str | None = None
@@ -59,7 +59,7 @@ class Request:
     """There is no argument at all: Helix sends none."""
 
     @classmethod
-    def of(cls, arguments: Sequence[Any]) -> Request:
+    def of(cls, arguments: Sequence[Any]) -> CommandArgument:
         first: Any = arguments[0] if arguments else None
         sent = cast("dict[str, Any]", first) if isinstance(first, dict) else {}
         texts = ("uri", "kernel", "through", "detail", "what", "kind", "show", "gpu", "session")
@@ -87,16 +87,16 @@ RUN_BY_NOTEBOOK = (
 )
 
 
-def command(name: str) -> Callable[[Callable[[OrbitServer, Request], Any]], Command]:
-    """Register `function(server, request)`; what it returns is the answer. It may not wait."""
+def command(name: str) -> Callable[[Callable[[OrbitServer, CommandArgument], Any]], Command]:
+    """Register `function(server, argument)`; what it returns is the answer. It may not wait."""
 
-    def register(function: Callable[[OrbitServer, Request], Any]) -> Command:
+    def register(function: Callable[[OrbitServer, CommandArgument], Any]) -> Command:
         if inspect.iscoroutinefunction(function):
             raise TypeError(f"{name} waits, but commands are answered at once: spawn what takes long")
 
         def answer(ls: OrbitServer, *arguments: Any) -> Any:
             ls.look_for_account()
-            return function(ls, Request.of(arguments))
+            return function(ls, CommandArgument.of(arguments))
 
         COMMANDS[name] = answer
         return function
@@ -104,16 +104,16 @@ def command(name: str) -> Callable[[Callable[[OrbitServer, Request], Any]], Comm
     return register
 
 
-def kernel_command(name: str) -> Callable[[Callable[[OrbitServer, KernelId, Request], Any]], Command]:
-    """The same of `function(server, kernel, request)`; it is not called where no kernel can be meant."""
+def kernel_command(name: str) -> Callable[[Callable[[OrbitServer, KernelId, CommandArgument], Any]], Command]:
+    """The same of `function(server, kernel, argument)`; it is not called where no kernel can be meant."""
 
-    def register(function: Callable[[OrbitServer, KernelId, Request], Any]) -> Command:
-        def answer(ls: OrbitServer, request: Request) -> Any:
-            target = targeted(ls, request)
+    def register(function: Callable[[OrbitServer, KernelId, CommandArgument], Any]) -> Command:
+        def answer(ls: OrbitServer, argument: CommandArgument) -> Any:
+            target = targeted(ls, argument)
             if target and name not in kernel_commands.OF_CELLS and ls.session.is_cell(target.uri):
                 ls.watcher.message(RUN_BY_NOTEBOOK, lsp.MessageType.Warning)
                 return None
-            return function(ls, target, request) if target else None
+            return function(ls, target, argument) if target else None
 
         command(name)(answer)
         return function
@@ -148,21 +148,21 @@ def begin(ls: OrbitServer, start: Callable[[], Run | None]) -> Run | None:
 
 
 @kernel_command("orbit.run")
-def run(ls: OrbitServer, target: KernelId, request: Request) -> dict[str, str] | None:
+def run(ls: OrbitServer, target: KernelId, argument: CommandArgument) -> dict[str, str] | None:
     """Run what launches a kernel, {uri, kernel, through, repeated}, and measure every launch; `repeated`: run its test or script
     several times, so that the median of a kernel that it launches once is known.
     """
-    return started(ls, target, request, "run", repeated=request.repeated)
+    return started(ls, target, argument, "run", repeated=argument.repeated)
 
 
 def started(
-    ls: OrbitServer, target: KernelId, request: Request, action: Action, **more: Any
+    ls: OrbitServer, target: KernelId, argument: CommandArgument, action: Action, **more: Any
 ) -> dict[str, str] | None:
-    """Start a run of a kernel by what the request names; a driver of the project first asks whether its folder is trusted."""
-    program = request.through == "program"
-    driver = driver_choice.named(ls.session, target, request.through or "")
-    if request.through and not (program or driver):
-        text = f"orbit: {request.through} is not known to launch {target.key}"
+    """Start a run of a kernel by what the argument names; a driver of the project first asks whether its folder is trusted."""
+    program = argument.through == "program"
+    driver = driver_choice.named(ls.session, target, argument.through or "")
+    if argument.through and not (program or driver):
+        text = f"orbit: {argument.through} is not known to launch {target.key}"
         ls.watcher.message(text, lsp.MessageType.Warning)
         return None
 
@@ -209,21 +209,21 @@ async def ask_for_trust(ls: OrbitServer, folder: str, driver: str, start: Callab
 
 
 @kernel_command("orbit.profile")
-def profile(ls: OrbitServer, target: KernelId, request: Request) -> dict[str, str] | None:
+def profile(ls: OrbitServer, target: KernelId, argument: CommandArgument) -> dict[str, str] | None:
     """Count what the hardware does in one launch of a kernel, {uri, kernel, detail, through}, line by line; `detail`
     is `click` or `full`.
     """
-    return started(ls, target, request, "profile", detail="full" if request.detail == "full" else "click")
+    return started(ls, target, argument, "profile", detail="full" if argument.detail == "full" else "click")
 
 
 @kernel_command("orbit.checkMemory")
-def check_memory(ls: OrbitServer, target: KernelId, request: Request) -> dict[str, str] | None:
+def check_memory(ls: OrbitServer, target: KernelId, argument: CommandArgument) -> dict[str, str] | None:
     """Run what launches a kernel, {uri, kernel}, under the tools of compute-sanitizer that the settings name."""
-    return started(ls, target, request, "sanitize")
+    return started(ls, target, argument, "sanitize")
 
 
 @kernel_command("orbit.debug")
-def debug(ls: OrbitServer, target: KernelId, request: Request) -> dict[str, str] | None:
+def debug(ls: OrbitServer, target: KernelId, argument: CommandArgument) -> dict[str, str] | None:
     """Debug a Triton kernel, {uri, kernel, what}, in Triton's interpreter on this machine, without a GPU: its first program
     instance, or the one that writes the first `wrong` element.
     """
@@ -237,14 +237,14 @@ def debug(ls: OrbitServer, target: KernelId, request: Request) -> dict[str, str]
         text = "orbit: debugging runs the file on this machine, which `orbit.modal.restricted` rules out"
         ls.watcher.message(text, lsp.MessageType.Warning)
         return None
-    instance = "wrong" if request.what == "wrong" else "first"
+    instance = "wrong" if argument.what == "wrong" else "first"
     return once_configured(ls, lambda: ls.runs.start("debug", target.uri, target, instance=instance))
 
 
 @command("orbit.test")
-def test(ls: OrbitServer, request: Request) -> dict[str, str] | None:
+def test(ls: OrbitServer, argument: CommandArgument) -> dict[str, str] | None:
     """Test and time what a file, {uri}, offers by KernelBench's or popcorn's contract."""
-    uri = request.uri or (ls.looked_at.uri if ls.looked_at else "")
+    uri = argument.uri or (ls.looked_at.uri if ls.looked_at else "")
     entry = harness.of(ls.session, uri)
     if entry is None:
         ls.watcher.message(harness.NONE, lsp.MessageType.Warning)
@@ -253,28 +253,28 @@ def test(ls: OrbitServer, request: Request) -> dict[str, str] | None:
 
 
 @kernel_command("orbit.pinDriver")
-def pin_driver(ls: OrbitServer, target: KernelId, request: Request) -> None:
+def pin_driver(ls: OrbitServer, target: KernelId, argument: CommandArgument) -> None:
     """Let clicks on a kernel, {uri, kernel, through}, take a test, a script or a program of the project, or without `through` none in particular."""
-    driver = driver_choice.named(ls.session, target, request.through or "")
-    if request.through and driver is None:
-        text = f"orbit: {request.through} is not known to launch {target.key}"
+    driver = driver_choice.named(ls.session, target, argument.through or "")
+    if argument.through and driver is None:
+        text = f"orbit: {argument.through} is not known to launch {target.key}"
         ls.watcher.message(text, lsp.MessageType.Warning)
         return
     ls.versions.pin(target, driver)
-    if not ls.session.client.draws_lenses or request.empty:
+    if not ls.session.client.draws_lenses or argument.empty:
         chosen = f"runs through {driver.id}" if driver else "has no driver of your choice"
         ls.watcher.message(f"orbit: {target.key} {chosen} from now on")
 
 
 @kernel_command("orbit.forgetDrivers")
-def forget_drivers(ls: OrbitServer, target: KernelId, _: Request) -> None:
+def forget_drivers(ls: OrbitServer, target: KernelId, _: CommandArgument) -> None:
     """Forget what runs have shown of the tests, scripts and programs that launch a kernel, {uri, kernel}."""
     ls.versions.forget_drivers(target)
     ls.watcher.message(f"orbit: what runs had shown of the drivers of {target.key} is forgotten")
 
 
 @kernel_command("orbit.draft")
-def draft(ls: OrbitServer, target: KernelId, _: Request) -> None:
+def draft(ls: OrbitServer, target: KernelId, _: CommandArgument) -> None:
     """Write a launch spec above a kernel, {uri, kernel}, that has none."""
     ls.spawn(write_draft(ls, target), "draft")
 
@@ -303,7 +303,7 @@ async def write_draft(ls: OrbitServer, target: KernelId) -> None:
 
 
 @kernel_command("orbit.live")
-def live(ls: OrbitServer, target: KernelId, _: Request) -> bool | None:
+def live(ls: OrbitServer, target: KernelId, _: CommandArgument) -> bool | None:
     """Run a kernel, {uri, kernel}, again at every save, or stop doing so; whether it does now."""
     on = ls.features.of(Live).toggle(target)
     if not ls.session.client.shows_answers:
@@ -312,18 +312,18 @@ def live(ls: OrbitServer, target: KernelId, _: Request) -> bool | None:
 
 
 @kernel_command("orbit.openReport")
-def open_report(ls: OrbitServer, target: KernelId, request: Request) -> None:
+def open_report(ls: OrbitServer, target: KernelId, argument: CommandArgument) -> None:
     """Show a kernel's last result, {uri, kernel, what}, in a browser: `what` is `run` or `profile`,
     default the newer one; `nsight` says where the file for Nsight Compute lies.
     """
-    if request.what == "nsight":
+    if argument.what == "nsight":
         ls.spawn(tell_nsight(ls, target), "Nsight Compute")
     else:
-        ls.spawn(shown_files.result(ls, target, request.what), "report")
+        ls.spawn(shown_files.result(ls, target, argument.what), "report")
 
 
 @kernel_command("orbit.showFailure")
-def show_failure(ls: OrbitServer, target: KernelId, _: Request) -> None:
+def show_failure(ls: OrbitServer, target: KernelId, _: CommandArgument) -> None:
     """Say in a message why the last run of a kernel, {uri, kernel}, failed, and what to do."""
     known = ls.session.results.failures.get(target)
     if known is None:
@@ -355,7 +355,7 @@ async def tell_nsight(ls: OrbitServer, target: KernelId) -> None:
 
 
 @kernel_command("orbit.runRestricted")
-def run_restricted(ls: OrbitServer, target: KernelId, _: Request) -> dict[str, str] | None:
+def run_restricted(ls: OrbitServer, target: KernelId, _: CommandArgument) -> dict[str, str] | None:
     """Run code that is not the author's, {uri, kernel}: on Modal, in a container for it alone."""
     return once_configured(ls, lambda: start_restricted(ls, target))
 
@@ -368,9 +368,9 @@ def start_restricted(ls: OrbitServer, target: KernelId) -> Run | None:
 
 
 @kernel_command("orbit.locate")
-def locate(ls: OrbitServer, target: KernelId, request: Request) -> bool:
+def locate(ls: OrbitServer, target: KernelId, argument: CommandArgument) -> bool:
     """End the run of a kernel, {uri, kernel}, to see where its warps stand."""
-    del request
+    del argument
     if ls.runs.locate(target):
         return True
     where = (
@@ -381,11 +381,11 @@ def locate(ls: OrbitServer, target: KernelId, request: Request) -> bool:
 
 
 @command("orbit.cancel")
-def cancel(ls: OrbitServer, request: Request) -> bool:
+def cancel(ls: OrbitServer, argument: CommandArgument) -> bool:
     """Cancel the run of a kernel, {uri, kernel}, or all runs if no kernel is named."""
-    target = None if request.empty else targeted(ls, request)
-    cancelled = ls.runs.cancel_all() if request.empty else target is not None and ls.runs.cancel(target)
-    if not cancelled and (request.empty or target):
+    target = None if argument.empty else targeted(ls, argument)
+    cancelled = ls.runs.cancel_all() if argument.empty else target is not None and ls.runs.cancel(target)
+    if not cancelled and (argument.empty or target):
         ls.watcher.message(
             "orbit: nothing is running" if target is None else f"orbit: {target.key} is not running"
         )
@@ -393,9 +393,9 @@ def cancel(ls: OrbitServer, request: Request) -> bool:
 
 
 @command("orbit.compile")
-def compile_file(ls: OrbitServer, request: Request) -> dict[str, str] | None:
+def compile_file(ls: OrbitServer, argument: CommandArgument) -> dict[str, str] | None:
     """Compile a file, {uri}: for Triton this imports the module, so it is never done unasked."""
-    uri = request.uri or (ls.looked_at.uri if ls.looked_at else None)
+    uri = argument.uri or (ls.looked_at.uri if ls.looked_at else None)
     if uri is None or uri not in ls.session.files:
         ls.watcher.message(NO_FILE, lsp.MessageType.Warning)
         return None
@@ -412,9 +412,9 @@ def start_compile(ls: OrbitServer, uri: str) -> Run | None:
 
 
 @kernel_command("orbit.runOnAll")
-def run_on_all(ls: OrbitServer, target: KernelId, request: Request) -> dict[str, str] | None:
+def run_on_all(ls: OrbitServer, target: KernelId, argument: CommandArgument) -> dict[str, str] | None:
     """Run a kernel, {uri, kernel, gpus}, on several GPUs on Modal side by side; default: `orbit.gpus`."""
-    return once_configured(ls, lambda: start_on_all(ls, target, request.gpus))
+    return once_configured(ls, lambda: start_on_all(ls, target, argument.gpus))
 
 
 def start_on_all(ls: OrbitServer, target: KernelId, named: Sequence[str] | None) -> Run | None:
@@ -445,9 +445,9 @@ async def tell_comparison(ls: OrbitServer, task: asyncio.Task[Any] | None, targe
 
 
 @command("orbit.chooseGpu")
-def choose_gpu(ls: OrbitServer, request: Request) -> None:
+def choose_gpu(ls: OrbitServer, argument: CommandArgument) -> None:
     """Rent this GPU, {gpu}, for runs from now on; the author is asked where none is named."""
-    ls.spawn(choose(ls, request.gpu), "choose GPU")
+    ls.spawn(choose(ls, argument.gpu), "choose GPU")
 
 
 async def choose(ls: OrbitServer, gpu: str | None = None) -> None:
@@ -480,9 +480,9 @@ NO_CHOICE = (
 
 
 @command("orbit.sessions")
-def sessions(ls: OrbitServer, request: Request) -> list[dict[str, Any]]:
+def sessions(ls: OrbitServer, argument: CommandArgument) -> list[dict[str, Any]]:
     """Show and return the containers on Modal that this server keeps warm."""
-    del request
+    del argument
     held = ls.places.rental.sessions()
     text = "; ".join(map(ls.places.rental.session_text, held))
     ls.watcher.message(text or "orbit: no GPU is rented now")
@@ -490,19 +490,19 @@ def sessions(ls: OrbitServer, request: Request) -> list[dict[str, Any]]:
 
 
 @command("orbit.keepWarm")
-def keep_warm(ls: OrbitServer, request: Request) -> None:
+def keep_warm(ls: OrbitServer, argument: CommandArgument) -> None:
     """Keep a container of a GPU, {gpu, keep}, until it is released; default: the settings' GPU, true."""
-    gpu = request.gpu or ls.places.settings.now.gpu
-    ls.spawn(keep_or_release(ls, ls.places.rental.keep_warm(gpu, keep=request.keep)), "keep warm")
+    gpu = argument.gpu or ls.places.settings.now.gpu
+    ls.spawn(keep_or_release(ls, ls.places.rental.keep_warm(gpu, keep=argument.keep)), "keep warm")
 
 
 @command("orbit.release")
-def release(ls: OrbitServer, request: Request) -> None:
+def release(ls: OrbitServer, argument: CommandArgument) -> None:
     """End the warm container of a GPU, {gpu}, or all of them, or a notebook kernel, {session}, at once."""
-    if request.session is not None:
-        ls.spawn(keep_or_release(ls, _end_notebook(request.session)), "end a notebook kernel")
+    if argument.session is not None:
+        ls.spawn(keep_or_release(ls, _end_notebook(argument.session)), "end a notebook kernel")
         return
-    ls.spawn(keep_or_release(ls, ls.places.rental.release(request.gpu)), "release")
+    ls.spawn(keep_or_release(ls, ls.places.rental.release(argument.gpu)), "release")
 
 
 async def _end_notebook(name: str) -> str:
@@ -518,9 +518,9 @@ async def keep_or_release(ls: OrbitServer, work: Coroutine[Any, Any, str]) -> No
 
 
 @command("orbit.info")
-def info(ls: OrbitServer, request: Request) -> dict[str, Any]:
+def info(ls: OrbitServer, argument: CommandArgument) -> dict[str, Any]:
     """Versions, encoding, capabilities, settings, runner: what a report of a fault should carry."""
-    del request
+    del argument
     answer = ls.places.info(ls.client_capabilities)
     if not ls.session.client.shows_answers:
         text = json.dumps(answer, indent=2, ensure_ascii=False, default=str) + "\n"
@@ -533,9 +533,9 @@ NO_FILE = "orbit: which file? Put the cursor into one, hover or open its code ac
 NO_TARGET = "orbit: which kernel? Put the cursor on one, hover or open its code actions, then try again"
 
 
-def targeted(ls: OrbitServer, request: Request) -> KernelId | None:
+def targeted(ls: OrbitServer, argument: CommandArgument) -> KernelId | None:
     """The kernel a command is about; Helix sends no arguments: then the one last looked at."""
-    given = KernelId(request.uri, request.kernel) if request.uri and request.kernel else None
+    given = KernelId(argument.uri, argument.kernel) if argument.uri and argument.kernel else None
     target = given or ls.looked_at
     if target is None:
         ls.watcher.message(NO_TARGET, lsp.MessageType.Warning)

@@ -14,7 +14,7 @@ from orbit_lsp.runners.modal.spending import CannotAsk
 from orbit_lsp.runs import listings
 from orbit_lsp.runs.scheduler import Run
 from orbit_lsp.server import shown_files
-from orbit_lsp.server.commands import Request, kernel_command, once_configured
+from orbit_lsp.server.commands import CommandArgument, kernel_command, once_configured
 from orbit_lsp.server.language_server import OrbitServer
 from orbit_lsp.state import user_folders
 from orbit_lsp.state.kernel_ids import KernelId
@@ -24,26 +24,26 @@ from orbit_remote.common.messages import Dump, Level
 
 
 @kernel_command("orbit.openIr")
-def open_ir(ls: OrbitServer, target: KernelId, request: Request) -> None:
+def open_ir(ls: OrbitServer, target: KernelId, argument: CommandArgument) -> None:
     """Open what the compiler made of a kernel, {uri, kernel, kind}, when it was profiled: `kind` is `ttir`, `ttgir`,
     `llir`, `ptx` or `sass`; the author is asked where it is not given.
     """
-    ls.spawn(show(ls, target, request.kind), "open IR")
+    ls.spawn(show(ls, target, argument.kind), "open IR")
 
 
 @kernel_command("orbit.disassemble")
-def disassemble(ls: OrbitServer, target: KernelId, request: Request) -> dict[str, str] | None:
+def disassemble(ls: OrbitServer, target: KernelId, argument: CommandArgument) -> dict[str, str] | None:
     """Compile a kernel's file, {uri, kernel, kind, line}, and open what the compiler made, without a run: `kind` is `ttir`, `ttgir`,
     `llir`, `ptx` or `sass`, the default. SASS is opened at what line `line`, from 0, became. A CUDA file's is made again at
     each save.
     """
     levels: dict[str | None, Level] = {level: level for level in dump_files.TITLES}
-    level = levels.get(request.kind, "sass")
+    level = levels.get(argument.kind, "sass")
     key = target, level
     if not ls.follows_listings:
         ls.follows_listings = True
         ls.runs.when_ended(lambda run: ls.spawn(compiled(ls, run), "listings") if run.job.levels else None)
-    ls.to_show[key] = request.line
+    ls.to_show[key] = argument.line
     ls.session.results.listings.setdefault(key, None)
 
     def start() -> Run | None:

@@ -14,7 +14,7 @@ from orbit_lsp.history.version_groups import regression
 from orbit_lsp.runners.modal.spending import CannotAsk
 from orbit_lsp.runs.scheduler import Run
 from orbit_lsp.server import shown_files
-from orbit_lsp.server.commands import Request, kernel_command, once_configured
+from orbit_lsp.server.commands import CommandArgument, kernel_command, once_configured
 from orbit_lsp.server.language_server import OrbitServer
 from orbit_lsp.state import harness, user_folders
 from orbit_lsp.state.kernel_ids import KernelId
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 
 @kernel_command("orbit.compareWith")
-def compare_with(ls: OrbitServer, target: KernelId, request: Request) -> dict[str, str] | None:
+def compare_with(ls: OrbitServer, target: KernelId, argument: CommandArgument) -> dict[str, str] | None:
     """Run a kernel, {uri, kernel, with}, in turn with something else - `last`, `revision:HEAD~1`, `file:other.cu`,
     `kernel:other`, `gpu:L4` - and say which is faster; the author is asked where `with` is not given. With {show:
     "report"} the last comparison is shown.
     """
-    if request.show == "report":
+    if argument.show == "report":
         show_comparison(ls, target)
         return None
-    word = request.against
+    word = argument.against
     if word is None:
         ls.spawn(choose(ls, target), "choose what to compare with")
         return None
@@ -121,7 +121,7 @@ def show_comparison(ls: OrbitServer, target: KernelId) -> None:
 
 
 @kernel_command("orbit.history")
-def history(ls: OrbitServer, target: KernelId, _: Request) -> None:
+def history(ls: OrbitServer, target: KernelId, _: CommandArgument) -> None:
     """Show a kernel, {uri, kernel}, over its versions, in a browser."""
     ls.spawn(show_history(ls, target), "history")
 

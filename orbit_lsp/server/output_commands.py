@@ -6,7 +6,7 @@ from lsprotocol import types as lsp
 
 from orbit_lsp.runners.modal.spending import CannotAsk
 from orbit_lsp.server import shown_files
-from orbit_lsp.server.commands import Request, command, kernel_command
+from orbit_lsp.server.commands import CommandArgument, command, kernel_command
 from orbit_lsp.server.language_server import OrbitServer
 from orbit_lsp.state import harness
 from orbit_lsp.state.kernel_ids import KernelId
@@ -14,11 +14,11 @@ from orbit_lsp.state.session import path_of
 
 
 @command("orbit.showOutput")
-def show_output(ls: OrbitServer, request: Request) -> None:
+def show_output(ls: OrbitServer, argument: CommandArgument) -> None:
     """Open what the runs of a kernel, {uri, kernel}, have printed, the last of them at the end; of all kernels where none
     is named.
     """
-    target = KernelId(request.uri, request.kernel) if request.uri and request.kernel else ls.looked_at
+    target = KernelId(argument.uri, argument.kernel) if argument.uri and argument.kernel else ls.looked_at
     runs = ls.watcher.runs.of(target)
     if not runs:
         ls.watcher.message("orbit: nothing has been run yet", lsp.MessageType.Warning)
@@ -28,11 +28,11 @@ def show_output(ls: OrbitServer, request: Request) -> None:
 
 
 @kernel_command("orbit.export")
-def export(ls: OrbitServer, target: KernelId, request: Request) -> None:
+def export(ls: OrbitServer, target: KernelId, argument: CommandArgument) -> None:
     """Open every run that is kept of a kernel, {uri, kernel, kind}, as a file: `kind` is `json`, `csv` or `md`; the author
     is asked where it is not given.
     """
-    ls.spawn(_export(ls, target, request.kind), "export")
+    ls.spawn(_export(ls, target, argument.kind), "export")
 
 
 async def _export(ls: OrbitServer, target: KernelId, kind: str | None) -> None:

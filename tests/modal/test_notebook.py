@@ -498,9 +498,9 @@ async def test_containers_that_fail_as_they_start_end_the_session(
 ) -> None:
     """In this process; the kernel's front end would show why."""
     rented = rented_kernels.Rented("H100", 5.0, tmp_path, None, print)
-    environment = rented._environment
-    await environment.look_around()
-    await environment.modal().pool.account.deploy()
+    places = rented._places
+    await places.look_around()
+    await places.rental.runner().pool.account.deploy()
     modal.do(lambda world: world.container_env.update({"ORBIT_GONE_S": "not a number"}))  # read at import
     try:
         kernel = await rented.start("0" * 32, "hmac-sha256")

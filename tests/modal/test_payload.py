@@ -56,7 +56,7 @@ async def test_deleting_the_volume_costs_one_click(
     desk.runs_programs()
     try:
         assert (await desk.run()).outcome == "ok"
-        await desk.environment.modal().close()
+        await desk.places.rental.runner().close()
         modal.idle_out()
         modal.do(lambda world: world.volumes.clear())
         failed = await desk.run()

@@ -56,7 +56,9 @@ def jobs_options(parser: argparse.ArgumentParser) -> None:
         parser,
         "--full",
         "with --action profile: collect every section of Nsight Compute; slower",
-        action="store_true",
+        action="store_const",
+        const="full",
+        dest="detail",
     )
     option(
         parser, "--section", "with --action profile: collect this section of Nsight Compute; repeat it for several", action="append",
@@ -82,7 +84,7 @@ def jobs_options(parser: argparse.ArgumentParser) -> None:
     option(parser, "--gpu", "with submit: only on this GPU of the pool, as in H100 or local:1", metavar="G")
     option(
         parser, "--flag", "with submit: a flag for nvcc; repeat it for several", action="append", default=[], metavar="F",
-        dest="nvcc_flags",
+        dest="flags",
     )  # fmt: skip
     option(
         parser,
@@ -90,7 +92,7 @@ def jobs_options(parser: argparse.ArgumentParser) -> None:
         "with submit: time limit of a run, in seconds; default: 60",
         type=float,
         metavar="S",
-        dest="run_timeout_s",
+        dest="timeout_s",
     )
     option(
         parser,

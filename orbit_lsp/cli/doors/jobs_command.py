@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 import functools
 import sys
 from typing import Any
@@ -104,29 +105,11 @@ async def _submit(options: argparse.Namespace) -> int:
 
 
 def _request(options: argparse.Namespace, name: str) -> Request:
-    """Raises Refused."""
-    against = requests.read(options.against)[0] if options.against else None
-    return requests.decoded(
-        {
-            "file": name,
-            "action": options.action,
-            "kernel": options.kernel,
-            "through": options.through,
-            "against": against,
-            "gpu": options.gpu,
-            "flags": options.nvcc_flags,
-            "arguments": options.arguments,
-            "timeout_s": options.run_timeout_s,
-            "detail": "full" if options.full else None,
-            "tools": options.tools,
-            "sections": options.sections,
-            "levels": options.levels,
-            "priority": options.priority,
-            "key": options.key,
-            "grade": options.grade,
-            "wait_limit_s": options.wait_limit_s,
-        }
-    )
+    """Options about the job have the names of a request's fields. Raises Refused."""
+    given = {field.name: getattr(options, field.name, None) for field in dataclasses.fields(Request)}
+    if options.against:
+        given["against"] = requests.read(options.against)[0]
+    return requests.decoded(given | {"file": name})
 
 
 def _accepted(job: Job | Refused) -> Job:
