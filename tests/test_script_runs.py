@@ -10,6 +10,7 @@ import pytest
 
 from orbit_lsp.history import script_runs
 from orbit_lsp.history.history_tracker import HistoryTracker
+from orbit_lsp.runs import driver_search
 from orbit_lsp.specs import driver_choice
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.results import Route, Routes
@@ -95,5 +96,23 @@ async def test_a_click_takes_it_though_no_way_is_read(tmp_path: Path) -> None:
     test = c.Driver("pytest", "tests/test_k.py", "test_k")
     session.routes[target] = Routes((Route(test, ("k",), 1.0),))
     assert driver_choice.chosen(session, target) == BENCH
+    assert [route.driver for route in driver_choice.ranked(session, target)] == [BENCH, test]
+    assert driver_choice.named(session, target, "bench/b.py") == BENCH
     (tmp_path / "bench/b.py").rename(tmp_path / "bench/renamed.py")
     assert driver_choice.chosen(session, target) == test
+    assert [route.driver for route in driver_choice.ranked(session, target)] == [test]
+
+
+async def test_the_command_line_takes_it_too(tmp_path: Path) -> None:
+    job, finished = executed(tmp_path)
+    session, history = opened(tmp_path)
+    await script_runs.keep(session, history, job, finished)
+    target = KernelId(uri_of(str(tmp_path / "pkg/k.py")), "k")
+    cache = tmp_path / "drivers.sqlite"
+    for wanted in ("auto", "bench/b.py"):
+        asked = driver_search.asked_for(session, target, wanted, lambda: cache, history.learn)
+        assert (await asked)[0] == BENCH
+    (tmp_path / "bench/b.py").unlink()
+    with pytest.raises(driver_search.UnknownDriverError, match=r"^nothing that runs k was found: "):
+        await driver_search.asked_for(session, target, "auto", lambda: cache, history.learn)
+    await history.close()

@@ -38,18 +38,19 @@ async def asked_for(
     """
     path = path_of(target.uri)
     found = await daemon_thread.call(partial(_all_routes, session.setup.directory(path), cache, path, target))
-    if not found.routes:
-        raise UnknownDriverError(f"nothing that runs {target.key} was found: {found.reason}")
     session.routes[target] = found
     await learn(target)
+    ranked = driver_choice.ranked(session, target)
+    if not ranked:
+        raise UnknownDriverError(f"nothing that runs {target.key} was found: {found.reason}")
     if wanted == AUTO:
-        return driver_choice.ranked(session, target)[0].driver, ()
+        return ranked[0].driver, ()
     named = wanted.partition("[")[0]
-    for route in found.routes:
+    for route in ranked:
         driver = route.driver
         if named in (driver.id, driver.file, driver.name):
             return driver, ((wanted,) if wanted.startswith(f"{driver.id}[") else ())
-    listed = "\n".join(f"  {route.driver.id}" for route in found.routes)
+    listed = "\n".join(f"  {route.driver.id}" for route in ranked)
     raise UnknownDriverError(f"{wanted} is not known to run {target.key}; known are\n{listed}")
 
 

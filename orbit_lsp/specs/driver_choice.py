@@ -62,15 +62,27 @@ def _is_there(session: Session, target: KernelId, driver: Driver) -> bool:
     routes = session.routes.get(target)
     if routes is None or not routes.routes or any(route.driver == driver for route in routes.routes):
         return True
-    if driver.kind != "script" or driver.name:
-        return False
-    return Path(session.setup.directory(path_of(target.uri)), driver.file).is_file()
+    return _is_whole_script(session, target, driver)
+
+
+def _is_whole_script(session: Session, target: KernelId, driver: Driver) -> bool:
+    folder = session.setup.directory(path_of(target.uri))
+    return driver.kind == "script" and not driver.name and Path(folder, driver.file).is_file()
 
 
 def ranked(session: Session, target: KernelId) -> list[Route]:
-    """Return the routes of a kernel: those that launched it first, the quickest of them before others, those that did not last."""
-    routes = session.routes.get(target)
-    learned = _learned(session, target)
+    """Return the routes of a kernel: those that launched it first, the quickest of them before others, those that did not last. A script
+    that launched it has one, also where no way was read.
+    """
+    learned, found = _learned(session, target), session.routes.get(target)
+    if found is None:
+        return []
+    read = {route.driver for route in found.routes}
+    seen = [
+        Route(driver, (), 0.0)
+        for driver, known in learned.items()
+        if known.launches and driver not in read and _is_whole_script(session, target, driver)
+    ]
 
     def order(route: Route) -> tuple[int, float]:
         known = learned.get(route.driver)
@@ -78,7 +90,7 @@ def ranked(session: Session, target: KernelId) -> list[Route]:
             return 1, route.cost
         return (0, known.seconds) if known.launches else (2, route.cost)
 
-    return sorted(routes.routes, key=order) if routes else []
+    return sorted([*found.routes, *seen], key=order)
 
 
 def is_guess(session: Session, target: KernelId, driver: Driver) -> bool:
@@ -101,10 +113,7 @@ def is_quick(session: Session, target: KernelId, driver: Driver | None) -> bool:
 
 def named(session: Session, target: KernelId, name: str) -> Driver | None:
     """Return the driver of a kernel with this id."""
-    routes = session.routes.get(target)
-    return (
-        next((route.driver for route in routes.routes if route.driver.id == name), None) if routes else None
-    )
+    return next((route.driver for route in ranked(session, target) if route.driver.id == name), None)
 
 
 def sets(session: Session, target: KernelId, driver: Driver) -> tuple[str, ...]:

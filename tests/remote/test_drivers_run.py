@@ -224,17 +224,32 @@ def test_an_interpreted_kernel_is_no_launch(tmp_path: Path) -> None:
         (
             {"tests/test_it.py": "def test_other(): ...\n"},
             PYTEST,
-            "pytest was started in a way that its configuration or a conftest.py does not allow",
+            "pytest found no tests/test_it.py::test_it: it may have another name now",
+        ),
+        (
+            {},
+            PYTEST,
+            "pytest found no tests/test_it.py::test_it: it may have another name now",
         ),
         (
             {"tests/test_it.py": SETS, "tests/conftest.py": "raise RuntimeError('mine')\n"},
             PYTEST,
-            "pytest was started in a way that its configuration or a conftest.py does not allow",
+            "tests/conftest.py failed: RuntimeError: mine",
         ),
         (
             {"tests/test_it.py": SETS, "pytest.ini": "[pytest]\naddopts = --no-such-option\n"},
             PYTEST,
-            "pytest was started in a way that its configuration or a conftest.py does not allow",
+            "pytest refuses its configuration: unrecognized arguments: --no-such-option",
+        ),
+        (
+            {"tests/test_it.py": SETS, "pytest.ini": "[pytest]\nrequired_plugins = pytest-absent\n"},
+            PYTEST,
+            "pytest refuses its configuration: Missing required plugins: pytest-absent",
+        ),
+        (
+            {"tests/test_it.py": SETS, "pytest.ini": "[pytest]\naddopts = -k other\n"},
+            PYTEST,
+            "pytest selected no test of tests/test_it.py::test_it, which options of the project (addopts) may leave out",
         ),
         ({}, c.Driver("script", "bench.py"), "bench.py cannot be read: "),
         (
@@ -243,7 +258,7 @@ def test_an_interpreted_kernel_is_no_launch(tmp_path: Path) -> None:
             "there is no NVIDIA GPU in this machine to run it on: Found no NVIDIA driver",
         ),
     ],
-    ids=["import", "no such test", "conftest", "options", "no such file", "no GPU"],
+    ids=["import", "no such test", "no such test file", "conftest", "options", "plug-in", "left out", "no such file", "no GPU"],
 )  # fmt: skip
 def test_what_says_nothing_of_the_kernel(
     files: dict[str, str], driver: c.Driver, says: str, tmp_path: Path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import os
 import runpy
 from pathlib import Path
@@ -103,6 +104,20 @@ def test_each_parameter_set_has_its_launches_of_every_configuration(tmp_path: Pa
         ("t[2]", {"add": 1, "mul": 1}),
     ]
     assert left == 0
+
+
+def test_of_thousands_of_parameter_sets_those_are_told_that_launch(tmp_path: Path) -> None:
+    driver = c.Driver("pytest", "test_it.py", "test_it")
+    job = c.Job("1", "run", "triton", "k.py", "", directory=str(tmp_path), through="driver", driver=driver)
+    ran = driver_run.DriverRun(job, itertools.count().__next__, lambda: None)
+    watch, names = ran._watch, [f"t[{number}]" for number in range(1_000)]  # pyright: ignore[reportPrivateUsage]
+    watch.pytest_collection_finish(SimpleNamespace(items=[SimpleNamespace(nodeid=name) for name in names]))
+    for name in names:
+        watch.pytest_runtest_logstart(name, None)
+        watch.pytest_runtest_logfinish(name, None)
+    told, _ = ran.sets([launches("add", 1, (1_998, 1_999))])  # within the last
+    assert [each.id for each in told[:2]] == ["t[999]", "t[0]"]
+    assert len(told) == 300
 
 
 SETS = "t.py::test sets CUDA_VISIBLE_DEVICES to "

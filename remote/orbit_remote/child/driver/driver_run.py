@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import time
 from bisect import bisect_left
@@ -14,6 +15,7 @@ from typing import Any, Literal
 
 from orbit_remote.child import without_gpu
 from orbit_remote.child.driver import unsaved_texts
+from orbit_remote.child.driver.pytest_refusals import Refusals
 from orbit_remote.child.driver.set_by_driver import SetByDriver
 from orbit_remote.child.user_module import Entry, UserFile
 from orbit_remote.common.launch_records import LaunchSeries
@@ -27,13 +29,6 @@ BUDGET_S = 10.0
 """The time for a test's parameter sets; sets that have not begun by then are left out. Also the time for repetitions."""
 _MOST_SETS = 300
 """Parameter sets that a result lists; a click runs fewer within its budget."""
-_STATUS = {
-    2: "pytest could not collect the test, or was interrupted",
-    3: "pytest failed itself",
-    4: "pytest was started in a way that its configuration or a conftest.py does not allow",
-    5: "pytest found no such test",
-}
-"""The meanings of pytest's exit statuses that no test result gives (pytest's reference, "Exit codes")."""
 
 
 class NotRunError(Exception):
@@ -120,11 +115,13 @@ class DriverRun:
         """Return the parameter sets that ran with their launches, and how many did not run."""
         starts = [(launches.launch.symbol, launches.starts) for launches in series]
         told: list[RanSet] = []
-        for span in self._watch.spans[:_MOST_SETS]:
+        for span in self._watch.spans:
             counts: Counter[str] = Counter()
             for symbol, of_series in starts:  # several are of one symbol: each configuration is a series
                 counts[symbol] += bisect_left(of_series, span.end) - bisect_left(of_series, span.begin)
             told.append(RanSet(span.ran.id, span.ran.outcome, span.ran.seconds, dict(+counts), span.ran.why))
+        if len(told) > _MOST_SETS:  # of thousands, those that launch nothing are of least use
+            told = sorted(told, key=lambda each: not each.launches)[:_MOST_SETS]
         return tuple(told), self._watch.left
 
     def remarks(self, *, launched: bool) -> list[str]:
@@ -134,6 +131,11 @@ class DriverRun:
         if not launched and spans and all(span.ran.outcome == "skipped" for span in spans):
             why = next((span.ran.why for span in spans if span.ran.why), "it gives no reason")
             told.append(f"{self._driver.id} was skipped: {why}")
+        if not launched and self._watch.stopped:
+            told.append(
+                f"the {len(spans)} parameter sets that ran in {BUDGET_S:g} s launched no kernel of Triton, and {self._watch.left} did not run: "
+                f"one that does is run by --through '{self._driver.id}[…]'"
+            )
         return told
 
     def _test(self) -> None:
@@ -147,7 +149,10 @@ class DriverRun:
         node = f"{driver.file}::{driver.name}" if driver.name else driver.file
         options = ["-p", "no:cacheprovider", "-rs", *(["-k", driver.keyword] if driver.keyword else [])]
         self._watch.wanted = frozenset(self._sets)
-        status = int(pytest.main([node, *options], plugins=[self._watch, _in_this_process(pytest)]))
+        refusals = Refusals(driver.id, os.getcwd())  # noqa: PTH109 - pytest's own way to name it
+        plugins = [self._watch, _in_this_process(pytest), refusals]
+        with refusals.noted():
+            status = int(pytest.main([node, *options], plugins=plugins))
         watch = self._watch
         if watch.failure is not None and watch.collecting:
             cause = (
@@ -164,9 +169,7 @@ class DriverRun:
             raise watch.failure.with_traceback(watch.users_frames())
         if watch.stopped or status == 0:
             return
-        raise NotRunError(
-            _STATUS.get(status, f"pytest ended with status {status}"), "its output says more", status
-        )
+        raise NotRunError(refusals.sentence(status), "its output says more", status)
 
 
 def _several_times(script: Callable[[], Any], times: int, spent: Callable[[], float]) -> None:
