@@ -1,7 +1,10 @@
-"""Figures of runs over ssh, on a real sshd of the loopback: `python bench/ssh_figures.py`. The GPU is recorded, compiling is real."""
+"""Figures of runs over ssh, on a real sshd of the loopback: `python bench/ssh_figures.py [--round-trip MS]`. The GPU is recorded, compiling is
+real; a small proxy delays what goes to the sshd and comes from it, in the place of a network.
+"""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import statistics
@@ -14,6 +17,7 @@ from orbit_lsp.runners import shared_worker
 from orbit_lsp.runners.local import LocalRunner
 from orbit_lsp.runners.local import Options as LocalOptions
 from orbit_lsp.runners.ssh import leaving
+from orbit_lsp.runners.ssh import runner as ssh_runner
 from orbit_lsp.runners.ssh.connection import Place
 from orbit_lsp.runners.ssh.runner import Options, SshRunner
 from orbit_remote.common import messages as c
@@ -44,6 +48,9 @@ def job(folder: Path, number: int, action: c.Action) -> c.Job:
 
 
 async def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--round-trip", type=float, default=0.0, metavar="MS")
+    round_trip_ms = parser.parse_args().round_trip
     with tempfile.TemporaryDirectory(prefix="orbit-ssh-") as name:
         folder, project = Path(name), Path(name) / "project"
         (project / "include").mkdir(parents=True)
@@ -56,6 +63,8 @@ async def main() -> None:
         host = Host(folder)
         host.answers(gpu=True)
         host.start()
+        if round_trip_ms:
+            host.far_away(round_trip_ms)
         try:
             await figures(host, project)
         finally:
@@ -90,9 +99,30 @@ async def figures(host: Host, project: Path) -> None:
     print(
         f"bytes sent, 1 of 200     {(far.bytes_sent - sent) / (len(wanted) - 1):8.0f} (the file has {len(wanted[1].text)})"
     )
+    await keystrokes(far, near, wanted[-1])
     here = [await seconds(near, each) for each in wanted]
     print(f"compile over ssh, local  {min(differences):8.3f} s, {min(here[1:]):.3f} s")
     await asyncio.gather(far.close(), near.close())
+
+
+async def keystrokes(far: SshRunner, near: LocalRunner, wanted: c.Job) -> None:
+    """How long it takes from a text that was typed to the front end's answer, also where it would come too late to be shown."""
+    ssh_runner.TYPED_S = 1000.0
+    for runner, where in ((far, "over ssh"), (near, "on the host")):
+        times: list[float] = []
+        for number in range(200):
+            typed = c.Job(
+                **vars_of(wanted) | {"run": f"t{number}", "text": f"{wanted.text}int a{number} = oops;\n"}
+            )
+            began = time.perf_counter()
+            if await runner.typed(typed, start=True):
+                times.append(time.perf_counter() - began)
+            if len(times) == TIMES:
+                break
+        worst = max(times[1:]) * 1e3
+        print(
+            f"a keystroke {where:<12} {statistics.median(times[1:]) * 1e3:8.1f} ms (median of {len(times) - 1}; worst {worst:.1f})"
+        )
 
 
 def vars_of(job: c.Job) -> dict[str, object]:

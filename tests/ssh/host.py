@@ -18,6 +18,7 @@ from tests import processes_check
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 RECORDED = Path(__file__).with_name("recorded_socket.py")
+SLOW_LINK = Path(__file__).with_name("slow_link.py")
 _BEGIN_S = 60.0
 
 
@@ -31,6 +32,7 @@ class Host:
         self.cache, self.run = folder / "cache", folder / "run"
         self.python = folder / "python"
         self._server: subprocess.Popen[bytes] | None = None
+        self._network: subprocess.Popen[str] | None = None
         for key in ("host", "id"):
             self._key(key)
         shutil.copy(folder / "id.pub", folder / "allowed")
@@ -39,7 +41,7 @@ class Host:
             for place in (self.cache, self.run):
                 place.mkdir(mode=0o700)
                 shutil.chown(place, user)
-        self.port = _free_port()
+        self.port = self._entrance = _free_port()
         self.login()
         self.answers(gpu=False)
         (folder / "bin").mkdir()
@@ -53,9 +55,9 @@ class Host:
     def configure(self, *more: str, known: bool = True) -> None:
         """Write the client's configuration, in which `more` are further lines; `known`: the host key is."""
         key = (self.folder / "host.pub").read_text()
-        (self.folder / "known").write_text(f"[127.0.0.1]:{self.port} {key}" if known else "")
+        (self.folder / "known").write_text(f"[127.0.0.1]:{self._entrance} {key}" if known else "")
         lines = [
-            *more, f"Host {self.name}", *([f"User {self.user}"] if self.user else []), "HostName 127.0.0.1", f"Port {self.port}", f"IdentityFile {self.folder}/id",
+            *more, f"Host {self.name}", *([f"User {self.user}"] if self.user else []), "HostName 127.0.0.1", f"Port {self._entrance}", f"IdentityFile {self.folder}/id",
             "IdentitiesOnly yes", f"UserKnownHostsFile {self.folder}/known", "GlobalKnownHostsFile /dev/null",
         ]  # fmt: skip
         (self.folder / "config").write_text("\n".join(lines) + "\n")
@@ -88,6 +90,14 @@ class Host:
             assert time.monotonic() < until
             time.sleep(0.02)
 
+    def far_away(self, round_trip_ms: float) -> None:
+        """From now on connections go through a network of that delay."""
+        words = [sys.executable, str(SLOW_LINK), str(self.port), str(round_trip_ms / 2)]
+        self._network = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        assert self._network.stdout
+        self._entrance = int(self._network.stdout.readline())
+        self.configure()
+
     def stop(self) -> None:
         """No further connections; those that are there stay."""
         if self._server:
@@ -117,6 +127,9 @@ class Host:
     def close(self) -> None:
         self.drop_links()
         self.stop()
+        if self._network:
+            self._network.kill()
+            self._network.communicate()
         for number in self.processes():
             with suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from orbit_lsp.runners.ssh import connection
+from orbit_lsp.runners.ssh import runner as ssh_runner
 from orbit_lsp.runners.ssh.runner import SshRunner
 from orbit_lsp.runners.ssh.trouble import SshError
 from orbit_remote import PACKAGE
@@ -64,7 +65,7 @@ async def test_a_file_is_compiled_by_the_hosts_nvcc(runner: Make, tmp_path: Path
     assert [each.place.file for each in built.resources if each.place] == [str(folder / "k.cu")]
     assert str(folder / "n.cuh") in built.files
     assert stages(heard) == [
-        "on gpu1", "sending 2 files to gpu1",
+        "on gpu1", "sending 1 file to gpu1",
     ] or stages(heard)[:3] == [
         "on gpu1", "connecting to gpu1; a key that waits for a touch is to be touched now", "setting up orbit-lsp on gpu1",
     ]  # fmt: skip
@@ -83,7 +84,7 @@ async def test_only_what_is_missing_is_sent(runner: Make, host: Host, tmp_path: 
     assert (await finished(one, job(tmp_path / "p"))).outcome == "ok"
     changed = KERNEL.replace("x[0]", "x[1]")
     heard = await events(one, job(tmp_path / "p", changed, "r2"))
-    assert stages(heard) == ["on gpu1", "sending 1 file to gpu1"]
+    assert stages(heard) == ["on gpu1"], "its text comes with the job"
     heard = await events(runner(laptop="4567"), job(tmp_path / "p", changed, "r3"))
     assert not any("sending" in each for each in stages(heard)), "another laptop's file has the same content"
 
@@ -295,7 +296,10 @@ async def test_two_programs_of_one_laptop_at_once(runner: Make, host: Host, tmp_
     assert [each.outcome for each in ended] == ["ok"] * 4
 
 
-async def test_what_is_typed_is_checked_by_the_hosts_front_end(runner: Make, tmp_path: Path) -> None:
+async def test_what_is_typed_is_checked_by_the_hosts_front_end(
+    runner: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssh_runner, "TYPED_S", 1000.0)
     one = runner()
     assert (await finished(one, job(tmp_path / "p"))).outcome == "ok"
     typed, tries = None, 0
@@ -305,6 +309,9 @@ async def test_what_is_typed_is_checked_by_the_hosts_front_end(runner: Make, tmp
         typed = await one.typed(job(tmp_path / "p", wrong, f"t{tries}"), start=True)
     assert typed
     assert [problem.place.line for problem in typed.problems if problem.place] == [2]
+    monkeypatch.setattr(ssh_runner, "TYPED_S", 0.0)
+    for start in (True, False):
+        assert await one.typed(job(tmp_path / "p", wrong, "late"), start=start) is None, "it comes too late"
 
 
 async def test_another_clock_changes_nothing(runner: Make, host: Host, tmp_path: Path) -> None:

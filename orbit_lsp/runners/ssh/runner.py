@@ -9,7 +9,9 @@ import itertools
 import logging
 import os
 import platform
+import statistics
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import field, replace
 from pathlib import Path
@@ -30,6 +32,8 @@ log = logging.getLogger("orbit.ssh")
 _PIECE = 1 << 20
 _ROUNDS = 4
 _CANCEL_S = 30.0
+TYPED_S = 0.15
+"""What is said of a text that is typed later than this is not said: the text has changed by then."""
 _THERE = "this machine"
 """What a worker calls the machine that it is on."""
 _ids = itertools.count(1)
@@ -71,6 +75,8 @@ class SshRunner:
         self.options = options
         self._read = read
         self._asked: dict[str, _Asked] = {}
+        self._typed_s: deque[float] = deque(maxlen=5)
+        """How long the last answers about typed texts took."""
         self._jobs = UnderWay()
         self._connection = Connection(
             options.place, self._hear, self._lost, self._stage, lambda: bool(self._asked)
@@ -238,9 +244,12 @@ class SshRunner:
             self._asked.pop(run, None)
 
     async def typed(self, job: c.Job, *, start: bool) -> c.Built | None:
-        """What the host's device front end says of a CUDA file that is typed; None where that is not known."""
-        if refusals.no_path(job):
+        """What the host's device front end says of a CUDA file that is typed; None where that is not known, or comes too late. With
+        `start` it is asked all the same, and may have become faster.
+        """
+        if refusals.no_path(job) or (self._late() and not start):
             return None
+        began = time.monotonic()
         tree, record = await self._packed(job, start=start)
         if tree.refusal:
             return None
@@ -248,7 +257,13 @@ class SshRunner:
             event = await self._answer(job.run, record | {"kind": "typing", "run": job.run}, tree)
         except SshError:
             return None
-        return event if isinstance(event, c.Built) and event.complete else None
+        if not isinstance(event, c.Built) or not event.complete:
+            return None
+        self._typed_s.append(time.monotonic() - began)
+        return None if self._late() else event
+
+    def _late(self) -> bool:
+        return bool(self._typed_s) and statistics.median(self._typed_s) > TYPED_S
 
     async def warm(self, language: str) -> None:
         try:
