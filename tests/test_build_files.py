@@ -290,6 +290,15 @@ def test_what_a_makefile_includes_that_names_the_source_by_a_pattern(tmp_path: P
     assert (" ".join(made.flags), [each.what for each in made.left_out]) == (flags, left_out)
 
 
+@pytest.mark.parametrize(("file", "said"), [("Makefile.am", True), ("Makefile", False)])
+def test_flags_that_configure_sets_are_said(tmp_path: Path, file: str, *, said: bool) -> None:
+    makefile = "F = -DK $(CUDA_CFLAGS) $(EXTRA)\n.cu.o:\n\t$(AM_V_CC)$(NVCC) $(F) -c -o $@ $<\n"
+    project(tmp_path, {"configure.ac": "", file: makefile, "k.cu": ""})
+    made = find(tmp_path, "k.cu")
+    left_out = ["macros and flags of $(CUDA_CFLAGS), which configure sets"] * said
+    assert (made.flags, [each.what for each in made.left_out]) == (("-DK",), left_out)
+
+
 def test_what_configure_makes_is_said_from_the_makefiles_folder(tmp_path: Path) -> None:
     makefile = "include $(top_builddir)/config.mk\n.cu.o:\n\t$(NVCC) -c $<\n"
     project(tmp_path, {"configure.ac": "", "src/Makefile.am": makefile, "src/k.cu": ""})

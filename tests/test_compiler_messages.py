@@ -50,6 +50,16 @@ def test_an_architecture_that_the_compiler_lacks_says_what_to_do(target: str, wh
     )
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_a_source_of_no_build_may_be_a_part_of_another_project(*, named: bool) -> None:
+    problem = Problem("error", "utils.h: No such file or directory", "host compiler", Place("/p/k.cu", 1, 1))
+    made = Compilation(
+        missing={"utils.h": "no file of this name is in the workspace, the CUDA toolkit or …"}, named=named
+    )
+    (shown,) = compiler_messages.explained((problem,), "/p/k.cu", "", made)
+    assert ("it may be a part of another project, or name its folder" in shown.message) != named
+
+
 def explain(text: str, problems: list[Problem], missing: dict[str, str] | None = None) -> list[str]:
     made = Compilation(missing=missing or {}, root="/p", python="/py")
     return lines_of(compiler_messages.explained(tuple(problems), "/p/k.cu", text, made), "/p")

@@ -262,6 +262,8 @@ def _named(problem: Problem, path: str, text: str, compilation: Compilation) -> 
             f"{missing.CONFIGURE}, {missing.SETTING}",
             f"configure the project, {compilation.database_command}",
         )
+    if why.startswith(f"{missing.NOWHERE},") and not compilation.named:
+        why = f"{missing.NOWHERE}, and no build file or script of the project names this source: it may be a part of another project, {missing.SETTING}"
     return replace(problem, message=f"{name} is not found: {why}" if why else f"{name} is not found")
 
 
