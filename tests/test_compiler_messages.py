@@ -108,6 +108,7 @@ def test_a_missing_header_names_itself_and_its_remedy() -> None:
         ('argument of type "int" is incompatible with parameter of type "CUctxCreateParams *"', "; CUDA 13 changed it: cuCtxCreate takes a CUctxCreateParams* before the flags, which may be nullptr. Change the code, or name an older compiler with the setting `nvcc`"),
         ('identifier "cusparseScsrmv" is undefined', "; CUDA 13 removed it: change the code, or name an older compiler with the setting `nvcc`"),
         ('no suitable constructor exists to convert from "const int" to "cudaMemLocation"', "; CUDA 13 changed it: a device is now a cudaMemLocation, as in cudaMemLocation{cudaMemLocationTypeDevice, 0}. Change the code, or name an older compiler with the setting `nvcc`"),
+        ("dynamic exception specifications are not permitted in this mode", "; C++17 has none, and CUDA 13's headers need C++17: write noexcept(false) or nothing, or name an older compiler with the setting `nvcc`"),
         ('invalid redeclaration of type name "int64_t" (declared at line 27 of /usr/include/stdint.h)', "; <cstdint> declares int64_t, and CUDA's own headers include it: NVRTC alone needs a declaration, in #ifdef __CUDACC_RTC__"),
         ("expected a ;", ""),
     ],

@@ -299,6 +299,8 @@ def advice(problem: Problem) -> str:
         return (
             "; CUDA has no such function of signed 64-bit integers: cast the pointer to unsigned long long*"
         )
+    if problem.message.startswith("dynamic exception specifications are not permitted"):
+        return "; C++17 has none, and CUDA 13's headers need C++17: write noexcept(false) or nothing, or name an older compiler with the setting `nvcc`"
     if own := re.match(
         r'invalid redeclaration of type name "(u?int(?:_fast|_least)?(?:8|16|32|64|ptr|max)_t)"',
         problem.message,
