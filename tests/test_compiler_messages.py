@@ -200,6 +200,8 @@ def test_a_file_that_includes_nothing_and_that_no_build_names_may_be_a_part(
         ("<<<<<<< HEAD\n__global__ void k();\n=======\n", "expected a declaration", "choose one"),
         ("{% for n in sizes %}\n__global__ void k{{ n }}();\n", "expected a declaration", "template"),
         ("../other/k.cu", "expected a declaration", "core.symlinks"),
+        ("from tvm import te\n", 'identifier "from" is undefined', "call it .py"),
+        ("import std;\n", 'identifier "import" is undefined', ""),
         ("int x;\n", "expected a declaration", ""),
     ],
 )  # fmt: skip
