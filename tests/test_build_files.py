@@ -172,6 +172,7 @@ SETUPS = {
     "of the environment": ("f = ['-DA']\nif os.getenv('DEBUG'):\n    f += ['-DDBG']\nCUDAExtension('k', ['k.cu'], extra_compile_args={'nvcc': f})", "-DA", ["-DDBG"]),
     "a dict by its name": ("CUDAExtension('k', ['k.cu'], extra_compile_args=dict(cxx=['-DHOST'], nvcc=['-DA', '-maxrregcount=40']))", "-DA -maxrregcount 40", []),
     "a function": ("CUDAExtension('k', ['k.cu'], extra_compile_args={'nvcc': ['-DA', *more.flags()]})", "-DA", ["extra_compile_args: more.flags()"]),
+    "a dict that has the name of its list": ("a = []\na += ['-DA']\na = {'gcc': a, 'nvcc': [*a, '-Xptxas=-v']}\nCUDAExtension('k', ['k.cu'], extra_compile_args=a)", "-DA", []),
     "a text of an unknown part": ("CUDAExtension('k', ['k.cu'], extra_compile_args={'nvcc': ['-DA', '-DN=' + version()]})", "-DA", ["extra_compile_args: '-DN=' + version()"]),
     "format": ("n = 4\nCUDAExtension('k', ['k.cu'], extra_compile_args={'nvcc': ['-D{}={}'.format('A', 'B'), '-DN={}'.format(n), '-D{:x}'.format('C')]})",
                "-DA=B", ["extra_compile_args: '-DN={}'.format(n)", "extra_compile_args: '-D{:x}'.format('C')"]),
@@ -288,6 +289,35 @@ def test_what_a_makefile_includes_that_names_the_source_by_a_pattern(tmp_path: P
     project(tmp_path, files)
     made = find(tmp_path, "app/k.cu")
     assert (" ".join(made.flags), [each.what for each in made.left_out]) == (flags, left_out)
+
+
+@pytest.mark.parametrize(
+    ("condition", "flags"),
+    [
+        ('${CMAKE_VERSION} VERSION_GREATER_EQUAL "3.17.0"', ["-DA"]),
+        ("CMAKE_VERSION VERSION_LESS 3.8", ["-DB"]),
+        (
+            "CMAKE_VERSION VERSION_GREATER 3.28",
+            ["what `if(CMAKE_VERSION VERSION_GREATER 3.28)` sets of CMAKE_CUDA_FLAGS"],
+        ),
+    ],
+)
+def test_cmake_is_newer_than_a_release_that_does_not_know_cuda_13(
+    tmp_path: Path, condition: str, flags: list[str]
+) -> None:
+    text = f'if({condition})\nset(CMAKE_CUDA_FLAGS "-DA")\nelse()\nset(CMAKE_CUDA_FLAGS "-DB")\nendif()\nadd_library(k k.cu)\n'
+    project(tmp_path, {"CMakeLists.txt": text, "k.cu": ""})
+    made = find(tmp_path, "k.cu")
+    assert [*made.flags, *(each.what for each in made.left_out)][-1:] == flags
+
+
+@pytest.mark.parametrize(("file", "said"), [("Makefile.am", True), ("Makefile", False)])
+def test_flags_that_configure_sets_are_said(tmp_path: Path, file: str, *, said: bool) -> None:
+    makefile = "F = -DK $(CUDA_CFLAGS) $(EXTRA)\n.cu.o:\n\t$(AM_V_CC)$(NVCC) $(F) -c -o $@ $<\n"
+    project(tmp_path, {"configure.ac": "", file: makefile, "k.cu": ""})
+    made = find(tmp_path, "k.cu")
+    left_out = ["macros and flags of $(CUDA_CFLAGS), which configure sets"] * said
+    assert (made.flags, [each.what for each in made.left_out]) == (("-DK",), left_out)
 
 
 def test_what_configure_makes_is_said_from_the_makefiles_folder(tmp_path: Path) -> None:

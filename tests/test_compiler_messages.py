@@ -50,6 +50,16 @@ def test_an_architecture_that_the_compiler_lacks_says_what_to_do(target: str, wh
     )
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_a_source_of_no_build_may_be_a_part_of_another_project(*, named: bool) -> None:
+    problem = Problem("error", "utils.h: No such file or directory", "host compiler", Place("/p/k.cu", 1, 1))
+    made = Compilation(
+        missing={"utils.h": "no file of this name is in the workspace, the CUDA toolkit or …"}, named=named
+    )
+    (shown,) = compiler_messages.explained((problem,), "/p/k.cu", "", made)
+    assert ("it may be a part of another project, or name its folder" in shown.message) != named
+
+
 def explain(text: str, problems: list[Problem], missing: dict[str, str] | None = None) -> list[str]:
     made = Compilation(missing=missing or {}, root="/p", python="/py")
     return lines_of(compiler_messages.explained(tuple(problems), "/p/k.cu", text, made), "/p")
@@ -98,6 +108,7 @@ def test_a_missing_header_names_itself_and_its_remedy() -> None:
         ('argument of type "int" is incompatible with parameter of type "CUctxCreateParams *"', "; CUDA 13 changed it: cuCtxCreate takes a CUctxCreateParams* before the flags, which may be nullptr. Change the code, or name an older compiler with the setting `nvcc`"),
         ('identifier "cusparseScsrmv" is undefined', "; CUDA 13 removed it: change the code, or name an older compiler with the setting `nvcc`"),
         ('no suitable constructor exists to convert from "const int" to "cudaMemLocation"', "; CUDA 13 changed it: a device is now a cudaMemLocation, as in cudaMemLocation{cudaMemLocationTypeDevice, 0}. Change the code, or name an older compiler with the setting `nvcc`"),
+        ("dynamic exception specifications are not permitted in this mode", "; C++17 has none, and CUDA 13's headers need C++17: write noexcept(false) or nothing, or name an older compiler with the setting `nvcc`"),
         ('invalid redeclaration of type name "int64_t" (declared at line 27 of /usr/include/stdint.h)', "; <cstdint> declares int64_t, and CUDA's own headers include it: NVRTC alone needs a declaration, in #ifdef __CUDACC_RTC__"),
         ("expected a ;", ""),
     ],
@@ -189,6 +200,8 @@ def test_a_file_that_includes_nothing_and_that_no_build_names_may_be_a_part(
         ("<<<<<<< HEAD\n__global__ void k();\n=======\n", "expected a declaration", "choose one"),
         ("{% for n in sizes %}\n__global__ void k{{ n }}();\n", "expected a declaration", "template"),
         ("../other/k.cu", "expected a declaration", "core.symlinks"),
+        ("from tvm import te\n", 'identifier "from" is undefined', "call it .py"),
+        ("import std;\n", 'identifier "import" is undefined', ""),
         ("int x;\n", "expected a declaration", ""),
     ],
 )  # fmt: skip

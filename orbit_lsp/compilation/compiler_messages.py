@@ -262,6 +262,8 @@ def _named(problem: Problem, path: str, text: str, compilation: Compilation) -> 
             f"{missing.CONFIGURE}, {missing.SETTING}",
             f"configure the project, {compilation.database_command}",
         )
+    if why.startswith(f"{missing.NOWHERE},") and not compilation.named:
+        why = f"{missing.NOWHERE}, and no build file or script of the project names this source: it may be a part of another project, {missing.SETTING}"
     return replace(problem, message=f"{name} is not found: {why}" if why else f"{name} is not found")
 
 
@@ -297,6 +299,8 @@ def advice(problem: Problem) -> str:
         return (
             "; CUDA has no such function of signed 64-bit integers: cast the pointer to unsigned long long*"
         )
+    if problem.message.startswith("dynamic exception specifications are not permitted"):
+        return "; C++17 has none, and CUDA 13's headers need C++17: write noexcept(false) or nothing, or name an older compiler with the setting `nvcc`"
     if own := re.match(
         r'invalid redeclaration of type name "(u?int(?:_fast|_least)?(?:8|16|32|64|ptr|max)_t)"',
         problem.message,

@@ -11,6 +11,7 @@ _KINDS = (
     (r"version https://git-lfs\.", "the file is a pointer of Git LFS, and its content is not here: git lfs pull"),
     (r"<(?:!doctype|html|\?xml)\b", "the file is a page of HTML or XML, as from a wrong address: download the source itself"),
     (r"\.version\s+\d", "the file is PTX, which ptxas assembles: call it .ptx"),
+    (r"(?:import|from)\s+[\w.]+(?:\s+(?:import|as)\s[^;]*)?$", "the file is Python: call it .py"),
     (r"<{7}(?:\s|$)", "a merge left both of its sides here: choose one"),
     (r"\{\{|\{%", TEMPLATE),
     (r"\.{1,2}/[\w./+-]+$", "the file is a link that git wrote as text: git config core.symlinks true, and check the file out again"),

@@ -22,6 +22,8 @@ OTHER_PLATFORM = "it belongs to "
 """How the reason begins for headers that no build for CUDA on this system has."""
 CONFIGURE = "configure the project (cmake -B build)"
 _BY_CONFIGURE = "configure the project ({0})"
+NOWHERE = "no file of this name is in the workspace"
+"""How the sentence begins about a header of which nothing is known."""
 SETTING = 'or name its folder: nvcc_flags = ["-I<folder>"]'
 _NEAREST = 3
 _MOST_SUBMODULES = 1_000
@@ -102,11 +104,11 @@ def explain(
     if absent:
         folders = ", ".join(module.folder for module in absent[:_NEAREST])
         return (
-            f"no file of this name is in the workspace: a submodule that is not checked out has it ({folders}), the project's build makes it, "
+            f"{NOWHERE}: a submodule that is not checked out has it ({folders}), the project's build makes it, "
             f"or a library: git submodule update --init --recursive, build the project once, or install the library, {SETTING}"
         )
     return (
-        f"no file of this name is in the workspace, the CUDA toolkit or the packages of {python}: a library that is not installed has it, "
+        f"{NOWHERE}, the CUDA toolkit or the packages of {python}: a library that is not installed has it, "
         f"or the project's build makes it: install the library, or build the project once, {SETTING}"
     )
 

@@ -44,6 +44,8 @@ _UNSET = {"CMAKE_BUILD_TYPE", "CMAKE_CONFIGURATION_TYPES"}
 _CUDA_VERSION = lazy_pattern(
     r"CMAKE_CUDA_COMPILER_VERSION|CUDA_VERSION(?:_STRING)?|CUDAToolkit_VERSION(?:_MAJOR)?|CUDA_VERSION_MAJOR|CUDACXX_VERSION"
 )
+_OLD_CMAKE = (3, 18)
+"""A comparison of CMake's own version with one up to this is known."""
 _OLDEST_CUDA = 12
 """orbit-lsp's releases of CUDA begin here: what an older one decides is known."""
 _COMPARISONS = {
@@ -248,6 +250,8 @@ class _Condition:
             0
         ] not in self.known.values:
             return _of_cuda(how, right.text)
+        if left.text.strip("${}") == "CMAKE_VERSION":
+            return _of_cmake(how, right.text)
         empty = right.quoted and not right.text
         if how == "STREQUAL" and empty and left.text.strip("${}") in _UNSET - self.known.values.keys():
             return True
@@ -288,9 +292,18 @@ def is_switch(name: str) -> bool:
 
 def _of_cuda(how: str, number: str) -> bool | None:
     """Return the result of a comparison of the CUDA release with one that is older than all that are meant."""
-    major = re.match(r"\d+", number)
-    if not major or int(major[0]) >= _OLDEST_CUDA:
-        return None
+    major = re.match(r"\d{1,9}", number)
+    return _of_newer(how) if major and int(major[0]) < _OLDEST_CUDA else None
+
+
+def _of_cmake(how: str, number: str) -> bool | None:
+    """Return the result of a comparison of CMake's own version with one that is older than all that know CUDA 13."""
+    version = re.match(r"(\d{1,9})(?:\.(\d{1,9}))?", number)
+    is_old = version and (int(version[1]), int(version[2] or 0)) <= _OLD_CMAKE
+    return _of_newer(how) if is_old else None
+
+
+def _of_newer(how: str) -> bool | None:
     return {"GREATER": True, "GREATER_EQUAL": True, "LESS": False, "LESS_EQUAL": False, "EQUAL": False}.get(
         how.removeprefix("VERSION_")
     )

@@ -738,8 +738,10 @@ class _Makefile:
                 known.append(word)
                 continue
             option = known.pop() + " " if known and known[-1] in _VALUED else ""
-            if not unset and not option:
-                continue  # a variable that is for the command line, as `$(EXTRA)`
+            if not unset and not option:  # a variable that is for the command line, as `$(EXTRA)`
+                if self.of_automake and _is_flags(self._kept(word).strip("${}()")):
+                    left_out[f"macros and flags of {self._shown(word)}, which configure sets"] = None
+                continue
             if not (option or word).startswith(_SILENT) and re.match(r"[-@\ue000]", option or word):
                 left_out[option + self._shown(word)] = None
         for name in doubtful[:_MOST_LEFT_OUT]:

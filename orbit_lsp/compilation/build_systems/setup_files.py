@@ -401,6 +401,8 @@ class _Values:
                 return [
                     text for value in self.names.get(node.id, ()) for text in self.texts(value, depth + 1)
                 ]
+            case ast.Dict():  # of flags by compiler, which an earlier list has the name of
+                return []
             case ast.ListComp():
                 return self.texts(node.generators[0].iter, depth + 1)
             case ast.Call(func=ast.Name()) if (
