@@ -390,12 +390,29 @@ def test_the_drivers_of_a_file(project: Path) -> None:
 
 def test_the_drivers_of_a_folder(project: Path) -> None:
     expected = (
-        "2 kernels, 1 reachable, 1 by nothing; 1 helper, which other kernels call\n"
+        "2 kernels: 1 can be run, 1 cannot; 1 helper, which other kernels call\n"
         "  pkg/softmax.py:14: nothing in this project uses unused_kernel\n"
     )
     assert orbit(project, "drivers") == (0, expected, "")
     assert orbit(project, "drivers", "pkg") == (0, expected, "")
-    assert orbit(project, "drivers", "tests") == (0, "0 kernels, 0 reachable, 0 by nothing\n", "")
+    assert orbit(project, "drivers", "tests") == (0, "0 kernels: 0 can be run, 0 cannot\n", "")
+
+
+def test_a_program_needs_no_driver(tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text("__global__ void k() {}\nint main() { k<<<1, 1>>>(); }\n")
+    assert orbit(tmp_path, "drivers", "k.cu")[1] == (
+        "k.cu:1: k\n  its file is a program: orbit-lsp run needs no --through\n"
+    )
+    assert orbit(tmp_path, "drivers")[1] == "1 kernel: 1 can be run, 0 cannot\n"
+
+
+def test_show_and_run_know_the_drivers(project: Path) -> None:
+    shown = orbit(project, "show", "pkg/softmax.py")[1]
+    assert "▶ Run: test_softmax (trust this folder) | Profile" in shown
+    assert shown.count("Draft a launch spec: no main") == 1  # of the kernel that has no driver
+    code, _, message = orbit(project, "run", "pkg/softmax.py")
+    why = "nothing in pkg/softmax.py launches softmax_kernel, but tests/test_softmax.py::test_softmax does"
+    assert (code, message) == (64, f"orbit-lsp: error: {why}: add --kernel softmax_kernel --through auto\n")
 
 
 def test_the_drivers_as_json(project: Path) -> None:
@@ -460,4 +477,4 @@ def test_programs_on_the_command_line(tmp_path: Path) -> None:
         0,
         f"src/scale.cu:3: scale_kernel\n  cmake app/bench.cu (bench 4096)  (cost 3.1)\n{way}",
     )
-    assert orbit(tmp_path / "work", "drivers")[1] == "2 kernels, 2 reachable, 0 by nothing\n"
+    assert orbit(tmp_path / "work", "drivers")[1] == "2 kernels: 2 can be run, 0 cannot\n"

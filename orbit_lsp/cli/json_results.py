@@ -49,13 +49,14 @@ class ListedDriver:
 @dataclass(frozen=True, slots=True)
 class KernelDrivers:
     """The drivers of a kernel, best first; `reason` says why there is none. `line` counts from 1. `helper`: other kernels alone
-    call it.
+    call it. `own_program`: its file is a program, which a run starts without a driver.
     """
 
     file: str
     kernel: str
     line: int
     helper: bool
+    own_program: bool
     drivers: tuple[ListedDriver, ...]
     reason: str
 
@@ -63,7 +64,7 @@ class KernelDrivers:
 @dataclass(frozen=True, slots=True)
 class DriverList:
     """`folder` is the project in which drivers were looked for; `count` of its kernels are no helpers, and `reachable` of these
-    have a driver.
+    have a driver, or are in a file that is a program itself.
     """
 
     folder: str

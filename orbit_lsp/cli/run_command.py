@@ -21,10 +21,10 @@ from orbit_lsp.engine.engine import Engine, Unwatched
 from orbit_lsp.kernels import BY_TEXT_SUFFIXES, HEADER_SUFFIXES, language_of
 from orbit_lsp.places.places import Places
 from orbit_lsp.profile import dump_files
-from orbit_lsp.runs import summary
+from orbit_lsp.runs import driver_search, summary
 from orbit_lsp.runs.scheduler import BY_WORD, Action, Scheduler
 from orbit_lsp.specs import job_builder, spec_cache
-from orbit_lsp.state import harness, modal_gpus, ssh_hosts
+from orbit_lsp.state import harness, modal_gpus, ssh_hosts, user_folders
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Client, Frozen, Session, path_of, uri_of
@@ -297,6 +297,12 @@ async def _file(options: argparse.Namespace, engine: Engine) -> int:
         raise UsageError(why)
     dump = _dump_folder(options)
     target, targets = _chosen(options, session, uri, action)
+    if options.command == "show":
+        await driver_search.look(session, uri, user_folders.driver_index, engine.history.learn)
+    elif action != "compile":
+        from orbit_lsp.cli.files import through_command
+
+        await through_command.refuse_alone(options, engine, uri, target)
     if listed:
         if looks:
             await places.looked()

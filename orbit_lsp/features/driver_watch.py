@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orbit_lsp.closure.tree import is_private
 from orbit_lsp.features import Feature, FeatureContext
 from orbit_lsp.kernels import CUDA_SUFFIXES, HEADER_SUFFIXES
-from orbit_lsp.kernels.model import RUNNABLE
 from orbit_lsp.runs import driver_search
 from orbit_lsp.state import daemon_thread, user_folders
 from orbit_lsp.state.debounce import Debounce
@@ -109,10 +106,7 @@ class DriverWatch(Feature):
         self._looking[about] = asyncio.get_running_loop().create_task(work, name="drivers")
 
     def _begin(self, uri: str, *, refresh: bool) -> None:
-        file, root = self._session.files.get(uri), self._root(uri)
-        if file is None or file.cell or is_private(root) or not os.path.normpath(root).strip(os.sep):
-            return
-        if any(kernel.launchable and kernel.dsl in RUNNABLE for kernel in file.scan.kernels):
+        if root := driver_search.folder_of(self._session, uri):
             self._spawn(uri, self._look(uri, root, refresh=refresh))
 
     async def _edited(self, uri: str) -> None:

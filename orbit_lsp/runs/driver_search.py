@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orbit_lsp.closure.tree import is_private
+from orbit_lsp.kernels.model import RUNNABLE
 from orbit_lsp.specs import driver_choice
 from orbit_lsp.state import daemon_thread
 from orbit_lsp.state.kernel_ids import KernelId
@@ -23,6 +26,37 @@ AUTO = "auto"
 
 class UnknownDriverError(ValueError):
     """Nothing launches the kernel, or the named driver is not known to. The text is the sentence to say."""
+
+
+def folder_of(session: Session, uri: str) -> str | None:
+    """Return the folder in which the drivers of an open file's kernels are looked for, and in which they run; None where the file has
+    no kernel that one could launch, or where the folder is somebody's home.
+    """
+    file, root = session.files.get(uri), session.setup.directory(path_of(uri))
+    if file is None or file.cell or is_private(root) or not os.path.normpath(root).strip(os.sep):
+        return None
+    launchable = any(kernel.launchable and kernel.dsl in RUNNABLE for kernel in file.scan.kernels)
+    return root if launchable else None
+
+
+async def look(
+    session: Session, uri: str, cache: Callable[[], Path], learn: Callable[[KernelId], Awaitable[None]]
+) -> None:
+    """Find the drivers of all kernels of an open file, once and to the end. `learn` recalls what earlier runs showed of a kernel."""
+    if (root := folder_of(session, uri)) is None:
+        return
+    targets = [target for target, kernel, _ in session.kernels(uri) if kernel.launchable]
+    keys, path = [target.key for target in targets], path_of(uri)
+
+    def found() -> dict[str, Routes]:
+        finder = finder_of(root, cache)
+        finder.refresh(path)
+        return finder.routes_of(path, keys)
+
+    routes = await daemon_thread.call(found)
+    for target in targets:
+        session.routes[target] = routes[target.key]
+        await learn(target)
 
 
 async def asked_for(

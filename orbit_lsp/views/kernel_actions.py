@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from lsprotocol import types as lsp
 
+from orbit_lsp.kernels import BY_TEXT_SUFFIXES, CUDA_SUFFIXES
 from orbit_lsp.kernels.model import RUNNABLE, SPECIFIED
 from orbit_lsp.profile import dump_files
 from orbit_lsp.specs import driver_choice
@@ -52,10 +53,15 @@ def _drivers(session: Session, known: KernelStatus) -> Iterator[tuple[str, c.Dri
     ]
     for route in others[:_MOST_DRIVERS]:
         seen = session.results.learned.get(known.target, {}).get(route.driver)
-        about = " <- ".join(label.rpartition(".")[2] for label in route.way)
+        about = " <- ".join(map(_last_name, route.way))
         if seen:
             about = units.time(seen.seconds * 1e9) if seen.launches else "did not launch it"
         yield f"▶ Run through {route.driver.id}: {about} ({known.kernel.name})", route.driver
+
+
+def _last_name(label: str) -> str:
+    """`main` of `bench.bench_ops.main`; what ends in the name of a file, such as `main of saxpy.cu`, as it is."""
+    return label if label.endswith((".py", *BY_TEXT_SUFFIXES, *CUDA_SUFFIXES)) else label.rpartition(".")[2]
 
 
 def _again(known: KernelStatus) -> list[lsp.Command]:

@@ -57,10 +57,11 @@ def _main(options: argparse.Namespace) -> int:
             target.key,
             kernel.line + 1,
             not kernel.launchable or found.helper,
+            own_program,
             tuple(map(_listed, found.routes)),
             found.reason,
         )
-        for target, kernel, found in _found(finder, path, folder)
+        for target, kernel, own_program, found in _found(finder, path, folder)
     ]
     if options.kernel:
         names = [each.kernel for each in listed]
@@ -71,7 +72,7 @@ def _main(options: argparse.Namespace) -> int:
     result = DriverList(
         root,
         len(kernels),
-        sum(bool(each.drivers) for each in kernels),
+        sum(bool(each.drivers or each.own_program) for each in kernels),
         len(listed) - len(kernels),
         tuple(listed),
     )
@@ -101,8 +102,8 @@ def _listed(route: Route) -> ListedDriver:
     )
 
 
-def _found(finder: Finder, path: str, folder: bool) -> Iterator[tuple[KernelId, Kernel, Routes]]:
-    """The kernels of one file, or of the files of a folder, each with its drivers."""
+def _found(finder: Finder, path: str, folder: bool) -> Iterator[tuple[KernelId, Kernel, bool, Routes]]:
+    """The kernels of one file, or of the files of a folder, each with whether the file is a program and with its drivers."""
     index = finder.index
     below = index.place(path) or ""
     if not folder:
@@ -124,7 +125,7 @@ def _found(finder: Finder, path: str, folder: bool) -> Iterator[tuple[KernelId, 
         kernels = [(target, kernel) for target, kernel, _ in identify(place, scan) if kernel.dsl in RUNNABLE]
         found = finder.routes_of(index.path(place), [target.key for target, _ in kernels])
         for target, kernel in kernels:
-            yield target, kernel, found[target.key]
+            yield target, kernel, bool(scan.entries), found[target.key]
 
 
 def _print_kernels(result: DriverList) -> None:
@@ -135,17 +136,19 @@ def _print_kernels(result: DriverList) -> None:
             cases = f", {driver.cases:,} parameter sets" if driver.cases > 1 else ""
             print(visible(f"  {program} {driver.id}  (cost {driver.cost:g}{cases})"))
             print(visible(f"      {' <- '.join(driver.way)}"))
-        if not each.drivers:
+        if each.own_program:
+            print("  its file is a program: orbit-lsp run needs no --through")
+        elif not each.drivers:
             print(visible(f"  none: {each.reason}"))
     if not result.kernels:
         print("no kernel in this file", file=sys.stderr)
 
 
 def _print_summary(result: DriverList) -> None:
-    nothing = [each for each in result.kernels if not each.drivers and not each.helper]
+    nothing = [each for each in result.kernels if not (each.drivers or each.own_program or each.helper)]
     helpers = f"; {_count(result.helpers, 'helper')}, which other kernels call" if result.helpers else ""
     count = _count(result.count, "kernel")
-    print(f"{count}, {result.reachable} reachable, {len(nothing)} by nothing{helpers}")
+    print(f"{count}: {result.reachable} can be run, {len(nothing)} cannot{helpers}")
     for each in nothing:
         print(visible(f"  {each.file}:{each.line}: {each.reason}"))
 

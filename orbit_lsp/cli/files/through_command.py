@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,9 +16,11 @@ from orbit_lsp.engine.engine import Engine
 from orbit_lsp.kernels import language_of
 from orbit_lsp.runs import driver_search
 from orbit_lsp.runs.scheduler import Action
-from orbit_lsp.state import units, user_folders
+from orbit_lsp.specs import driver_choice
+from orbit_lsp.state import harness, units, user_folders
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session, uri_of
+from orbit_lsp.views import kernel_status
 from orbit_remote.common import limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.plain_text import visible
@@ -64,6 +67,28 @@ async def run(
     return c.EXIT_CODES[finished.outcome]
 
 
+async def refuse_alone(
+    options: argparse.Namespace, engine: Engine, uri: str, target: KernelId | None
+) -> None:
+    """Raises UsageError where nothing in a file launches the kernel that is named, or any without one, and a test, a script or a program of
+    the project does.
+    """
+    session = engine.session
+    meant = [known for known in kernel_status.of(session, uri) if target in (None, known.target)]
+    if harness.of(session, uri) or session.files[uri].scan.entries:
+        return
+    if any(kernel_status.is_started(session, known) for known in meant):
+        return
+    await driver_search.look(session, uri, user_folders.driver_index, engine.history.learn)
+    for known in meant:
+        if routes := driver_choice.ranked(session, known.target):
+            kernel = known.target.key
+            named = f" --kernel {shlex.quote(kernel)}" if len(session.kernels(uri)) > 1 else ""
+            raise UsageError(
+                f"nothing in {options.file} launches {kernel}, but {routes[0].driver.id} does: add{named} --through auto"
+            )
+
+
 def _path(options: argparse.Namespace) -> str:
     return os.path.normpath(Path(options.file).absolute())
 
@@ -99,6 +124,6 @@ def _report(finished: c.Finished, kernel: str, driver: c.Driver, launched: Seque
         count = sum(each.count for each in launched)
         longest = max(launched, key=lambda each: each.count * each.timing.median)
         lines += [f"{kernel}: {units.timing(longest.timing)}, {count} launches, via {driver.id}"]
-    else:
+    elif finished.outcome not in ("infrastructure", "cancelled"):  # then the driver was not run to its end
         lines += [f"{kernel}: not launched by {driver.id}"]
     print(visible("\n".join(lines)), file=sys.stderr)
