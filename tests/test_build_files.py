@@ -257,6 +257,42 @@ def test_the_arguments_of_meson(tmp_path: Path, name: str) -> None:
     )
 
 
+XMAKE = {
+    "a target's": ('target("b")\n add_files("o.cu")\n add_cuflags("-DO", "-rdc=true")\ntarget("a")\n add_files("*.cu|o.cu")\n add_cuflags("-use_fast_math", "-DK", {force = true})\n add_defines("A=1")', "-use_fast_math -DK -DA=1", []),
+    "for all": ('add_defines("ALL")\ntarget("a")\n add_files("**.cu")\n set_languages("c11", "cxx20")\ntarget_end()\nset_languages("c++17")\nadd_cuflags("-DLAST")', "-std c++20 -DALL -DLAST", []),
+    "other ways to write it": ("target 'a'\n add_files {'k.cu', \"l.cu\"}\n add_defines([[A]]) -- add_cuflags('-DC')\n --[[ add_defines('C')\n ]] add_cuflags('-DB -DD')", "-DA -DB -DD", []),
+    "what only xmake knows": ('local f = "-DF"\ntarget("a")\n add_files("k.cu")\n add_cuflags("-DA", f, "-D" .. x())\n add_includedirs("$(builddir)")', "-DA", ['add_cuflags(f, "-D" .. x())', "add_includedirs('$(builddir)')"]),
+    "under a condition": ('target("a")\n add_files("k.cu")\n if is_mode("debug") then\n  add_cuflags("-DG")\n end\n add_defines("A")', "-DA", ["add_cuflags('-DG') under a condition"]),
+    "a target under a condition": ('if has_config("a") then\n target("a")\n add_files("k.cu")\n add_defines("A")\nend', "-DA", []),
+    "by a script": ('target("a")\n add_files("k.cu")\n on_load(function (target)\n  target:add("cuflags", "-DS")\n end)', "", ["target:add('cuflags', '-DS')"]),
+    "its files alone": ('target("a")\n add_files("k.cu", {cuflags = "-DS"})', "", ["add_files('k.cu', {cuflags = \"-DS\"})"]),
+    "files that are not known": ('target("a")\n add_files(table.unpack(files))\n add_defines("A")', "", ["what the target a gives its files, if this is one"]),
+    "removed": ('target("a")\n add_files("*.cu")\n remove_files("k*")\n add_defines("A")\noption("o")\n add_defines("O")', "", []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", XMAKE)
+def test_the_arguments_of_xmake(tmp_path: Path, name: str) -> None:
+    text, flags, left_out = XMAKE[name]
+    project(tmp_path, {"xmake.lua": f"{text}\n", "k.cu": ""})
+    made = find(tmp_path, "k.cu")
+    assert (" ".join(made.flags), [each.what for each in made.left_out]) == (flags, left_out)
+
+
+def test_the_flags_of_xmake_and_who_names_them(tmp_path: Path) -> None:
+    text = 'set_languages("c++20")\ntarget("app")\n  add_files("src/*.cu")\n  add_cuflags("-use_fast_math")\n  add_includedirs("include")\n  add_defines("A=1")\n'
+    files = {"xmake.lua": text, "src/k.cu": '#include "h.h"\n', "include/h.h": ""}
+    expected = """
+        -std c++20 -use_fast_math -DA=1 -Iinclude
+        by what was found in ROOT, because there is no compile_commands.json (`xmake project -k compile_commands` writes it)
+        -std=c++20: xmake.lua names it
+        -use_fast_math: xmake.lua names it
+        -DA=1: xmake.lua names it
+        include: xmake.lua:5 names it
+    """
+    check(tmp_path, files, expected)
+
+
 INCLUDES = {
     "a variable": ("TOP ?= ..\n-include $(TOP)/common.make\n", "-DA", []),
     "an absolute path": ("TOP := $(abspath ..)\ninclude $(TOP)/common.make\n", "-DA", []),

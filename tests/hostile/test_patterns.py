@@ -54,6 +54,7 @@ BUILD_FILES = {
     ],
     "Makefile": ["\n", "-I /usr ", '-I"', "-Ia\n", "NVCC_", "CUFLAGS -Da=", "include a\n", "\\\n", "-std=", "$(", "a = $(a) $(b)\n", "CUFLAGS += $(CUFLAGS)\n", "a:", " ", "k.o: k.cu\n\tnvcc $(A)\n", "ifeq (,,", "$(eval ", "CU"],
     "BUILD": ["\n", "cuda_library(srcs = ['k.cu'], copts = ['-Da'])\n", "a = a + a\n", "[", "a + ", "'a' "],
+    "xmake.lua": ["\n", "[[", "--[", "--[=", '"\\', "add_files(", "target('k') add_files('*')\n", "add_files('**k**')\n", "{", "target:add("],
     ".gitmodules": ["\n", "[submodule\n", "path = a ", "path =  ", "[submodule\npath = /\n"],
 }  # fmt: skip
 
