@@ -223,7 +223,7 @@ def _functions(texts: Sequence[str]) -> set[str]:
     """The names of device functions that are longer than one that may as well be a variable's."""
     heads = (head for text in texts for head in _OF_DEVICE.findall(text))
     names = (words[-1] for head in heads if (words := _WORD.findall(head)))
-    return {name for name in names if len(name) > _SHORT}
+    return {name for name in names if len(name) > _SHORT and name != "operator" and not name.startswith("__")}
 
 
 def _macros_and_types(text: str) -> set[str]:
