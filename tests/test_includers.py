@@ -77,7 +77,7 @@ def test_a_source_whose_headers_need_what_stands_before_it(tmp_path: Path) -> No
 
 
 def test_a_source_that_calls_a_device_function_of_one_before_it(tmp_path: Path) -> None:
-    rope = "__device__ __forceinline__ void rope(float* x, int n) { *x = n; }\n"
+    rope = "__device__ __forceinline__ void rope(float* x, int n) { *x = n; }\n__device__ __align__(16) float4 cells[2];\n"
     files = {
         "all.cu": '#include "model.cu"\n#include "step.cu"\n',
         "model.cu": f"#include <cstdio>\n{rope}",
@@ -86,6 +86,10 @@ def test_a_source_that_calls_a_device_function_of_one_before_it(tmp_path: Path) 
     project(tmp_path, files)
     assert through(tmp_path, "step.cu") == "all.cu"
     assert through(tmp_path, "model.cu") is None
+    (tmp_path / "step.cu").write_text(
+        "#include <cstdio>\nstruct __align__(8) S {};\n__global__ void step() {}\n"
+    )
+    assert through(tmp_path, "step.cu") is None
     (tmp_path / "rope.h").write_text("__device__ void rope(float*, int);\n")
     (tmp_path / "step.cu").write_text('#include "rope.h"\n__global__ void step(float* x) { rope(x, 1); }\n')
     assert through(tmp_path, "step.cu") is None

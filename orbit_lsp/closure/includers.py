@@ -35,7 +35,7 @@ _OF_LIBRARIES = re.compile(
 )
 _OF_HOST = (".cpp", ".cc", ".cxx")
 _CALLED = re.compile(r"\b(\w+)\s*\(")
-_OF_DEVICE = re.compile(r"__device__[^;{}()]{0,200}?\b(\w+)\s*\(")
+_OF_DEVICE = re.compile(r"__device__([^;{}()]{1,200})\(")
 _MACRO = re.compile(r"^[ \t]*\#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
 _MAIN = re.compile(r"^[ \t]*(?:int|auto|void)\s+main\s*\(", re.MULTILINE)
 _OF_TESTS = re.compile(r"(?:^|[/_])(?:unit_?)?tests?(?:[/_.]|$)", re.IGNORECASE)
@@ -221,7 +221,9 @@ def _defined(text: str) -> set[str]:
 
 def _functions(texts: Sequence[str]) -> set[str]:
     """The names of device functions that are longer than one that may as well be a variable's."""
-    return {name for text in texts for name in _OF_DEVICE.findall(text) if len(name) > _SHORT}
+    heads = (head for text in texts for head in _OF_DEVICE.findall(text))
+    names = (words[-1] for head in heads if (words := _WORD.findall(head)))
+    return {name for name in names if len(name) > _SHORT and name != "operator" and not name.startswith("__")}
 
 
 def _macros_and_types(text: str) -> set[str]:

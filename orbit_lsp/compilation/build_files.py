@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,7 +57,7 @@ _MODULES = ("cmake", "cmake/modules", "cmake/Modules")
 _MOST_INCLUDED = 20
 _AS_CUDA = lazy_pattern(r"(?<![\w-])-{1,2}x[ =]?cu(?![\w-])|\bLANGUAGE\s+CUDA\b")
 """What makes CUDA of sources that their names call C++."""
-_NAMED_AS_CUDA = lazy_pattern(r"(?<![\w-])-{1,2}x[ =]?cu\b[^\n]{0,400}[\w)}/]\.(?:cpp|cc|cxx)\b")
+_OF_HOST = lazy_pattern(r"\w[)}]?\.(?:cpp|cc|cxx)\b")
 _COMMENT = lazy_pattern(r"^[ \t]*#.*$", re.MULTILINE)
 _OLDEST = 17
 """nvcc compiles C++17 by itself, and CUDA's own headers need it: an older standard was named for an older nvcc."""
@@ -520,20 +520,23 @@ def _included(file: str, text: str, root: str) -> Iterator[str]:
 
 
 def compiles_host_sources(path: str, root: str, listed: elsewhere.Listed | None = None) -> bool:
-    """Whether a build file above a file has nvcc compile sources of C++ as CUDA, or one of those elsewhere, `listed`, some that it names.
-    Reads files.
+    """Whether a build file above a file has nvcc compile sources of C++ as CUDA, or a Makefile elsewhere, among those `listed`, some
+    that it names. Reads files.
     """
-    above = ((file, _AS_CUDA) for file in islice(_above(path, root), _MOST_FILES))
-    others = (
-        (file, _NAMED_AS_CUDA)
-        for file in elsewhere.nearest(path, root, listed or {}, _MOST_FILES)
-        if makefiles.is_makefile(file)
-    )
-    for file, pattern in chain(above, others):
-        with contextlib.suppress(OSError, ValueError):
-            if pattern.search(_COMMENT.sub("", regular_files.text(file, BUILD_FILE))):
-                return True
-    return False
+    for file in islice(_above(path, root), _MOST_FILES):
+        if _AS_CUDA.search(_without_remarks(file)):
+            return True
+    others = filter(makefiles.is_makefile, elsewhere.nearest(path, root, listed or {}, _MOST_FILES))
+    lines = (line for file in others for line in _without_remarks(file).replace("\\\n", " ").split("\n"))
+    return any("cu" in line and _AS_CUDA.search(line) and _OF_HOST.search(line) for line in lines)
+
+
+def _without_remarks(file: str) -> str:
+    """Return the text of a build file without its comments, "" where it cannot be read."""
+    try:
+        return _COMMENT.sub("", regular_files.text(file, BUILD_FILE))
+    except (OSError, ValueError):
+        return ""
 
 
 def definition_of(name: str, path: str, root: str) -> tuple[str, str]:
