@@ -337,5 +337,7 @@ def test_the_gpu_of_a_notebook_kernel(on: str, gpu: str) -> None:
     "on", ["modal:", "modal:L40", "modal:RTX 4090", "modal:sm_90", "modall:H100", "H100"]
 )
 def test_a_notebook_kernel_is_not_of_another_gpu(on: str) -> None:
-    with pytest.raises(UsageError, match=r"is no place: write local, api: .* or modal: and one of T4, "):
+    with pytest.raises(
+        UsageError, match=r"is no place: write local, ssh:HOST, api: .* or modal: and one of T4, "
+    ):
         kernel_command._gpu(on)

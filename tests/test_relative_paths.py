@@ -110,9 +110,9 @@ def test_a_file_whose_path_is_no_text_is_refused_in_a_sentence(
 def test_a_users_own_file_may_have_any_name_that_can_be_printed(tmp_path: Path) -> None:
     (tmp_path / "a b#%ü.cu").write_text(KERNEL)
     (tmp_path / "a\nb.cu").write_text(KERNEL)
-    request.check(request.from_file(str(tmp_path / "a b#%ü.cu")), trusted=True)
+    request.check(request.decoded({"file": str(tmp_path / "a b#%ü.cu")}), trusted=True)
     with pytest.raises(request.Refused, match="has a control character; rename it"):
-        request.check(request.from_file(str(tmp_path / "a\nb.cu")), trusted=True)
+        request.check(request.decoded({"file": str(tmp_path / "a\nb.cu")}), trusted=True)
 
 
 @pytest.mark.parametrize("name", ["python", "nvcc"])

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import signal
 import sys
 import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import TextIO
 
-from orbit_lsp.cli import json_results, relative_places, terminal_text
+from orbit_lsp.cli import command_settings, json_results, terminal_text
 from orbit_lsp.cli.arguments import did_you_mean
 from orbit_lsp.cli.terminal_text import UsageError, only_kernel
 from orbit_lsp.cli.terminal_watcher import TerminalWatcher
@@ -29,11 +28,9 @@ from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Client, Frozen, Session, path_of, uri_of
 from orbit_lsp.views import kernel_status
-from orbit_remote.common import architectures, codec, limits, regular_files
+from orbit_remote.common import limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.plain_text import visible
-
-_FROM_OPTIONS = ("gpu", "runner", "device", "python", "nvcc", "run_timeout_s", "build_timeout_s")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -62,7 +59,7 @@ async def _main(options: argparse.Namespace) -> int:
     places, runs = engine.places, engine.runs
     if options.over_budget:
         places.rental.budget.lifted = True
-    places.settings.options = _settings(options, session)
+    places.settings.options = command_settings.of(options, session)
     places.settings.trust_once, places.settings.of_command = "add --trust", True
     if complaints := places.settings.configure(None):
         from orbit_lsp.state import config
@@ -82,30 +79,6 @@ async def _main(options: argparse.Namespace) -> int:
 def _locate(runs: Scheduler) -> None:
     if not runs.locate():
         terminal_text.warn("where warps stand can be seen of a run on this machine's GPU only")
-
-
-def _settings(options: argparse.Namespace, session: Session) -> dict[str, Any]:
-    """The editor's settings, with those that options set. Raises UsageError."""
-    values = {name: getattr(options, name) for name in _FROM_OPTIONS if getattr(options, name) is not None}
-    for name in ("python", "nvcc"):
-        if name in values:
-            values[name] = relative_places.program(values[name])
-    if options.gpu:
-        session.setup.figures_for = _choose_gpu(options, values)
-    limit = _limit(options)
-    if limit is not None or options.command == "exec":  # which rents nothing unless it is told how much
-        values["modal"] = {"budget_usd": limit or 0.0}
-    if options.command == "check":
-        limit = {"timeout_s": options.run_timeout_s} if options.run_timeout_s is not None else {}
-        values["check_memory"] = limit | (
-            {"tools": list(dict.fromkeys(options.tools))} if options.tools else {}
-        )
-    if options.nvcc_flags:
-        values["nvcc_flags"] = options.nvcc_flags
-    word = {"trusted": True} if options.trust else {}
-    own = {"arguments": options.arguments} if hasattr(options, "arguments") else {}
-    # a command ends before the preview of every GPU is compiled
-    return _editors(options) | values | own | word | {"every_gpu": "off"}
 
 
 async def _answer(options: argparse.Namespace, engine: Engine, watcher: TerminalWatcher) -> int:
@@ -130,7 +103,7 @@ async def _answer(options: argparse.Namespace, engine: Engine, watcher: Terminal
         report = partial(_report, session, action=action, sweep=False)
         return await through_command.run(options, engine, action, report)
     if options.command == "trace":
-        from orbit_lsp.cli import trace_command
+        from orbit_lsp.cli.files import trace_command
 
         uri = _open(session, options.file)
         _say_ignored(session, places, uri)
@@ -181,49 +154,6 @@ def _measures(options: argparse.Namespace) -> bool:
     return options.command in ("run", "profile", "compare", "disassemble") or getattr(options, "run", False)
 
 
-def _choose_gpu(options: argparse.Namespace, values: dict[str, Any]) -> str:
-    """Put the GPU that is rented into `values`; returns the architecture to compile for where nothing is run, also on a
-    machine with a GPU of its own, else nothing. Raises UsageError. Whether a run can have a GPU that is not rented, this
-    machine's own, is known later (`Setup.gpu_refusal`).
-    """
-    rented = modal_gpus.rented(options.gpu)
-    architecture = architectures.architecture_for(rented.partition(":")[0] or options.gpu)
-    if rented:
-        values["gpu"] = rented
-    if options.command not in (
-        "compile",
-        "disassemble",
-        "debug-compile",
-        "show",
-        "doctor",
-        "draft",
-    ) or getattr(options, "run", False):
-        try:
-            (modal_gpus.spelled if options.runner == "modal" else modal_gpus.compiled_for)(options.gpu)
-        except ValueError as mistake:
-            option = "--on" if getattr(options, "on", None) == options.gpu else "--gpu"
-            raise UsageError(f"{option}: {mistake}") from None
-        return ""
-    if architecture is None:
-        raise UsageError(f"{options.gpu!r:.60} is not a known GPU; give its architecture, as in --gpu sm_89")
-    if not rented:
-        del values["gpu"]
-    return architecture
-
-
-def _editors(options: argparse.Namespace) -> dict[str, Any]:
-    """What `doctor --settings` says. Raises UsageError."""
-    if not (text := getattr(options, "settings", None)):
-        return {}
-    try:
-        values: Any = codec.read_json(text)
-    except ValueError as error:
-        raise UsageError(f"--settings is not JSON: {error}") from None
-    if not isinstance(values, dict):
-        raise UsageError("--settings is not a JSON object")
-    return cast("dict[str, Any]", values)
-
-
 def _say_ignored(session: Session, places: Places, uri: str | None) -> None:
     """Which Pythons are not started, where a Python is needed."""
     if uri and _by_nvcc(session, uri) and not _by_spec(session, uri):
@@ -252,17 +182,6 @@ def _with_history(session: Session, name: str) -> str:
         return uri_of(str(Path(name).resolve()))
     except (OSError, RuntimeError, ValueError):
         raise UsageError(f"{name} is not the path of a file") from None
-
-
-def _limit(options: argparse.Namespace) -> float | None:
-    """Dollars of the month. A variable that is not a number is an error: it was meant as a limit."""
-    if options.budget is not None:
-        return options.budget
-    amount = os.environ.get("ORBIT_BUDGET_USD", "").strip()
-    try:
-        return float(amount) if amount else None
-    except ValueError:
-        raise UsageError(f"ORBIT_BUDGET_USD is {amount!r:.40}, not a number of dollars") from None
 
 
 def _folders(options: argparse.Namespace) -> list[str]:

@@ -1,0 +1,93 @@
+"""The settings of a command: the editor's, with those that its options and environment variables set."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any, cast
+
+from orbit_lsp.cli import relative_places
+from orbit_lsp.cli.terminal_text import UsageError
+from orbit_lsp.state import modal_gpus
+from orbit_lsp.state.session import Session
+from orbit_remote.common import architectures, codec
+
+_FROM_OPTIONS = ("gpu", "runner", "device", "python", "nvcc", "run_timeout_s", "build_timeout_s")
+
+
+def of(options: argparse.Namespace, session: Session) -> dict[str, Any]:
+    """The editor's settings, with those that options set. Raises UsageError."""
+    values = {name: getattr(options, name) for name in _FROM_OPTIONS if getattr(options, name) is not None}
+    for name in ("python", "nvcc"):
+        if name in values:
+            values[name] = relative_places.program(values[name])
+    if options.gpu:
+        session.setup.figures_for = _choose_gpu(options, values)
+    limit = _limit(options)
+    if limit is not None or options.command == "exec":  # which rents nothing unless it is told how much
+        values["modal"] = {"budget_usd": limit or 0.0}
+    if options.command == "check":
+        limit = {"timeout_s": options.run_timeout_s} if options.run_timeout_s is not None else {}
+        values["check_memory"] = limit | (
+            {"tools": list(dict.fromkeys(options.tools))} if options.tools else {}
+        )
+    if options.nvcc_flags:
+        values["nvcc_flags"] = options.nvcc_flags
+    word = {"trusted": True} if options.trust else {}
+    own = {"arguments": options.arguments} if hasattr(options, "arguments") else {}
+    # a command ends before the preview of every GPU is compiled
+    return _editors(options) | values | own | word | {"every_gpu": "off"}
+
+
+def _choose_gpu(options: argparse.Namespace, values: dict[str, Any]) -> str:
+    """Put the GPU that is rented into `values`; returns the architecture to compile for where nothing is run, also on a
+    machine with a GPU of its own, else nothing. Raises UsageError. Whether a run can have a GPU that is not rented, this
+    machine's own, is known later (`Setup.gpu_refusal`).
+    """
+    rented = modal_gpus.rented(options.gpu)
+    architecture = architectures.architecture_for(rented.partition(":")[0] or options.gpu)
+    if rented:
+        values["gpu"] = rented
+    if options.command not in (
+        "compile",
+        "disassemble",
+        "debug-compile",
+        "show",
+        "doctor",
+        "draft",
+    ) or getattr(options, "run", False):
+        try:
+            (modal_gpus.spelled if options.runner == "modal" else modal_gpus.compiled_for)(options.gpu)
+        except ValueError as mistake:
+            option = "--on" if getattr(options, "on", None) == options.gpu else "--gpu"
+            raise UsageError(f"{option}: {mistake}") from None
+        return ""
+    if architecture is None:
+        raise UsageError(f"{options.gpu!r:.60} is not a known GPU; give its architecture, as in --gpu sm_89")
+    if not rented:
+        del values["gpu"]
+    return architecture
+
+
+def _editors(options: argparse.Namespace) -> dict[str, Any]:
+    """What `doctor --settings` says. Raises UsageError."""
+    if not (text := getattr(options, "settings", None)):
+        return {}
+    try:
+        values: Any = codec.read_json(text)
+    except ValueError as error:
+        raise UsageError(f"--settings is not JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise UsageError("--settings is not a JSON object")
+    return cast("dict[str, Any]", values)
+
+
+def _limit(options: argparse.Namespace) -> float | None:
+    """Dollars of the month. A variable that is not a number is an error: it was meant as a limit."""
+    if options.budget is not None:
+        return options.budget
+    amount = os.environ.get("ORBIT_BUDGET_USD", "").strip()
+    try:
+        return float(amount) if amount else None
+    except ValueError:
+        raise UsageError(f"ORBIT_BUDGET_USD is {amount!r:.40}, not a number of dollars") from None
