@@ -255,10 +255,18 @@ class Context:
             yield
 
     @asynccontextmanager
-    async def gpu(self, job: c.Job, *, in_spare: bool = False) -> AsyncGenerator[None]:
+    async def gpu(self, job: c.Job, *, in_spare: bool = False) -> AsyncGenerator[bool]:
         """The GPUs for this job alone: two jobs at once would measure each other. Every job takes several in the order of
-        their numbers, so that no two wait for each other. `in_spare`: it runs in the process that waits with a context.
+        their numbers, so that no two wait for each other. `in_spare`: it runs in the process that waits with a context. Says whether it had
+        to wait.
         """
+        waited = False
+
+        def waits(other: str) -> None:
+            nonlocal waited
+            waited = True
+            self.stage(job, "queued", f"waits for the GPU: {other}")
+
         devices = await asyncio.to_thread(probe.devices, job.device, job.gpus)
         names = [device.uuid or f"gpu-{device.index}" for device in devices] or [f"gpu-{job.device}"]
         what = job.kernel or Path(job.path).name
@@ -268,13 +276,13 @@ class Context:
                     name,
                     f"{what} in {self._client.name}" if self._client.name else what,
                     batch=job.batch,
-                    waits=lambda other: self.stage(job, "queued", f"waits for the GPU: {other}"),
+                    waits=waits,
                     lost=lambda: self.unguarded.add(job.run),
                 )
                 await held.enter_async_context(lease)
             if not in_spare and any(device.exclusive for device in devices):
                 await self._shared.free_gpu()
-            yield
+            yield waited
 
     @asynccontextmanager
     async def scratch(self) -> AsyncGenerator[Path]:

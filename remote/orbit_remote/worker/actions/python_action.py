@@ -135,10 +135,10 @@ async def _lease_when_asked(
         loop.remove_reader(first_context)
     try:
         with context.uncounted(job):
-            await lease.enter_async_context(context.gpu(job))
+            if await lease.enter_async_context(context.gpu(job)):
+                context.stage(job, "running")
     except OSError:  # it runs without, as one does whose lock was taken away
         context.unguarded.add(job.run)
-    context.stage(job, "running")
     if sampler:
         watching.enter_context(sampler)
     first_context.allow()
