@@ -209,7 +209,7 @@ async def test_a_login_that_waits(runner: Make, host: Host, monkeypatch: pytest.
     message, remedy = await refusal(runner())
     assert (message, remedy) == (
         "gpu1 has not answered within 1 s",
-        "check that `ssh gpu1` works in a terminal",
+        "check that `ssh gpu1 echo` works in a terminal and prints an empty line",
     )
 
 
@@ -267,6 +267,23 @@ async def test_a_cache_that_cannot_be_written(runner: Make, host: Host) -> None:
     host.cache.write_text("")
     message, _ = await refusal(runner())
     assert message == f"orbit-lsp cannot write its files on gpu1 ({host.cache}/orbit-lsp): Not a directory"
+
+
+async def test_a_folder_of_sockets_that_others_may_enter(runner: Make, host: Host) -> None:
+    sockets = host.run / "orbit-lsp"
+    sockets.mkdir(parents=True)
+    sockets.chmod(0o777)
+    message, remedy = await refusal(runner())
+    assert message.startswith(
+        f"orbit-lsp cannot run on gpu1: the runtime folder {sockets} is open to other users"
+    )
+    assert remedy == "correct it there"
+
+
+async def test_an_nvcc_that_is_not_there(runner: Make, tmp_path: Path) -> None:
+    last = await finished(runner(nvcc="/nowhere/nvcc"), job(tmp_path / "p"))
+    assert last.failure
+    assert last.failure.message == "the setting `ssh.nvcc` names /nowhere/nvcc, and there is no nvcc"
 
 
 async def test_the_users_own_shared_connection_is_used(runner: Make, host: Host) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -82,3 +83,16 @@ def test_cells_run_on_the_host(host: Host, folder: Path, kernels: Callable[[], K
     assert without_notices(kernel.outputs(cell, stop)) == f"on\nKernelEnded: it was ended on gpu1; {AGAIN}"
     assert host.processes() == []
     assert not (host.cache / "orbit-lsp" / "ssh").exists()
+
+
+def test_a_host_that_is_off_and_a_python_without_ipykernel(host: Host, kernels: Callable[[], Kernel]) -> None:
+    host.stop()
+    kernel = kernels()
+    off = (
+        "gpu1 takes no ssh connections; check that the machine is on and that `ssh gpu1` works in a terminal"
+    )
+    assert without_notices(kernel.run("1")).startswith(f"KernelEnded: {off}")
+    host.start()
+    (host.folder / "sitecustomize.py").write_text("import sys; sys.modules['ipykernel'] = None\n")
+    host.login(f"export PYTHONPATH={host.folder}")
+    assert re.match(r"KernelEnded: on gpu1: \S+ has no ipykernel: run `", without_notices(kernel.run("1")))

@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from orbit_lsp.runners.kernel_process import Ended, Keep, Lease, Record, Stage, ended_of, start_record
@@ -87,7 +88,9 @@ class FarKernel:
                 if event["event"] == "started":
                     self.pid = event["pid"]
                 else:
-                    self._last = ended_of(event)
+                    ended = ended_of(event)
+                    failure = f"{self._session.place}: {ended.failure}" if ended.failure else ""
+                    self._last = replace(ended, failure=failure)
             elif name == "ready":
                 if self._ready and not self._ready.done():
                     self._ready.set_result(parts[0].decode())
@@ -109,6 +112,7 @@ class FarSession:
 
     def __init__(self, folder: str, limit: int, place: str, lease: Lease = "never") -> None:
         """`folder` is the notebook's, `limit` bytes of its files, `place` where they are written, as in `on the server`."""
+        self.place = place
         self._files = NotebookFiles(folder, limit, place, self._say)
         self._lease: Lease = lease
         secret = secrets.token_hex(32)

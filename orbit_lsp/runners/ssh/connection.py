@@ -18,7 +18,7 @@ from typing import IO, Any, cast
 
 from orbit_lsp import __version__
 from orbit_lsp.runners.ssh import command_line, trouble
-from orbit_lsp.runners.ssh.trouble import SshError
+from orbit_lsp.runners.ssh.trouble import AGAIN, SshError
 from orbit_remote.common import codec
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -95,7 +95,7 @@ class Connection:
         """Return once there is a connection. Raises SshError."""
         async with self._connecting:
             if self._closed:
-                raise SshError("the connection is closed", "run it again", passes=True)
+                raise SshError("the connection is closed", AGAIN, passes=True)
             if self._link is None:
                 await self._open()
 
@@ -227,12 +227,12 @@ class Connection:
 
 
 def _not_understood(host: str) -> SshError:
-    return SshError(f"{host} gave an answer that was not understood", "run it again")
+    return SshError(f"{host} gave an answer that was not understood", AGAIN)
 
 
 def _ended_there(host: str) -> SshError:
     why = f"its link to this machine was down for more than {KEEP_S:g} s, or its processes there were ended"
-    return SshError(f"the run on {host} was ended: {why}", "run it again", passes=True)
+    return SshError(f"the run on {host} was ended: {why}", AGAIN, passes=True)
 
 
 class Login:
@@ -275,7 +275,7 @@ class Login:
             await login.end()
             raise SshError(
                 f"{place.host} has not answered within {CONNECT_S:g} s",
-                f"check that `ssh {place.host}` works in a terminal",
+                f"check that `ssh {place.host} echo` works in a terminal and prints an empty line",
                 passes=True,
             ) from None
         except BaseException:
@@ -304,7 +304,7 @@ class Login:
                 continue
             record: Any = codec.read_json(text)
             if not isinstance(record, dict):
-                raise SshError(f"{host} gave an answer that was not understood", "run it again", passes=True)
+                raise SshError(f"{host} gave an answer that was not understood", AGAIN, passes=True)
             known = cast("dict[str, object]", record) or {"none": absent}
             if why := trouble.of_host(host, known):
                 raise why
@@ -319,7 +319,7 @@ class Login:
         try:
             return await self._stdout.readline()
         except ValueError:
-            raise SshError("the host sent a line without an end", "run it again") from None
+            raise SshError("the host sent a line without an end", AGAIN) from None
 
     async def read_line(self) -> bytes:
         """Return the next line, empty at the end. Raises SshError."""
@@ -380,10 +380,8 @@ async def _welcome(login: Login, host: str) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError):
         raise _not_understood(host) from None
     except TimeoutError:
-        raise SshError(
-            f"orbit-lsp's program on {host} does not answer", "run it again", passes=True
-        ) from None
-    raise trouble.of_exit(host, status, login.said())
+        raise SshError(f"orbit-lsp's program on {host} does not answer", AGAIN, passes=True) from None
+    raise trouble.of_exit(host, status, login.said(), begun=True)
 
 
 async def leave_master(host: str) -> None:

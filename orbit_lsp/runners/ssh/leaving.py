@@ -25,7 +25,7 @@ async def leave(host: str, python: str = "", *, busy_too: bool) -> Left:
     try:
         line = await login.read_line()
         if not line:
-            raise trouble.of_exit(host, await login.exited(), login.said())
+            raise trouble.of_exit(host, await login.exited(), login.said(), begun=True)
         return codec.build(Left, codec.read_json(line), lenient=True)
     except ValueError:
         raise SshError(f"{host} gave an answer that was not understood", "run it again") from None

@@ -13,7 +13,7 @@ from orbit_lsp.runners.kernel_process import Lease
 from orbit_lsp.runners.modal.far_session import FarSession
 from orbit_lsp.runners.modal.spawned import SIGN_S
 from orbit_lsp.runners.ssh.connection import Connection, Place
-from orbit_lsp.runners.ssh.trouble import SshError
+from orbit_lsp.runners.ssh.trouble import AGAIN, SshError
 from orbit_remote.common.messages import content_hash
 from orbit_remote.process.records import Records, packed
 
@@ -43,7 +43,7 @@ class SshSession(FarSession):
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             return next(task.result() for task in tasks if task.done())
         except SshError as error:
-            return error.message if error.passes else str(error)
+            return error.message if error.remedy == AGAIN else str(error)
         finally:
             for task in tasks:
                 task.cancel()

@@ -20,7 +20,7 @@ from typing import Any
 from orbit_lsp import closure
 from orbit_lsp.runners import refusals, sent_files
 from orbit_lsp.runners.ssh.connection import Connection, Place
-from orbit_lsp.runners.ssh.trouble import SshError
+from orbit_lsp.runners.ssh.trouble import AGAIN, SshError
 from orbit_lsp.runners.under_way import UnderWay
 from orbit_remote.common import architectures, codec
 from orbit_remote.common import messages as c
@@ -150,7 +150,8 @@ class SshRunner:
         remedy = failure.remedy.replace(_THERE, self.host)
         if remedy and self.host not in remedy:
             remedy = f"on {self.host}: {remedy}"
-        return replace(failure, message=failure.message.replace(_THERE, self.host), remedy=remedy)
+        message = failure.message.replace(_THERE, self.host).replace("setting `nvcc`", "setting `ssh.nvcc`")
+        return replace(failure, message=message, remedy=remedy)
 
     async def _packed(self, job: c.Job, *, start: bool = False) -> tuple[closure.Closure, dict[str, Any]]:
         """The job's files, and the job as it is sent."""
@@ -177,7 +178,7 @@ class SshRunner:
                 try:
                     contents = await asyncio.to_thread(sent_files.read, tree, [digest])
                 except sent_files.SentFileError as error:
-                    asked.events.put_nowait(SshError(str(error), "run it again", passes=error.again))
+                    asked.events.put_nowait(SshError(str(error), AGAIN, passes=error.again))
                     self._connection.send({"kind": "cancel", "run": run})
                     return
                 content = contents[digest]
@@ -190,9 +191,7 @@ class SshRunner:
                     await self._connection.sent()
             self._connection.send({"kind": "piece", "run": run, "done": True})
         self._connection.send({"kind": "cancel", "run": run})
-        asked.events.put_nowait(
-            SshError(f"{self.host} does not keep the files that it is sent", "run it again")
-        )
+        asked.events.put_nowait(SshError(f"{self.host} does not keep the files that it is sent", AGAIN))
 
     # -- what else is asked ---------------------------------------------------------------------------
 

@@ -9,6 +9,8 @@ from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.plain_text import plain
 
+AGAIN = "run it again"
+
 
 class SshError(Exception):
     """A connection that did not come about, or broke. `passes`: trying again later may help."""
@@ -77,8 +79,12 @@ def no_ssh() -> SshError:
     return SshError("this machine has no ssh", "install the OpenSSH client")
 
 
-def of_exit(host: str, status: int, stderr: str, noise: Sequence[str] = ()) -> SshError:
-    """Return what ended an ssh before our program there spoke. `noise` are the last lines that came in its place."""
+def of_exit(
+    host: str, status: int, stderr: str, noise: Sequence[str] = (), *, begun: bool = False
+) -> SshError:
+    """Return what ended an ssh before our program there spoke. `noise` are the last lines that came in its place; `begun`: it had
+    been started.
+    """
     text = plain(stderr)
     for word in _WORDS:
         if match := re.search(word.pattern, text):
@@ -92,6 +98,12 @@ def of_exit(host: str, status: int, stderr: str, noise: Sequence[str] = ()) -> S
     said = f": {last[:200]}" if last else ""
     if status == 255:
         return SshError(f"ssh did not reach {host}{said}", _CHECK.format(host=host), passes=True)
+    if status < 0:
+        return SshError(f"the connection to {host} was ended here (signal {-status})", AGAIN, passes=True)
+    if begun:
+        return SshError(
+            f"orbit-lsp cannot run on {host}{said or f': exit code {status}'}", "correct it there"
+        )
     return SshError(
         f"the login on {host} ended before orbit-lsp's program began (exit code {status}){said}",
         f"check that `ssh {host} echo` works in a terminal and prints an empty line",

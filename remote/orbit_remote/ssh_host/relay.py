@@ -24,7 +24,11 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="orbit_remote relay")
     parser.add_argument("--proxy", required=True)
     options, _ = parser.parse_known_args(arguments)
-    link = _proxy(options.proxy, arguments)
+    try:
+        link = _proxy(options.proxy, arguments)
+    except (OSError, runtime_folder.RefusedError) as error:
+        print(error, file=sys.stderr)
+        return 1
     threading.Thread(target=_inward, args=(link,), daemon=True, name="inward").start()
     with suppress(OSError):
         while piece := link.recv(_PIECE):
