@@ -66,6 +66,12 @@ def check(folder: Path, files: dict[str, str], expected: list[str], finder: Find
     return finder
 
 
+def test_a_launcher_whose_name_is_one_letter(tmp_path: Path) -> None:
+    text = SOFTMAX.replace("def softmax(", "def f(")
+    test = TEST.replace("import softmax", "import f").replace("softmax(1)", "f(1)")
+    check(tmp_path, {"softmax.py": text, "test_softmax.py": test}, ["test_softmax.py::test_softmax"])
+
+
 def test_a_test_that_was_renamed(tmp_path: Path) -> None:
     finder = check(tmp_path, {"test_softmax.py": TEST}, ["test_softmax.py::test_softmax"])
     (tmp_path / "test_softmax.py").rename(tmp_path / "test_rows.py")

@@ -28,7 +28,6 @@ _WORD = bytes(c if chr(c).isalnum() or c == 95 or c > 127 else 32 for c in range
 _EVERYWHERE = frozenset(
     word.encode() for word in (*keyword.kwlist, "self", "int", "len", "str", "torch", "range")
 )
-_SHORTEST = 2
 _NINE = ord("9")
 _PROSE = re.compile(
     rb'''\#[^\n"']*+
@@ -46,7 +45,7 @@ _BUILT = re.compile(r"lib$|(?:lib|bdist|temp)\.")
 _DRIVING = ("test", "bench", "example", "script", "demo")
 _BATCH = 500
 _MOST_PROJECTS = 20
-_FORMAT = 1
+_FORMAT = 2
 
 
 class Index:
@@ -148,7 +147,7 @@ class Index:
     def mention(self, word: str) -> list[str]:
         """Return the files in which a word stands, and now and then another one."""
         content = word.encode()
-        if len(content) < _SHORTEST or content in _EVERYWHERE:
+        if not content or content in _EVERYWHERE:
             return []
         needle = crc32(content).to_bytes(4, "little")[:3]
         return [place for place, words in self.files.items() if words.find(needle, _STAMP.size) >= 0]
@@ -275,9 +274,7 @@ def _hashes(content: bytes) -> bytes:
     if b"__global__" not in content:
         content = _PROSE.sub(b"\n", content)
     words = set(content.translate(_WORD).split()) - _EVERYWHERE
-    hashed = bytearray(
-        array("I", [crc32(word) for word in words if len(word) >= _SHORTEST and word[0] > _NINE]).tobytes()
-    )
+    hashed = bytearray(array("I", [crc32(word) for word in words if word[0] > _NINE]).tobytes())
     del hashed[3::4]
     return bytes(hashed)
 

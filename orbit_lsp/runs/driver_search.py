@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orbit_lsp.closure.tree import is_private
+from orbit_lsp.closure.tree import below, is_private
 from orbit_lsp.kernels.model import RUNNABLE
 from orbit_lsp.specs import driver_choice
 from orbit_lsp.state import daemon_thread
@@ -75,17 +76,32 @@ async def asked_for(
     session.routes[target] = found
     await learn(target)
     ranked = driver_choice.ranked(session, target)
-    if not ranked:
-        raise UnknownDriverError(f"nothing that runs {target.key} was found: {found.reason}")
-    if wanted == AUTO:
-        return ranked[0].driver, ()
     named = wanted.partition("[")[0]
+    if wanted == AUTO and ranked:
+        return ranked[0].driver, ()
     for route in ranked:
         driver = route.driver
         if named in (driver.id, driver.file, driver.name):
             return driver, ((wanted,) if wanted.startswith(f"{driver.id}[") else ())
+    if driver := await asyncio.to_thread(_by_its_author, session.setup.directory(path), named):
+        return driver, ((wanted,) if "[" in wanted else ())
+    if not ranked:
+        raise UnknownDriverError(f"nothing that runs {target.key} was found: {found.reason}")
     listed = "\n".join(f"  {route.driver.id}" for route in ranked)
     raise UnknownDriverError(f"{wanted} is not known to run {target.key}; known are\n{listed}")
+
+
+def _by_its_author(root: str, named: str) -> Driver | None:
+    """The test `tests/test_softmax.py::test_softmax`, or the script `bench.py`, of a project: no text may lead from it to the kernel, as
+    where it imports by a name that it makes. Reads the disk.
+    """
+    file, _, test = named.partition("::")
+    path = Path(root, file)
+    place = below(str(path), root)
+    if place is None or path.suffix != ".py" or not path.is_file():
+        return None
+    by_pytest = test or path.name.startswith("test_") or path.stem.endswith("_test")
+    return Driver("pytest" if by_pytest else "script", place, test)
 
 
 def _all_routes(root: str, cache: Callable[[], Path], path: str, target: KernelId) -> Routes:

@@ -109,11 +109,26 @@ def test_a_function_of_a_script(folder: Path) -> None:
     assert (done.returncode, "sum 42" in done.stdout) == (0, True), done.stderr
 
 
+@pytest.mark.parametrize(
+    "named", ["tests/test_by_name.py::test_it", "tests/test_by_name.py::test_it[1]", "by_name.py"]
+)
+def test_a_driver_that_its_author_names_though_no_text_leads_from_it_to_the_kernel(
+    folder: Path, named: str
+) -> None:
+    text = "import importlib\nimportlib.import_module('.'.join(['pkg', 'softmax'])).softmax(1)\n"
+    test = "import pytest\n@pytest.mark.parametrize('n', [1, 2])\ndef test_it(n):\n    "
+    (folder / "by_name.py").write_text(text)
+    (folder / "tests" / "test_by_name.py").write_text(test + text.replace("\n", "\n    ").rstrip() + "\n")
+    done = run(folder, "--through", named, "--trust")
+    assert done.returncode == 0, done.stderr
+    assert "softmax_kernel: not launched by" in done.stderr
+
+
 def test_a_conftest_that_fails_is_no_fault_of_the_kernel(folder: Path) -> None:
     (folder / "tests" / "conftest.py").write_text("raise RuntimeError('mine')\n")
     done = run(folder, "--through", "auto", "--trust")
     assert done.returncode == 5, done.stderr
-    assert "pytest was started in a way that its configuration or a conftest.py does not allow" in done.stderr
+    assert "tests/conftest.py failed: RuntimeError: mine [infrastructure]" in done.stderr
 
 
 @pytest.mark.parametrize(
