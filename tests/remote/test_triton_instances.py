@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import runpy
 import subprocess
 import sys
 import types
@@ -268,3 +269,21 @@ def test_what_autotuning_chose_is_told_of_each_kernel_that_was_tuned():
     scale.best_config = configs[1]
     (message,) = [name for name in triton_instances.tuned() if name.endswith(" for scale")]
     assert message.startswith("autotuning chose BLOCK: 128, num_warps: 4")
+
+
+def test_what_torch_compile_launches_under_the_name_of_a_kernel_is_a_copy(tmp_path, monkeypatch):
+    """As seen with torch 2.11: the kernel itself has no instance, and torch drops the Python function of what it makes."""
+    pytest.importorskip("triton")
+    kernels = {}
+    for place in ("project/k.py", "project/other.py", "torchinductor/own.py"):
+        path = tmp_path / place
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"import triton\n\n@triton.jit\ndef of_{path.stem}(x): ...\n")
+        kernels[path.stem] = runpy.run_path(str(path))[f"of_{path.stem}"]
+    kernels["own"].fn = None
+    assert kernels["own"] not in triton_instances.jit_functions()
+    known = [instance(symbol="of_other", name="of_other")]
+    monkeypatch.delitem(sys.modules, triton_instances._COPIES, raising=False)
+    assert triton_instances.copied(known, str(tmp_path / "project")) == set()
+    monkeypatch.setitem(sys.modules, triton_instances._COPIES, types.ModuleType("heuristics"))
+    assert triton_instances.copied(known, str(tmp_path / "project")) == {"of_k"}

@@ -165,6 +165,9 @@ def _run(
     here, elsewhere = (
         other_processes.told_apart(kept, job) if driver else (kept, other_processes.Elsewhere(()))
     )
+    copied = triton_instances.copied(known, job.directory or str(Path(job.path).parent))
+    of_copies = [each for each in here if each.launch.symbol in copied]
+    here = [each for each in here if each.launch.symbol not in copied]
     matched = triton_instances.match(here, known)
     matched_elsewhere = triton_instances.match(elsewhere.series, elsewhere.kernels)
     of_triton = (*matched.launches, *matched_elsewhere.launches)
@@ -172,6 +175,10 @@ def _run(
         *recorded.remarks,
         *matched.unclear,
         *elsewhere.remarks(),
+        *(
+            f"torch.compile launched a copy of {name}, whose times are not shown as the kernel's own"
+            for name in sorted({each.launch.symbol for each in of_copies})
+        ),
         *measure.remarks([series for series, _ in of_triton]),
     ]
     if tuned:

@@ -17,6 +17,8 @@ from orbit_remote.common.messages import Level, Place, Resources
 from orbit_remote.common.python_errors import definition
 
 _WARP = 32
+_COPIES = "torch._inductor.runtime.triton_heuristics"
+"""What torch.compile launches kernels with, also its copies of the author's."""
 
 
 def jit_functions() -> list[Any]:
@@ -30,7 +32,18 @@ def jit_functions() -> list[Any]:
         return []
     # by type: `isinstance` asks an object for its class, at which some of torch's warn or load
     functions: list[Any] = [o for o in gc.get_objects() if issubclass(type(o), kind)]
+    # torch.compile drops the Python function of those that it makes
+    functions = [function for function in functions if function.fn is not None]
     return sorted(functions, key=lambda f: (f.fn.__code__.co_filename, f.fn.__code__.co_firstlineno))
+
+
+def copied(known: Iterable[Resources], folder: str) -> set[str]:
+    """The names of the functions in a folder that torch.compile may have launched copies of: they have no instance of their own."""
+    if _COPIES not in sys.modules:
+        return set()
+    with_instance = {resources.symbol for resources in known}
+    of_folder = (f for f in jit_functions() if Path(definition(f)[0]).is_relative_to(folder))
+    return {function.fn.__name__ for function in of_folder} - with_instance
 
 
 def instances() -> list[Resources]:
