@@ -523,7 +523,7 @@ def test_kernels_are_installed_listed_and_removed(tmp_path: Path, monkeypatch: p
     ("words", "message"),
     [
         ("install --on modal:H100", "--on modal:H100 rents a GPU: add what it may cost in a month, as in --budget 20 (dollars)"),
-        ("install --on modal:H300", "--on 'modal:H300' is no place: write local, api: and a server's address, as in api:http://gpu7:8421, or modal: and one of T4, L4, A10, A100-40GB, A100-80GB, L40S, RTX PRO 6000, H100, H200, B200"),
+        ("install --on modal:H300", "--on 'modal:H300' is no place: write local, ssh:HOST, api: and a server's address, as in api:http://gpu7:8421, or modal: and one of T4, L4, A10, A100-40GB, A100-80GB, L40S, RTX PRO 6000, H100, H200, B200"),
         ("install --python /nowhere/python", "--python /nowhere/python: there is no such file"),
         ("install --idle-minutes soon", "--idle-minutes is 'soon'; write a number of minutes, as in 15; 0 is never"),
         ("install --name ☃", "'☃' has no letter or digit that a kernel's name can have; give another --name"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from orbit_lsp.features import Feature, FeatureContext, Tasks
 from orbit_lsp.kernels import HEADER_SUFFIXES, language_of
+from orbit_lsp.kernels.python import inline
 from orbit_lsp.specs import job_builder, spec_cache
 from orbit_lsp.state.compilation import Compilation
 from orbit_lsp.state.session import path_of
@@ -38,11 +39,10 @@ class QuietCompile(Feature):
         file = self._session.files.get(uri)
         if file is None or file.cell:
             return
-        if language_of(file.document.path, file.document.text) != "cuda":
-            from orbit_lsp.kernels.python import inline
-
-            if not inline.may_have(file.document.text):
-                return
+        if language_of(file.document.path, file.document.text) != "cuda" and not inline.may_have(
+            file.document.text
+        ):
+            return
         self._tasks.spawn(self._compile(uri))
 
     async def compile_if_news(self, uri: str) -> None:
