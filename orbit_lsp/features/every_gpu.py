@@ -179,7 +179,7 @@ class EveryGpu(Feature):
 
 
 def feature(context: FeatureContext) -> Feature:
-    return EveryGpu(context.session, context.runs, context.places.runner, context.changed)
+    return EveryGpu(context.session, context.runs, context.places.compiler, context.changed)
 
 
 def passes(text: str) -> list[tuple[str, ...]]:

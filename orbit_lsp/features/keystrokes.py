@@ -145,4 +145,4 @@ def _errors(problems: Iterable[c.Problem]) -> set[tuple[str, int, str]]:
 
 
 def feature(context: FeatureContext) -> Feature:
-    return Keystrokes(context.session, context.places.runner, context.changed)
+    return Keystrokes(context.session, context.places.compiler, context.changed)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from orbit_lsp.features import Feature, FeatureContext, Tasks
 from orbit_lsp.kernels import HEADER_SUFFIXES, language_of
 from orbit_lsp.kernels.python import inline
 from orbit_lsp.specs import job_builder, spec_cache
 from orbit_lsp.state.compilation import Compilation
 from orbit_lsp.state.session import path_of
+
+if TYPE_CHECKING:
+    from orbit_lsp.runs.scheduler import Run
 
 
 class QuietCompile(Feature):
@@ -17,6 +22,7 @@ class QuietCompile(Feature):
         self._context = context
         self._session = context.session
         self._tasks = Tasks("compile")
+        context.places.compiler_moved = self._compile_all
 
     def opened(self, uri: str) -> None:
         self.compile(uri)
@@ -31,8 +37,16 @@ class QuietCompile(Feature):
         for uri in uris:
             self._tasks.spawn(self._compile_dependents(uri))
 
+    def run_ended(self, run: Run) -> None:
+        if run.action != "compile":
+            self._context.places.ran(run.finished.failure if run.finished else None)
+
     def shutdown(self) -> None:
         self._tasks.cancel()
+
+    def _compile_all(self) -> None:
+        for uri in list(self._session.files):
+            self.compile(uri)
 
     def compile(self, uri: str) -> None:
         """Compile an open file in a task."""

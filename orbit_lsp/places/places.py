@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from orbit_lsp.runners.ssh.runner import SshRunner
     from orbit_lsp.runners.ssh.trouble import SshError
 
+_PATIENCE_S = 3.0
+"""A host that has not answered for so long has its files compiled on this machine until it does."""
+
 
 class Places:
     """Each question has its part: `settings`, `python`, `rental`, `compilations`; what is about places stands here."""
@@ -49,6 +52,12 @@ class Places:
         )
         self.unreached: SshError | None = None
         """Why the host of the settings was not reached when it was looked at last."""
+        self.compiler_moved: Callable[[], object] = lambda: None
+        """What compiles open files anew: this machine began to compile in place of the host, or the host compiles again."""
+        self._stands_in = asyncio.Event()
+        """Whether this machine compiles in place of the host of the settings, which is not reached; the session's `machine` is then this
+        one, without its GPUs, to which no run goes.
+        """
         self._session = session
         self._message = message
         self._changed = changed
@@ -65,18 +74,25 @@ class Places:
         if job.action == "debug":
             await self.python.look()
             return self.local_runner()
+        compiles = job.action == "compile"
         if self._session.setup.settings.runner != "local":
             # what this machine has decides where, and which versions the image there has
-            await self._look_is_over()
-        if job.gpu is None or (job.action == "compile" and not self.compiles_on_modal()):
+            await self._look_is_over(unless_stands_in=compiles)
+        if job.gpu is None or (compiles and not self.compiles_on_modal()):
             await self.python.look()
-            return self.runner()
+            return self.compiler(job.language) if compiles else self.runner()
         return self.rental.budgeted(job)
 
     def runner(self) -> LocalRunner | SshRunner:
         """What compiles, and runs what is not rented: of the host of the settings, else of this machine."""
         host = self._session.setup.host
         return self._hosts.runner(host) if host else self.local_runner()
+
+    def compiler(self, language: str = "cuda") -> LocalRunner | SshRunner:
+        """What compiles: the same, or this machine where it can while the host is out of reach."""
+        here = self._session.setup.machine if self._stands_in.is_set() else None
+        able = here and (here.packages.get("triton") if language == "triton" else here.nvcc)
+        return self.local_runner() if able else self.runner()
 
     def runner_on(self, gpu: str) -> Runner:
         """The runner of one of several GPUs: of a host, `ssh:HOST`, or rented."""
@@ -145,31 +161,62 @@ class Places:
             return
         self._session.setup.machine = machine
         self._changed(set(self._session.files))
+        if self._stands_in.is_set():
+            self._stands_in.clear()
+            self.compiler_moved()
 
     async def _machine_of(self, host: str) -> c.Machine | None:
         """What a host has; None where it is not reached, which an editor is told, and a command by what it does next."""
         from orbit_lsp.runners.ssh.trouble import SshError
 
+        of_command, before = self.settings.of_command, self.unreached
+        reaching = asyncio.ensure_future(self._hosts.runner(host).reached())
         try:
-            machine = await self._hosts.runner(host).reached()
+            await asyncio.wait([reaching], timeout=None if of_command else _PATIENCE_S)
+            if not reaching.done():
+                await self._stand_in(host)
+            machine = await reaching
         except SshError as error:
             self.unreached = error
-            if not self.settings.of_command:
-                self._message(f"orbit: {error.message}: {error.remedy}")
+            if of_command:
+                return None
+            await self._stand_in(host)
+            until = "; until it answers, this machine compiles" if self._stands_in.is_set() else ""
+            if before is None or before.message != error.message:
+                self._message(f"orbit: {error.message}. {error.remedy}{until}")
             return None
+        finally:
+            reaching.cancel()
         self.unreached = None
         return machine
+
+    async def _stand_in(self, host: str) -> None:
+        """Compile on this machine what the host would, where there is a compiler, until the host is reached."""
+        if self._stands_in.is_set():
+            return
+        here = await self.local_runner().machine()
+        if here and (here.nvcc or here.packages.get("triton")) and host == self._session.setup.host:
+            self._session.setup.machine = dataclasses.replace(here, devices=())
+            self._stands_in.set()
+            self.compiler_moved()
 
     def _moved(self) -> None:
         """Runs go to another machine: what it has is asked anew."""
         self.unreached = None
+        self._stands_in.clear()
         if self.settings.configured.is_set():
             self.begin_looking()
 
-    async def _look_is_over(self) -> None:
-        """The same as `looked`, however it ended."""
-        if self._looking:
-            await asyncio.wait([self._looking])
+    async def _look_is_over(self, *, unless_stands_in: bool = False) -> None:
+        """The same as `looked`, however it ended; or until this machine stands in for the host."""
+        if self._looking is None:
+            return
+        standing = asyncio.ensure_future(self._stands_in.wait())
+        try:
+            wanted = [self._looking, standing] if unless_stands_in else [self._looking]
+            await asyncio.wait(wanted, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            standing.cancel()
 
     # -- which place -----------------------------------------------------------------------------
 
@@ -232,8 +279,8 @@ class Places:
 
     def explained(self, failure: c.Failure) -> c.Failure:
         """A failure with the ways to a GPU, where there is none; a host's is not this machine's matter."""
-        if self._session.setup.host:
-            return failure
+        if host := self._session.setup.host:
+            return self._of_host(host, failure)
         from orbit_lsp.runners.modal import spending
 
         return spending.with_ways(failure, self._session.setup, self.rental.costs)
@@ -245,6 +292,25 @@ class Places:
             f"orbit: {driver.short} would launch it, and {failure.message}: {failure.remedy}. "
             f"*Run through {driver.short}* runs it here all the same"
         )
+
+    def _of_host(self, host: str, failure: c.Failure) -> c.Failure:
+        """A failure with what works without the host, where that is not reached; an editor asks then what it can do by itself."""
+        if self.settings.of_command:
+            if self.unreached is None or failure.message != self.unreached.message:
+                return failure
+            here = (
+                f"compile and show work without --runner {ssh_hosts.PREFIX}{host}, by this machine's compiler"
+            )
+            return dataclasses.replace(failure, remedy=f"{failure.remedy}; {here}")
+        lost = failure.category == "infrastructure" and failure.retryable and host in failure.message
+        if lost and self.unreached is None and self._looking and self._looking.done():
+            self.begin_looking()
+        return failure
+
+    def ran(self, failure: c.Failure | None) -> None:
+        """A run has ended. Where that shows that the host is reached again, ask anew what it has."""
+        if self.unreached and (failure is None or failure.message != self.unreached.message):
+            self.begin_looking()
 
     def _gpu(self) -> str | None:
         """The GPU that runs get, None where there is none or it is not known yet."""

@@ -87,6 +87,10 @@ RUN_BY_NOTEBOOK = (
 )
 
 
+MAY_RENT = frozenset(("orbit.run", "orbit.profile", "orbit.checkMemory", "orbit.test"))
+"""What a click rents a GPU for, although its lens may have said that there is none."""
+
+
 def command(name: str) -> Callable[[Callable[[OrbitServer, CommandArgument], Any]], Command]:
     """Register `function(server, argument)`; what it returns is the answer. It may not wait."""
 
@@ -96,6 +100,12 @@ def command(name: str) -> Callable[[Callable[[OrbitServer, CommandArgument], Any
 
         def answer(ls: OrbitServer, *arguments: Any) -> Any:
             ls.look_for_account()
+            if ls.rents_unsaid and name in MAY_RENT:
+                ls.rents_unsaid = False
+                ls.watcher.message(
+                    f"{ls.places.gpu_text()}: a token was found. Nothing was run yet: click again"
+                )
+                return None
             return function(ls, CommandArgument.of(arguments))
 
         COMMANDS[name] = answer

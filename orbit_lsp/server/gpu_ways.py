@@ -70,6 +70,7 @@ async def make_token(ls: OrbitServer) -> None:
             process.kill()
     ls.look_for_account()
     if account.configured():
+        ls.rents_unsaid = False
         ls.watcher.message(ls.places.gpu_text())
     else:
         ls.watcher.message(

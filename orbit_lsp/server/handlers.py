@@ -13,7 +13,7 @@ import importlib
 import inspect
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from lsprotocol import types as lsp
@@ -105,6 +105,7 @@ async def initialized(ls: OrbitServer, params: lsp.InitializedParams) -> None:
     watch_files(ls)
     ls.versions.watch()
     ls.places.begin_looking(after_s=LOOK_AFTER_S)
+    ls.spawn(ls.watch_for_account(), "watch for an account")
     ls.runs.when_ended(lambda run: show_wanted(ls, run))
     ls.watcher.lacking_gpu = lambda text: offer_gpus(ls, text)
 
@@ -344,16 +345,15 @@ def did_change_watched_files(ls: OrbitServer, params: lsp.DidChangeWatchedFilesP
 
 
 @on(lsp.TEXT_DOCUMENT_CODE_LENS, waits=True)
-def code_lens(
-    ls: OrbitServer, params: lsp.CodeLensParams
-) -> list[lsp.CodeLens] | Awaitable[list[lsp.CodeLens]]:
+async def code_lens(ls: OrbitServer, params: lsp.CodeLensParams) -> list[lsp.CodeLens]:
     from orbit_lsp.views import lenses
 
-    ls.look_aside_for_account()
+    await ls.look_aside_for_account()
+    ls.rents_unsaid = False
     uri = params.text_document.uri
     if len(ls.session.kernels(uri)) <= lenses.AT_ONCE:
         return lenses.answer(ls.session, uri)
-    return ls.in_steps(uri, lambda: lenses.in_steps(ls.session, uri))
+    return await ls.in_steps(uri, lambda: lenses.in_steps(ls.session, uri))
 
 
 @on(lsp.TEXT_DOCUMENT_INLAY_HINT, waits=False)
@@ -407,7 +407,8 @@ async def code_action(ls: OrbitServer, params: lsp.CodeActionParams) -> list[lsp
     from orbit_lsp.views.compiler import block_size, clangd_file, launch_bounds, num_warps, quick_fixes
     from orbit_lsp.views.spec import spec_drafts, spec_fixes, spec_place
 
-    ls.look_aside_for_account()
+    await ls.look_aside_for_account()
+    ls.rents_unsaid = False
     uri = params.text_document.uri
     look_at(ls, uri, params.range.start.line)
     begin, end = params.range.start.line, params.range.end.line

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+_LOOKS_S = 0.2
+"""How long lenses wait for the disk that may have a token for Modal."""
+_WATCHES_S = 5.0
 log = logging.getLogger("orbit.server")
 
 
@@ -61,6 +64,8 @@ class OrbitServer(LanguageServer):
         self.follows_listings = False
         self.tasks: set[asyncio.Task[None]] = set()
         self._looks_for_account: asyncio.Task[None] | None = None
+        self.rents_unsaid = False
+        """A token for Modal has come since lenses were asked for: who clicks does not know yet that runs rent a GPU."""
         self.history_items: dict[str, tuple[int, list[dict[str, Any]]]] = {}
         """By file: after how many ended runs, of any program, its part of `orbit/panel` was read, and that."""
 
@@ -235,10 +240,21 @@ class OrbitServer(LanguageServer):
 
         self._take_account(account.stamp())
 
-    def look_aside_for_account(self) -> None:
-        """The same beside the event loop, which asks the disk for nothing where somebody types."""
+    async def look_aside_for_account(self) -> None:
+        """The same beside the event loop, which asks the disk for nothing where somebody types. It is over after a while, also where the
+        disk does not answer.
+        """
         if self._looks_for_account is None or self._looks_for_account.done():
             self._looks_for_account = self.spawn(self._look_for_account(), "account")
+        await asyncio.wait([self._looks_for_account], timeout=_LOOKS_S)
+
+    async def watch_for_account(self) -> None:
+        """Notice a token while nobody asks for lenses, as long as they say that there is none."""
+        while True:
+            await asyncio.sleep(_WATCHES_S)
+            setup = self.session.setup
+            if not (setup.modal_account or setup.host or setup.own_gpu()):
+                await self.look_aside_for_account()
 
     async def _look_for_account(self) -> None:
         from orbit_lsp.runners.modal import account
@@ -247,9 +263,15 @@ class OrbitServer(LanguageServer):
 
     def _take_account(self, stamp: object) -> None:
         """Figures are of where runs go, so files are compiled again."""
+        rented = self._rents()
         if self.places.rental.look_for_account(stamp):
+            self.rents_unsaid = self._rents() and (not rented or self.rents_unsaid)
             for uri in list(self.session.files):
                 self.compile_quietly(uri)
+
+    def _rents(self) -> bool:
+        setup = self.session.setup
+        return setup.modal_account and setup.place() == "modal"
 
     def compile_quietly(self, uri: str) -> None:
         """Compile an open file in a task, where it can be and the settings say so."""

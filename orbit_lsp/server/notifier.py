@@ -225,6 +225,7 @@ class Notifier:
             self.message(text, kind)
 
     def message(self, text: str, kind: lsp.MessageType = lsp.MessageType.Info) -> None:
+        self._shown.add(text.removeprefix("orbit: "))  # a compile need not say it again
         self._server.window_show_message(lsp.ShowMessageParams(kind, text))
 
     async def ask(self, text: str, answers: Sequence[str]) -> str | None:

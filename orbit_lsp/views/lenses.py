@@ -305,7 +305,7 @@ def _run_title(session: Session, known: KernelStatus) -> str:
     if not gpu and session.setup.place() == "modal":
         return "▶ Run (Modal: no token)"
     if not gpu:
-        return "▶ Run (choose a GPU)" if session.setup.machine else "▶ Run"
+        return "▶ Run (choose a GPU)" if session.setup.machine and not session.setup.host else "▶ Run"
     return f"▶ Run on {gpu}" + (" (warm)" if kernel_status.warmth(session, gpu) else "")
 
 

@@ -141,6 +141,34 @@ async def test_a_token_comes_ends_and_another_one_comes_while_the_editor_is_open
     h100s.until(lambda world: not world.alive())  # what the token had rented is released
 
 
+async def test_the_next_lenses_know_a_token_and_a_click_on_older_ones_rents_nothing(
+    h100s: Loopback, file: Path, start
+) -> None:
+    editor = await opened(start)
+    await lens(editor, "▶ Run (choose a GPU)")
+    token(file)
+    await editor.command("orbit.run", {"uri": editor.uri, "kernel": "saxpy"})
+    assert await editor.until(editor.messages) == [
+        "orbit: runs on Modal get H100 from now on, $4.08/h at rates of 2026-09-20: a token was found. Nothing was run yet: click again"
+    ]
+    file.unlink()  # noqa: ASYNC240
+    assert (3, "▶ Run (choose a GPU)") in await editor.titles()
+    token(file)
+    assert (0, "▶ Run on H100") in await editor.titles()
+    assert gpus(h100s) == []
+
+
+async def test_a_token_is_noticed_while_nobody_asks(h100s: Loopback, file: Path, start) -> None:
+    editor: Editor = await start(
+        "vscode", compile_on_save=False, constants={"orbit_lsp.server.language_server._WATCHES_S": 0.05}
+    )
+    editor.open("saxpy.cu", SOURCE)
+    await lens(editor, "▶ Run (choose a GPU)")
+    editor.refreshed.clear()
+    token(file)
+    await editor.until(lambda: "workspace/codeLens/refresh" in editor.refreshed)
+
+
 @needs_nvcc
 async def test_what_was_compiled_before_the_token_came_is_not_called_edited(file: Path, start) -> None:
     editor: Editor = await start("vscode")

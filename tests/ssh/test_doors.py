@@ -57,11 +57,26 @@ async def test_an_error_of_the_hosts_nvcc_stands_on_its_line(start, host: Host) 
 async def test_a_host_that_is_off_is_said_once_and_on_a_click(start, host: Host) -> None:
     host.stop()
     editor = await opened(start, host, compile_on_save=False)
-    text = "orbit: gpu1 takes no ssh connections: check that the machine is on and that `ssh gpu1` works in a terminal"
-    assert await editor.until(editor.messages) == [text]
+    off = (
+        "gpu1 takes no ssh connections. check that the machine is on and that `ssh gpu1` works in a terminal"
+    )
+    (text,) = await editor.until(editor.messages)
+    assert text.removesuffix("; until it answers, this machine compiles") == f"orbit: {off}"
     host.start()
     await editor.command("orbit.run", {"uri": editor.uri, "kernel": "saxpy"})
     await editor.until(lambda: any("there is no NVIDIA GPU in gpu1" in each for each in editor.messages()))
+
+
+async def test_this_machine_compiles_in_place_of_a_host_that_is_off(start, host: Host) -> None:
+    host.answers(gpu=True)
+    host.stop()
+    editor = await opened(start, host)
+    await editor.asked_until(editor.hints, lambda hints: any("regs" in text for _, text in hints))
+    (text,) = editor.messages()
+    assert text.endswith("; until it answers, this machine compiles")
+    host.start()  # the next click finds it, and what it has
+    await editor.command("orbit.run", {"uri": editor.uri, "kernel": "saxpy"})
+    await editor.asked_until(editor.titles, lambda titles: (0, GPU) in titles)
 
 
 async def test_a_host_is_chosen(start, host: Host) -> None:
