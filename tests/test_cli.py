@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from orbit_lsp.cli import command_options, terminal_text
 from orbit_lsp.cli import main as cli_main
-from orbit_lsp.cli import terminal_text
 from orbit_lsp.state import placement
+from orbit_lsp.state.config import Settings
 from tests.cli_check import orbit
 from tests.e2e.recorded_worker import DEVICE
 from tests.remote.nvcc_check import needs_nvcc
@@ -209,6 +210,14 @@ def test_the_doctor_says_what_works_without_torch(folder: Path) -> None:
         f"  ✗ Triton files (.py; a CUDA file with a main needs no torch): {folder}/bare/bin/python has no torch"
         in out
     )
+
+
+def test_the_budget_is_that_of_the_variable_and_its_default_that_of_the_setting(folder: Path) -> None:
+    nothing = {"MODAL_TOKEN_ID": "", "MODAL_CONFIG_PATH": "absent"}
+    out = orbit(folder, "modal", "status", environment=nothing | {"ORBIT_BUDGET_USD": "50"})[1]
+    assert "The budget is $50.00 a month: ORBIT_BUDGET_USD or run's --budget" in out
+    assert orbit(folder, "modal", "status", environment={"ORBIT_BUDGET_USD": "much"})[0] == 64
+    assert command_options.BUDGET.endswith(f"default: {Settings().modal.budget_usd:g}")
 
 
 def test_a_program_named_from_the_current_folder(folder: Path) -> None:

@@ -82,7 +82,7 @@ RUNNERS = (
 )
 NO_RUN = "no effect: this command times no kernel and rents nothing"
 BUILD_LIMIT = "time limit of a build, or of the import of a Triton file, in seconds; default: 120"
-BUDGET = "the most that rented GPUs may cost in this calendar month, in dollars; a run that may exceed it is refused; default: no limit"
+BUDGET = "the most that rented GPUs may cost in this calendar month, in dollars; a run that may exceed it is refused; default: 10"
 
 
 def engine_options(

@@ -23,7 +23,7 @@ def of(options: argparse.Namespace, session: Session) -> dict[str, Any]:
             values[name] = relative_places.program(values[name])
     if options.gpu:
         session.setup.figures_for = _choose_gpu(options, values)
-    limit = _limit(options)
+    limit = budget(options)
     if limit is not None or options.command == "exec":  # which rents nothing unless it is told how much
         values["modal"] = {"budget_usd": limit or 0.0}
     if options.command == "check":
@@ -82,10 +82,10 @@ def _editors(options: argparse.Namespace) -> dict[str, Any]:
     return cast("dict[str, Any]", values)
 
 
-def _limit(options: argparse.Namespace) -> float | None:
+def budget(options: argparse.Namespace) -> float | None:
     """Dollars of the month. A variable that is not a number is an error: it was meant as a limit."""
-    if options.budget is not None:
-        return options.budget
+    if (given := getattr(options, "budget", None)) is not None:
+        return given
     amount = os.environ.get("ORBIT_BUDGET_USD", "").strip()
     try:
         return float(amount) if amount else None

@@ -28,7 +28,7 @@ from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Client, Frozen, Session, path_of, uri_of
 from orbit_lsp.views import kernel_status
-from orbit_remote.common import limits, regular_files
+from orbit_remote.common import architectures, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.plain_text import visible
 
@@ -274,7 +274,14 @@ async def _file(options: argparse.Namespace, engine: Engine) -> int:
 
 def _gpu_of_several(name: str) -> str:
     """A GPU of `--on`: rented, or of a host. Raises ValueError."""
-    return ssh_hosts.place(name) if name.startswith(ssh_hosts.PREFIX) else modal_gpus.spelled(name)
+    if name.startswith(ssh_hosts.PREFIX):
+        return ssh_hosts.place(name)
+    try:
+        return modal_gpus.spelled(name)
+    except ValueError as mistake:
+        if architectures.architecture_for(name) or ":" in name:
+            raise
+        raise ValueError(f"{mistake}; a machine of your own is {ssh_hosts.PREFIX}{name}") from None
 
 
 def _with_limits(finished: c.Finished, session: Session, uri: str) -> c.Finished:

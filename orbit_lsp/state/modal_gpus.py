@@ -60,7 +60,8 @@ def refusal(name: str) -> str:
     gpu = _known(_split(name)[0])
     if gpu:
         return f"{name!r:.60} is not rented: a container has 1 to {gpu.most} {gpu.name}, as in {gpu.name}:2"
-    return f"{name!r:.60} is not one of the GPUs on Modal: {', '.join(NAMES)}, with `:2` to `:8` for several"
+    only = "; `orbit-lsp compile --gpu` compiles for it" if architectures.architecture_for(name) else ""
+    return f"{name!r:.60} is not one of the GPUs on Modal: {', '.join(NAMES)}, with `:2` to `:8` for several{only}"
 
 
 def spelled(name: str) -> str:

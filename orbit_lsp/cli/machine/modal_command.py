@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import sys
 
-from orbit_lsp.cli import json_results, terminal_text
+from orbit_lsp.cli import command_settings, json_results, terminal_text
 from orbit_lsp.cli.machine.list_results import ModalApp, ModalStatus
 from orbit_lsp.engine.engine import Engine, Unwatched
 from orbit_lsp.places.places import Places
@@ -36,7 +36,12 @@ async def _main(options: argparse.Namespace) -> int:
     places = Engine(session, Unwatched(), terminal_text.warn).places
     names = ("gpu", "python")
     given = {name: value for name in names if (value := getattr(options, name, None)) is not None}
-    places.settings.options = given | {"trusted": True, "runner": "modal"}
+    try:
+        limit = command_settings.budget(options)
+    except terminal_text.UsageError as error:
+        return terminal_text.refused(str(error), as_json=options.json)
+    budget = {} if limit is None else {"modal": {"budget_usd": limit}}
+    places.settings.options = given | budget | {"trusted": True, "runner": "modal"}
     for complaint in places.settings.configure(None):
         print(in_a_line(f"orbit-lsp: error: {complaint}"), file=sys.stderr)
         return EXIT_CODES["usage"]
@@ -61,7 +66,7 @@ def _prices(places: Places) -> str:
     modal = places.settings.now.modal
     table = render([gpu_table.prices(places.rental.costs, modal.idle_s)], markdown=False)
     limit = units.money(modal.budget_usd)
-    return f"\n{table}\n\nOnly editors keep a GPU warm. The budget is {limit} a month (--budget, or the setting `orbit.modal.budget_usd`)."
+    return f"\n{table}\n\nOnly editors keep a GPU warm. The budget is {limit} a month: ORBIT_BUDGET_USD or run's --budget, in an editor `orbit.modal.budget_usd`."
 
 
 async def _obey(options: argparse.Namespace, account: Account, places: Places) -> int:

@@ -62,7 +62,8 @@ class Budget:
         least = month.spent_usd + month.due_usd
         prices = [self._costs.price(each.gpu) for each in wanted]
         rates = _rates({price.rates for price in prices if price} | set(month.rates))
-        spent = f"{units.money(month.spent_usd)} spent, {units.money(month.due_usd)} more rented or waiting{rates}"
+        counted = f"{units.money(month.spent_usd)} spent, {units.money(month.due_usd)} more rented or waiting"
+        spent = f"{counted}{rates}"
         if month.damaged:
             return (
                 f"the record of this month's costs was damaged, so the month's budget of {units.money(limit)} may be "
@@ -75,12 +76,10 @@ class Budget:
         ]:
             what = f"the price of {', '.join(unknown)} is not known, so the month's budget"
             return f"{what} of {units.money(limit)} may be exceeded ({spent})"
-        most = least + sum(
-            price.usd_per_s * each.seconds for each, price in zip(wanted, prices, strict=True) if price
-        )
+        own = sum(price.usd_per_s * each.seconds for each, price in zip(wanted, prices, strict=True) if price)
         return (
-            f"this may take the month's spending on Modal to {units.money(most)}, past the budget of "
-            f"{units.money(limit)} ({spent})"
+            f"this may take the month's spending on Modal to {units.money(least + own)}, past the budget of "
+            f"{units.money(limit)} ({counted}, {units.money(own)} if this takes its whole time limit and the GPU then idles{rates})"
         )
 
     async def room_for(self, wanted: Wanted, limit: float) -> bool:
