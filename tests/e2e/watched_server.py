@@ -2,7 +2,7 @@
 
 Each line there is a JSON object: {"event": NAME} once the front end agrees with nvcc (`agrees`) and has checked an edit
 (`checked`), and when the file is closed {"reads": [[what, path, functions of ours, the innermost first, whether a handler asks], …]}.
-What other threads read is not counted. Neither is what the once-a-second look at the worker's process reads in /proc, which is no disk.
+What other threads read is not counted. Neither is the end of starting, which waits for the client's settings, nor what the once-a-second look at the worker's process reads in /proc, which is no disk.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ def note(what: str, path: object) -> None:
     frame = sys._getframe(2)
     while frame:
         code = frame.f_code
-        handles = handles or (code.co_filename.endswith("server/handlers.py") and code.co_name != "serve")
+        of_handlers = code.co_filename.endswith("server/handlers.py")
+        if of_handlers and code.co_name == "initialized":
+            return
+        handles = handles or (of_handlers and code.co_name != "serve")
         if "orbit_" in frame.f_code.co_filename:
             functions.append(
                 frame.f_code.co_qualname if hasattr(frame.f_code, "co_qualname") else frame.f_code.co_name
