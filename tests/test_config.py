@@ -117,7 +117,7 @@ def places() -> Places:
     return Places(Session(), print, lambda uris: None)
 
 
-REMEDY = "if you trust the authors of DIR, `orbit-lsp trust DIR` to use them from now on"
+REMEDY = "if you trust the authors of DIR, run `orbit-lsp trust DIR` for all that follow"
 
 
 @pytest.mark.parametrize(

@@ -275,6 +275,16 @@ def test_the_figures_are_of_the_instance_that_was_launched() -> None:
     assert hint(bench).endswith("24 regs · sm_90a")
 
 
+def test_the_hint_of_a_triton_kernel_says_what_its_figures_are_of() -> None:
+    text = "import triton\n@triton.jit\ndef saxpy(x, BLOCK: tl.constexpr):\n    f()\n"
+    guessed = replace(PTXAS, static_shared=8, constants={"BLOCK": "64 (assumed)", "x": "*fp32 (assumed)"})
+    bench = Bench(text, "file:///src/k.py").built(guessed)
+    assert hint(bench) == "occ ≤75% · 40 regs · BLOCK=64 assumed"
+    tuned = [replace(PTXAS, registers=40 + warps, constants={"num_warps": str(warps)}) for warps in (4, 8)]
+    bench = Bench(text, "file:///src/k.py").built(*tuned)
+    assert hint(bench) == "occ ≤62.5% · 48 regs · 1 of 2 · sm_90a"
+
+
 def test_of_two_architectures_the_hint_names_the_one_that_its_figures_are_of() -> None:
     """One instance is no choice among several."""
     older = replace(PTXAS, architecture="sm_80", registers=48)
@@ -387,7 +397,7 @@ def test_a_triton_kernel_that_nothing_can_run_here_offers_the_compiler_and_says_
     assert hovered(bench, 7) == (
         "ones_kernel: not compiled, not run yet\n"
         "  registers, occupancy and errors come with Compile, then as you type\n"
-        "  not unasked: Compile imports this file"
+        "  only when you ask, because Compile imports this file"
     )
     (action,) = [
         each for each in kernel_actions.actions(bench.session, bench.uri, 7, 7) if "Compile" in each.title

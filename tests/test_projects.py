@@ -203,8 +203,8 @@ def test_an_untrusted_projects_nvcc_is_not_started_and_that_is_said(projects: Pa
     assert code == 0, err
     sentence = (
         f"{folder}/toolkits/old/bin/nvcc, which the project compiles with, is not started, because the workspace is not trusted; "
-        f"figures are another compiler's: if you trust the authors of {folder}, add --trust to use them in this command, "
-        f"or `orbit-lsp trust {folder}` to use them from now on"
+        f"figures are another compiler's: if you trust the authors of {folder}, add --trust for this command, "
+        f"or run `orbit-lsp trust {folder}` for all that follow"
     )
     assert f"\n  {sentence}\n" in told
     assert f"{sentence}\n" in err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from orbit_lsp.kernels import tracker
 from orbit_lsp.runs import summary
 from orbit_remote.common import messages as c
 
@@ -43,6 +44,16 @@ def launched(*names: str) -> c.Finished:
 )
 def test_a_compile(finished: c.Finished, message: str) -> None:
     assert summary.one_line(finished, compiled_only=True) == message
+
+
+def test_a_file_of_helpers_says_why_nothing_was_compiled() -> None:
+    text = "import triton\n\n@triton.jit\ndef gelu(x):\n    return x\n\n@triton.jit\ndef k(x):\n    gelu(x)\n"
+    helper, kernel = tracker("triton").scan(text).kernels
+    assert summary.only_helpers(compiled(), [helper]) == (
+        "only helper functions, which are compiled with the kernels that call them: gelu"
+    )
+    assert not summary.only_helpers(compiled(), [helper, kernel])
+    assert not summary.only_helpers(compiled("gelu"), [helper])
 
 
 @pytest.mark.parametrize(

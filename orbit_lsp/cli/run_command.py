@@ -287,6 +287,8 @@ def _gpu_of_several(name: str) -> str:
 def _with_limits(finished: c.Finished, session: Session, uri: str) -> c.Finished:
     """Remarks on what a compile leaves out: a file with a `main` is not linked, a template needs its arguments."""
     scan, source = session.files[uri].scan, session.files[uri].source
+    if finished.outcome == "ok" and (why := summary.only_helpers(finished, scan.kernels)):
+        return replace(finished, remarks=(*finished.remarks, why))
     if scan.language != "cuda" or finished.outcome != "ok":
         return finished
     from orbit_lsp.views.compiler import cost_diagnostics
@@ -362,8 +364,8 @@ def _shown(
         _note(why)
     elif frozen and _of_import(frozen):
         _note(
-            "show has no figures of Triton kernels, because compiling them imports the file: "
-            f"orbit-lsp compile {options.file} prints them, and show --run those of a run"
+            "show has no figures of Triton kernels, because compiling them imports the file. "
+            f"They are printed by orbit-lsp compile {options.file}; after a run, by show --run"
         )
     else:
         every = kernel_status.of(session, uri)

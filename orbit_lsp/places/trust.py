@@ -50,10 +50,10 @@ class Trust:
         single command, if that is possible.
         """
         if self.word is False:
-            return "trust the workspace in the editor to use them"
+            return "trust the workspace in the editor"
         name = shlex.quote(folder or self.folders[0]) if folder or self.folders else "DIR"
-        now = f"{once} to use them in this command, or " if once else ""
-        remedy = f"if you trust the authors of {name}, {now}`orbit-lsp trust {name}` to use them from now on"
+        now = f"{once} for this command, or run " if once else "run "
+        remedy = f"if you trust the authors of {name}, {now}`orbit-lsp trust {name}` for all that follow"
         return installing.located(remedy)
 
 

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from orbit_lsp.kernels import Kernel
 from orbit_lsp.profile import bottleneck
 from orbit_lsp.state import units
 from orbit_remote.common import messages as c
@@ -116,6 +117,14 @@ def _compiled(resources: tuple[c.Resources, ...]) -> str:
         return "no kernel was compiled"
     architectures = ", ".join(sorted({resource.architecture for resource in resources}))
     return f"{count} kernel{'s' if count > 1 else ''} compiled for {architectures}"
+
+
+def only_helpers(finished: c.Finished, kernels: Sequence[Kernel]) -> str:
+    """Why a file without a mistake has no figures, where it holds no kernel that one could launch."""
+    if finished.resources or not kernels or any(kernel.launchable for kernel in kernels):
+        return ""
+    names = ", ".join(dict.fromkeys(kernel.name for kernel in kernels))
+    return f"only helper functions, which are compiled with the kernels that call them: {names}"
 
 
 def problem_lines(problem: c.Problem, path: str = "") -> list[str]:

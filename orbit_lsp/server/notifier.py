@@ -119,6 +119,8 @@ class Notifier:
             self.compiled(run.frozen.uri)
         kernel = run.title.partition(" ")[2]
         text = summary.one_line(finished, compiled_only=run.action == "compile", kernel=kernel)
+        if run.action == "compile" and finished.outcome == "ok":
+            text = summary.only_helpers(finished, run.frozen.scan.kernels) or text
         if run.action == "debug" and finished.outcome == "ok":
             text = "the debugger has ended"
         if run.action == "compile" and finished.outcome == "cancelled" and run.id not in self._asked:

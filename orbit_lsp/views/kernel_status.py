@@ -175,7 +175,7 @@ def why_nothing(session: Session, uri: str, known: KernelStatus) -> tuple[str, .
         typed = ", then as you type" if compiled_as_typed(session) else ""
         return (
             f"registers, occupancy and errors come with Compile{typed}",
-            "not unasked: Compile imports this file",
+            "only when you ask, because Compile imports this file",
         )
     if kernel.dsl in RUNNABLE - SPECIFIED and not scan.entries:
         return (

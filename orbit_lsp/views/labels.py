@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from orbit_lsp.state import fitting, units
 from orbit_lsp.state.fitting import Part
 from orbit_lsp.state.results import Result
@@ -17,9 +19,12 @@ from orbit_lsp.views.kernel_status import KernelStatus
 from orbit_lsp.views.profile import profile_hints
 from orbit_remote.common import measure
 from orbit_remote.common.measure import Difference
-from orbit_remote.common.messages import Launches
+from orbit_remote.common.messages import Launches, Resources
 
 COMPILING = "compiling…"
+_ASSUMED = " (assumed)"
+_CONSTANT = re.compile(r"[+-]?[\d.]+|True|False|'.*'")
+"""What of the constants and types that an instance was compiled with is a constant's value."""
 
 
 def hint(session: Session, uri: str, known: KernelStatus) -> str:
@@ -150,14 +155,34 @@ def _static(session: Session, uri: str, known: KernelStatus, *, counted: bool) -
     every = known.figures.resources
     architectures = {each.architecture for each in every}
     instances = len({(each.symbol, *sorted(each.constants.items())) for each in every})
-    if any(value.endswith("(assumed)") for value in resources.constants.values()):
-        parts += Part.of(3, "arguments assumed", "assumed")
+    parts += _assumed(resources)
     if instances > 1 and not launched:
-        parts += Part.of(3, f"most registers of {instances} instances", f"1 of {instances} instances")
+        tuned = known.kernel.language == "triton"
+        named = f"{instances} {'configurations' if tuned else 'instances'}"
+        shortest = f"1 of {instances}" if tuned else f"1 of {named}"
+        parts += Part.of(2, f"most registers of {named}", f"1 of {named}", shortest)
     if not counted:
         parts += Part.of(12 if len(architectures) == 1 else 3, resources.architecture)
     stale = known.figures_stale and not known.stale and uri not in session.compiling
     return parts + Part.of(1, outcome.EDITED if stale else "")
+
+
+def _assumed(resources: Resources) -> list[Part]:
+    """`BLOCK=64 assumed`: a guessed size decides the figures, so it goes before most of them; a guessed type seldom does."""
+    values = {
+        name: value.removesuffix(_ASSUMED)
+        for name, value in resources.constants.items()
+        if value.endswith(_ASSUMED)
+    }
+    constants = [f"{name}={value}" for name, value in values.items() if _CONSTANT.fullmatch(value)]
+    if constants:
+        return Part.of(
+            2,
+            f"{', '.join(constants)} assumed",
+            *([f"{constants[0]}, … assumed"] if len(constants) > 1 else []),
+            "assumed",
+        )
+    return Part.of(3, "arguments assumed", "assumed") if values else []
 
 
 def architecture_of(known: KernelStatus) -> str | None:

@@ -464,7 +464,7 @@ def square(x, y, N: tl.constexpr):
     assert "every GPU" not in (await editor.hover(6) or "")
     await editor.command("orbit.compile", {"uri": editor.uri})
     await _hints(editor)
-    assert "soon after the command Compile" in await editor.hover(6)
+    assert "in the background, once the machine is idle after a Compile" in await editor.hover(6)
     shown = await editor.asked_until(lambda: editor.hover(6), lambda shown: "RTX PRO" in shown)
     rows = [re.split(r" *\| *", line)[1:-1] for line in shown.splitlines() if line.startswith("| ")]
     result = {row[0]: row[1:] for row in rows}

@@ -132,7 +132,7 @@ async def test_flags_that_are_left_out_are_one_sentence_with_what_to_do(folder: 
     assert of_nvcc.startswith(f"{folder}/canary, which the project compiles with, is not started")
     assert sentence == (
         "nvcc flag -ccbin=./canary is left out, because the workspace is not trusted and only flags that cannot run "
-        f"a program are used: if you trust the authors of {folder}, `orbit-lsp trust {folder}` to use them from now on"
+        f"a program are used: if you trust the authors of {folder}, run `orbit-lsp trust {folder}` for all that follow"
     )
 
 
@@ -331,7 +331,7 @@ def test_trust_of_a_command_is_of_the_project_it_stands_in(folder: Path, bring: 
     places.settings.configure(None)
     assert places.python.ignored() == (
         f"{above} is not started, because the folder is not trusted: if you trust the authors of {folder.parent}, add "
-        f"--trust to use them in this command, or `orbit-lsp trust {folder.parent}` to use them from now on"
+        f"--trust for this command, or run `orbit-lsp trust {folder.parent}` for all that follow"
     )
     assert places.python.remedy().startswith(f"the project's own Python is {above}: if you trust ")
     places.settings.options = {"trusted": True}

@@ -29,7 +29,7 @@ def sections(session: Session, uri: str, known: KernelStatus) -> list[Section]:
         machine = session.setup.machine
         if session.setup.settings.every_gpu == "off" or not (machine and machine.packages.get("triton")):
             return []
-        how = "soon after the command Compile: hover again"
+        how = "in the background, once the machine is idle after a Compile: hover again"
         return [(f"{known.kernel.qualified} on every GPU", [("compiled", how, "Triton")])]
     shown: list[Section] = []
     if every:
