@@ -559,7 +559,10 @@ def test_show_says_why_a_triton_kernel_has_no_figures(folder: Path) -> None:
     (folder / "t.py").write_text("import triton\n\n@triton.jit\ndef k(x):\n    pass\n")
     code, _, message = orbit(folder, "show", "t.py")
     assert code == 0
-    assert "note: show has no figures of Triton kernels, because compiling them imports the file. They are printed by" in message
+    assert (
+        "note: show has no figures of Triton kernels, because compiling them imports the file. They are printed by"
+        in message
+    )
 
 
 def test_a_remedy_names_the_option_where_an_editor_names_the_setting() -> None:

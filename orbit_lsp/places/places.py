@@ -273,7 +273,7 @@ class Places:
             from orbit_lsp.runners.modal import spending
 
             way = spending.ways(self._session.setup, self.rental.costs)
-            return f"orbit: runs get {rents or 'a GPU'} once there is a way to it. {way}"
+            return f"orbit: runs will get {rents or 'a GPU'}. There is no GPU here yet: {way}"
         here = f"{own.name} of this machine"
         return f"orbit: runs go to {here}" + (f"; on Modal they would get {rents}" if rents else "")
 

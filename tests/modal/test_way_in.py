@@ -26,10 +26,10 @@ from tests.settings_check import settings_of_values
 MAKES = f"`{sys.executable} -P -m modal token new` makes a token"
 BY_HAND = "make a token at modal.com/settings/tokens, put it into MODAL_TOKEN_ID and MODAL_TOKEN_SECRET"
 COSTS = (
-    "H100 costs $4.08/h (rates of 2026-09-20): about $0.068 for a first run, $0.34 more where an editor keeps it warm for "
-    "300 s. The budget is $10.00 a month. "
+    "H100 costs $4.08/h (rates of 2026-09-20): a first run of 60 s costs about $0.068, and $0.34 more where an editor keeps the "
+    "GPU warm for 300 s. The budget is $10.00 a month. "
 )
-WITHOUT = "Without a GPU: compiler errors, registers and occupancy, of a .py file after Compile"
+WITHOUT = "Compiler errors, registers and occupancy need no GPU: a .cu file shows them when it is opened, a .py file after Compile"
 WAYS = f"rent one from Modal: {MAKES}; then run it again. {COSTS}{WITHOUT}"
 
 
@@ -213,7 +213,9 @@ async def test_the_choice_of_a_gpu_has_prices_and_then_the_ways_to_it(file: Path
     await lens(editor, "▶ Run (choose a GPU)")
     await editor.command("orbit.chooseGpu")
     (message,) = await editor.until(editor.messages)
-    assert message.startswith(f"orbit: runs get L4 once there is a way to it. rent one from Modal: {MAKES}; ")
+    assert message.startswith(
+        f"orbit: runs will get L4. There is no GPU here yet: rent one from Modal: {MAKES}; "
+    )
     assert "L4 costs $0.93/h (rates of 2026-09-20): " in message
 
 

@@ -210,8 +210,8 @@ def ways(setup: Setup, costs: Costs) -> str:
     budget = units.money(setup.settings.modal.budget_usd)
     return (
         f"rent one from Modal: {steps(setup)}; then run it again. "
-        f"{_first_run(setup, costs)}. The budget is {budget} a month. Without a GPU: compiler errors, registers and occupancy, of a .py file after "
-        f"Compile"
+        f"{_first_run(setup, costs)}. The budget is {budget} a month. Compiler errors, registers and occupancy need no GPU: a .cu file shows them "
+        f"when it is opened, a .py file after Compile"
     )
 
 
@@ -230,8 +230,8 @@ def _first_run(setup: Setup, costs: Costs) -> str:
         units.money(price.usd_per_s * seconds) for seconds in (FIRST_S, setup.settings.modal.idle_s)
     )
     return (
-        f"{gpu} costs {price.hourly} ({price.rates}): about {first} for a first run, {idle} more where an editor keeps it "
-        f"warm for {setup.settings.modal.idle_s:g} s"
+        f"{gpu} costs {price.hourly} ({price.rates}): a first run of {FIRST_S} s costs about {first}, and {idle} more where an editor keeps "
+        f"the GPU warm for {setup.settings.modal.idle_s:g} s"
     )
 
 
