@@ -20,6 +20,7 @@ import pytest
 from orbit_lsp.cli.machine import doctor
 from orbit_lsp.runners import local
 from orbit_lsp.runners.local import LocalRunner, Options
+from orbit_lsp.state import user_folders
 from orbit_remote.common import handshake
 from orbit_remote.common import messages as c
 from orbit_remote.process import program
@@ -118,6 +119,13 @@ async def test_a_full_runtime_folder_leaves_a_worker_of_ones_own(
     monkeypatch.setattr(local._Pipes, "start", own)
     assert await clients.client().machine() is None
     assert wanted == ["Neovim"]
+
+
+def test_a_worker_of_another_cache_folder_is_said_to_be_one(tmp_path: Path) -> None:
+    own = handshake.Status(7, "python", "3.12.3", "0.1.0", 0.0, cache=str(user_folders.cache_folder()))
+    assert "another installation" not in doctor.worker_text(own, "", 0.0)
+    other = replace(own, cache=str(tmp_path))
+    assert f"of another installation, with the cache {tmp_path}" in doctor.worker_text(other, "", 0.0)
 
 
 def test_a_clock_that_was_set_back_makes_no_age_negative() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from orbit_lsp.cli import terminal_text
 from orbit_lsp.compilation.missing import OTHER_PLATFORM
 from orbit_lsp.runners import Runner
 from orbit_lsp.runners.modal import account
-from orbit_lsp.state import modal_gpus
+from orbit_lsp.state import modal_gpus, user_folders
 from orbit_lsp.state.compilation import Compilation
 from orbit_lsp.state.placement import Setup
 from orbit_remote.common import handshake
@@ -120,9 +121,13 @@ def worker_text(worker: handshake.Status, own: str, now: float) -> str:
     if own in clients:
         clients.remove(own)
     age = max(0, round((now - worker.since) / 60))
+    elsewhere = worker.cache and os.path.realpath(worker.cache) != os.path.realpath(
+        user_folders.cache_folder()
+    )
     parts = [
         f"process {worker.pid}, for {age} min, Python {worker.python_version} {worker.python}",
         f"{worker.memory / (1 << 20):.0f} MiB" if worker.memory else "",
+        f"of another installation, with the cache {worker.cache}" if elsewhere else "",
         "a warm process waits, with memory of the GPU where there is one" if worker.warm else "",
         f"clients: {', '.join(clients)}" if clients else "no other client",
         f"{worker.jobs} job{'s' * (worker.jobs != 1)}" if worker.jobs else "",

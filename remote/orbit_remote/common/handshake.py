@@ -60,7 +60,8 @@ class Welcome:
 @dataclass(frozen=True, slots=True)
 class Status:
     """A worker that runs. `since` is in seconds of the wall clock, `memory` bytes of it and all below it; `clients` are
-    their names, `jobs` how many of their jobs run or wait; `warm` says that a prepared Python holds GPU memory.
+    their names, `jobs` how many of their jobs run or wait; `warm` says that a prepared Python holds GPU memory. `cache` is the cache folder
+    that they have in common, "" of a worker that does not say.
     """
 
     pid: int
@@ -72,6 +73,7 @@ class Status:
     jobs: int = 0
     memory: int | None = None
     warm: bool = False
+    cache: str = ""
 
 
 def loaded(environment: Mapping[str, str]) -> dict[str, str]:

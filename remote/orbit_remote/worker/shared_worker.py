@@ -234,6 +234,7 @@ class _SharedWorker:
             sum(len(jobs) for _, jobs in self._clients.values()),
             process_groups.memory(os.getpid()),
             self._shared.warm,
+            str(self._shared.home),
         )
 
 
