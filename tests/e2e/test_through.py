@@ -73,6 +73,7 @@ def folder(tmp_path: Path) -> Path:
 
 def run(folder: Path, *words: str) -> Ended:
     place = {"XDG_CACHE_HOME": str(folder.parent / "cache"), "PYTHONPATH": str(folder.parent / "absent")}
+    place["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # those that are installed here take two seconds
     line = ["run", "pkg/softmax.py", "--runner", "local", "--python", sys.executable]
     return command(folder, *line, *words, environment=place)
 
