@@ -134,8 +134,10 @@ function M.attach(client, buf)
   require('orbit.lenses').take_over()
   fetch(client, buf, 0)
   local function edited()
+    if client:is_stopped() then
+      return true -- no longer told; a fetch of its own would stand in the way of the next client's
+    end
     fetch(client, buf, 200)
-    return client:is_stopped() or nil -- true: no longer told
   end
   vim.api.nvim_buf_attach(buf, false, { on_lines = edited, on_reload = edited })
 end
