@@ -34,7 +34,7 @@ SCRIPTS = {
     "a loop over all of another folder": ({"all.sh": 'for f in other/*.cu; do nvcc -DA "$f"; done\n'}, "", []),
     "of another file": ({"build.sh": "nvcc -DA ok.cu k.cu.o\n"}, "", []),
     "SCons": ({"SConstruct": "env.Program('k.cu', NVCCFLAGS='-DA')\n"}, "", ["what it gives nvcc for k.cu"]),
-    "xmake": ({"xmake.lua": 'target("k")\nadd_files("k.cu")\n'}, "", ["what it gives nvcc for k.cu"]),
+    "premake": ({"premake5.lua": 'project "k"\nfiles { "k.cu" }\n'}, "", ["what it gives nvcc for k.cu"]),
         "Python": ({"build.py": "subprocess.run(['nvcc', '-DA', 'k.cu'])\n"}, "", ["what it gives nvcc for k.cu"]),
     "pycuda": ({"run.py": "SourceModule(open('k.cu').read(), options=['-use_fast_math'])\n"}, "-use_fast_math", []),
     "CuPy": ({"run.py": "S = (PWD / 'k.cu').read_text()\nO = ('--std=c++17', '-DA')\ncupy.RawModule(code=S, options=O + ('-DN=' + n,), name_expressions=L)\n"},
