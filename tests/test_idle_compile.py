@@ -128,6 +128,8 @@ async def test_typing_in_a_triton_file_runs_only_what_a_command_has_run(
     session.change(uri, 2, [Change(None, None, TRITON.replace(old, new, 1) if old else new + TRITON)])
     typed()
     assert runs.asked == ([f"compile {uri}"] if compiles else [])
+    may = settings == {"trusted": True} and not devices
+    assert session.files[uri].runs_otherwise == (may and not compiles)  # then *Compile* is offered
     idle.run_ended(
         SimpleNamespace(
             frozen=frozen,

@@ -100,6 +100,28 @@ def test_static_figures_take_the_block_size_from_the_launch() -> None:
 """)
 
 
+@pytest.mark.parametrize(
+    ("launches", "shown"),
+    [
+        ("saxpy<<<1, 256, 100 * 1024>>>(0, 0);", "occ 25% (shared)"),
+        ("saxpy<<<1, 256, 5120 * sizeof(float2)>>>(0, 0);", "occ 62.5% (shared)"),
+        ("saxpy<<<1, 256, BYTES, stream>>>(0, 0);", "occ 25% (shared)"),
+        ("saxpy<<<1, 256, 0, stream>>>(0, 0);", "occ 75% (regs)"),
+        ("saxpy<<<1, 256, n * sizeof(T)>>>(0, 0);", "occ ≤75% (regs)"),
+        ("saxpy<<<1, 256, 1024>>>(0, 0); saxpy<<<1, 256, 100 * 1024>>>(0, 0);", "occ 75% (regs)"),
+    ],
+)
+def test_static_figures_count_the_dynamic_shared_memory_of_a_launch(launches: str, shown: str) -> None:
+    """Of several launches the one that asks for the least: the occupancy is what can be reached."""
+    head = "constexpr int BYTES = 100 << 10;\n__global__ void saxpy(int n, float* y) {}"
+    Bench(f"{head}\nint main() {{ {launches} }}\n").built(PTXAS).shows(f"""\
+1 constexpr int BYTES = 100 << 10;
+  ▶ Run | Profile
+2 __global__ void saxpy(int n, float* y) {{}}   {shown} · 40 regs · sm_90a
+3 int main() {{ {launches} }}
+""")
+
+
 def test_a_launch_spec_says_the_block_size_and_the_shared_memory() -> None:
     source = """\
 // orbit: B = 512; x = randn(B)

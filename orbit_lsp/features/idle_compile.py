@@ -7,6 +7,7 @@ nothing but the bodies of its kernels has changed since, which the import does n
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 
 from orbit_lsp.features import Feature, FeatureContext
 from orbit_lsp.kernels import SOURCE_SUFFIXES, Kernel, language_of
@@ -47,9 +48,13 @@ class IdleCompile(Feature):
     click on a GPU waits for.
     """
 
-    def __init__(self, session: Session, runs: Scheduler) -> None:
+    def __init__(
+        self, session: Session, runs: Scheduler, changed: Callable[[set[str]], None] = lambda _: None
+    ) -> None:
+        """`changed` is told of files whose lenses are others now."""
         self._session = session
         self._runs = runs
+        self._changed = changed
         self._pauses = Debounce(self._paused, "compile on idle")
         self._started: dict[str, str] = {}
         """The run that this began last, by file."""
@@ -100,6 +105,7 @@ class IdleCompile(Feature):
             return
         if (known := imported(run.frozen.text, run.frozen.scan.kernels)) is not None:
             self._imported[uri] = known
+            file.runs_otherwise = False
         if run.action == "compile":
             file.compile_s = run.finished.build_s
         if file.document.text != run.frozen.text and uri not in self._pauses:
@@ -111,6 +117,8 @@ class IdleCompile(Feature):
             return
         known = self._imported.get(uri)
         if known is not None and imported(file.document.text, file.scan.kernels) != known:
+            file.runs_otherwise = True  # its author may ask for that
+            self._changed({uri})
             return
         if run := self._runs.start("compile", uri):
             self._started[uri] = run.id
@@ -132,4 +140,4 @@ class IdleCompile(Feature):
 
 
 def feature(context: FeatureContext) -> Feature:
-    return IdleCompile(context.session, context.runs)
+    return IdleCompile(context.session, context.runs, context.changed)

@@ -60,7 +60,8 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A `kernel<<<grid, block, …>>>` or `kernel[grid](…)` in host code; `block` is its size where constant.
+    """A `kernel<<<grid, block, …>>>` or `kernel[grid](…)` in host code; `block` is its size where constant, `shared` the bytes of
+    dynamic shared memory of each block, None where they are not.
 
     `grid` is kept for Python only, as written between the brackets.
     """
@@ -70,6 +71,7 @@ class Launch:
     arguments: tuple[str, ...]
     block: tuple[int, int, int] | None = None
     grid: str = ""
+    shared: int | None = 0
 
 
 @dataclass(frozen=True, slots=True)

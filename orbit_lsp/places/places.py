@@ -290,7 +290,7 @@ class Places:
         failure = self.explained(c.Failure("infrastructure", c.NO_GPU))
         return (
             f"orbit: {driver.short} would launch it, and {failure.message}: {failure.remedy}. "
-            f"*Run through {driver.short}* runs it here all the same"
+            "`orbit-lsp run FILE --through auto` runs it here all the same"
         )
 
     def _of_host(self, host: str, failure: c.Failure) -> c.Failure:

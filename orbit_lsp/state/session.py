@@ -49,6 +49,8 @@ class OpenFile:
     """The files that its last build read, by content hash."""
     compile_s: float | None = None
     """What its last compile took, in seconds, where none was kept."""
+    runs_otherwise: bool = False
+    """An import of it would run something else than the one that its author asked for last."""
     compiled: tuple[Job, int] | None = None
     """Its last compile, if it found no mistake, and `Disk.changes` as it was then."""
     specs: dict[SpecKey, CheckedSpec] = field(default_factory=dict["SpecKey", "CheckedSpec"])

@@ -156,7 +156,8 @@ def waits_for_import(session: Session, known: KernelStatus) -> bool:
         kernel.dsl in SPECIFIED and kernel.language == "triton" and kernel.launchable and not kernel.generator
     )
     stays_off = session.setup.settings.modal.restricted  # code that stays off this machine
-    waits = known.figures is None or (known.figures_stale and not compiled_as_typed(session))
+    by_itself = compiled_as_typed(session) and not session.files[known.target.uri].runs_otherwise
+    waits = known.figures is None or (known.figures_stale and not by_itself)
     return by_import and waits and not (known.running or stays_off)
 
 
@@ -241,8 +242,18 @@ def launch_shape(session: Session, uri: str, kernel: Kernel, resources: Resource
     nothing does.
     """
     shape = spec_cache.shape(session, uri, kernel) or (0, 0)
-    threads = resources.threads or shape[0] or block_of(session, uri, kernel) or resources.max_threads
-    return threads or None, resources.dynamic_shared or shape[1]
+    launched = block_of(session, uri, kernel)
+    threads = resources.threads or shape[0] or launched or resources.max_threads
+    of_launch = _shared_of(session, uri, kernel) if launched and threads == launched and not shape[0] else 0
+    return threads or None, resources.dynamic_shared or shape[1] or of_launch or 0
+
+
+def _shared_of(session: Session, uri: str, kernel: Kernel) -> int | None:
+    """Bytes of dynamic shared memory of the launches of a file, the least of several; None where the text does not say."""
+    launches = session.files[uri].scan.launches
+    mine = [each.shared for each in launches if each.kernel.rpartition("::")[2] == kernel.name and each.block]
+    known = [size for size in mine if size is not None]
+    return min(known, default=0) if len(known) == len(mine) else None
 
 
 def launched_instance(known: KernelStatus) -> tuple[Resources, bool]:
@@ -284,7 +295,8 @@ def static_occupancy(session: Session, uri: str, kernel: Kernel, resources: Reso
         if limits.reason:
             cannot = f"cannot launch with {threads} threads"
             return f"{cannot}: {limits.reason}", f"⚠ {cannot}"
-        text = f"occ {units.occupancy(limits.fraction)}"
+        unknown = not (resources.threads or dynamic) and _shared_of(session, uri, kernel) is None
+        text = f"occ {'≤' if unknown else ''}{units.occupancy(limits.fraction)}"
         return (
             f"{text}{limited_by(limits)} at {threads} threads",
             f"{text}{_abbreviated(limited_by(limits))}",

@@ -154,8 +154,12 @@ class CudaTracker:
             for launch, local in region.launches:
                 size = launch.arguments[1] if len(launch.arguments) > 1 else ""
                 constants = self._constants() if constants is None else constants
-                block = launch_sites.block_size(size, {**constants, **local})
-                launches.append(Launch(launch.kernel, launch.line + line, launch.arguments, block))
+                names = {**constants, **local}
+                block = launch_sites.block_size(size, names)
+                shared = launch_sites.shared_size(launch.arguments, names)
+                launches.append(
+                    Launch(launch.kernel, launch.line + line, launch.arguments, block, shared=shared)
+                )
             line += region.lines
         return Scan(
             "cuda",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 _FURTHEST_BACK: Final = 2_000
@@ -26,6 +26,14 @@ _DIM3_PART = re.compile(
     r"([^\W\d]\w*)\s*(?:=\s*(?:dim3\s*)?[({]?([^;(){}]*(?:\([^(){}]*\)[^;(){}]*)*)[)}]?|[({]([^(){}]*(?:\([^(){}]*\)[^(){}]*)*)[)}])"
 )
 _EXPRESSION_TOKEN = re.compile(r"\s*(0[xX][\da-fA-F']+|\d[\d']*|[^\W\d]\w*|<<|>>|[-+*/%()])([uUlLzZ]*)")
+
+_SIZE_OF = re.compile(r"\bsizeof\s*\(\s*([\w ]{1,40}?)\s*\)")
+_SIZES: Final = {
+    "char": 1, "bool": 1, "int8_t": 1, "uint8_t": 1, "short": 2, "half": 2, "__half": 2, "__nv_bfloat16": 2, "int": 4, "unsigned": 4,
+    "unsigned int": 4, "float": 4, "int32_t": 4, "uint32_t": 4, "half2": 4, "double": 8, "long long": 8, "int64_t": 8, "uint64_t": 8,
+    "size_t": 8, "float2": 8, "float4": 16, "double2": 16, "int4": 16,
+}  # fmt: skip
+"""Bytes of types, as CUDA has them on 64-bit systems."""
 
 Block = tuple[int, int, int]
 
@@ -150,6 +158,15 @@ def block_size(expression: str, names: Mapping[str, str]) -> Block | None:
         return None
     x, y, z = [size or 1 for size in sizes] + [1] * (3 - len(sizes))
     return x, y, z
+
+
+def shared_size(arguments: Sequence[str], names: Mapping[str, str]) -> int | None:
+    """The bytes of dynamic shared memory that a launch asks for; None where they are not constant."""
+    if len(arguments) < 3:
+        return 0
+    expression = _SIZE_OF.sub(lambda match: str(_SIZES.get(match[1], match[0])), arguments[2])
+    size = _evaluate(expression, names)
+    return size if size is not None and 0 <= size < _LARGEST else None
 
 
 def top_level(text: str) -> list[str]:
