@@ -129,7 +129,7 @@ async def test_two_runs_that_fit_alone_and_not_together(costs: Costs) -> None:
     question = await budget.question([other], 5)
     assert question == (
         "this may take the month's spending on Modal to $8.15, past the budget of $5.00 ($0.00 spent, $4.08 more "
-        "rented or waiting, $4.08 if this takes its whole time limit and the GPU then idles, at rates of 2026-09-20)"
+        "rented or waiting, $4.08 for the 3,600 s that it may take: to build and to run, and the idle GPU after it, at rates of 2026-09-20)"
     )
     budget.over([HOUR])
     assert await budget.question([other], 5) is None

@@ -77,9 +77,11 @@ class Budget:
             what = f"the price of {', '.join(unknown)} is not known, so the month's budget"
             return f"{what} of {units.money(limit)} may be exceeded ({spent})"
         own = sum(price.usd_per_s * each.seconds for each, price in zip(wanted, prices, strict=True) if price)
+        longest = max(each.seconds for each in wanted)
         return (
             f"this may take the month's spending on Modal to {units.money(least + own)}, past the budget of "
-            f"{units.money(limit)} ({counted}, {units.money(own)} if this takes its whole time limit and the GPU then idles{rates})"
+            f"{units.money(limit)} ({counted}, {units.money(own)} for the {longest:,.0f} s that it may take: "
+            f"to build and to run, and the idle GPU after it{rates})"
         )
 
     async def room_for(self, wanted: Wanted, limit: float) -> bool:

@@ -138,7 +138,7 @@ TERMS = {
     "assumed": "A value that the compiler needs and that neither the launch spec nor the file gives: a constant (`BLOCK=64 assumed`) or the types "
     "of the arguments. Registers and occupancy are for it. A run, or a launch spec, has the true ones.",
     "budget": "The most that rented GPUs may cost in a calendar month (UTC), in dollars: `orbit.modal.budget_usd`, `--budget` or `ORBIT_BUDGET_USD`. "
-    "What counts is what was spent, what is rented now, and for a run that begins its whole time limit and the idle time of its GPU.",
+    "What counts is what was spent, what is rented now, and for a run that begins all that it may take: the limits of its build and its run, and the idle time of its GPU.",
     "author": "The lower grade of a result's protection from code that cheats: the code ran in the process that measured it, and could "
     "falsify the result. See `orbit.grade`.",
     "referee": "The higher grade: the code ran in a sandboxed process of its own, and was measured and checked from outside. A `.cu` "
