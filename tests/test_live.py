@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from orbit_lsp.features.live import Live
+from orbit_lsp.features.live import LiveRuns
 from orbit_lsp.runs.scheduler import Run, Scheduler
 from orbit_lsp.state.documents import Change
 from orbit_lsp.state.kernel_ids import KernelId
@@ -52,7 +52,7 @@ class Desk:
         self.compiled: list[str] = []
         self.answers = Answers()
         self.runs = Scheduler(self.session, self._runner, self)
-        self.live = Live(self.session, self.runs, self.said.append, lambda _: None, self.compiled.append)
+        self.live = LiveRuns(self.session, self.runs, self.said.append, lambda _: None, self.compiled.append)
         self.runs.when_ended(self.live.run_ended)
 
     async def _runner(self, job: c.Job) -> Answers:

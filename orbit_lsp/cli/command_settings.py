@@ -70,7 +70,7 @@ def _choose_gpu(options: argparse.Namespace, values: dict[str, Any]) -> str:
 
 
 def _editors(options: argparse.Namespace) -> dict[str, Any]:
-    """What `doctor --settings` says. Raises UsageError."""
+    """Return what `doctor --settings` says. Raises UsageError."""
     if not (text := getattr(options, "settings", None)):
         return {}
     try:

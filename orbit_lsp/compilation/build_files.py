@@ -239,7 +239,7 @@ class _Collected:
         )
 
     def _is_recorded(self) -> bool:
-        """Whether the build system of the nearest build file writes a database that has the source."""
+        """Return whether the build system of the nearest build file writes a database that has the source."""
         if os.path.basename(self.nearest) == cmake_files.NAME:
             return not self.of_find_cuda
         system = registry.system_of(self.nearest)
@@ -269,7 +269,7 @@ class _Collected:
         self._take(named)
 
     def _reading(self, file: str, text: str, nearest: str = "") -> Reading | None:
-        """What a file's build system makes of it; None where it is read later, or of no source of this kind."""
+        """Return what a file's build system makes of it; None where it is read later, or of no source of this kind."""
         system = registry.system_of(file)
         if system is None or system.read is None or (self.certain and not file.endswith(".py")):
             return None
@@ -520,7 +520,7 @@ def _included(file: str, text: str, root: str) -> Iterator[str]:
 
 
 def compiles_host_sources(path: str, root: str, listed: elsewhere.Listed | None = None) -> bool:
-    """Whether a build file above a file has nvcc compile sources of C++ as CUDA, or a Makefile elsewhere, among those `listed`, some
+    """Return whether a build file above a file has nvcc compile sources of C++ as CUDA, or a Makefile elsewhere, among those `listed`, some
     that it names. Reads files.
     """
     for file in islice(_above(path, root), _MOST_FILES):

@@ -76,7 +76,7 @@ class Finder:
             self._headers.pop(root, None)
 
     def compiles_host_sources(self, path: str, root: str) -> bool:
-        """Whether the file's project has nvcc compile sources of C++ as CUDA. Reads files."""
+        """Return whether the file's project has nvcc compile sources of C++ as CUDA. Reads files."""
         return build_files.compiles_host_sources(path, root, self._headers_of(root).builds)
 
     def find(self, question: Question) -> Compilation:

@@ -23,7 +23,7 @@ _OF_CUDA = re.compile(
 
 
 def advice(problem: Problem, path: str, text: str) -> str:
-    """What follows an error at the first line of a file whose text is no CUDA C++; "" for any other error."""
+    """Return what follows an error at the first line of a file whose text is no CUDA C++; "" for any other error."""
     lines = (
         each for each in enumerate(text.split("\n"), 1) if each[1].strip() and not each[1].startswith("//")
     )

@@ -75,7 +75,7 @@ class BuildWatch(Feature):
             self._looking = asyncio.create_task(self._look_on(), name="build watch")
 
     def _waits(self, uri: str) -> bool:
-        """Whether what may come would change what is shown of a file."""
+        """Return whether what may come would change what is shown of a file."""
         file = self._session.files.get(uri)
         if file is None or uri not in self._known or not self._places.settings.now.compile_on_save:
             return False

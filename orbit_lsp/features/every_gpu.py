@@ -200,5 +200,5 @@ def _targets(capabilities: tuple[str, ...], virtual: str = "") -> tuple[str, ...
 
 
 def _is_busy() -> bool:
-    """Whether other programs use this machine's processors; unknown on Windows, where they are taken as idle."""
+    """Return whether other programs use this machine's processors; unknown on Windows, where they are taken as idle."""
     return hasattr(os, "getloadavg") and os.getloadavg()[0] >= (os.cpu_count() or 1)

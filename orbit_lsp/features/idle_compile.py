@@ -28,7 +28,7 @@ def pause_s(compile_s: float | None) -> float:
 
 
 def imported(text: str, kernels: tuple[Kernel, ...]) -> str | None:
-    """What the import of a Triton file runs: everything but the bodies of its kernels. None for a text that is not Python."""
+    """Return what the import of a Triton file runs: everything but the bodies of its kernels. None for a text that is not Python."""
     if len(text) > _LONGEST_PYTHON:
         return None
     try:
@@ -51,7 +51,7 @@ class IdleCompile(Feature):
     def __init__(
         self, session: Session, runs: Scheduler, changed: Callable[[set[str]], None] = lambda _: None
     ) -> None:
-        """`changed` is told of files whose lenses are others now."""
+        """`changed` gets the files whose lenses have changed."""
         self._session = session
         self._runs = runs
         self._changed = changed

@@ -20,7 +20,7 @@ _KEYS_S = 0.06
 """Longer than between two keys of one word typed fast, shorter than from the last key to the save."""
 
 
-class Live(Feature):
+class LiveRuns(Feature):
     """One run of a kernel is under way at most and the newest text waits: the scheduler sees to that.
 
     Most of the time from a save to the number is the compiler's, so on this machine's own GPU the kernel is built while
@@ -49,7 +49,7 @@ class Live(Feature):
         self._ahead: dict[KernelId, asyncio.Task[None]] = {}
 
     def toggle(self, target: KernelId) -> bool:
-        """Whether it is on now. Turning it on runs the kernel."""
+        """Return whether it is on now. Turning it on runs the kernel."""
         if target in self._session.live:
             self._end(target)
             return False
@@ -150,4 +150,4 @@ def feature(context: FeatureContext) -> Feature:
     def compile_file(uri: str) -> None:
         context.features.of(QuietCompile).compile(uri)
 
-    return Live(context.session, context.runs, context.message, context.changed, compile_file)
+    return LiveRuns(context.session, context.runs, context.message, context.changed, compile_file)

@@ -39,7 +39,7 @@ async def keep(session: Session, history: HistoryTracker, job: c.Job, finished: 
 
 
 def _texts(job: c.Job, finished: c.Finished) -> dict[str, str]:
-    """The texts of the files whose kernels were launched, as they ran; of those that the project has on the disk."""
+    """Return the texts of the files whose kernels were launched, as they ran; of those that the project has on the disk."""
     if not Path(job.path).is_file():
         return {}
     texts: dict[str, str] = {}

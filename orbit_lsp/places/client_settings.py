@@ -48,7 +48,7 @@ class ClientSettings:
 
     @property
     def now(self) -> Settings:
-        """Those in force."""
+        """Return those in force."""
         return self._session.setup.settings
 
     def configure(self, section: Any) -> tuple[str, ...]:
@@ -130,7 +130,7 @@ class ClientSettings:
             self._moved()
 
     def _program(self, name: str, setting: str) -> tuple[str, str]:
-        """The path of a setting that names a program, and what is wrong with it. A relative one is looked for in the folders that are
+        """Return the path of a setting that names a program, and what is wrong with it. A relative one is looked for in the folders that are
         open, not in the one that the server or a worker was started in; a name alone is for PATH to find.
         """
         path = Path(setting).expanduser()

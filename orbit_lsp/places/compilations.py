@@ -70,7 +70,7 @@ class Compilations:
         return tuple(sentences)
 
     async def on_disk(self, uri: str) -> frozenset[object]:
-        """What stands on disk, as it is now, of that which may tell how a CUDA file is compiled: it is equal while nothing
+        """Return what stands on disk, as it is now, of that which may tell how a CUDA file is compiled: it is equal while nothing
         has come or changed.
         """
         from orbit_lsp.compilation import arrivals

@@ -84,12 +84,12 @@ class Places:
         return self.rental.budgeted(job)
 
     def runner(self) -> LocalRunner | SshRunner:
-        """What compiles, and runs what is not rented: of the host of the settings, else of this machine."""
+        """Return what compiles, and runs what is not rented: of the host of the settings, else of this machine."""
         host = self._session.setup.host
         return self._hosts.runner(host) if host else self.local_runner()
 
     def compiler(self, language: str = "cuda") -> LocalRunner | SshRunner:
-        """What compiles: the same, or this machine where it can while the host is out of reach."""
+        """Return what compiles: the same, or this machine where it can while the host is out of reach."""
         here = self._session.setup.machine if self._stands_in.is_set() else None
         able = here and (here.packages.get("triton") if language == "triton" else here.nvcc)
         return self.local_runner() if able else self.runner()
@@ -166,7 +166,7 @@ class Places:
             self.compiler_moved()
 
     async def _machine_of(self, host: str) -> c.Machine | None:
-        """What a host has; None where it is not reached, which an editor is told, and a command by what it does next."""
+        """Return what a host has; None where it is not reached: an editor shows that, and a command fails at its next step."""
         from orbit_lsp.runners.ssh.trouble import SshError
 
         of_command, before = self.settings.of_command, self.unreached
@@ -221,7 +221,7 @@ class Places:
     # -- which place -----------------------------------------------------------------------------
 
     def gpu_choices(self, *, with_own: bool = False) -> dict[str, str]:
-        """What a picker shows -> the GPU that it stands for; `local` is this machine's own."""
+        """Return what a picker shows -> the GPU that it stands for; `local` is this machine's own."""
         from orbit_lsp.runners.modal import spending
 
         setup = self._session.setup
@@ -278,7 +278,7 @@ class Places:
         return f"orbit: runs go to {here}" + (f"; on Modal they would get {rents}" if rents else "")
 
     def explained(self, failure: c.Failure) -> c.Failure:
-        """A failure with the ways to a GPU, where there is none; a host's is not this machine's matter."""
+        """A failure with the ways to a GPU, where there is none; that a host lacks one is not this machine's matter."""
         if host := self._session.setup.host:
             return self._of_host(host, failure)
         from orbit_lsp.runners.modal import spending
@@ -286,7 +286,7 @@ class Places:
         return spending.with_ways(failure, self._session.setup, self.rental.costs)
 
     def no_gpu(self, driver: c.Driver) -> str:
-        """What a click on a kernel says that a driver would launch, where no GPU is in reach."""
+        """Return what a click on a kernel says that a driver would launch, where no GPU is in reach."""
         failure = self.explained(c.Failure("infrastructure", c.NO_GPU))
         return (
             f"orbit: {driver.short} would launch it, and {failure.message}: {failure.remedy}. "

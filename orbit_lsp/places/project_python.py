@@ -68,7 +68,7 @@ class ProjectPython:
         )
 
     def remedy(self) -> str:
-        """What gives the author the project's Python, where only trust is missing; empty where it is not that."""
+        """Return what gives the author the project's Python, where only trust is missing; empty where it is not that."""
         choice = self.choice()
         if not choice.untrusted:
             return ""

@@ -71,7 +71,7 @@ class Rental:
         return budget
 
     def look_for_account(self, stamp: object) -> bool:
-        """Whether a token for Modal came, went or changed, by the stamp of its file; what the old one rents is released."""
+        """Return whether a token for Modal came, went or changed, by the stamp of its file; what the old one rents is released."""
         if not self._settings.account_changed(stamp):
             return False
         retirement.retire(self._runner)

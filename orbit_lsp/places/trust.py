@@ -32,13 +32,13 @@ class Trust:
 
     @property
     def whole(self) -> bool:
-        """Whether all of the workspace is trusted."""
+        """Return whether all of the workspace is trusted."""
         if self.word is not None:
             return self.word
         return bool(self.folders) and all(self.covers(folder) for folder in self.folders)
 
     def covers(self, folder: str | Path) -> bool:
-        """Whether what `folder` brings along is used."""
+        """Return whether what `folder` brings along is used."""
         if self.word is False:
             return False
         holding = (*(self.folders if self.word else ()), *self.remembered)
@@ -46,7 +46,7 @@ class Trust:
         return any(Path(place).is_relative_to(os.path.realpath(folder)) for folder in holding)
 
     def remedy(self, once: str = "", folder: str = "") -> str:
-        """What to do so that the own things of `folder`, else of the first of the workspace, are used. `once`: how for a
+        """Return what to do so that the own things of `folder`, else of the first of the workspace, are used. `once`: how for a
         single command, if that is possible.
         """
         if self.word is False:

@@ -72,8 +72,10 @@ async def asked_for(
     UnknownDriverError.
     """
     path = path_of(target.uri)
-    found = await daemon_thread.call(partial(_all_routes, session.setup.directory(path), cache, path, target))
-    session.routes[target] = found
+    routes = await daemon_thread.call(
+        partial(_all_routes, session.setup.directory(path), cache, path, target)
+    )
+    session.routes[target] = routes
     await learn(target)
     ranked = driver_choice.ranked(session, target)
     named = wanted.partition("[")[0]
@@ -86,7 +88,7 @@ async def asked_for(
     if driver := await asyncio.to_thread(_by_its_author, session.setup.directory(path), named):
         return driver, ((wanted,) if "[" in wanted else ())
     if not ranked:
-        raise UnknownDriverError(f"nothing that runs {target.key} was found: {found.reason}")
+        raise UnknownDriverError(f"nothing that runs {target.key} was found: {routes.reason}")
     listed = "\n".join(f"  {route.driver.id}" for route in ranked)
     raise UnknownDriverError(f"{wanted} is not known to run {target.key}; known are\n{listed}")
 
@@ -111,7 +113,7 @@ def _all_routes(root: str, cache: Callable[[], Path], path: str, target: KernelI
 
 
 def finder_of(root: str, cache: Callable[[], Path]) -> Finder:
-    """What finds the drivers of a project, its build files read too. Reads the disk."""
+    """Return what finds the drivers of a project, its build files read too. Reads the disk."""
     from orbit_lsp.compilation.build_systems import registry
     from orbit_lsp.drivers.finder import Finder  # importing it takes longer than an event may
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from lsprotocol import types as lsp
 
-from orbit_lsp.features.live import Live
+from orbit_lsp.features.live import LiveRuns
 from orbit_lsp.profile import report_store
 from orbit_lsp.queue import notebook_sessions
 from orbit_lsp.runners.modal.spending import CannotAsk, steps
@@ -315,7 +315,7 @@ async def write_draft(ls: OrbitServer, target: KernelId) -> None:
 @kernel_command("orbit.live")
 def live(ls: OrbitServer, target: KernelId, _: CommandArgument) -> bool | None:
     """Run a kernel, {uri, kernel}, again at every save, or stop doing so; whether it does now."""
-    on = ls.features.of(Live).toggle(target)
+    on = ls.features.of(LiveRuns).toggle(target)
     if not ls.session.client.shows_answers:
         ls.watcher.message(f"orbit: live is {'on' if on else 'off'} for {target.key}")
     return on

@@ -248,7 +248,7 @@ def opened(ls: OrbitServer, uri: str) -> None:
 
 
 async def prepare(ls: OrbitServer, uri: str) -> None:
-    """What an opened file asks for, once the settings are known and its text is scanned."""
+    """Return what an opened file asks for, once the settings are known and its text is scanned."""
     from orbit_lsp.history import compare_candidates
     from orbit_lsp.state.session import path_of
 

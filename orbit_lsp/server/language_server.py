@@ -210,7 +210,7 @@ class OrbitServer(LanguageServer):
         self.watcher.changed({uri})
 
     def is_settled(self, uri: str) -> bool:
-        """Whether nothing about this file takes long."""
+        """Return whether nothing about this file takes long."""
         from orbit_lsp.specs import spec_cache
 
         return spec_cache.is_settled(self.session, uri)

@@ -203,7 +203,7 @@ class Notifier:
             self._server.protocol.notify("orbit/panelChanged", {})
 
     def _any_news(self, uris: list[str], are_news: Callable[[Session, str], bool]) -> bool:
-        """Whether the client draws something else of one of these files. Of many kernels this would take longer to find out than an
+        """Return whether the client draws something else of one of these files. Of many kernels this would take longer to find out than an
         event may: it asks.
         """
         news = [

@@ -301,7 +301,7 @@ async def _check_text(session: Session, uri: str, file: OpenFile) -> None:
 
 
 def is_settled(session: Session, uri: str) -> bool:
-    """Whether nothing about this file takes long: it is scanned, and its launch specs are checked."""
+    """Return whether nothing about this file takes long: it is scanned, and its launch specs are checked."""
     file = session.files.get(uri)
     return file is None or (file.scanned and checked(session, uri))
 

@@ -105,7 +105,7 @@ class Setup:
         return next((device for device in self.machine.devices if device.index == self.settings.device), None)
 
     def lacks_gpu(self) -> bool:
-        """Whether it is known that runs have no GPU: this machine has none, and they go nowhere else."""
+        """Return whether it is known that runs have no GPU: this machine has none, and they go nowhere else."""
         return (
             self.machine is not None
             and not self.machine.devices

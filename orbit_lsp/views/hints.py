@@ -43,7 +43,7 @@ def undrawn(session: Session, uri: str) -> Iterator[tuple[int, str]]:
 
 
 def are_news(session: Session, uri: str) -> bool:
-    """Whether the client draws other hints of an open file, or none: it is told to ask, and counts as having asked."""
+    """Return whether the client draws other hints of an open file, or none. After that the client counts as having asked for them."""
     file = session.files[uri]
     texts = [*_texts(session, uri, 0, len(file.document.lines))]
     news = {what: text for what, _, text in texts} != {what: text for what, (_, text) in file.drawn.items()}

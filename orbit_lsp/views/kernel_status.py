@@ -251,9 +251,11 @@ def launch_shape(session: Session, uri: str, kernel: Kernel, resources: Resource
 def _shared_of(session: Session, uri: str, kernel: Kernel) -> int | None:
     """Bytes of dynamic shared memory of the launches of a file, the least of several; None where the text does not say."""
     launches = session.files[uri].scan.launches
-    mine = [each.shared for each in launches if each.kernel.rpartition("::")[2] == kernel.name and each.block]
-    known = [size for size in mine if size is not None]
-    return min(known, default=0) if len(known) == len(mine) else None
+    sizes = [
+        each.shared for each in launches if each.kernel.rpartition("::")[2] == kernel.name and each.block
+    ]
+    known = [size for size in sizes if size is not None]
+    return min(known, default=0) if len(known) == len(sizes) else None
 
 
 def launched_instance(known: KernelStatus) -> tuple[Resources, bool]:

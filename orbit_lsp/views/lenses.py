@@ -78,14 +78,14 @@ def answer(session: Session, uri: str) -> list[lsp.CodeLens]:
 
 
 def are_news(session: Session, uri: str) -> bool:
-    """Whether the client draws other lenses of an open file, or none: it is told to ask, and counts as having asked."""
+    """Return whether the client draws other lenses of an open file, or none. After that the client counts as having asked for them."""
     file = session.files[uri]
     before, file.drawn_lenses = file.drawn_lenses, _drawn(lenses(session, uri))
     return before != file.drawn_lenses
 
 
 def _drawn(shown: list[lsp.CodeLens]) -> list[tuple[int, object]]:
-    """What of lenses is drawn: not where their lines end."""
+    """Return what of lenses is drawn: not where their lines end."""
     return [(lens.range.start.line, lens.command) for lens in shown]
 
 

@@ -25,6 +25,7 @@ from orbit_remote.worker.actions import builds, python_action
 from orbit_remote.worker.context import Client, Context, Shared
 from orbit_remote.worker.overhead_store import OverheadStore
 from tests import processes_check
+from tests.remote.test_injection import find_or_skip
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="locks and pipes of Linux")
 
@@ -64,10 +65,7 @@ print(library.orbit_waited() > 0)
 
 
 def recorder(kept: Path) -> str:
-    try:
-        return str(injection.build(kept / "cupti", injection.find()))
-    except injection.Unavailable as missing:
-        pytest.skip(missing.message)
+    return str(injection.build(kept / "cupti", find_or_skip()))
 
 
 def test_the_recorder_waits_too(kept: Path, tmp_path: Path) -> None:

@@ -291,7 +291,7 @@ def _gpu(on: str) -> str:
 
 
 def _host_python(options: argparse.Namespace) -> str:
-    """The path of a Python on a host; empty where none is given. Raises UsageError."""
+    """Return the path of a Python on a host; empty where none is given. Raises UsageError."""
     try:
         return ssh_hosts.program(options.python or "")
     except ValueError as mistake:

@@ -103,7 +103,7 @@ def _listed(route: Route) -> ListedDriver:
 
 
 def _found(finder: Finder, path: str, folder: bool) -> Iterator[tuple[KernelId, Kernel, bool, Routes]]:
-    """The kernels of one file, or of the files of a folder, each with whether the file is a program and with its drivers."""
+    """Yield the kernels of one file, or of the files of a folder, each with whether the file is a program and with its drivers."""
     index = finder.index
     below = index.place(path) or ""
     if not folder:

@@ -22,7 +22,9 @@ _MOST_FOLDERS = 500
 def _of_cmake(
     source: str, folders: Sequence[str], text_of: Callable[[str], str]
 ) -> Iterator[DeclaredProgram]:
-    """Those of the project that the author has configured, else of the smallest one that has all that the program is made of."""
+    """Yield the programs of the project that the author has configured. Else yield those of the smallest project that has all their
+    sources.
+    """
     tops = [
         each for folder in folders if _PROJECT.search(text_of(each := os.path.join(folder, "CMakeLists.txt")))
     ]
@@ -37,7 +39,7 @@ def _of_cmake(
 
 
 def _is_configured(folder: str) -> bool:
-    """Whether a folder of a build lies in a project's: a guess from its names, which a click replaces by CMake's own word."""
+    """Return whether a folder of a build lies in a project's: a guess from its names, which a click replaces by CMake's own word."""
     try:
         with os.scandir(folder) as entries:
             inner = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)][:_MOST_SOURCES]
@@ -79,7 +81,7 @@ def _linked(
 
 
 def _existing(sources: Sequence[str]) -> Iterator[str]:
-    """The files that sources name, where one is a pattern, too."""
+    """Yield the files that sources name, where one is a pattern, too."""
     for each in sources:
         folder, name = os.path.split(each)
         if "*" not in each:

@@ -37,7 +37,7 @@ _OF_ANY = lazy_pattern(
     r"[%*]\.cu\b|\.cu\.|\$[({]MAKE[)}]|\bmake -C|\$\((?:eval|call|wildcard) |\bfind\b|=[ \t]*\.?cu[ \t]*$|_SOURCES",
     re.MULTILINE,
 )
-"""What a Makefile has that compiles sources which it does not name."""
+"""Signs that a Makefile compiles sources which it does not name."""
 _TO_FILL_IN = lazy_pattern(r"@+(\w+)@+|\{\{\s{0,9}(\w+)\s{0,9}\}\}")
 _COMMENT = lazy_pattern(r"^[ \t]*#.*$", re.MULTILINE)
 
@@ -103,7 +103,7 @@ class _Made:
         return name if linked and name not in self._phony else None
 
     def _sources(self, name: str, rule: makefiles.MakeRule, depth: int = 4) -> Iterator[str]:
-        """What a rule's target is made of, through objects and libraries, as the Makefile names it."""
+        """Yield what a rule's target is made of, through objects and libraries, as the Makefile names it."""
         stem = name if "%" in rule.targets else ""
         named = [each.replace("%", stem) for each in rule.needs]
         named += [
@@ -146,7 +146,7 @@ class _Made:
                 return
 
     def _arguments(self, output: str) -> tuple[str, ...]:
-        """Those with which a recipe of the Makefile starts the program."""
+        """Return those with which a recipe of the Makefile starts the program."""
         for rule in self._rules:
             for line in rule.recipe:
                 words = command_line.split(line.lstrip("@-+ \t"))

@@ -141,7 +141,7 @@ def read(file: str, text: str, path: str, include: Callable[[str], str]) -> Read
 
 
 def is_makefile(file: str) -> bool:
-    """Whether a file is called as a Makefile, Automake's and others' that make does not look for too."""
+    """Return whether a file is called as a Makefile, Automake's and others' that make does not look for too."""
     name = os.path.basename(file)
     stem = name.lower().removesuffix(".in").removesuffix(".am")
     return stem.endswith("makefile") or is_other_makefile(name)

@@ -22,7 +22,7 @@ _MOST_ENTRIES = 10_000
 
 
 def is_other_makefile(name: str) -> bool:
-    """Whether a file is a Makefile that make does not find by itself."""
+    """Return whether a file is a Makefile that make does not find by itself."""
     return bool(_OTHER_MAKEFILE.fullmatch(name))
 
 

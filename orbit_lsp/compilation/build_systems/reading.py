@@ -9,7 +9,7 @@ from typing import NamedTuple
 from orbit_lsp.drivers.declared import DeclaredProgram
 
 SHELL = re.compile(r"[|<>&;`$(){}*?\ue000\ue001]|orbit-input")
-"""What an argument of a program has that only a shell, or a build, makes a text of."""
+"""Signs in an argument of a program that only a shell or a build replaces by a value."""
 
 
 class Folder(NamedTuple):
@@ -69,8 +69,8 @@ among their own.
 
 
 class BuildSystem(NamedTuple):
-    """A kind of build file. `names` are its files' names, in the order in which the build system prefers them; the systems of a folder
-    are asked in the order of their `rank`. A module of this package has its own in `SYSTEMS`, and is found by that.
+    """A kind of build file. `names` are the names of its files, the preferred one first. Build systems are asked in the order of their
+    `rank`. A module of this package lists its own in `SYSTEMS`, by which it is found.
     """
 
     rank: int

@@ -152,7 +152,7 @@ def loaded(path: str, root: str) -> tuple[Reading, str]:
 
 
 def of_runtime(file: str, text: str) -> Reading | None:
-    """What CuPy or PyCUDA give the compiler for the sources that a Python file reads; None where its calls differ, or there are none."""
+    """Return what CuPy or PyCUDA give the compiler for the sources that a Python file reads; None where its calls differ, or there are none."""
     values, calls = _calls(file, text, _RUNTIME)
     options = {_unparsed(node) if (node := _keyword(call, "options")) else "" for call in calls}
     if len(options) != 1:

@@ -134,7 +134,7 @@ def _short(text: str) -> str:
 
 
 def _has(target: _Scope, path: str, folder: str) -> bool:
-    """Whether a file is among those that a target adds, and does not remove."""
+    """Return whether a file is among those that a target adds, and does not remove."""
     has, left = False, _MOST_PATTERNS
     for call in target.calls:
         for pattern in islice(call.literal if call.name in _FILES else (), left):
@@ -145,7 +145,7 @@ def _has(target: _Scope, path: str, folder: str) -> bool:
 
 
 def _means(pattern: str, path: str, folder: str) -> bool:
-    """Whether a pattern of xmake is the file: `src/*.cu|main.cu` is all but one, `src/**.cu` those of all folders below too."""
+    """Return whether a pattern of xmake is the file: `src/*.cu|main.cu` is all but one, `src/**.cu` those of all folders below too."""
     if len(pattern) > _LONGEST or len(_WILD.findall(pattern)) > _MOST_WILD:
         return False
     wanted, *excluded = pattern.split("|")
@@ -161,7 +161,7 @@ def _is_in(folder: str, pattern: str, path: str) -> bool:
 
 
 def _fits(pattern: str, name: str) -> bool:
-    """Whether a name fits a pattern, in as many steps as a table of both has cells."""
+    """Return whether a name fits a pattern, in as many steps as a table of both has cells."""
     reached = {0}
     at = 0
     for match in (*_WILD.finditer(pattern), None):
@@ -189,7 +189,7 @@ def _beyond(name: str, reached: set[int], *, any_folder: bool) -> Iterator[int]:
 
 
 def _scopes(text: str) -> list[_Scope]:
-    """What stands outside of all targets, then the targets and other scopes in their order."""
+    """Return what stands outside of all targets, then the targets and other scopes in their order."""
     tokens = list(islice(_tokens(text), _MOST_TOKENS))
     scopes = [_Scope("", "", [])]
     now, depth, base, calls = scopes[0], 0, 0, 0

@@ -243,7 +243,7 @@ class SshRunner:
             self._asked.pop(run, None)
 
     async def typed(self, job: c.Job, *, start: bool) -> c.Built | None:
-        """What the host's device front end says of a CUDA file that is typed; None where that is not known, or comes too late. With
+        """Return what the host's device front end says of a CUDA file that is typed; None where that is not known, or comes too late. With
         `start` it is asked all the same, and may have become faster.
         """
         if refusals.no_path(job) or (self._late() and not start):

@@ -82,7 +82,7 @@ class HostProcess:
             await self._write(packed("pieces", parts))
 
     async def take(self, wait_s: float) -> bytes:
-        """What the process has sent, as records; nothing where nothing came meanwhile."""
+        """Return what the process has sent, as records; nothing where nothing came meanwhile."""
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 while not self._pieces and self.over is None:

@@ -6,5 +6,5 @@ from pathlib import Path
 
 
 def has_gpu() -> bool:
-    """Whether the driver's device is there. A process that will fork must not start CUDA to find out."""
+    """Return whether the driver's device is there. A process that will fork must not start CUDA to find out."""
     return any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/dxg"))

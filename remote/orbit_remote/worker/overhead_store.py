@@ -39,7 +39,7 @@ class OverheadStore:
         return self._tried[key]
 
     def settled(self, device: c.Device) -> bool:
-        """Whether `overhead` answers without the GPU."""
+        """Return whether `overhead` answers without the GPU."""
         return _key(device) in self._tried or self.known(device) != UNKNOWN
 
     def known(self, device: c.Device) -> Overhead:

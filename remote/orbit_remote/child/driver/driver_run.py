@@ -99,7 +99,7 @@ class DriverRun:
                 raise
 
     def _without_gpu(self, error: BaseException, status: int) -> NotRunError:
-        """What an error of the driver's is that says that there is no GPU."""
+        """Return what an error of the driver's is that says that there is no GPU."""
         first = str(error).partition("\n")[0]
         if self._set.hidden:
             return NotRunError(

@@ -264,7 +264,7 @@ class _Compilations:
         """What is compiled at present, as in *compiling softmax_kernel*."""
 
     def heard(self, event: c.Event) -> bool:
-        """Whether the client is to be told: of hundreds of compilations not of each."""
+        """Return whether the client is to be told: of hundreds of compilations not of each."""
         if not isinstance(event, c.Stage):
             return True
         now = time.monotonic()

@@ -26,7 +26,7 @@ class CellFaults:
         folder.mkdir()
 
     def variables(self) -> dict[str, str]:
-        """What the environment of the notebook's kernel has more."""
+        """Return what the environment of the notebook's kernel has more."""
         return dump_folder.on_request(self._folder) | {NOTEBOOK_CELLS: str(self._folder / "cells")}
 
     def ask(self) -> bool:
@@ -34,7 +34,7 @@ class CellFaults:
         return dump_folder.request(self._folder)
 
     def text(self) -> str:
-        """What the dump says, in lines; empty where there is none, or it names no kernel."""
+        """Return what the dump says, in lines; empty where there is none, or it names no kernel."""
         try:
             dump = dump_folder.read_first(self._folder)
         except (OSError, ValueError) as error:
@@ -42,8 +42,8 @@ class CellFaults:
         if dump is None:
             return ""
         code = dump.error() or "CUDA_ERROR_LAUNCH_FAILED"
-        said = c.Problem("error", code, "cuda", None, code)
-        finished = c.failed("cell", c.Failure("runtime error", code), problems=(said,))
+        problem = c.Problem("error", code, "cuda", None, code)
+        finished = c.failed("cell", c.Failure("runtime error", code), problems=(problem,))
         cells = self._cells()
         if dump.faults:
             finished = fault_report.with_fault(finished, dump, _own)
@@ -65,7 +65,7 @@ class CellFaults:
         return "\n".join(lines)
 
     def _cells(self) -> dict[str, tuple[str, list[str]]]:
-        """Name and lines of each cell, by the last part of its file's name in Python, a hash of its text. The folder has the id of
+        """Return name and lines of each cell, by the last part of its file's name in Python, a hash of its text. The folder has the id of
         a process: that which filled Triton's cache.
         """
         known: dict[str, tuple[str, list[str]]] = {}

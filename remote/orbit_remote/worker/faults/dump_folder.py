@@ -63,7 +63,7 @@ def all_whole(folder: Path) -> bool:
 
 
 def _is_whole(dump: Path) -> bool:
-    """Whether nothing more is written to a dump: its process has ended, or it is quiet and can be read."""
+    """Return whether nothing more is written to a dump: its process has ended, or it is quiet and can be read."""
     if not process_groups.alive(int(dump.stem)):
         return True
     try:

@@ -154,7 +154,7 @@ def _with(environment: Mapping[str, str], variables: Mapping[str, str]) -> dict[
 
 
 def wanted(job: c.Job, finished: c.Finished) -> bool:
-    """Whether a second run can say more: a kernel failed, or the run was ended at its limit."""
+    """Return whether a second run can say more: a kernel failed, or the run was ended at its limit."""
     code = fault_report.crash_code(finished)
     told = code == "CUDA_ERROR_ASSERT" and any(
         "assertion `" in problem.message for problem in finished.problems
