@@ -157,6 +157,8 @@ OPENS = {
     "remote/orbit_remote/judge/locks.py": (1, "folders by O_PATH, for Landlock"),
     "remote/orbit_remote/process/file_lock.py": (2, "lock files, which are not read"),
     "remote/orbit_remote/recording/first_context.py": (2, "the ends of a pipe that it makes"),
+    "remote/orbit_remote/recording/registered_kernels.py": (1, "a library that is searched in memory"),
+    "remote/orbit_remote/worker/programs/extension_build.py": (1, "what Python says of a package"),
     "remote/orbit_remote/worker/actions/exec_action.py": (1, "a copy that it writes"),
     "remote/orbit_remote/ssh_host/bootstrap.py": (
         1,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -157,39 +156,6 @@ def test_an_installed_copy_is_refused(tmp_path: Path) -> None:
     assert failed.failure
     assert "launched an installed copy of k.py" in failed.failure.message
     assert failed.failure.remedy.endswith("python -m pip install -e .")
-
-
-CUDA = "__global__ void scale(float* x) { x[0] = 1; }\n"
-
-
-@pytest.mark.parametrize(
-    ("built_s", "typed", "filed"), [(1, CUDA, True), (-1, CUDA, False), (1, CUDA + "// typed", False), (None, CUDA, False)],
-    ids=["newer", "older", "not saved", "no extension"],
-)  # fmt: skip
-def test_an_extension_counts_if_it_is_newer_than_the_text(
-    built_s: int | None, typed: str, filed: bool, tmp_path: Path
-) -> None:
-    session, _ = opened(tmp_path)
-    source, built = tmp_path / "scale.cu", tmp_path / "ext.so"
-    source.write_text(CUDA)
-    files: dict[str, str] = {}
-    if built_s is not None:
-        built.write_text("")
-        at = source.stat().st_mtime + built_s
-        os.utime(built, (at, at))
-        files = {str(built): "hash"}
-    target = KernelId(uri_of(str(source)), "scale")
-    session.open(target.uri, 1, typed)
-    frozen = session.freeze(target.uri)
-    assert frozen
-    plan = launch_plan.driven(session, target.uri, ONE)
-    job = job_builder.make(session, frozen, "run", "r1", plan)
-    launch = c.Launches("_Z5scalePf", "scale(float *)", (1, 1, 1), (1, 1, 1), TIMING, 1)
-    finished = c.Finished("r1", "ok", launches=(launch,), device=c.Device("H200", 0), files=files)
-    finished = result_filing.of_copies(frozen, job, {target}, finished)
-    result_filing.finished(session, frozen, job, {target}, None, finished, plan)
-    assert (target in session.results.runs) == filed
-    assert (finished.outcome == "ok") == filed
 
 
 def test_one_parameter_set_is_enough_from_then_on(tmp_path: Path) -> None:

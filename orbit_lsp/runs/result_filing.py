@@ -123,7 +123,7 @@ def finished(
         return changed
     if job.driver and job.language == "cuda" and event.outcome == "infrastructure":  # of an older text
         return changed
-    files = build.files if build else _headers(event.files) if job.project_program else {}
+    files = build.files if build else _headers(event.files) if job.driver and job.language == "cuda" else {}
     for target, (digest, items) in _launched(session, known, job, targets, event).items():
         before = session.results.runs.get(target)
         result = Result(
@@ -140,11 +140,11 @@ def finished(
 
 
 def _headers(files: Mapping[str, str]) -> dict[str, str]:
-    """Those of a program's files on which the code of its kernels depends, besides a kernel's own file: its other sources have others."""
+    """The headers of a driver's files. Its kernels' code depends on them and on each kernel's own file; other sources have other kernels."""
     return {
         path: known
         for path, known in files.items()
-        if not path.lower().endswith((*SOURCE_SUFFIXES, *_OF_HOST))
+        if not path.lower().endswith((*SOURCE_SUFFIXES, *_OF_HOST, ".py", ".so", ".pyd"))
     }
 
 
@@ -214,15 +214,11 @@ def with_unclear(session: Session, frozen: Frozen, job: c.Job, event: c.Finished
 def of_copies(
     frozen: Frozen, job: c.Job, targets: set[KernelId], event: c.Finished, python: str = "python"
 ) -> c.Finished:
-    """The end of a driver's run, refused where the kernel that was asked for was launched from an installed copy of its file, or
-    from an extension that was built before its file was changed. Reads the disk for those. `python` is what imported it.
+    """The end of a driver's run, refused where the kernel that was asked for was launched from an installed copy of its Python file.
+    `python` is what imported it. The worker has looked at what was compiled (`programs`).
     """
     names = {kernel.name for target, kernel, _ in identify(frozen.uri, frozen.scan) if target in targets}
     launched = [each for each in event.launches if symbols.base_name(each.symbol) in names]
-    if job.project_program:  # the worker has looked at what was built
-        return event
-    if job.driver and launched and job.language == "cuda":
-        return _of_old_build(job, event, python)
     named = [each for each in launched if each.place]
     if (
         job.driver is None
@@ -237,23 +233,6 @@ def of_copies(
         return event
     text = f"{job.driver.id} launched an installed copy of {Path(job.path).name}, {copy}, so nothing was measured of this text"
     remedy = f"install the project so that Python imports this folder: {installing.installer(python)} -e ."
-    return replace(event, outcome="infrastructure", failure=c.Failure("infrastructure", text, remedy))
-
-
-def _of_old_build(job: c.Job, event: c.Finished, python: str) -> c.Finished:
-    """The end of a run that launched a kernel of an extension, refused unless that is newer than the kernel's file."""
-    assert job.driver
-    built = [path for path in event.files if path.endswith((".so", ".pyd"))]
-    try:
-        saved = regular_files.text(job.path, limits.SOURCE) == job.text
-        newest = max((Path(path).stat().st_mtime_ns for path in built), default=0)
-        if saved and newest >= Path(job.path).stat().st_mtime_ns:
-            return event
-    except (OSError, ValueError):
-        pass
-    name = Path(job.path).name
-    text = f"{job.driver.id} launched a build that is not known to be of this text of {name}, so nothing was measured"
-    remedy = f"save {name} and build the extension in the project's folder: {installing.installer(python)} -e . --no-build-isolation"
     return replace(event, outcome="infrastructure", failure=c.Failure("infrastructure", text, remedy))
 
 

@@ -81,8 +81,11 @@ def _of_driver(driver: c.Driver | None, given: Sequence[str]) -> tuple[str, ...]
 
 
 def _texts(session: Session, frozen: Frozen, folder: str, driver: c.Driver) -> dict[str, str]:
-    """Return the texts of a folder's files as the editor has them, by their paths in it: those of Python, or for a program of C++."""
-    suffixes = _OF_CPP if driver.kind == "program" else (".py",)
+    """Return the texts of a folder's files as the editor has them, by their paths in it: those of Python, but for a program,
+    and those of C++ where the kernel is of C++.
+    """
+    suffixes = () if driver.kind == "program" else (".py",)
+    suffixes += _OF_CPP if frozen.scan.language == "cuda" else ()
     texts = {uri: file.document.text for uri, file in session.files.items() if not file.cell}
     texts[frozen.uri] = frozen.text
     places = {uri: path_of(uri) for uri in texts}

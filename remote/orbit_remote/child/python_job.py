@@ -315,9 +315,17 @@ def _finished(job: Job, explained: Explained | None, **fields: Any) -> Finished:
         failure,
         problems=problems,
         toolchain=triton_instances.toolchain(),
-        files=modules_read(job.path),
+        files=modules_read(job.path) | _extensions(job),
         **fields,
     )
+
+
+def _extensions(job: Job) -> dict[str, str]:
+    """The libraries that have the kernels of a driver's C++ file, by content hash."""
+    if job.driver is None or job.language != "cuda":
+        return {}
+    loaded = registered_kernels.loaded(registered_kernels.names(job.text))
+    return {path: digest for path in loaded if (digest := file_hash(path))}
 
 
 def modules_read(path: str) -> dict[str, str]:

@@ -96,24 +96,12 @@ class Jobs:
     async def _perform(self, job: c.Job) -> None:
         """Exactly one Finished, whatever happens."""
         try:
-            if job.action == "profile":
-                from orbit_remote.worker.actions import profile_action
+            if _runs_an_extension(job):
+                from orbit_remote.worker.programs import extension_build
 
-                finished = await profile_action.profile(job, self._context)
-            elif job.action == "disassemble":
-                from orbit_remote.worker.actions import disassemble_action
-
-                finished = await disassemble_action.of_file(job, self._context)
-            elif job.action == "report":
-                from orbit_remote.worker.actions import report_action
-
-                finished = await report_action.read(job, self._context)
-            elif job.action == "sanitize":
-                from orbit_remote.worker.actions import sanitize_action
-
-                finished = await sanitize_action.check_memory(job, self._context)
+                finished = await extension_build.with_fresh(job, self._context, lambda: self._act(job))
             else:
-                finished = await plain_action.build_or_run(job, self._context)
+                finished = await self._act(job)
         except asyncio.CancelledError:
             finished = _cancelled(job.run)
         except OSError as error:
@@ -130,6 +118,31 @@ class Jobs:
         self._context.send(occupancy.with_occupancy(replace(finished, device=device)))
         if device and job.through == "spec" and finished.outcome == "ok":
             self._reached.measure(device, self._context)
+
+    async def _act(self, job: c.Job) -> c.Finished:
+        if job.action == "profile":
+            from orbit_remote.worker.actions import profile_action
+
+            return await profile_action.profile(job, self._context)
+        if job.action == "disassemble":
+            from orbit_remote.worker.actions import disassemble_action
+
+            return await disassemble_action.of_file(job, self._context)
+        if job.action == "report":
+            from orbit_remote.worker.actions import report_action
+
+            return await report_action.read(job, self._context)
+        if job.action == "sanitize":
+            from orbit_remote.worker.actions import sanitize_action
+
+            return await sanitize_action.check_memory(job, self._context)
+        return await plain_action.build_or_run(job, self._context)
+
+
+def _runs_an_extension(job: c.Job) -> bool:
+    """Whether a job runs a test or script of the project for a kernel of a C++ file."""
+    of_python = job.driver is not None and job.driver.kind != "program"
+    return of_python and job.language == "cuda" and job.action in ("run", "profile", "sanitize")
 
 
 _UNGUARDED = (

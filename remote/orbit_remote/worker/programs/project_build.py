@@ -7,42 +7,18 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from orbit_remote.common import limits, plain_text, regular_files
+from orbit_remote.common import limits, regular_files
 from orbit_remote.common import messages as c
-from orbit_remote.process import client_environment, program
-from orbit_remote.toolchain import build, diagnostics, nvcc
+from orbit_remote.process import client_environment
+from orbit_remote.toolchain import build, nvcc
 from orbit_remote.worker.context import Context
 from orbit_remote.worker.programs import cmake_folder, freshness, sources
+from orbit_remote.worker.programs.build_commands import BuildCommands, NotBuiltError
 from orbit_remote.worker.programs.sources import Sources
-
-_PROGRESS = re.compile(r"^\[ *(\d+%|\d+/\d+)\] ", re.MULTILINE)
-_OF_TOOLS = re.compile(
-    r"^(?:g?make(?:\[\d+\])?: .*|FAILED: .*|ninja: .*|\[ *(?:\d+%|\d+/\d+)\] .*|-- .*|.* -[co] \S.*|Scanning dependencies.*|"
-    r"Consolidate compiler.*|Change Dir: .*|Run Build Command.*)$",
-    re.MULTILINE,
-)
-"""Lines of make, ninja and CMake, and the commands that they print: no words of a compiler."""
-_CMAKE_ERROR = re.compile(
-    r"^CMake Error(?: at (?P<file>[^\n:]+):(?P<line>\d+)(?: \([^)\n]*\))?)?:?[ \t]*(?P<words>[^\n]*(?:\n(?:[ \t]+[^\n]*|(?=\n)))*)",
-    re.MULTILINE,
-)
-_NO_RULE = re.compile(
-    r"^(?:g?make(?:\[\d+\])?: \*\*\*|ninja: (?:error|fatal):) (?P<words>[^\n]*)", re.MULTILINE
-)
-_LONGEST = 300
-
-
-class NotBuiltError(Exception):
-    """Why there is no program to run: `failure` says it; `problems` are the compiler's."""
-
-    def __init__(self, failure: c.Failure, problems: tuple[c.Problem, ...] = ()) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
-        self.problems = problems
 
 
 async def built(job: c.Job, context: Context, architecture: str) -> build.Build:
@@ -101,23 +77,11 @@ def include_folders(flags: Sequence[str], directory: str) -> list[str]:
 def _unsaved(job: c.Job, read: Sources) -> c.Failure | None:
     """A build reads files from the disk: what an editor shows and has not saved would not be what is measured."""
     assert job.driver
-    for place, text in sorted(job.texts.items()):
-        path = os.path.join(job.directory or "", *place.split("/"))
-        hashed = c.content_hash(text.encode("utf-8", "replace"))
-        known = read.files.get(path)
-        if known and known.hash != hashed and not _same_text(path, text):
-            message = f"save {place} first: {job.driver.short} is built from the saved files"
-            return c.Failure("infrastructure", message, "nothing was built or run", place=None)
-    return None
-
-
-def _same_text(path: str, text: str) -> bool:
-    """Whether they differ in nothing but the ends of lines and a byte order mark, which editors keep to themselves."""
-    try:
-        saved = regular_files.read(path, limits.SOURCE).decode("utf-8-sig", "replace")
-    except (OSError, ValueError):
-        return False
-    return saved.replace("\r\n", "\n") == text.removeprefix("\ufeff").replace("\r\n", "\n")
+    place = sources.unsaved(read, job.directory or "", job.texts)
+    if place is None:
+        return None
+    message = f"save {place} first: {job.driver.short} is built from the saved files"
+    return c.Failure("infrastructure", message, "nothing was built or run", place=None)
 
 
 class _Work:
@@ -129,8 +93,7 @@ class _Work:
         self._architecture = architecture
         self._folder = job.working_folder
         self._remarks: list[str] = []
-        self._compiler = ""
-        """The nvcc that a file's own program would be compiled with, "" for none."""
+        self._commands = BuildCommands(job, context, self._folder)
 
     async def built(self) -> build.Build:
         """Raises NotBuiltError, OSError."""
@@ -138,7 +101,7 @@ class _Work:
         if unsaved := _unsaved(self._job, before):
             raise NotBuiltError(unsaved)
         compiler = await asyncio.to_thread(nvcc.find, self._job.nvcc)
-        self._compiler = "" if isinstance(compiler, c.Failure) else compiler.path
+        self._commands.compiler = "" if isinstance(compiler, c.Failure) else compiler.path
         make = self._by_cmake if self._driver.tool == "cmake" else self._by_make
         async with self._context.alone(("project", self._folder)):
             executable, objects, own = await make()
@@ -164,12 +127,12 @@ class _Work:
                 f"the project has no build folder, so it was built in {folder}, as Release for {self._architecture}"
             )
             await asyncio.to_thread(cmake_folder.keep_few, self._context.home / "projects", folder)
-            await self._told(
+            await self._commands.run(
                 [cmake, "-S", self._folder, "-B", folder, *self._options()],
                 "CMake could not configure the project",
             )
         elif not answered:
-            await self._told([cmake, folder], "CMake could not configure the project")
+            await self._commands.run([cmake, folder], "CMake could not configure the project")
         model = await asyncio.to_thread(cmake_folder.codemodel, folder)
         wanted = self._program(model)
         try:
@@ -188,7 +151,7 @@ class _Work:
     ) -> None:
         command = [cmake, "--build", folder, "--target", name, "--parallel", str(os.cpu_count() or 1)]
         command += ["--config", model.configuration] if model and model.configuration else []
-        await self._told(command, f"{name} was not built")
+        await self._commands.run(command, f"{name} was not built")
 
     def _own_folder(self) -> str:
         key = c.content_hash(
@@ -230,90 +193,8 @@ class _Work:
         if make is None:
             text = f"{self._driver.short} is built by make, which is not on the path"
             raise NotBuiltError(c.Failure("infrastructure", text, "install make"))
-        await self._told([make, self._driver.name], f"{self._driver.name} was not built")
+        await self._commands.run([make, self._driver.name], f"{self._driver.name} was not built")
         return str(Path(self._folder, self._driver.output)), self._folder, ()
-
-    # -- both ---------------------------------------------------------------------------------------
-
-    async def _told(self, command: Sequence[str], failed: str) -> None:
-        """Run a command of the build; what it says where it fails is the reason. Raises NotBuiltError, OSError."""
-        limit = self._job.build_timeout_s
-        ended = await program.run(
-            command,
-            cwd=self._folder,
-            env=self._environment(),
-            stdin="",
-            timeout_s=limit,
-            started=self._context.groups(self._job),
-            output=self._progress(),
-        )
-        if ended.status is None:
-            text = f"{failed}: {shlex.join(command)} took longer than the limit of {limit:g} s"
-            remedy = "build the project once yourself, or raise the setting `orbit.build_timeout_s` (option --build-timeout)"
-            raise NotBuiltError(c.Failure("timed out", text, remedy))
-        if ended.status:
-            said = plain_text.plain(f"{ended.stderr}\n{ended.stdout}")
-            failure, problems = await asyncio.to_thread(self._why, said, command, failed)
-            raise NotBuiltError(failure, problems)
-
-    def _environment(self) -> Mapping[str, str]:
-        """The author's, with lines in what is compiled anyway, and messages in English. An editor that a desktop started often has
-        no nvcc on its path, which a shell has.
-        """
-        known = {k: v for k, v in client_environment.current().items() if k not in ("LC_ALL", "LANGUAGE")}
-        flags = known.get("NVCC_APPEND_FLAGS", "")
-        flags = flags if "-lineinfo" in flags else f"{flags} -lineinfo".strip()
-        compiler = {"CUDACXX": self._job.nvcc} if self._job.nvcc else {}
-        if self._compiler and not client_environment.which("nvcc"):
-            known["PATH"] = os.pathsep.join((known.get("PATH", os.defpath), os.path.dirname(self._compiler)))
-        return known | compiler | {"NVCC_APPEND_FLAGS": flags, "LC_MESSAGES": "C"}
-
-    def _progress(self) -> Callable[[program.Stream, str], None]:
-        """What shows how far make or ninja is."""
-
-        def show(_: program.Stream, text: str) -> None:
-            if steps := _PROGRESS.findall(text):
-                self._context.stage(self._job, "building", steps[-1].replace("/", " of "))
-
-        return show
-
-    def _why(self, said: str, command: Sequence[str], failed: str) -> tuple[c.Failure, tuple[c.Problem, ...]]:
-        """The reason why a command of the build failed, and the compiler's messages."""
-        if command[1:2] != ["--build"] and self._driver.tool == "cmake":
-            return self._of_cmake(said, failed)
-        words = _OF_TOOLS.sub("", said)
-        known = diagnostics.Context(self._job.path, _text_of, self._folder)
-        problems = diagnostics.parse(words, known)
-        errors = [each for each in problems if each.severity == "error"]
-        # a linker has no line to name; a line of nobody's says too little to be a compiler's
-        placed = next((each for each in errors if each.place), None)
-        first = placed or next((each for each in errors if each.tool == "ld"), None)
-        if first:
-            where = f"{Path(first.place.file).name}:{first.place.line}: " if first.place else ""
-            count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
-            message = f"{failed} ({count}): {where}{first.message.partition(chr(10))[0]}"
-            return c.Failure("compile error", message, place=first.place, symbol=first.symbol), problems
-        if _CMAKE_ERROR.search(said):
-            return self._of_cmake(said, failed)
-        rule = _NO_RULE.search(said)
-        last = next((line for line in reversed(words.splitlines()) if line.strip()), "")
-        reason = (errors[0].message if errors else rule["words"] if rule else last).strip()[:_LONGEST]
-        remedy = f"`{shlex.join(command)}` in {self._folder} shows all of it"
-        return c.Failure("infrastructure", f"{failed}: {reason or 'the build does not say why'}", remedy), ()
-
-    def _of_cmake(self, said: str, failed: str) -> tuple[c.Failure, tuple[c.Problem, ...]]:
-        match = _CMAKE_ERROR.search(said)
-        if match is None:
-            last = next((line for line in reversed(said.splitlines()) if line.strip()), "it does not say why")
-            return c.Failure("infrastructure", f"{failed}: {last.strip()[:_LONGEST]}"), ()
-        # without a place it is followed by lines that are not indented
-        text = match["words"] if match["file"] else said[match.start("words") :].partition("\n\n")[0]
-        words = " ".join(text.split())[:_LONGEST]
-        place = None
-        if match["file"]:
-            place = c.Place(os.path.normpath(os.path.join(self._folder, match["file"])), int(match["line"]))
-        problem = (c.Problem("error", words, "cmake", place),) if place else ()
-        return c.Failure("infrastructure", f"{failed}: {words}", place=place), problem
 
     # -- what was built -----------------------------------------------------------------------------
 
@@ -336,7 +217,7 @@ class _Work:
             for path in watched
             if path not in read.files or read.files[path].hash != before.files[path].hash
         ]:
-            text = f"{_shown(edited, root)} changed while {name} was built, so it was not run"
+            text = f"{shown(edited, root)} changed while {name} was built, so it was not run"
             raise NotBuiltError(c.Failure("infrastructure", text, "run it again", retryable=True))
         late = freshness.not_rebuilt(
             executable,
@@ -352,7 +233,7 @@ class _Work:
                 if ahead
                 else f"has changed and the build did not compile {name} anew"
             )
-            text = f"{_shown(ahead or late, root)} {why}, so it was not run"
+            text = f"{shown(ahead or late, root)} {why}, so it was not run"
             raise NotBuiltError(c.Failure("infrastructure", text, self._remedy(objects, late)))
         files = {path: each.hash for path, each in read.files.items()}
         return build.Build(
@@ -373,13 +254,7 @@ def _is_unit(path: str) -> bool:
     return path.lower().endswith((".cu", ".cpp", ".cc", ".cxx", ".c"))
 
 
-def _shown(paths: Sequence[str], root: str) -> str:
+def shown(paths: Sequence[str], root: str) -> str:
+    """Return the first paths as a sentence has them, in the project's folder without it."""
     names = [os.path.relpath(path, root) if path.startswith(root) else path for path in paths[:3]]
     return ", ".join(names)
-
-
-def _text_of(file: str) -> str | None:
-    try:
-        return regular_files.head(file, limits.QUOTED).decode("utf-8", "replace")
-    except (OSError, ValueError):
-        return None

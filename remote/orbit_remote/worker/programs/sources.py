@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
 from orbit_remote.common import limits, regular_files
@@ -72,6 +72,29 @@ def read(root: str, starts: Iterable[str], folders: Sequence[str] = ()) -> Sourc
         found.includes[path] = tuple(included)
         waiting += included
     return found
+
+
+def unsaved(read: Sources, folder: str, texts: Mapping[str, str]) -> str | None:
+    """Return the first of an editor's texts, by paths in `folder`, that is not what was read from the disk."""
+    for place, text in sorted(texts.items()):
+        path = os.path.join(folder, *place.split("/"))
+        known = read.files.get(path)
+        if (
+            known
+            and known.hash != content_hash(text.encode("utf-8", "replace"))
+            and not _same_text(path, text)
+        ):
+            return place
+    return None
+
+
+def _same_text(path: str, text: str) -> bool:
+    """Whether they differ in nothing but the ends of lines and a byte order mark, which editors keep to themselves."""
+    try:
+        saved = regular_files.read(path, limits.SOURCE).decode("utf-8-sig", "replace")
+    except (OSError, ValueError):
+        return False
+    return saved.replace("\r\n", "\n") == text.removeprefix("\ufeff").replace("\r\n", "\n")
 
 
 def _moved(status: os.stat_result) -> int:

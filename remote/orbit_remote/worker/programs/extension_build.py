@@ -1,0 +1,225 @@
+"""The Python extension whose kernels a test or script launches: built anew by its project's own command where it is older than
+the sources, and refused where it stays older
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shlex
+import sys
+import sysconfig
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from orbit_remote.common import codec, symbols
+from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.packages import installing
+from orbit_remote.process import client_environment
+from orbit_remote.recording import registered_kernels
+from orbit_remote.toolchain import nvcc
+from orbit_remote.worker.context import Context
+from orbit_remote.worker.programs import cmake_folder, freshness, sources
+from orbit_remote.worker.programs.build_commands import BuildCommands, NotBuiltError
+from orbit_remote.worker.programs.project_build import include_folders, shown
+from orbit_remote.worker.programs.sources import Sources
+
+_OTHER_PYTHON = re.compile(r"\.(?:cpython|pypy|cp)-?\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Library:
+    """A library that has kernels of the file. `late` are the files that have changed since it was built."""
+
+    path: str
+    late: tuple[str, ...]
+
+
+async def with_fresh(job: c.Job, context: Context, act: Callable[[], Awaitable[c.Finished]]) -> c.Finished:
+    """Do what the job asks for, on an extension that is known to be of the saved files."""
+    work = _Work(job, context)
+    try:
+        await work.prepare()
+        finished = await act()
+        return await asyncio.to_thread(work.checked, finished)
+    except NotBuiltError as why:
+        return replace(c.failed(job.run, why.failure), problems=why.problems)
+
+
+class _Work:
+    """One job's extension."""
+
+    def __init__(self, job: c.Job, context: Context) -> None:
+        assert job.driver
+        self._job, self._context, self._driver = job, context, job.driver
+        self._root = os.path.normpath(job.directory or os.path.dirname(job.path))
+        self._names = registered_kernels.names(job.text)
+        self._rebuilt = ""
+        self._built: list[_Library] = []
+        """Those that the project and its installed copy have, before the run."""
+
+    async def prepare(self) -> None:
+        """Build the extension anew if every library that has the kernels is too old. Raises NotBuiltError, OSError."""
+        read = await asyncio.to_thread(self._read)
+        if place := sources.unsaved(read, self._root, self._job.texts):
+            message = f"save {place} first: the extension is built from the saved files"
+            raise NotBuiltError(c.Failure("infrastructure", message, "nothing was built or run"))
+        self._built = await asyncio.to_thread(self._libraries, read)
+        if not self._built or any(not each.late for each in self._built):
+            return
+        old = max(self._built, key=lambda each: os.stat(each.path).st_mtime_ns)
+        folder, command = await asyncio.to_thread(self._command, old.path)
+        if not command:
+            return
+        compiler = await asyncio.to_thread(nvcc.find, self._job.nvcc)
+        build = BuildCommands(self._job, self._context, folder)
+        build.compiler = "" if isinstance(compiler, c.Failure) else compiler.path
+        name = self._place(old.path)
+        async with self._context.alone(("project", self._root)), self._context.build(self._job):
+            self._context.stage(self._job, "building", f"rebuilding {name}: {shlex.join(command)}")
+            await build.run(command, f"{name} was not rebuilt")
+        self._built = await asyncio.to_thread(self._libraries, await asyncio.to_thread(self._read))
+        if all(each.late for each in self._built):
+            late = next((each.late for each in self._built if each.path == old.path), old.late)
+            text = f"{name} was built before {shown(late, self._root)} changed, and `{shlex.join(command)}` did not build it anew"
+            raise NotBuiltError(
+                c.Failure("infrastructure", f"{text}, so nothing was run", f"remove {name} and build it")
+            )
+        self._rebuilt = (
+            f"{name} was older than {shown(old.late, self._root)} and was rebuilt by `{shlex.join(command)}`"
+        )
+
+    def checked(self, finished: c.Finished) -> c.Finished:
+        """Return the end of the run, refused where what it loaded is older than the sources. Takes time."""
+        if self._rebuilt:
+            finished = replace(finished, remarks=(self._rebuilt, *finished.remarks))
+        if not self._built and finished.failure and "ModuleNotFoundError" in finished.failure.message:
+            _, command = self._command("")
+            remedy = f"if that is the project's extension, build it: {shlex.join(command)}" if command else ""
+            return replace(
+                finished, failure=replace(finished.failure, remedy=remedy or finished.failure.remedy)
+            )
+        if not any(symbols.base_name(each.symbol) in self._names for each in finished.launches):
+            return finished
+        read = self._read()
+        files = finished.files | {path: each.hash for path, each in read.files.items()}
+        loaded = [
+            path
+            for path in finished.files
+            if path.endswith(registered_kernels.LIBRARIES) and self._has_kernels(path)
+        ]
+        known = [self._library(path, read) for path in loaded] or self._built
+        if any(not each.late for each in known):
+            return replace(finished, files=files)
+        name = Path(self._job.path).name
+        if known:
+            place, late = self._place(known[0].path), shown(known[0].late, self._root)
+            text = f"{self._driver.id} loaded {place}, which was built before {late} changed, so nothing was measured"
+        else:
+            text = f"{self._driver.id} launched a build that is not known to be of this text of {name}, so nothing was measured"
+        _, command = self._command(known[0].path if known else "")
+        remedy = f"build the extension anew: {shlex.join(command)}" if command else "build the extension anew"
+        return replace(finished, outcome="infrastructure", failure=c.Failure("infrastructure", text, remedy))
+
+    # -- what there is ------------------------------------------------------------------------------
+
+    def _read(self) -> Sources:
+        """The kernel's file and what it includes of the project."""
+        return sources.read(self._root, (self._job.path,), include_folders(self._job.flags, self._root))
+
+    def _libraries(self, read: Sources) -> list[_Library]:
+        here = sources.listed(self._root, registered_kernels.LIBRARIES, built=True)
+        found = dict.fromkeys((*here, *(path for path, _ in _installed(self._root))))
+        tag = sysconfig.get_config_var("SOABI") or ""
+        return [
+            self._library(path, read)
+            for path in found
+            if (tag in path or not _OTHER_PYTHON.search(os.path.basename(path))) and self._has_kernels(path)
+        ]
+
+    def _library(self, path: str, read: Sources) -> _Library:
+        try:
+            late = freshness.not_rebuilt(path, (self._job.path,), read, "", self._context.home / "projects")
+        except OSError:  # it was removed meanwhile
+            late = [self._job.path]
+        return _Library(path, tuple(late))
+
+    def _has_kernels(self, path: str) -> bool:
+        return registered_kernels.has_one(path, self._names)
+
+    def _place(self, path: str) -> str:
+        return os.path.relpath(path, self._root) if path.startswith(self._root + os.sep) else path
+
+    # -- how it is built ----------------------------------------------------------------------------
+
+    def _command(self, library: str) -> tuple[str, list[str]]:
+        """The folder and the command that make a library; an empty command where none is known. Takes time."""
+        inside = library.startswith(self._root + os.sep)
+        for folder in _above(library, self._root) if inside else ():
+            if cmake_folder.is_configured(folder):
+                cmake = client_environment.which("cmake")
+                return folder, [
+                    cmake,
+                    "--build",
+                    folder,
+                    "--parallel",
+                    str(os.cpu_count() or 1),
+                ] if cmake else []
+        folder = next(
+            (
+                each
+                for each in _above(self._job.path, self._root)
+                if any(os.path.isfile(os.path.join(each, name)) for name in ("setup.py", "pyproject.toml"))
+            ),
+            "",
+        )
+        if not folder:
+            return "", []
+        if inside and os.path.isfile(os.path.join(folder, "setup.py")):
+            # forced, since setuptools does not look at headers; ninja still compiles only what changed
+            return folder, [sys.executable, "setup.py", "build_ext", "--inplace", "--force"]
+        words = shlex.split(installing.installer(sys.executable, client_environment.current()))
+        if "&&" in words or "pip" not in words:
+            return folder, []
+        editable = inside or not library or dict(_installed(self._root)).get(library, False)
+        return folder, [*words, "--no-build-isolation", "--no-deps", *(["-e"] if editable else []), "."]
+
+
+def _above(path: str, root: str) -> Iterator[str]:
+    """The folders of a path, from its own to the project's."""
+    folder = os.path.dirname(path)
+    while folder.startswith(root):
+        yield folder
+        if folder == root:
+            return
+        folder = os.path.dirname(folder)
+
+
+def _installed(root: str) -> Iterator[tuple[str, bool]]:
+    """The libraries that this Python has installed from a folder of the project, each with whether that is an editable install
+    (PEP 610, direct_url.json).
+    """
+    for each in metadata.distributions():
+        try:
+            said: Any = codec.read_json(each.read_text("direct_url.json") or "{}")
+            folder = os.path.normpath(unquote(urlsplit(str(said["url"])).path))
+            editable = bool(said.get("dir_info", {}).get("editable"))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue
+        if folder == root or folder.startswith(root + os.sep):
+            for file in _files(each):
+                yield str(file), editable
+
+
+def _files(distribution: metadata.Distribution) -> Sequence[str]:
+    return [
+        os.path.normpath(str(distribution.locate_file(file)))
+        for file in distribution.files or ()
+        if str(file).endswith(registered_kernels.LIBRARIES)
+    ]
