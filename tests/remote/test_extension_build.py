@@ -19,6 +19,7 @@ from orbit_remote.recording import registered_kernels
 from orbit_remote.worker.programs import extension_build
 from tests.driver_layouts import write
 from tests.remote.profiling import Bench
+from tests.remote.test_drivers_run import run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the worker runs on Linux")
 
@@ -195,6 +196,13 @@ async def test_an_extension_that_was_never_built(project: Project) -> None:
     assert (await project.says()).endswith(
         "build it: python -m pip install --no-build-isolation --no-deps -e ."
     )
+
+
+def test_a_test_names_the_library_that_it_loads(project: Project) -> None:
+    (project.folder / "test_scale.py").write_text("import scale_ext\ndef test_scale(): pass\n")
+    kernel = project.folder / "scale.cu"
+    finished, _ = run(project.folder, TEST, language="cuda", path=str(kernel), text=kernel.read_text())
+    assert [path for path in finished.files if path.endswith(".so")] == [str(project.libraries()[0])]
 
 
 CMAKE_LISTS = """

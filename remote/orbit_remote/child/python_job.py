@@ -41,6 +41,7 @@ from orbit_remote.common.messages import (
 )
 from orbit_remote.common.python_errors import Explained
 from orbit_remote.common.regular_files import file_hash
+from orbit_remote.recording import registered_kernels
 from orbit_remote.recording.injection import Recorded
 from orbit_remote.recording.recorder import Kineto, Nothing, Recorder
 from orbit_remote.toolchain import dumps, kept_files
