@@ -4,7 +4,7 @@
 
 The same 40 kernels are timed in pairs of fresh processes, one with dumps on as a notebook has them, one without, in an order
 drawn at random. A third process without dumps says by how much two equal processes differ. Kernels: 20 of
-PyTorch's own, 12 in CUDA C++, 8 in Triton. CUDA events time them, since the driver writes no dumps where CUPTI records.
+PyTorch's own, 12 in CUDA C++, 8 in Triton. CUDA events time graphs of them, since the driver writes no dumps where CUPTI records.
 """
 
 from __future__ import annotations
