@@ -7,12 +7,12 @@ from typing import Literal, NamedTuple
 
 
 class DeclaredProgram(NamedTuple):
-    """A program that a build file makes. `folder` is CMake's project, or the Makefile's folder; `name` is what is asked for there, and
+    """A program that a build file makes. `folder` is CMake's or Meson's project, or the Makefile's folder; `name` is what is asked for there, and
     `output` the file that make then writes, relative to the folder. `sources` are absolute, those of libraries that it links too.
     `arguments` are those with which the build file itself runs it. Where `whole` is false, there may be more sources.
     """
 
-    tool: Literal["cmake", "make"]
+    tool: Literal["cmake", "make", "meson"]
     folder: str
     name: str
     output: str

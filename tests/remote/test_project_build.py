@@ -372,6 +372,37 @@ async def test_a_target_that_an_option_turns_off(configured: Project) -> None:
     )
 
 
+# -- the same by Meson ------------------------------------------------------------------------------
+
+MESON_BUILD = "project('scaling', 'cpp')\nexecutable('bench', 'main.cpp')\n"
+WITH_MESON = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+BY_MESON = c.Driver("program", "main.cpp", "bench", tool="meson")
+
+
+@pytest.mark.slow
+async def test_a_program_of_meson(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder of ours; then in the author's, which is preferred. The kernel stands in a header, since Meson gives `.cu` to nvcc."""
+    monkeypatch.setenv("PATH", WITH_MESON)
+    (project.folder / "meson.build").write_text(MESON_BUILD)
+    (project.folder / "main.cpp").write_text('#include "scale.cuh"\nint main() { return FACTOR - 2; }\n')
+    made = await project.build(BY_MESON, "scale.cuh")
+    assert isinstance(made, build.Build), made.failure
+    assert made.executable is not None
+    assert not made.executable.is_relative_to(project.folder)
+    assert "the project has no build folder" in made.remarks[0]
+    setup = ["meson", "setup", "out"]
+    await asyncio.to_thread(subprocess.run, setup, cwd=project.folder, check=True, capture_output=True)
+    made = await project.build(BY_MESON, "scale.cuh")
+    assert isinstance(made, build.Build), made.failure
+    assert made.executable == project.folder / "out" / "bench"
+    header_of_an_old_time(project)
+    assert await project.says(BY_MESON, "scale.cuh") == STALE.format("scale.cuh")
+    project.edit("scale.cuh", "FACTOR", "FACTORS")
+    assert "bench was not built (1 error): main.cpp:2: " in await project.says(BY_MESON, "scale.cuh")
+    (project.folder / "meson.build").write_text(MESON_BUILD.replace("executable", "executables"))
+    assert "meson.build" in str((await project.build(BY_MESON, "scale.cuh")).failure)
+
+
 # -- CUDA, by CMake, make and nvcc ------------------------------------------------------------------
 
 
@@ -385,9 +416,15 @@ def cuda(name: str, folder: Path, bench: Bench) -> tuple[Project, c.Driver, str]
     return Project(folder, bench), found.routes[0].driver, kernel
 
 
-@pytest.mark.parametrize("name", ["program_make", "program_include"])
-async def test_a_project_of_cuda(name: str, tmp_path: Path, bench: Bench) -> None:
+@pytest.mark.parametrize(
+    "name", ["program_make", "program_include", pytest.param("program_meson", marks=pytest.mark.slow)]
+)
+async def test_a_project_of_cuda(
+    name: str, tmp_path: Path, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     project, driver, kernel = cuda(name, tmp_path / "work", bench)
+    if name == "program_meson":
+        monkeypatch.setenv("PATH", WITH_MESON)
     assert await project.says(driver, kernel) == "ok"
     if name == "program_include":  # nothing is left in the author's folder
         assert not [

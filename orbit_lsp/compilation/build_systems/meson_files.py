@@ -1,20 +1,26 @@
-"""How Meson compiles a CUDA file: the literal arguments of a meson.build's targets and commands, read as text; nothing of it is run"""
+"""How Meson compiles a CUDA file, and its programs: the literal arguments of targets and commands, read as text; nothing is run"""
 
 from __future__ import annotations
 
 import bisect
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from orbit_lsp.compilation import command_line
-from orbit_lsp.compilation.build_systems.reading import BuildFile, BuildSystem, Reading
+from orbit_lsp.compilation.build_systems.reading import SHELL, BuildFile, BuildSystem, Reading
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
+from orbit_lsp.drivers.declared import DeclaredProgram
 
+_NAME = "meson.build"
+_PROJECT = lazy_pattern(r"^[ \t]*project[ \t]*\(", re.MULTILINE)
+_SUBDIR = lazy_pattern(r"\bsubdir\(\s*'([^'\n]+)'")
+_MOST_FOLDERS = 200
 _CALL = lazy_pattern(r"(?<![\w'])([a-z]\w{0,60})[ \t]{0,20}\(")
 _ARGUMENTS = lazy_pattern(
-    r"\b(cuda_args|c?pp_args|override_options|include_directories|command|input|arguments)\s{0,20}:\s{0,20}"
+    r"\b(cuda_args|c?pp_args|override_options|include_directories|command|input|arguments|sources|link_with|link_whole|dependencies|args)"
+    r"\s{0,20}:\s{0,20}"
 )
 _BRACKET = lazy_pattern(r"'(?:[^'\\\n]|\\.)*'|[()\[\]]")
 _WORD = lazy_pattern(r"'((?:[^'\\\n]|\\.)*)'|([A-Za-z_]\w*)")
@@ -251,4 +257,85 @@ def _of_file(file: BuildFile) -> Reading:
     return read(file.text, file.source, os.path.dirname(file.path))
 
 
-SYSTEMS = (BuildSystem(3, ("meson.build",), _of_file, database_command="meson setup build", from_top=True),)
+def _programs(
+    source: str, folders: Sequence[str], text_of: Callable[[str], str]
+) -> Iterator[DeclaredProgram]:
+    """Yield the executables of the nearest project above a source that have it among their own sources."""
+    top = next((each for each in folders if _PROJECT.search(text_of(os.path.join(each, _NAME)))), None)
+    if top is None:
+        return
+    texts = {folder: re.sub(r"#[^\n]*", "", text) for folder, text in _files(top, text_of)}
+    values = _Values("\n".join(texts.values()))
+    calls = [(folder, call) for folder, text in texts.items() for call in _calls(text)]
+    named = {call.of: (folder, call) for folder, call in calls if call.of}
+    for folder, call in calls:
+        words = _sources_of(call, values) if call.name == "executable" else []
+        made = [_found(word, (folder, *texts), text_of) for word in words[1:]]
+        if source not in made:
+            continue
+        linked = _linked(call, named)
+        for place, other in linked:
+            made += [_found(word, (place, *texts), text_of) for word in _sources_of(other, values)[1:]]
+        tests = (each for _, each in calls if each.name in ("test", "benchmark"))
+        given = (
+            tuple(values.words(next(_given(each.arguments, "args"), ""), each.start))
+            for each in tests
+            if call.of and call.of in [match[2] for match in _WORD.finditer(each.arguments)]
+        )
+        arguments = next((each for each in given if not any(map(SHELL.search, each))), ())
+        yield DeclaredProgram(
+            "meson", top, words[0], "", frozenset(filter(None, made)), arguments, whole=False
+        )
+
+
+def _files(top: str, text_of: Callable[[str], str]) -> Iterator[tuple[str, str]]:
+    """Yield the folders of a project that have a meson.build, each with its text."""
+    waiting, seen = [top], {top}
+    while waiting and len(seen) < _MOST_FOLDERS:
+        folder = waiting.pop(0)
+        if not (text := text_of(os.path.join(folder, _NAME))):
+            continue
+        yield folder, text
+        inner = (os.path.normpath(os.path.join(folder, each)) for each in _SUBDIR.findall(text))
+        fresh = [each for each in dict.fromkeys(inner) if each not in seen]
+        seen.update(fresh)
+        waiting += fresh
+
+
+def _sources_of(call: _Call, values: _Values) -> list[str]:
+    """The name of a target and its sources, as they are written."""
+    first = re.search(r"\b\w+\s*:", call.arguments)
+    positional = call.arguments[: first.start()] if first else call.arguments
+    return [
+        *values.sources(positional),
+        *(word for each in _given(call.arguments, "sources") for word in values.sources(each)),
+    ]
+
+
+def _found(word: str, folders: Iterable[str], text_of: Callable[[str], str]) -> str:
+    """The file that a source's word means, "" for none: words of another folder's list are relative to that one."""
+    paths = (os.path.normpath(os.path.join(folder, word)) for folder in folders)
+    return next((path for path in paths if text_of(path)), "") if "." in word else ""
+
+
+def _linked(call: _Call, named: Mapping[str, tuple[str, _Call]]) -> list[tuple[str, _Call]]:
+    """The libraries that a target links, with those of its dependencies, each with the folder of its file."""
+    found: dict[str, tuple[str, _Call]] = {}
+    waiting = [call]
+    while waiting and len(found) < _MOST_VALUES:
+        at = waiting.pop()
+        for keyword in ("link_with", "link_whole", "dependencies"):
+            for value in _given(at.arguments, keyword):
+                for match in _WORD.finditer(value):
+                    known = named.get(match[2] or "")
+                    if known and match[2] not in found:
+                        found[match[2]] = known
+                        waiting.append(known[1])
+    return list(found.values())
+
+
+SYSTEMS = (
+    BuildSystem(
+        3, (_NAME,), _of_file, programs=_programs, database_command="meson setup build", from_top=True
+    ),
+)

@@ -113,15 +113,15 @@ class Driver:
     they are collected, as pytest's `-k` does.
 
     Of a program `file` has its `main`, and `name` is what `tool` is asked to build, empty for nvcc, which compiles the file alone.
-    `folder`, relative to the project's, is where CMake's project or the Makefile lies, and where the program runs, with `arguments`.
-    `output` is the executable that make writes, relative to that; CMake says where it writes.
+    `folder`, relative to the project's, is where CMake's or Meson's project or the Makefile lies, and where the program runs, with `arguments`.
+    `output` is the executable that make writes, relative to that; CMake and Meson say where they write.
     """
 
     kind: Literal["pytest", "script", "program"]
     file: str
     name: str = ""
     keyword: str = ""
-    tool: Literal["", "cmake", "make", "nvcc"] = ""
+    tool: Literal["", "cmake", "make", "meson", "nvcc"] = ""
     folder: str = ""
     output: str = ""
     arguments: tuple[str, ...] = ()

@@ -18,13 +18,16 @@ from orbit_remote.worker.context import Context
 _PROGRESS = re.compile(r"^\[ *(\d+%|\d+/\d+)\] ", re.MULTILINE)
 _OF_TOOLS = re.compile(
     r"^(?:g?make(?:\[\d+\])?: .*|FAILED: .*|ninja: .*|\[ *(?:\d+%|\d+/\d+)\] .*|-- .*|.* -[co] \S.*|Scanning dependencies.*|"
-    r"Consolidate compiler.*|Change Dir: .*|Run Build Command.*)$",
+    r"Consolidate compiler.*|INFO: .*|Change Dir: .*|Run Build Command.*)$",
     re.MULTILINE,
 )
 """Lines of make, ninja and CMake, and the commands that they print: no words of a compiler."""
 _CMAKE_ERROR = re.compile(
     r"^CMake Error(?: at (?P<file>[^\n:]+):(?P<line>\d+)(?: \([^)\n]*\))?)?:?[ \t]*(?P<words>[^\n]*(?:\n(?:[ \t]+[^\n]*|(?=\n)))*)",
     re.MULTILINE,
+)
+_MESON_ERROR = re.compile(
+    r"^(?P<file>[^\n:]+):(?P<line>\d+):(?P<column>\d+): ERROR: (?P<words>[^\n]*)", re.MULTILINE
 )
 _NO_RULE = re.compile(
     r"^(?:g?make(?:\[\d+\])?: \*\*\*|ninja: (?:error|fatal):) (?P<words>[^\n]*)", re.MULTILINE
@@ -107,6 +110,11 @@ class BuildCommands:
             count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
             message = f"{failed} ({count}): {where}{first.message.partition(chr(10))[0]}"
             return c.Failure("compile error", message, place=first.place, symbol=first.symbol), problems
+        if meson := _MESON_ERROR.search(said):
+            file = os.path.normpath(os.path.join(self._folder, meson["file"]))
+            place = c.Place(file, int(meson["line"]), int(meson["column"]) + 1)
+            problem = c.Problem("error", meson["words"], "meson", place)
+            return c.Failure("infrastructure", f"{failed}: {meson['words']}", place=place), (problem,)
         if _CMAKE_ERROR.search(said):
             return self._of_cmake(said, failed)
         rule = _NO_RULE.search(said)

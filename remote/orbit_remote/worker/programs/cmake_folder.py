@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator
@@ -29,8 +30,8 @@ class Configured(NamedTuple):
     remarks: tuple[str, ...] = ()
 
 
-class CMakeProgram(NamedTuple):
-    """An executable of a project: the target's name, the file, and the target's own sources."""
+class ProjectProgram(NamedTuple):
+    """An executable of a project of CMake or Meson: the target's name, the file, and the target's own sources."""
 
     name: str
     file: str
@@ -41,14 +42,14 @@ class Codemodel(NamedTuple):
     """The executables of a configuration, whose name is empty where the generator has but one without a name."""
 
     configuration: str
-    programs: tuple[CMakeProgram, ...]
+    programs: tuple[ProjectProgram, ...]
 
 
 def existing(source: str) -> Configured:
     """Return the build folder in which the project in `source` was configured last; an empty one where it was not. Takes time."""
     found: list[tuple[float, str]] = []
     remarks: list[str] = []
-    for folder in _folders(source):
+    for folder in folders(source):
         cache = os.path.join(folder, "CMakeCache.txt")
         try:
             said = dict(_CACHED.findall(regular_files.text(cache, limits.BUILD)))
@@ -68,8 +69,8 @@ def existing(source: str) -> Configured:
     return Configured(max(found)[1] if found else "", tuple(remarks))
 
 
-def _folders(source: str) -> Iterator[str]:
-    """Folders that may be of a build, down to a few levels, and those beside the project that are called so."""
+def folders(source: str) -> Iterator[str]:
+    """Yield folders that may be of a build of CMake or Meson, down to a few levels, and those beside the project that are called so."""
     waiting = [(source, 0)]
     count = 0
     while waiting and count < _MOST_FOLDERS:
@@ -95,11 +96,19 @@ def _inner(folder: str) -> list[str]:
 
 
 def keep_few(parent: Path, wanted: str) -> None:
-    """Remove the build folders of ours that were configured longest ago, but for the `wanted` one and a few."""
-    folders = [each for each in parent.glob("*/") if str(each) != wanted and is_configured(str(each))]
-    folders.sort(key=lambda each: (each / "CMakeCache.txt").stat().st_mtime_ns, reverse=True)
+    """Remove the build folders of ours, of CMake and of Meson, that were configured longest ago, but for the `wanted` one and a few."""
+    made = {folder: _made(folder) for folder in parent.glob("*/") if str(folder) != wanted}
+    folders = sorted((each for each, age in made.items() if age), key=lambda each: -made[each])
     for folder in folders[_MOST_KEPT - 1 :]:
         content_store.remove(folder)
+
+
+def _made(folder: Path) -> int:
+    """When a folder was configured, in nanoseconds; 0 where it is no folder of a build."""
+    for mark in ("CMakeCache.txt", "meson-info/meson-info.json"):
+        with contextlib.suppress(OSError):
+            return (folder / mark).stat().st_mtime_ns
+    return 0
 
 
 def is_configured(folder: str) -> bool:
@@ -145,7 +154,7 @@ def codemodel(folder: str) -> Codemodel | None:
     return Codemodel(
         name,
         tuple(
-            CMakeProgram(
+            ProjectProgram(
                 each["name"],
                 os.path.normpath(os.path.join(folder, each["artifacts"][0]["path"])),
                 tuple(_sources(each, by_id, source)),

@@ -1,4 +1,4 @@
-"""A program of a project, built by the project's own CMake or make, and refused where that did not build it of the saved text"""
+"""A program of a project, built by the project's own CMake, Meson or make, and refused where that did not build it of the saved text"""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from orbit_remote.common import messages as c
 from orbit_remote.process import client_environment
 from orbit_remote.toolchain import build, nvcc
 from orbit_remote.worker.context import Context
-from orbit_remote.worker.programs import cmake_folder, freshness, sources
+from orbit_remote.worker.programs import cmake_folder, freshness, meson_folder, sources
 from orbit_remote.worker.programs.build_commands import BuildCommands, NotBuiltError
+from orbit_remote.worker.programs.cmake_folder import ProjectProgram
 from orbit_remote.worker.programs.sources import Sources
 
 
@@ -102,7 +103,8 @@ class _Work:
             raise NotBuiltError(unsaved)
         compiler = await asyncio.to_thread(nvcc.find, self._job.nvcc)
         self._commands.compiler = "" if isinstance(compiler, c.Failure) else compiler.path
-        make = self._by_cmake if self._driver.tool == "cmake" else self._by_make
+        ways = {"cmake": self._by_cmake, "meson": self._by_meson}
+        make = ways.get(self._driver.tool, self._by_make)
         async with self._context.alone(("project", self._folder)):
             executable, objects, own = await make()
         return await asyncio.to_thread(self._checked, before, executable, objects, own)
@@ -167,9 +169,11 @@ class _Work:
         named = "CMAKE_GENERATOR" in client_environment.current()
         return options if named or not client_environment.which("ninja") else [*options, "-G", "Ninja"]
 
-    def _program(self, model: cmake_folder.Codemodel | None) -> cmake_folder.CMakeProgram:
+    def _program(self, model: cmake_folder.Codemodel | None) -> ProjectProgram:
         """What CMake says of the program that the texts named; by its source where its name is made up by CMake."""
-        programs = model.programs if model else ()
+        return self._one_of(model.programs if model else (), "CMake")
+
+    def _one_of(self, programs: Sequence[ProjectProgram], system: str) -> ProjectProgram:
         main = os.path.realpath(_main(self._job))
         for each in programs:
             if each.name == self._driver.name:
@@ -178,13 +182,41 @@ class _Work:
             if any(os.path.realpath(source) == main for source in each.sources):
                 return each
         names = ", ".join(each.name for each in programs[:8])
-        text = f"CMake's project in {self._folder} makes no program {self._driver.name}, as it is configured"
+        text = (
+            f"{system}'s project in {self._folder} makes no program {self._driver.name}, as it is configured"
+        )
         remedy = (
             f"turn on the option that adds it; the programs are {names}"
             if names
             else "turn on the option that adds it"
         )
         raise NotBuiltError(c.Failure("infrastructure", text, remedy))
+
+    # -- Meson --------------------------------------------------------------------------------------
+
+    async def _by_meson(self) -> tuple[str, str, tuple[str, ...]]:
+        """The executable, and the folder that has its objects. Meson does not say which sources its libraries have."""
+        meson = client_environment.which("meson")
+        if meson is None:
+            text = f"{self._driver.short} is built by Meson, which is not on the path"
+            raise NotBuiltError(c.Failure("infrastructure", text, "install meson, as by apt or pip"))
+        configured = await asyncio.to_thread(meson_folder.existing, self._folder)
+        self._remarks += configured.remarks
+        folder = configured.folder or self._own_folder()
+        if not configured.folder and not meson_folder.is_set_up(folder):
+            self._context.stage(
+                self._job, "building", "setting the project up, for the first time in a folder of orbit-lsp"
+            )
+            self._remarks.append(f"the project has no build folder, so it was built in {folder}, as release")
+            await asyncio.to_thread(cmake_folder.keep_few, self._context.home / "projects", folder)
+            command = [meson, "setup", "--buildtype=release", folder, self._folder]
+            await self._commands.run(command, "Meson could not set the project up")
+        wanted = self._one_of(await asyncio.to_thread(meson_folder.programs, folder), "Meson")
+        await self._commands.run(
+            [meson, "compile", "-C", folder, f"{wanted.name}:executable"], f"{wanted.name} was not built"
+        )
+        made = self._one_of(await asyncio.to_thread(meson_folder.programs, folder), "Meson")
+        return made.file, folder, ()
 
     # -- make ---------------------------------------------------------------------------------------
 
@@ -244,6 +276,9 @@ class _Work:
         if self._driver.tool == "cmake":
             command = f"cmake --build {shlex.quote(objects)} --target {shlex.quote(self._driver.name)} --clean-first"
             return f"build it anew: {command}"
+        if self._driver.tool == "meson":
+            folder = shlex.quote(objects)
+            return f"build it anew: meson compile -C {folder} --clean && meson compile -C {folder}"
         command = f"make -C {shlex.quote(self._folder)} -B {shlex.quote(self._driver.name)}"
         headers = [os.path.basename(each) for each in late if not _is_unit(each)]
         rule = f", and name {headers[0]} among what it needs in the Makefile" if headers else ""
