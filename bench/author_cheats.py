@@ -145,7 +145,8 @@ def on_the_cpu(cheat: Cheat, timeout_s: float) -> Answer:
         return c.encode(harness_job.check_and_time(job, lambda _: None, recorder.Nothing(), device="cpu"))
 
     with tempfile.TemporaryDirectory() as folder:
-        job = replace(cheats.job_of(Path(folder), cheat.text("cpu"), cheat.reference), grade="author")
+        job = cheats.job_of(Path(folder), cheat.text("cpu"), cheat.reference)
+        job = replace(job, start=c.ContractStart("author"))
         text = in_forks(lambda: work(job), timeout_s)
     if text is None:
         return Answer("timed out", f"no answer within {timeout_s:g} s")

@@ -89,8 +89,10 @@ def job(folder: Path, text: str = SAXPY, **fields: Any) -> c.Job:
 def snippet(folder: Path, number: int) -> c.Job:
     """As `orbit-lsp exec -c 'print(1)'` makes it."""
     path = str(folder / "_orbit_exec.py")
-    given: Any = {"directory": str(folder), "mount": str(folder), "gpu": "H100", "through": "exec"}
-    return c.Job("r1", "run", "triton", path, f"print(1)  # {number}\n", **given)
+    return c.Job(
+        "r1", "run", "triton", path, f"print(1)  # {number}\n", directory=str(folder), gpu="H100",
+        start=c.ExecStart(str(folder)),
+    )  # fmt: skip
 
 
 def middle(seconds: list[float]) -> float:

@@ -28,10 +28,10 @@ def job(path: Path, name: str, limit_s: float = 120.0) -> c.Job:
     text = path.read_text(encoding="utf-8")
     kernel = kernel_of(text, path, name)
     spot = kernel.name_span
+    where = c.Definition(name, kernel.qualified, kernel.whole.line, kernel.line, spot.line, spot.end_column)
     return c.Job(
         f"{path.name}/{next(_numbers)}", "run", "cuda" if path.suffix == ".cu" else "triton", str(path), text, name,
-        str(path.parent), run_timeout_s=limit_s, through="spec",
-        definition=c.Definition(name, kernel.qualified, kernel.whole.line, kernel.line, spot.line, spot.end_column),
+        str(path.parent), run_timeout_s=limit_s, start=c.SpecStart(where),
     )  # fmt: skip
 
 

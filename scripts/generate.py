@@ -23,7 +23,7 @@ from orbit_lsp.views import gpu_table, tables
 from orbit_lsp.views.explain import explanations
 from orbit_lsp.views.explain.explanations import Explanation
 from orbit_remote.common import limits
-from orbit_remote.common.messages import VERSION
+from orbit_remote.common.messages import RESULT_VERSION
 from orbit_remote.spec.functions.function_table import FUNCTIONS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -177,7 +177,10 @@ def files() -> dict[Path, str]:
         ROOT / "docs" / "guide" / "diagnostics.md": diagnostics_page(),
         ROOT / "docs" / "guide" / "limits.md": limits_page(),
         ROOT / "docs" / "guide" / "explain.md": explained(),
-        **{ROOT / "docs" / "schema" / f"{kind}-{VERSION}.json": schema.text(kind) for kind in schema.KINDS},
+        **{
+            ROOT / "docs" / "schema" / f"{kind}-{RESULT_VERSION}.json": schema.text(kind)
+            for kind in schema.KINDS
+        },
         PACKAGE: package(PACKAGE.read_text(encoding="utf-8")),
         EDITORS: supported(EDITORS.read_text(encoding="utf-8")),
         SCREEN: pressed(SCREEN.read_text(encoding="utf-8")),

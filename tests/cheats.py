@@ -482,5 +482,5 @@ def job_of(
     path = folder / "candidate_new.py"
     path.write_text(text)
     return c.Job(
-        "1", "run", "triton", str(path), text, through="contract", run_timeout_s=limit_s, grade="referee"
+        "1", "run", "triton", str(path), text, start=c.ContractStart("referee"), run_timeout_s=limit_s
     )

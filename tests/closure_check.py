@@ -6,7 +6,7 @@ from pathlib import Path
 
 from orbit_lsp.closure import Closure, closure
 from orbit_remote.common.content_store import check
-from orbit_remote.common.messages import Job, content_hash
+from orbit_remote.common.messages import ContractStart, ExecStart, Job, ProgramStart, content_hash
 
 LIMIT = 64 << 20
 
@@ -29,13 +29,14 @@ def find(
     limit: int = LIMIT,
     read: tuple[str, ...] = (),
     python_path: tuple[str, ...] = (),
-    through: str = "program",
+    contract: bool = False,
     mount: bool = False,
 ) -> Closure:
     path = folder / main
     language = "triton" if main.endswith(".py") or mount else "cuda"
+    start = ExecStart(str(folder)) if mount else ContractStart() if contract else ProgramStart()
     job = Job("1", "run", language, str(path), path.read_text() if text is None else text,
-              directory=str(folder), flags=flags, through=through, mount=str(folder) if mount else "")  # fmt: skip
+              directory=str(folder), flags=flags, start=start)  # fmt: skip
     result = closure(job, [str(folder)] if folders is None else folders, data=data, limit=limit, read=read,
                     python_path=python_path)  # fmt: skip
     check(result.manifest)

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from orbit_lsp.cli import schema
-from orbit_remote.common.messages import VERSION
+from orbit_remote.common.messages import RESULT_VERSION
 
 SCHEMAS = Path(__file__).parent.parent / "docs" / "schema"
 
@@ -17,7 +17,7 @@ SCHEMAS = Path(__file__).parent.parent / "docs" / "schema"
 def valid(kind: str, text: str) -> Any:
     """What the text holds, once it is as the schema of this kind says, and has exactly its fields."""
     TypeAdapter(schema.KINDS[kind]).validate_json(text, strict=True)
-    published = json.loads((SCHEMAS / f"{kind}-{VERSION}.json").read_text())
+    published = json.loads((SCHEMAS / f"{kind}-{RESULT_VERSION}.json").read_text())
     result = json.loads(text)
     for entry in result if isinstance(result, list) else [result]:
         assert set(entry) == set(_entry(published)["properties"])

@@ -114,9 +114,9 @@ def test_what_a_contract_needs_travels_although_nothing_imports_it(tmp_path: Pat
         "norm/mine/submission.py": "def custom_kernel(data): return data",
         "x.py": "class Model: pass", "x_new.py": "class ModelNew: pass",
     })  # fmt: skip
-    needed = travels(tmp_path, "norm/mine/submission.py", through="contract")
+    needed = travels(tmp_path, "norm/mine/submission.py", contract=True)
     assert needed == ["norm/reference.py", "norm/shapes.py", "norm/task.yml", "utils.py"]
-    assert travels(tmp_path, "x_new.py", through="contract") == ["x.py"]
+    assert travels(tmp_path, "x_new.py", contract=True) == ["x.py"]
     assert travels(tmp_path, "x_new.py") == []
 
 

@@ -137,8 +137,8 @@ MOUNTED = {"run.py": "import part", "part.py": "", "data/x.bin": "", ".env": "",
 
 def test_all_of_a_mounted_folder_travels_but_what_is_hidden_ignored_or_made_by_python(project: Path) -> None:
     write(project, MOUNTED)
-    assert travels(project, "run.py", mount=True, through="exec") == ["data/x.bin", "part.py"]
-    assert travels(project, "run.py", "import build.gen", mount=True, through="exec") == [
+    assert travels(project, "run.py", mount=True) == ["data/x.bin", "part.py"]
+    assert travels(project, "run.py", "import build.gen", mount=True) == [
         "build/gen.py", "data/x.bin", "part.py",
     ]  # fmt: skip
 
@@ -152,7 +152,7 @@ def test_a_mounted_folder_sends_no_link_out_of_it_and_waits_for_no_fifo(project:
     (project / "linked").symlink_to("folder")
     (project / "etc").symlink_to("/etc")
     os.mkfifo(project / "fifo")
-    result = find(project, "tool", "", mount=True, through="exec")
+    result = find(project, "tool", "", mount=True)
     assert sorted(result.manifest.files) == ["folder/x", "in.txt", "inside", "tool"]
     assert result.contents[result.manifest.files["tool"]] == b"\x7fELF"
     assert [remark.replace(str(project), "~") for remark in result.remarks] == [
@@ -166,7 +166,7 @@ def test_a_mounted_folder_sends_no_link_out_of_it_and_waits_for_no_fifo(project:
 
 def test_a_mounted_folder_that_is_too_large_is_refused_in_a_sentence(project: Path) -> None:
     write(project, {"run.py": "", "a.bin": "x" * 2000})
-    assert refusal(project, "run.py", mount=True, through="exec", limit=1024) == (
+    assert refusal(project, "run.py", mount=True, limit=1024) == (
         "~ holds 1.95 KiB in 2 files and perhaps more, and the setting `modal.files_mib` allows 1 KiB; the largest are "
         "a.bin (1.95 KiB), run.py (0 B). Mount a smaller folder, or name files in .orbitignore."
     )

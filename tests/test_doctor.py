@@ -33,7 +33,7 @@ NONE = dict.fromkeys(PACKAGES)
 NCU = c.Profiler("/ncu", "2025.3.1.0", permitted=True)
 FULL = c.Machine(
     "p",
-    c.VERSION,
+    c.RESULT_VERSION,
     "/py",
     "3.12.3",
     PACKAGES,

@@ -173,8 +173,9 @@ def test_what_the_editor_shows_travels_with_the_job(tmp_path: Path) -> None:
     session.open(uri_of(str(tmp_path / "tests" / "test_k.py")), 1, "# typed")
     session.open(uri_of("/elsewhere/else.py"), 1, "# not of the project")
     job = by_one(session, target, {})
-    assert job.texts == {"k.py": KERNEL, "tests/test_k.py": "# typed"}
-    assert (job.through, job.path, job.directory) == ("driver", str(tmp_path / "k.py"), str(tmp_path))
+    texts = {"k.py": KERNEL, "tests/test_k.py": "# typed"}
+    assert job.start == c.DriverStart(ONE, texts)
+    assert (job.path, job.directory) == (str(tmp_path / "k.py"), str(tmp_path))
 
 
 def test_an_installed_copy_is_replaced_by_the_installer_of_the_python_that_has_it(tmp_path: Path) -> None:
@@ -217,7 +218,8 @@ def launched(session: Session, target: KernelId, symbols: dict[str, str], files:
     frozen = session.freeze(target.uri)
     assert frozen
     plan = launch_plan.driven(session, target.uri, PROGRAM)
-    job = job_builder.with_sets(session, job_builder.make(session, frozen, "run", "1", plan), target)
+    job = job_builder.make(session, frozen, "run", "1", plan)
+    job = job_builder.through_driver(session, job, target, (), repeated=False)
     launches = tuple(
         c.Launches(symbol, name, (1, 1, 1), (1, 1, 1), TIMING, 1) for symbol, name in symbols.items()
     )
@@ -238,12 +240,11 @@ def test_a_program_is_built_with_what_the_editor_shows_to_compare(tmp_path: Path
     frozen = session.freeze(target.uri)
     assert frozen
     plan = launch_plan.driven(session, target.uri, PROGRAM)
-    job = job_builder.with_sets(session, job_builder.make(session, frozen, "run", "1", plan), target)
-    assert (job.arguments, job.texts, job.sources) == (
-        ("4096",),
-        {"scale.cu": SCALE},
-        ("bench.cu", "scale.cu", "other.cu"),
-    )
+    job = job_builder.make(session, frozen, "run", "1", plan)
+    job = job_builder.through_driver(session, job, target, (), repeated=False)
+    sources = ("bench.cu", "scale.cu", "other.cu")
+    assert job.arguments == ("4096",)
+    assert job.start == c.DriverStart(PROGRAM, {"scale.cu": SCALE}, sources=sources)
 
 
 def test_launches_of_a_program_are_filed_by_name_in_all_its_files(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ URI = "file:///k.cu"
 
 def device(name: str, capability: str = "9.0") -> c.Machine:
     devices = (c.Device(name, 0, capability=capability),)
-    return c.Machine("p", c.VERSION, "python", "3.12", devices=devices)
+    return c.Machine("p", c.RESULT_VERSION, "python", "3.12", devices=devices)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_longer_number_is_another_gpu(name: str, architecture: str | None) -> 
 def test_the_setting_rents_what_it_says_or_nothing(
     values: dict[str, Any], rents: str, complaint: str
 ) -> None:
-    session = Session(setup=Setup(folders=["/w"], machine=c.Machine("p", c.VERSION, "python", "3.12")))
+    session = Session(setup=Setup(folders=["/w"], machine=c.Machine("p", c.RESULT_VERSION, "python", "3.12")))
     places = Places(session, print, lambda _: None)
     places.settings.options = values | {"runner": "modal"}
     complaints = places.settings.configure(None)
@@ -206,7 +206,7 @@ def test_a_mistake_spends_and_permits_nothing(
 
 
 def rented_session(text: str = KERNEL, **values: object) -> Session:
-    setup = Setup(machine=c.Machine("p", c.VERSION, "python", "3.12"), modal_account=True)
+    setup = Setup(machine=c.Machine("p", c.RESULT_VERSION, "python", "3.12"), modal_account=True)
     setup.settings = config.parse({"runner": "modal"} | values)[0]
     session = Session(setup=setup)
     session.open(URI, 1, text)

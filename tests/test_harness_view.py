@@ -66,7 +66,7 @@ class Checked(Bench):
         job = job_builder.make(
             self.session, frozen, "run", "r1", job_builder.plan_of(self.session, entry.target)
         )
-        assert job.through == "contract"
+        assert job.start.through == "contract"
         finished = c.Finished(
             "r1", outcome, launches=points[0].launches, points=points, device=H100, **fields
         )  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from orbit_lsp.cli import arguments, command_options, schema
 from orbit_lsp.drivers.index import Index
 from orbit_lsp.runners import shared_worker
 from orbit_remote.common.handshake import Status
-from orbit_remote.common.messages import VERSION
+from orbit_remote.common.messages import RESULT_VERSION
 from tests.cli_check import orbit
 from tests.remote.nvcc_check import needs_nvcc
 from tests.schema_check import valid
@@ -84,7 +84,7 @@ def test_what_fails_before_it_has_a_result_is_a_failure(
     code, out, message = orbit(tmp_path, *words, "--json")
     assert code == status, message
     failed = valid("failure", out)
-    assert (failed["version"], failed["failure"]["message"] in message) == (VERSION, True)
+    assert (failed["version"], failed["failure"]["message"] in message) == (RESULT_VERSION, True)
 
 
 @pytest.mark.parametrize(("command", "kind"), command_options.SCHEMA_OF.items())
@@ -112,7 +112,9 @@ def test_what_a_command_prints_is_as_its_own_schema_says_and_has_the_version(
     (tmp_path / "k.cu").write_text(KERNEL)
     printed = json.loads(orbit(tmp_path, *words, "--json")[1])
     jsonschema.validate(printed, json.loads(schema.text(words[0])))
-    assert {each["version"] for each in (printed if isinstance(printed, list) else [printed])} == {VERSION}
+    assert {each["version"] for each in (printed if isinstance(printed, list) else [printed])} == {
+        RESULT_VERSION
+    }
 
 
 def test_stop_cancels_no_jobs_of_others_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +136,7 @@ def test_stop_cancels_no_jobs_of_others_unasked(tmp_path: Path, monkeypatch: pyt
     code, out, _ = orbit(tmp_path, "stop", "--json")
     assert (code, valid("failure", out)["failure"]["message"], stopped) == (64, why, [])
     code, out, _ = orbit(tmp_path, "stop", "--json", "--yes")
-    assert (code, valid("stopped", out), stopped) == (0, {"stopped": [7], "version": VERSION}, [7])
+    assert (code, valid("stopped", out), stopped) == (0, {"stopped": [7], "version": RESULT_VERSION}, [7])
 
 
 def test_a_path_that_is_not_utf8(tmp_path: Path) -> None:

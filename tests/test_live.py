@@ -152,7 +152,7 @@ async def test_the_kernel_is_built_while_it_is_typed_and_nothing_is_said(desk: D
     desk.session.change(URI, 2, [Change((5, 0), (5, 0), " ")])
     desk.live.edited(URI)
     job = await desk.answers.built.get()
-    assert (job.action, job.through, job.kernel) == ("build", "spec", "saxpy")
+    assert (job.action, job.start.through, job.kernel) == ("build", "spec", "saxpy")
     assert job.text == desk.session.files[URI].document.text
     assert desk.runs.under_way() == []
     desk.live.shutdown()

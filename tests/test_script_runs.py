@@ -37,7 +37,8 @@ def executed(folder: Path) -> tuple[c.Job, c.Finished]:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
     script = str(folder / "bench/b.py")
-    job = c.Job("r1", "run", "triton", script, texts["bench/b.py"], directory=str(folder), through="exec")
+    start = c.ExecStart()
+    job = c.Job("r1", "run", "triton", script, texts["bench/b.py"], directory=str(folder), start=start)
     timing = c.Timing(3, 1000.0, "in program, n=3")
     launches = tuple(
         c.Launches(name, name, (1, 1, 1), (1, 1, 1), timing, 3, place=c.Place(str(folder / file), 4))

@@ -117,7 +117,7 @@ def test_the_job_of_a_click() -> None:
     frozen = spec.session.freeze(URI)
     assert frozen
     job = job_builder.make(spec.session, frozen, "run", "r1", job_builder.plan_of(spec.session, spec.key))
-    assert (job.through, job.kernel, job.gpu, job.flags, job.run_timeout_s) == (
+    assert (job.start.through, job.kernel, job.gpu, job.flags, job.run_timeout_s) == (
         "spec",
         "saxpy",
         "H200",
@@ -159,7 +159,7 @@ def test_a_spec_without_launch_configures_the_program() -> None:
     frozen = spec.session.freeze(URI)
     assert frozen
     job = job_builder.make(spec.session, frozen, "run", "r1", job_builder.plan_of(spec.session, spec.key))
-    assert (job.through, job.definition, job.arguments, job.stdin, job.flags) == (
+    assert (job.start.through, job.definition, job.arguments, job.stdin, job.flags) == (
         "program", None, ("--size", "4"), "a\nb", ("-DN=4",),
     )  # fmt: skip
 

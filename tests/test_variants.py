@@ -67,7 +67,7 @@ def repository(tmp_path: Path) -> Repository:
 async def shared_memory(job: c.Job) -> int | None:
     """Bytes that the compiler gives the kernel of a job."""
     runner = LocalRunner(Options(python=sys.executable))
-    asked = replace(job, run="r1", action="compile", architecture="sm_90a", through="program")
+    asked = replace(job, run="r1", action="compile", architecture="sm_90a", start=c.ProgramStart())
     try:
         async with aclosing(runner.run(asked)) as events:
             every = [event async for event in events]
@@ -192,7 +192,7 @@ async def test_a_spec_of_now_serves_a_triton_kernel_of_then(tmp_path: Path) -> N
     repository = Repository(tmp_path / "repository")
     repository.commit(k_py=kernel.format(spec=""))
     then = await Author(repository, "k.py", now.replace("pass", "return")).side("revision", "HEAD")
-    assert (then.frozen.text, then.job.through) == (now, "spec")
+    assert (then.frozen.text, then.job.start.through) == (now, "spec")
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ async def run(
     finished = await runs.outcome(job, watcher.hears(title))
     await script_runs.keep(session, engine.history, job, finished)
     written, unwritten = await asyncio.to_thread(
-        brought_files.write, Path(job.directory or ""), finished.brought, job.bring
+        brought_files.write, Path(job.directory or ""), finished.brought, tuple(options.bring)
     )
     finished = replace(finished, brought=written, remarks=(*remarks, *finished.remarks, *unwritten))
     if finished.failure and finished.outcome == "timed out":
@@ -128,9 +128,7 @@ def _job(options: argparse.Namespace, session: Session, run: str, python: str) -
         nvcc=settings.nvcc or None,
         device=settings.device,
         run_timeout_s=settings.run_timeout_s,
-        through="exec",
-        mount="" if options.in_place else folder,
-        bring=tuple(options.bring),
+        start=c.ExecStart("" if options.in_place else folder, bring=tuple(options.bring)),
         variables=tuple(_variable(given) for given in options.variables),
     )
 
@@ -223,22 +221,20 @@ async def _placed(
         return job, ()
     if in_place:
         return job, ()
-    inside = below(job.path, job.mount) is not None
+    assert isinstance(job.start, c.ExecStart)
+    mount = job.start.mount
+    inside = below(job.path, mount) is not None
     # a program of PATH stays where it is: the copy is made as for a script beside which there is nothing
-    copied = job if inside else replace(job, path=str(Path(job.mount, SNIPPET)), text="")
+    copied = job if inside else replace(job, path=str(Path(mount, SNIPPET)), text="")
     tree = await asyncio.to_thread(
-        closure.closure, copied, [job.mount], data=(), limit=setup.settings.modal.files_mib << 20
+        closure.closure, copied, [mount], data=(), limit=setup.settings.modal.files_mib << 20
     )
     if tree.refusal:
         raise UsageError(f"{tree.refusal} --in-place runs without a copy")
-    return replace(
-        job,
-        files=tuple(
-            name
-            for name in tree.manifest.files
-            if not name.startswith(OUTSIDE) and (inside or name != SNIPPET)
-        ),
-    ), tree.remarks
+    files = tuple(
+        name for name in tree.manifest.files if not name.startswith(OUTSIDE) and (inside or name != SNIPPET)
+    )
+    return replace(job, start=replace(job.start, files=files)), tree.remarks
 
 
 # -- what is printed ----------------------------------------------------------------------------------

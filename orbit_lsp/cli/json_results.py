@@ -185,7 +185,7 @@ class Failed:
 
     failure: Reason
     problems: tuple[c.Problem, ...] = ()
-    version: int = c.VERSION
+    version: int = c.RESULT_VERSION
 
 
 def text(result: Any) -> str:
@@ -201,7 +201,7 @@ def _versioned(result: Any) -> dict[str, Any]:
     value: dict[str, Any] = (
         cast("dict[str, Any]", result) if isinstance(result, dict) else dataclasses.asdict(result)
     )
-    return value if "version" in value else value | {"version": c.VERSION}
+    return value if "version" in value else value | {"version": c.RESULT_VERSION}
 
 
 def failure(category: str, message: str, remedy: str = "", problems: Sequence[c.Problem] = ()) -> str:

@@ -16,7 +16,7 @@ from orbit_lsp.cli.submit_command import Submission
 from orbit_lsp.report import results_json
 from orbit_lsp.state.compilation import Compilation
 from orbit_lsp.views.explain.explanations import Explanation
-from orbit_remote.common.messages import VERSION, Finished
+from orbit_remote.common.messages import RESULT_VERSION, Finished
 
 KINDS: dict[str, Any] = {
     "finished": Finished,
@@ -66,9 +66,11 @@ def text(kind: str = "finished") -> str:
     schema = TypeAdapter(result).json_schema()
     if kind not in _READ:
         for properties in _printed(schema, schema.get("$defs", {})):
-            properties.setdefault("version", {"default": VERSION, "title": "Version", "type": "integer"})
-    schema["$id"] = f"urn:orbit-lsp:{kind}:{VERSION}"
-    schema["x-version"] = VERSION
+            properties.setdefault(
+                "version", {"default": RESULT_VERSION, "title": "Version", "type": "integer"}
+            )
+    schema["$id"] = f"urn:orbit-lsp:{kind}:{RESULT_VERSION}"
+    schema["x-version"] = RESULT_VERSION
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from orbit_lsp.closure.tree import Tree, below
 from orbit_remote.common import limits, regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Job, Manifest, content_hash
+from orbit_remote.common.messages import ExecStart, Job, Manifest, content_hash
 
 Content = bytes | Path
 """A file's content, or the file that holds it."""
@@ -79,12 +79,13 @@ def closure(
     path = os.path.abspath(job.path)
     # a file of a revision stands in a folder of its own, which is where it runs
     above = [job.directory] if job.directory and job.directory != os.path.dirname(path) else []
-    root = job.mount or _root(job.language, path, [*folders, *above])
+    mount = job.start.mount if isinstance(job.start, ExecStart) else ""
+    root = mount or _root(job.language, path, [*folders, *above])
     try:
         content = _content(job)
     except OSError as error:
         return Closure(root, Manifest(content_hash(b"")), refusal=f"{path} cannot be read: {error.strerror}.")
-    tree = Tree(root, limit, path, content, mounted=bool(job.mount))
+    tree = Tree(root, limit, path, content, mounted=bool(mount))
     if job.language == "cuda" and job.driver is None:
         from orbit_lsp.closure import includes
 
@@ -95,7 +96,7 @@ def closure(
 
         beside = (
             [str(companion) for companion in harness_files.companions(Path(path), job.text)]
-            if job.through == "contract"
+            if job.start.through == "contract"
             else _of_driver(job, root)
         )
         theirs = dict.fromkeys(os.path.dirname(path) for path in beside)
@@ -109,7 +110,7 @@ def closure(
     from orbit_lsp.closure import data as data_files
 
     data_files.follow(tree, data)
-    if job.mount:
+    if mount:
         data_files.mount(tree)
     tree.keep_folders()
     return _closure(tree)
@@ -128,7 +129,7 @@ def _of_driver(job: Job, root: str) -> list[str]:
 
 def _content(job: Job) -> bytes:
     """Of the job's own file: the editor's text, or the program. Raises OSError."""
-    if job.through == "exec" and not job.is_script:
+    if job.start.through == "exec" and not job.is_script:
         return regular_files.read(job.path, limits.TRAVELLING)
     return job.text.encode("utf-8", "replace")
 

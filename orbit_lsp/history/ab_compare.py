@@ -225,7 +225,7 @@ class _Comparison:
         if not launches:
             text = f"{variant.name}: {variant.target.key} was not launched"
             raise Failed(c.Failure("runtime error", text))
-        if variant.job.through in c.BY_AUTHOR:
+        if variant.job.start.through in c.BY_AUTHOR:
             launches = (max(launches, key=lambda it: it.timing.median * it.count),)
         for launch in launches:
             grid, block = (", ".join(map(str, size)) for size in (launch.grid, launch.block))
@@ -285,7 +285,12 @@ class _Comparison:
         """What a reader of the verdict has to know."""
         then, now = self._then, self._now
         remarks = [remark for side in (then, now) if side.variant for remark in side.variant.remarks]
-        if then.shapes and now.shapes and then.shapes != now.shapes and self._run.job.through in c.BY_AUTHOR:
+        if (
+            then.shapes
+            and now.shapes
+            and then.shapes != now.shapes
+            and self._run.job.start.through in c.BY_AUTHOR
+        ):
             there, here = (" and ".join(sorted(side.shapes)) for side in (then, now))
             remarks.append(f"launched as {there} there and as {here} now")
         if then.devices and now.devices and then.devices != now.devices and self._other.kind != "gpu":

@@ -432,7 +432,7 @@ def _without_result(run: Run, known: set[KernelId]) -> list[tuple[KernelId, Resu
             target,
             Result(
                 digests.get(target) or harness.digest(run.frozen.text), time.time(), finished, (),
-                staleness.job_key(run.job), files, run.job.through, target, run.plan.lines, run.plan.elements,
+                staleness.job_key(run.job), files, run.job.start.through, target, run.plan.lines, run.plan.elements,
                 driver=run.job.driver,
             ),
         )

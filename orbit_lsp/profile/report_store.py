@@ -22,7 +22,7 @@ from orbit_lsp.profile import dump_files as dumps
 from orbit_lsp.profile import report_folder as files
 from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import VERSION, Finished
+from orbit_remote.common.messages import RESULT_VERSION, Finished
 
 MOST_BYTES = 1 << 30
 """A report that unpacks to more than this is not kept: a full one of a large kernel has some tens of MiB."""
@@ -98,7 +98,7 @@ def keep(
     at = time.time()
     when = time.strftime("%Y%m%d-%H%M%S", time.localtime(at)) + f"-{int(at * 1000) % 1000:03d}"
     record = {
-        "version": VERSION, "path": path, "kernel": kernel, "at": at, "text": text, "detail": detail,
+        "version": RESULT_VERSION, "path": path, "kernel": kernel, "at": at, "text": text, "detail": detail,
         "finished": dataclasses.asdict(emptied(finished)),
     }  # fmt: skip
     base = folder / f"{stem}-{when}"
@@ -190,7 +190,7 @@ def _read(name: Path) -> Kept | None:
     except (OSError, ValueError, RecursionError):
         return None
     record = cast("dict[str, Any]", read) if isinstance(read, dict) else {}
-    if record.get("version") != VERSION:
+    if record.get("version") != RESULT_VERSION:
         return None
     report, compiled = name.with_suffix(_SUFFIX), name.with_suffix(_DUMPS)
     try:

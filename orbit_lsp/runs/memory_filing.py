@@ -35,7 +35,7 @@ def finished(
             tools=job.tools,
             inputs=staleness.job_key(job),
             files=event.files | (build.files if build else {}),
-            through=job.through,
+            through=job.start.through,
             asked=next(iter(sorted(targets))),
         )
     return {target.uri for target in known}

@@ -48,7 +48,7 @@ def finished(
             profiles=tuple(sorted(profiles, key=lambda profile: _length(profile, event), reverse=True)),
             inputs=staleness.job_key(job),
             files=build.files if build else {},
-            through=job.through,
+            through=job.start.through,
             asked=next(iter(sorted(targets)), None),
             detail=job.detail,
             texts=_texts(session, frozen, files, profiles),
@@ -69,13 +69,13 @@ def _by_kernel(
     by_kernel: dict[KernelId, list[c.Profile]] = defaultdict(list)
     for target in targets:
         by_kernel[target] = []
-    called = targets if job.through == "contract" else set[KernelId]()
+    called = targets if job.start.through == "contract" else set[KernelId]()
     for profile in event.profiles:
         kernel = find(profile.place, profile.name)
         if profile.place is None and job.kernel == symbols.base_name(profile.name) and len(targets) == 1:
             # of overloads the one that was asked for is the one that was profiled
             kernel = next(iter(targets))
-        of = {kernel} if kernel and (job.through != "spec" or kernel in targets) else set(targets)
+        of = {kernel} if kernel and (job.start.through != "spec" or kernel in targets) else set(targets)
         for target in of | called:
             by_kernel[target].append(profile)
     return by_kernel

@@ -128,7 +128,7 @@ def finished(
         before = session.results.runs.get(target)
         result = Result(
             digest, time.time(), event, items, staleness.job_key(job), files,
-            job.through, next(iter(sorted(targets)), None), plan.lines, plan.elements, driver=job.driver,
+            job.start.through, next(iter(sorted(targets)), None), plan.lines, plan.elements, driver=job.driver,
         )  # fmt: skip
         session.results.runs[target] = replace(
             result, difference=_difference(session, target, before, result)
@@ -245,7 +245,7 @@ def _launched(
     program's launches, and a driver's, are of many kernels; those do not replace what a kernel's own launch spec gave.
     """
     digests = {target: digest for target, _, digest in known.of_main}
-    if job.through not in c.BY_AUTHOR:
+    if job.start.through not in c.BY_AUTHOR:
         timed = event.outcome in ("ok", "wrong answer") or event.launches
         whole = harness.digest(known.text)
         return {target: (digests.get(target, whole), event.launches) for target in targets} if timed else {}
@@ -423,8 +423,8 @@ class _Kernels:
         if self._job is None:
             return None
         place = below(file, self._job.directory or "")
-        if place in self._job.texts:
-            return self._job.texts[place]
+        if isinstance(start := self._job.start, c.DriverStart) and place in start.texts:
+            return start.texts[place]
         if file not in self._files:
             return None
         return text_of(self._session, file, self._files[file]) or ""

@@ -87,7 +87,7 @@ class Run:
             return self.named
         names = ", ".join(sorted(harness.named(target) or target.key for target in self.targets))
         name = names or path_of(self.frozen.uri).rpartition("/")[2]
-        if self.job.through == "contract" and self.action == "run":
+        if self.job.start.through == "contract" and self.action == "run":
             return f"Test {name}"
         return f"{_DOING[self.action]} {name}"
 
@@ -229,9 +229,7 @@ class Scheduler:
         if driver:
             plan = launch_plan.driven(self._session, uri, driver)
         job = job_builder.make(self._session, frozen, action, self.new_id(), plan)
-        job = replace(job, sets=sets) if sets else job_builder.with_sets(self._session, job, target)
-        if repeated and job.driver:
-            job = replace(job, repeated=True)
+        job = job_builder.through_driver(self._session, job, target, sets, repeated=repeated)
         if levels:
             kernel = self._session.find(target) if target and only else None
             job = replace(job, levels=levels, kernel=kernel.name if kernel else None, keep=keep)

@@ -60,17 +60,24 @@ def make(session: Session, frozen: Frozen, action: c.Action, run: str, plan: Lau
         run_timeout_s=plan.timeout_s or settings.run_timeout_s,
         gpu=gpu,
         gpus=modal_gpus.count(wanted) if gpu is None else 1,
-        through=plan.through,
-        driver=plan.driver,
-        texts=_texts(session, frozen, session.setup.directory(path), plan.driver) if plan.driver else {},
-        definition=plan.definition,
+        start=_start(session, frozen, plan),
         templates=_templates(session, frozen) if action == "compile" and not through else (),
         host_launches=host_launches(frozen.text, frozen.scan) if action == "compile" else (),
         other_kernels=other_kernels(frozen.scan),
         batch=session.client.batch,
         variables=session.setup.variables,
-        grade=settings.grade,
     )
+
+
+def _start(session: Session, frozen: Frozen, plan: LaunchPlan) -> c.Start:
+    if plan.driver:
+        folder = session.setup.directory(path_of(frozen.uri))
+        return c.DriverStart(plan.driver, _texts(session, frozen, folder, plan.driver))
+    if plan.definition:
+        return c.SpecStart(plan.definition)
+    if plan.through == "contract":
+        return c.ContractStart(session.setup.settings.grade)
+    return c.ProgramStart()
 
 
 def _of_driver(driver: c.Driver | None, given: Sequence[str]) -> tuple[str, ...]:
@@ -208,13 +215,22 @@ def plan_of(session: Session, target: KernelId | None) -> LaunchPlan:
     return launch_plan.of(session, target.uri, kernel, target) if target and kernel else PROGRAM
 
 
-def with_sets(session: Session, job: c.Job, target: KernelId | None) -> c.Job:
-    """The same with the parameter sets of its test that are enough for the kernel that was asked for, or the sources of its program."""
-    if job.driver is None or target is None:
+def through_driver(
+    session: Session, job: c.Job, target: KernelId | None, sets: tuple[str, ...], *, repeated: bool
+) -> c.Job:
+    """The same with the parameter `sets` of its test, else those that are enough for the kernel that was asked for, or the
+    sources of its program; a job without a driver as it is.
+    """
+    start = job.start
+    if not isinstance(start, c.DriverStart):
         return job
-    if job.project_program:
-        return replace(job, sources=driver_choice.sources(session, target, job.driver))
-    return replace(job, sets=driver_choice.sets(session, target, job.driver))
+    if sets:
+        start = replace(start, sets=sets)
+    elif target and job.project_program:
+        start = replace(start, sources=driver_choice.sources(session, target, start.driver))
+    elif target:
+        start = replace(start, sets=driver_choice.sets(session, target, start.driver))
+    return replace(job, start=replace(start, repeated=repeated))
 
 
 def under_a_tool(
@@ -228,7 +244,7 @@ def under_a_tool(
     """The same under Nsight Compute or compute-sanitizer: a job of the file's program, too, then names the kernel."""
     kernel = session.find(target) if target else None
     if kernel and job.definition is None:
-        job = replace(job, kernel=kernel.name, definition=launch_plan.definition_of(kernel))
+        job = replace(job, kernel=kernel.name, tool_kernel=launch_plan.definition_of(kernel))
     if job.action == "sanitize":
         wanted = session.setup.settings.check_memory
         job = replace(job, run_timeout_s=wanted.timeout_s)
@@ -241,8 +257,9 @@ def debugged(
 ) -> c.Job:
     """The same on this machine wherever runs go: it needs no GPU, and its debugger is for a client here."""
     kernel = session.find(target) if target else None
-    definition = launch_plan.definition_of(kernel) if kernel else job.definition
-    return replace(job, gpu=None, gpus=1, definition=definition, instance=instance)
+    if kernel and job.definition is None:
+        job = replace(job, tool_kernel=launch_plan.definition_of(kernel))
+    return replace(job, gpu=None, gpus=1, instance=instance)
 
 
 def refusal(job: c.Job, plan: LaunchPlan) -> str:

@@ -46,8 +46,8 @@ CONTRACT = LaunchPlan("contract")
 """A file that keeps KernelBench's or popcorn's contract."""
 
 
-DRIVER = LaunchPlan("driver")
-"""What all plans have in common that run a kernel through a test, a script or a program of the project."""
+DRIVER = LaunchPlan("driver", driver=c.Driver("script", ""))
+"""What all plans have in common that run a kernel through a test, a script or a program of the project: no driver has this name."""
 
 
 def here_only(driver: c.Driver) -> str:

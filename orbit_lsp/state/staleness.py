@@ -17,19 +17,21 @@ from dataclasses import field
 
 from orbit_remote.common import regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Job
+from orbit_remote.common.messages import ContractStart, Job
 
 
 def job_key(job: Job) -> str:
     """Everything of a job but its text, its kernel and its own name. A driver has arguments of its own, and no flags: it
     launches kernels of several files, which may be compiled differently.
     """
-    arguments, flags = ((), ()) if job.through == "driver" else (job.arguments, job.flags)
+    start = job.start
+    arguments, flags = ((), ()) if start.through == "driver" else (job.arguments, job.flags)
+    grade = start.grade if isinstance(start, ContractStart) else "author"
     parts = (
-        job.language, job.through, job.directory or "", *arguments, "|", job.stdin, "|", *flags, "|",
+        job.language, start.through, job.directory or "", *arguments, "|", job.stdin, "|", *flags, "|",
         job.nvcc or "", job.architecture or "", str(job.device), job.gpu or "",
         *([str(job.gpus)] if job.gpus > 1 else []),
-        *([job.grade] if job.grade != "author" else []),
+        *([grade] if grade != "author" else []),
     )  # fmt: skip
     return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 

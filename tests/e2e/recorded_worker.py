@@ -87,10 +87,10 @@ def job(request: c.Job, waiting: set[str]) -> None:
     if request.action == "sanitize":
         by_sanitizer(request)
         return
-    if request.through == "spec":
+    if request.start.through == "spec":
         by_spec(request)
         return
-    if request.through == "contract":
+    if request.start.through == "contract":
         by_contract(request)
         return
     if request.driver:
@@ -116,13 +116,14 @@ def job(request: c.Job, waiting: set[str]) -> None:
 
 def by_driver(request: c.Job) -> None:
     """Each kernel of the project's Python files, as the editor has them, has the time of `saxpy`; NEVER in the driver launches none."""
-    folder, driver = Path(request.directory or ""), request.driver
-    assert driver
+    folder, start = Path(request.directory or ""), request.start
+    assert isinstance(start, c.DriverStart)
+    driver = start.driver
     if driver.kind == "program":
         by_program(request, folder)
         return
     files = {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*.py")}
-    texts = files | request.texts
+    texts = files | start.texts
     launches = tuple(
         replace(SAXPY, name=name, symbol=name, place=c.Place(str(folder / file), number))
         for file, text in sorted(texts.items())
@@ -133,7 +134,7 @@ def by_driver(request: c.Job) -> None:
     read = {str(folder / file): c.content_hash(text.encode()) for file, text in texts.items()}
     counts = {each.symbol: each.count for each in launches}
     sets = [c.RanSet(f"{driver.id}[{n}]", "passed", seconds, counts) for n, seconds in ((1, 0.2), (2, 0.1))]
-    sets = [each for each in sets if each.id in request.sets] or sets
+    sets = [each for each in sets if each.id in start.sets] or sets
     failure = c.Failure("wrong answer", "AssertionError: 1 != 2") if "FAILS" in texts[driver.file] else None
     finished(
         request.run, failure.category if failure else "ok", failure=failure, launches=launches, run_s=0.6, files=read,
@@ -348,7 +349,7 @@ def main() -> None:
                 say(
                     c.Machine(
                         run,
-                        c.VERSION,
+                        c.RESULT_VERSION,
                         "python",
                         "3.12.3",
                         packages,

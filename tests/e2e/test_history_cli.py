@@ -15,7 +15,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from orbit_lsp.cli import schema
-from orbit_remote.common.messages import VERSION
+from orbit_remote.common.messages import RESULT_VERSION
 from tests.e2e.forks import command
 from tests.e2e.test_ab_compare import committed
 from tests.e2e.test_history import FASTER, SAXPY
@@ -50,7 +50,9 @@ def author(tmp_path: Path, recorded_python: str) -> Author:
 def valid(kind: str, text: str) -> dict:
     result = json.loads(text)
     TypeAdapter(schema.KINDS[kind]).validate_json(text, strict=True)
-    assert set(result) == set(json.loads((SCHEMAS / f"{kind}-{VERSION}.json").read_text())["properties"])
+    assert set(result) == set(
+        json.loads((SCHEMAS / f"{kind}-{RESULT_VERSION}.json").read_text())["properties"]
+    )
     return result
 
 

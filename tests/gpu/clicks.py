@@ -35,10 +35,11 @@ class Bench:
         assert language
         kernel = kernels.tracker(language).scan(text).kernels[-1]
         self.count += 1
+        definition = launch_plan.definition_of(kernel)
         values: dict[str, Any] = {
             "run": f"r{self.count}", "action": "run", "language": language, "path": str(path), "text": text,
-            "kernel": kernel.name, "directory": str(self.folder), "definition": launch_plan.definition_of(kernel),
-            "through": "spec" if "orbit: launch" in text else "program",
+            "kernel": kernel.name, "directory": str(self.folder), "tool_kernel": definition,
+            "start": c.SpecStart(definition) if "orbit: launch" in text else c.ProgramStart(),
         }  # fmt: skip
         return c.Job(**values | fields)
 

@@ -33,7 +33,7 @@ __global__ void copy(const float* x, float* y) { int i = blockIdx.x * 256 + thre
 
 def child(action: str, folder: Path) -> c.Finished:
     """A process of its own, as the worker starts one."""
-    job = c.Job("r", action, "cuda", "calibration", "", through="spec")  # pyright: ignore[reportArgumentType]
+    job = c.Job("r", action, "cuda", "calibration", "")  # pyright: ignore[reportArgumentType]
     subprocess.run(child_main.command(folder, folder / "cache", job), cwd=folder, check=True)
     finished = child_main.outcome(folder)
     assert finished
@@ -72,7 +72,7 @@ def test_after_a_first_launch_spec_the_next_ones_know_it(
         try:
             for turn in range(4):
                 job = c.Job(
-                    f"r{turn}", "run", "cuda", str(path), SPEC, "copy", str(tmp_path), through="spec", definition=where
+                    f"r{turn}", "run", "cuda", str(path), SPEC, "copy", str(tmp_path), start=c.SpecStart(where)
                 )  # fmt: skip
                 async with aclosing(runner.run(job)) as events:
                     results += [event async for event in events if isinstance(event, c.Finished)]

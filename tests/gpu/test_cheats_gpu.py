@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,7 +101,7 @@ def test_the_judge_and_a_click_agree(judge: Judge, tmp_path: Path, cache: Path, 
     folder.mkdir()
     environment = os.environ | {"TRITON_CACHE_DIR": str(cache / "triton")}
     subprocess.run(
-        child_main.command(folder, cache, c.Job(**{**{f: getattr(job, f) for f in job.__slots__}, "grade": "author"})),
+        child_main.command(folder, cache, replace(job, start=c.ContractStart("author"))),
         capture_output=True, timeout=180, check=False, env=environment,
     )  # fmt: skip
     clicked = child_main.outcome(folder)

@@ -43,7 +43,7 @@ def run(bench: Bench, files: dict[str, str], **fields: object) -> c.Finished:
     planted.written(files, folder)
     name, text = next(iter(files.items()))
     finished = bench.run(
-        text, name, path=str(folder / name), directory=str(folder), through="program", **fields
+        text, name, path=str(folder / name), directory=str(folder), start=c.ProgramStart(), **fields
     )
     since = next((stage.at for stage in bench.stages if "find the line" in stage.why), None)
     if since:

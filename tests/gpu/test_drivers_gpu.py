@@ -70,7 +70,7 @@ class Project:
     async def run(self, test: str, **fields: float) -> c.Finished:
         driver = c.Driver("pytest", "test_k.py", test)
         job = c.Job(
-            "r1", "run", "triton", str(self.folder / "k.py"), KERNEL, directory=str(self.folder), through="driver", driver=driver
+            "r1", "run", "triton", str(self.folder / "k.py"), KERNEL, directory=str(self.folder), start=c.DriverStart(driver)
         )  # fmt: skip
         return await python_action.run_python(replace(job, **fields), self.context)
 

@@ -46,7 +46,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     ("path", "kernel", "definition"), SPECS, ids=[f"{path.name}:{kernel}" for path, kernel, _ in SPECS]
 )
 def test_it_computes_what_it_should(bench: Bench, path: Path, kernel: str, definition: c.Definition) -> None:
-    finished = bench.run(path.read_text(), path.name, kernel=kernel, definition=definition, through="spec")
+    finished = bench.run(path.read_text(), path.name, kernel=kernel, start=c.SpecStart(definition))
     assert finished.outcome == "ok", finished.failure
     assert finished.points
     for point in finished.points:

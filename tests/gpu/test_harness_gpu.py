@@ -27,7 +27,9 @@ def carry_out(tmp_path_factory):
     cache = tmp_path_factory.mktemp("cache")
 
     def run(path: Path, text: str, **fields) -> c.Finished:
-        job = c.Job("1", "run", "triton", str(path), text, through="contract", run_timeout_s=60.0, **fields)
+        job = c.Job(
+            "1", "run", "triton", str(path), text, start=c.ContractStart(), run_timeout_s=60.0, **fields
+        )
         folder = tmp_path_factory.mktemp("run")
         done = subprocess.run(
             child_main.command(folder, cache, job), capture_output=True, timeout=180, check=False,

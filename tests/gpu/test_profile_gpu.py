@@ -260,7 +260,7 @@ SPEC = """\
 
 
 async def test_a_launch_spec(bench: Bench) -> None:
-    finished = await bench.profile(bench.job("k.cu", SPEC + SAXPY, through="spec"))
+    finished = await bench.profile(bench.job("k.cu", SPEC + SAXPY, by_spec=True))
     assert finished.outcome == "ok", (finished.failure, finished.stderr)
     (profile,) = counted(finished)
     assert (profile.name, profile.grid) == ("k", (65536, 1, 1))
@@ -340,7 +340,7 @@ async def test_what_nvcc_made_of_it(bench: Bench) -> None:
 
 async def test_what_nvcc_made_of_a_launch_spec(bench: Bench) -> None:
     spec = "// orbit: n = 1 << 24; x = randn(n); y = randn(n)\n// orbit: launch k<<<n / 256, 256>>>(n, 2.0, x, y)\n"
-    finished = await bench.profile(bench.job("k.cu", spec + SAXPY, through="spec"))
+    finished = await bench.profile(bench.job("k.cu", spec + SAXPY, by_spec=True))
     assert finished.outcome == "ok", (finished.failure, finished.stderr)
     assert [dump.level for dump in finished.dumps] == ["ptx", "sass"]
 
@@ -378,7 +378,7 @@ async def test_a_triton_launch_spec(bench: Bench) -> None:
         "# orbit: launch k[(4096,)](x, y, 2048, BLOCK=2048, num_warps=4)"
     )
     text = SOFTMAX.format(decorator=spec, end="")
-    finished = await bench.profile(bench.job("k.py", text, through="spec"))
+    finished = await bench.profile(bench.job("k.py", text, by_spec=True))
     assert finished.outcome == "ok", (finished.failure, finished.stderr)
     (profile,) = counted(finished)
     assert (profile.name, profile.grid) == ("k", (4096, 1, 1))
@@ -412,6 +412,6 @@ def get_init_inputs():
 
 async def test_a_contract(bench: Bench) -> None:
     text = KERNELBENCH.format(decorator="", end="")
-    finished = await bench.profile(bench.job("k.py", text, None, through="contract"))
+    finished = await bench.profile(bench.job("k.py", text, None, start=c.ContractStart()))
     assert finished.outcome == "ok", (finished.failure, finished.stderr)
     assert [profile.name for profile in counted(finished)] == ["k"]

@@ -11,7 +11,7 @@ from typing import Any, cast
 from hypothesis import strategies as st
 
 from orbit_remote.common import messages as c
-from orbit_remote.common.messages import VERSION
+from orbit_remote.common.messages import RESULT_VERSION
 from tests.hostile import targets
 from tests.random_cases import ENCODABLE
 from tests.test_history import entry
@@ -250,7 +250,7 @@ _PROFILE = c.Profile(
 )
 _FINISHED = json.loads(json.dumps(dataclasses.asdict(entry(1).result.finished)))
 _KEPT = {
-    "version": VERSION, "path": "/src/k.cu", "kernel": "saxpy", "at": 1e9, "text": targets.SOURCE, "detail": "click",
+    "version": RESULT_VERSION, "path": "/src/k.cu", "kernel": "saxpy", "at": 1e9, "text": targets.SOURCE, "detail": "click",
     "finished": {**_FINISHED, "profiles": [json.loads(json.dumps(dataclasses.asdict(_PROFILE)))]},
 }  # fmt: skip
 _EVENT = {"kind": "finished", **_FINISHED}

@@ -36,7 +36,7 @@ async def test_the_report_or_why_there_is_none(
     with started(monkeypatch, tmp_path, here, kept=True) as modal:
         item: Author = author()
         definition = c.Definition("saxpy", "saxpy", 3, 3, 3, 21)
-        job = item.job("profile", SAXPY, path="memory_bound.cu", kernel="saxpy", definition=definition)
+        job = item.job("profile", SAXPY, path="memory_bound.cu", kernel="saxpy", tool_kernel=definition)
         events = await item.events(job)
         assert [each.function.gpu for each in modal.world.but_for("hello")] == ["H100!"]
     finished = events[-1]

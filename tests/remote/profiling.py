@@ -47,7 +47,14 @@ class Bench:
             self.profiling.set()
 
     def job(
-        self, name: str, text: str, kernel: str | None = "k", *, saved: bool = True, **fields: object
+        self,
+        name: str,
+        text: str,
+        kernel: str | None = "k",
+        *,
+        saved: bool = True,
+        by_spec: bool = False,
+        **fields: object,
     ) -> c.Job:
         path = self.folder / name
         if saved:
@@ -55,10 +62,14 @@ class Bench:
         language = "cuda" if name.endswith(".cu") else "triton"
         scan = kernels.tracker(language).scan(text)
         result = next((item for item in scan.kernels if item.name == kernel), None)
+        definition = launch_plan.definition_of(result) if result else None
+        if by_spec:
+            assert definition
+            fields |= {"start": c.SpecStart(definition)}
         return replace(
             c.Job(
                 "r1", "profile", language, str(path), text, kernel=kernel, run_timeout_s=60,
-                definition=launch_plan.definition_of(result) if result else None,
+                tool_kernel=definition,
             ),
             **fields,
         )  # fmt: skip

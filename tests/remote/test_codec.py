@@ -38,6 +38,43 @@ def test_a_line_has_all_fields_and_the_kind(message):
     assert json.loads(c.encode(message)) == json.loads(json.dumps(fields))
 
 
+JOB = c.Job("1", "run", "cuda", "/k.cu", "")
+DRIVER = c.Driver("program", "bench.cu", arguments=("4",))
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        c.ProgramStart(traced=True),
+        c.SpecStart(c.Definition("k", "n::k", 0, 1, 1, 9)),
+        c.ContractStart("referee"),
+        c.ExecStart("/w", ("a.py",), ("out/**",)),
+        c.DriverStart(DRIVER, {"a.cu": "text"}, ("t[1]",), True, ("b.cu",)),
+    ],
+    ids=lambda start: start.through,
+)
+def test_a_job_comes_back_with_what_starts_its_kernel(start):
+    job = dataclasses.replace(JOB, start=start)
+    assert codec.decode_request(c.encode(job)) == job
+
+
+@pytest.mark.parametrize(
+    ("start", "error"),
+    [
+        ({"through": "program", "definition": None}, "not a ProgramStart: 'definition'"),
+        ({"through": "driver"}, "not a DriverStart: .*'driver'"),
+        ({"through": "luck"}, "'luck' is not a through: it is one of program, spec, contract, exec, driver"),
+        ({"through": []}, r"\[\] is not a through"),
+        ({}, "None is not a through"),
+        ("program", "None is not a through"),
+    ],
+)
+def test_what_starts_no_kernel_is_refused(start, error):
+    sent = json.loads(c.encode(JOB)) | {"start": start}
+    with pytest.raises(ValueError, match=error):
+        codec.decode_request(json.dumps(sent))
+
+
 def test_what_is_no_message_is_not_sent():
     with pytest.raises(TypeError):
         c.encode(c.Output("1", "stdout", object()))

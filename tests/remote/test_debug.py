@@ -35,7 +35,9 @@ class Stop:
 def debug(children: Children, tmp_path: Path) -> Callable[..., list[Stop]]:
     """Each stop of a session whose client has a breakpoint at the line that holds `stop_at`, until it leaves after `most`."""
 
-    def carry_out(text: str, stop_at: str = "", most: int = 1, **fields: Any) -> list[Stop]:
+    def carry_out(
+        text: str, stop_at: str = "", most: int = 1, *, by_spec: bool = False, **fields: Any
+    ) -> list[Stop]:
         path = tmp_path / "k.py"
         path.write_text(text)
         lines = text.splitlines()
@@ -57,7 +59,8 @@ def debug(children: Children, tmp_path: Path) -> Callable[..., list[Stop]]:
 
         [kernel] = [kernel for kernel in triton_kernels.scan(text).kernels if kernel.name == "add"]
         definition = launch_plan.definition_of(kernel)
-        job = job_of(path, text, action="debug", kernel="add", definition=definition, **fields)
+        start = c.SpecStart(definition) if by_spec else c.ProgramStart()
+        job = job_of(path, text, action="debug", kernel="add", tool_kernel=definition, start=start, **fields)
         finished = children.run(job, seen).finished
         assert finished.outcome == "ok", finished.failure
         return stops
@@ -70,7 +73,7 @@ def spec(n: int, body: str = ADD) -> str:
 
 
 def test_a_breakpoint_is_hit_in_the_first_program_instance(debug):
-    [stop] = debug(spec(100), "tl.store", through="spec")
+    [stop] = debug(spec(100), "tl.store", by_spec=True)
     assert stop.line.startswith("tl.store(out_ptr")
     assert stop.debugger.program == (0, 0, 0)
     assert stop.variables["offsets"].startswith("array([ 0,  1,  2")
@@ -78,14 +81,14 @@ def test_a_breakpoint_is_hit_in_the_first_program_instance(debug):
 
 
 def test_without_a_breakpoint_it_stops_at_the_first_line(debug):
-    [stop] = debug(spec(100), through="spec")
+    [stop] = debug(spec(100), by_spec=True)
     assert stop.line.startswith("offsets = tl.program_id(0)")
 
 
 def test_only_the_chosen_instance_runs(debug):
     # a second stop would be another program instance
     with pytest.raises(AssertionError, match="closed the connection"):
-        debug(spec(1000), "tl.store", most=2, through="spec")
+        debug(spec(1000), "tl.store", most=2, by_spec=True)
 
 
 LATE = ADD.replace("tl.load(x_ptr + offsets, mask=mask) +", "x * tl.where(offsets == 70, 2, 1) +").replace(
@@ -95,14 +98,14 @@ LATE = ADD.replace("tl.load(x_ptr + offsets, mask=mask) +", "x * tl.where(offset
 
 
 def test_the_instance_that_writes_the_first_wrong_element(debug):
-    [stop] = debug(spec(100, LATE), "tl.store", through="spec", instance="wrong")
+    [stop] = debug(spec(100, LATE), "tl.store", by_spec=True, instance="wrong")
     assert stop.debugger.program == (1, 0, 0)
     assert stop.debugger.why.startswith("wrong answer: out[70] is 141, expected 71")
     assert stop.variables["offsets"].startswith("array([ 64,  65")
 
 
 def test_what_a_mask_left_out_is_shown_as_such(debug):
-    [stop] = debug(spec(100, LATE), "tl.store", through="spec", instance="wrong")
+    [stop] = debug(spec(100, LATE), "tl.store", by_spec=True, instance="wrong")
     shown = stop.variables["x"]
     assert shown.startswith("masked_array(data=[64.0, 65.0")
     assert "98.0, 99.0, --, --" in " ".join(shown.split())
@@ -113,12 +116,12 @@ def test_a_file_that_is_not_on_disk(children, tmp_path):
     [kernel] = triton_kernels.scan(text).kernels
     definition = launch_plan.definition_of(kernel)
     path = tmp_path / "new.py"
-    done = children.run(job_of(path, text, action="debug", definition=definition, through="spec"))
+    done = children.run(job_of(path, text, action="debug", start=c.SpecStart(definition)))
     assert done.failure.message == f"{path} is not on disk, where debuggers look for it"
 
 
 def test_where_interpreted_checks_pass_it_is_the_first_instance(debug):
-    [stop] = debug(spec(100), "tl.store", through="spec", instance="wrong")
+    [stop] = debug(spec(100), "tl.store", by_spec=True, instance="wrong")
     assert stop.debugger.program == (0, 0, 0)
     assert stop.debugger.why == "interpreted, every check passes, so this is the first program instance"
 

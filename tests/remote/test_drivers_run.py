@@ -7,7 +7,6 @@ import os
 import py_compile
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +32,10 @@ def run(folder: Path, driver: c.Driver, *, plugins: bool = False, **more: Any) -
     """
     kernel = folder / "k.py"
     kernel.touch()
-    job = c.Job(
-        "r1", "run", "triton", str(kernel), "", directory=str(folder), through="driver", driver=driver
-    )
+    start = c.DriverStart(driver, **more)
+    job = c.Job("r1", "run", "triton", str(kernel), "", directory=str(folder), start=start)
     done = subprocess.run(
-        [sys.executable, "-P", "-c", RUN], input=c.encode(replace(job, **more)), capture_output=True, text=True,
+        [sys.executable, "-P", "-c", RUN], input=c.encode(job), capture_output=True, text=True,
         cwd="/", check=False, env=os.environ | ({} if plugins else {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}),
     )  # fmt: skip
     printed, _, last = done.stdout.rstrip().rpartition("\n")

@@ -74,8 +74,8 @@ class Project:
     async def test(self, **fields: object) -> c.Finished:
         path = self.folder / "scale.cu"
         job = c.Job(
-            "r1", "run", "cuda", str(path), path.read_text(), directory=str(self.folder), through="driver", driver=TEST,
-            texts=self.texts, build_timeout_s=300.0,
+            "r1", "run", "cuda", str(path), path.read_text(), directory=str(self.folder),
+            start=c.DriverStart(TEST, self.texts), build_timeout_s=300.0,
         )  # fmt: skip
         return await extension_build.with_fresh(replace(job, **fields), self._bench.context, self._run)
 

@@ -118,11 +118,9 @@ class Worker:
         self.context = Context(self.shared, client, builds.build_ahead)
         script = folder / "bench.py"
         script.write_text(ASKS)
-        driver = c.Driver("script", "bench.py")
+        start = c.DriverStart(c.Driver("script", "bench.py"))
         kernel = str(folder / "k.py")
-        self.job = c.Job(
-            "r1", "run", "triton", kernel, "", directory=str(folder), through="driver", driver=driver
-        )
+        self.job = c.Job("r1", "run", "triton", kernel, "", directory=str(folder), start=start)
 
     def start(self) -> asyncio.Task[c.Finished]:
         return asyncio.create_task(python_action.run_python(self.job, self.context))

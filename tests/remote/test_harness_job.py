@@ -36,7 +36,13 @@ def carry_out(tmp_path, monkeypatch):
 
     def run(text: str, name: str = "solution.py", **fields) -> c.Finished:
         job = c.Job(
-            "1", "run", "triton", str(tmp_path / name), textwrap.dedent(text), through="contract", **fields
+            "1",
+            "run",
+            "triton",
+            str(tmp_path / name),
+            textwrap.dedent(text),
+            start=c.ContractStart(),
+            **fields,
         )
         return harness_job.check_and_time(job, lambda _: None, recorder.Nothing(), device="cpu")
 
@@ -506,7 +512,7 @@ def test_inputs_are_cloned_refilled_and_compared_wherever_their_tensors_are():
 
 @pytest.mark.slow
 def test_a_child_without_a_gpu_says_so(tmp_path):
-    job = c.Job("1", "run", "triton", str(tmp_path / "s.py"), new("return x"), through="contract")
+    job = c.Job("1", "run", "triton", str(tmp_path / "s.py"), new("return x"), start=c.ContractStart())
     subprocess.run(
         child_main.command(tmp_path, tmp_path, job), capture_output=True, timeout=120, check=False,
         env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},

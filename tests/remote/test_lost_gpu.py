@@ -83,7 +83,7 @@ def test_a_launch_spec_too() -> None:
         def recorded(self) -> Recorded:
             return Recorded(errors=(LOST,))
 
-    job = replace(JOB, definition=c.Definition("k", "k", 0, 0, 0, 17))
+    job = replace(JOB, tool_kernel=c.Definition("k", "k", 0, 0, 0, 17))
     finished = spec_job._failed(job, RuntimeError("lost"), Lost())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert (finished.outcome, finished.failure and finished.failure.message) == (
         "infrastructure", "k ended with CUDA_ERROR_ECC_UNCORRECTABLE",

@@ -82,7 +82,7 @@ def test_processes_that_share_a_gpu(
 
 def test_each_parameter_set_has_its_launches_of_every_configuration(tmp_path: Path) -> None:
     driver = c.Driver("pytest", "test_it.py", "test_it")
-    job = c.Job("1", "run", "triton", "k.py", "", directory=str(tmp_path), through="driver", driver=driver)
+    job = c.Job("1", "run", "triton", "k.py", "", directory=str(tmp_path), start=c.DriverStart(driver))
     clock = iter([10, 20, 30, 40]).__next__
     ran = driver_run.DriverRun(job, clock, lambda: None)
     watch = ran._watch  # pyright: ignore[reportPrivateUsage]
@@ -108,7 +108,7 @@ def test_each_parameter_set_has_its_launches_of_every_configuration(tmp_path: Pa
 
 def test_of_thousands_of_parameter_sets_those_are_told_that_launch(tmp_path: Path) -> None:
     driver = c.Driver("pytest", "test_it.py", "test_it")
-    job = c.Job("1", "run", "triton", "k.py", "", directory=str(tmp_path), through="driver", driver=driver)
+    job = c.Job("1", "run", "triton", "k.py", "", directory=str(tmp_path), start=c.DriverStart(driver))
     ran = driver_run.DriverRun(job, itertools.count().__next__, lambda: None)
     watch, names = ran._watch, [f"t[{number}]" for number in range(1_000)]  # pyright: ignore[reportPrivateUsage]
     watch.pytest_collection_finish(SimpleNamespace(items=[SimpleNamespace(nodeid=name) for name in names]))

@@ -202,7 +202,7 @@ async def test_the_kernel_that_was_clicked_and_no_other(bench: Faked) -> None:
     scan = kernels.tracker("cuda").scan(text)
     asked: list[str] = []
     for kernel in scan.kernels:
-        await bench.profile(replace(job, definition=launch_plan.definition_of(kernel)))
+        await bench.profile(replace(job, tool_kernel=launch_plan.definition_of(kernel)))
         words = bench.calls.read_text().splitlines()[-1].split()
         asked.append(words[words.index("--kernel-name") + 1])
     assert asked[0] == "regex:^(_ZN1a1kEPf)$"

@@ -67,8 +67,8 @@ class Project:
     ) -> build.Build | c.Finished:
         path = self.folder / kernel
         job = c.Job(
-            "r1", "run", "cuda", str(path), path.read_text(), directory=str(self.folder), through="driver", driver=driver,
-            texts=self.texts, build_timeout_s=300.0, architecture="sm_90",
+            "r1", "run", "cuda", str(path), path.read_text(), directory=str(self.folder),
+            start=c.DriverStart(driver, self.texts), build_timeout_s=300.0, architecture="sm_90",
         )  # fmt: skip
         job = replace(job, **fields)
         return await builds.build_file(job, None, self._bench.context, self._bench.folder)

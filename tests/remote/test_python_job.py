@@ -335,7 +335,8 @@ def test_results_are_json_whatever_the_program_prints(job):
 
 def test_a_traced_run_that_fails_has_its_trace(job):
     done = job(
-        "import torch\ndef main():\n    torch.rand(9).relu()\n    raise ValueError('late')\n", traced=True
+        "import torch\ndef main():\n    torch.rand(9).relu()\n    raise ValueError('late')\n",
+        start=c.ProgramStart(traced=True),
     )
     assert (done.finished.outcome, done.failure.message) == ("runtime error", "ValueError: late")
     trace = json.loads(zlib.decompress(base64.b64decode(done.finished.report)))
@@ -384,7 +385,7 @@ def test_a_crash_keeps_the_launches_of_kernels_of_other_languages_and_is_put_at_
 
 
 def test_a_script_s_launches_are_of_any_kernel():
-    request = c.Job("1", "run", "triton", "/k.py", ADD, through="exec")
+    request = c.Job("1", "run", "triton", "/k.py", ADD, start=c.ExecStart())
     records = [
         launched("add", 100),
         launched("_ZN2at6native4fillEv", 200),

@@ -306,7 +306,7 @@ async def test_without_a_gpu_nothing_is_built(desk: Desk, monkeypatch: pytest.Mo
 
 
 async def test_a_contract_is_not_checked_by_itself(desk: Desk) -> None:
-    finished = await desk.check("k.py", "class ModelNew: ...", language="triton", through="contract")
+    finished = await desk.check("k.py", "class ModelNew: ...", language="triton", start=c.ContractStart())
     assert finished.failure
     assert "check their kernels" in finished.failure.message
 
@@ -353,7 +353,8 @@ async def test_the_job_of_a_child_asks_for_no_recorder(
 )
 def test_a_program_of_the_project_that_does_not_launch_the_kernel(launched: set[str], missing: bool) -> None:
     driver = c.Driver("program", "bench.cu", "bench", tool="make", output="bin/bench")
-    job = c.Job("r", "sanitize", "cuda", "/w/scale.cu", "", kernel="scale", through="driver", driver=driver)
+    start = c.DriverStart(driver)
+    job = c.Job("r", "sanitize", "cuda", "/w/scale.cu", "", kernel="scale", start=start)
     problem = sanitize_action._missing(job, frozenset(launched), ())
     assert (problem and problem.message) == (
         "bench did not launch scale, so nothing in it was checked" if missing else None

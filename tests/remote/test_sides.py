@@ -44,7 +44,7 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Check]:
         for name, text in request.files.items():
             (tmp_path / name).write_text(text)
         path = str(tmp_path / request.name)
-        job = c.Job("1", "run", "triton", path, request.text, through="contract")
+        job = c.Job("1", "run", "triton", path, request.text, start=c.ContractStart())
         return harness_job.check_and_time(job, lambda _: None, recorder.Nothing(), device="cpu")
 
     yield run

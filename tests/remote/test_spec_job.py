@@ -112,7 +112,7 @@ def run(
     where = c.Definition(
         result.name, result.qualified, result.whole.line, result.line, spot.line, spot.end_column
     )
-    job = c.Job("r", "run", "cuda", "/src/k.cu", text, result.name, through="spec", definition=where)
+    job = c.Job("r", "run", "cuda", "/src/k.cu", text, result.name, start=c.SpecStart(where))
     acted = Acted({result.name: kernel, **kernels}, tuned)
     made = spec_job.Run(job, lambda _: None, spec_job.checked_spec(job), acted, Cpu(free))
 

@@ -70,7 +70,7 @@ async def test_garbage_is_passed_over(worker: Worker) -> None:
     for garbage in ("", "{", "[]", '{"kind":"job"}', '{"kind":"job","version":99}', "\0" * 99):
         run = f"after {garbage}"
         worker.send(garbage, c.Probe(run))
-        assert (await worker.until("machine", run))["version"] == c.VERSION
+        assert (await worker.until("machine", run))["version"] == c.RESULT_VERSION
 
 
 async def test_no_more_builds_at_once_than_cores(worker: Worker, tmp_path: Path) -> None:
@@ -127,9 +127,7 @@ __global__ void k(float* x) { x[threadIdx.x] *= 1; }
 async def test_two_builds_of_one_launch_spec_at_once_are_one(worker: Worker, tmp_path: Path) -> None:
     of = c.Definition("k", "k", 3, 3, 3, 17)
     for run in ("a", "b"):
-        worker.send(
-            job(run, tmp_path, SPEC, action="build", through="spec", definition=of, architecture="sm_90a")
-        )
+        worker.send(job(run, tmp_path, SPEC, action="build", start=c.SpecStart(of), architecture="sm_90a"))
     built = [await worker.until("built", "a", "b") for _ in "ab"]
     assert [item["cached"] for item in built] == [False, True]
 
@@ -149,7 +147,7 @@ async def test_a_launch_spec_is_built_for_its_gpu_whichever_the_build_names(
     worker: Worker, tmp_path: Path, flags: str, architecture: str
 ) -> None:
     of = c.Definition("k", "k", 3, 3, 3, 17)
-    asked = {"action": "build", "through": "spec", "definition": of, "architecture": "sm_90a"}
+    asked = {"action": "build", "start": c.SpecStart(of), "architecture": "sm_90a"}
     worker.send(job("a", tmp_path, SPEC, flags=tuple(flags.split()), **asked))
     built = await worker.until("built", "a")
     assert {each["architecture"] for each in built["resources"]} == {architecture}

@@ -39,9 +39,7 @@ def waiting(folder: Path, waits: tuple[Path, Path], run: str = "r1") -> c.Job:
     )
     path = folder / "waits.py"
     path.write_text(text)
-    return c.Job(
-        run, "run", "triton", str(path), text, directory=str(folder), through="exec", mount=str(folder)
-    )
+    return c.Job(run, "run", "triton", str(path), text, directory=str(folder), start=c.ExecStart(str(folder)))
 
 
 async def begun(runner: SshRunner, wanted: c.Job, began: Path) -> asyncio.Task[c.Finished]:

@@ -96,7 +96,7 @@ async def test_another_user_of_the_host_reads_nothing(
     folder.mkdir()
     (folder / "waits.py").write_text(text)
     wanted = c.Job(
-        "r1", "run", "triton", str(folder / "waits.py"), text, directory=str(folder), through="exec", mount=str(folder)
+        "r1", "run", "triton", str(folder / "waits.py"), text, directory=str(folder), start=c.ExecStart(str(folder))
     )  # fmt: skip
     task = asyncio.create_task(finished(one, wanted))
     home, runtime = host.cache / "orbit-lsp" / "ssh", host.run / "orbit-lsp"

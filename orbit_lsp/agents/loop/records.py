@@ -11,7 +11,7 @@ from typing import Literal, TypeVar
 
 from orbit_remote.common import limits, regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import VERSION
+from orbit_remote.common.messages import RESULT_VERSION
 from orbit_remote.common.plain_text import visible
 
 Decision = Literal["KEEP", "REVERT"]
@@ -44,7 +44,7 @@ class WorkerResult:
     artifacts: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
     summary: str = ""
-    version: int = VERSION
+    version: int = RESULT_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class ReviewerVerdict:
     reason: str
     next_change_hint: str = ""
     requires_revert: bool = False
-    version: int = VERSION
+    version: int = RESULT_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Iteration:
     text: str = ""
     at: float = 0.0
     simulated: bool = False
-    version: int = VERSION
+    version: int = RESULT_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class LoopSummary:
     usd: float | None = None
     simulated: bool = False
     outcomes: dict[str, int] = field(default_factory=dict[str, int])
-    version: int = VERSION
+    version: int = RESULT_VERSION
 
 
 class Unusable(Exception):  # noqa: N818 - an answer that is recorded, not a bug
@@ -153,9 +153,9 @@ def read(folder: Path, role: Role, iteration: int, cls: type[T]) -> T:
         place = ".".join(str(part) for part in first["loc"])
         text = f"{name}: {f'{place}: ' if place else ''}{first['msg']}; `orbit-lsp schema {role}` prints its schema"
         raise Unusable("infrastructure failure", visible(text)) from None
-    version, given = getattr(value, "version", VERSION), getattr(value, "iteration", 0)
-    if version != VERSION:
-        text = f"{name} has schema version {version}, and this orbit-lsp knows {VERSION}"
+    version, given = getattr(value, "version", RESULT_VERSION), getattr(value, "iteration", 0)
+    if version != RESULT_VERSION:
+        text = f"{name} has schema version {version}, and this orbit-lsp knows {RESULT_VERSION}"
         raise Unusable("infrastructure failure", text)
     if given != iteration:
         raise Unusable(

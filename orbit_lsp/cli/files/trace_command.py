@@ -41,7 +41,7 @@ async def run(
         raise UsageError(f"{options.file} is not a Python file: torch.profiler traces Python files only")
     await engine.places.look_around()
     check_gpu(session, options.gpu)
-    job = replace(job_builder.make(session, frozen, "run", runs.new_id()), traced=True)
+    job = replace(job_builder.make(session, frozen, "run", runs.new_id()), start=c.ProgramStart(traced=True))
     finished = await runs.outcome(job, watcher.hears(Path(job.path).name))
     kept, finished = await asyncio.to_thread(
         _kept, user_folders.report_folder(), finished, Path(job.path).stem

@@ -133,9 +133,9 @@ def work(order: Order, events: TextIO, recording: recorder.Recorder) -> Done:
             from orbit_remote.child import debug_job
 
             finished = debug_job.debug(job, send)
-        elif job.through in ("program", "exec", "driver"):
+        elif job.start.through in ("program", "exec", "driver"):
             finished = python_job.run_file(job, send, recording)
-        elif job.through == "contract":
+        elif job.start.through == "contract":
             from orbit_remote.child.harness import harness_job
 
             finished = harness_job.check_and_time(job, send, recording)
@@ -155,7 +155,8 @@ def work(order: Order, events: TextIO, recording: recorder.Recorder) -> Done:
             stream.flush()  # it may be killed as soon as it has answered
     send(finished)
     # of the launch spec of a CUDA file nothing stays behind: its code was device code, and went with its module
-    clean = job.through == "spec" and job.language == "cuda" and finished.outcome in ("ok", "wrong answer")
+    no_host_code = job.start.through == "spec" or job.action == "calibrate"
+    clean = no_host_code and job.language == "cuda" and finished.outcome in ("ok", "wrong answer")
     return Done(finished.exit_code or 0, clean and isinstance(recording, recorder.Native))
 
 
@@ -281,7 +282,8 @@ def _writer(descriptor: int) -> TextIO:
 
 def judges(job: c.Job) -> bool:
     """Whether it is carried out by the judge, which begins before CUDA does and so in no spare."""
-    return job.grade == "referee" and job.through == "contract" and job.action == "run"
+    start = job.start
+    return isinstance(start, c.ContractStart) and start.grade == "referee" and job.action == "run"
 
 
 def command(

@@ -47,7 +47,7 @@ def debug(job: c.Job, send: Send) -> c.Finished:
         _check(job)
         interpreter = Interpreter(job.definition.name)
         session = _Session(job, send, interpreter)
-        if job.through == "spec":
+        if job.start.through == "spec":
             _debug_spec(job, send, interpreter, session)
         else:
             _debug_program(job, interpreter, session)

@@ -86,7 +86,7 @@ def run_file(job: Job, send: Send, recorder: Recorder | None = None) -> Finished
         )
     send(Stage(job.run, "running", time.time()))
     recorder = recorder or Nothing("launches were not recorded")
-    return _trace(job, file, recorder) if job.traced else _run(job, file, recorder)
+    return _trace(job, file, recorder) if job.is_traced else _run(job, file, recorder)
 
 
 def _run_driver(job: Job, recorder: Recorder) -> Finished:
@@ -146,7 +146,9 @@ def _compiled_by_itself(job: Job, file: UserFile) -> Finished:
 def _run(
     job: Job, file: UserFile, recorder: Recorder, driver: driver_run.DriverRun | None = None
 ) -> Finished:
-    start = driver.start if driver else partial(file.execute, "__main__") if job.through == "exec" else None
+    start = (
+        driver.start if driver else partial(file.execute, "__main__") if job.start.through == "exec" else None
+    )
     began = time.perf_counter()
     profiled = job.action == "profile"
     languages = {kernel.language for kernel in job.other_kernels}
@@ -270,7 +272,7 @@ def _unclear(series: Sequence[LaunchSeries], job: Job) -> str:
 
 def _lists_every_kernel(job: Job) -> bool:
     """Not only those of the file: nobody clicked on one."""
-    return job.through in ("exec", "driver") or job.traced
+    return job.start.through in ("exec", "driver") or job.is_traced
 
 
 def crashed(job: Job, status: int, recorded: Recorded) -> Finished:

@@ -120,7 +120,8 @@ def _converter(hint: Any, lenient: bool) -> Callable[[Any], Any]:
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return functools.partial(_object, hint, lenient)
     if origin in (Union, types.UnionType):
-        inner = _converter(next(a for a in arguments if a is not type(None)), lenient)
+        parts = [part for part in arguments if part is not type(None)]
+        inner = _converter(parts[0], lenient) if len(parts) == 1 else _tagged(parts, lenient)
         return functools.partial(_optional, inner) if type(None) in arguments else inner
 
     def convert(value: Any) -> Any:
@@ -139,6 +140,23 @@ def _converter(hint: Any, lenient: bool) -> Callable[[Any], Any]:
             key_of, value_of = (_converter(argument, lenient) for argument in arguments)
             return {key_of(key): value_of(item) for key, item in typing.cast("dict[Any, Any]", value).items()}
         raise ValueError(f"{value!r} is not {hint}")
+
+    return convert
+
+
+def _tagged(classes: list[Any], lenient: bool) -> Callable[[Any], Any]:
+    """A converter of one of several dataclasses: they have one field, the tag, whose only value differs in each."""
+    hints = [typing.get_type_hints(cls) for cls in classes]
+    name = next(
+        name for name in hints[0] if all(typing.get_origin(each.get(name)) is Literal for each in hints)
+    )
+    tagged = {typing.get_args(each[name])[0]: cls for cls, each in zip(classes, hints, strict=True)}
+
+    def convert(value: object) -> object:
+        tag = typing.cast("dict[str, Any]", value).get(name) if isinstance(value, dict) else None
+        if not isinstance(tag, str) or tag not in tagged:
+            raise ValueError(f"{tag!r:.100} is not a {name}: it is one of {', '.join(tagged)}")
+        return _converter(tagged[tag], lenient)(value)
 
     return convert
 

@@ -19,8 +19,10 @@ from typing import Any, Literal
 
 from orbit_remote.common.lazy_dataclass import dataclass
 
-VERSION = 1
-"""Raised when a field changes its meaning; the worker refuses requests of another version."""
+VERSION = 2
+"""Raised when a field of a request changes; the worker and the app on Modal refuse requests of another version."""
+RESULT_VERSION = 1
+"""Raised when a field of what comes back changes its meaning: files that have it are kept, and published as schemas."""
 
 State = Literal["queued", "syncing", "starting", "building", "running", "profiling", "finishing", "done"]
 """`syncing`: files go to the machine of the job; `finishing`: its program has ended, and what it made comes back."""
@@ -36,7 +38,7 @@ Level = Literal["ttir", "ttgir", "llir", "ptx", "sass"]
 Grade = Literal["author", "referee"]
 """How far a measurement can be trusted: an author's shares the process with the code that it measures."""
 Through = Literal["program", "spec", "contract", "exec", "driver"]
-"""What starts a kernel, as `Job` has it."""
+"""What starts a kernel, in a word: the tag of each `Start`."""
 BY_AUTHOR: frozenset[Through] = frozenset(("program", "driver"))
 """The author's own code launches kernels, as often as it likes."""
 Source = Literal["measured", "compiler", "derived", "device"]
@@ -147,6 +149,68 @@ class Driver:
 
 
 @dataclass(frozen=True, slots=True)
+class ProgramStart:
+    """The file's own way in launches the kernel. A `traced` run of a Python file is recorded by torch.profiler."""
+
+    traced: bool = False
+    through: Literal["program"] = "program"
+
+
+@dataclass(frozen=True, slots=True)
+class SpecStart:
+    """The launch spec above `definition` launches the kernel."""
+
+    definition: Definition
+    through: Literal["spec"] = "spec"
+
+
+@dataclass(frozen=True, slots=True)
+class ContractStart:
+    """A contract that the file keeps launches kernels: KernelBench's `ModelNew`, popcorn's `custom_kernel`. `grade` is the
+    one asked for: a `referee` runs the file's code in a process of its own (`orbit_remote.judge`).
+    """
+
+    grade: Grade = "author"
+    through: Literal["contract"] = "contract"
+
+
+@dataclass(frozen=True, slots=True)
+class ExecStart:
+    """A script or any program runs, as the name of the job's `path` says (`Job.is_script`); `text` is the script's.
+
+    `mount` is the author's folder of which the job's `directory` is a copy; on the same machine the worker makes it, of
+    `files`, paths relative to `mount`. Files that the patterns `bring` match come back as `Finished.brought`.
+    """
+
+    mount: str = ""
+    files: tuple[str, ...] = ()
+    bring: tuple[str, ...] = ()
+    through: Literal["exec"] = "exec"
+
+
+@dataclass(frozen=True, slots=True)
+class DriverStart:
+    """A test, a script or a program of the project in the job's `directory` launches the kernel, which is in the file at `path`.
+
+    `texts` are the texts of open Python files by path, which count in place of what is saved, or for a program those of open
+    C++ files, which have to be saved. Of a test only the parameter `sets` that are named run, if it has them: pytest's ids.
+    A `repeated` test or script runs several times, until its kernels have been launched often enough for a median.
+    `sources` are those of a program as far as texts tell, paths in `directory`.
+    """
+
+    driver: Driver
+    texts: dict[str, str] = field(default_factory=dict[str, str])
+    sets: tuple[str, ...] = ()
+    repeated: bool = False
+    sources: tuple[str, ...] = ()
+    through: Literal["driver"] = "driver"
+
+
+Start = ProgramStart | SpecStart | ContractStart | ExecStart | DriverStart
+"""What starts a kernel, with all that only this way needs."""
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """Compile a file for what the compiler says of it, or build it and run it, or build it so that a
     later run finds it built (CUDA alone), or run it under a tool: `profile` under Nsight Compute, which
@@ -162,20 +226,12 @@ class Job:
     imports are looked up last, as an editable install's are. `restricted` says that the code is not the
     author's: it runs on Modal, in a container for it alone, or not at all.
 
-    `through` says what starts the kernel: the file's own way in, the launch spec above `definition`,
-    a contract that the file keeps (KernelBench's `ModelNew`, popcorn's `custom_kernel`), or nothing (`exec`): `text` is then a
-    script, or empty, and `path` is any program, as its name says (`is_script`). With `driver` it is a test, a script or a program of the
-    project in `directory`, for a kernel in the file at `path`; `texts` are the texts of open Python files by path, which count in
-    place of what is saved, or for a program those of open C++ files, which have to be saved; of a test only the parameter `sets`
-    that are named run, if it has them: pytest's ids. A `repeated` test or script runs several times, until its kernels have been
-    launched often enough for a median. `sources` are those of a program as far as texts tell, paths in `directory`.
-    It runs in `directory`. `mount` is the author's folder of which that is a copy; on the same machine the worker makes it, of `files`, paths
-    relative to it. Files that the patterns `bring` match come back as `Finished.brought`. `variables` (`NAME=value`) are added to
-    its environment. A `traced` run of a Python file is recorded by torch.profiler. `templates` are kernels
+    `start` says what starts the kernel, and has all that only this way needs. `tool_kernel` is the kernel that a tool or a
+    debugger is for, where no launch spec stands above it. The program runs in `directory`, with `arguments` and `stdin`;
+    `variables` (`NAME=value`) are added to its environment. `templates` are kernels
     whose launch specs say of which instances a compilation is to tell. `host_launches` are launches in a Python file's
     own code, for the kernels that have no launch spec. `levels` are those of the compiler's output that a compilation sends
-    back, as `Finished.dumps`. A `batch` waits for the GPU behind jobs that somebody has clicked. `grade` is the one
-    asked for: a `referee` runs a contract's code in a process of its own (`orbit_remote.judge`). A compilation that is to
+    back, as `Finished.dumps`. A `batch` waits for the GPU behind jobs that somebody has clicked. A compilation that is to
     `keep` its own files - command line, log, intermediate code - sends them as `Finished.report`. `other_kernels` are
     those of a Python file. A compilation of a Triton file makes its kernels with each of `warps` as `num_warps` too.
     `sections` of Nsight Compute are what a profile collects, in place of those of its `detail`.
@@ -199,8 +255,8 @@ class Job:
     gpu: str | None = None
     roots: tuple[str, ...] = ()
     restricted: bool = False
-    through: Through = "program"
-    definition: Definition | None = None
+    start: Start = field(default_factory=ProgramStart)
+    tool_kernel: Definition | None = None
     templates: tuple[Definition, ...] = ()
     host_launches: tuple[HostLaunch, ...] = ()
     detail: Literal["click", "full"] = "click"
@@ -209,32 +265,38 @@ class Job:
     batch: bool = False
     levels: tuple[Level, ...] = ()
     gpus: int = 1
-    grade: Grade = "author"
-    mount: str = ""
-    files: tuple[str, ...] = ()
-    bring: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     instance: Literal["first", "wrong"] = "first"
-    traced: bool = False
     keep: bool = False
     other_kernels: tuple[OtherKernel, ...] = ()
     warps: tuple[int, ...] = ()
-    driver: Driver | None = None
-    texts: dict[str, str] = field(default_factory=dict[str, str])
-    sets: tuple[str, ...] = ()
-    repeated: bool = False
-    sources: tuple[str, ...] = ()
     version: int = VERSION
+
+    @property
+    def definition(self) -> Definition | None:
+        """Return where the kernel stands that is asked for; None where none is, or only its name is known."""
+        return self.start.definition if isinstance(self.start, SpecStart) else self.tool_kernel
+
+    @property
+    def driver(self) -> Driver | None:
+        """Return the driver that launches the kernel; None where something else does."""
+        return self.start.driver if isinstance(self.start, DriverStart) else None
+
+    @property
+    def project_program(self) -> Driver | None:
+        """Return the program of the project that launches the kernel; None where something else does."""
+        return self.driver if self.driver and self.driver.kind == "program" else None
 
     @property
     def is_program(self) -> bool:
         """Whether it is about a program that is built of C++ and CUDA: the file's own, or one of its project."""
-        return self.language == "cuda" and (self.through == "program" or self.project_program is not None)
+        by_file = isinstance(self.start, ProgramStart)
+        return self.language == "cuda" and (by_file or self.project_program is not None)
 
     @property
-    def project_program(self) -> Driver | None:
-        """The program of the project that it is about."""
-        return self.driver if self.driver and self.driver.kind == "program" else None
+    def is_traced(self) -> bool:
+        """Whether torch.profiler records it."""
+        return isinstance(self.start, ProgramStart) and self.start.traced
 
     @property
     def working_folder(self) -> str:

@@ -236,7 +236,7 @@ class Container:
         job = paths.job(codec.build(c.Job, asked.job), str(tree))
         if done := self._answers.get(job.run):
             return done
-        if job.through == "exec" and not job.is_script:
+        if job.start.through == "exec" and not job.is_script:
             Path(job.path).chmod(0o755)
         self.start()
         assert self._worker is not None

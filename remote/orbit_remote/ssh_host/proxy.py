@@ -214,7 +214,7 @@ class _Proxy:
         )
         wanted = codec.build(c.Job, asked["job"])
         there = replace(job.paths.job(wanted, root), device=wanted.device, nvcc=asked.get("nvcc") or None)
-        if there.through == "exec" and not there.is_script:
+        if there.start.through == "exec" and not there.is_script:
             await asyncio.to_thread(os.chmod, there.path, 0o755)
         typing = job.record["kind"] == "typing"
         await self._pass_on(job, c.Typing(job.run, there, bool(asked.get("start"))) if typing else there)

@@ -46,9 +46,7 @@ class CalibrationStore:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _measure(self, device: c.Device, context: Context) -> None:
-        job = c.Job(
-            "calibration", "calibrate", "cuda", "calibration", "", device=device.index, through="spec"
-        )
+        job = c.Job("calibration", "calibrate", "cuda", "calibration", "", device=device.index)
         finished: c.Finished | None = None
         async with context.gpu(job):
             try:

@@ -116,7 +116,7 @@ class Jobs:
             finished = replace(finished, remarks=(*finished.remarks, _UNGUARDED))
         device = self._reached.with_reached(finished.device)
         self._context.send(occupancy.with_occupancy(replace(finished, device=device)))
-        if device and job.through == "spec" and finished.outcome == "ok":
+        if device and job.start.through == "spec" and finished.outcome == "ok":
             self._reached.measure(device, self._context)
 
     async def _act(self, job: c.Job) -> c.Finished:

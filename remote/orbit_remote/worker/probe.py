@@ -15,7 +15,7 @@ from pathlib import Path
 
 from orbit_remote import MAIN, PACKAGE
 from orbit_remote.common import codec
-from orbit_remote.common.messages import DEBUGGING, VERSION, Device, Failure, Machine, Probe, Profiler
+from orbit_remote.common.messages import DEBUGGING, RESULT_VERSION, Device, Failure, Machine, Probe, Profiler
 from orbit_remote.process import tool_output
 from orbit_remote.recording import telemetry
 from orbit_remote.toolchain import nvcc
@@ -51,7 +51,7 @@ async def probe(request: Probe, author_python: str | None = None, counters: Path
     profiler = await asyncio.to_thread(_profiler, devices, counters)
     checker = await asyncio.to_thread(_sanitizer, devices, request.nvcc)
     machine = Machine(
-        request.run, VERSION, sys.executable, _python(), packages, devices,
+        request.run, RESULT_VERSION, sys.executable, _python(), packages, devices,
         python_path=python_path(), profiler=profiler, sanitizer=checker,
     )  # fmt: skip
     if isinstance(compiler, Failure):

@@ -21,7 +21,7 @@ from orbit_remote.child.user_module import Entry, UserFile
 from orbit_remote.common.launch_records import LaunchSeries
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.measure import REPEATS
-from orbit_remote.common.messages import NO_GPU, Driver, Job, RanSet
+from orbit_remote.common.messages import NO_GPU, Driver, DriverStart, Job, RanSet
 from orbit_remote.common.packages import installing
 from orbit_remote.process.gpu_nodes import has_gpu
 
@@ -62,17 +62,18 @@ class DriverRun:
         """`clock` is that of the records; `synchronise` waits for the kernels under way; `waited_s` says how long this process has waited
         for the GPU, which counts for nothing.
         """
-        assert job.driver
+        start = job.start
+        assert isinstance(start, DriverStart)
         assert job.directory
-        self._driver: Driver = job.driver
-        self._set = SetByDriver(job.driver.id, job.device)
-        self._sets = job.sets
-        self._repeated = job.repeated
-        self._texts = unsaved_texts.different(job.directory, job.texts)
+        self._driver: Driver = start.driver
+        self._set = SetByDriver(self._driver.id, job.device)
+        self._sets = start.sets
+        self._repeated = start.repeated
+        self._texts = unsaved_texts.different(job.directory, start.texts)
         self._spent = lambda: time.perf_counter() - waited_s()
-        self._watch = _Watch(clock, self._spent, synchronise, REPEATS if job.repeated else 1)
-        path = str(Path(job.directory, job.driver.file))
-        if job.driver.kind == "pytest":
+        self._watch = _Watch(clock, self._spent, synchronise, REPEATS if start.repeated else 1)
+        path = str(Path(job.directory, self._driver.file))
+        if self._driver.kind == "pytest":
             self.file = UserFile(str(Path(job.directory, "_orbit_pytest.py")), "", job.directory)
         else:
             text = self._texts.get(path)

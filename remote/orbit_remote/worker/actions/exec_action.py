@@ -32,18 +32,19 @@ from orbit_remote.worker.faults import second_look
 
 async def execute(job: c.Job, context: Context) -> c.Finished:
     """On the author's own machine, a program that needs no GPU runs without one."""
+    assert isinstance(job.start, c.ExecStart)
     device = await asyncio.to_thread(gpu.of, job)
     if device is None and not await asyncio.to_thread(gpu.dispensable, job):
         return gpu.no_gpu(job)
-    async with _mounted(job, context) as (there, paths):
+    async with _mounted(job, job.start, context) as (there, paths):
         finished = await (_script if job.is_script else _program)(there, context, device)
         if paths.pairs:
             finished = codec.build(c.Finished, paths.event(codec.read_json(c.encode(finished))))
         remarks = finished.remarks if device else (*finished.remarks, gpu.WITHOUT)
         brought: tuple[c.Brought, ...] = ()
-        if job.bring:
+        if job.start.bring:
             folder = Path(there.directory or "")
-            brought, left = await asyncio.to_thread(brought_files.collect, folder, job.bring)
+            brought, left = await asyncio.to_thread(brought_files.collect, folder, job.start.bring)
             remarks += left
         return replace(finished, brought=brought, remarks=remarks)
 
@@ -110,20 +111,20 @@ def _finished(
 
 
 @asynccontextmanager
-async def _mounted(job: c.Job, context: Context) -> AsyncGenerator[tuple[c.Job, Paths]]:
+async def _mounted(job: c.Job, start: c.ExecStart, context: Context) -> AsyncGenerator[tuple[c.Job, Paths]]:
     """The job in a copy of its files, deleted when it ends, whatever the program made of it; on a machine to which they
     were sent, and in place, there is nothing to copy.
     """
-    if not job.files:
+    if not start.files:
         yield job, Paths(())
         return
     async with context.scratch() as scratch:
-        copy = scratch / (Path(job.mount).name or "root")
+        copy = scratch / (Path(start.mount).name or "root")
         stop = threading.Event()
-        copying = asyncio.ensure_future(asyncio.to_thread(_copy, job, copy, stop))
+        copying = asyncio.ensure_future(asyncio.to_thread(_copy, job, start, copy, stop))
         try:
             await asyncio.shield(copying)
-            paths = Paths(((job.mount, str(copy)),))
+            paths = Paths(((start.mount, str(copy)),))
             yield replace(paths.job(job, str(copy)), device=job.device, nvcc=job.nvcc), paths
         finally:
             stop.set()
@@ -131,15 +132,15 @@ async def _mounted(job: c.Job, context: Context) -> AsyncGenerator[tuple[c.Job, 
             await asyncio.shield(asyncio.to_thread(content_store.remove, scratch))
 
 
-def _copy(job: c.Job, into: Path, stop: threading.Event) -> None:
+def _copy(job: c.Job, start: c.ExecStart, into: Path, stop: threading.Event) -> None:
     """Raises OSError."""
     into.mkdir()
-    for place in job.files:
+    for place in start.files:
         if stop.is_set():
             return
         if why := content_store.unusable(place):
             raise OSError(0, f"a file to copy {why}", place)
-        source, target = Path(job.mount, place), into / place
+        source, target = Path(start.mount, place), into / place
         target.parent.mkdir(parents=True, exist_ok=True)
         if job.is_script and str(source) == job.path:
             target.write_text(job.text, encoding="utf-8", errors="surrogatepass")

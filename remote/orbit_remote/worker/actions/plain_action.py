@@ -8,13 +8,13 @@ from orbit_remote.worker.context import Context
 
 
 async def build_or_run(job: c.Job, context: Context) -> c.Finished:
-    if job.through == "exec":
+    if job.start.through == "exec":
         from orbit_remote.worker.actions import exec_action
 
         return await exec_action.execute(job, context)
     if job.is_program:
         return await cuda_action.compile_or_run(job, context)
-    if job.language == "cuda" and job.through != "driver":
+    if job.language == "cuda" and job.start.through != "driver":
         from orbit_remote.worker.actions import spec_action
 
         return await spec_action.run_spec(job, context)

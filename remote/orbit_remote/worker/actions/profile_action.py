@@ -198,14 +198,14 @@ class _Attempt:
     async def _child(self, scratch: Path) -> c.Finished:
         job, context = self._job, self._context
         made: spec_action.Made | None = None
-        if job.language == "cuda" and job.through != "driver":
+        if job.language == "cuda" and job.start.through != "driver":
             from orbit_remote.worker.actions import spec_action
 
             built = await spec_action.build_kernels(job, self._device, context, scratch)
             if isinstance(built, c.Finished):
                 return built
             made = built
-        by_name = job.through in ("program", "driver")
+        by_name = job.start.through in ("program", "driver")
         under = Under.make(
             self._tool,
             scratch,
@@ -319,7 +319,7 @@ class _Attempt:
         if other := kernel_selection.other_kernel(self._job):
             symbols_ |= {launch.symbol for launch in ordinary.launches if launch.name == other.qualified}
         wanted = [launch for launch in ordinary.launches if launch.symbol in symbols_]
-        if not wanted and self._job.through in ("program", "driver"):
+        if not wanted and self._job.start.through in ("program", "driver"):
             return replace(ordinary, remarks=(*ordinary.remarks, self._never(ordinary, log)))
         reason = f": {log.errors[0]}" if log.errors else ""
         ended = f" (it ended with exit code {log.status} under it)" if log.status else ""

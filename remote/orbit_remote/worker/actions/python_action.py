@@ -30,11 +30,11 @@ from orbit_remote.worker.faults import second_look
 async def run_python(job: c.Job, context: Context) -> c.Finished:
     """A `.py` file, run or compiled, or a driver."""
     device = await asyncio.to_thread(gpu.of, job) if job.action == "run" else None
-    can_do_without = job.traced or job.through == "driver"
+    can_do_without = job.is_traced or job.start.through == "driver"
     if job.action == "run" and device is None and not (can_do_without and gpu.dispensable(job)):
         return gpu.no_gpu(job)
     finished = await follow(job, context, device)
-    if device is None and job.through == "driver":
+    if device is None and job.start.through == "driver":
         return gpu.run_without(job, finished)
     return finished
 
@@ -49,16 +49,18 @@ async def follow(
     """`device` is None for a job that only compiles; `image` is what a launch spec of a `.cu` file launches, `own` which
     files are the author's, where it is another rule than Python's.
     """
-    late = device is not None and job.through == "driver" and job.action == "run" and prefork.FORKS
+    late = device is not None and job.start.through == "driver" and job.action == "run" and prefork.FORKS
     async with AsyncExitStack() as held, AsyncExitStack() as watching:
         lease = await held.enter_async_context(AsyncExitStack())
         if device and not late:
             await lease.enter_async_context(context.gpu(job, in_spare=not child_main.judges(job)))
         context.stage(job, "starting", "a Python with torch and triton")
         # a launch spec's process looks at the clocks itself: launches at a low one are not counted
-        sampler = telemetry.Sampler(device.uuid or device.index) if device and job.through != "spec" else None
+        sampler = (
+            telemetry.Sampler(device.uuid or device.index) if device and job.start.through != "spec" else None
+        )
         overhead = UNKNOWN
-        if device and job.through in ("program", "exec", "driver") and not job.traced:
+        if device and job.start.through in ("program", "exec", "driver") and not job.is_traced:
             if late and not context.overheads.settled(device):
                 async with context.gpu(job):
                     await context.overheads.overhead(device, context.environment())
@@ -85,7 +87,7 @@ async def follow(
         elif sampler:
             watching.enter_context(sampler)
         since = time.time_ns()
-        followed = await _follow(job, context, child, at_once=ahead and job.through == "contract")
+        followed = await _follow(job, context, child, at_once=ahead and job.start.through == "contract")
         told(child.pid, False)
         finished, ended = followed.finished, followed.ended
         if disk.failure:
@@ -157,7 +159,7 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
 
 def _another_follows(job: c.Job, device: c.Device) -> bool:
     """Whether another job is likely to follow, in a process of its own, which may open its context beside this one."""
-    stays = job.through == "spec" and job.language == "cuda"
+    stays = job.start.through == "spec" and job.language == "cuda"
     return job.batch and not (stays or child_main.judges(job) or device.exclusive)
 
 
@@ -218,7 +220,9 @@ async def _follow(job: c.Job, context: Context, child: Child, *, at_once: bool) 
             async for event in child.events():
                 if isinstance(event, c.Finished):
                     finished = event
-                    if job.through == "contract":  # others may stay, or time what the program does as it ends
+                    if (
+                        job.start.through == "contract"
+                    ):  # others may stay, or time what the program does as it ends
                         context.spares.measured(child)
                 elif compilations.heard(event):
                     context.send(event)

@@ -37,7 +37,7 @@ async def check_memory(job: c.Job, context: Context) -> c.Finished:
     device = await asyncio.to_thread(gpu.of, job)
     if device is None:
         return gpu.no_gpu(job)
-    if job.through == "contract":
+    if job.start.through == "contract":
         text = "KernelBench and popcorn files are not checked themselves: check their kernels, by a launch spec or a program"
         return c.failed(job.run, c.Failure("infrastructure", text))
     tool = await asyncio.to_thread(sanitizer_tool.find, job.nvcc)
@@ -79,9 +79,9 @@ class _Target:
 
 
 async def _target(job: c.Job, device: c.Device, context: Context, scratch: Path) -> _Target | c.Finished:
-    if job.language == "triton" or (job.through == "driver" and not job.is_program):
+    if job.language == "triton" or (job.start.through == "driver" and not job.is_program):
         return _child(job, context, scratch)
-    if job.through == "spec":
+    if job.start.through == "spec":
         from orbit_remote.worker.actions import spec_action
 
         made = await spec_action.build_kernels(job, device, context, scratch)
@@ -115,11 +115,12 @@ def _child(job: c.Job, context: Context, scratch: Path, image: Image | None = No
 
 def _launched_by(job: c.Job) -> tuple[str, ...]:
     """The kernels that a launch spec launches, by their bare names; none of a program, which launches what it likes."""
-    if job.through != "spec" or job.definition is None:
+    if not isinstance(job.start, c.SpecStart):
         return ()
-    checked = launch_spec.check(job.text, launch_spec.target_of(job.definition, job.language))
+    definition = job.start.definition
+    checked = launch_spec.check(job.text, launch_spec.target_of(definition, job.language))
     names = [launch.kernel.name.rpartition("::")[2] for launch in checked.spec.launches]
-    return tuple(dict.fromkeys([*names, job.definition.name]))
+    return tuple(dict.fromkeys([*names, definition.name]))
 
 
 # -- checking ---------------------------------------------------------------------------------------
@@ -191,7 +192,7 @@ class _Checking:
             return None
         if (
             any(resource.name.rpartition(".")[2] == job.kernel for resource in child.resources)
-            or job.through == "spec"
+            or job.start.through == "spec"
         ):
             return None
         return _not_launched(Path(job.path).name, job.kernel)

@@ -69,9 +69,7 @@ async def build_kernels(
 
     Without a `device` it is for the architecture that the job names.
     """
-    if job.definition is None:
-        text = "the job names no kernel whose launch spec is to be run"
-        return c.failed(job.run, c.Failure("infrastructure", text, "please report it"))
+    assert job.definition is not None
     checked = launch_spec.check(job.text, launch_spec.target_of(job.definition, "cuda"))
     if refused := faulty(job, checked):
         return refused

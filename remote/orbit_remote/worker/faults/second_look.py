@@ -160,7 +160,9 @@ def wanted(job: c.Job, finished: c.Finished) -> bool:
         "assertion `" in problem.message for problem in finished.problems
     )
     failed = (code and not told) or finished.outcome == "timed out"
-    return sys.platform == "linux" and job.through != "contract" and job.action == "run" and bool(failed)
+    return (
+        sys.platform == "linux" and job.start.through != "contract" and job.action == "run" and bool(failed)
+    )
 
 
 async def explained(

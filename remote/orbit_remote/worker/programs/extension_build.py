@@ -56,8 +56,8 @@ class _Work:
     """One job's extension."""
 
     def __init__(self, job: c.Job, context: Context) -> None:
-        assert job.driver
-        self._job, self._context, self._driver = job, context, job.driver
+        assert isinstance(job.start, c.DriverStart)
+        self._job, self._context, self._start = job, context, job.start
         self._root = os.path.normpath(job.directory or os.path.dirname(job.path))
         self._names = registered_kernels.names(job.text)
         self._rebuilt = ""
@@ -67,7 +67,7 @@ class _Work:
     async def prepare(self) -> None:
         """Build the extension anew if every library that has the kernels is too old. Raises NotBuiltError, OSError."""
         read = await asyncio.to_thread(self._read)
-        if place := sources.unsaved(read, self._root, self._job.texts):
+        if place := sources.unsaved(read, self._root, self._start.texts):
             message = f"save {place} first: the extension is built from the saved files"
             raise NotBuiltError(c.Failure("infrastructure", message, "nothing was built or run"))
         self._built = await asyncio.to_thread(self._libraries, read)
@@ -120,9 +120,9 @@ class _Work:
         name = Path(self._job.path).name
         if known:
             place, late = self._place(known[0].path), shown(known[0].late, self._root)
-            text = f"{self._driver.id} loaded {place}, which was built before {late} changed, so nothing was measured"
+            text = f"{self._start.driver.id} loaded {place}, which was built before {late} changed, so nothing was measured"
         else:
-            text = f"{self._driver.id} launched a build that is not known to be of this text of {name}, so nothing was measured"
+            text = f"{self._start.driver.id} launched a build that is not known to be of this text of {name}, so nothing was measured"
         _, command = self._command(known[0].path if known else "")
         remedy = f"build the extension anew: {shlex.join(command)}" if command else "build the extension anew"
         return replace(finished, outcome="infrastructure", failure=c.Failure("infrastructure", text, remedy))

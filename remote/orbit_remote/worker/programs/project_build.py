@@ -36,9 +36,13 @@ async def built(job: c.Job, context: Context, architecture: str) -> build.Build:
     return replace(made, built=replace(made.built, seconds=time.monotonic() - begin))
 
 
+def _start(job: c.Job) -> c.DriverStart:
+    assert isinstance(job.start, c.DriverStart)
+    return job.start
+
+
 def alone(job: c.Job) -> c.Job | c.Failure:
     """Return the job of a program that nvcc makes of one file: as if that file had been asked for. Takes time."""
-    assert job.driver
     read = _read(job)
     if unsaved := _unsaved(job, read):
         return unsaved
@@ -46,20 +50,19 @@ def alone(job: c.Job) -> c.Job | c.Failure:
     try:
         text = regular_files.text(path, limits.SOURCE)
     except (OSError, ValueError) as error:
-        return c.Failure("infrastructure", f"{job.driver.file} cannot be read: {error}")
+        return c.Failure("infrastructure", f"{_start(job).driver.file} cannot be read: {error}")
     folders = [part for folder in read.folders for part in ("-I", folder)]
     return replace(job, path=path, text=text, flags=(*job.flags, *folders))
 
 
 def _main(job: c.Job) -> str:
-    assert job.driver
-    return os.path.join(job.directory or "", *job.driver.file.split("/"))
+    return os.path.join(job.directory or "", *_start(job).driver.file.split("/"))
 
 
 def _read(job: c.Job) -> Sources:
     """The files of a program: its main, the kernel's file, its other sources as far as they are known, and what all of them include."""
     root = job.directory or os.path.dirname(job.path)
-    starts = (job.path, _main(job), *(os.path.join(root, *each.split("/")) for each in job.sources))
+    starts = (job.path, _main(job), *(os.path.join(root, *each.split("/")) for each in _start(job).sources))
     return sources.read(root, starts, include_folders(job.flags, root))
 
 
@@ -77,11 +80,11 @@ def include_folders(flags: Sequence[str], directory: str) -> list[str]:
 
 def _unsaved(job: c.Job, read: Sources) -> c.Failure | None:
     """A build reads files from the disk: what an editor shows and has not saved would not be what is measured."""
-    assert job.driver
-    place = sources.unsaved(read, job.directory or "", job.texts)
+    start = _start(job)
+    place = sources.unsaved(read, job.directory or "", start.texts)
     if place is None:
         return None
-    message = f"save {place} first: {job.driver.short} is built from the saved files"
+    message = f"save {place} first: {start.driver.short} is built from the saved files"
     return c.Failure("infrastructure", message, "nothing was built or run", place=None)
 
 
@@ -89,8 +92,7 @@ class _Work:
     """One build."""
 
     def __init__(self, job: c.Job, context: Context, architecture: str) -> None:
-        assert job.driver
-        self._job, self._context, self._driver = job, context, job.driver
+        self._job, self._context, self._driver = job, context, _start(job).driver
         self._architecture = architecture
         self._folder = job.working_folder
         self._remarks: list[str] = []
