@@ -139,14 +139,15 @@ def on_the_cpu(cheat: Cheat, timeout_s: float) -> Answer:
     from orbit_remote.child.harness import harness_job
     from orbit_remote.common import codec
     from orbit_remote.common import messages as c
+    from orbit_remote.common.requests import ContractStart, Job
     from orbit_remote.recording import recorder
 
-    def work(job: c.Job) -> str:
+    def work(job: Job) -> str:
         return c.encode(harness_job.check_and_time(job, lambda _: None, recorder.Nothing(), device="cpu"))
 
     with tempfile.TemporaryDirectory() as folder:
         job = cheats.job_of(Path(folder), cheat.text("cpu"), cheat.reference)
-        job = replace(job, start=c.ContractStart("author"))
+        job = replace(job, start=ContractStart("author"))
         text = in_forks(lambda: work(job), timeout_s)
     if text is None:
         return Answer("timed out", f"no answer within {timeout_s:g} s")

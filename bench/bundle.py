@@ -18,7 +18,7 @@ from typing import Literal
 
 from orbit_lsp.closure import closure
 from orbit_remote.common.content_store import Store
-from orbit_remote.common.messages import Job
+from orbit_remote.common.requests import Job
 
 FOLDERS = 10
 BODY = "\n".join(f"/* line {n} of a header as long as headers are */" for n in range(165))

@@ -34,6 +34,7 @@ from orbit_lsp.runners.modal import call as modal_call
 from orbit_lsp.runners.modal.pool import Options
 from orbit_lsp.runners.modal.runner import ModalRunner
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import ExecStart, Job
 from orbit_remote.modal_app.image_spec import Spec
 from tests.modal_loopback.loopback import Loopback
 
@@ -81,17 +82,17 @@ class Bench:
         self.modal.do(lambda world: world.container_env.update({"ORBIT_PYTHON": str(script)}))
 
 
-def job(folder: Path, text: str = SAXPY, **fields: Any) -> c.Job:
+def job(folder: Path, text: str = SAXPY, **fields: Any) -> Job:
     given = {"directory": str(folder), "gpu": "H100", "architecture": "sm_90a"} | fields
-    return c.Job("r1", "run", "cuda", str(folder / "saxpy.cu"), text, **given)
+    return Job("r1", "run", "cuda", str(folder / "saxpy.cu"), text, **given)
 
 
-def snippet(folder: Path, number: int) -> c.Job:
+def snippet(folder: Path, number: int) -> Job:
     """As `orbit-lsp exec -c 'print(1)'` makes it."""
     path = str(folder / "_orbit_exec.py")
-    return c.Job(
+    return Job(
         "r1", "run", "triton", path, f"print(1)  # {number}\n", directory=str(folder), gpu="H100",
-        start=c.ExecStart(str(folder)),
+        start=ExecStart(str(folder)),
     )  # fmt: skip
 
 
@@ -99,7 +100,7 @@ def middle(seconds: list[float]) -> float:
     return 1e3 * statistics.median(seconds)
 
 
-async def once(runner: ModalRunner, what: c.Job) -> tuple[float, float]:
+async def once(runner: ModalRunner, what: Job) -> tuple[float, float]:
     """Seconds to the first event that the container has sent, and to the result."""
     result, began = float("nan"), time.perf_counter()
     async with aclosing(runner.run(what)) as events:
@@ -156,7 +157,7 @@ async def bundle(bench: Bench, runner: ModalRunner, folder: Path) -> None:
     from bundle import project
 
     what = project(folder, "cuda", 200)
-    what = c.Job(
+    what = Job(
         "r1", "run", "cuda", what.path, what.text, directory=what.directory, flags=what.flags, gpu="H100"
     )
     before, sent = list[float](), list[tuple[int, int]]()

@@ -19,9 +19,10 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "remote"))
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 from orbit_remote.worker import prefork
 
-JOB = c.Job("1", "run", "triton", "/kernels.py", "import torch, triton\ndef main(): pass\n")
+JOB = Job("1", "run", "triton", "/kernels.py", "import torch, triton\ndef main(): pass\n")
 
 
 async def once(pool: prefork.PreforkPool) -> float:

@@ -39,6 +39,7 @@ import spec_job
 
 from orbit_lsp.runners.local import LocalRunner, Options
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 from orbit_remote.worker.lease import EVERYBODYS
 
 LIMIT_S = 180.0
@@ -69,7 +70,7 @@ def length_ns(client: int, clients: int) -> int:
 # -- a client ---------------------------------------------------------------------------------------
 
 
-async def one(runner: LocalRunner, job: c.Job) -> dict[str, Any]:
+async def one(runner: LocalRunner, job: Job) -> dict[str, Any]:
     """How a job ended, and when it waited for the GPU and had it (Unix time)."""
     stages: list[tuple[str, float]] = []
     finished: list[c.Finished] = []
@@ -112,7 +113,7 @@ async def client(options: argparse.Namespace) -> None:
             else:
                 size = 32 * (number % KERNELS + 1)
                 path = options.folder / f"k{number % KERNELS}.cu"
-                job = c.Job(
+                job = Job(
                     f"job {number}",
                     "compile",
                     "cuda",

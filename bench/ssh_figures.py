@@ -21,13 +21,14 @@ from orbit_lsp.runners.ssh import runner as ssh_runner
 from orbit_lsp.runners.ssh.connection import Place
 from orbit_lsp.runners.ssh.runner import Options, SshRunner
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Action, Job
 from tests.ssh.host import Host
 
 TIMES = 20
 KERNEL = "__global__ void saxpy(int* x) {{ x[0] = {number}; }}\nint main() {{ saxpy<<<1, 1>>>(0); }}\n"
 
 
-async def seconds(runner: SshRunner | LocalRunner, job: c.Job) -> float:
+async def seconds(runner: SshRunner | LocalRunner, job: Job) -> float:
     began = time.perf_counter()
     async with aclosing(runner.run(job)) as events:
         async for event in events:
@@ -36,8 +37,8 @@ async def seconds(runner: SshRunner | LocalRunner, job: c.Job) -> float:
     return time.perf_counter() - began
 
 
-def job(folder: Path, number: int, action: c.Action) -> c.Job:
-    return c.Job(
+def job(folder: Path, number: int, action: Action) -> Job:
+    return Job(
         f"r{number}",
         action,
         "cuda",
@@ -92,7 +93,7 @@ async def figures(host: Host, project: Path) -> None:
     far = SshRunner(Options(Place(host.name, str(host.python), "4567")))
     near = LocalRunner(LocalOptions(shared=False))
     wanted = [job(project, number, "compile") for number in range(100, 106)]
-    wanted = [c.Job(**{**vars_of(each), "text": includes + each.text}) for each in wanted]
+    wanted = [Job(**{**vars_of(each), "text": includes + each.text}) for each in wanted]
     await seconds(far, wanted[0])
     sent = far.bytes_sent
     differences = [await seconds(far, each) for each in wanted[1:]]
@@ -105,13 +106,13 @@ async def figures(host: Host, project: Path) -> None:
     await asyncio.gather(far.close(), near.close())
 
 
-async def keystrokes(far: SshRunner, near: LocalRunner, wanted: c.Job) -> None:
+async def keystrokes(far: SshRunner, near: LocalRunner, wanted: Job) -> None:
     """How long it takes from a text that was typed to the front end's answer, also where it would come too late to be shown."""
     ssh_runner.TYPED_S = 1000.0
     for runner, where in ((far, "over ssh"), (near, "on the host")):
         times: list[float] = []
         for number in range(200):
-            typed = c.Job(
+            typed = Job(
                 **vars_of(wanted) | {"run": f"t{number}", "text": f"{wanted.text}int a{number} = oops;\n"}
             )
             began = time.perf_counter()
@@ -125,8 +126,8 @@ async def keystrokes(far: SshRunner, near: LocalRunner, wanted: c.Job) -> None:
         )
 
 
-def vars_of(job: c.Job) -> dict[str, object]:
-    return {name: getattr(job, name) for name in c.Job.__dataclass_fields__}
+def vars_of(job: Job) -> dict[str, object]:
+    return {name: getattr(job, name) for name in Job.__dataclass_fields__}
 
 
 if __name__ == "__main__":

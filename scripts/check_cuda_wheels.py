@@ -22,6 +22,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "remote"))
 
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 from orbit_remote.toolchain import build, nvcc
 from orbit_remote.toolchain.build_cache import Cache
 
@@ -50,7 +51,7 @@ async def compile_with(python: Path, folder: Path, action: str) -> build.Build:
     if isinstance(result, c.Failure):
         raise SystemExit(f"{result.message}: {result.remedy}")
     print(f"{action}: {result.path}, {result.version}, {result.host_version}")
-    job = c.Job("1", action, "cuda", str(folder / "k.cu"), SOURCE, nvcc=result.path)
+    job = Job("1", action, "cuda", str(folder / "k.cu"), SOURCE, nvcc=result.path)
     return await build.build(
         job, architecture="sm_90a", started=lambda *_: None, cache=Cache(folder / "cache"), scratch=folder
     )

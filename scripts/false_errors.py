@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from orbit_lsp.compilation.finder import Finder, Question
-from orbit_remote.common.messages import Built, Job
+from orbit_remote.common.messages import Built
+from orbit_remote.common.requests import Job
 from orbit_remote.toolchain import build
 from orbit_remote.toolchain.build_cache import Cache
 from orbit_remote.toolchain.front_end import FrontEnds

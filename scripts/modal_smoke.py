@@ -39,6 +39,7 @@ from orbit_lsp.state import modal_gpus
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 from orbit_remote.modal_app.image_spec import Spec, unpack
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -164,23 +165,23 @@ class Smoke:
 
     # -- what the steps are made of -----------------------------------------------------------
 
-    def job(self, text: str, name: str = "smoke.cu", **fields: object) -> c.Job:
+    def job(self, text: str, name: str = "smoke.cu", **fields: object) -> Job:
         path = self.folder / name
         path.write_text(text)
         self._steps += 1
         given = {"gpu": self.options.gpu, "directory": str(self.folder)} | fields
         language = "triton" if name.endswith(".py") else "cuda"
         action = given.pop("action", "run")
-        return c.Job(f"s{self._steps}", action, language, str(path), text, **given)  # type: ignore[arg-type]
+        return Job(f"s{self._steps}", action, language, str(path), text, **given)  # type: ignore[arg-type]
 
-    async def run(self, job: c.Job) -> Seen:
+    async def run(self, job: Job) -> Seen:
         seen, began = Seen(), time.perf_counter()
         async with aclosing(self.places.rental.runner().run(job)) as events:
             async for event in events:
                 seen.events.append((time.perf_counter() - began, event))
         return seen
 
-    async def good(self, job: c.Job) -> Seen:
+    async def good(self, job: Job) -> Seen:
         seen = await self.run(job)
         finished = seen.finished
         if finished.outcome != "ok":
@@ -191,7 +192,7 @@ class Smoke:
             raise Failed(f"asked for {self.options.gpu}, got {finished.device and finished.device.name}")
         return seen
 
-    async def cancel(self, job: c.Job, state: str) -> str:
+    async def cancel(self, job: Job, state: str) -> str:
         """Cancel when a state is shown; returns how long it took."""
         events: AsyncGenerator[c.Event, None] = self.places.rental.runner().run(job)
         async for event in events:

@@ -45,6 +45,7 @@ from mutant_rules import KINDS, RULES, Change, Source, chosen, source
 from spec_job import job, run
 
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 KERNELS = (
@@ -200,7 +201,7 @@ class Outcomes:
         with suppress(OSError, ValueError):
             self._before = json.loads(file.read_text(encoding="utf-8"))
 
-    def known(self, file: str, request: c.Job) -> bool:
+    def known(self, file: str, request: Job) -> bool:
         """Whether this very text was run before."""
         self._texts[file] = c.content_hash(request.text.encode())
         text, outcome, message = self._before.get(file, ("", "", ""))
@@ -233,7 +234,7 @@ async def judge(folder: Path, mutants: list[Mutant], at_once: int) -> dict[str, 
     runner = LocalRunner(Options(python=sys.executable))
     places = asyncio.Semaphore(at_once)
 
-    async def one(file: str, request: c.Job) -> None:
+    async def one(file: str, request: Job) -> None:
         async with places:
             outcomes.add(file, await run(runner, request))
         message = f"{len(outcomes.ended)}/{len(jobs)} {file}: {outcomes.ended[file].outcome}"

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from orbit_lsp.closure import Closure, closure
 from orbit_remote.common.content_store import check
-from orbit_remote.common.messages import ContractStart, ExecStart, Job, ProgramStart, content_hash
+from orbit_remote.common.messages import content_hash
+from orbit_remote.common.requests import ContractStart, ExecStart, Job, ProgramStart
 
 LIMIT = 64 << 20
 

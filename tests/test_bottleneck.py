@@ -11,6 +11,7 @@ import pytest
 
 from orbit_lsp.profile import bottleneck, roofline
 from orbit_remote.common import messages as c
+from orbit_remote.common.measurements import Line, Metric
 from tests.recorded_profiles import FOLDER, NAMES, profile
 
 KINDS = {
@@ -79,7 +80,7 @@ def made(
         f"smsp__average_warps_issue_stalled_{name}_per_issue_active.ratio": value
         for name, value in stalls.items()
     }
-    metrics = {name: c.Metric(name, value) for name, value in answer.items() if value is not None}
+    metrics = {name: Metric(name, value) for name, value in answer.items() if value is not None}
     return c.Profile("k", "k", "counters", metrics=metrics)
 
 
@@ -111,7 +112,7 @@ def test_without_ratios_the_states_are_those_of_the_samples() -> None:
     (first, *_) = bottleneck.states(profile("memory_bound.detailed"))
     assert (first.name, round(first.share, 2)) == ("long scoreboard", 0.89)
     assert first.metric == "smsp__pcsamp_warps_issue_stalled_long_scoreboard"
-    lines = (c.Line("k.cu", 1, 30, {"wait": 10, "barrier": 20}), c.Line("k.cu", 2, 10, {"wait": 10}))
+    lines = (Line("k.cu", 1, 30, {"wait": 10, "barrier": 20}), Line("k.cu", 2, 10, {"wait": 10}))
     of_lines = bottleneck.states(replace(made(1, 1), lines=lines))
     assert [(of_line.name, of_line.share) for of_line in of_lines] == [("wait", 0.5), ("barrier", 0.5)]
     assert bottleneck.states(made(1, 1)) == []

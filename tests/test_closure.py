@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from orbit_lsp.closure import Closure, absolute_flags, closure, imports, includes
 from orbit_remote.common.content_store import Store
-from orbit_remote.common.messages import Job, Manifest, content_hash
+from orbit_remote.common.messages import content_hash
+from orbit_remote.common.requests import Job, Manifest
 from tests.closure_check import LIMIT, find, refusal, remarks, travels, write
 from tests.remote.nvcc_check import needs_nvcc
 

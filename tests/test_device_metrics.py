@@ -15,6 +15,8 @@ from orbit_lsp.profile.sections import SECTIONS
 from orbit_lsp.queue.job_store import Job, Result
 from orbit_lsp.queue.request import Refused, Request, check
 from orbit_remote.common import messages as c
+from orbit_remote.common.measurements import Metric
+from orbit_remote.common.requests import Grade
 from tests.recorded_profiles import finished, profile
 
 CHIPS: dict[str, list[str]] = json.loads(
@@ -108,7 +110,7 @@ def test_operations_of_tensor_cores_are_counted_once() -> None:
     counted = dict(whole.metrics)
     for path in ("src_fp16", "op_hmma_src_fp16_dst_fp32_sparsity_off", "src_int8"):
         name = f"sm__ops_path_tensor_{path}.sum.per_cycle_elapsed"
-        counted[name] = c.Metric(name, 1000.0)
+        counted[name] = Metric(name, 1000.0)
     before, after = roofline.operations(whole), roofline.operations(replace(whole, metrics=counted))
     assert before is not None
     assert after == pytest.approx(before + 1000 * clock)
@@ -205,7 +207,7 @@ def test_without_counters_there_is_a_reason(ended: c.Finished, why: str) -> None
     ],
 )  # fmt: skip
 def test_at_grade_referee_no_host_code_runs_under_the_profiler(
-    name: str, grade: c.Grade, profiled: bool
+    name: str, grade: Grade, profiled: bool
 ) -> None:
     request = Request(name=name, text="", sections=device_metrics.SECTIONS, grade="referee")
     ended = Result(finished("memory_bound", judged=c.Judged(grade, "")))

@@ -16,6 +16,7 @@ from orbit_lsp.state.config import Settings
 from orbit_lsp.state.placement import Setup
 from orbit_remote.common import messages as c
 from orbit_remote.common.packages import installing
+from orbit_remote.common.requests import Job
 from orbit_remote.ncu.ncu_log import PERMISSION
 from tests.settings_check import settings_of_values
 
@@ -151,7 +152,7 @@ class Compiles:
         self._outcome: c.Outcome = outcome
         self._failure = failure
 
-    async def run(self, job: c.Job) -> AsyncGenerator[c.Event, None]:
+    async def run(self, job: Job) -> AsyncGenerator[c.Event, None]:
         assert "cooperative_groups" in job.text
         yield c.Stage(job.run, "building", 0.0)
         yield c.Finished(job.run, self._outcome, self._failure)

@@ -14,11 +14,13 @@ from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.results import Learned, Route, Routes
 from orbit_lsp.state.session import Session, uri_of
 from orbit_remote.common import messages as c
+from orbit_remote.common.measurements import Timing
+from orbit_remote.common.requests import Driver, DriverStart, Job
 
 KERNEL = "import triton\n\n@triton.jit\ndef k(x):\n    pass\n"
 OTHER = KERNEL.replace("def k", "def other")
-ONE, TWO, THREE = (c.Driver("pytest", "tests/test_k.py", f"test_{name}") for name in ("one", "two", "three"))
-TIMING = c.Timing(1, 1000.0, "in program, n=1")
+ONE, TWO, THREE = (Driver("pytest", "tests/test_k.py", f"test_{name}") for name in ("one", "two", "three"))
+TIMING = Timing(1, 1000.0, "in program, n=1")
 
 
 def opened(folder: Path, text: str = KERNEL) -> tuple[Session, KernelId]:
@@ -45,9 +47,7 @@ def opened(folder: Path, text: str = KERNEL) -> tuple[Session, KernelId]:
     ],
     ids=["nearest", "did not launch", "nor the next", "none does", "launched", "the quicker one"],
 )
-def test_what_a_click_takes(
-    learned: dict[c.Driver, Learned], expected: c.Driver | None, tmp_path: Path
-) -> None:
+def test_what_a_click_takes(learned: dict[Driver, Learned], expected: Driver | None, tmp_path: Path) -> None:
     session, target = opened(tmp_path)
     session.results.learned[target] = learned
     assert driver_choice.chosen(session, target) == expected
@@ -95,7 +95,7 @@ def file(
     plan: launch_plan.LaunchPlan,
     launches: dict[str, tuple[str, int]],
     **more: object,
-) -> c.Job:
+) -> Job:
     """File a run that launched kernels at these lines of files of the project; `more` are fields of its end."""
     frozen = session.freeze(target.uri)
     assert frozen
@@ -111,7 +111,7 @@ def file(
     return job
 
 
-def by_one(session: Session, target: KernelId, launches: dict[str, tuple[str, int]], **more: object) -> c.Job:
+def by_one(session: Session, target: KernelId, launches: dict[str, tuple[str, int]], **more: object) -> Job:
     return file(session, target, launch_plan.driven(session, target.uri, ONE), launches, **more)
 
 
@@ -174,7 +174,7 @@ def test_what_the_editor_shows_travels_with_the_job(tmp_path: Path) -> None:
     session.open(uri_of("/elsewhere/else.py"), 1, "# not of the project")
     job = by_one(session, target, {})
     texts = {"k.py": KERNEL, "tests/test_k.py": "# typed"}
-    assert job.start == c.DriverStart(ONE, texts)
+    assert job.start == DriverStart(ONE, texts)
     assert (job.path, job.directory) == (str(tmp_path / "k.py"), str(tmp_path))
 
 
@@ -196,7 +196,7 @@ def test_an_installed_copy_is_replaced_by_the_installer_of_the_python_that_has_i
     assert failure.remedy.endswith(f"uv pip install --python {python} -e .")
 
 
-PROGRAM = c.Driver("program", "bench.cu", "bench", tool="cmake", arguments=("4096",))
+PROGRAM = Driver("program", "bench.cu", "bench", tool="cmake", arguments=("4096",))
 SCALE = "__global__ void scale(float *x) {}\n__global__ void shift(float *x) {}\nvoid launch();\n"
 
 
@@ -244,7 +244,7 @@ def test_a_program_is_built_with_what_the_editor_shows_to_compare(tmp_path: Path
     job = job_builder.through_driver(session, job, target, (), repeated=False)
     sources = ("bench.cu", "scale.cu", "other.cu")
     assert job.arguments == ("4096",)
-    assert job.start == c.DriverStart(PROGRAM, {"scale.cu": SCALE}, sources=sources)
+    assert job.start == DriverStart(PROGRAM, {"scale.cu": SCALE}, sources=sources)
 
 
 def test_launches_of_a_program_are_filed_by_name_in_all_its_files(tmp_path: Path) -> None:

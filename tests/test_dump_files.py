@@ -15,11 +15,12 @@ from orbit_lsp.state.documents import Change
 from orbit_lsp.state.results import Profiled
 from orbit_lsp.views import hover, kernel_actions
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Level
 from orbit_remote.toolchain import dumps
 from tests.recorded_profiles import Profiling, answer, finished, profile
 
 
-def dump(name: str, level: c.Level = "ptx", symbol: str = "", instance: int = 0, **constants: str) -> c.Dump:
+def dump(name: str, level: Level = "ptx", symbol: str = "", instance: int = 0, **constants: str) -> c.Dump:
     return c.Dump(symbol or name, name, level, instance, constants)
 
 

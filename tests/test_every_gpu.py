@@ -13,6 +13,7 @@ from orbit_lsp.state.documents import Change
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 from tests.settings_check import settings_of_values
 
 URI = "file:///src/k.py"
@@ -24,9 +25,9 @@ class Runner:
     """Compiles nothing, and refuses one architecture."""
 
     def __init__(self) -> None:
-        self.jobs: list[c.Job] = []
+        self.jobs: list[Job] = []
 
-    async def run(self, job: c.Job) -> AsyncIterator[c.Event]:
+    async def run(self, job: Job) -> AsyncIterator[c.Event]:
         self.jobs.append(job)
         architecture = job.architecture or ""
         if architecture == "sm_80":
@@ -60,7 +61,7 @@ async def test_only_what_was_compiled_is_compiled_again(before: str, asked: bool
     frozen = session.freeze(URI)
     assert frozen
     outcome: Any = "compile error" if before == "a compile that failed" else "ok"
-    job = c.Job("r1", "compile", "triton", "/src/k.py", TEXT, gpu="H100" if "rented" in before else None)
+    job = Job("r1", "compile", "triton", "/src/k.py", TEXT, gpu="H100" if "rented" in before else None)
     if before != "no compile":
         ended: Any = SimpleNamespace(
             frozen=frozen, job=job, action="compile", finished=c.Finished("r1", outcome)

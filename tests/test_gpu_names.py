@@ -21,6 +21,7 @@ from orbit_lsp.state.session import Session
 from orbit_lsp.views import diagnostics, lenses
 from orbit_remote.common import architectures, peaks
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 
 KERNEL = "__global__ void k(float* x) { x[0] = 1; }\n"
 URI = "file:///k.cu"
@@ -87,7 +88,7 @@ def test_all_that_is_known_of_a_gpu_is_known_of_each(gpu: str) -> None:
 def test_modal_is_asked_for_nothing_else(gpu: str) -> None:
     with pytest.raises(ValueError, match="is not"):
         modal_gpus.asked(gpu)
-    job = c.Job("r1", "run", "cuda", "/k.cu", KERNEL, gpu=gpu)
+    job = Job("r1", "run", "cuda", "/k.cu", KERNEL, gpu=gpu)
     failure = refusals.no_gpu(job)
     assert failure
     assert failure.message == modal_gpus.refusal(gpu)

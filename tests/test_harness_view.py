@@ -12,9 +12,10 @@ import pytest
 from orbit_lsp.profile.bottleneck import TIME
 from orbit_lsp.runs import profile_filing, result_filing
 from orbit_lsp.specs import job_builder, launch_plan
-from orbit_lsp.state import harness
+from orbit_lsp.state import harness, staleness
 from orbit_lsp.views import diagnostics, hints, hover, kernel_actions, lenses
 from orbit_remote.common import messages as c
+from orbit_remote.common.measurements import AgainstReference, Metric
 from tests.recorded_profiles import profiles, source_of
 from tests.test_spec_views import H100, timing
 from tests.test_views import Bench
@@ -42,17 +43,32 @@ def call(name: str, microseconds: float, kernels: int) -> c.Launches:
     return c.Launches(name, name, *shape, timing(microseconds), 52, kernels=kernels)
 
 
-FASTER = c.AgainstReference("Model", "faster", 0.704, 0.70, 0.71, 40)
+FASTER = AgainstReference("Model", "faster", 0.704, 0.70, 0.71, 40)
 PASSED = c.Check("ModelNew(*inputs)", True, elements=4096 * 4096, error=0.0, rtol=1e-2, atol=1e-2)
 
 
 def answer(
-    versus: c.AgainstReference | None = FASTER, *checks: c.Check, **more: str
+    versus: AgainstReference | None = FASTER, *checks: c.Check, **more: str
 ) -> tuple[c.Point, c.Point]:
     new = c.Point(
         {"version": "ModelNew", **more}, "", (call("ModelNew", 3100, 1),), checks or (PASSED,), versus=versus
     )
     return new, c.Point({"version": "Model", **more}, "", (call("Model", 4410, 2),))
+
+
+def test_the_grade_is_of_a_contract_alone() -> None:
+    bench = Bench(KERNELBENCH, URI)
+    frozen = bench.session.freeze(URI)
+    assert frozen
+
+    def keys() -> list[str]:
+        plans = launch_plan.PROGRAM, launch_plan.DRIVER, launch_plan.CONTRACT
+        return [staleness.job_key(job_builder.make(bench.session, frozen, "run", "", plan)) for plan in plans]
+
+    before = keys()
+    setup = bench.session.setup
+    setup.settings = replace(setup.settings, grade="referee")
+    assert [key == known for key, known in zip(keys(), before, strict=True)] == [True, True, False]
 
 
 class Checked(Bench):
@@ -160,7 +176,7 @@ def test_a_profile_of_a_call_stands_on_its_name_and_on_the_lines_of_the_files_ow
     (softmax,) = profiles("softmax")
     ours = replace(softmax, lines=tuple(replace(line, file="/src/model.py") for line in softmax.lines))
     library = replace(
-        ours, symbol="relu", name="relu", lines=(), metrics=ours.metrics | {TIME: c.Metric(TIME, 9e6, "ns")}
+        ours, symbol="relu", name="relu", lines=(), metrics=ours.metrics | {TIME: Metric(TIME, 9e6, "ns")}
     )
     answer = c.Finished("r1", "ok", device=H100, profiles=(ours, library))
     profile_filing.finished(checked.session, frozen, job, {entry.target}, None, answer, None)

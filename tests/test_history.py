@@ -17,6 +17,7 @@ from orbit_lsp.history import history_store
 from orbit_lsp.history.history_store import Entry, Store, StoredResult
 from orbit_remote.common import measure
 from orbit_remote.common import messages as c
+from orbit_remote.common.measurements import Advice, Line, Metric
 from tests.e2e import recorded_worker as recorded
 
 TEXT = "__global__ void saxpy() {}\n"
@@ -134,11 +135,11 @@ def test_looking_makes_no_file(store: Store) -> None:
 
 
 def test_a_profile_comes_back_with_its_counters_and_without_the_report(store: Store) -> None:
-    metric = c.Metric("gpu__time_duration.sum", 288_032.0, "ns")
-    line = c.Line("/src/saxpy.cu", 3, 120, {"long_scoreboard": 90}, sectors=64, ideal_sectors=64)
+    metric = Metric("gpu__time_duration.sum", 288_032.0, "ns")
+    line = Line("/src/saxpy.cu", 3, 120, {"long_scoreboard": 90}, sectors=64, ideal_sectors=64)
     profile = c.Profile(
         "_Z5saxpyv", "saxpy()", "counters", metrics={metric.name: metric}, lines=(line,), samples=130,
-        advice=(c.Advice("rule", "section", "title", "message", 12.5, "global"),),
+        advice=(Advice("rule", "section", "title", "message", 12.5, "global"),),
     )  # fmt: skip
     stored = StoredResult(c.Finished("r1", "ok", profiles=(profile,), report="eJw" * 10_000))
     store.keep(entry(action="profile", result=stored), TEXT)

@@ -18,6 +18,8 @@ from orbit_lsp.state.session import Session
 from orbit_lsp.views import hints, version_table
 from orbit_remote.common import measure
 from orbit_remote.common import messages as c
+from orbit_remote.common.measurements import Line
+from orbit_remote.common.requests import Job
 from tests.recorded_profiles import Profiling, finished, profile, profiled
 from tests.test_history import entry
 from tests.test_report import Reader
@@ -180,7 +182,7 @@ class Kept:
         kept = self.of(bench.session)
         frozen = bench.session.freeze(bench.uri)
         assert frozen
-        kept.filed(Run("r1", "profile", frozen, c.Job("r1", "profile", "cuda", "", ""), set()))
+        kept.filed(Run("r1", "profile", frozen, Job("r1", "profile", "cuda", "", ""), set()))
         await kept.close()
 
     async def begin(self, bench: Profiling) -> None:
@@ -211,7 +213,7 @@ async def test_a_run_without_a_result_is_listed_and_hides_no_result(
     stored = replace(known, path="/src/saxpy.cu", kernel=target.key, digest=digest)
     tracker = kept.of(session)
     assert tracker._store().keep(stored, frozen.text)
-    run = Run("r1", "run", frozen, c.Job("r1", "run", "cuda", "/src/saxpy.cu", frozen.text), {target})
+    run = Run("r1", "run", frozen, Job("r1", "run", "cuda", "/src/saxpy.cu", frozen.text), {target})
     run.finished, run.ran = c.failed("r1", c.Failure(outcome, "why")), ran
     tracker.filed(run)
     await tracker.close()
@@ -251,7 +253,7 @@ async def test_lines_of_a_header_are_back_where_it_is_what_was_compiled(
     header = tmp_path / "inner.cuh"
     header.write_text("__device__ int at(int i) {\n    return i * 32;\n}\n")
     before, after = profiled("uncoalesced"), Profiling("uncoalesced")
-    item = replace(profile("uncoalesced"), samples=50, lines=(c.Line(str(header), 2, 40, {"wait": 40}),))
+    item = replace(profile("uncoalesced"), samples=50, lines=(Line(str(header), 2, 40, {"wait": 40}),))
     known = {str(header): c.content_hash(header.read_bytes())}
     before.file(replace(finished("uncoalesced"), profiles=(item,), files=known))
     kept = Kept(tmp_path)

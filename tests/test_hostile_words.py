@@ -18,6 +18,7 @@ from orbit_lsp.runners.local import LocalRunner, Options
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
 from orbit_remote.common import python_errors
+from orbit_remote.common.requests import Job
 
 
 @pytest.mark.skipif(os.name != "posix", reason="a script in the place of Python")
@@ -28,7 +29,7 @@ async def test_half_a_surrogate_pair_in_a_message(tmp_path: Path) -> None:
     script.write_text(f"#!/bin/sh\nread job\ncat '{tmp_path}/event'\ncat >/dev/null\n")
     script.chmod(0o755)
     runner = LocalRunner(Options(python=str(script), cache=str(tmp_path / "cache")))
-    events = [event async for event in runner.run(c.Job("r", "compile", "cuda", "/k.cu", ""))]
+    events = [event async for event in runner.run(Job("r", "compile", "cuda", "/k.cu", ""))]
     await runner.close()
     (finished,) = events
     assert isinstance(finished, c.Finished)
@@ -53,7 +54,7 @@ async def test_an_answer_that_is_none_ends_the_run(tmp_path: Path, line: str) ->
     script.chmod(0o755)
     runner = LocalRunner(Options(python=str(script), cache=str(tmp_path / "cache")))
     async with asyncio.timeout(20):
-        (finished,) = [event async for event in runner.run(c.Job("r", "compile", "cuda", "/k.cu", ""))]
+        (finished,) = [event async for event in runner.run(Job("r", "compile", "cuda", "/k.cu", ""))]
     await runner.close()
     assert isinstance(finished, c.Finished)
     assert finished.failure
@@ -69,7 +70,7 @@ async def test_an_answer_that_is_none_ends_the_run(tmp_path: Path, line: str) ->
     ],
 )
 async def test_a_path_that_no_file_has(path: str, directory: str, message: str) -> None:
-    job = c.Job("r", "compile", "cuda", path, "", directory=directory)
+    job = Job("r", "compile", "cuda", path, "", directory=directory)
     (finished,) = [event async for event in LocalRunner(Options()).run(job)]
     assert isinstance(finished, c.Finished)
     assert finished.failure

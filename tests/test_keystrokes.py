@@ -19,6 +19,7 @@ from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.results import Problems
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 
 URI = "file:///k.cu"
 KERNEL = "__global__ void k(float* x) {}\n"
@@ -34,7 +35,7 @@ class Runner:
     def __init__(self, *answers: tuple[c.Problem, ...] | None) -> None:
         self.answers = list(answers)
 
-    async def typed(self, job: c.Job, *, start: bool) -> c.Built | None:
+    async def typed(self, job: Job, *, start: bool) -> c.Built | None:
         if not self.answers:
             await asyncio.Event().wait()
         problems = self.answers.pop(0)
@@ -73,7 +74,7 @@ async def test_what_is_shown_at_a_keystroke(answers: Any, settings: Any, shown: 
     frozen = session.freeze(URI)
     assert frozen
     session.results.problems[f"build {URI}", URI] = Problems(1, (OLD, SPILL))
-    job = c.Job("r1", "compile", "cuda", "/k.cu", KERNEL)
+    job = Job("r1", "compile", "cuda", "/k.cu", KERNEL)
     ended: Any = SimpleNamespace(frozen=frozen, job=job, action="compile", built=c.Built("r1", (OLD, SPILL)))
     keystrokes.run_ended(ended)
     await settle()
@@ -103,7 +104,7 @@ async def test_the_python_is_looked_for_before_a_job_and_kept_between(
     (tmp_path / "other").mkdir()
     session = Session(setup=Setup(folders=[str(tmp_path)]))
     places = Places(session, print, lambda _: None)
-    job = c.Job("r1", "compile", "cuda", str(tmp_path / "k.cu"), KERNEL)
+    job = Job("r1", "compile", "cuda", str(tmp_path / "k.cu"), KERNEL)
 
     async def of_a_job() -> str:
         runner = await places.runner_of(job)

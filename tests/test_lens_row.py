@@ -19,11 +19,12 @@ from orbit_lsp.views.answer import place
 from orbit_lsp.views.spec import spec_drafts
 from orbit_remote.common import messages as c
 from orbit_remote.common.measure import Regression
+from orbit_remote.common.measurements import Metric
 from tests.editors.signatures import IN_VIEW, NAMES, SHEET
 from tests.test_spec_views import Spec, point
 from tests.test_views import H100, LAUNCHES, PTXAS, SAXPY, URI, Bench
 
-LOCAL = c.Machine("p", c.VERSION, "python", "3.12", devices=(H100,))
+LOCAL = c.Machine("p", c.RESULT_VERSION, "python", "3.12", devices=(H100,))
 MEMORY_BOUND = {
     "sm__throughput.avg.pct_of_peak_sustained_elapsed": 29.0,
     "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed": 79.0,
@@ -41,7 +42,7 @@ def profiled(bench: Bench, *names: str) -> Bench:
     from orbit_lsp.runs import profile_filing
     from orbit_lsp.specs import job_builder
 
-    counters = {name: c.Metric(name, value, "%") for name, value in MEMORY_BOUND.items()}
+    counters = {name: Metric(name, value, "%") for name, value in MEMORY_BOUND.items()}
     profiles = tuple(
         c.Profile(LAUNCHES.symbol, name, "counters", grid=(4, 1, 1), block=(256, 1, 1), metrics=counters)
         for name in names or ("saxpy",)

@@ -13,6 +13,7 @@ from orbit_lsp.state.documents import Change
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 from tests.test_spec_views import SAXPY, URI, point
 
 SAXPY_ID = KernelId(URI, "saxpy")
@@ -25,9 +26,9 @@ class Answers:
     outcome = "ok"
 
     def __init__(self) -> None:
-        self.built: asyncio.Queue[c.Job] = asyncio.Queue()
+        self.built: asyncio.Queue[Job] = asyncio.Queue()
 
-    async def run(self, job: c.Job) -> AsyncGenerator[c.Event, None]:
+    async def run(self, job: Job) -> AsyncGenerator[c.Event, None]:
         if job.action == "build":
             self.built.put_nowait(job)
         yield c.Stage(job.run, "running", 0.0)
@@ -55,7 +56,7 @@ class Desk:
         self.live = LiveRuns(self.session, self.runs, self.said.append, lambda _: None, self.compiled.append)
         self.runs.when_ended(self.live.run_ended)
 
-    async def _runner(self, job: c.Job) -> Answers:
+    async def _runner(self, job: Job) -> Answers:
         return self.answers
 
     def begin(self, run: Run, cancel: object) -> None: ...

@@ -19,6 +19,7 @@ from orbit_lsp.runners.modal.notebook_files import NotebookFiles
 from orbit_remote.common import brought_files, codec, limits
 from orbit_remote.common import messages as c
 from orbit_remote.common.content_store import Store
+from orbit_remote.common.requests import Manifest
 from orbit_remote.modal_app.mirror import Mirror
 
 MIB = 1 << 20
@@ -63,7 +64,7 @@ class Sides:
             self.files.hear("brought", [json.dumps(answer).encode()])
         else:
             asked: Any = json.loads(parts[0])
-            if missing := self._store.missing(c.Manifest(c.content_hash(b"here"), asked["files"])):
+            if missing := self._store.missing(Manifest(c.content_hash(b"here"), asked["files"])):
                 self.files.hear("missing", [json.dumps(missing).encode()])
                 return
             failed = self._mirror.take_over(

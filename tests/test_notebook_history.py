@@ -17,6 +17,7 @@ from orbit_lsp.queue.request import Action
 from orbit_lsp.runners.api_client import Server
 from orbit_lsp.state.user_folders import state_folder
 from orbit_remote.common import messages as c
+from orbit_remote.common.measurements import Timing
 
 CUDA = """%%cuda
 // orbit: n = 1 << 20; x = randn(n)
@@ -29,7 +30,7 @@ TRITON = "@triton.jit\ndef first(x): pass\n\n@triton.jit\ndef second(x): pass\n"
 
 def launches(name: str, *, file: str = "", line: int = 0) -> c.Launches:
     place = c.Place(file, line) if file else None
-    return c.Launches(name, name, (1, 1, 1), (256, 1, 1), c.Timing(50, 1000.0, "cold L2"), 50, place=place)
+    return c.Launches(name, name, (1, 1, 1), (256, 1, 1), Timing(50, 1000.0, "cold L2"), 50, place=place)
 
 
 def finished(*made: c.Launches, **more: Any) -> c.Finished:

@@ -12,7 +12,7 @@ import pytest
 from bench import order_of_pairs
 from orbit_lsp.history import ab_compare
 from orbit_remote.common import measure
-from orbit_remote.common import messages as c
+from orbit_remote.common.measurements import Timing
 from orbit_remote.judge.match import Match
 
 DRAWN = """
@@ -38,8 +38,8 @@ class Machine:
             self.pairs.append("")
         self.pairs[-1] = f"{self.pairs[-1]} {variant}".strip()
 
-    def _timings(self, side: object, variant: str, finished: object) -> list[c.Timing]:
-        return [c.Timing(1, 101_000 if " " in self.pairs[-1] else 100_000, "")]
+    def _timings(self, side: object, variant: str, finished: object) -> list[Timing]:
+        return [Timing(1, 101_000 if " " in self.pairs[-1] else 100_000, "")]
 
     def compare(self) -> str:
         """The verdict, and each pair as it ran."""

@@ -16,6 +16,7 @@ from orbit_lsp.profile import report_store, roofline
 from orbit_lsp.report import memory_chart, opening, page, profile_report
 from orbit_lsp.state.results import Profiled
 from orbit_remote.common import messages as c
+from orbit_remote.common.measurements import Advice
 from tests.recorded_profiles import FOLDER, NAMES, Profiling, finished, profiled, profiles
 from tests.test_report import Reader
 
@@ -102,7 +103,7 @@ def test_nothing_of_a_profile_is_markup() -> None:
     evil = "<script>alert(1)</script>\"'&"
     (profile,) = profiles("memory_bound")
     hostile = replace(
-        profile, name=evil, advice=(c.Advice(evil, evil, evil, evil, 5.0, "global"),), tool=evil,
+        profile, name=evil, advice=(Advice(evil, evil, evil, evil, 5.0, "global"),), tool=evil,
         lines=tuple(replace(line, file=evil, stalls={evil: 3}, inside={evil: 2}) for line in profile.lines),
     )  # fmt: skip
     bench = Profiling("memory_bound")

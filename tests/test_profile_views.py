@@ -19,6 +19,8 @@ from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.views import diagnostics, hints, hover, kernel_actions, lenses
 from orbit_lsp.views.profile import counter_rows, next_steps, profile_lines
 from orbit_remote.common import messages as c
+from orbit_remote.common.measurements import Advice, Line, Metric, Timing
+from orbit_remote.common.requests import Job
 from tests.recorded_profiles import FOLDER, H100, NAMES, Profiling, finished, profile, profiled
 from tests.settings_check import settings_of_values
 from tests.test_views import LAUNCHES
@@ -156,7 +158,7 @@ def test_a_source_edited_while_the_profile_runs() -> None:
     assert frozen
     edited(bench, 2, 0, 0, "    int unused = n;\n")
     target = bench.kernels["strided"]
-    job = c.Job("r1", "profile", "cuda", "/src/uncoalesced.cu", frozen.text, "strided")
+    job = Job("r1", "profile", "cuda", "/src/uncoalesced.cu", frozen.text, "strided")
     profile_filing.finished(bench.session, frozen, job, {target}, None, finished("uncoalesced"), None)
     assert [
         (line, label.split(" · ")[0], label.split(" · ")[-1]) for line, label in on_lines(bench).items()
@@ -179,7 +181,7 @@ def test_lines_of_a_header_stand_in_it_as_long_as_it_is_what_was_compiled(tmp_pa
     bench = Profiling("uncoalesced")
     header = tmp_path / "inner.cuh"
     header.write_text("__device__ int at(int i) {\n    return i * 32;\n}\n")
-    line = c.Line(str(header), 2, 40, {"wait": 40})
+    line = Line(str(header), 2, 40, {"wait": 40})
     item = replace(profile("uncoalesced"), lines=(line, *profile("uncoalesced").lines))
     known = {str(header): c.content_hash(header.read_bytes())}
     bench.file(replace(finished("uncoalesced"), profiles=(item,), files=known))
@@ -309,7 +311,7 @@ def test_times_only() -> None:
 
 
 def test_times_only_of_several_configurations_are_of_the_longest() -> None:
-    short = replace(LAUNCHES, grid=(1, 1, 1), timing=c.Timing(9, 2_000.0, "in program, n=9"))
+    short = replace(LAUNCHES, grid=(1, 1, 1), timing=Timing(9, 2_000.0, "in program, n=9"))
     both = tuple(
         c.Profile(launches.symbol, "saxpy", "times", "no", grid=launches.grid, block=launches.block)
         for launches in (short, LAUNCHES)
@@ -375,7 +377,7 @@ def test_the_longest_of_several_launches_is_the_one_on_the_line() -> None:
     short = replace(
         profile("memory_bound"),
         metrics=profile("memory_bound").metrics
-        | {"gpu__time_duration.sum": c.Metric("gpu__time_duration.sum", 5000.0, "ns")},
+        | {"gpu__time_duration.sum": Metric("gpu__time_duration.sum", 5000.0, "ns")},
     )
     bench = Profiling("memory_bound")
     bench.file(replace(finished("memory_bound"), profiles=(short, profile("memory_bound"))))
@@ -443,7 +445,7 @@ def test_without_counters_there_is_nothing_to_try() -> None:
 
 
 def test_what_a_rule_says_is_no_markup() -> None:
-    evil = c.Advice("R`|", "S", "<b>|", "`x` | <img>\n# y", 12.0, "global")
+    evil = Advice("R`|", "S", "<b>|", "`x` | <img>\n# y", 12.0, "global")
     bench = Profiling("memory_bound")
     item = replace(profile("memory_bound"), advice=(evil,))
     bench.file(replace(finished("memory_bound"), profiles=(item,)))

@@ -27,6 +27,7 @@ from orbit_lsp.queue.pool import Slot
 from orbit_lsp.queue.request import Refused, Request
 from orbit_lsp.queue.slot_engine import Stage
 from orbit_remote.common import messages as c
+from orbit_remote.common.measurements import Telemetry, Timing
 
 WAIT_S = 150
 KERNEL = "__global__ void k() {}\n"
@@ -101,9 +102,9 @@ class _Engine:
 def _checked(job: str, text: str) -> Result:
     if not (match := re.fullmatch(r"(\d+) µs, (\d+) GiB", text)):
         return Result(c.failed(job, c.Failure("timed out", text)))
-    timing = c.Timing(100, 1000.0 * int(match[1]), "")
+    timing = Timing(100, 1000.0 * int(match[1]), "")
     launches = c.Launches("copies", "copies", (1, 1, 1), (1, 1, 1), timing, 100)
-    return Result(c.ok(job, launches=(launches,), telemetry=c.Telemetry(1, memory_used=int(match[2]) << 30)))
+    return Result(c.ok(job, launches=(launches,), telemetry=Telemetry(1, memory_used=int(match[2]) << 30)))
 
 
 def asks(name: str, **more: object) -> Request:
@@ -446,7 +447,7 @@ def test_pools(text: str, names: str) -> None:
 
 def test_the_pool_of_a_machine_is_all_of_its_gpus() -> None:
     devices = tuple(c.Device(f"NVIDIA H{index}00", index) for index in (1, 2))
-    machine = c.Machine("m", c.VERSION, "python", "3.11", devices=devices)
+    machine = c.Machine("m", c.RESULT_VERSION, "python", "3.11", devices=devices)
     assert [(slot.name, slot.gpu) for slot in pool.of_machine(machine, rented="L4")] == [
         ("local:1", "NVIDIA H100"),
         ("local:2", "NVIDIA H200"),
@@ -468,7 +469,7 @@ async def test_a_place_without_a_gpu_says_so(
     tmp_path: Path, places: str, indices: tuple[int, ...], shown: list[str]
 ) -> None:
     devices = tuple(c.Device("NVIDIA H100", index) for index in indices)
-    machine = c.Machine("m", c.VERSION, "python", "3.11", devices=devices)
+    machine = c.Machine("m", c.RESULT_VERSION, "python", "3.11", devices=devices)
     slots = pool.named(pool.parse(places), machine)
     jobs = JobQueue(JobStore(tmp_path / "jobs.sqlite"), slots, Stand().engine, "api")
     lines = [

@@ -14,7 +14,7 @@ from orbit_lsp.report import opening, page, plot, sweep_report, telemetry_plot
 from orbit_lsp.report.page import Facts, Page, Rows, Source
 from orbit_lsp.report.plot import Mark, Plot, Series
 from orbit_lsp.state.kernel_ids import KernelId
-from orbit_remote.common.messages import Telemetry, TelemetrySeries
+from orbit_remote.common.measurements import Telemetry, TelemetrySeries
 from tests.test_spec_views import URI, Spec, point
 
 

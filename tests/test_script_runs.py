@@ -17,9 +17,11 @@ from orbit_lsp.state.results import Route, Routes
 from orbit_lsp.state.session import Session, uri_of
 from orbit_remote.common import messages as c
 from orbit_remote.common import regular_files
+from orbit_remote.common.measurements import Timing
+from orbit_remote.common.requests import Driver, ExecStart, Job
 
 KERNEL = "import triton\n\n@triton.jit\ndef {}(x):\n    pass\n"
-BENCH = c.Driver("script", "bench/b.py")
+BENCH = Driver("script", "bench/b.py")
 
 
 def opened(folder: Path) -> tuple[Session, HistoryTracker]:
@@ -30,16 +32,16 @@ def opened(folder: Path) -> tuple[Session, HistoryTracker]:
     return session, history
 
 
-def executed(folder: Path) -> tuple[c.Job, c.Finished]:
+def executed(folder: Path) -> tuple[Job, c.Finished]:
     """bench/b.py with a kernel of its own, which launched that and one of pkg/k.py."""
     texts = {"bench/b.py": KERNEL.format("own"), "pkg/k.py": KERNEL.format("k"), "pkg/other.py": ""}
     for name, text in texts.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
     script = str(folder / "bench/b.py")
-    start = c.ExecStart()
-    job = c.Job("r1", "run", "triton", script, texts["bench/b.py"], directory=str(folder), start=start)
-    timing = c.Timing(3, 1000.0, "in program, n=3")
+    start = ExecStart()
+    job = Job("r1", "run", "triton", script, texts["bench/b.py"], directory=str(folder), start=start)
+    timing = Timing(3, 1000.0, "in program, n=3")
     launches = tuple(
         c.Launches(name, name, (1, 1, 1), (1, 1, 1), timing, 3, place=c.Place(str(folder / file), 4))
         for name, file in (("own", "bench/b.py"), ("k", "pkg/k.py"))
@@ -50,10 +52,10 @@ def executed(folder: Path) -> tuple[c.Job, c.Finished]:
     return job, finished
 
 
-async def learned(folder: Path) -> dict[str, list[c.Driver]]:
+async def learned(folder: Path) -> dict[str, list[Driver]]:
     """What another process knows afterwards, by kernel."""
     session, history = opened(folder)
-    known: dict[str, list[c.Driver]] = {}
+    known: dict[str, list[Driver]] = {}
     for name, kernel in (("pkg/k.py", "k"), ("bench/b.py", "own")):
         target = KernelId(uri_of(str(folder / name)), kernel)
         session.open(target.uri, 1, (folder / name).read_text())
@@ -94,7 +96,7 @@ async def test_a_click_takes_it_though_no_way_is_read(tmp_path: Path) -> None:
     await script_runs.keep(session, history, job, finished)
     await history.close()
     target = KernelId(uri_of(str(tmp_path / "pkg/k.py")), "k")
-    test = c.Driver("pytest", "tests/test_k.py", "test_k")
+    test = Driver("pytest", "tests/test_k.py", "test_k")
     session.routes[target] = Routes((Route(test, ("k",), 1.0),))
     assert driver_choice.chosen(session, target) == BENCH
     assert [route.driver for route in driver_choice.ranked(session, target)] == [BENCH, test]

@@ -24,6 +24,8 @@ import pytest
 from orbit_lsp.runners import local, shared_worker
 from orbit_lsp.runners.local import LocalRunner, Options
 from orbit_remote.common import messages as c
+from orbit_remote.common import requests
+from orbit_remote.common.requests import Job
 from orbit_remote.process import file_lock, runtime_folder, worker_socket
 from orbit_remote.worker.shared_worker import _SendToSocket
 from tests import processes_check
@@ -65,7 +67,7 @@ class Clients:
         return self._made[-1]
 
     async def compile(self, runner: LocalRunner, run: str = "r", text: str = "") -> list[c.Event]:
-        job = c.Job(
+        job = Job(
             run, "compile", "cuda", str(self.folder / "k.cu"), text, nvcc=self.hangs, build_timeout_s=600
         )
         async with aclosing(runner.run(job)) as events:
@@ -443,11 +445,17 @@ async def test_a_client_of_another_version_is_refused(clients: Clients, shared_w
     await clients.client().machine()
     path = socket_in(shared_workers)
     reader, writer = await asyncio.open_unix_connection(path)
-    hello = {"kind": "hello", "key": path.stem, "client": "x", "environment": {}, "version": c.VERSION + 1}
+    hello = {
+        "kind": "hello",
+        "key": path.stem,
+        "client": "x",
+        "environment": {},
+        "version": requests.VERSION + 1,
+    }
     writer.write(json.dumps(hello).encode() + b"\n")
     answer = json.loads(await reader.readline())
     writer.close()
-    assert (answer["kind"], f"speaks version {c.VERSION}" in answer["why"]) == ("refused", True)
+    assert (answer["kind"], f"speaks version {requests.VERSION}" in answer["why"]) == ("refused", True)
 
 
 async def test_a_client_that_never_reads_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from orbit_lsp.runs.scheduler import Run, Scheduler
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.views import kernel_status, labels
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 from orbit_remote.recording.injection import Overhead
 from orbit_remote.worker.actions import cuda_action
 from tests import processes_check
@@ -43,7 +44,7 @@ class Runner:
     def __init__(self) -> None:
         self.ended = asyncio.Event()
 
-    async def run(self, job: c.Job) -> AsyncGenerator[c.Event]:
+    async def run(self, job: Job) -> AsyncGenerator[c.Event]:
         yield c.Stage(job.run, "running", 0.0)
         few = replace(LAUNCHES, timing=replace(LAUNCHES.timing, n=7, median=300_000.0), count=8)
         yield c.Launched(job.run, (few,))
@@ -67,7 +68,7 @@ async def until(bench: Bench, watcher: Watcher, text: str) -> None:
 async def test_times_so_far_stand_on_the_line_while_it_runs(ends: bool) -> None:
     bench, watcher, runner = Bench(), Watcher(), Runner()
 
-    async def runner_of(_: c.Job) -> Any:
+    async def runner_of(_: Job) -> Any:
         return runner
 
     runs = Scheduler(bench.session, runner_of, watcher)
@@ -100,7 +101,7 @@ async def test_a_worker_tells_what_is_new_and_stays_silent_otherwise(
         send = events.put_nowait
 
     context: Any = Context()
-    job = c.Job("r", "run", "cuda", "k.cu", "")
+    job = Job("r", "run", "cuda", "k.cu", "")
     telling = asyncio.create_task(cuda_action._tell(job, context, tmp_path, Overhead(), {}))
     try:
         lines: list[object] = [HEADER, ["n", 1, "_Z1kPf"]]
@@ -118,7 +119,7 @@ async def test_a_worker_tells_what_is_new_and_stays_silent_otherwise(
 
 
 def test_runs_of_two_processes_have_no_id_in_common() -> None:
-    async def runner_of(_: c.Job) -> Any:
+    async def runner_of(_: Job) -> Any:
         raise AssertionError
 
     one, other = (Scheduler(Bench().session, runner_of, Watcher()) for _ in range(2))

@@ -17,6 +17,8 @@ from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import path_of
 from orbit_lsp.views import hints, hover, lenses
 from orbit_remote.common import messages as c
+from orbit_remote.common.measurements import Timing, Tried
+from orbit_remote.common.requests import Definition
 from tests.test_views import URI, Bench
 
 H100 = c.Device(
@@ -34,7 +36,7 @@ SAXPY = SPEC + "__global__ void saxpy(int n, float a, const float* x, float* y) 
 N = 1 << 26
 
 
-def timing(microseconds: float, **fields: object) -> c.Timing:
+def timing(microseconds: float, **fields: object) -> Timing:
     """52 cold launches, 0.4 % apart."""
     middle = round(microseconds * 1000)
     samples = tuple(middle + step * middle // 1000 for step in range(-2, 3) for _ in range(10))
@@ -45,7 +47,7 @@ def timing(microseconds: float, **fields: object) -> c.Timing:
         "error": 0.0011,
         "stopped": "precise",
     }
-    return c.Timing(52, middle, "cold L2, n=52", samples=samples, **(known | fields))  # type: ignore[arg-type]
+    return Timing(52, middle, "cold L2, n=52", samples=samples, **(known | fields))  # type: ignore[arg-type]
 
 
 def launched(microseconds: float, grid: int = N // 256, **fields: object) -> c.Launches:
@@ -124,7 +126,7 @@ def test_the_job_of_a_click() -> None:
         ("-O3",),
         5,
     )
-    assert job.definition == c.Definition("saxpy", "saxpy", 6, 6, 6, 21)
+    assert job.definition == Definition("saxpy", "saxpy", 6, 6, 6, 21)
 
 
 @pytest.mark.parametrize(
@@ -266,7 +268,7 @@ def test_several_launches_are_timed_together() -> None:
 
 
 def test_what_autotuning_tried_is_a_table_the_fastest_first() -> None:
-    tried = (c.Tried("BLOCK: 64", 5200.0), c.Tried("BLOCK: 128", 4100.0, chosen=True), c.Tried("BLOCK: 4096"))
+    tried = (Tried("BLOCK: 64", 5200.0), Tried("BLOCK: 128", 4100.0, chosen=True), Tried("BLOCK: 4096"))
     tuned = launched(4.2, tuning=tried, constants={"BLOCK": "128"})
     table = Spec().answered(point(launches=(tuned,))).hover().partition("saxpy: autotuned\n")[2]
     assert table.splitlines() == [

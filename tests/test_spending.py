@@ -20,6 +20,8 @@ from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.results import GpuResult, MultiGpuResult
 from orbit_lsp.views import gpu_table, tables
 from orbit_remote.common import messages as c
+from orbit_remote.common.measurements import Timing
+from orbit_remote.common.requests import Action, Job
 from tests.settings_check import settings_of_values
 
 NOW = 1_800_000_000.0
@@ -196,7 +198,7 @@ async def test_where_nobody_can_answer_it_is_refused_with_a_remedy(costs: Costs)
 
 
 def launched(name: str, median: float, **more: object) -> c.Launches:
-    timing = c.Timing(19, median, "in program, n=19", spread=0.002)
+    timing = Timing(19, median, "in program, n=19", spread=0.002)
     return c.Launches("k", name, (4, 1, 1), (256, 1, 1), timing, 20, registers=40, **more)  # type: ignore[arg-type]
 
 
@@ -266,12 +268,12 @@ def test_a_price_or_a_time_that_is_not_known_is_null() -> None:
 @pytest.mark.parametrize(
     ("action", "asks"), [("run", True), ("profile", True), ("sanitize", True), ("compile", False)]
 )
-async def test_whatever_rents_a_gpu_goes_through_the_months_budget(action: c.Action, asks: bool) -> None:
+async def test_whatever_rents_a_gpu_goes_through_the_months_budget(action: Action, asks: bool) -> None:
     session = sessions.Session(
         setup=Setup(settings_of_values({"runner": "modal", "modal": {"budget_usd": 1, "compile": True}}))
     )
     places = Places(session, pytest.fail, lambda uris: None)
-    job = c.Job("r1", action, "cuda", "/src/k.cu", "", gpu="H100")
+    job = Job("r1", action, "cuda", "/src/k.cu", "", gpu="H100")
     runner = await places.runner_of(job)
     assert isinstance(runner, spending.Budgeted) is asks
     await places.close()

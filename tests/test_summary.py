@@ -7,8 +7,9 @@ import pytest
 from orbit_lsp.kernels import tracker
 from orbit_lsp.runs import summary
 from orbit_remote.common import messages as c
+from orbit_remote.common.measurements import Timing
 
-TIMING = c.Timing(19, 288_000.0, "in program, n=19")
+TIMING = Timing(19, 288_000.0, "in program, n=19")
 
 
 def compiled(*instances: str, architecture: str = "sm_90a") -> c.Finished:

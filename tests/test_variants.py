@@ -21,6 +21,7 @@ from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session, path_of
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job, ProgramStart
 from tests.remote.nvcc_check import needs_nvcc
 from tests.test_git import Repository
 
@@ -64,10 +65,10 @@ def repository(tmp_path: Path) -> Repository:
     return made
 
 
-async def shared_memory(job: c.Job) -> int | None:
+async def shared_memory(job: Job) -> int | None:
     """Bytes that the compiler gives the kernel of a job."""
     runner = LocalRunner(Options(python=sys.executable))
-    asked = replace(job, run="r1", action="compile", architecture="sm_90a", start=c.ProgramStart())
+    asked = replace(job, run="r1", action="compile", architecture="sm_90a", start=ProgramStart())
     try:
         async with aclosing(runner.run(asked)) as events:
             every = [event async for event in events]

@@ -19,6 +19,7 @@ from orbit_lsp.state.session import Running, Session
 from orbit_lsp.views import diagnostics, hints, hover, kernel_actions, kernel_status, lenses
 from orbit_remote.common import messages as c
 from orbit_remote.common import symbols
+from orbit_remote.common.measurements import Telemetry, Timing
 from tests.settings_check import settings_of_values
 
 URI = "file:///src/k.cu"
@@ -33,7 +34,7 @@ PTXAS = c.Resources("_Z5saxpyiPf", "saxpy", "sm_90a", registers=40, static_share
                     stack=0, spill_stores=0, spill_loads=0, barriers=0)  # fmt: skip
 LAUNCHES = c.Launches(
     "_Z5saxpyiPf", "saxpy", (4, 1, 1), (256, 1, 1),
-    c.Timing(19, 288_000.0, "in program, n=19", 287_000.0, 289_000.0, 0.002), 20,
+    Timing(19, 288_000.0, "in program, n=19", 287_000.0, 289_000.0, 0.002), 20,
     registers=40, static_shared=0, dynamic_shared=0,
 )  # fmt: skip
 
@@ -249,7 +250,7 @@ def test_a_changed_setting_or_header_makes_it_stale_too() -> None:
 
 
 def test_a_kernel_shorter_than_the_recording_can_tell_has_no_number() -> None:
-    short = c.Timing(19, 32.0, "in program, n=19", 32.0, 512.0, 7.5, under=184.0)
+    short = Timing(19, 32.0, "in program, n=19", 32.0, 512.0, 7.5, under=184.0)
     bench = Bench().ran(replace(LAUNCHES, timing=short))
     bench.shows("""\
   ⏱ under 1 µs | ▶ Run | Profile
@@ -274,7 +275,7 @@ def test_a_kernel_shorter_than_the_recording_can_tell_has_no_number() -> None:
     ids=["one kernel", "the GPU idled between", "too few steps of the counter"],
 )
 def test_energy_is_of_a_launch_where_one_kernel_had_the_gpu(energy_j: float, busy: float, row: str) -> None:
-    seen = c.Telemetry(50, utilization=(90.0, 97.0, 100.0), energy_j=energy_j, energy_step_j=0.4, busy=busy)
+    seen = Telemetry(50, utilization=(90.0, 97.0, 100.0), energy_j=energy_j, energy_step_j=0.4, busy=busy)
     bench = Bench().ran(LAUNCHES, telemetry=seen)
     shown = hover.hover(bench.session, URI, 0, markdown=False)
     assert shown
@@ -293,7 +294,7 @@ def test_how_the_launches_lie_around_their_median_is_in_the_hover() -> None:
 
 
 def test_several_configurations_are_counted_and_the_heaviest_is_named() -> None:
-    small = replace(LAUNCHES, grid=(1, 1, 1), timing=c.Timing(3, 2_000.0, "in program, n=3"), count=3)
+    small = replace(LAUNCHES, grid=(1, 1, 1), timing=Timing(3, 2_000.0, "in program, n=3"), count=3)
     Bench().ran(small, LAUNCHES).shows("""\
   ⏱ 288 µs ±0.2% | ▶ Run | Profile
 1 __global__ void saxpy(int n, float* y) {   ⏱ 288 µs ±0.2% · 23 launches · occ ≤75%
@@ -360,7 +361,7 @@ def test_while_it_runs_the_lens_counts_and_cancels() -> None:
 
 def test_a_run_of_seconds_offers_to_show_where_its_kernel_is() -> None:
     bench = Bench()
-    bench.session.setup.machine = c.Machine("p", c.VERSION, "python", "3.12", devices=(H100,))
+    bench.session.setup.machine = c.Machine("p", c.RESULT_VERSION, "python", "3.12", devices=(H100,))
     bench.session.running[KernelId(URI, "saxpy")] = Running("r1", "running", began=10.0)
     shown = [lens.command and lens.command.title for lens in lenses.lenses(bench.session, URI, now=16.0)]
     assert shown == ["⏳ running 6 s (cancel)", "Where is it?"]
@@ -371,7 +372,7 @@ def test_a_run_of_seconds_offers_to_show_where_its_kernel_is() -> None:
 def test_the_lens_names_the_machines_own_gpu_and_figures_are_for_it() -> None:
     bench = Bench(gpu="T4")
     assert bench.session.setup.architecture() == "sm_75"
-    bench.session.setup.machine = c.Machine("p", c.VERSION, "python", "3.12", devices=(H100,))
+    bench.session.setup.machine = c.Machine("p", c.RESULT_VERSION, "python", "3.12", devices=(H100,))
     assert bench.session.setup.architecture() == "sm_90a"
     titles = [lens.command.title for lens in lenses.lenses(bench.session, URI) if lens.command]
     assert titles == ["▶ Run on H100 80GB HBM3", "Profile"]
@@ -396,7 +397,7 @@ def test_the_setting_takes_any_gpu_and_rents_only_what_can_be_rented(
     places.settings.options = {"gpu": gpu}
     assert places.settings.configure(None) == ()
     assert (session.setup.rents(), session.setup.architecture()) == (rented, architecture)
-    session.setup.machine = c.Machine("p", c.VERSION, "python", "3.12", devices=(H100,))
+    session.setup.machine = c.Machine("p", c.RESULT_VERSION, "python", "3.12", devices=(H100,))
     assert session.setup.architecture() == "sm_90a"  # this machine's own
 
 

@@ -23,6 +23,7 @@ from orbit_lsp.runners.local import LocalRunner, Options
 from orbit_lsp.state import user_folders
 from orbit_remote.common import handshake
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Cancel, Job
 from orbit_remote.process import program
 from tests import processes_check
 from tests.test_shared_worker import Clients, clients, last, socket_in, workers
@@ -40,8 +41,8 @@ async def test_a_client_may_vanish_at_any_byte(clients: Clients, shared_workers:
     hello = handshake.encode(
         "hello", handshake.Hello(path.stem, "vanishes", {}, (), sys.executable, 1 << 20, 0.0)
     )
-    job = c.Job("r", "compile", "cuda", "/k.cu", "", nvcc=str(clients.folder / "no" / "nvcc"))
-    words = hello + c.encode(job).encode() + b"\n" + c.encode(c.Cancel("r")).encode() + b"\n"
+    job = Job("r", "compile", "cuda", "/k.cu", "", nvcc=str(clients.folder / "no" / "nvcc"))
+    words = hello + c.encode(job).encode() + b"\n" + c.encode(Cancel("r")).encode() + b"\n"
     for cut in range(0, len(words), 7):
         _, writer = await asyncio.open_unix_connection(path)
         writer.write(words[:cut])
@@ -60,7 +61,7 @@ async def test_a_worker_may_die_at_any_byte_of_its_answer(tmp_path: Path, sent: 
     script.chmod(0o755)
     runner = LocalRunner(Options(python=str(script), cache=str(tmp_path / "cache"), shared=False))
     async with asyncio.timeout(processes_check.LIMIT_S):
-        (finished,) = [event async for event in runner.run(c.Job("r", "compile", "cuda", "/k.cu", ""))]
+        (finished,) = [event async for event in runner.run(Job("r", "compile", "cuda", "/k.cu", ""))]
     await runner.close()
     assert isinstance(finished, c.Finished)
     assert finished.outcome == "infrastructure"

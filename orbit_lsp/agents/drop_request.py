@@ -22,9 +22,10 @@ from orbit_lsp.runs import summary
 from orbit_lsp.views import sweep_tables
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.requests import Grade
 
 _TYPES: dict[str, Action] = {"execute": "run", "compile_only": "compile", "profile": "profile"}
-_GRADES: dict[str, c.Grade] = {"author": "author", "referee": "referee"}
+_GRADES: dict[str, Grade] = {"author": "author", "referee": "referee"}
 _MOST_CHECKS = 100
 _FIELD = re.compile(
     r"[ \t]*(?://|#)[ \t]*(Hardware|Backend|Timestamp|Type|Grade)[ \t]*:[ \t]*(.*)", re.IGNORECASE

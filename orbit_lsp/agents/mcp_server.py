@@ -32,7 +32,7 @@ from orbit_lsp.queue.job_store import Job, Result, StoreError
 from orbit_lsp.queue.request import Refused, Request
 from orbit_lsp.state import units
 from orbit_remote.common import limits, regular_files
-from orbit_remote.common import messages as c
+from orbit_remote.common import requests as worker_requests
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.plain_text import visible
 
@@ -95,10 +95,10 @@ def _one_of(words: Sequence[str]) -> Any:
 
 Action = Annotated[str, _one_of(requests.ACTIONS)]
 Priority = Annotated[str, _one_of(requests.PRIORITIES)]
-Grade = Annotated[str, _one_of(get_args(c.Grade))]
+Grade = Annotated[str, _one_of(get_args(worker_requests.Grade))]
 Check = Annotated[str, _one_of(requests.CHECKS)]
 Detail = Annotated[str, _one_of(requests.DETAILS)]
-Level = Annotated[str, _one_of(get_args(c.Level))]
+Level = Annotated[str, _one_of(get_args(worker_requests.Level))]
 
 
 @contextmanager

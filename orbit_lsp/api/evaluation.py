@@ -19,8 +19,10 @@ from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_store import Job, Result
 from orbit_lsp.queue.request import Refused, Request
 from orbit_lsp.runs import summary
-from orbit_remote.common import harness_files
 from orbit_remote.common import messages as c
+from orbit_remote.common.contracts import harness_files
+from orbit_remote.common.measurements import Timing
+from orbit_remote.common.requests import Grade
 
 _REFERENCE = "class Model(nn.Module): ...\ndef get_inputs(): ...\ndef get_init_inputs(): ..."
 
@@ -32,7 +34,7 @@ class _Limits(BaseModel):
 
     num_trials: int = Field(100, ge=1, le=100_000)
     timeout: float = Field(120, gt=0, le=600)
-    grade: c.Grade = "author"
+    grade: Grade = "author"
     device_metrics: bool | None = None
 
 
@@ -214,7 +216,7 @@ def _verdict(finished: c.Finished) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def _stats(timing: c.Timing | None) -> dict[str, float | None]:
+def _stats(timing: Timing | None) -> dict[str, float | None]:
     """In milliseconds; null for few launches, which have no distribution."""
     names = ("mean", "std", "min", "max", "median", "percentile_95", "percentile_99")
     if timing is None:

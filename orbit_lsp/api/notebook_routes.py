@@ -17,8 +17,7 @@ from starlette.requests import Request as HttpRequest
 from orbit_lsp.queue.pool import Slot
 from orbit_lsp.queue.request import Refused
 from orbit_lsp.runners.kernel_host import HostProcess
-from orbit_remote.common import limits
-from orbit_remote.common import messages as c
+from orbit_remote.common import limits, requests
 
 _MOST_WAIT_S = 60.0
 _PLACE = re.compile(r"local:(\d+)(?:-(\d+))?")
@@ -50,9 +49,9 @@ class Notebooks:
         """The id of a session. Raises Refused and OSError."""
         if os.name != "posix":
             raise Refused("notebook kernels run on Linux and macOS; on Windows use WSL")
-        if asked.contract != c.VERSION:
+        if asked.contract != requests.VERSION:
             raise Refused(
-                f"it speaks version {c.VERSION} of the contract, and you speak {asked.contract}; install the same orbit-lsp on both sides"
+                f"it speaks version {requests.VERSION} of the contract, and you speak {asked.contract}; install the same orbit-lsp on both sides"
             )
         if self._closing:
             raise Refused("it is ending")

@@ -17,9 +17,11 @@ from typing import Any
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_store import Job, Result
 from orbit_lsp.queue.request import Refused, Request
-from orbit_remote.common import codec, harness_files, limits, popcorn_task, regular_files
+from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common import messages as c
+from orbit_remote.common.contracts import harness_files, popcorn_task
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.measurements import Timing
 
 ABOUT = "orbit_popcorn.json"
 """The file beside the job that says which leaderboard and mode it is of."""
@@ -185,7 +187,7 @@ def _results(finished: c.Finished) -> dict[str, str]:
     return keys
 
 
-def _timed(finished: c.Finished) -> list[tuple[c.Point, c.Timing]]:
+def _timed(finished: c.Finished) -> list[tuple[c.Point, Timing]]:
     """The benchmarks of the submission, not of the reference."""
     mine = [point for point in finished.points if point.values.get("version") == ENTRY and point.launches]
     return [(point, point.launches[0].timing) for point in mine]

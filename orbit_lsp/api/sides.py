@@ -18,8 +18,9 @@ from orbit_lsp.api.io_contract import Argument, IOContract, Kernel
 from orbit_lsp.api.submitted_sources import BROUGHT, SOURCES
 from orbit_lsp.queue.request import Refused, Request
 from orbit_lsp.specs import spec_blocks
-from orbit_remote.common import harness_files, limits, nvcc_flags
+from orbit_remote.common import limits, nvcc_flags
 from orbit_remote.common import messages as c
+from orbit_remote.common.contracts import harness_files
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec import rules
 from orbit_remote.spec.dtypes import DTYPES

@@ -25,7 +25,8 @@ from orbit_lsp.queue.request import Refused, Request
 from orbit_remote.common import codec
 from orbit_remote.common import limits as sizes
 from orbit_remote.common import messages as c
-from orbit_remote.common.harness_files import Within
+from orbit_remote.common.contracts.harness_files import Within
+from orbit_remote.common.requests import Grade
 
 ABOUT = "orbit_trace.json"
 """The file beside the job that says what its Trace is of."""
@@ -125,7 +126,7 @@ class Evaluation(BaseModel):
     solution: Solution
     workloads: Annotated[list[Workload], Field(min_length=1, max_length=1_000)]
     tensors: dict[str, str] = Field(default_factory=dict[str, str])
-    grade: c.Grade = "author"
+    grade: Grade = "author"
     gpu: str = ""
     timeout: float = Field(120, gt=0, le=600)
 

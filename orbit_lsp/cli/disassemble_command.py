@@ -26,6 +26,7 @@ from orbit_lsp.views.explain import sass_instructions
 from orbit_remote.common import architectures, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.plain_text import visible
+from orbit_remote.common.requests import Job, Level
 
 _COMPILED = (".cubin", ".fatbin", ".o", ".so", ".ncu-rep")
 
@@ -34,7 +35,7 @@ def is_compiled(name: str) -> bool:
     return name.lower().endswith(_COMPILED)
 
 
-def compiled_job(options: argparse.Namespace, run: str) -> c.Job:
+def compiled_job(options: argparse.Namespace, run: str) -> Job:
     """Raises UsageError."""
     if options.level != "sass":
         raise UsageError(f"compiled code holds no {options.level} that can be read; use --level sass")
@@ -48,7 +49,7 @@ def compiled_job(options: argparse.Namespace, run: str) -> c.Job:
     except OSError as error:
         raise UsageError(f"{options.file} cannot be read: {error.strerror}") from None
     text = base64.b64encode(content).decode("ascii")
-    return c.Job(run, "disassemble", "cuda", path, text, kernel=options.kernel, levels=("sass",))
+    return Job(run, "disassemble", "cuda", path, text, kernel=options.kernel, levels=("sass",))
 
 
 async def compiled_code(options: argparse.Namespace, runs: Scheduler) -> int:
@@ -75,7 +76,7 @@ async def source(
         raise UsageError(why)
     if options.arch:
         session.setup.figures_for = architecture(options.arch)
-    levels: tuple[c.Level, ...] = (options.level,)
+    levels: tuple[Level, ...] = (options.level,)
     run = runs.start("compile", uri, kernel, levels=levels, only=True)
     assert run
     finished = await runs.result(run)

@@ -28,6 +28,7 @@ from orbit_lsp.state.session import Session
 from orbit_remote.common import brought_files, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.plain_text import visible
+from orbit_remote.common.requests import ExecStart, Job
 
 SNIPPET = "_orbit_exec.py"
 """The name of code that is not in a file: Triton and tracebacks look its lines up."""
@@ -92,7 +93,7 @@ def exit_code(finished: c.Finished) -> int:
 # -- the job ------------------------------------------------------------------------------------------
 
 
-def _job(options: argparse.Namespace, session: Session, run: str, python: str) -> c.Job:
+def _job(options: argparse.Namespace, session: Session, run: str, python: str) -> Job:
     """Raises UsageError."""
     settings = session.setup.settings
     folder = str(Path(options.mount).resolve()) if options.mount else next(iter(session.setup.folders), "")
@@ -117,7 +118,7 @@ def _job(options: argparse.Namespace, session: Session, run: str, python: str) -
         )
     if not (options.in_place or installed) and below(path, folder) is None:
         raise UsageError(f"{options.file} is not in {folder}; add --mount with a folder that holds it")
-    return c.Job(
+    return Job(
         run=run,
         action="run",
         language="triton",
@@ -128,7 +129,7 @@ def _job(options: argparse.Namespace, session: Session, run: str, python: str) -
         nvcc=settings.nvcc or None,
         device=settings.device,
         run_timeout_s=settings.run_timeout_s,
-        start=c.ExecStart("" if options.in_place else folder, bring=tuple(options.bring)),
+        start=ExecStart("" if options.in_place else folder, bring=tuple(options.bring)),
         variables=tuple(_variable(given) for given in options.variables),
     )
 
@@ -199,8 +200,8 @@ def _variable(given: str) -> str:
 
 
 async def _placed(
-    job: c.Job, session: Session, *, in_place: bool, may_rent: bool
-) -> tuple[c.Job, tuple[str, ...]]:
+    job: Job, session: Session, *, in_place: bool, may_rent: bool
+) -> tuple[Job, tuple[str, ...]]:
     """The job for the machine that it goes to, and remarks on files that do not travel. `may_rent`: without a budget too.
     Raises UsageError.
     """
@@ -221,7 +222,7 @@ async def _placed(
         return job, ()
     if in_place:
         return job, ()
-    assert isinstance(job.start, c.ExecStart)
+    assert isinstance(job.start, ExecStart)
     mount = job.start.mount
     inside = below(job.path, mount) is not None
     # a program of PATH stays where it is: the copy is made as for a script beside which there is nothing

@@ -19,7 +19,8 @@ from pathlib import Path
 from orbit_lsp.closure.tree import Tree, below
 from orbit_remote.common import limits, regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import ExecStart, Job, Manifest, content_hash
+from orbit_remote.common.messages import content_hash
+from orbit_remote.common.requests import ExecStart, Job, Manifest
 
 Content = bytes | Path
 """A file's content, or the file that holds it."""
@@ -92,7 +93,7 @@ def closure(
         includes.follow(tree, job, read)
     else:
         from orbit_lsp.closure import imports
-        from orbit_remote.common import harness_files
+        from orbit_remote.common.contracts import harness_files
 
         beside = (
             [str(companion) for companion in harness_files.companions(Path(path), job.text)]

@@ -14,7 +14,7 @@ from tree_sitter import Language, Node, Parser
 from tree_sitter import Tree as SyntaxTree
 
 from orbit_lsp.closure.tree import Spot, Tree, below, shown
-from orbit_remote.common.messages import Job
+from orbit_remote.common.requests import Job
 
 _LANGUAGE = Language(tree_sitter_python.language())
 _BY_NAME = (b"import_module", b"__import__", b"run_module")

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from orbit_lsp.closure.tree import Spot, Tree, below, shown
 from orbit_lsp.kernels.cuda.lexer import clean_directive
 from orbit_lsp.kernels.cuda.macros import directives
-from orbit_remote.common.messages import Job
+from orbit_remote.common.requests import Job
 
 Form = Literal["quoted", "angle", "next"]
 Kind = Literal["quote", "folder", "system", "file", "define", "input"]

@@ -6,7 +6,8 @@ import os
 
 from orbit_lsp.closure import Closure, data
 from orbit_lsp.closure.tree import Tree, is_private, shown
-from orbit_remote.common.messages import Manifest, content_hash
+from orbit_remote.common.messages import content_hash
+from orbit_remote.common.requests import Manifest
 
 
 def workspace(folder: str, limit: int) -> Closure:

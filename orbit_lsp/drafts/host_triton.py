@@ -16,7 +16,7 @@ from orbit_lsp.drafts import triton
 from orbit_lsp.drafts.guesses import Statement, Subject, guessed, used
 from orbit_lsp.drafts.python_scopes import Choice, Frame, frames, lookup
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import HostLaunch
+from orbit_remote.common.requests import HostLaunch
 from orbit_remote.spec.dtypes import named, told
 from orbit_remote.spec.functions.function_table import function
 from orbit_remote.spec.python_expressions import PythonParser

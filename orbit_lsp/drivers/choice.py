@@ -13,7 +13,7 @@ from orbit_lsp.drivers.project import Project, Symbol
 from orbit_lsp.drivers.pytest_files import Pytest
 from orbit_lsp.kernels.python.reader import ENTRIES, MAIN_GUARD
 from orbit_lsp.state.results import Route
-from orbit_remote.common.messages import Driver
+from orbit_remote.common.requests import Driver
 
 _FIXTURES = frozenset(
     (

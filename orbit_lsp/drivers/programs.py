@@ -15,7 +15,7 @@ from orbit_lsp.drivers.extension import NearTexts
 from orbit_lsp.drivers.index import Index
 from orbit_lsp.kernels.cuda.functions import Function
 from orbit_lsp.state.results import Route
-from orbit_remote.common.messages import Driver
+from orbit_remote.common.requests import Driver
 
 _INCLUDE = re.compile(r'^[ \t]*\#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
 _MAIN = re.compile(r"\bmain\s*\(")

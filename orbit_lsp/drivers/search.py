@@ -16,7 +16,7 @@ from orbit_lsp.drivers.project import Project, Symbol, Use
 from orbit_lsp.drivers.pytest_files import Pytest
 from orbit_lsp.kernels.python.reader import MAIN_GUARD
 from orbit_lsp.state.results import Route, Routes
-from orbit_remote.common.messages import Driver
+from orbit_remote.common.requests import Driver
 
 MOST = 8
 _BY_NAME = 10.0

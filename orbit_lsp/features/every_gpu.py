@@ -26,6 +26,7 @@ from orbit_lsp.state.results import Figures
 from orbit_lsp.state.session import Frozen, Session
 from orbit_remote.common import architectures
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 
 log = logging.getLogger("orbit.every_gpu")
 
@@ -127,7 +128,7 @@ class EveryGpu(Feature):
         if not self._runs.under_way() and not _is_busy():
             self.wanted(uri)
 
-    async def _compile(self, frozen: Frozen, job: c.Job) -> None:
+    async def _compile(self, frozen: Frozen, job: Job) -> None:
         own = architectures.without_targets(job.flags)
         for flags in passes(frozen.text):
             built, finished = await self._built(replace(job, flags=(*own, *flags)))
@@ -139,7 +140,7 @@ class EveryGpu(Feature):
             if finished is None or finished.outcome != "compile error":
                 return
 
-    async def _compile_triton(self, frozen: Frozen, job: c.Job) -> None:
+    async def _compile_triton(self, frozen: Frozen, job: Job) -> None:
         known: dict[KernelId, Figures] = {}
         not_compiled: dict[KernelId, dict[str, str]] = {}
         own = (job.architecture or _TRITON_DEFAULT).removeprefix("sm_").rstrip("af")
@@ -167,7 +168,7 @@ class EveryGpu(Feature):
         self._session.results.every_gpu.update(known)
         self._changed({frozen.uri})
 
-    async def _built(self, job: c.Job) -> tuple[c.Built | None, c.Finished | None]:
+    async def _built(self, job: Job) -> tuple[c.Built | None, c.Finished | None]:
         built: c.Built | None = None
         finished: c.Finished | None = None
         job = replace(job, run=f"every-gpu-{next(self._ids)}")

@@ -23,6 +23,7 @@ from orbit_lsp.state.debounce import Debounce
 from orbit_lsp.state.session import Frozen, Session
 from orbit_remote.common import limits
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 
 if TYPE_CHECKING:
     from orbit_lsp.runners.ssh.runner import SshRunner
@@ -125,7 +126,7 @@ class Keystrokes(Feature):
             problems = self._explained(frozen, job, typed)
             self._changed(result_filing.typed(self._session, frozen, problems))
 
-    def _explained(self, frozen: Frozen, job: c.Job, typed: c.Built) -> tuple[c.Problem, ...]:
+    def _explained(self, frozen: Frozen, job: Job, typed: c.Built) -> tuple[c.Problem, ...]:
         from orbit_lsp.compilation import compiler_messages
 
         file = self._session.files[frozen.uri]

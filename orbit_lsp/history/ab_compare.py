@@ -32,6 +32,8 @@ from orbit_lsp.state.session import Session, path_of
 from orbit_remote.common import measure
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.measurements import Timing
+from orbit_remote.common.requests import BY_AUTHOR, Job
 
 _PREFIX = "compare"
 
@@ -42,7 +44,7 @@ class _Side:
 
     variant: Variant | None = None
     ended: list[c.Finished] = field(default_factory=list[c.Finished])
-    times: list[list[c.Timing]] = field(default_factory=list["list[c.Timing]"])
+    times: list[list[Timing]] = field(default_factory=list["list[Timing]"])
     """Of each counted run, of each launch."""
     files: dict[str, str] = field(default_factory=dict[str, str])
     """What it was built from, by content hash."""
@@ -189,7 +191,7 @@ class _Comparison:
         return finished
 
     @asynccontextmanager
-    async def _runner(self, job: c.Job) -> AsyncGenerator[Runner, None]:
+    async def _runner(self, job: Job) -> AsyncGenerator[Runner, None]:
         """The runner of a click. A rented GPU counts in the month's budget job by job, but who has agreed that it may be
         exceeded has agreed for the whole comparison. Raises Failed where it may not.
         """
@@ -214,7 +216,7 @@ class _Comparison:
         finally:
             budget.over(wanted)
 
-    def _timings(self, side: _Side, variant: Variant, finished: c.Finished) -> list[c.Timing]:
+    def _timings(self, side: _Side, variant: Variant, finished: c.Finished) -> list[Timing]:
         """Of the launches that are compared: all of a launch spec; of a program's kernel the configuration that took
         most of its time. Raises Failed where there are none.
         """
@@ -225,7 +227,7 @@ class _Comparison:
         if not launches:
             text = f"{variant.name}: {variant.target.key} was not launched"
             raise Failed(c.Failure("runtime error", text))
-        if variant.job.start.through in c.BY_AUTHOR:
+        if variant.job.start.through in BY_AUTHOR:
             launches = (max(launches, key=lambda it: it.timing.median * it.count),)
         for launch in launches:
             grid, block = (", ".join(map(str, size)) for size in (launch.grid, launch.block))
@@ -289,7 +291,7 @@ class _Comparison:
             then.shapes
             and now.shapes
             and then.shapes != now.shapes
-            and self._run.job.start.through in c.BY_AUTHOR
+            and self._run.job.start.through in BY_AUTHOR
         ):
             there, here = (" and ".join(sorted(side.shapes)) for side in (then, now))
             remarks.append(f"launched as {there} there and as {here} now")
@@ -309,7 +311,7 @@ class _Comparison:
         return list(dict.fromkeys(remarks))
 
 
-def _totals(runs: list[list[c.Timing]]) -> tuple[float, ...]:
+def _totals(runs: list[list[Timing]]) -> tuple[float, ...]:
     """The time of each run: the medians of its launches together."""
     return tuple(sum(timing.median for timing in run) for run in runs)
 

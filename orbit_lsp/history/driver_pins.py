@@ -11,7 +11,7 @@ from pathlib import Path
 from orbit_lsp.state import user_folders
 from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Driver
+from orbit_remote.common.requests import Driver
 
 log = logging.getLogger("orbit.drivers")
 

@@ -22,8 +22,9 @@ from orbit_lsp.state.results import renamed
 from orbit_lsp.state.sqlite_file import SqliteFile, Unusable
 from orbit_remote.common import codec, limits
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Driver, Finished, Launches, Through, content_hash
+from orbit_remote.common.messages import Finished, Launches, content_hash
 from orbit_remote.common.plain_text import visible
+from orbit_remote.common.requests import Driver, Through
 
 if TYPE_CHECKING:
     import sqlite3

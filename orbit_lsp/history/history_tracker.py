@@ -30,7 +30,7 @@ from orbit_lsp.state.results import Learned, Profiled, Result
 from orbit_lsp.state.session import Session, path_of
 from orbit_remote.common import measure
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Driver
+from orbit_remote.common.requests import Driver
 
 log = logging.getLogger("orbit.history")
 

@@ -14,9 +14,10 @@ from orbit_lsp.specs import job_builder, launch_plan
 from orbit_lsp.state.session import Session, uri_of
 from orbit_remote.common import limits, regular_files
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Driver, Job
 
 
-async def keep(session: Session, history: HistoryTracker, job: c.Job, finished: c.Finished) -> None:
+async def keep(session: Session, history: HistoryTracker, job: Job, finished: c.Finished) -> None:
     """`job` ran a script by itself. With arguments it is another program than a click would run, and nothing is kept; nor of a
     kernel whose file has changed since, or lies in another folder.
     """
@@ -30,7 +31,7 @@ async def keep(session: Session, history: HistoryTracker, job: c.Job, finished: 
         session.open(uri_of(path), 1, text)
     frozen = session.freeze(uri_of(next(iter(texts))))
     assert frozen
-    plan = launch_plan.driven(session, frozen.uri, c.Driver("script", place))
+    plan = launch_plan.driven(session, frozen.uri, Driver("script", place))
     launches = tuple(each for each in finished.launches if each.place and each.place.file in texts)
     of_driver = job_builder.make(session, frozen, "run", job.run, plan)
     event = replace(finished, launches=launches, problems=())
@@ -38,7 +39,7 @@ async def keep(session: Session, history: HistoryTracker, job: c.Job, finished: 
     history.filed(Run(job.run, "run", frozen, of_driver))
 
 
-def _texts(job: c.Job, finished: c.Finished) -> dict[str, str]:
+def _texts(job: Job, finished: c.Finished) -> dict[str, str]:
     """Return the texts of the files whose kernels were launched, as they ran; of those that the project has on the disk."""
     if not Path(job.path).is_file():
         return {}

@@ -30,6 +30,7 @@ from orbit_lsp.state.session import Frozen, Session, header_reader, path_of, uri
 from orbit_remote.common import architectures, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.requests import Action, Job
 
 _CLOSURE_BYTES = 256 << 20
 _NOW = "now"
@@ -66,13 +67,13 @@ class Variant:
     target: KernelId
     session: Session
     frozen: Frozen
-    job: c.Job
+    job: Job
     plan: LaunchPlan
     digest: str
     remarks: tuple[str, ...] = ()
 
 
-def now(session: Session, target: KernelId, action: c.Action = "run") -> Variant:
+def now(session: Session, target: KernelId, action: Action = "run") -> Variant:
     """The kernel of the text in the editor, to run or to compile. Raises NoVariant."""
     return _side(session, target, session.files[target.uri].document.text, _NOW, action=action)
 
@@ -107,7 +108,7 @@ def _side(
     name: str,
     spec: str = "",
     file_name: str = "",
-    action: c.Action = "run",
+    action: Action = "run",
 ) -> Variant:
     """`spec` is the launch spec of now, as `LaunchPlan.lines` has it: for a kernel that has none of its own. `file_name` is
     where the kernel is looked for, if that is not the side's name.
@@ -289,7 +290,7 @@ def _named(place: str, text: str) -> bool:
     return (name.stem if name.suffix == ".py" else name.name) in text
 
 
-def _flags(job: c.Job, root: Path, folder: Path) -> tuple[str, ...]:
+def _flags(job: Job, root: Path, folder: Path) -> tuple[str, ...]:
     """The job's compiler flags, with the folders of the repository that are in the new one too led there."""
     directory = job.directory or str(Path(job.path).parent)
 
@@ -309,7 +310,7 @@ def _flags(job: c.Job, root: Path, folder: Path) -> tuple[str, ...]:
 # -- elsewhere --------------------------------------------------------------------------------------
 
 
-def _file(session: Session, target: KernelId, name: str, action: c.Action) -> Variant:
+def _file(session: Session, target: KernelId, name: str, action: Action) -> Variant:
     """The kernel of the same name in another file, or that file's only kernel."""
     path = str(Path(name).resolve())
     if (language := kernels.language_of(path)) is None:

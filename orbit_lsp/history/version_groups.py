@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from orbit_lsp.history.history_store import Entry
 from orbit_remote.common import measure
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import BY_AUTHOR
+from orbit_remote.common.requests import BY_AUTHOR
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from orbit_lsp.places.ssh_places import SshPlaces
 from orbit_lsp.state import modal_gpus, ssh_hosts
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Driver, Job
 
 if TYPE_CHECKING:
     from orbit_lsp.runners import Runner
@@ -67,7 +68,7 @@ class Places:
 
     # -- which runner carries out a job ----------------------------------------------------------
 
-    async def runner_of(self, job: c.Job) -> Runner:
+    async def runner_of(self, job: Job) -> Runner:
         """Where a job is carried out: runs where the settings say, compiling where there is a compiler."""
         if host := ssh_hosts.host_of(job.gpu or ""):
             return self._hosts.runner(host)
@@ -124,7 +125,7 @@ class Places:
         lacking = setup.machine is not None and setup.machine.nvcc is None
         return lacking and setup.settings.modal.compile and setup.place() == "modal"
 
-    def _reads(self, job: c.Job) -> tuple[str, ...]:
+    def _reads(self, job: Job) -> tuple[str, ...]:
         """The other files that the last build of a job's file read."""
         file = self._session.files.get(self._session.uri_for(job.path))
         return tuple(file.reads) if file else ()
@@ -285,7 +286,7 @@ class Places:
 
         return spending.with_ways(failure, self._session.setup, self.rental.costs)
 
-    def no_gpu(self, driver: c.Driver) -> str:
+    def no_gpu(self, driver: Driver) -> str:
         """Return what a click on a kernel says that a driver would launch, where no GPU is in reach."""
         failure = self.explained(c.Failure("infrastructure", c.NO_GPU))
         return (
@@ -322,7 +323,7 @@ class Places:
     def info(self, capabilities: Any) -> dict[str, Any]:
         from importlib.metadata import version
 
-        from orbit_remote.common.messages import VERSION
+        from orbit_remote.common.requests import VERSION
 
         setup = self._session.setup
         machine = setup.machine

@@ -14,6 +14,7 @@ from orbit_lsp.state import modal_gpus
 from orbit_lsp.state.placement import Warm
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 
 if TYPE_CHECKING:
     from orbit_lsp.runners import Runner
@@ -33,7 +34,7 @@ class Rental:
         session: Session,
         settings: ClientSettings,
         looked: Callable[[], Awaitable[None]],
-        reads: Callable[[c.Job], Sequence[str]],
+        reads: Callable[[Job], Sequence[str]],
         message: Callable[[str], None],
         changed: Callable[[set[str]], None],
         ask: spending.Ask | None,
@@ -106,7 +107,7 @@ class Rental:
             self._runner = ModalRunner(options, self._warmth, known, self.costs)
         return self._runner
 
-    def budgeted(self, job: c.Job) -> Runner:
+    def budgeted(self, job: Job) -> Runner:
         """The same for one job, which may not begin where it may exceed the month's budget."""
         from orbit_lsp.runners.modal import spending
 

@@ -10,7 +10,7 @@ from orbit_lsp.state.session import Session
 
 if TYPE_CHECKING:
     from orbit_lsp.runners.ssh.runner import SshRunner
-    from orbit_remote.common.messages import Job
+    from orbit_remote.common.requests import Job
 
 
 class SshPlaces:

@@ -14,7 +14,8 @@ from collections import Counter
 from typing import Literal
 
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Line, Profile
+from orbit_remote.common.measurements import Line
+from orbit_remote.common.messages import Profile
 
 SATURATED = 80.0
 """Per cent of a peak from which a unit is at its end (`no_bound_threshold`)."""

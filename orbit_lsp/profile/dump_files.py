@@ -11,7 +11,8 @@ from typing import get_args
 
 from orbit_lsp.state.results import Profiled
 from orbit_remote.common import symbols
-from orbit_remote.common.messages import Dump, Finished, Level
+from orbit_remote.common.messages import Dump, Finished
+from orbit_remote.common.requests import Level
 
 TITLES: dict[Level, str] = {
     "ttir": "TTIR", "ttgir": "TTGIR", "llir": "LLVM IR", "ptx": "PTX", "sass": "SASS",

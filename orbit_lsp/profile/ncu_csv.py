@@ -16,7 +16,8 @@ from dataclasses import field
 from orbit_lsp.profile import bottleneck
 from orbit_remote.common import limits, symbols
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Advice, Metric, Profile
+from orbit_remote.common.measurements import Advice, Metric
+from orbit_remote.common.messages import Profile
 
 _ID, _NAME, _METRIC, _UNIT, _VALUE = "ID", "Kernel Name", "Metric Name", "Metric Unit", "Metric Value"
 _ABOUT = frozenset(

@@ -27,6 +27,7 @@ from orbit_lsp.state.user_folders import state_folder
 from orbit_remote.common import codec, limits
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.requests import Level
 
 if TYPE_CHECKING:
     import sqlite3
@@ -126,7 +127,7 @@ class Code:
     """
 
     kernel: str
-    level: c.Level
+    level: Level
     architecture: str
     length: int
     lines: tuple[CodeLine, ...]

@@ -11,9 +11,10 @@ from typing import Any, Literal, cast, get_args
 
 from orbit_lsp import kernels
 from orbit_lsp.profile.sections import SECTIONS
-from orbit_remote.common import architectures, harness_files, limits, nvcc_flags, regular_files
-from orbit_remote.common import messages as c
+from orbit_remote.common import architectures, limits, nvcc_flags, regular_files
+from orbit_remote.common.contracts import harness_files
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.requests import Grade, Level
 
 VERSION = 1
 """Of `Request`, and of what a job's record says. Raised when a field changes its meaning."""
@@ -69,10 +70,10 @@ class Request:
     detail: Detail = "click"
     tools: tuple[str, ...] = ()
     sections: tuple[str, ...] = ()
-    levels: tuple[c.Level, ...] = ()
+    levels: tuple[Level, ...] = ()
     priority: Priority = "normal"
     key: str = ""
-    grade: c.Grade = "author"
+    grade: Grade = "author"
     wait_limit_s: float = WAIT_LIMIT_S
     version: int = VERSION
 
@@ -167,8 +168,8 @@ def _check_values(request: Request) -> None:
         )
     if request.levels and request.action != "compile":
         raise Refused(f"levels of compiler output are kept of compile alone, not of {request.action}")
-    if unknown := [level for level in request.levels if level not in get_args(c.Level)]:
-        raise Refused(f"{unknown[0]!r:.40} is not a level; use one of {', '.join(get_args(c.Level))}")
+    if unknown := [level for level in request.levels if level not in get_args(Level)]:
+        raise Refused(f"{unknown[0]!r:.40} is not a level; use one of {', '.join(get_args(Level))}")
     if request.action == "compile" and request.gpu and not architectures.architecture_for(request.gpu):
         raise Refused(
             f"{request.gpu!r:.40} is not a GPU that code can be compiled for; name one as in H100 or sm_90"

@@ -34,9 +34,11 @@ from orbit_lsp.state.session import Client, Session, path_of, uri_of
 from orbit_lsp.state.user_folders import cache_folder
 from orbit_lsp.views import ab_table, harness_view, kernel_status, kernel_tables, tables
 from orbit_lsp.views.tables import Section
-from orbit_remote.common import architectures, codec, content_store, harness_files
+from orbit_remote.common import architectures, codec, content_store
 from orbit_remote.common import messages as c
+from orbit_remote.common.contracts import harness_files
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.requests import Driver
 
 PACKED = ".tensor"
 """How the names of files end that a launch spec reads with `from_file`."""
@@ -211,7 +213,7 @@ class SlotEngine:
 
     async def _driver(
         self, request: Request, target: KernelId | None, history: HistoryTracker
-    ) -> tuple[c.Driver, tuple[str, ...]]:
+    ) -> tuple[Driver, tuple[str, ...]]:
         """Raises Refused."""
         session, places = self._session, self._places
         if target is None:

@@ -12,7 +12,9 @@ from orbit_lsp.state.results import AbResult
 from orbit_lsp.views import ab_table as versus_view
 from orbit_lsp.views import kernel_status, sweep_tables
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import BY_AUTHOR, Cost, Failure, Launches, Metric, Timing
+from orbit_remote.common.measurements import Metric, Timing
+from orbit_remote.common.messages import Cost, Failure, Launches
+from orbit_remote.common.requests import BY_AUTHOR
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from orbit_lsp.report.page import Annotated, Block, Rows, Weighed
 from orbit_lsp.state import units
 from orbit_lsp.state.results import Profiled
 from orbit_lsp.views.profile import profile_lines
-from orbit_remote.common.messages import Line, Profile
+from orbit_remote.common.measurements import Line
+from orbit_remote.common.messages import Profile
 
 _AROUND = 2
 """Lines of the text that are shown before and after one that has samples."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from orbit_lsp.report.plot import Mark, Plot, Series
 from orbit_lsp.state import units
-from orbit_remote.common.messages import Telemetry
+from orbit_remote.common.measurements import Telemetry
 
 
 def plots(telemetry: Telemetry | None) -> list[Plot]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Protocol, runtime_checkable
 
-from orbit_remote.common.messages import Event, Job, Machine
+from orbit_remote.common.messages import Event, Machine
+from orbit_remote.common.requests import Job
 
 
 class Runner(Protocol):

@@ -13,7 +13,7 @@ from orbit_lsp.runners.api_client import Server, ServerError, Unreachable
 from orbit_lsp.runners.kernel_process import Lease
 from orbit_lsp.runners.modal.far_session import FarSession
 from orbit_lsp.runners.modal.spawned import SIGN_S
-from orbit_remote.common import messages as c
+from orbit_remote.common import requests
 from orbit_remote.common.messages import content_hash
 from orbit_remote.modal_app.notebook_host import GONE_S
 from orbit_remote.process.records import Records, packed
@@ -50,7 +50,7 @@ class ApiSession(FarSession):
         """Raises ServerError."""
         root = content_hash(os.fsencode(f"{platform.node()}:{self._folder}"))
         name = Path(self._folder).name or "work"
-        asked = {"root": root, "name": name, "secret": self._secret, "contract": c.VERSION}
+        asked = {"root": root, "name": name, "secret": self._secret, "contract": requests.VERSION}
         answer = await self._asking.json("POST", "/v1/notebooks", asked)
         self._path = f"/v1/notebooks/{answer.get('id', '')}"
         tasks = [asyncio.ensure_future(each) for each in (self._listen(), self._send(), self._renewed())]

@@ -19,8 +19,9 @@ from pathlib import Path
 
 from orbit_lsp.state.user_folders import cache_folder
 from orbit_remote import MAIN
-from orbit_remote.common import content_store, harness_files, regular_files
+from orbit_remote.common import content_store, regular_files
 from orbit_remote.common import messages as c
+from orbit_remote.common.contracts import harness_files
 from orbit_remote.process import process_groups, program
 
 _ROOTS = Path("/var/cache/orbit-lsp")

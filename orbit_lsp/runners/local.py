@@ -34,6 +34,7 @@ from orbit_remote.common import codec, limits
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.packages import installing
+from orbit_remote.common.requests import Cancel, Job, Locate, Probe, Request, Typing, Warm
 from orbit_remote.process import large_blocks
 from orbit_remote.process.process_groups import (
     MARK,
@@ -259,7 +260,7 @@ class _Worker:
                 log.warning("the worker cannot be shared: %s", error)
         return cls(await _Pipes.start(options, cache))
 
-    def send(self, request: c.Request | bytes) -> None:
+    def send(self, request: Request | bytes) -> None:
         """`request` may be a line that `_encoded` has made."""
         line = request if isinstance(request, bytes) else _encoded(request)
         with suppress(ConnectionError, RuntimeError):  # gone: the reader says so
@@ -333,7 +334,7 @@ def _ended_soon(process: int) -> bool:
     return bool(select.select([process], [], [], _DEATH_S)[0])
 
 
-def _encoded(request: c.Request) -> bytes:
+def _encoded(request: Request) -> bytes:
     """A line, as the worker reads it."""
     return c.encode(request).encode("utf-8", "surrogatepass") + b"\n"
 
@@ -360,10 +361,10 @@ class LocalRunner:
         large_blocks.give_back()  # every program that has large texts compiled makes one of these
         self._jobs = UnderWay()
 
-    def run(self, job: c.Job) -> AsyncGenerator[c.Event, None]:
+    def run(self, job: Job) -> AsyncGenerator[c.Event, None]:
         return self._jobs.counted(self._run(job))
 
-    async def _run(self, job: c.Job) -> AsyncGenerator[c.Event, None]:
+    async def _run(self, job: Job) -> AsyncGenerator[c.Event, None]:
         if refused := refusals.no_path(job):
             yield c.failed(job.run, refused)
             return
@@ -387,14 +388,14 @@ class LocalRunner:
                 yield event
         finally:
             if not finished:  # cancelled: the work must be over before this says so
-                worker.send(c.Cancel(job.run))
+                worker.send(Cancel(job.run))
                 await asyncio.shield(_ended(worker, events))
             worker.jobs.pop(job.run, None)
 
     def locate(self, run: str) -> None:
         """Have the run end now, as if it had reached its limit."""
         if self._worker and run in self._worker.jobs:
-            self._worker.send(c.Locate(run))
+            self._worker.send(Locate(run))
 
     async def machine(self) -> c.Machine | None:
         run = f"probe-{next(_ids)}"
@@ -404,15 +405,15 @@ class LocalRunner:
             log.warning("%s", error)
             return None
         events = worker.expect(run)
-        worker.send(c.Probe(run, self.options.nvcc))
+        worker.send(Probe(run, self.options.nvcc))
         try:
             event = await events.get()
         finally:
             worker.jobs.pop(run, None)
         return event if isinstance(event, c.Machine) else None
 
-    async def typed(self, job: c.Job, *, start: bool) -> c.Built | None:
-        """What the device front end says of a CUDA file that is typed (`messages.Typing`); None where that is not known."""
+    async def typed(self, job: Job, *, start: bool) -> c.Built | None:
+        """What the device front end says of a CUDA file that is typed (`requests.Typing`); None where that is not known."""
         if refusals.no_path(job):
             return None
         try:
@@ -420,21 +421,21 @@ class LocalRunner:
         except WorkerError:
             return None
         events = worker.expect(job.run)
-        worker.send(c.Typing(job.run, job, start))
+        worker.send(Typing(job.run, job, start))
         event: c.Event | WorkerError | None = None
         try:
             while not isinstance(event, (c.Built, WorkerError)):
                 event = await events.get()
         finally:
             if event is None:
-                worker.send(c.Cancel(job.run))
+                worker.send(Cancel(job.run))
             worker.jobs.pop(job.run, None)
         return event if isinstance(event, c.Built) and event.complete else None
 
     async def warm(self, language: str) -> None:
         with suppress(WorkerError):
             worker = await self._ready()
-            worker.send(c.Warm(f"warm-{next(_ids)}", "triton" if language == "triton" else "cuda"))
+            worker.send(Warm(f"warm-{next(_ids)}", "triton" if language == "triton" else "cuda"))
 
     async def retire(self) -> None:
         """Close once no job is under way; at once where the wait is cancelled."""

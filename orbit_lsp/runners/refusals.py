@@ -9,9 +9,10 @@ from orbit_lsp.specs import launch_plan
 from orbit_lsp.state import modal_gpus
 from orbit_remote.common import limits
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 
 
-def no_path(job: c.Job) -> c.Failure | None:
+def no_path(job: Job) -> c.Failure | None:
     """A URI can spell names that no file has: no system call takes them, and each fails in its own words."""
     for what, name in (("file", job.path), ("folder", job.directory or "")):
         try:
@@ -28,14 +29,14 @@ def no_path(job: c.Job) -> c.Failure | None:
     return None
 
 
-def no_gpu(job: c.Job) -> c.Failure | None:
+def no_gpu(job: Job) -> c.Failure | None:
     """Nothing is rented in place of a GPU that Modal does not have."""
     if job.gpu is None or job.action in ("compile", "build") or modal_gpus.rented(job.gpu):
         return None
     return c.Failure("infrastructure", modal_gpus.refusal(job.gpu), "name one of these")
 
 
-def no_sources(job: c.Job) -> c.Failure | None:
+def no_sources(job: Job) -> c.Failure | None:
     """A program of the project needs all that its build reads, which does not travel."""
     driver = job.project_program
     return (
@@ -43,7 +44,7 @@ def no_sources(job: c.Job) -> c.Failure | None:
     )
 
 
-def syntax_error(job: c.Job, python: str) -> c.Finished | None:
+def syntax_error(job: Job, python: str) -> c.Finished | None:
     """The answer to a Python file that `python`, a version such as `3.12`, cannot read; nothing of it runs.
 
     Not more than that: what else Triton may refuse shows only when the module is imported and its kernels

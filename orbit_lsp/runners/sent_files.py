@@ -11,6 +11,7 @@ from typing import Any
 from orbit_lsp.closure import Closure, absolute_flags
 from orbit_remote.common import limits, regular_files
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 
 
 class SentFileError(Exception):
@@ -21,7 +22,7 @@ class SentFileError(Exception):
         self.again = again
 
 
-def message(job: c.Job, tree: Closure, run: str) -> dict[str, Any]:
+def message(job: Job, tree: Closure, run: str) -> dict[str, Any]:
     """Return the job as it is sent, which `run` names there, with what its files are called."""
     flags = absolute_flags(job) if job.language == "cuda" else job.flags
     return {

@@ -13,6 +13,7 @@ from orbit_lsp.state.session import Session
 from orbit_remote.common import limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.requests import Job, Level
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Sources:
         return self._read
 
 
-def refusal(session: Session, kernel: KernelId, level: c.Level) -> str:
+def refusal(session: Session, kernel: KernelId, level: Level) -> str:
     """Why there can be none of a kernel; empty where there can."""
     file, known, frozen = session.files[kernel.uri], session.find(kernel), session.freeze(kernel.uri)
     in_string = frozen is not None and job_builder.inline_of(frozen) is not None
@@ -68,7 +69,7 @@ def none(finished: c.Finished, kernel: KernelId, level: str) -> c.Finished:
     return c.failed(finished.run, c.Failure("compile error", f"there is no {level} of {kernel.key}: {why}"))
 
 
-def architecture_of(finished: c.Finished, job: c.Job) -> str:
+def architecture_of(finished: c.Finished, job: Job) -> str:
     return next(
         (resource.architecture for resource in finished.resources if resource.architecture),
         job.architecture or "",

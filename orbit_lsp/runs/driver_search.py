@@ -16,7 +16,7 @@ from orbit_lsp.state import daemon_thread
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.results import Routes
 from orbit_lsp.state.session import Session, path_of
-from orbit_remote.common.messages import Driver
+from orbit_remote.common.requests import Driver
 
 if TYPE_CHECKING:
     from orbit_lsp.drivers.finder import Finder

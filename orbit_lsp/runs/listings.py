@@ -16,11 +16,12 @@ from orbit_lsp.state.kernel_ids import KernelId, identify
 from orbit_lsp.state.results import Listing
 from orbit_lsp.state.session import Session, path_of
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Level
 
 _READ_ONLY = 0o444
 
 
-def file(session: Session, run: Run, folder: Path) -> set[tuple[KernelId, c.Level]]:
+def file(session: Session, run: Run, folder: Path) -> set[tuple[KernelId, Level]]:
     """Write those that are looked at; returns which. Raises OSError."""
     finished = run.finished
     assert finished
@@ -29,7 +30,7 @@ def file(session: Session, run: Run, folder: Path) -> set[tuple[KernelId, c.Leve
         resource.symbol: resource.place
         for resource in finished.resources or (run.built.resources if run.built else ())
     }
-    made: dict[tuple[KernelId, c.Level], list[c.Dump]] = defaultdict(list)
+    made: dict[tuple[KernelId, Level], list[c.Dump]] = defaultdict(list)
     for dump in finished.dumps:
         target = find(places.get(dump.symbol), dump.name)
         if target and (target, dump.level) in session.results.listings:
@@ -50,7 +51,7 @@ def file(session: Session, run: Run, folder: Path) -> set[tuple[KernelId, c.Leve
     return set(made)
 
 
-def _name(target: KernelId, level: c.Level) -> str:
+def _name(target: KernelId, level: Level) -> str:
     """One for each kernel of each file, and the same one at each save: an editor reads it again."""
     stem = (
         re.sub(r"[^\w.-]+", "-", f"{Path(path_of(target.uri)).stem}-{target.key}")[:80].strip("-.")

@@ -9,12 +9,13 @@ from orbit_lsp.state.kernel_ids import KernelId, identify
 from orbit_lsp.state.results import MemoryCheck
 from orbit_lsp.state.session import Frozen, Session
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 
 
 def finished(
     session: Session,
     frozen: Frozen,
-    job: c.Job,
+    job: Job,
     targets: set[KernelId],
     build: c.Built | None,
     event: c.Finished,

@@ -24,6 +24,7 @@ from orbit_lsp.state.session import Session
 from orbit_remote.common import architectures
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.requests import Job
 
 log = logging.getLogger("orbit.runs")
 _PREFIX = "all"
@@ -91,7 +92,7 @@ class _OnGpus:
         changed = self._store()
         return overall(self._run.id, {gpu: self._finished[gpu] for gpu in self._jobs}), changed
 
-    async def _run_on(self, gpu: str, job: c.Job) -> None:
+    async def _run_on(self, gpu: str, job: Job) -> None:
         try:
             async with aclosing(self._tools.places.runner_on(gpu).run(job)) as events:
                 async for event in events:

@@ -16,12 +16,13 @@ from orbit_lsp.state.results import Profiled
 from orbit_lsp.state.session import Frozen, Session, path_of
 from orbit_remote.common import messages as c
 from orbit_remote.common import symbols
+from orbit_remote.common.requests import Job
 
 
 def finished(
     session: Session,
     frozen: Frozen,
-    job: c.Job,
+    job: Job,
     targets: set[KernelId],
     build: c.Built | None,
     event: c.Finished,
@@ -60,7 +61,7 @@ def finished(
 
 
 def _by_kernel(
-    session: Session, frozen: Frozen, job: c.Job, targets: set[KernelId], event: c.Finished
+    session: Session, frozen: Frozen, job: Job, targets: set[KernelId], event: c.Finished
 ) -> dict[KernelId, list[c.Profile]]:
     """By the kernel's place and name. What a launch spec launches besides is the target's; all of what a contract's
     call launches is the contract's, and a kernel of the file has its own besides.

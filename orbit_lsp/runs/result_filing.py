@@ -21,12 +21,13 @@ from orbit_lsp.state.session import Frozen, Session, header_reader, path_of
 from orbit_remote.common import limits, measure, regular_files, symbols
 from orbit_remote.common import messages as c
 from orbit_remote.common.packages import installing
+from orbit_remote.common.requests import BY_AUTHOR, DriverStart, Job
 
 _OF_HOST = (".cpp", ".cc", ".cxx", ".c")
 _Place = tuple[KernelId, Kernel, str]
 
 
-def built(session: Session, frozen: Frozen, job: c.Job, event: c.Built) -> set[str]:
+def built(session: Session, frozen: Frozen, job: Job, event: c.Built) -> set[str]:
     """File a build's problems and figures; returns the uris whose views changed."""
     known = _Kernels(session, frozen)
     if event.files and (file := session.files.get(frozen.uri)):
@@ -48,12 +49,12 @@ def typed(session: Session, frozen: Frozen, problems: tuple[c.Problem, ...]) -> 
     return {uri} | session.results.keep_problems(f"typed {uri}", by_file)
 
 
-def figures(session: Session, frozen: Frozen, job: c.Job, event: c.Built) -> dict[KernelId, Figures]:
+def figures(session: Session, frozen: Frozen, job: Job, event: c.Built) -> dict[KernelId, Figures]:
     """The figures of a build, which is one of `job` in all but its architectures."""
     return _figures(_Kernels(session, frozen), job, event)
 
 
-def _figures(known: _Kernels, job: c.Job, event: c.Built) -> dict[KernelId, Figures]:
+def _figures(known: _Kernels, job: Job, event: c.Built) -> dict[KernelId, Figures]:
     by_kernel: dict[KernelId, list[c.Resources]] = defaultdict(list)
     digests: dict[KernelId, str] = {}
     for resources in event.resources:
@@ -90,7 +91,7 @@ def not_compiled(
 def finished(
     session: Session,
     frozen: Frozen,
-    job: c.Job,
+    job: Job,
     targets: set[KernelId],
     build: c.Built | None,
     event: c.Finished,
@@ -149,7 +150,7 @@ def _headers(files: Mapping[str, str]) -> dict[str, str]:
 
 
 def _keep_failure(
-    session: Session, known: _Kernels, uri: str, job: c.Job, targets: set[KernelId], event: c.Finished
+    session: Session, known: _Kernels, uri: str, job: Job, targets: set[KernelId], event: c.Finished
 ) -> Iterable[KernelId]:
     """What failed last is kept for the kernels that were asked for. A compile that succeeds ends only what failed to compile,
     of any kernel of the file; returns those.
@@ -179,14 +180,12 @@ def _keep_failure(
     return ()
 
 
-def refused(session: Session, frozen: Frozen, job: c.Job, targets: set[KernelId], event: c.Finished) -> None:
+def refused(session: Session, frozen: Frozen, job: Job, targets: set[KernelId], event: c.Finished) -> None:
     """File what was not begun, as the failure that it is."""
     _keep_failure(session, _Kernels(session, frozen), frozen.uri, job, targets, event)
 
 
-def so_far(
-    session: Session, frozen: Frozen, job: c.Job, targets: set[KernelId], event: c.Launched
-) -> set[str]:
+def so_far(session: Session, frozen: Frozen, job: Job, targets: set[KernelId], event: c.Launched) -> set[str]:
     """File what a program that still runs has launched; returns the uris whose views changed."""
     filed = launched(
         session, frozen, job, targets, c.Finished(event.run, "cancelled", launches=event.launches)
@@ -196,13 +195,13 @@ def so_far(
 
 
 def launched(
-    session: Session, frozen: Frozen, job: c.Job, targets: set[KernelId], event: c.Finished
+    session: Session, frozen: Frozen, job: Job, targets: set[KernelId], event: c.Finished
 ) -> dict[KernelId, tuple[str, tuple[c.Launches, ...]]]:
     """(digest, launches) of the kernels that a run is a result of."""
     return _launched(session, _Kernels(session, frozen, job, event.files), job, targets, event)
 
 
-def with_unclear(session: Session, frozen: Frozen, job: c.Job, event: c.Finished) -> c.Finished:
+def with_unclear(session: Session, frozen: Frozen, job: Job, event: c.Finished) -> c.Finished:
     """The end of a run of a program of the project, with a remark on launches that are filed nowhere, as several kernels are called so."""
     if not job.project_program or not event.launches:
         return event
@@ -212,7 +211,7 @@ def with_unclear(session: Session, frozen: Frozen, job: c.Job, event: c.Finished
 
 
 def of_copies(
-    frozen: Frozen, job: c.Job, targets: set[KernelId], event: c.Finished, python: str = "python"
+    frozen: Frozen, job: Job, targets: set[KernelId], event: c.Finished, python: str = "python"
 ) -> c.Finished:
     """The end of a driver's run, refused where the kernel that was asked for was launched from an installed copy of its Python file.
     `python` is what imported it. The worker has looked at what was compiled (`programs`).
@@ -237,7 +236,7 @@ def of_copies(
 
 
 def _launched(
-    session: Session, known: _Kernels, job: c.Job, targets: set[KernelId], event: c.Finished
+    session: Session, known: _Kernels, job: Job, targets: set[KernelId], event: c.Finished
 ) -> dict[KernelId, tuple[str, tuple[c.Launches, ...]]]:
     """(digest, launches) of the kernels that have a new result.
 
@@ -245,7 +244,7 @@ def _launched(
     program's launches, and a driver's, are of many kernels; those do not replace what a kernel's own launch spec gave.
     """
     digests = {target: digest for target, _, digest in known.of_main}
-    if job.start.through not in c.BY_AUTHOR:
+    if job.start.through not in BY_AUTHOR:
         timed = event.outcome in ("ok", "wrong answer") or event.launches
         whole = harness.digest(known.text)
         return {target: (digests.get(target, whole), event.launches) for target in targets} if timed else {}
@@ -276,7 +275,7 @@ def _difference(
         return before.difference
     if before.finished.device != now.finished.device:
         return None
-    if now.through in c.BY_AUTHOR and (len(before.launches) != 1 or len(now.launches) != 1):
+    if now.through in BY_AUTHOR and (len(before.launches) != 1 or len(now.launches) != 1):
         return None  # a program may launch it differently often
     return measure.difference(
         [launch.timing for launch in before.launches], [launch.timing for launch in now.launches]
@@ -284,7 +283,7 @@ def _difference(
 
 
 def kernel_of(
-    session: Session, frozen: Frozen, job: c.Job | None = None, files: Mapping[str, str] | None = None
+    session: Session, frozen: Frozen, job: Job | None = None, files: Mapping[str, str] | None = None
 ) -> Callable[[c.Place | None, str], KernelId | None]:
     """Says which kernel a symbol's name and the line of its code belong to, and nothing where they do not say."""
     known = _Kernels(session, frozen, job, files)
@@ -313,7 +312,7 @@ class _Kernels:
         self,
         session: Session,
         frozen: Frozen,
-        job: c.Job | None = None,
+        job: Job | None = None,
         files: Mapping[str, str] | None = None,
     ) -> None:
         """`files` are those that the job read, by content hash."""
@@ -423,7 +422,7 @@ class _Kernels:
         if self._job is None:
             return None
         place = below(file, self._job.directory or "")
-        if isinstance(start := self._job.start, c.DriverStart) and place in start.texts:
+        if isinstance(start := self._job.start, DriverStart) and place in start.texts:
             return start.texts[place]
         if file not in self._files:
             return None

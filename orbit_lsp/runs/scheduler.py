@@ -28,6 +28,7 @@ from orbit_lsp.state.results import renamed
 from orbit_lsp.state.session import Frozen, Running, Session, path_of
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.requests import Driver, Job, Level
 
 log = logging.getLogger("orbit.runs")
 
@@ -48,7 +49,7 @@ class Run:
     id: str
     action: Action
     frozen: Frozen
-    job: c.Job
+    job: Job
     targets: set[KernelId] = field(default_factory=set["KernelId"])
     disk: int = 0
     """`Session.disk` when it was made: a header saved since then may not have been read."""
@@ -138,7 +139,7 @@ class Scheduler:
     def __init__(
         self,
         session: Session,
-        runner: Callable[[c.Job], Awaitable[Runner]],
+        runner: Callable[[Job], Awaitable[Runner]],
         watcher: Watcher,
         reports: Callable[[], Path] | None = None,
         explained: Callable[[c.Failure], c.Failure] | None = None,
@@ -179,10 +180,10 @@ class Scheduler:
             return None
         return self._build(job_builder.make(self._session, frozen, "build", self.new_id(), plan))
 
-    async def _build(self, job: c.Job) -> None:
+    async def _build(self, job: Job) -> None:
         await self.outcome(job)
 
-    async def outcome(self, job: c.Job, heard: Callable[[c.Event], object] = lambda _: None) -> c.Finished:
+    async def outcome(self, job: Job, heard: Callable[[c.Event], object] = lambda _: None) -> c.Finished:
         """Run a job without storing its result; `heard` is called with each of its events."""
         finished: c.Finished | None = None
         runner = await self._runner(job)
@@ -205,10 +206,10 @@ class Scheduler:
         instance: Literal["first", "wrong"] = "first",
         tools: tuple[str, ...] = (),
         sections: tuple[str, ...] = (),
-        levels: tuple[c.Level, ...] = (),
+        levels: tuple[Level, ...] = (),
         only: bool = False,
         keep: bool = False,
-        driver: c.Driver | None = None,
+        driver: Driver | None = None,
         sets: tuple[str, ...] = (),
         repeated: bool = False,
     ) -> Run | None:
@@ -451,7 +452,7 @@ class _OneJob:
         self,
         run: Run,
         session: Session,
-        runner: Callable[[c.Job], Awaitable[Runner]],
+        runner: Callable[[Job], Awaitable[Runner]],
         watcher: Watcher,
         reports: Callable[[], Path] | None,
         mark: Callable[[Run, c.State, str], None],

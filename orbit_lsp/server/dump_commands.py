@@ -20,7 +20,8 @@ from orbit_lsp.state import user_folders
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.results import Profiled
 from orbit_lsp.state.session import path_of
-from orbit_remote.common.messages import Dump, Level
+from orbit_remote.common.messages import Dump
+from orbit_remote.common.requests import Level
 
 
 @kernel_command("orbit.openIr")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from orbit_lsp.server.notifier import Notifier
     from orbit_lsp.state.kernel_ids import KernelId
     from orbit_lsp.state.session import Session
-    from orbit_remote.common.messages import Level
+    from orbit_remote.common.requests import Level
 
 
 T = TypeVar("T")

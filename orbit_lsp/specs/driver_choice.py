@@ -7,7 +7,7 @@ from pathlib import Path
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.results import Learned, Route
 from orbit_lsp.state.session import Session, path_of
-from orbit_remote.common.messages import Driver
+from orbit_remote.common.requests import Driver
 
 LIVE_S = 3.0
 """Seconds within which a driver has to end to run at every save."""

@@ -16,7 +16,19 @@ from orbit_lsp.state import harness, modal_gpus
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Frozen, OpenFile, Session, path_of
 from orbit_remote.common import architectures, limits
-from orbit_remote.common import messages as c
+from orbit_remote.common.requests import (
+    Action,
+    ContractStart,
+    Definition,
+    Driver,
+    DriverStart,
+    HostLaunch,
+    Job,
+    OtherKernel,
+    ProgramStart,
+    SpecStart,
+    Start,
+)
 from orbit_remote.common.symbols import LANGUAGES
 
 if TYPE_CHECKING:
@@ -27,7 +39,7 @@ IN_STRINGS = frozenset(("embedded",))
 """Languages whose kernels a Python file has in strings."""
 
 
-def make(session: Session, frozen: Frozen, action: c.Action, run: str, plan: LaunchPlan = PROGRAM) -> c.Job:
+def make(session: Session, frozen: Frozen, action: Action, run: str, plan: LaunchPlan = PROGRAM) -> Job:
     """`plan` is how the kernel that was asked for is run; a compile needs none."""
     settings = session.setup.settings
     path = path_of(frozen.uri)
@@ -40,7 +52,7 @@ def make(session: Session, frozen: Frozen, action: c.Action, run: str, plan: Lau
     arguments = plan.arguments if plan.arguments is not None else tuple(settings.arguments)
     wanted = gpu_of(session, plan)
     gpu = wanted if session.setup.place() == "modal" else None
-    return c.Job(
+    return Job(
         run=run,
         action=action,
         language="cuda" if inline else frozen.scan.language,
@@ -69,25 +81,25 @@ def make(session: Session, frozen: Frozen, action: c.Action, run: str, plan: Lau
     )
 
 
-def _start(session: Session, frozen: Frozen, plan: LaunchPlan) -> c.Start:
+def _start(session: Session, frozen: Frozen, plan: LaunchPlan) -> Start:
     if plan.driver:
         folder = session.setup.directory(path_of(frozen.uri))
-        return c.DriverStart(plan.driver, _texts(session, frozen, folder, plan.driver))
+        return DriverStart(plan.driver, _texts(session, frozen, folder, plan.driver))
     if plan.definition:
-        return c.SpecStart(plan.definition)
+        return SpecStart(plan.definition)
     if plan.through == "contract":
-        return c.ContractStart(session.setup.settings.grade)
-    return c.ProgramStart()
+        return ContractStart(session.setup.settings.grade)
+    return ProgramStart()
 
 
-def _of_driver(driver: c.Driver | None, given: Sequence[str]) -> tuple[str, ...]:
+def _of_driver(driver: Driver | None, given: Sequence[str]) -> tuple[str, ...]:
     """The arguments of a program of the project: those that its build file or test has, else those of the settings."""
     if driver is None or driver.kind != "program":
         return ()
     return driver.arguments or tuple(given)
 
 
-def _texts(session: Session, frozen: Frozen, folder: str, driver: c.Driver) -> dict[str, str]:
+def _texts(session: Session, frozen: Frozen, folder: str, driver: Driver) -> dict[str, str]:
     """Return the texts of a folder's files as the editor has them, by their paths in it: those of Python, but for a program,
     and those of C++ where the kernel is of C++.
     """
@@ -159,7 +171,7 @@ def only_templates(session: Session, uri: str) -> bool:
     return not _templates(session, frozen)
 
 
-def _templates(session: Session, frozen: Frozen) -> tuple[c.Definition, ...]:
+def _templates(session: Session, frozen: Frozen) -> tuple[Definition, ...]:
     """The CUDA templates that have a launch spec without a mistake: it says which instances there are."""
     if frozen.scan.language != "cuda" or frozen.uri not in session.files:
         return ()
@@ -168,16 +180,16 @@ def _templates(session: Session, frozen: Frozen) -> tuple[c.Definition, ...]:
     return tuple(plan.definition for plan in launch_plans if plan.definition and not plan.refusal)
 
 
-def other_kernels(scan: Scan) -> tuple[c.OtherKernel, ...]:
+def other_kernels(scan: Scan) -> tuple[OtherKernel, ...]:
     """The kernels of a Python file whose launches are recognized by their names alone."""
     return tuple(
-        c.OtherKernel(kernel.dsl, kernel.name, kernel.qualified, kernel.name_span.line + 1)
+        OtherKernel(kernel.dsl, kernel.name, kernel.qualified, kernel.name_span.line + 1)
         for kernel in scan.kernels
         if kernel.dsl in LANGUAGES
     )
 
 
-def host_launches(text: str, scan: Scan) -> tuple[c.HostLaunch, ...]:
+def host_launches(text: str, scan: Scan) -> tuple[HostLaunch, ...]:
     """Of the Triton kernels that the file's own code launches; a launch spec goes before them."""
     launched = {launch.kernel for launch in scan.launches}
     kernels = [kernel for kernel in scan.kernels if kernel.dsl == "triton" and kernel.name in launched]
@@ -189,7 +201,7 @@ def host_launches(text: str, scan: Scan) -> tuple[c.HostLaunch, ...]:
     try:
         tree = ast.parse(text)
         lines = lines_of(text)
-        launches: list[c.HostLaunch] = []
+        launches: list[HostLaunch] = []
         for kernel in kernels:
             subject = guesses.subject(lines, spec_blocks.target(kernel), kernel.whole.end_line)
             body = triton.body_of(subject, tree) if subject else None
@@ -200,7 +212,7 @@ def host_launches(text: str, scan: Scan) -> tuple[c.HostLaunch, ...]:
     return tuple(launches)
 
 
-def restricted(session: Session, job: c.Job, plan: LaunchPlan) -> c.Job:
+def restricted(session: Session, job: Job, plan: LaunchPlan) -> Job:
     """The same on Modal wherever runs go, because there alone code that is not the author's is kept apart."""
     gpu = job.gpu or gpu_of(session, plan)
     architecture = architectures.architecture_for(gpu) or job.architecture
@@ -216,13 +228,13 @@ def plan_of(session: Session, target: KernelId | None) -> LaunchPlan:
 
 
 def through_driver(
-    session: Session, job: c.Job, target: KernelId | None, sets: tuple[str, ...], *, repeated: bool
-) -> c.Job:
+    session: Session, job: Job, target: KernelId | None, sets: tuple[str, ...], *, repeated: bool
+) -> Job:
     """The same with the parameter `sets` of its test, else those that are enough for the kernel that was asked for, or the
     sources of its program; a job without a driver as it is.
     """
     start = job.start
-    if not isinstance(start, c.DriverStart):
+    if not isinstance(start, DriverStart):
         return job
     if sets:
         start = replace(start, sets=sets)
@@ -235,12 +247,12 @@ def through_driver(
 
 def under_a_tool(
     session: Session,
-    job: c.Job,
+    job: Job,
     target: KernelId | None,
     detail: Literal["click", "full"],
     tools: tuple[str, ...],
     sections: tuple[str, ...] = (),
-) -> c.Job:
+) -> Job:
     """The same under Nsight Compute or compute-sanitizer: a job of the file's program, too, then names the kernel."""
     kernel = session.find(target) if target else None
     if kernel and job.definition is None:
@@ -252,9 +264,7 @@ def under_a_tool(
     return replace(job, detail=detail, tools=tools, sections=sections)
 
 
-def debugged(
-    session: Session, job: c.Job, target: KernelId | None, instance: Literal["first", "wrong"]
-) -> c.Job:
+def debugged(session: Session, job: Job, target: KernelId | None, instance: Literal["first", "wrong"]) -> Job:
     """The same on this machine wherever runs go: it needs no GPU, and its debugger is for a client here."""
     kernel = session.find(target) if target else None
     if kernel and job.definition is None:
@@ -262,7 +272,7 @@ def debugged(
     return replace(job, gpu=None, gpus=1, instance=instance)
 
 
-def refusal(job: c.Job, plan: LaunchPlan) -> str:
+def refusal(job: Job, plan: LaunchPlan) -> str:
     """Why a job cannot run this way, in a sentence; empty where it can, and for a compile, which rents nothing."""
     if plan.refusal or job.gpu is None or job.action == "compile" or modal_gpus.rented(job.gpu):
         return plan.refusal
@@ -276,7 +286,7 @@ def gpu_of(session: Session, plan: LaunchPlan) -> str:
     return modal_gpus.rented(plan.gpu) or plan.gpu or session.setup.settings.gpu
 
 
-def is_compiled(session: Session, job: c.Job) -> bool:
+def is_compiled(session: Session, job: Job) -> bool:
     """Whether a compiler has found no mistake in just this text, with these flags and headers."""
     file = session.files.get(session.uri_for(job.path))
     if file is None or file.compiled is None:

@@ -9,8 +9,8 @@ from orbit_lsp.kernels import Kernel
 from orbit_lsp.specs import driver_choice, spec_blocks, spec_cache
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session, path_of
-from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.requests import Definition, Driver, Through
 
 if TYPE_CHECKING:
     from orbit_remote.spec.launch_spec import Checked
@@ -26,8 +26,8 @@ class LaunchPlan:
     several values of a name. `lines` is the spec as it stands in the file, `elements` the names of the element types of the tensors that it passes.
     """
 
-    through: c.Through = "program"
-    definition: c.Definition | None = None
+    through: Through = "program"
+    definition: Definition | None = None
     gpu: str = ""
     flags: tuple[str, ...] = ()
     arguments: tuple[str, ...] | None = None
@@ -37,7 +37,7 @@ class LaunchPlan:
     swept: bool = False
     lines: str = ""
     elements: tuple[str, ...] = ()
-    driver: c.Driver | None = None
+    driver: Driver | None = None
 
 
 PROGRAM = LaunchPlan()
@@ -46,11 +46,11 @@ CONTRACT = LaunchPlan("contract")
 """A file that keeps KernelBench's or popcorn's contract."""
 
 
-DRIVER = LaunchPlan("driver", driver=c.Driver("script", ""))
+DRIVER = LaunchPlan("driver", driver=Driver("script", ""))
 """What all plans have in common that run a kernel through a test, a script or a program of the project: no driver has this name."""
 
 
-def here_only(driver: c.Driver) -> str:
+def here_only(driver: Driver) -> str:
     """Why a program of the project does not run on a rented GPU, and what to do."""
     alone = (
         f"; on a rented GPU its file runs alone: `orbit-lsp run {driver.file}`"
@@ -63,7 +63,7 @@ def here_only(driver: c.Driver) -> str:
     )
 
 
-def driven(session: Session, uri: str, driver: c.Driver) -> LaunchPlan:
+def driven(session: Session, uri: str, driver: Driver) -> LaunchPlan:
     """Through a test, a script or a program of the project of a file, which is refused where the author does not trust the project."""
     folder = session.setup.directory(path_of(uri))
     refusal, what = "", "builds" if driver.kind == "program" else "imports"
@@ -119,7 +119,7 @@ def _of(session: Session, uri: str, kernel: Kernel, checked: Checked) -> LaunchP
     )
 
 
-def definition_of(kernel: Kernel) -> c.Definition:
+def definition_of(kernel: Kernel) -> Definition:
     """Where a kernel stands, as jobs say it."""
     return spec_blocks.definition(kernel)
 

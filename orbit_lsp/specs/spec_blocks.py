@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from orbit_lsp.kernels.collector_pause import collector_pause
 from orbit_lsp.kernels.model import SPECIFIED, Kernel, Scan
 from orbit_lsp.state.checked_specs import Above, BlockOf, SpecBlock, SpecLines
-from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Definition
 
 if TYPE_CHECKING:
     from orbit_remote.spec.comment_scanner import Target
@@ -24,10 +24,10 @@ _BODY = {"cuda": re.compile(r"^[^=]*\{"), "triton": re.compile(r"\)\s*(?:->[^:)]
 _MOST_STRAYS = 20
 
 
-def definition(kernel: Kernel) -> c.Definition:
+def definition(kernel: Kernel) -> Definition:
     """Where a kernel stands, as a job says it."""
     name = kernel.name_span
-    return c.Definition(
+    return Definition(
         kernel.name, kernel.qualified, kernel.whole.line, kernel.line, name.line, name.end_column,
         kernel.whole.end_line,
     )  # fmt: skip

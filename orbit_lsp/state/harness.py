@@ -63,7 +63,9 @@ def digest(text: str) -> str:
 
 @lru_cache(maxsize=32)
 def _entry(uri: str, text: str) -> Entry | None:
-    from orbit_remote.common import harness_files  # 4 ms, which a command of a .cu file does without
+    from orbit_remote.common.contracts import (
+        harness_files,  # 4 ms, which a command of a .cu file does without
+    )
 
     kept = harness_files.kept(text)
     return _made(uri, text, kept.name, kept.line - 1, kept.column - 1) if kept else None

@@ -9,20 +9,18 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.measurements import Timing
 from orbit_remote.common.messages import (
     Cost,
-    Driver,
     Failure,
     Finished,
     Launches,
-    Level,
     Outcome,
     Problem,
     Profile,
     Resources,
-    Through,
-    Timing,
 )
+from orbit_remote.common.requests import Driver, Level, Through
 
 if TYPE_CHECKING:
     from orbit_remote.common.measure import AbVerdict, Difference, Regression

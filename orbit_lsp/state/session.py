@@ -24,7 +24,8 @@ from orbit_lsp.state.results import Results, renamed
 from orbit_lsp.state.staleness import Disk
 from orbit_remote.common import limits, regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Job, State
+from orbit_remote.common.messages import State
+from orbit_remote.common.requests import Job
 
 if TYPE_CHECKING:
     from orbit_lsp.state.checked_specs import CheckedSpec, SpecKey, SpecLines

@@ -17,7 +17,7 @@ from dataclasses import field
 
 from orbit_remote.common import regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import ContractStart, Job
+from orbit_remote.common.requests import ContractStart, Job
 
 
 def job_key(job: Job) -> str:

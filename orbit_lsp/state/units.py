@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from orbit_remote.common.messages import Timing
+from orbit_remote.common.measurements import Timing
 
 UNAVAILABLE = "unavailable"
 

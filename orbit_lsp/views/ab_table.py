@@ -6,7 +6,7 @@ from orbit_lsp.state import units
 from orbit_lsp.state.results import AbResult, Moved
 from orbit_lsp.views import kernel_status
 from orbit_lsp.views.tables import Table
-from orbit_remote.common.messages import Timing
+from orbit_remote.common.measurements import Timing
 
 _SIZES = {"byte": units.size, "byte/second": units.bandwidth, "ns": units.time}
 

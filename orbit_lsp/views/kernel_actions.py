@@ -15,8 +15,8 @@ from orbit_lsp.state import units
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import kernel_commands, kernel_status
 from orbit_lsp.views.kernel_status import KernelStatus
-from orbit_remote.common import messages as c
 from orbit_remote.common.measure import REPEATS
+from orbit_remote.common.requests import Driver
 
 _MOST_DRIVERS = 5
 """Other drivers that are offered for a kernel."""
@@ -46,7 +46,7 @@ def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeA
     return offered
 
 
-def _drivers(session: Session, known: KernelStatus) -> Iterator[tuple[str, c.Driver]]:
+def _drivers(session: Session, known: KernelStatus) -> Iterator[tuple[str, Driver]]:
     """The drivers that a click does not take, each with what is known of it, or the way that leads there."""
     others = [
         route for route in driver_choice.ranked(session, known.target) if route.driver != known.plan.driver

@@ -22,7 +22,8 @@ from orbit_lsp.views.kernel_status import KernelStatus
 from orbit_lsp.views.profile import profile_hover
 from orbit_lsp.views.tables import Code, Row, Section
 from orbit_remote.common import measure, occupancy
-from orbit_remote.common.messages import Cost, Device, Finished, Launches, Resources, Telemetry, Timing
+from orbit_remote.common.measurements import Telemetry, Timing
+from orbit_remote.common.messages import Cost, Device, Finished, Launches, Resources
 
 _BUSY = 0.9
 _STEPS = 20

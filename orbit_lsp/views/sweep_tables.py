@@ -10,7 +10,8 @@ from orbit_lsp.state.results import Result
 from orbit_lsp.views import kernel_status, rates
 from orbit_lsp.views.tables import Table
 from orbit_remote.common import measure
-from orbit_remote.common.messages import Check, Launches, Point, Timing
+from orbit_remote.common.measurements import Timing
+from orbit_remote.common.messages import Check, Launches, Point
 
 
 def timed(points: Sequence[Point]) -> list[Point]:

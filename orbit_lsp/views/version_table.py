@@ -15,7 +15,7 @@ from orbit_lsp.views import kernel_status, labels, sweep_tables
 from orbit_lsp.views.profile import profile_hints
 from orbit_lsp.views.tables import Table
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Metric
+from orbit_remote.common.measurements import Metric
 
 HEADER = (
     "version", "when", "time", "change", "warm", "occupancy", "launch", "GPU", "runs", "outcome", "profile",

@@ -30,6 +30,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "remote"))
 
 from orbit_remote.common import codec
 from orbit_remote.common import messages as c
+from orbit_remote.common.measurements import AgainstReference, Telemetry, Timing
+from orbit_remote.common.requests import Cancel, DriverStart, Job, Locate, Probe, Warm
 
 DEVICE = c.Device(
     "NVIDIA H100 80GB HBM3", 0, "9.0", driver="580.159.04", multiprocessors=132, sm_clock_mhz=1980,
@@ -37,11 +39,11 @@ DEVICE = c.Device(
 )  # fmt: skip
 SAXPY = c.Launches(
     "_Z5saxpyifPKfPf", "saxpy(int, float, const float *, float *)", (262144, 1, 1), (256, 1, 1),
-    c.Timing(19, 288_032, "in program, n=19", 287_456, 288_608, 0.002, first=291_200), 20,
+    Timing(19, 288_032, "in program, n=19", 287_456, 288_608, 0.002, first=291_200), 20,
     registers=16, static_shared=0, dynamic_shared=0,
 )  # fmt: skip
 NO_GPU = "--no-gpu" in sys.argv
-TELEMETRY = c.Telemetry(12, (1980, 1980, 1980), (2619, 2619, 2619), (41, 42, 42), (240, 310, 350))
+TELEMETRY = Telemetry(12, (1980, 1980, 1980), (2619, 2619, 2619), (41, 42, 42), (240, 310, 350))
 
 
 def say(event: c.Event) -> None:
@@ -53,7 +55,7 @@ def finished(run: str, outcome: c.Outcome, **fields: object) -> None:
     say(c.Finished(run, outcome, device=DEVICE, telemetry=TELEMETRY, toolchain={"nvcc": "13.0.88"}, **fields))
 
 
-def job(request: c.Job, waiting: set[str]) -> None:
+def job(request: Job, waiting: set[str]) -> None:
     run, text = request.run, request.text
     say(c.Stage(run, "building", time.time()))
     if "BUG" in text:
@@ -114,10 +116,10 @@ def job(request: c.Job, waiting: set[str]) -> None:
     )
 
 
-def by_driver(request: c.Job) -> None:
+def by_driver(request: Job) -> None:
     """Each kernel of the project's Python files, as the editor has them, has the time of `saxpy`; NEVER in the driver launches none."""
     folder, start = Path(request.directory or ""), request.start
-    assert isinstance(start, c.DriverStart)
+    assert isinstance(start, DriverStart)
     driver = start.driver
     if driver.kind == "program":
         by_program(request, folder)
@@ -142,7 +144,7 @@ def by_driver(request: c.Job) -> None:
     )  # fmt: skip
 
 
-def by_program(request: c.Job, folder: Path) -> None:
+def by_program(request: Job, folder: Path) -> None:
     """Each kernel of the project's CUDA files has the time of `saxpy`, by its name alone; NEVER in the file with `main` launches none."""
     assert request.driver
     texts = {path: path.read_text() for path in sorted(folder.rglob("*")) if path.suffix in (".cu", ".cuh")}
@@ -159,7 +161,7 @@ def by_program(request: c.Job, folder: Path) -> None:
     )
 
 
-def by_recording(request: c.Job) -> c.Finished | None:
+def by_recording(request: Job) -> c.Finished | None:
     """The recorded run of this very text; None where none was recorded."""
     from tests.recordings import profiled
 
@@ -168,7 +170,7 @@ def by_recording(request: c.Job) -> c.Finished | None:
     return replace(profiled.run(request.path), run=request.run)
 
 
-def by_dump(request: c.Job) -> c.Finished | None:
+def by_dump(request: Job) -> c.Finished | None:
     """What became on an H200 of a program whose kernel failed or hung; None of any other."""
     from tests.recordings import crashed
 
@@ -176,7 +178,7 @@ def by_dump(request: c.Job) -> c.Finished | None:
     return replace(crashed.report(name, request.path, request.run), device=DEVICE) if name else None
 
 
-def by_counters(request: c.Job) -> None:
+def by_counters(request: Job) -> None:
     """What Nsight Compute said of this very text on the H100; of another text there is no recording."""
     from tests.recordings import profiled
 
@@ -242,7 +244,7 @@ def read_report(name: str) -> tuple[c.Finished, str]:
     return answer
 
 
-def compiled(request: c.Job, profile: c.Profile, sass: str) -> tuple[c.Dump, ...]:
+def compiled(request: Job, profile: c.Profile, sass: str) -> tuple[c.Dump, ...]:
     """The code that ran, as its report has it; what went before it was not recorded, and is a line that says what it is."""
     triton = request.language == "triton"
     texts = {
@@ -260,7 +262,7 @@ def compiled(request: c.Job, profile: c.Profile, sass: str) -> tuple[c.Dump, ...
     )  # fmt: skip
 
 
-def by_sanitizer(request: c.Job) -> None:
+def by_sanitizer(request: Job) -> None:
     """What compute-sanitizer said on the H100 of the program of this name."""
     from orbit_remote.sanitizer import sanitizer_findings, sanitizer_records
     from tests.recordings import planted
@@ -290,22 +292,22 @@ def by_sanitizer(request: c.Job) -> None:
     )
 
 
-def by_contract(request: c.Job) -> None:
+def by_contract(request: Job) -> None:
     def call(name: str, median: float, kernels: int) -> c.Launches:
-        timing = c.Timing(50, median, "cold L2, n=50", spread=0.002)
+        timing = Timing(50, median, "cold L2, n=50", spread=0.002)
         return c.Launches(name, name, (0, 0, 0), (0, 0, 0), timing, 50, kernels=kernels)
 
     mine, other = (
         ("custom_kernel", "ref_kernel") if "def custom_kernel" in request.text else ("ModelNew", "Model")
     )
     check = c.Check(mine, True, elements=1 << 24, error=0.0, rtol=1e-2, atol=1e-2)
-    versus = c.AgainstReference(other, "faster", 0.704, 0.70, 0.71, 40)
+    versus = AgainstReference(other, "faster", 0.704, 0.70, 0.71, 40)
     new = c.Point({"version": mine}, "", (call(mine, 3.1e6, 1),), (check,), versus=versus)
     old = c.Point({"version": other}, "", (call(other, 4.41e6, 2),))
     finished(request.run, "ok", launches=new.launches, points=(new, old), run_s=1.2)
 
 
-def by_spec(request: c.Job) -> None:
+def by_spec(request: Job) -> None:
     text = request.text
     factor = 0.93 if "FAST" in text else 0.996 if "NOISE" in text else 1.0
     sizes = [1 << 20, 1 << 24, 1 << 26] if "SWEEP" in text else [1 << 26]
@@ -329,7 +331,7 @@ def by_spec(request: c.Job) -> None:
 def point(size: int, factor: float, expect: c.Place | None, swept: bool) -> c.Point:
     middle = round((4_000 + 284_032 * size / (1 << 26)) * factor)
     samples = tuple(middle + step * middle // 1000 for step in (-2, -1, 0, 1, 2) for _ in range(10))
-    cold = c.Timing(
+    cold = Timing(
         50, middle, "cold L2, n=50", middle * 0.998, middle * 1.002, 0.002, samples=samples, stopped="precise"
     )
     launches = replace(
@@ -344,7 +346,7 @@ def main() -> None:
     waiting: set[str] = set()
     for line in sys.stdin:
         match codec.decode_request(line):
-            case c.Probe(run=run):
+            case Probe(run=run):
                 packages = {"torch": "2.11.0", "triton": "3.6.0", "nvidia-ml-py": None}
                 say(
                     c.Machine(
@@ -359,19 +361,19 @@ def main() -> None:
                         "g++ 13.3",
                     )
                 )
-            case c.Warm(language=language) if "--cache" in sys.argv:
+            case Warm(language=language) if "--cache" in sys.argv:
                 folder = Path(sys.argv[sys.argv.index("--cache") + 1])
                 folder.mkdir(parents=True, exist_ok=True)
                 with (folder / "prepared").open("a") as answer:
                     answer.write(f"{language}\n")
-            case c.Cancel(run=run) if run in waiting:
+            case Cancel(run=run) if run in waiting:
                 waiting.discard(run)
                 finished(run, "cancelled", failure=c.Failure("cancelled", "cancelled by the user"))
-            case c.Locate(run=run) if run in waiting:
+            case Locate(run=run) if run in waiting:
                 waiting.discard(run)
                 text = "the run was ended after 1.0 s, to see where its kernel was"
                 finished(run, "timed out", failure=c.Failure("timed out", text))
-            case c.Job() as request:
+            case Job() as request:
                 job(request, waiting)
             case _:
                 pass

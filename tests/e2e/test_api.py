@@ -31,7 +31,8 @@ from orbit_lsp.queue.job_store import JobStore
 from orbit_lsp.queue.request import Refused
 from orbit_lsp.queue.slot_engine import EngineOptions
 from orbit_lsp.state.sqlite_file import SqliteFile, Unusable
-from orbit_remote.common import harness_files, measure
+from orbit_remote.common import measure
+from orbit_remote.common.contracts import harness_files
 from tests.e2e.forks import LIMIT_S
 from tests.e2e.test_history import SAXPY
 from tests.e2e.test_spec_runs import orbit

@@ -14,8 +14,9 @@ import pytest
 
 from orbit_lsp.api import popcorn
 from orbit_lsp.queue import request as requests
-from orbit_remote.common import measure, popcorn_task
+from orbit_remote.common import measure
 from orbit_remote.common import messages as c
+from orbit_remote.common.contracts import popcorn_task
 from tests.e2e.forks import LIMIT_S
 from tests.e2e.test_api import server
 

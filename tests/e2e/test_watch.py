@@ -23,6 +23,7 @@ from orbit_lsp.queue.job_store import JobStore, Result
 from orbit_lsp.queue.request import Refused
 from orbit_lsp.queue.slot_engine import EngineOptions
 from orbit_remote.common import messages as c
+from orbit_remote.common.measurements import Metric, Telemetry
 from tests.e2e.forks import LIMIT_S
 from tests.e2e.test_history import SAXPY
 from tests.e2e.test_spec_runs import orbit
@@ -328,12 +329,12 @@ def test_the_limit_of_the_command_is_that_of_each_run() -> None:
 @pytest.mark.parametrize("use", [(1.0, 87.0, 99.0), None])
 def test_use_and_bound_are_what_was_measured(use: tuple[float, float, float] | None) -> None:
     metrics = {
-        bottleneck.COMPUTE: c.Metric(bottleneck.COMPUTE, 20.0, "%"),
-        bottleneck.MEMORY: c.Metric(bottleneck.MEMORY, 91.0, "%"),
+        bottleneck.COMPUTE: Metric(bottleneck.COMPUTE, 20.0, "%"),
+        bottleneck.MEMORY: Metric(bottleneck.MEMORY, 91.0, "%"),
     }
     profile = c.Profile("k", "k", "counters", metrics=metrics) if use else None
     finished = c.Finished(
-        "r", "ok", telemetry=c.Telemetry(3, utilization=use), profiles=(profile,) if profile else ()
+        "r", "ok", telemetry=Telemetry(3, utilization=use), profiles=(profile,) if profile else ()
     )
     fields = vars(drop_request)["_fields"](True, "", Result(finished), drop_request.Header({}))
     assert (fields["gpu_utilization"], fields["bound_type"]) == ((87.0, "memory") if use else (None, None))

@@ -13,6 +13,7 @@ from orbit_lsp import kernels
 from orbit_lsp.runners.local import LocalRunner, Options
 from orbit_lsp.specs import launch_plan
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job, ProgramStart, SpecStart
 
 
 class Bench:
@@ -26,7 +27,7 @@ class Bench:
         self.stages: list[c.Stage] = []
         """Of the last job."""
 
-    def job(self, source: str, name: str, **fields: Any) -> c.Job:
+    def job(self, source: str, name: str, **fields: Any) -> Job:
         """Through the launch spec above the kernel if it has one, else through the program; `fields` come last."""
         text = dedent(source).lstrip("\n")
         path = self.folder / name
@@ -39,14 +40,14 @@ class Bench:
         values: dict[str, Any] = {
             "run": f"r{self.count}", "action": "run", "language": language, "path": str(path), "text": text,
             "kernel": kernel.name, "directory": str(self.folder), "tool_kernel": definition,
-            "start": c.SpecStart(definition) if "orbit: launch" in text else c.ProgramStart(),
+            "start": SpecStart(definition) if "orbit: launch" in text else ProgramStart(),
         }  # fmt: skip
-        return c.Job(**values | fields)
+        return Job(**values | fields)
 
     def run(self, source: str, name: str = "k.cu", **fields: Any) -> c.Finished:
         return self.loop.run(self._finished(self.job(source, name, **fields)))
 
-    async def _finished(self, job: c.Job) -> c.Finished:
+    async def _finished(self, job: Job) -> c.Finished:
         self.stages = []
         async with aclosing(self.runner.run(job)) as events:
             async for event in events:

@@ -17,6 +17,7 @@ from orbit_lsp.runners.local import LocalRunner, Options
 from orbit_remote.child import calibration, child_main
 from orbit_remote.common import messages as c
 from orbit_remote.common import peaks
+from orbit_remote.common.requests import Definition, Job, SpecStart
 from orbit_remote.worker import probe
 
 pytestmark = [
@@ -33,7 +34,7 @@ __global__ void copy(const float* x, float* y) { int i = blockIdx.x * 256 + thre
 
 def child(action: str, folder: Path) -> c.Finished:
     """A process of its own, as the worker starts one."""
-    job = c.Job("r", action, "cuda", "calibration", "")  # pyright: ignore[reportArgumentType]
+    job = Job("r", action, "cuda", "calibration", "")  # pyright: ignore[reportArgumentType]
     subprocess.run(child_main.command(folder, folder / "cache", job), cwd=folder, check=True)
     finished = child_main.outcome(folder)
     assert finished
@@ -64,15 +65,15 @@ def test_after_a_first_launch_spec_the_next_ones_know_it(
     path.write_text(SPEC)
     kernel = cuda_kernels.scan(SPEC).kernels[-1]
     spot = kernel.name_span
-    where = c.Definition("copy", "copy", kernel.whole.line, kernel.line, spot.line, spot.end_column)
+    where = Definition("copy", "copy", kernel.whole.line, kernel.line, spot.line, spot.end_column)
 
     async def runs() -> list[c.Finished]:
         runner = LocalRunner(Options(python=sys.executable, cache=str(tmp_path / "cache")))
         results: list[c.Finished] = []
         try:
             for turn in range(4):
-                job = c.Job(
-                    f"r{turn}", "run", "cuda", str(path), SPEC, "copy", str(tmp_path), start=c.SpecStart(where)
+                job = Job(
+                    f"r{turn}", "run", "cuda", str(path), SPEC, "copy", str(tmp_path), start=SpecStart(where)
                 )  # fmt: skip
                 async with aclosing(runner.run(job)) as events:
                     results += [event async for event in events if isinstance(event, c.Finished)]

@@ -15,6 +15,7 @@ import pytest
 
 from orbit_remote.child import child_main
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import ContractStart
 from tests import cheats
 from tests.cheats import Cheat
 
@@ -101,7 +102,7 @@ def test_the_judge_and_a_click_agree(judge: Judge, tmp_path: Path, cache: Path, 
     folder.mkdir()
     environment = os.environ | {"TRITON_CACHE_DIR": str(cache / "triton")}
     subprocess.run(
-        child_main.command(folder, cache, replace(job, start=c.ContractStart("author"))),
+        child_main.command(folder, cache, replace(job, start=ContractStart("author"))),
         capture_output=True, timeout=180, check=False, env=environment,
     )  # fmt: skip
     clicked = child_main.outcome(folder)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import ProgramStart
 from tests.gpu import planted_crashes as planted
 from tests.gpu.clicks import Bench
 
@@ -43,7 +44,7 @@ def run(bench: Bench, files: dict[str, str], **fields: object) -> c.Finished:
     planted.written(files, folder)
     name, text = next(iter(files.items()))
     finished = bench.run(
-        text, name, path=str(folder / name), directory=str(folder), start=c.ProgramStart(), **fields
+        text, name, path=str(folder / name), directory=str(folder), start=ProgramStart(), **fields
     )
     since = next((stage.at for stage in bench.stages if "find the line" in stage.why), None)
     if since:

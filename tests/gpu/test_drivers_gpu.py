@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Driver, DriverStart, Job
 from orbit_remote.process import program
 from orbit_remote.worker import probe
 from orbit_remote.worker.actions import builds, python_action
@@ -68,9 +69,9 @@ class Project:
         self.context = Context(self.shared, client, builds.build_ahead)
 
     async def run(self, test: str, **fields: float) -> c.Finished:
-        driver = c.Driver("pytest", "test_k.py", test)
-        job = c.Job(
-            "r1", "run", "triton", str(self.folder / "k.py"), KERNEL, directory=str(self.folder), start=c.DriverStart(driver)
+        driver = Driver("pytest", "test_k.py", test)
+        job = Job(
+            "r1", "run", "triton", str(self.folder / "k.py"), KERNEL, directory=str(self.folder), start=DriverStart(driver)
         )  # fmt: skip
         return await python_action.run_python(replace(job, **fields), self.context)
 

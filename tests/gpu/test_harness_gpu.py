@@ -12,6 +12,7 @@ import pytest
 
 from orbit_remote.child import child_main
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import ContractStart, Job
 
 pytestmark = [
     pytest.mark.gpu,
@@ -27,9 +28,7 @@ def carry_out(tmp_path_factory):
     cache = tmp_path_factory.mktemp("cache")
 
     def run(path: Path, text: str, **fields) -> c.Finished:
-        job = c.Job(
-            "1", "run", "triton", str(path), text, start=c.ContractStart(), run_timeout_s=60.0, **fields
-        )
+        job = Job("1", "run", "triton", str(path), text, start=ContractStart(), run_timeout_s=60.0, **fields)
         folder = tmp_path_factory.mktemp("run")
         done = subprocess.run(
             child_main.command(folder, cache, job), capture_output=True, timeout=180, check=False,

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import ContractStart
 from orbit_remote.ncu import ncu_options
 from tests.remote import profiling
 from tests.remote.profiling import Bench, hottest
@@ -412,6 +413,6 @@ def get_init_inputs():
 
 async def test_a_contract(bench: Bench) -> None:
     text = KERNELBENCH.format(decorator="", end="")
-    finished = await bench.profile(bench.job("k.py", text, None, start=c.ContractStart()))
+    finished = await bench.profile(bench.job("k.py", text, None, start=ContractStart()))
     assert finished.outcome == "ok", (finished.failure, finished.stderr)
     assert [profile.name for profile in counted(finished)] == ["k"]

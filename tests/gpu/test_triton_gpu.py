@@ -16,6 +16,7 @@ import pytest
 
 from orbit_remote import PACKAGE
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 from orbit_remote.process import program
 from orbit_remote.recording import injection, recorder
 from orbit_remote.worker import prefork
@@ -82,7 +83,7 @@ def run(tmp_path_factory):
 
         async def one(text: str, fields: dict) -> Ended:
             await pool.prepare(environment)
-            job = c.Job("1", fields.pop("action", "run"), "triton", str(cache / "kernels.py"), text, **fields)
+            job = Job("1", fields.pop("action", "run"), "triton", str(cache / "kernels.py"), text, **fields)
             began = time.perf_counter()
             child = await pool.take(job, environment)
             out, err = asyncio.ensure_future(child.stdout.read()), asyncio.ensure_future(child.stderr.read())

@@ -11,6 +11,7 @@ from typing import Any, cast
 from hypothesis import strategies as st
 
 from orbit_remote.common import messages as c
+from orbit_remote.common.measurements import AgainstReference, Metric
 from orbit_remote.common.messages import RESULT_VERSION
 from tests.hostile import targets
 from tests.random_cases import ENCODABLE
@@ -246,7 +247,7 @@ _PROFILE = c.Profile(
     "_Z5saxpyifPKfPf",
     "saxpy",
     "counters",
-    metrics={"gpu__time_duration.sum": c.Metric("gpu__time_duration.sum", 1.0, "ns")},
+    metrics={"gpu__time_duration.sum": Metric("gpu__time_duration.sum", 1.0, "ns")},
 )
 _FINISHED = json.loads(json.dumps(dataclasses.asdict(entry(1).result.finished)))
 _KEPT = {
@@ -337,7 +338,7 @@ _PROBLEM = c.Problem("error", "a is undefined", "nvcc", _AT_K, "#20", "saxpy", (
 _RICH = dataclasses.replace(
     entry(1).result.finished, problems=(_PROBLEM,), resources=(_RESOURCES,), cost=c.Cost("H100", 3.0, 0.1, 0.2, "rates"),
     profiles=(dataclasses.replace(_PROFILE, place=_AT_K, grid=(8, 1, 1), block=(256, 1, 1)),), exit_code=0, build_s=1.0, run_s=1.0,
-    points=(dataclasses.replace(entry(1).result.finished.points[0], flops=2.0, footprint=9, versus=c.AgainstReference("r", "faster", 1.1)),) * 2,
+    points=(dataclasses.replace(entry(1).result.finished.points[0], flops=2.0, footprint=9, versus=AgainstReference("r", "faster", 1.1)),) * 2,
 )  # fmt: skip
 _EVENTS: list[Any] = [
     c.Stage("r1", "running", 1.0, "why"),

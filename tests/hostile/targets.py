@@ -34,8 +34,10 @@ from orbit_lsp.state.results import Problems
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import diagnostics as diagnostic_view
 from orbit_lsp.views import hints, hover, lenses
-from orbit_remote.common import codec, plain_text, popcorn_task
+from orbit_remote.common import codec, plain_text
 from orbit_remote.common import messages as c
+from orbit_remote.common.contracts import popcorn_task
+from orbit_remote.common.requests import Job
 from orbit_remote.ncu.ncu_log import Log
 from orbit_remote.recording import injection
 from orbit_remote.sanitizer import sanitizer_findings, sanitizer_records
@@ -192,7 +194,7 @@ def events(lines: bytes) -> None:
             page.html(profile_report.page(profiled, "saxpy", "/src/k.cu"))
 
 
-async def _no_runner(job: c.Job) -> Any:
+async def _no_runner(job: Job) -> Any:
     raise OSError(job.run)
 
 

@@ -29,7 +29,8 @@ from orbit_lsp.queue.request import Refused, Request
 from orbit_lsp.server.frames import Frames
 from orbit_lsp.state.documents import Change, Document, TooLongError
 from orbit_lsp.state.session import Session
-from orbit_remote.common import codec, harness_files, limits
+from orbit_remote.common import codec, limits
+from orbit_remote.common.contracts import harness_files
 from orbit_remote.process import process_groups
 from orbit_remote.toolchain import diagnostics, kept_files
 from tests.hostile.hostile_texts import JIT

@@ -15,6 +15,7 @@ import pytest
 from orbit_lsp.runners.modal.pool import Known, Options
 from orbit_lsp.runners.modal.runner import ModalRunner
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 from orbit_remote.modal_app.image_spec import Spec
 from tests.e2e.conftest import Editor, display, start
 from tests.modal_loopback.containers import Container
@@ -78,28 +79,28 @@ class Author:
         folder.mkdir(exist_ok=True)
         (folder / "scale.cuh").write_text("#define SCALE 2.0f\n")
 
-    def job(self, action: Any = "run", text: str = SAXPY, **fields: Any) -> c.Job:
+    def job(self, action: Any = "run", text: str = SAXPY, **fields: Any) -> Job:
         made = {"architecture": "sm_90a", "directory": str(self.folder), "gpu": "H100", "run": "r1"}
         made |= {"language": "cuda", "path": "saxpy.cu"} | fields
-        return c.Job(action=action, text=text, **made | {"path": str(self.folder / made["path"])})
+        return Job(action=action, text=text, **made | {"path": str(self.folder / made["path"])})
 
-    async def events(self, job: c.Job) -> list[c.Event]:
+    async def events(self, job: Job) -> list[c.Event]:
         async with asyncio.timeout(LIMIT_S), aclosing(self.runner.run(job)) as events:
             return [event async for event in events]
 
-    async def finished(self, job: c.Job) -> c.Finished:
+    async def finished(self, job: Job) -> c.Finished:
         last = (await self.events(job))[-1]
         assert isinstance(last, c.Finished)
         return last
 
-    def until(self, job: c.Job, state: str) -> Run:
+    def until(self, job: Job, state: str) -> Run:
         return Run(self.runner, job, state)
 
 
 class Run:
     """A run that has come to a state: `async with` waits for it, its end closes the run as a cancel does."""
 
-    def __init__(self, runner: ModalRunner, job: c.Job, state: str) -> None:
+    def __init__(self, runner: ModalRunner, job: Job, state: str) -> None:
         self._events = runner.run(job)
         self._state = state
 

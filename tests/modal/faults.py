@@ -20,6 +20,7 @@ from grpclib import Status
 from modal_proto import api_pb2 as pb
 
 from orbit_remote.common import messages as c
+from orbit_remote.common import requests
 from tests.modal.desk import HANGS, SAXPY, Desk, program
 
 NUMBERS = "saxpy 288 µs"
@@ -498,7 +499,7 @@ async def stopped_app(desk: Desk) -> None:
        "version's app", warm=1)  # fmt: skip
 async def another_version(desk: Desk) -> None:
     await desk.run()
-    desk.patch.setattr(c, "VERSION", c.VERSION + 1)
+    desk.patch.setattr(requests, "VERSION", requests.VERSION + 1)
     await desk.run()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from orbit_remote.common import messages as c
+from orbit_remote.common.measurements import Metric, Timing
 from orbit_remote.modal_app import container as modal_container
 from orbit_remote.modal_app.facts import facts
 from orbit_remote.process.author_paths import Paths
@@ -57,7 +58,7 @@ def test_what_a_program_prints_is_left_as_it_is() -> None:
 
 
 def test_a_profilers_report_that_is_too_large_goes_and_its_numbers_stay() -> None:
-    metric = c.Metric("gpu__time_duration.sum", 1000.0, "ns")
+    metric = Metric("gpu__time_duration.sum", 1000.0, "ns")
     profile = c.Profile("_Z1k", "k", "counters", metrics={metric.name: metric})
     whole = json.loads(c.encode(c.Finished("r1", "ok", profiles=(profile,), report="A" * 200_000)))
     cut = modal_container.bounded(whole, 50_000)
@@ -76,7 +77,7 @@ def test_what_the_compiler_made_goes_after_the_report() -> None:
 
 
 def test_a_result_too_large_is_cut_where_it_hurts_least_and_says_so() -> None:
-    timing = c.Timing(9, 100.0, "in program", samples=tuple(range(20_000)))
+    timing = Timing(9, 100.0, "in program", samples=tuple(range(20_000)))
     launch = c.Launches("s", "saxpy", (1, 1, 1), (1, 1, 1), timing, 9)
     whole = json.loads(c.encode(c.Finished("r1", "ok", launches=(launch,), stdout="x" * 200_000)))
     assert modal_container.bounded(whole, 1 << 30) == whole

@@ -11,6 +11,7 @@ from orbit_lsp.runners import refusals
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 from tests.e2e.conftest import Editor
 from tests.e2e.test_run import SOURCE
 from tests.modal.conftest import SAXPY, SPEC, Author, click_run, gpus, states, told_of_a_gpu, whys
@@ -149,10 +150,10 @@ async def test_what_nvcc_here_has_just_found_right_goes_straight_to_its_gpu(h100
 
 
 def test_what_counts_as_just_compiled() -> None:
-    job = c.Job("r1", "compile", "cuda", "/k/saxpy.cu", SAXPY, directory="/k", flags=("-O2",), gpu="H100")
+    job = Job("r1", "compile", "cuda", "/k/saxpy.cu", SAXPY, directory="/k", flags=("-O2",), gpu="H100")
     session = Session()
     session.open("file:///k/saxpy.cu", 1, SAXPY)
-    click = c.Job("r2", "run", "cuda", "/k/saxpy.cu", SAXPY, directory="/k", flags=("-O2",), gpu="B200")
+    click = Job("r2", "run", "cuda", "/k/saxpy.cu", SAXPY, directory="/k", flags=("-O2",), gpu="B200")
     assert not job_builder.is_compiled(session, click)
     session.files["file:///k/saxpy.cu"].compiled = (job, session.disk.changes)
     assert job_builder.is_compiled(session, click)
@@ -177,13 +178,13 @@ async def test_python_that_python_cannot_read_goes_nowhere(h100s, author) -> Non
 
 @pytest.mark.parametrize("text", ["import nothing_that_exists\n", "print('\0')\n", "(" * 10_000, "1 is 1\n"])
 def test_only_python_s_own_grammar_is_judged_here(text: str) -> None:
-    job = c.Job("r1", "run", "triton", "/k/add.py", text)
+    job = Job("r1", "run", "triton", "/k/add.py", text)
     finished = refusals.syntax_error(job, "3.11")
     assert finished is None or "SyntaxError" in str(finished.failure)
 
 
 def test_a_newer_python_is_not_judged_by_an_older_one() -> None:
-    job = c.Job("r1", "run", "triton", "/k/add.py", "if x\n")
+    job = Job("r1", "run", "triton", "/k/add.py", "if x\n")
     assert refusals.syntax_error(job, "3.11") is not None
     assert refusals.syntax_error(job, "3.99") is None
 
@@ -191,7 +192,7 @@ def test_a_newer_python_is_not_judged_by_an_older_one() -> None:
 @pytest.mark.parametrize("path", ["/k/a\0.cu", "/k/a\ud800.cu"])
 async def test_a_name_that_no_file_has(modal, author, path: str) -> None:
     item: Author = author()
-    finished = await item.finished(c.Job("r1", "run", "cuda", path, SAXPY, gpu="H100"))
+    finished = await item.finished(Job("r1", "run", "cuda", path, SAXPY, gpu="H100"))
     assert finished.failure is not None
     assert "holds a NUL character or half a surrogate pair" in finished.failure.message
     assert not modal.world.calls_of

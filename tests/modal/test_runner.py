@@ -21,6 +21,7 @@ from orbit_lsp.places.places import Places
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 from tests.modal.conftest import LIMIT_S, SAXPY, SPEC, Author, states, whys, working
 from tests.modal_loopback import images
 from tests.modal_loopback.loopback import Loopback
@@ -252,7 +253,7 @@ async def test_a_vanished_client_ends_the_work(h100s, author, monkeypatch: pytes
 # -- what goes wrong (faults.py has the rest) -------------------------------------------------------
 
 
-async def failure(author: Author, job: c.Job | None = None) -> c.Failure:
+async def failure(author: Author, job: Job | None = None) -> c.Failure:
     finished = await author.finished(job or author.job())
     assert finished.outcome == "infrastructure"
     assert finished.failure is not None

@@ -13,6 +13,7 @@ import pytest
 import triton
 
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 from orbit_remote.modal_app.volume_cache import Kept, Kind
 from tests.modal.conftest import SAXPY, Author
 from tests.modal_loopback.loopback import Loopback
@@ -163,7 +164,7 @@ def next_container(loopback: Loopback, cache: Path) -> None:
     loopback.do(lambda world: world.container_env.update({"ORBIT_CACHE": str(cache)}))
 
 
-async def is_cached(author: Author, job: c.Job) -> bool:
+async def is_cached(author: Author, job: Job) -> bool:
     (built,) = [event for event in await author.events(job) if isinstance(event, c.Built)]
     assert built.resources
     return built.cached

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 from orbit_remote.toolchain import build, nvcc
 from orbit_remote.toolchain.build_cache import Cache
 
@@ -68,7 +69,7 @@ async def built(
         (folder / name).write_bytes(source.encode())
     for header, text in (files or {}).items():
         (folder / header).write_bytes(text.encode())
-    job = c.Job(
+    job = Job(
         "1", action, "cuda", str(folder / name), source,
         flags=tuple(flags), nvcc=compiler, build_timeout_s=timeout_s,
     )  # fmt: skip

@@ -14,6 +14,8 @@ from pathlib import Path
 from orbit_lsp import kernels
 from orbit_lsp.specs import launch_plan
 from orbit_remote.common import messages as c
+from orbit_remote.common.measurements import Line
+from orbit_remote.common.requests import Job, SpecStart
 from orbit_remote.worker.actions import builds
 from orbit_remote.worker.calibration_store import CalibrationStore
 from orbit_remote.worker.context import Client, Context, Shared
@@ -55,7 +57,7 @@ class Bench:
         saved: bool = True,
         by_spec: bool = False,
         **fields: object,
-    ) -> c.Job:
+    ) -> Job:
         path = self.folder / name
         if saved:
             path.write_text(text)
@@ -65,16 +67,16 @@ class Bench:
         definition = launch_plan.definition_of(result) if result else None
         if by_spec:
             assert definition
-            fields |= {"start": c.SpecStart(definition)}
+            fields |= {"start": SpecStart(definition)}
         return replace(
-            c.Job(
+            Job(
                 "r1", "profile", language, str(path), text, kernel=kernel, run_timeout_s=60,
                 tool_kernel=definition,
             ),
             **fields,
         )  # fmt: skip
 
-    async def profile(self, job: c.Job) -> c.Finished:
+    async def profile(self, job: Job) -> c.Finished:
         self.events.clear()
         await self.jobs._perform(job)
         finished = self.events[-1]
@@ -98,7 +100,7 @@ async def bench(folder: Path) -> AsyncIterator[Bench]:
         await result.shared.close()
 
 
-def hottest(profile: c.Profile) -> c.Line:
+def hottest(profile: c.Profile) -> Line:
     return max(profile.lines, key=lambda line: line.samples)
 
 

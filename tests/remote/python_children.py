@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 from orbit_remote.worker import prefork
 
 T = TypeVar("T")
@@ -49,7 +50,7 @@ class Children:
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH" and not k.startswith("COV")}
         self._environment = environment | {"TRITON_CACHE_DIR": str(folder / "triton")}
 
-    def run(self, request: c.Job, seen: Callable[[c.Event], Any] = lambda _: None) -> Done:
+    def run(self, request: Job, seen: Callable[[c.Event], Any] = lambda _: None) -> Done:
         """`seen` is called, in a thread of its own, with each event as it comes."""
         return self._do(self._run(request, seen))
 
@@ -67,7 +68,7 @@ class Children:
         scratches.mkdir(parents=True)
         return prefork.PreforkPool(cache=cache, scratches=scratches)
 
-    async def _run(self, request: c.Job, seen: Callable[[c.Event], Any]) -> Done:
+    async def _run(self, request: Job, seen: Callable[[c.Event], Any]) -> Done:
         child = await self._pool.take(request, self._environment)
         printed = asyncio.gather(child.stdout.read(), child.stderr.read())
         events: list[c.Event] = []
@@ -83,8 +84,8 @@ class Children:
         return Done(finished, status, stdout, stderr)
 
 
-def job_of(path: Path, text: str, *, action: str = "run", **fields: Any) -> c.Job:
-    return c.Job("1", action, "triton", str(path), textwrap.dedent(text), **fields)
+def job_of(path: Path, text: str, *, action: str = "run", **fields: Any) -> Job:
+    return Job("1", action, "triton", str(path), textwrap.dedent(text), **fields)
 
 
 def at(text: str, name: str, needle: str, line: int | None = None) -> c.Place:

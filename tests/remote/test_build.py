@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 from orbit_remote.toolchain import build, nvcc
 from orbit_remote.toolchain.build_cache import Cache
 from tests.processes_check import LIMIT_S
@@ -153,7 +154,7 @@ async def test_relative_includes_start_at_the_directory_of_the_job(tmp_path):
     (tmp_path / "include" / "h.cuh").write_text("__device__ int value() { return foo; }\n")
     (tmp_path / "src" / "k.cu").write_text(source := '#include "h.cuh"\n')
     (tmp_path / "scratch").mkdir()
-    job = c.Job(
+    job = Job(
         "1", "compile", "cuda", str(tmp_path / "src/k.cu"), source, directory=str(tmp_path), flags=("-Iinclude",)
     )  # fmt: skip
     result = await build.build(
@@ -256,7 +257,7 @@ async def test_nothing_compiled_is_ever_in_the_cache(tmp_path, stand_in):
 
 
 async def test_a_scratch_folder_that_cannot_be_written(tmp_path):
-    job = c.Job("1", "compile", "cuda", str(tmp_path / "k.cu"), KERNEL)
+    job = Job("1", "compile", "cuda", str(tmp_path / "k.cu"), KERNEL)
     result = await build.build(
         job, architecture="sm_90a", started=ignore, cache=Cache(tmp_path / "c"), scratch=tmp_path / "gone"
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 from orbit_remote.worker.calibration_store import CalibrationStore
 from orbit_remote.worker.children import Afterwards
 
@@ -46,7 +47,7 @@ class PreforkPool:
     def waiting(self) -> int | None:
         return len(self.children) or None
 
-    async def take(self, job: c.Job, _env: dict[str, str]) -> Spare:
+    async def take(self, job: Job, _env: dict[str, str]) -> Spare:
         assert job.action == "calibrate"
         return self.children.pop(0)
 
@@ -63,7 +64,7 @@ class Context:
         return {}
 
     @asynccontextmanager
-    async def gpu(self, _job: c.Job) -> AsyncIterator[None]:
+    async def gpu(self, _job: Job) -> AsyncIterator[None]:
         yield
 
 

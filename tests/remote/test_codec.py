@@ -9,6 +9,18 @@ import pytest
 
 from orbit_remote.common import codec
 from orbit_remote.common import messages as c
+from orbit_remote.common.measurements import Telemetry, Timing, Tried
+from orbit_remote.common.requests import (
+    Cancel,
+    ContractStart,
+    Definition,
+    Driver,
+    DriverStart,
+    ExecStart,
+    Job,
+    ProgramStart,
+    SpecStart,
+)
 
 FINISHED = c.Finished(
     run="7",
@@ -16,11 +28,11 @@ FINISHED = c.Finished(
     failure=c.Failure("runtime error", "illegal address", place=c.Place("k.py", 3, 5, 9), symbol="add"),
     problems=(c.Problem("error", "no", "triton", notes=(c.Note("called from here", c.Place("k.py", 4)),)),),
     launches=(
-        c.Launches("add", "add", (4, 1, 1), (128, 1, 1), c.Timing(2, 5.0, "in program", samples=(5, 5)), 2,
+        c.Launches("add", "add", (4, 1, 1), (128, 1, 1), Timing(2, 5.0, "in program", samples=(5, 5)), 2,
                    cluster=(2, 1, 1), constants={"BLOCK": "128"}),
     ),
     device=c.Device("H100", memory=80 << 30),
-    telemetry=c.Telemetry(3, sm_clock_mhz=(1.0, 2.0, 3.0)),
+    telemetry=Telemetry(3, sm_clock_mhz=(1.0, 2.0, 3.0)),
     toolchain={"triton": "3.6.0"},
     exit_code=1,
     run_s=0.5,
@@ -32,24 +44,24 @@ def test_what_was_sent_comes_back(message):
     assert codec.build(type(message), json.loads(c.encode(message))) == message
 
 
-@pytest.mark.parametrize("message", [FINISHED, c.Stage("1", "running", 2.0), c.Cancel("1")])
+@pytest.mark.parametrize("message", [FINISHED, c.Stage("1", "running", 2.0), Cancel("1")])
 def test_a_line_has_all_fields_and_the_kind(message):
     fields = {"kind": type(message).__name__.lower()} | dataclasses.asdict(message)
     assert json.loads(c.encode(message)) == json.loads(json.dumps(fields))
 
 
-JOB = c.Job("1", "run", "cuda", "/k.cu", "")
-DRIVER = c.Driver("program", "bench.cu", arguments=("4",))
+JOB = Job("1", "run", "cuda", "/k.cu", "")
+DRIVER = Driver("program", "bench.cu", arguments=("4",))
 
 
 @pytest.mark.parametrize(
     "start",
     [
-        c.ProgramStart(traced=True),
-        c.SpecStart(c.Definition("k", "n::k", 0, 1, 1, 9)),
-        c.ContractStart("referee"),
-        c.ExecStart("/w", ("a.py",), ("out/**",)),
-        c.DriverStart(DRIVER, {"a.cu": "text"}, ("t[1]",), True, ("b.cu",)),
+        ProgramStart(traced=True),
+        SpecStart(Definition("k", "n::k", 0, 1, 1, 9)),
+        ContractStart("referee"),
+        ExecStart("/w", ("a.py",), ("out/**",)),
+        DriverStart(DRIVER, {"a.cu": "text"}, ("t[1]",), True, ("b.cu",)),
     ],
     ids=lambda start: start.through,
 )
@@ -85,7 +97,7 @@ def test_what_is_no_message_is_not_sent():
 )
 def test_each_of_many_times_is_an_integer(samples):
     with pytest.raises(ValueError, match="is not int"):
-        codec.build(c.Timing, {"n": 2, "median": 1.0, "label": "", "samples": samples})
+        codec.build(Timing, {"n": 2, "median": 1.0, "label": "", "samples": samples})
 
 
 def test_an_integer_is_a_float_where_one_is_meant():
@@ -121,7 +133,7 @@ def test_a_number_that_nothing_can_be_computed_with_is_refused(number: str):
 
 
 def test_no_number_is_unavailable_where_it_may_be():
-    assert codec.build(c.Tried, {"configuration": "", "median": float("nan")}).median is None
+    assert codec.build(Tried, {"configuration": "", "median": float("nan")}).median is None
 
 
 @pytest.mark.parametrize("line", ["[" * 200_000, '{"kind":' * 200_000, "1" * 5_000, "{", "", '{"kind": []}'])

@@ -18,6 +18,7 @@ import triton
 
 from orbit_remote.child import triton_instances
 from orbit_remote.common import messages as c
+from orbit_remote.common.measurements import Metric
 from orbit_remote.ncu import compiler_dumps, report_reader
 from orbit_remote.ncu.compiler_dumps import Collected
 from orbit_remote.ncu.report_reader import Answer
@@ -36,9 +37,9 @@ def answer_of(name: str) -> Answer:
 
 
 def profile(registers: int | None = None, threads: int = 128, ns: float = 1.0) -> c.Profile:
-    metrics = {"gpu__time_duration.sum": c.Metric("gpu__time_duration.sum", ns, "ns")}
+    metrics = {"gpu__time_duration.sum": Metric("gpu__time_duration.sum", ns, "ns")}
     if registers is not None:
-        metrics["launch__registers_per_thread"] = c.Metric("launch__registers_per_thread", registers)
+        metrics["launch__registers_per_thread"] = Metric("launch__registers_per_thread", registers)
     return c.Profile("softmax", "softmax", "counters", block=(threads, 1, 1), metrics=metrics)
 
 

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from orbit_remote.common import content_store
 from orbit_remote.common.content_store import Hashes, Store
-from orbit_remote.common.messages import Manifest, content_hash
+from orbit_remote.common.messages import content_hash
+from orbit_remote.common.requests import Manifest
 
 ROOT = content_hash(b"/home/author/project")
 MIB = 1 << 20

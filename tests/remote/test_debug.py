@@ -13,6 +13,7 @@ import pytest
 from orbit_lsp.kernels.python import triton_kernels
 from orbit_lsp.specs import launch_plan
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import ProgramStart, SpecStart
 from tests.debugger_client import DebuggerClient
 from tests.remote.python_children import ADD, Children, job_of
 
@@ -59,7 +60,7 @@ def debug(children: Children, tmp_path: Path) -> Callable[..., list[Stop]]:
 
         [kernel] = [kernel for kernel in triton_kernels.scan(text).kernels if kernel.name == "add"]
         definition = launch_plan.definition_of(kernel)
-        start = c.SpecStart(definition) if by_spec else c.ProgramStart()
+        start = SpecStart(definition) if by_spec else ProgramStart()
         job = job_of(path, text, action="debug", kernel="add", tool_kernel=definition, start=start, **fields)
         finished = children.run(job, seen).finished
         assert finished.outcome == "ok", finished.failure
@@ -116,7 +117,7 @@ def test_a_file_that_is_not_on_disk(children, tmp_path):
     [kernel] = triton_kernels.scan(text).kernels
     definition = launch_plan.definition_of(kernel)
     path = tmp_path / "new.py"
-    done = children.run(job_of(path, text, action="debug", start=c.SpecStart(definition)))
+    done = children.run(job_of(path, text, action="debug", start=SpecStart(definition)))
     assert done.failure.message == f"{path} is not on disk, where debuggers look for it"
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from orbit_remote.common import content_store
-from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 from orbit_remote.process import disk_space, process_groups, program
 from orbit_remote.process.disk_space import Most, Room
 from orbit_remote.worker import disk_watch
@@ -49,20 +49,20 @@ async def context(tmp_path: Path) -> AsyncIterator[Context]:
     environment = program.environment(os.environ)
     environment |= {"PYTHONPATH": str(tmp_path), "TMPDIR": str(tmp_path / "temporary")}
 
-    async def nothing(_job: c.Job, _context: Context) -> None: ...
+    async def nothing(_job: Job, _context: Context) -> None: ...
 
     shared = Shared(tmp_path / "home")
     yield Context(shared, Client(lambda _: None, environment), nothing)
     await shared.close()
 
 
-def job_of(context: Context, text: str = WRITES) -> c.Job:
+def job_of(context: Context, text: str = WRITES) -> Job:
     """One that the queue has given a folder."""
     folder = context.home / "jobs" / "1"
     folder.mkdir(parents=True)
     path = folder / "kernels.py"
     path.write_text(text)
-    return c.Job("1", "run", "triton", str(path), text, batch=True, run_timeout_s=20.0)
+    return Job("1", "run", "triton", str(path), text, batch=True, run_timeout_s=20.0)
 
 
 @pytest.mark.parametrize(

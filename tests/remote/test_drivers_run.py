@@ -14,6 +14,7 @@ import pytest
 
 from orbit_remote.common import codec
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Driver, DriverStart, Job
 
 RUN = """
 import sys
@@ -26,14 +27,14 @@ print(messages.encode(finished))
 """
 
 
-def run(folder: Path, driver: c.Driver, *, plugins: bool = False, **more: Any) -> tuple[c.Finished, str]:
+def run(folder: Path, driver: Driver, *, plugins: bool = False, **more: Any) -> tuple[c.Finished, str]:
     """What became of a driver of a project, and what it printed. `plugins`: with all that are installed here, which takes two
     seconds of the processor.
     """
     kernel = folder / "k.py"
     kernel.touch()
-    start = c.DriverStart(driver, **more)
-    job = c.Job("r1", "run", "triton", str(kernel), "", directory=str(folder), start=start)
+    start = DriverStart(driver, **more)
+    job = Job("r1", "run", "triton", str(kernel), "", directory=str(folder), start=start)
     done = subprocess.run(
         [sys.executable, "-P", "-c", RUN], input=c.encode(job), capture_output=True, text=True,
         cwd="/", check=False, env=os.environ | ({} if plugins else {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}),
@@ -55,7 +56,7 @@ SAVED = "import inspect\n\ndef which():\n    return 'saved'\n"
 UNSAVED = SAVED.replace("saved", "unsaved")
 SEEN = "raise ValueError(f\"{which()} {'unsaved' in inspect.getsource(which)}\")\n"
 TEST = f"import inspect\nfrom FROM import which\n\ndef test_it():\n    {SEEN}"
-PYTEST = c.Driver("pytest", "tests/test_it.py", "test_it")
+PYTEST = Driver("pytest", "tests/test_it.py", "test_it")
 
 
 def compiled(folder: Path) -> None:
@@ -83,13 +84,13 @@ def nothing(folder: Path) -> None:
         ("m.py", {}, PYTEST, compiled),
         ("m.py", {}, PYTEST, linked),
         ("tests/m.py", {}, PYTEST, nothing),
-        ("m.py", {}, c.Driver("script", "tests/test_it.py", "test_it"), nothing),
+        ("m.py", {}, Driver("script", "tests/test_it.py", "test_it"), nothing),
     ],
     ids=["module", "package", "init", "src", "namespace", "byte code", "link", "beside", "script"],
 )  # fmt: skip
 @pytest.mark.parametrize("unsaved", [True, False])
 def test_the_text_that_runs_is_the_one_in_the_editor(
-    place: str, files: dict[str, str], driver: c.Driver, prepare: Any, unsaved: bool, tmp_path: Path
+    place: str, files: dict[str, str], driver: Driver, prepare: Any, unsaved: bool, tmp_path: Path
 ) -> None:
     name = place.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     name = name.removeprefix("src.").removeprefix("tests.")
@@ -190,7 +191,7 @@ def test_a_repeated_test_runs_twenty_times_or_until_it_fails(fails_at: int, ran:
 @pytest.mark.parametrize("ends", ["", "raise SystemExit(0)\n", "raise SystemExit(3)\n"])
 def test_a_repeated_script_runs_twenty_times_unless_it_fails(ends: str, tmp_path: Path) -> None:
     write(tmp_path, {"bench.py": "print('once more')\n" + ends})
-    finished, printed = run(tmp_path, c.Driver("script", "bench.py"), repeated=True)
+    finished, printed = run(tmp_path, Driver("script", "bench.py"), repeated=True)
     assert printed.count("once more") == (1 if "3" in ends else 20)
     assert finished.exit_code == (3 if "3" in ends else 0)
 
@@ -249,7 +250,7 @@ def test_an_interpreted_kernel_is_no_launch(tmp_path: Path) -> None:
             PYTEST,
             "pytest selected no test of tests/test_it.py::test_it, which options of the project (addopts) may leave out",
         ),
-        ({}, c.Driver("script", "bench.py"), "bench.py cannot be read: "),
+        ({}, Driver("script", "bench.py"), "bench.py cannot be read: "),
         (
             {"tests/test_it.py": "def test_it():\n    raise RuntimeError('Found no NVIDIA driver on your system.')\n"},
             PYTEST,
@@ -259,7 +260,7 @@ def test_an_interpreted_kernel_is_no_launch(tmp_path: Path) -> None:
     ids=["import", "no such test", "no such test file", "conftest", "options", "plug-in", "left out", "no such file", "no GPU"],
 )  # fmt: skip
 def test_what_says_nothing_of_the_kernel(
-    files: dict[str, str], driver: c.Driver, says: str, tmp_path: Path
+    files: dict[str, str], driver: Driver, says: str, tmp_path: Path
 ) -> None:
     write(tmp_path, files)
     finished, _ = run(tmp_path, driver)

@@ -15,6 +15,7 @@ import pytest
 
 from orbit_remote.common import measure
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Driver, DriverStart, Job
 from orbit_remote.recording import registered_kernels
 from orbit_remote.worker.programs import extension_build
 from tests.driver_layouts import write
@@ -38,7 +39,7 @@ PROJECT = {
         "PyMODINIT_FUNC PyInit_scale_ext() { scaled(); return PyModule_Create(&scale); }\n"
     ),
 }
-TEST = c.Driver("pytest", "test_scale.py", "test_scale")
+TEST = Driver("pytest", "test_scale.py", "test_scale")
 BUILD = "python setup.py build_ext --inplace --force"
 
 
@@ -73,9 +74,9 @@ class Project:
 
     async def test(self, **fields: object) -> c.Finished:
         path = self.folder / "scale.cu"
-        job = c.Job(
+        job = Job(
             "r1", "run", "cuda", str(path), path.read_text(), directory=str(self.folder),
-            start=c.DriverStart(TEST, self.texts), build_timeout_s=300.0,
+            start=DriverStart(TEST, self.texts), build_timeout_s=300.0,
         )  # fmt: skip
         return await extension_build.with_fresh(replace(job, **fields), self._bench.context, self._run)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Driver, DriverStart, Job
 from orbit_remote.process import program
 from orbit_remote.recording import first_context, injection
 from orbit_remote.recording.first_context import FirstContext
@@ -118,9 +119,9 @@ class Worker:
         self.context = Context(self.shared, client, builds.build_ahead)
         script = folder / "bench.py"
         script.write_text(ASKS)
-        start = c.DriverStart(c.Driver("script", "bench.py"))
+        start = DriverStart(Driver("script", "bench.py"))
         kernel = str(folder / "k.py")
-        self.job = c.Job("r1", "run", "triton", kernel, "", directory=str(folder), start=start)
+        self.job = Job("r1", "run", "triton", kernel, "", directory=str(folder), start=start)
 
     def start(self) -> asyncio.Task[c.Finished]:
         return asyncio.create_task(python_action.run_python(self.job, self.context))
@@ -186,14 +187,14 @@ async def test_a_wait_for_the_lease_can_be_cancelled(tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("most_s", [None, 5.0])
 async def test_what_does_not_count_moves_the_limit(most_s: float | None, tmp_path: Path) -> None:
-    job = c.Job("r1", "run", "triton", "k.py", "")
+    job = Job("r1", "run", "triton", "k.py", "")
     context = Context(Shared(tmp_path), Client(print, {}), builds.build_ahead)
     with contextlib.suppress(TimeoutError):  # it ends early
         async with context.limit(job, 60) as limit:
             check(context, job, limit, most_s)
 
 
-def check(context: Context, job: c.Job, limit: asyncio.Timeout, most_s: float | None) -> None:
+def check(context: Context, job: Job, limit: asyncio.Timeout, most_s: float | None) -> None:
     before = limit.when()
     assert before
     with context.uncounted(job, most_s):

@@ -11,6 +11,7 @@ import pytest
 
 from orbit_remote.common import limits
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 from orbit_remote.toolchain import front_end
 from orbit_remote.toolchain.front_end import FrontEnds, divided
 from tests.remote.nvcc_check import built, ignore, needs_nvcc
@@ -94,8 +95,8 @@ def test_which_lines_need_no_preprocessor(old, new, known) -> None:
     assert rest.expanded == expanded(edited if known else _REST)
 
 
-def _job(path: Path, text: str, flags: tuple[str, ...] = ()) -> c.Job:
-    return c.Job("t", "compile", "cuda", str(path), text, flags=flags)
+def _job(path: Path, text: str, flags: tuple[str, ...] = ()) -> Job:
+    return Job("t", "compile", "cuda", str(path), text, flags=flags)
 
 
 def _errors(answer: c.Built) -> list[tuple[c.Place | None, str]]:

@@ -16,12 +16,13 @@ import pytest
 
 from orbit_remote.common import messages as c
 from orbit_remote.common.launch_records import LaunchRecord, series
+from orbit_remote.common.requests import Job
 from orbit_remote.worker import gpu, lease, probe
 from orbit_remote.worker.actions import builds
 from orbit_remote.worker.context import Client, Context
 from tests import processes_check
 
-JOB = c.Job("r", "run", "cuda", "two.cu", "")
+JOB = Job("r", "run", "cuda", "two.cu", "")
 
 
 @pytest.fixture(autouse=True)

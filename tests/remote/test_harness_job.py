@@ -17,7 +17,8 @@ import pytest
 from orbit_remote.child import child_main
 from orbit_remote.child.harness import tensor_data
 from orbit_remote.common import messages as c
-from orbit_remote.common.harness_files import Kept, companions, kept, model_files
+from orbit_remote.common.contracts.harness_files import Kept, companions, kept, model_files
+from orbit_remote.common.requests import ContractStart, Job
 from orbit_remote.recording import recorder
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no torch here")
@@ -35,13 +36,13 @@ def carry_out(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def run(text: str, name: str = "solution.py", **fields) -> c.Finished:
-        job = c.Job(
+        job = Job(
             "1",
             "run",
             "triton",
             str(tmp_path / name),
             textwrap.dedent(text),
-            start=c.ContractStart(),
+            start=ContractStart(),
             **fields,
         )
         return harness_job.check_and_time(job, lambda _: None, recorder.Nothing(), device="cpu")
@@ -512,7 +513,7 @@ def test_inputs_are_cloned_refilled_and_compared_wherever_their_tensors_are():
 
 @pytest.mark.slow
 def test_a_child_without_a_gpu_says_so(tmp_path):
-    job = c.Job("1", "run", "triton", str(tmp_path / "s.py"), new("return x"), start=c.ContractStart())
+    job = Job("1", "run", "triton", str(tmp_path / "s.py"), new("return x"), start=ContractStart())
     subprocess.run(
         child_main.command(tmp_path, tmp_path, job), capture_output=True, timeout=120, check=False,
         env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},

@@ -12,6 +12,7 @@ from orbit_remote.child.spec import spec_job
 from orbit_remote.common import messages as c
 from orbit_remote.common import python_errors
 from orbit_remote.common.launch_records import OF_THE_MACHINE, CudaError
+from orbit_remote.common.requests import Definition, Job
 from orbit_remote.process.program import Ended
 from orbit_remote.recording import run_outcome, telemetry
 from orbit_remote.recording.injection import Recorded
@@ -19,7 +20,7 @@ from orbit_remote.worker import probe
 from orbit_remote.worker.actions import builds
 from orbit_remote.worker.context import Client, Context, Shared
 
-JOB = c.Job("r", "run", "cuda", "/k.cu", "__global__ void k() {}\n")
+JOB = Job("r", "run", "cuda", "/k.cu", "__global__ void k() {}\n")
 ENDED = Ended(1, "", "", truncated=False, seconds=0.1)
 LOST = CudaError(1, "runtime", "cudaDeviceSynchronize", 214, "CUDA_ERROR_ECC_UNCORRECTABLE", "k", 1)
 
@@ -83,7 +84,7 @@ def test_a_launch_spec_too() -> None:
         def recorded(self) -> Recorded:
             return Recorded(errors=(LOST,))
 
-    job = replace(JOB, tool_kernel=c.Definition("k", "k", 0, 0, 0, 17))
+    job = replace(JOB, tool_kernel=Definition("k", "k", 0, 0, 0, 17))
     finished = spec_job._failed(job, RuntimeError("lost"), Lost())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert (finished.outcome, finished.failure and finished.failure.message) == (
         "infrastructure", "k ended with CUDA_ERROR_ECC_UNCORRECTABLE",

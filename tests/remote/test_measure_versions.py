@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from orbit_remote.common import measure
-from orbit_remote.common.messages import Timing
+from orbit_remote.common.measurements import Timing
 
 DOCS = Path(__file__).parents[2] / "docs"
 RANGE = {5: 2.326, 10: 3.078}

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from orbit_remote.common import messages as c
 from orbit_remote.common import occupancy as occ
+from orbit_remote.common.measurements import Resident, Timing
 
 ARCHITECTURES = [f"sm_{major}{minor}" for major, minor in occ.LIMITS]
 
@@ -335,7 +336,7 @@ def test_best_equals_nvidias_potential_occupancy(judge) -> None:
 
 
 def test_a_runs_launches_have_the_occupancy_that_they_were_made_with() -> None:
-    timing = c.Timing(1, 1000.0, "")
+    timing = Timing(1, 1000.0, "")
     full = c.Launches(
         "k", "k", (1, 1, 1), (256, 1, 1), timing, 1, registers=32, static_shared=0, dynamic_shared=0
     )
@@ -344,8 +345,8 @@ def test_a_runs_launches_have_the_occupancy_that_they_were_made_with() -> None:
     device = c.Device("H100", 0, "9.0")
     finished = c.Finished("r", "ok", launches=(full, held, unknown), device=device)
     assert [launches.occupancy for launches in occ.with_occupancy(finished).launches] == [
-        c.Resident(1.0, 8, 64),
-        c.Resident(0.25, 2, 16, ("registers",)),
+        Resident(1.0, 8, 64),
+        Resident(0.25, 2, 16, ("registers",)),
         None,
     ]
     assert occ.with_occupancy(replace(finished, device=None)) == replace(finished, device=None)

@@ -10,7 +10,7 @@ import linecache
 import pytest
 
 from orbit_remote.common import python_errors, symbols
-from orbit_remote.common.messages import OtherKernel
+from orbit_remote.common.requests import OtherKernel
 
 _NUMBA = "B92cw51cXTLSUwv1sDUaKthqaNgoKmjgOR3W3CwAkMXLaJtQYkOIgxJU0gCqOkEJoHkbttqdVhoqlspQGNFHSgJ5BnXagIAE5ArrayIfLi1E1A7mutable7alignedE"
 

@@ -17,6 +17,7 @@ from orbit_remote.child.driver import compilations, driver_run, other_processes
 from orbit_remote.child.driver.set_by_driver import SetByDriver
 from orbit_remote.common import messages as c
 from orbit_remote.common.launch_records import LaunchRecord, LaunchSeries, series
+from orbit_remote.common.requests import Driver, DriverStart, Job
 
 KERNEL = "import triton\n\n@triton.jit\ndef {}(x):\n    pass\n"
 
@@ -31,9 +32,7 @@ def launches(name: str, pid: int, *spans: tuple[int, int], device: int = 0) -> L
 
 
 def told_apart(folder: Path, *launched: LaunchSeries) -> tuple[list[LaunchSeries], other_processes.Elsewhere]:
-    job = c.Job(
-        "1", "run", "triton", str(folder / "k.py"), "\n" + KERNEL.format("add"), directory=str(folder)
-    )
+    job = Job("1", "run", "triton", str(folder / "k.py"), "\n" + KERNEL.format("add"), directory=str(folder))
     return other_processes.told_apart(launched, job)
 
 
@@ -81,8 +80,8 @@ def test_processes_that_share_a_gpu(
 
 
 def test_each_parameter_set_has_its_launches_of_every_configuration(tmp_path: Path) -> None:
-    driver = c.Driver("pytest", "test_it.py", "test_it")
-    job = c.Job("1", "run", "triton", "k.py", "", directory=str(tmp_path), start=c.DriverStart(driver))
+    driver = Driver("pytest", "test_it.py", "test_it")
+    job = Job("1", "run", "triton", "k.py", "", directory=str(tmp_path), start=DriverStart(driver))
     clock = iter([10, 20, 30, 40]).__next__
     ran = driver_run.DriverRun(job, clock, lambda: None)
     watch = ran._watch  # pyright: ignore[reportPrivateUsage]
@@ -107,8 +106,8 @@ def test_each_parameter_set_has_its_launches_of_every_configuration(tmp_path: Pa
 
 
 def test_of_thousands_of_parameter_sets_those_are_told_that_launch(tmp_path: Path) -> None:
-    driver = c.Driver("pytest", "test_it.py", "test_it")
-    job = c.Job("1", "run", "triton", "k.py", "", directory=str(tmp_path), start=c.DriverStart(driver))
+    driver = Driver("pytest", "test_it.py", "test_it")
+    job = Job("1", "run", "triton", "k.py", "", directory=str(tmp_path), start=DriverStart(driver))
     ran = driver_run.DriverRun(job, itertools.count().__next__, lambda: None)
     watch, names = ran._watch, [f"t[{number}]" for number in range(1_000)]  # pyright: ignore[reportPrivateUsage]
     watch.pytest_collection_finish(SimpleNamespace(items=[SimpleNamespace(nodeid=name) for name in names]))

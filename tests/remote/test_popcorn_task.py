@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from orbit_remote.common.popcorn_task import Task, TaskError, read
+from orbit_remote.common.contracts.popcorn_task import Task, TaskError, read
 
 VECTORS = """\
 # name: vectoradd-py

@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import replace
 
-from orbit_remote.common.messages import Job
+from orbit_remote.common.requests import Job
 from orbit_remote.worker.prebuild import Prebuild
 from tests.loop_check import settled
 

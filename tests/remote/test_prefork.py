@@ -19,6 +19,7 @@ import pytest_asyncio
 from orbit_remote import PACKAGE
 from orbit_remote.child import child_main
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 from orbit_remote.judge import judge_main
 from orbit_remote.process import process_groups, program
 from orbit_remote.worker import children, context, prefork
@@ -35,8 +36,8 @@ pytestmark = [
 ENV = program.environment(os.environ)
 
 
-def job(text: str, **fields) -> c.Job:
-    return c.Job("1", "run", "triton", "/no/such/folder/kernels.py", textwrap.dedent(text), **fields)
+def job(text: str, **fields) -> Job:
+    return Job("1", "run", "triton", "/no/such/folder/kernels.py", textwrap.dedent(text), **fields)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -459,13 +460,13 @@ async def test_a_job_of_megabytes_and_a_result_of_megabytes(pool):
 WORKER = """
 import asyncio, os, sys
 from pathlib import Path
-from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 from orbit_remote.worker import prefork
 
 async def main():
     pool = prefork.PreforkPool(cache=Path(sys.argv[1]))
     text = "import subprocess, time\\ndef main():\\n    print(subprocess.Popen(['sleep', '600'], start_new_session=True).pid)\\n    time.sleep(600)"
-    child = await pool.take(c.Job("1", "run", "triton", "/k.py", text), os.environ)
+    child = await pool.take(Job("1", "run", "triton", "/k.py", text), os.environ)
     print(child.pid, int(await child.stdout.readline()), flush=True)
     await child.wait()
 

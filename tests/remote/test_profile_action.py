@@ -18,6 +18,8 @@ import pytest
 from orbit_lsp import kernels
 from orbit_lsp.specs import launch_plan
 from orbit_remote.common import messages as c
+from orbit_remote.common.measurements import Metric, Timing
+from orbit_remote.common.requests import Job, Probe
 from orbit_remote.ncu import counter_permission, ncu_options
 from orbit_remote.ncu.report_reader import Answer, Request
 from orbit_remote.worker import probe
@@ -63,7 +65,7 @@ int main(int count, char** words) {
 """It launches nothing: there is no GPU. The recorded program did."""
 
 
-def saxpy(bench: Faked, text: str = SAXPY, **fields: object) -> c.Job:
+def saxpy(bench: Faked, text: str = SAXPY, **fields: object) -> Job:
     """The program of the recording, which was made in /src; its arguments are an exit code, and a word to print."""
     text = text.partition("int main")[0] + MAIN
     job = bench.job("memory_bound.cu", text, "saxpy", **fields)
@@ -301,11 +303,11 @@ async def test_what_a_machine_says_of_counters_before_they_are_tried(
     monkeypatch.setattr(counter_permission, "_PARAMETERS", tmp_path / "params")
     monkeypatch.setattr(counter_permission, "_rights", lambda: ("1000", capabilities))
     monkeypatch.setattr(probe, "all_devices", lambda: (H100,))
-    machine = await probe.probe(c.Probe("p"), counters=bench.context.counters)
+    machine = await probe.probe(Probe("p"), counters=bench.context.counters)
     assert machine.profiler
     assert (machine.profiler.version, machine.profiler.permitted) == ("2025.3.1.0", permitted)
     await bench.profile(saxpy(bench))  # now it is known
-    machine = await probe.probe(c.Probe("p"), counters=bench.context.counters)
+    machine = await probe.probe(Probe("p"), counters=bench.context.counters)
     assert machine.profiler
     assert machine.profiler.permitted is False
     assert "ERR_NVGPUCTRPERM" in machine.profiler.why
@@ -334,10 +336,10 @@ async def test_the_kernels_that_were_launched_instead_are_named(
 ) -> None:
     """The ordinary run is acted: there is no GPU that could launch any."""
     bench.ncu(log="==WARNING== No kernels were profiled.\n")
-    timing = c.Timing(1, 1000.0, "in program, n=1")
+    timing = Timing(1, 1000.0, "in program, n=1")
     launches = c.Launches("_Z5otherPf", "other", (1, 1, 1), (32, 1, 1), timing, 1)
 
-    async def ordinary(job: c.Job, context: Context) -> c.Finished:
+    async def ordinary(job: Job, context: Context) -> c.Finished:
         used = c.Resources("_Z5otherPf", "other", "sm_90a"), c.Resources("_Z5saxpyifPKfPf", "saxpy", "sm_90a")
         return c.Finished(job.run, "ok", launches=(launches,), resources=used)
 
@@ -351,11 +353,11 @@ async def test_an_ordinary_run_stands_in(bench: Faked, monkeypatch: pytest.Monke
     """Its launches are acted: there is no GPU to record any."""
     bench.ncu(log=f"{PERMISSION}\n")
     place = c.Place("/src/memory_bound.cu", 5)
-    timing = c.Timing(5, 100_000.0, "in program, n=5")
+    timing = Timing(5, 100_000.0, "in program, n=5")
     launches = c.Launches("_Z5saxpyifPKfPf", "saxpy", (65536, 1, 1), (256, 1, 1), timing, 6, place=place)
-    asked: list[c.Job] = []
+    asked: list[Job] = []
 
-    async def ordinary(job: c.Job, context: Context) -> c.Finished:
+    async def ordinary(job: Job, context: Context) -> c.Finished:
         asked.append(job)
         return c.Finished(job.run, "ok", launches=(launches,))
 
@@ -392,7 +394,7 @@ async def test_counters_that_are_no_numbers(bench: Faked, monkeypatch: pytest.Mo
     bench.ncu("memory_bound")
 
     async def read(folders: object, request: Request) -> Answer:
-        metrics = {"launch__registers_per_thread": c.Metric("launch__registers_per_thread", 16.0)}
+        metrics = {"launch__registers_per_thread": Metric("launch__registers_per_thread", 16.0)}
         return Answer((c.Profile("_Z5saxpyifPKfPf", "saxpy", "counters", metrics=metrics),))
 
     monkeypatch.setattr(bench.context.reports, "read", read)
@@ -426,7 +428,7 @@ async def test_reports_of_other_programs(bench: Faked) -> None:
     for name, content in contents.items():
         report = bench.folder / f"{name}.ncu-rep"
         report.write_bytes(content)
-        finished = await bench.profile(c.Job("r1", "report", "cuda", str(report), ""))
+        finished = await bench.profile(Job("r1", "report", "cuda", str(report), ""))
         failure = finished.failure
         launches = [(profile.name, profile.tool) for profile in finished.profiles]
         answers.append(

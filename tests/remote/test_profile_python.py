@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 from tests.remote.fake_ncu import RECORDED
 from tests.remote.nvcc_check import needs_nvcc
 from tests.remote.profile_fixture import Faked, bench, reader, unpacked
@@ -67,7 +67,7 @@ def no_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
 
-def softmax(bench: Faked, end: str, torch: str = "") -> c.Job:
+def softmax(bench: Faked, end: str, torch: str = "") -> Job:
     """The kernel of the recording; the program launches nothing, because there is no GPU."""
     text = (RECORDED / "softmax.py").read_text().partition("def main")[0] + end
     text = text.partition('"""\n\n')[2].replace("import torch\n", f"{torch}\n")

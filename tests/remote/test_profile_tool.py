@@ -145,14 +145,14 @@ def test_symbols_are_matched_whole_and_literally() -> None:
 
 
 def test_many_instances_are_asked_for_by_the_kernels_name() -> None:
-    from orbit_remote.common import messages as c
+    from orbit_remote.common.requests import Job
     from orbit_remote.ncu import kernel_selection
 
-    job = c.Job("r", "profile", "cuda", "/k.cu", "", kernel="ns::k")
+    job = Job("r", "profile", "cuda", "/k.cu", "", kernel="ns::k")
     instances = [f"_ZN2ns1kILi{n}EEvPf" for n in range(100)]
     words = asked(symbols=tuple(instances), pattern=kernel_selection.pattern(job))
     assert matched(words, [*instances, "_Z2kkPf", "_Z11another_onePf", "k"]) == [*instances, "k"]
-    triton = c.Job("r", "profile", "triton", "/k.py", "", kernel="k")
+    triton = Job("r", "profile", "triton", "/k.py", "", kernel="k")
     words = asked(pattern=kernel_selection.pattern(triton), marked=True)
     assert matched(words, ["k", "kk", "k_fused"]) == ["k"]
     assert ("--profile-from-start", "off") in itertools.pairwise(words)

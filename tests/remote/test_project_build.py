@@ -17,6 +17,8 @@ import pytest
 from orbit_lsp.compilation.build_systems import registry
 from orbit_lsp.drivers.finder import Finder
 from orbit_remote.common import messages as c
+from orbit_remote.common import requests
+from orbit_remote.common.requests import Driver, DriverStart, Job
 from orbit_remote.toolchain import build
 from orbit_remote.worker.actions import builds
 from tests.driver_layouts import write, written
@@ -42,7 +44,7 @@ SOURCES = {
     "main.cpp": '#include <cstdio>\nint launch_scale(int n);\nint main() { std::printf("%d\\n", launch_scale(21)); }\n',
 }
 """Host code alone: g++ takes a tenth of nvcc's time."""
-DRIVER = c.Driver("program", "main.cpp", "bench", tool="make", output="bench")
+DRIVER = Driver("program", "main.cpp", "bench", tool="make", output="bench")
 
 
 @pytest.fixture
@@ -63,17 +65,17 @@ class Project:
         """What an editor shows."""
 
     async def build(
-        self, driver: c.Driver = DRIVER, kernel: str = "scale.cu", **fields: object
+        self, driver: Driver = DRIVER, kernel: str = "scale.cu", **fields: object
     ) -> build.Build | c.Finished:
         path = self.folder / kernel
-        job = c.Job(
+        job = Job(
             "r1", "run", "cuda", str(path), path.read_text(), directory=str(self.folder),
-            start=c.DriverStart(driver, self.texts), build_timeout_s=300.0, architecture="sm_90",
+            start=DriverStart(driver, self.texts), build_timeout_s=300.0, architecture="sm_90",
         )  # fmt: skip
         job = replace(job, **fields)
         return await builds.build_file(job, None, self._bench.context, self._bench.folder)
 
-    async def says(self, driver: c.Driver = DRIVER, kernel: str = "scale.cu", **fields: object) -> str:
+    async def says(self, driver: Driver = DRIVER, kernel: str = "scale.cu", **fields: object) -> str:
         """`ok`, or why nothing was run."""
         made = await self.build(driver, kernel, **fields)
         if isinstance(made, build.Build):
@@ -323,7 +325,7 @@ add_library(scaling STATIC scale.cu)
 add_executable(bench main.cpp)
 target_link_libraries(bench scaling)
 """
-BY_CMAKE = c.Driver("program", "main.cpp", "bench", tool="cmake")
+BY_CMAKE = Driver("program", "main.cpp", "bench", tool="cmake")
 
 
 @pytest.fixture
@@ -376,7 +378,7 @@ async def test_a_target_that_an_option_turns_off(configured: Project) -> None:
 
 MESON_BUILD = "project('scaling', 'cpp')\nexecutable('bench', 'main.cpp')\n"
 WITH_MESON = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-BY_MESON = c.Driver("program", "main.cpp", "bench", tool="meson")
+BY_MESON = requests.Driver("program", "main.cpp", "bench", tool="meson")
 
 
 @pytest.mark.slow
@@ -406,7 +408,7 @@ async def test_a_program_of_meson(project: Project, monkeypatch: pytest.MonkeyPa
 # -- CUDA, by CMake, make and nvcc ------------------------------------------------------------------
 
 
-def cuda(name: str, folder: Path, bench: Bench) -> tuple[Project, c.Driver, str]:
+def cuda(name: str, folder: Path, bench: Bench) -> tuple[Project, Driver, str]:
     """A project of tests/projects, the driver that is found for its first kernel, and that kernel's file."""
     expected = written(name, folder)
     kernel = expected.partition(":")[0]

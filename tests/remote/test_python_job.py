@@ -17,6 +17,7 @@ from orbit_remote.child import child_main, python_job, user_module
 from orbit_remote.child.user_module import Entry, UserFile
 from orbit_remote.common import messages as c
 from orbit_remote.common.launch_records import CudaError, LaunchRecord, series
+from orbit_remote.common.requests import ExecStart, Job, OtherKernel, ProgramStart
 from orbit_remote.recording.injection import Recorded
 from tests.remote.python_children import ADD, Done, at, job_of
 
@@ -336,7 +337,7 @@ def test_results_are_json_whatever_the_program_prints(job):
 def test_a_traced_run_that_fails_has_its_trace(job):
     done = job(
         "import torch\ndef main():\n    torch.rand(9).relu()\n    raise ValueError('late')\n",
-        start=c.ProgramStart(traced=True),
+        start=ProgramStart(traced=True),
     )
     assert (done.finished.outcome, done.failure.message) == ("runtime error", "ValueError: late")
     trace = json.loads(zlib.decompress(base64.b64decode(done.finished.report)))
@@ -361,7 +362,7 @@ def launched(symbol: str, start: int) -> LaunchRecord:
     ],
 )
 def test_a_crash_keeps_the_launches_of_the_files_kernels(status, outcome, message):
-    request = c.Job("1", "run", "triton", "/k.py", ADD)
+    request = Job("1", "run", "triton", "/k.py", ADD)
     recorded = Recorded(
         (*series([launched("add", 100), launched("add", 200), launched("at_native_fill", 300)]),)
     )
@@ -374,8 +375,8 @@ def test_a_crash_keeps_the_launches_of_the_files_kernels(status, outcome, messag
 
 def test_a_crash_keeps_the_launches_of_kernels_of_other_languages_and_is_put_at_them():
     symbol = "scale_02d93c2e_cuda_kernel_forward"
-    kernels = (c.OtherKernel("warp", "scale", "scale", 7),)
-    request = c.Job("1", "run", "triton", "/k.py", "import warp", other_kernels=kernels)
+    kernels = (OtherKernel("warp", "scale", "scale", 7),)
+    request = Job("1", "run", "triton", "/k.py", "import warp", other_kernels=kernels)
     error = CudaError(5, "driver", "cuCtxSynchronize", 700, "CUDA_ERROR_ILLEGAL_ADDRESS", symbol, 9)
     finished = python_job.crashed(request, -6, Recorded((*series([launched(symbol, 100)]),), errors=(error,)))
     [launches] = finished.launches
@@ -385,7 +386,7 @@ def test_a_crash_keeps_the_launches_of_kernels_of_other_languages_and_is_put_at_
 
 
 def test_a_script_s_launches_are_of_any_kernel():
-    request = c.Job("1", "run", "triton", "/k.py", ADD, start=c.ExecStart())
+    request = Job("1", "run", "triton", "/k.py", ADD, start=ExecStart())
     records = [
         launched("add", 100),
         launched("_ZN2at6native4fillEv", 200),
@@ -400,7 +401,7 @@ def test_a_script_s_launches_are_of_any_kernel():
 
 def test_a_crash_after_a_cuda_error_is_the_cuda_errors(tmp_path):
     error = CudaError(5, "driver", "cuCtxSynchronize", 700, "CUDA_ERROR_ILLEGAL_ADDRESS", "add", 9)
-    finished = python_job.crashed(c.Job("1", "run", "triton", "/k.py", ADD), -6, Recorded(errors=(error,)))
+    finished = python_job.crashed(Job("1", "run", "triton", "/k.py", ADD), -6, Recorded(errors=(error,)))
     assert finished.failure is not None
     assert finished.failure.message.startswith("CUDA_ERROR_ILLEGAL_ADDRESS")
     assert (finished.failure.symbol, finished.failure.place) == ("add", c.Place("/k.py", 6))

@@ -27,6 +27,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from orbit_remote.common import messages as c
+from orbit_remote.common.measurements import Line
 from orbit_remote.ncu import report_reader
 from orbit_remote.ncu.report_process import Reader
 from orbit_remote.ncu.report_reader import Answer, Request
@@ -63,7 +64,7 @@ def by_instruction(metric: Any) -> Iterator[tuple[int, int]]:
         yield metric.correlation_ids().as_uint64(at), metric.as_uint64(at)
 
 
-def source_line(profiled: c.Profile, line: c.Line) -> str:
+def source_line(profiled: c.Profile, line: Line) -> str:
     return (RECORDED / Path(line.file).name).read_text().splitlines()[line.line - 1].strip()
 
 

@@ -14,6 +14,7 @@ import pytest
 from orbit_remote.child import child_main
 from orbit_remote.child.spec import spec_sanitize
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import ContractStart, Definition, Driver, DriverStart, Job
 from orbit_remote.process import program
 from orbit_remote.sanitizer import sanitizer_tool
 from orbit_remote.spec import launch_spec
@@ -43,7 +44,7 @@ class Desk:
         shared = Shared(cache, spare_idle_s=0)
         self.context = Context(shared, Client(self.events.append, os.environ), builds.build_ahead)
 
-    def job(self, name: str, text: str | None = None, **fields: object) -> c.Job:
+    def job(self, name: str, text: str | None = None, **fields: object) -> Job:
         source = text or (planted.PROGRAMS / name).read_text()
         path = self.save(name, source)
         shutil.copy(planted.PROGRAMS / "inlined.cuh", self.folder)
@@ -51,7 +52,7 @@ class Desk:
             "run": "r", "action": "sanitize", "language": "cuda", "path": str(path), "text": source,
             "directory": str(self.folder), "tools": planted.TOOLS,
         } | fields  # fmt: skip
-        return c.Job(**values)  # pyright: ignore[reportArgumentType]
+        return Job(**values)  # pyright: ignore[reportArgumentType]
 
     def save(self, name: str, text: str) -> Path:
         path = self.folder / name
@@ -306,7 +307,7 @@ async def test_without_a_gpu_nothing_is_built(desk: Desk, monkeypatch: pytest.Mo
 
 
 async def test_a_contract_is_not_checked_by_itself(desk: Desk) -> None:
-    finished = await desk.check("k.py", "class ModelNew: ...", language="triton", start=c.ContractStart())
+    finished = await desk.check("k.py", "class ModelNew: ...", language="triton", start=ContractStart())
     assert finished.failure
     assert "check their kernels" in finished.failure.message
 
@@ -318,7 +319,7 @@ def test_of_a_sweep_the_least_and_every_case_are_checked() -> None:
         "// orbit: launch k<<<1, 32>>>(x, n)\n"
         "__global__ void k(float* x, int n) {}\n"
     )
-    where = c.Definition("k", "k", 3, 3, 3, 17)
+    where = Definition("k", "k", 3, 3, 3, 17)
     checked = launch_spec.check(text, launch_spec.target_of(where, "cuda"))
     every, _ = launch_spec.points(checked.spec)
     chosen = spec_sanitize.choose(checked, every)
@@ -352,9 +353,9 @@ async def test_the_job_of_a_child_asks_for_no_recorder(
     ("launched", "missing"), [({"_Z5scalePf"}, False), ({"_Z5shiftPf"}, True), (set(), True)]
 )
 def test_a_program_of_the_project_that_does_not_launch_the_kernel(launched: set[str], missing: bool) -> None:
-    driver = c.Driver("program", "bench.cu", "bench", tool="make", output="bin/bench")
-    start = c.DriverStart(driver)
-    job = c.Job("r", "sanitize", "cuda", "/w/scale.cu", "", kernel="scale", start=start)
+    driver = Driver("program", "bench.cu", "bench", tool="make", output="bin/bench")
+    start = DriverStart(driver)
+    job = Job("r", "sanitize", "cuda", "/w/scale.cu", "", kernel="scale", start=start)
     problem = sanitize_action._missing(job, frozenset(launched), ())
     assert (problem and problem.message) == (
         "bench did not launch scale, so nothing in it was checked" if missing else None

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orbit_remote.common.messages import Job, Problem
+from orbit_remote.common.messages import Problem
+from orbit_remote.common.requests import Job
 from orbit_remote.recording import run_outcome
 from orbit_remote.sanitizer import sanitizer_findings, sanitizer_records
 from orbit_remote.sanitizer.sanitizer_records import Record

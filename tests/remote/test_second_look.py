@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 from orbit_remote.process import host_stack, program
 from orbit_remote.sanitizer import sanitizer_tool
 from orbit_remote.worker import own_files
@@ -46,7 +47,7 @@ if {wrote} and path:
 
 @pytest.fixture
 async def context(tmp_path: Path) -> AsyncIterator[Context]:
-    async def nothing(_job: c.Job, _context: Context) -> None: ...
+    async def nothing(_job: Job, _context: Context) -> None: ...
 
     # its Python processes have no torch, and so begin in a moment
     (tmp_path / "torch.py").write_text("raise ImportError\n")
@@ -81,7 +82,7 @@ class Bench:
         path = self.folder / "program"
         path.write_text(text)
         path.chmod(0o755)
-        job = c.Job("1", "run", "cuda", str(path), "", directory=str(self.folder), run_timeout_s=30.0)
+        job = Job("1", "run", "cuda", str(path), "", directory=str(self.folder), run_timeout_s=30.0)
         if timed_out:
             failed = c.failed("1", c.Failure("timed out", "the run was ended at its limit of 30 s"))
         else:
@@ -172,7 +173,7 @@ async def test_a_run_of_minutes_is_not_made_again(bench: Bench) -> None:
 
 
 async def test_somebody_can_ask_where_it_is_before_the_limit(bench: Bench) -> None:
-    job = c.Job("1", "run", "cuda", "/k.cu", "", run_timeout_s=600.0)
+    job = Job("1", "run", "cuda", "/k.cu", "", run_timeout_s=600.0)
     begun = asyncio.Event()
     running = asyncio.ensure_future(
         program.run(
@@ -192,7 +193,7 @@ async def test_a_python_program_at_its_limit_says_where_it_was(bench: Bench) -> 
     text = "import time\n\ndef wait():\n    time.sleep(600)\n\ndef main():\n    wait()\n"
     path = bench.folder / "kernels.py"
     path.write_text(text)
-    job = c.Job("1", "run", "triton", str(path), text, run_timeout_s=1.0)
+    job = Job("1", "run", "triton", str(path), text, run_timeout_s=1.0)
     finished = await python_action.follow(job, bench.context, None)
     assert finished.failure
     assert finished.failure.message.endswith("its limit of 1 s; Python was at kernels.py:4, in wait")
@@ -201,7 +202,7 @@ async def test_a_python_program_at_its_limit_says_where_it_was(bench: Bench) -> 
 
 def test_whose_files_they_are(tmp_path: Path) -> None:
     (tmp_path / "k.cu").touch()
-    job = c.Job("1", "run", "cuda", str(tmp_path / "prog"), "", directory=str(tmp_path))
+    job = Job("1", "run", "cuda", str(tmp_path / "prog"), "", directory=str(tmp_path))
     mine = own_files.of_program(job)
     shown = [mine(name) for name in ("k.cu", "gone.cu", "/usr/include/stdio.h", pytest.__file__)]
     assert shown == [str(tmp_path / "k.cu"), None, None, None]
@@ -227,7 +228,7 @@ async def test_host_code_that_hangs_says_what_it_does(
     source, path = bench.folder / "host.cpp", bench.folder / "host"
     source.write_text(HOST.replace("BODY", body))
     await asyncio.to_thread(subprocess.run, ["g++", "-g", "-o", path, source], check=True)
-    job = c.Job("1", "run", "cuda", str(source), "", directory=str(bench.folder), run_timeout_s=30.0)
+    job = Job("1", "run", "cuda", str(source), "", directory=str(bench.folder), run_timeout_s=30.0)
     failed = c.failed("1", c.Failure("timed out", "the run was ended at its limit of 30 s"))
     again = second_look.program_of(job, bench.context, [str(path)], {})
     first = second_look.First(0.2, 0.0)

@@ -21,6 +21,7 @@ from orbit_lsp.queue.request import Refused, Request
 from orbit_remote.child.harness import cuda_source
 from orbit_remote.common import messages as c
 from orbit_remote.common import nvcc_flags
+from orbit_remote.common.requests import ContractStart, Job
 from orbit_remote.recording import recorder
 from tests import cheats
 
@@ -44,7 +45,7 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Check]:
         for name, text in request.files.items():
             (tmp_path / name).write_text(text)
         path = str(tmp_path / request.name)
-        job = c.Job("1", "run", "triton", path, request.text, start=c.ContractStart())
+        job = Job("1", "run", "triton", path, request.text, start=ContractStart())
         return harness_job.check_and_time(job, lambda _: None, recorder.Nothing(), device="cpu")
 
     yield run

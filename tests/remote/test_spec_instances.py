@@ -10,7 +10,8 @@ import pytest
 
 from orbit_lsp.kernels.cuda import cuda_kernels
 from orbit_remote.common import symbols
-from orbit_remote.common.messages import Definition, Failure
+from orbit_remote.common.messages import Failure
+from orbit_remote.common.requests import Definition
 from orbit_remote.spec import launch_spec
 from orbit_remote.toolchain import nvcc, spec_instances
 from orbit_remote.toolchain.elf import Cubin

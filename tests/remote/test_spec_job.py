@@ -18,6 +18,8 @@ from orbit_remote.child.spec import spec_job
 from orbit_remote.child.spec.launches import Bound, Facts, Memory, Ready
 from orbit_remote.child.spec.trial import Gpu, Trial
 from orbit_remote.common import messages as c
+from orbit_remote.common.measurements import Timing
+from orbit_remote.common.requests import Definition, Job, SpecStart
 from orbit_remote.spec.interpreter import Scope, evaluate
 from orbit_remote.spec.signature import Signature
 from orbit_remote.spec.syntax_tree import Assignment, Launch, Reference, SpecError
@@ -109,10 +111,10 @@ def run(
     text = dedent(source).lstrip("\n")
     result = cuda_kernels.scan(text).kernels[-1]
     spot = result.name_span
-    where = c.Definition(
+    where = Definition(
         result.name, result.qualified, result.whole.line, result.line, spot.line, spot.end_column
     )
-    job = c.Job("r", "run", "cuda", "/src/k.cu", text, result.name, start=c.SpecStart(where))
+    job = Job("r", "run", "cuda", "/src/k.cu", text, result.name, start=SpecStart(where))
     acted = Acted({result.name: kernel, **kernels}, tuned)
     made = spec_job.Run(job, lambda _: None, spec_job.checked_spec(job), acted, Cpu(free))
 
@@ -120,7 +122,7 @@ def run(
         acted.launched.append("timing")
         return tuple(
             c.Launches(
-                ready.facts().symbol, ready.facts().name, (1, 1, 1), (1, 1, 1), c.Timing(1, 1.0, "acted"), 1
+                ready.facts().symbol, ready.facts().name, (1, 1, 1), (1, 1, 1), Timing(1, 1.0, "acted"), 1
             )
             for ready in trial.ready
         )

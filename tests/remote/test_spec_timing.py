@@ -10,7 +10,7 @@ import pytest
 
 from orbit_remote.child.spec.launch_timing import Bench, Clock
 from orbit_remote.common.launch_records import Added, LaunchRecord
-from orbit_remote.common.messages import Timing
+from orbit_remote.common.measurements import Timing
 
 US = 1000
 MS = 1000 * US

@@ -18,9 +18,10 @@ from orbit_lsp.queue import request as requests
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_store import Job, Result
 from orbit_lsp.queue.request import Refused
-from orbit_remote.common import codec, harness_files
+from orbit_remote.common import codec
 from orbit_remote.common import messages as c
-from orbit_remote.common.harness_files import Within
+from orbit_remote.common.contracts import harness_files
+from orbit_remote.common.contracts.harness_files import Within
 from tests.remote.test_harness_job import carry_out
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no torch here")

@@ -14,6 +14,7 @@ import pytest
 
 from orbit_remote import MAIN
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Cancel, Definition, Job, Probe, Request, SpecStart
 from tests.remote.nvcc_check import needs_nvcc
 
 KERNEL = "__global__ void k(float* x) { x[0] = 1; }\n"
@@ -23,7 +24,7 @@ class Worker:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
 
-    def send(self, *requests: c.Request | str) -> None:
+    def send(self, *requests: Request | str) -> None:
         assert self.process.stdin
         for request in requests:
             self.process.stdin.write(
@@ -53,14 +54,14 @@ async def worker(tmp_path: Path) -> AsyncIterator[Worker]:
     assert not list((tmp_path / "cache" / "scratch").glob("*"))
 
 
-def job(run: str, tmp_path: Path, text: str = KERNEL, **fields: object) -> c.Job:
+def job(run: str, tmp_path: Path, text: str = KERNEL, **fields: object) -> Job:
     path = str(tmp_path / "k.cu")
     values = {"run": run, "action": "compile", "language": "cuda", "path": path, "text": text} | fields
-    return c.Job(**values)  # pyright: ignore[reportArgumentType]
+    return Job(**values)  # pyright: ignore[reportArgumentType]
 
 
 async def test_a_job_cancelled_at_once_is_answered(worker: Worker, tmp_path: Path) -> None:
-    worker.send(job("a", tmp_path), c.Cancel("a"))
+    worker.send(job("a", tmp_path), Cancel("a"))
     assert (await worker.until("finished", "a"))["outcome"] == "cancelled"
     worker.send(job("b", tmp_path, architecture="sm_90a"))
     assert (await worker.until("finished", "b"))["outcome"] == "ok"
@@ -69,7 +70,7 @@ async def test_a_job_cancelled_at_once_is_answered(worker: Worker, tmp_path: Pat
 async def test_garbage_is_passed_over(worker: Worker) -> None:
     for garbage in ("", "{", "[]", '{"kind":"job"}', '{"kind":"job","version":99}', "\0" * 99):
         run = f"after {garbage}"
-        worker.send(garbage, c.Probe(run))
+        worker.send(garbage, Probe(run))
         assert (await worker.until("machine", run))["version"] == c.RESULT_VERSION
 
 
@@ -95,7 +96,7 @@ async def test_no_more_builds_at_once_than_cores(worker: Worker, tmp_path: Path)
 
 
 async def test_a_cancel_for_nothing_is_nothing(worker: Worker) -> None:
-    worker.send(c.Cancel("nobody"), c.Probe("p"))
+    worker.send(Cancel("nobody"), Probe("p"))
     await worker.until("machine", "p")
 
 
@@ -125,9 +126,9 @@ __global__ void k(float* x) { x[threadIdx.x] *= 1; }
 
 @needs_nvcc
 async def test_two_builds_of_one_launch_spec_at_once_are_one(worker: Worker, tmp_path: Path) -> None:
-    of = c.Definition("k", "k", 3, 3, 3, 17)
+    of = Definition("k", "k", 3, 3, 3, 17)
     for run in ("a", "b"):
-        worker.send(job(run, tmp_path, SPEC, action="build", start=c.SpecStart(of), architecture="sm_90a"))
+        worker.send(job(run, tmp_path, SPEC, action="build", start=SpecStart(of), architecture="sm_90a"))
     built = [await worker.until("built", "a", "b") for _ in "ab"]
     assert [item["cached"] for item in built] == [False, True]
 
@@ -146,8 +147,8 @@ async def test_two_builds_of_one_launch_spec_at_once_are_one(worker: Worker, tmp
 async def test_a_launch_spec_is_built_for_its_gpu_whichever_the_build_names(
     worker: Worker, tmp_path: Path, flags: str, architecture: str
 ) -> None:
-    of = c.Definition("k", "k", 3, 3, 3, 17)
-    asked = {"action": "build", "start": c.SpecStart(of), "architecture": "sm_90a"}
+    of = Definition("k", "k", 3, 3, 3, 17)
+    asked = {"action": "build", "start": SpecStart(of), "architecture": "sm_90a"}
     worker.send(job("a", tmp_path, SPEC, flags=tuple(flags.split()), **asked))
     built = await worker.until("built", "a")
     assert {each["architecture"] for each in built["resources"]} == {architecture}

@@ -20,13 +20,14 @@ from orbit_lsp.runners.ssh.runner import SshRunner
 from orbit_lsp.runners.ssh.trouble import SshError
 from orbit_remote import PACKAGE
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 from tests.ssh.host import Host
 
 Make = Callable[..., SshRunner]
 KERNEL = '#include "n.cuh"\n__global__ void k(int* x) { x[0] = N; }\n'
 
 
-def job(folder: Path, text: str = KERNEL, run: str = "r1", **more: Any) -> c.Job:
+def job(folder: Path, text: str = KERNEL, run: str = "r1", **more: Any) -> Job:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "n.cuh").write_text("#define N 3\n")
     path = folder / "k.cu"
@@ -37,14 +38,14 @@ def job(folder: Path, text: str = KERNEL, run: str = "r1", **more: Any) -> c.Job
         "directory": str(folder),
         "architecture": "sm_90a",
     } | more
-    return c.Job(run=run, path=str(path), text=text, **values)
+    return Job(run=run, path=str(path), text=text, **values)
 
 
-async def events(runner: SshRunner, wanted: c.Job) -> list[c.Event]:
+async def events(runner: SshRunner, wanted: Job) -> list[c.Event]:
     return [event async for event in runner.run(wanted)]
 
 
-async def finished(runner: SshRunner, wanted: c.Job) -> c.Finished:
+async def finished(runner: SshRunner, wanted: Job) -> c.Finished:
     last = (await events(runner, wanted))[-1]
     assert isinstance(last, c.Finished)
     return last

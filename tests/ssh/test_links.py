@@ -14,6 +14,7 @@ import pytest
 from orbit_lsp.runners.ssh import connection
 from orbit_lsp.runners.ssh.runner import SshRunner
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import ExecStart, Job
 from orbit_remote.ssh_host.numbered_lines import Inbox, Outbox
 from tests import random_cases
 from tests.processes_check import is_alive
@@ -29,7 +30,7 @@ def waits(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "began", tmp_path / "go"
 
 
-def waiting(folder: Path, waits: tuple[Path, Path], run: str = "r1") -> c.Job:
+def waiting(folder: Path, waits: tuple[Path, Path], run: str = "r1") -> Job:
     """A script that runs until the second file is there."""
     began, go = waits
     folder.mkdir(exist_ok=True)
@@ -39,10 +40,10 @@ def waiting(folder: Path, waits: tuple[Path, Path], run: str = "r1") -> c.Job:
     )
     path = folder / "waits.py"
     path.write_text(text)
-    return c.Job(run, "run", "triton", str(path), text, directory=str(folder), start=c.ExecStart(str(folder)))
+    return Job(run, "run", "triton", str(path), text, directory=str(folder), start=ExecStart(str(folder)))
 
 
-async def begun(runner: SshRunner, wanted: c.Job, began: Path) -> asyncio.Task[c.Finished]:
+async def begun(runner: SshRunner, wanted: Job, began: Path) -> asyncio.Task[c.Finished]:
     task = asyncio.create_task(finished(runner, wanted))
     await asyncio.to_thread(
         until, lambda: (began.exists() and began.read_text()) or task.done(), "the program begins"

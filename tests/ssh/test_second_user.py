@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_remote.common import messages as c
+from orbit_remote.common.requests import ExecStart, Job
 from tests.ssh.host import Host, until
 from tests.ssh.test_host import Make, finished
 
@@ -95,8 +95,8 @@ async def test_another_user_of_the_host_reads_nothing(
     folder = tmp_path / "p"
     folder.mkdir()
     (folder / "waits.py").write_text(text)
-    wanted = c.Job(
-        "r1", "run", "triton", str(folder / "waits.py"), text, directory=str(folder), start=c.ExecStart(str(folder))
+    wanted = Job(
+        "r1", "run", "triton", str(folder / "waits.py"), text, directory=str(folder), start=ExecStart(str(folder))
     )  # fmt: skip
     task = asyncio.create_task(finished(one, wanted))
     home, runtime = host.cache / "orbit-lsp" / "ssh", host.run / "orbit-lsp"

@@ -23,7 +23,8 @@ from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session, uri_of
 from orbit_lsp.views import kernel_status
-from orbit_remote.common import harness_files, limits, regular_files
+from orbit_remote.common import limits, regular_files
+from orbit_remote.common.contracts import harness_files
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import content_hash
 from orbit_remote.spec import comment_scanner

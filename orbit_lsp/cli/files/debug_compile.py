@@ -27,6 +27,7 @@ from orbit_lsp.state.session import Session, path_of
 from orbit_remote.common import codec, limits
 from orbit_remote.common import messages as c
 from orbit_remote.common.plain_text import visible
+from orbit_remote.common.requests import Job, Level
 
 _MOST_COLUMNS = 200
 """Of a step of a stack in the terminal: template arguments are thousands of characters; the summary has them whole."""
@@ -41,7 +42,7 @@ async def run(options: argparse.Namespace, session: Session, runs: Scheduler, ur
     if options.arch:
         session.setup.figures_for = disassemble_command.architecture(options.arch)
     file = session.files[uri]
-    levels: tuple[c.Level, ...] = ("ptx", "sass") if file.scan.language == "cuda" else get_args(c.Level)
+    levels: tuple[Level, ...] = ("ptx", "sass") if file.scan.language == "cuda" else get_args(Level)
     place = _place(options, Path(path_of(uri)).stem)
     started = runs.start("compile", uri, levels=levels, keep=True)
     assert started
@@ -95,7 +96,7 @@ async def _disassembled(
         if not name.endswith(".cubin") or len(content) > limits.CUBIN.most:
             continue
         text = base64.b64encode(content).decode("ascii")
-        job = c.Job(runs.new_id(), "disassemble", "cuda", name, text, levels=("sass",))
+        job = Job(runs.new_id(), "disassemble", "cuda", name, text, levels=("sass",))
         answer = await runs.outcome(job)
         for file_name, dump in zip(dump_files.file_names(answer.dumps), answer.dumps, strict=True):
             listed[f"kernels/{file_name}"] = report_store.unpack(dump.text)
@@ -107,7 +108,7 @@ async def _disassembled(
 def _summary(
     session: Session,
     uri: str,
-    job: c.Job,
+    job: Job,
     finished: c.Finished,
     problems: list[_Problem],
     files: Mapping[str, bytes],

@@ -33,7 +33,9 @@ from orbit_lsp.views.profile import profile_hover
 from orbit_remote.common import limits, regular_files, symbols
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.measurements import Line
 from orbit_remote.common.plain_text import visible
+from orbit_remote.common.requests import Job
 
 _MOST_KEPT = 24 << 20
 """Bytes of a packed report that are kept for Nsight Compute; of a larger one the author has the file."""
@@ -137,7 +139,7 @@ def _page(report: Path) -> c.Finished:
 
 
 async def _report(report: Path, runs: Scheduler) -> c.Finished:
-    return await runs.outcome(c.Job(runs.new_id(), "report", "cuda", str(report), ""))
+    return await runs.outcome(Job(runs.new_id(), "report", "cuda", str(report), ""))
 
 
 def _failed(options: argparse.Namespace, failure: c.Failure) -> int:
@@ -175,7 +177,7 @@ def _at_home(
                 f"{home.name} has changed since the report was made: its lines are not shown, and its numbers are marked"
             )
 
-    def at_home(line: c.Line) -> c.Line | None:
+    def at_home(line: Line) -> Line | None:
         home = homes.get(line.file)
         if home in changed:
             return None

@@ -24,6 +24,7 @@ from orbit_lsp.views import kernel_status
 from orbit_remote.common import limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.plain_text import visible
+from orbit_remote.common.requests import Driver
 
 AUTO = "auto"
 
@@ -111,7 +112,7 @@ def _target(options: argparse.Namespace, session: Session, path: str) -> KernelI
     raise UsageError(f"{options.file} has several kernels: name one, as in --kernel {fitting[0]}")
 
 
-def _report(finished: c.Finished, kernel: str, driver: c.Driver, launched: Sequence[c.Launches]) -> None:
+def _report(finished: c.Finished, kernel: str, driver: Driver, launched: Sequence[c.Launches]) -> None:
     lines = [f"note: {remark}" for remark in finished.remarks]
     if finished.launches:
         lines += [exec_command.kernel_table(finished.launches)]

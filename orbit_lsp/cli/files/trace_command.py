@@ -23,6 +23,7 @@ from orbit_lsp.state.session import path_of
 from orbit_lsp.views import tables
 from orbit_remote.common import messages as c
 from orbit_remote.common.plain_text import visible
+from orbit_remote.common.requests import ProgramStart
 
 _ROWS = 15
 
@@ -41,7 +42,7 @@ async def run(
         raise UsageError(f"{options.file} is not a Python file: torch.profiler traces Python files only")
     await engine.places.look_around()
     check_gpu(session, options.gpu)
-    job = replace(job_builder.make(session, frozen, "run", runs.new_id()), start=c.ProgramStart(traced=True))
+    job = replace(job_builder.make(session, frozen, "run", runs.new_id()), start=ProgramStart(traced=True))
     finished = await runs.outcome(job, watcher.hears(Path(job.path).name))
     kept, finished = await asyncio.to_thread(
         _kept, user_folders.report_folder(), finished, Path(job.path).stem

@@ -19,6 +19,7 @@ from orbit_lsp.state.placement import Setup
 from orbit_remote.common import handshake
 from orbit_remote.common import messages as c
 from orbit_remote.common.packages import installing
+from orbit_remote.common.requests import Job
 
 _TRITON = ("torch", "triton")
 _LAUNCHERS = ("cuda-core", "cuda-bindings")
@@ -43,7 +44,7 @@ async def compiler_failure(runner: Runner, machine: c.Machine) -> c.Failure | No
     """
     if machine.nvcc is None:
         return None
-    job = c.Job(
+    job = Job(
         "doctor", "compile", "cuda", str(Path.home() / "orbit-trial.cu"), _COMPILER_TRIAL, nvcc=machine.nvcc
     )
     finished: c.Finished | None = None

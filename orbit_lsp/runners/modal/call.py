@@ -29,8 +29,9 @@ from orbit_lsp.runners.modal.pool import Pool
 from orbit_lsp.runners.modal.sessions import Sessions
 from orbit_lsp.runners.modal.spawned import BUILDING, Spawned
 from orbit_lsp.state import modal_gpus, units
-from orbit_remote.common import codec
+from orbit_remote.common import codec, requests
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 from orbit_remote.modal_app.image_spec import QUEUED_S
 from orbit_remote.modal_app.signed_stream import Verifier
 
@@ -53,7 +54,7 @@ class Call(Spawned):
     """
 
     def __init__(
-        self, job: c.Job, pool: Pool, sessions: Sessions, known: set[str], *,
+        self, job: Job, pool: Pool, sessions: Sessions, known: set[str], *,
         built: bool = False,
     ) -> None:  # fmt: skip
         """`known` are hashes of files that the other side has; it grows. `built`: another container has
@@ -259,10 +260,8 @@ class Call(Spawned):
     def _read(self, answer: dict[str, Any]) -> c.Finished:
         if "finished" in answer:
             return self._finished_of(answer["finished"])
-        if (spoken := answer.get("contract", c.VERSION)) != c.VERSION:
-            text = (
-                f"the app on Modal speaks version {spoken} of the messages, this server version {c.VERSION}"
-            )
+        if (spoken := answer.get("contract", requests.VERSION)) != requests.VERSION:
+            text = f"the app on Modal speaks version {spoken} of the messages, this server version {requests.VERSION}"
             raise ModalError(Trouble("version", text, DEPLOY))
         if "broken" in answer:
             raise ModalError(starts.broken(answer, self._pool.account.known_name))

@@ -25,6 +25,7 @@ from orbit_lsp.runners.modal.pool import Pool
 from orbit_lsp.runners.modal.spawned import SIGN_S, Spawned
 from orbit_lsp.state import units
 from orbit_remote.common import messages as c
+from orbit_remote.common import requests
 from orbit_remote.common.messages import content_hash
 from orbit_remote.modal_app.image_spec import QUEUED_S, pack
 from orbit_remote.modal_app.notebook_host import GONE_S, GREET_S
@@ -116,7 +117,7 @@ class NotebookSession(FarSession, Spawned):
             Span(wanted.key, wanted.gpu, self._began, self._began + _ORPHAN_S, rate, rates), self.key
         )
         await self._submit(
-            "notebook", [pack({"root": self._root, "secret": self._secret, "contract": c.VERSION})]
+            "notebook", [pack({"root": self._root, "secret": self._secret, "contract": requests.VERSION})]
         )
         return await self._follow()
 
@@ -134,7 +135,7 @@ class NotebookSession(FarSession, Spawned):
                     await self.end()
                     return why
             answer = returned.result()
-            if answer.get("contract", c.VERSION) != c.VERSION:
+            if answer.get("contract", requests.VERSION) != requests.VERSION:
                 raise ModalError(Trouble("version", "the app on Modal is of another version", DEPLOY))
             return str(answer.get("ended", ""))
         finally:

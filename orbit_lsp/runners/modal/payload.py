@@ -8,15 +8,16 @@ from pathlib import Path
 from orbit_lsp.closure import Closure
 from orbit_lsp.runners import sent_files
 from orbit_lsp.runners.modal.errors import ModalError, Trouble
-from orbit_remote.common import messages as c
+from orbit_remote.common import requests
+from orbit_remote.common.requests import Job
 from orbit_remote.modal_app.image_spec import pack
 
 
-def request(job: c.Job, tree: Closure, key: str, secret: str, *, built: bool) -> bytes:
+def request(job: Job, tree: Closure, key: str, secret: str, *, built: bool) -> bytes:
     """What the container's `Request` is made of; `key` names the job there, `secret` signs its
     events, `built` says that another container has just built it.
     """
-    more = {"secret": secret, "contract": c.VERSION, "built": built}
+    more = {"secret": secret, "contract": requests.VERSION, "built": built}
     return pack(sent_files.message(job, tree, key) | more)
 
 

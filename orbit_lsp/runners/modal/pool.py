@@ -8,7 +8,7 @@ from typing import Any
 from orbit_lsp.runners.modal.deploy import Account
 from orbit_lsp.state import modal_gpus
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Job
+from orbit_remote.common.requests import Job
 from orbit_remote.modal_app.image_spec import QUEUE, Spec
 
 

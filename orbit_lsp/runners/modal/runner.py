@@ -22,6 +22,7 @@ from orbit_lsp.runners.modal.pool import Known, Options, Pool
 from orbit_lsp.runners.modal.sessions import Session, Sessions
 from orbit_remote.common import architectures
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 
 log = logging.getLogger("orbit.modal")
 
@@ -55,7 +56,7 @@ class ModalRunner:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    async def run(self, job: c.Job) -> AsyncGenerator[c.Event, None]:
+    async def run(self, job: Job) -> AsyncGenerator[c.Event, None]:
         """A `.cu` that has not been compiled is built without a GPU first, so that its mistakes cost none."""
         if failure := refusals.no_path(job) or refusals.no_gpu(job) or refusals.no_sources(job):
             yield c.failed(job.run, failure)
@@ -79,7 +80,7 @@ class ModalRunner:
             async for event in events:
                 yield event
 
-    def _first(self, job: c.Job) -> c.Job | None:
+    def _first(self, job: Job) -> Job | None:
         """What is done on a machine without a GPU before one is rented; None where the GPU is at hand, or
         is not needed, or the job's text has just been compiled.
 
@@ -94,7 +95,7 @@ class ModalRunner:
             return None
         return replace(job, action="build")
 
-    async def _run_once(self, job: c.Job, *, built: bool = False) -> AsyncGenerator[c.Event, None]:
+    async def _run_once(self, job: Job, *, built: bool = False) -> AsyncGenerator[c.Event, None]:
         call = Call(job, self.pool, self._sessions, self._known, built=built)
         task = self._active[call] = asyncio.create_task(call.perform(), name=f"modal {call.key}")
         self._idle.clear()

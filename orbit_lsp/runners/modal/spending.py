@@ -15,6 +15,7 @@ from orbit_lsp.runners.modal.ledger import Month
 from orbit_lsp.runners.modal.sessions import Session as Rented
 from orbit_lsp.state import modal_gpus, units
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 
 if TYPE_CHECKING:
     from orbit_lsp.state.placement import Setup
@@ -125,7 +126,7 @@ class Budgeted:
         self._limit = limit
         self._asks = asks
 
-    async def run(self, job: c.Job) -> AsyncGenerator[c.Event, None]:
+    async def run(self, job: Job) -> AsyncGenerator[c.Event, None]:
         try:
             question = await self._budget.question(self._wanted, self._limit)
             if question and not self._asks:

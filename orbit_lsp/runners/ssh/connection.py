@@ -19,8 +19,7 @@ from typing import IO, Any, cast
 from orbit_lsp import __version__
 from orbit_lsp.runners.ssh import command_line, trouble
 from orbit_lsp.runners.ssh.trouble import AGAIN, SshError
-from orbit_remote.common import codec
-from orbit_remote.common import messages as c
+from orbit_remote.common import codec, requests
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.process.worker_socket import LINE_LIMIT
 from orbit_remote.ssh_host.numbered_lines import SIGN, Inbox, Outbox, acknowledged, acknowledgement
@@ -135,7 +134,7 @@ class Connection:
             await leave_master(self.place.host)
         login = await Login.start(self.place, "relay", self.place.arguments(self._proxy), self._stage)
         try:
-            hello = {"version": c.VERSION, "seen": self._inbox.last}
+            hello = {"version": requests.VERSION, "seen": self._inbox.last}
             login.write(json.dumps(hello).encode() + b"\n")
             welcome = await _welcome(login, self.place.host)
         except BaseException:

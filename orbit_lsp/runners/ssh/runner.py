@@ -25,6 +25,7 @@ from orbit_lsp.runners.under_way import UnderWay
 from orbit_remote.common import architectures, codec
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.requests import Job
 from orbit_remote.modal_app.image_spec import pack
 
 log = logging.getLogger("orbit.ssh")
@@ -70,7 +71,7 @@ def laptop() -> str:
 class SshRunner:
     name = "ssh"
 
-    def __init__(self, options: Options, read: Callable[[c.Job], Sequence[str]] = lambda _: ()) -> None:
+    def __init__(self, options: Options, read: Callable[[Job], Sequence[str]] = lambda _: ()) -> None:
         """`read` returns the absolute paths that the last build of a job's file read."""
         self.options = options
         self._read = read
@@ -91,10 +92,10 @@ class SshRunner:
         """How much was sent of messages and files."""
         return self._connection.bytes_sent
 
-    def run(self, job: c.Job) -> AsyncGenerator[c.Event, None]:
+    def run(self, job: Job) -> AsyncGenerator[c.Event, None]:
         return self._jobs.counted(self._run(job))
 
-    async def _run(self, job: c.Job) -> AsyncGenerator[c.Event, None]:
+    async def _run(self, job: Job) -> AsyncGenerator[c.Event, None]:
         if refused := refusals.no_path(job):
             yield c.failed(job.run, refused)
             return
@@ -131,7 +132,7 @@ class SshRunner:
                 await asyncio.shield(_ended(asked))
             self._asked.pop(job.run, None)
 
-    async def _architecture(self, job: c.Job) -> str | None:
+    async def _architecture(self, job: Job) -> str | None:
         """What the host's GPU runs; the job's own where the host does not say. Raises SshError."""
         machine = await self.reached()
         devices = machine.devices if machine else ()
@@ -153,7 +154,7 @@ class SshRunner:
         message = failure.message.replace(_THERE, self.host).replace("setting `nvcc`", "setting `ssh.nvcc`")
         return replace(failure, message=message, remedy=remedy)
 
-    async def _packed(self, job: c.Job, *, start: bool = False) -> tuple[closure.Closure, dict[str, Any]]:
+    async def _packed(self, job: Job, *, start: bool = False) -> tuple[closure.Closure, dict[str, Any]]:
         """The job's files, and the job as it is sent."""
         options = self.options
         tree = await asyncio.to_thread(
@@ -242,7 +243,7 @@ class SshRunner:
                 self._connection.send({"kind": "cancel", "run": run})
             self._asked.pop(run, None)
 
-    async def typed(self, job: c.Job, *, start: bool) -> c.Built | None:
+    async def typed(self, job: Job, *, start: bool) -> c.Built | None:
         """Return what the host's device front end says of a CUDA file that is typed; None where that is not known, or comes too late. With
         `start` it is asked all the same, and may have become faster.
         """

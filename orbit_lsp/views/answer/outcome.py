@@ -12,7 +12,8 @@ from orbit_lsp.state.results import Failed, Result
 from orbit_lsp.views import kernel_status, sweep_tables
 from orbit_lsp.views.kernel_status import KernelStatus
 from orbit_lsp.views.profile import profile_hints
-from orbit_remote.common.messages import BY_AUTHOR, Timing
+from orbit_remote.common.measurements import Timing
+from orbit_remote.common.requests import BY_AUTHOR
 
 EDITED = "edited since"
 _CUDA = re.compile(r"(?:CUDA_ERROR_|cudaError)(\w+)")

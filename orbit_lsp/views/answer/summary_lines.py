@@ -12,7 +12,8 @@ from orbit_lsp.views.answer import outcome
 from orbit_lsp.views.kernel_status import KernelStatus
 from orbit_lsp.views.profile import next_steps, profile_hints, profile_hover
 from orbit_lsp.views.tables import Lines
-from orbit_remote.common.messages import BY_AUTHOR, Profile
+from orbit_remote.common.messages import Profile
+from orbit_remote.common.requests import BY_AUTHOR
 
 COLUMNS = 78
 """A hover in VS Code and a float in Neovim show so many without wrapping."""

@@ -10,7 +10,8 @@ from orbit_lsp.state import units
 from orbit_lsp.views.explain.explanations import COUNTERS
 from orbit_lsp.views.profile import profile_hints
 from orbit_lsp.views.tables import Code
-from orbit_remote.common.messages import Metric, Profile
+from orbit_remote.common.measurements import Metric
+from orbit_remote.common.messages import Profile
 
 Row = tuple[str, str, str]
 

@@ -8,7 +8,8 @@ from orbit_lsp.profile import bottleneck
 from orbit_lsp.profile.bottleneck import Verdict
 from orbit_lsp.state import units
 from orbit_lsp.views.profile import profile_hover, profile_lines
-from orbit_remote.common.messages import Advice, Profile
+from orbit_remote.common.measurements import Advice
+from orbit_remote.common.messages import Profile
 
 _EXCESS = 10.0
 """Per cent of all such traffic of the kernel from which a line is worth a step."""

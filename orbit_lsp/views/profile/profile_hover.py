@@ -18,7 +18,8 @@ from orbit_lsp.views.profile import counter_rows, profile_hints, profile_lines, 
 from orbit_lsp.views.profile.counter_rows import Row
 from orbit_lsp.views.profile.profile_lines import Placed
 from orbit_lsp.views.tables import Code, Drawing, Table
-from orbit_remote.common.messages import Advice, Line, Profile
+from orbit_remote.common.measurements import Advice, Line
+from orbit_remote.common.messages import Profile
 
 Section = tuple[str, list[Row]] | Table | Drawing
 _STATES = 6

@@ -13,7 +13,8 @@ from orbit_lsp.state.results import Profiled
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import kernel_status
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Line, Profile
+from orbit_remote.common.measurements import Line
+from orbit_remote.common.messages import Profile
 
 MARK = "◂"
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from orbit_remote.child.spec.helper_kernels import Stream
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 
 SOURCES: Final = {
     "dram": "a kernel that only reads, and one that copies, the better of the two",
@@ -65,7 +66,7 @@ _REPEATS: Final = 9
 Launch = Callable[[], None]
 
 
-def measure_rates(job: c.Job) -> c.Finished:
+def measure_rates(job: Job) -> c.Finished:
     """`Finished.device` has the rates alone."""
     began = time.perf_counter()
     torch: Any = importlib.import_module("torch")

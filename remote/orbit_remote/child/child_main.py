@@ -31,6 +31,7 @@ from orbit_remote.child.harness import built_extensions
 from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.requests import ContractStart, Job
 from orbit_remote.process.gpu_nodes import has_gpu
 from orbit_remote.recording import first_context, injection, recorder
 from orbit_remote.recording.injection import UNKNOWN
@@ -230,7 +231,7 @@ class Order:
     `folder`, or where temporary files lie.
     """
 
-    job: c.Job
+    job: Job
     image: Image | None = None
     compiled: str = ""
     overhead: injection.Overhead = UNKNOWN
@@ -239,7 +240,7 @@ class Order:
 
 
 def order(
-    job: c.Job,
+    job: Job,
     image: Image | None = None,
     compiled: str = "",
     overhead: injection.Overhead = UNKNOWN,
@@ -280,16 +281,16 @@ def _writer(descriptor: int) -> TextIO:
     return open(descriptor, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
-def judges(job: c.Job) -> bool:
+def judges(job: Job) -> bool:
     """Whether it is carried out by the judge, which begins before CUDA does and so in no spare."""
     start = job.start
-    return isinstance(start, c.ContractStart) and start.grade == "referee" and job.action == "run"
+    return isinstance(start, ContractStart) and start.grade == "referee" and job.action == "run"
 
 
 def command(
     folder: Path,
     cache: Path,
-    job: c.Job,
+    job: Job,
     image: Image | None = None,
     compiled: str = "",
     overhead: injection.Overhead = UNKNOWN,

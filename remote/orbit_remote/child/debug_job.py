@@ -25,6 +25,7 @@ from orbit_remote.child.user_module import UserFile
 from orbit_remote.common import messages as c
 from orbit_remote.common import python_errors
 from orbit_remote.common.packages import installing
+from orbit_remote.common.requests import Job
 from orbit_remote.spec import launch_spec
 from orbit_remote.spec.dtypes import Tolerance
 from orbit_remote.spec.launch_spec import Point
@@ -40,7 +41,7 @@ _LOOPBACK = "127.0.0.1"
 Send = Callable[[c.Event], None]
 
 
-def debug(job: c.Job, send: Send) -> c.Finished:
+def debug(job: Job, send: Send) -> c.Finished:
     """The whole job, in this process, which is good for no other afterwards."""
     assert job.definition is not None
     try:
@@ -64,7 +65,7 @@ def debug(job: c.Job, send: Send) -> c.Finished:
     return c.ok(job.run, remarks=tuple(session.remarks))
 
 
-def _check(job: c.Job) -> None:
+def _check(job: Job) -> None:
     """Raises Missing."""
     for package in (*c.DEBUGGING, "triton"):
         try:
@@ -79,7 +80,7 @@ def _check(job: c.Job) -> None:
 class _Session:
     """debugpy in this process, and the instance that it sees. `remarks` are about that instance."""
 
-    def __init__(self, job: c.Job, send: Send, interpreter: Interpreter) -> None:
+    def __init__(self, job: Job, send: Send, interpreter: Interpreter) -> None:
         self._job = job
         self._send = send
         self._interpreter = interpreter
@@ -200,7 +201,7 @@ class _FirstWrong(Verdict):
         return check
 
 
-def _debug_spec(job: c.Job, send: Send, interpreter: Interpreter, session: _Session) -> None:
+def _debug_spec(job: Job, send: Send, interpreter: Interpreter, session: _Session) -> None:
     from orbit_remote.child.spec import spec_job
 
     assert job.definition is not None
@@ -236,7 +237,7 @@ class _Search:
     """For the program instance that writes the first wrong element."""
 
     def __init__(
-        self, job: c.Job, send: Send, interpreter: Interpreter, trials: Trials, verdict: _FirstWrong
+        self, job: Job, send: Send, interpreter: Interpreter, trials: Trials, verdict: _FirstWrong
     ) -> None:
         self._job = job
         self._send = send
@@ -284,7 +285,7 @@ class _Late(BaseException):
 # -- a program --------------------------------------------------------------------------------------
 
 
-def _debug_program(job: c.Job, interpreter: Interpreter, session: _Session) -> None:
+def _debug_program(job: Job, interpreter: Interpreter, session: _Session) -> None:
     file = UserFile(job.path, job.text, job.directory, job.arguments, job.roots)
     entry = file.entry()
     if entry is None:

@@ -26,21 +26,21 @@ from orbit_remote.child.user_module import ENTRIES, Entry, UserFile
 from orbit_remote.common import measure, python_errors, symbols
 from orbit_remote.common.launch_records import LaunchSeries
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.measurements import Tried
 from orbit_remote.common.messages import (
     Event,
     Failure,
     Finished,
-    Job,
     Launches,
     Place,
     Resources,
     Stage,
-    Tried,
     content_hash,
     failed,
 )
 from orbit_remote.common.python_errors import Explained
 from orbit_remote.common.regular_files import file_hash
+from orbit_remote.common.requests import Job
 from orbit_remote.recording import registered_kernels
 from orbit_remote.recording.injection import Recorded
 from orbit_remote.recording.recorder import Kineto, Nothing, Recorder

@@ -40,8 +40,9 @@ from orbit_remote.child.user_module import UserFile
 from orbit_remote.child.without_gpu import for_want_of_a_gpu, import_without_gpu, stand_in_for_the_gpu
 from orbit_remote.common import limits, python_errors, regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import HostLaunch, Level, Place, Problem, Resources
+from orbit_remote.common.messages import Place, Problem, Resources
 from orbit_remote.common.python_errors import Explained
+from orbit_remote.common.requests import HostLaunch, Level
 from orbit_remote.process import tool_output
 from orbit_remote.toolchain import disassembly, dumps, ptxas
 

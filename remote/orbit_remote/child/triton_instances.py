@@ -13,8 +13,9 @@ from typing import Any, cast, get_args
 
 from orbit_remote.common.launch_records import LaunchRecord, LaunchSeries
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Level, Place, Resources
+from orbit_remote.common.messages import Place, Resources
 from orbit_remote.common.python_errors import definition
+from orbit_remote.common.requests import Level
 
 _WARP = 32
 _COPIES = "torch._inductor.runtime.triton_heuristics"

@@ -15,7 +15,7 @@ from typing import Any
 from orbit_remote.child.spec import triton_backend
 from orbit_remote.child.triton_assumptions import layers, outermost
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import HostLaunch
+from orbit_remote.common.requests import HostLaunch
 from orbit_remote.spec import launch_spec
 from orbit_remote.spec.comment_scanner import Target, lines_of
 from orbit_remote.spec.dtypes import DType

@@ -16,7 +16,8 @@ from typing import Any, Literal, TypeVar, Union
 
 from orbit_remote.common import lazy_dataclass
 from orbit_remote.common.limits import VALUES, Limit
-from orbit_remote.common.messages import VERSION, Event, Request
+from orbit_remote.common.messages import Event
+from orbit_remote.common.requests import VERSION, Request
 
 T = TypeVar("T")
 

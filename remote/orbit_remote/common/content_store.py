@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from orbit_remote.common import limits, regular_files
-from orbit_remote.common.messages import Manifest, content_hash
+from orbit_remote.common.messages import content_hash
+from orbit_remote.common.requests import Manifest
 
 MOST_FILES = 10_000
 """In one manifest."""

@@ -21,7 +21,7 @@ from typing import Any, TypeVar, cast
 from orbit_remote import PACKAGE
 from orbit_remote.common import codec
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import VERSION
+from orbit_remote.common.requests import VERSION
 
 T = TypeVar("T")
 

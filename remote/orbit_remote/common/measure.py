@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from orbit_remote.common.launch_records import CUPTI, LaunchRecord, LaunchSeries, merge
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Launches, Resources, Timing
+from orbit_remote.common.measurements import Timing
+from orbit_remote.common.messages import Launches, Resources
 
 if TYPE_CHECKING:
     from random import Random

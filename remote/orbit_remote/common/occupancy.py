@@ -19,7 +19,8 @@ from dataclasses import replace
 from typing import Literal
 
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Finished, Launches, Resident, Resources
+from orbit_remote.common.measurements import Resident
+from orbit_remote.common.messages import Finished, Launches, Resources
 
 Limiter = Literal["registers", "shared memory", "warps", "blocks", "barriers"]
 """What holds the occupancy down, in the words of NVIDIA's tools."""

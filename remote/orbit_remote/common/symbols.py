@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from orbit_remote.common.messages import OtherKernel
+    from orbit_remote.common.requests import OtherKernel
 
 _IDENTIFIER = re.compile(r"K?L?(\d{1,6})")
 

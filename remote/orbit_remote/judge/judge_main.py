@@ -21,8 +21,11 @@ from typing import Any
 
 from orbit_remote.child import child_main, surroundings, triton_instances
 from orbit_remote.child.spec.trial import Missing, load_torch
-from orbit_remote.common import content_store, harness_files, limits, measure, regular_files
+from orbit_remote.common import content_store, limits, measure, regular_files
 from orbit_remote.common import messages as c
+from orbit_remote.common.contracts import harness_files
+from orbit_remote.common.measurements import AgainstReference
+from orbit_remote.common.requests import Job
 from orbit_remote.judge import channel, locks, memory, side, verdict
 from orbit_remote.judge.match import BUDGET_S, Match, Result, Unjudged
 from orbit_remote.judge.party import Failed, Party
@@ -52,7 +55,7 @@ def serve(connection: socket.socket, cache: Path) -> int:
     return 0
 
 
-def _by_author(job: c.Job, send: Send, cache: Path, error: str) -> int:
+def _by_author(job: Job, send: Send, cache: Path, error: str) -> int:
     """The same job in a new process, whose grade is `author`: CUDA may have begun in this one. The answer says why there was no referee."""
     why = f"author: the candidate's code shared the process that measured it, because this machine cannot judge from outside: {error}"
     with content_store.temporary("orbit-job-") as folder:
@@ -73,7 +76,7 @@ def _by_author(job: c.Job, send: Send, cache: Path, error: str) -> int:
 
 
 def judge(
-    job: c.Job,
+    job: Job,
     send: Send,
     cache: Path,
     device: str = "cuda",
@@ -107,7 +110,7 @@ def judge(
     return replace(finished, run_s=time.perf_counter() - began, toolchain=triton_instances.toolchain())
 
 
-def _unfit(job: c.Job, kept: harness_files.Kept | None) -> str:
+def _unfit(job: Job, kept: harness_files.Kept | None) -> str:
     """Why there is nothing to judge; empty where there is."""
     if kept is None or kept.kind != "kernelbench":
         return "a referee judges a file with ModelNew (KernelBench's contract); this one has none"
@@ -117,7 +120,7 @@ def _unfit(job: c.Job, kept: harness_files.Kept | None) -> str:
 
 
 def _between(
-    job: c.Job,
+    job: Job,
     reference: tuple[str, str],
     folder: Path,
     cache: Path,
@@ -206,7 +209,7 @@ def _end(party: Party) -> None:
 # -- the report -------------------------------------------------------------------------------------
 
 
-def _failed(job: c.Job, error: Failed, result: Result, place: c.Place) -> c.Finished:
+def _failed(job: Job, error: Failed, result: Result, place: c.Place) -> c.Finished:
     failure = error.failure
     if error.reference:
         text = f"invalid reference: {failure.message}"
@@ -243,7 +246,7 @@ def _judged(result: Result, **known: Any) -> c.Judged:
     )
 
 
-def _finished(job: c.Job, result: Result, place: c.Place) -> c.Finished:
+def _finished(job: Job, result: Result, place: c.Place) -> c.Finished:
     checks = tuple(replace(checked.check, place=place) for checked in result.checks)
     point = c.Point({"version": "ModelNew"}, "", (), checks)
     wrong = next((checked for checked in result.checks if not checked.check.passed), None)
@@ -308,7 +311,7 @@ def _known(result: Result, seen: verdict.Seen, suspicious: str) -> c.Judged:
     )
 
 
-def _scored(job: c.Job, result: Result, point: c.Point, known: c.Judged, from_gate: bool) -> c.Finished:
+def _scored(job: Job, result: Result, point: c.Point, known: c.Judged, from_gate: bool) -> c.Finished:
     kind = "cold L2" if result.gated else "host included"
     launches: list[c.Launches] = []
     both: list[list[int]] = []
@@ -321,7 +324,7 @@ def _scored(job: c.Job, result: Result, point: c.Point, known: c.Judged, from_ga
         both.append(each)
     compared = measure.compare(both[1], both[0])
     versus = (
-        c.AgainstReference(
+        AgainstReference(
             "Model", compared.verdict, compared.ratio, compared.low, compared.high, compared.pairs
         )
         if compared

@@ -23,8 +23,9 @@ from orbit_remote.child.harness import kernelbench
 from orbit_remote.child.harness.harness_case import Judged
 from orbit_remote.common import measure
 from orbit_remote.common import messages as c
-from orbit_remote.common.harness_files import Within
+from orbit_remote.common.contracts.harness_files import Within
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.requests import Job
 from orbit_remote.judge import arguments, memory, verdict
 from orbit_remote.judge.arguments import Leaf
 from orbit_remote.judge.channel import Message
@@ -130,7 +131,7 @@ class Match:
         own: memory.Memory,
         candidate: Party,
         reference: Party,
-        job: c.Job,
+        job: Job,
         stage: Callable[[str], None],
         most_s: float = BUDGET_S,
         within: Within | None = None,

@@ -23,10 +23,12 @@ from orbit_remote.child import python_job
 from orbit_remote.child.harness import built_extensions, harness_job, kernelbench, tensor_data
 from orbit_remote.child.harness.harness_case import Refused, described
 from orbit_remote.child.user_module import UserFile
-from orbit_remote.common import harness_files, launch_records
+from orbit_remote.common import launch_records
 from orbit_remote.common import messages as c
+from orbit_remote.common.contracts import harness_files
 from orbit_remote.common.launch_records import LaunchRecord
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.requests import Job
 from orbit_remote.judge import arguments, locks, memory
 from orbit_remote.judge.channel import Channel, Lost, Message
 from orbit_remote.process import process_groups
@@ -42,7 +44,7 @@ _SHOWN: Final = 48
 class Orders:
     """What a side is begun with: before any code of others is in the process."""
 
-    job: c.Job
+    job: Job
     reference: tuple[str, str]
     folder: Path
     cache: Path

@@ -22,12 +22,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from orbit_remote import PACKAGE
-from orbit_remote.common import codec, limits, regular_files
+from orbit_remote.common import codec, limits, regular_files, requests
 from orbit_remote.common import messages as c
 from orbit_remote.common.content_store import Store
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.packages import installing
 from orbit_remote.common.plain_text import visible
+from orbit_remote.common.requests import Cancel, Job, Manifest
 from orbit_remote.modal_app import image_spec
 from orbit_remote.modal_app.image_spec import pack, unpack
 from orbit_remote.modal_app.mirror import Mirror
@@ -79,10 +80,10 @@ class Request:
     """
 
     job: dict[str, Any]
-    manifest: c.Manifest
+    manifest: Manifest
     folders: dict[str, str]
     secret: str
-    contract: int = c.VERSION
+    contract: int = requests.VERSION
     built: bool = False
 
 
@@ -174,7 +175,7 @@ class Container:
             asked = codec.build(Request, unpack(request))
             answer = self._answer(asked, blobs, post, alive)
         except ValueError as error:
-            answer = {"broken": f"the request was not understood: {error}", "contract": c.VERSION}
+            answer = {"broken": f"the request was not understood: {error}", "contract": requests.VERSION}
         except Exception as error:  # noqa: BLE001 - what is raised here would be begun again without end
             answer = self._failed("the container could not do the job", error)
         return pack(answer | _identity() | {"jobs": self.jobs, "seconds": time.monotonic() - began})
@@ -187,8 +188,8 @@ class Container:
         keep = False
         try:
             asked = codec.build(Asked, unpack(request))
-            if asked.contract != c.VERSION:
-                answer: dict[str, Any] = {"contract": c.VERSION}
+            if asked.contract != requests.VERSION:
+                answer: dict[str, Any] = {"contract": requests.VERSION}
             else:
                 scratch, tree = self._home / "tmp", self._home / "trees" / asked.root
                 for folder in (self._caches, self._caches / "triton", scratch, tree):
@@ -219,8 +220,8 @@ class Container:
     def _answer(
         self, asked: Request, blobs: dict[str, bytes], post: Post | None, alive: Alive
     ) -> dict[str, Any]:
-        if asked.contract != c.VERSION:
-            return {"contract": c.VERSION}
+        if asked.contract != requests.VERSION:
+            return {"contract": requests.VERSION}
         for digest, content in blobs.items():
             self._files().put(digest, codec.inflate(content, limits.TRAVELLING))
         if missing := self._files().missing(asked.manifest):
@@ -233,7 +234,7 @@ class Container:
                 (author, f"{tree}/{place}" if place else str(tree)) for author, place in asked.folders.items()
             )
         )
-        job = paths.job(codec.build(c.Job, asked.job), str(tree))
+        job = paths.job(codec.build(Job, asked.job), str(tree))
         if done := self._answers.get(job.run):
             return done
         if job.start.through == "exec" and not job.is_script:
@@ -264,14 +265,14 @@ class Container:
             self._keep(job, began)
         return self._answers[job.run]
 
-    def _bring(self, job: c.Job, *, built: bool) -> None:
+    def _bring(self, job: Job, *, built: bool) -> None:
         if self._kept is None:
             return
         if again := built and self.jobs > 1:  # the first job's container has just seen the volume
             self._sync(self._reload)
         self._kept.bring(*_shelf(job), again=again)
 
-    def _keep(self, job: c.Job, began: float) -> None:
+    def _keep(self, job: Job, began: float) -> None:
         if self._kept is not None:
             self._kept.keep(*_shelf(job), began)
 
@@ -284,7 +285,7 @@ class Container:
             print(f"orbit: the volume could not be synchronised: {error}", file=sys.stderr)
 
     def _follow(
-        self, worker: _Worker, job: c.Job, paths: Paths, stream: _Stream, alive: Alive
+        self, worker: _Worker, job: Job, paths: Paths, stream: _Stream, alive: Alive
     ) -> dict[str, Any]:
         worker.send(job)
         finished: dict[str, Any] | None = None
@@ -359,7 +360,7 @@ class _Worker:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def send(self, request: c.Request) -> None:
+    def send(self, request: requests.Request) -> None:
         assert self._process.stdin is not None
         with suppress(OSError):  # gone: `next` says so
             self._process.stdin.write(c.encode(request).encode("utf-8", "surrogatepass") + b"\n")
@@ -382,7 +383,7 @@ class _Worker:
 
     def cancel(self, run: str) -> None:
         """End a job; where the worker does not say so in time, the worker with it."""
-        self.send(c.Cancel(run))
+        self.send(Cancel(run))
         until = time.monotonic() + _END_S
         try:
             while (left := until - time.monotonic()) > 0:
@@ -523,7 +524,7 @@ def _package(home: Path) -> Path:
     return there
 
 
-def _shelf(job: c.Job) -> tuple[str, Kind]:
+def _shelf(job: Job) -> tuple[str, Kind]:
     """Where on the volume a job's builds are: by its file's name here, which holds the author's root."""
     name = c.content_hash(job.path.encode("utf-8", "surrogatepass"))
     return name, "builds" if job.language == "cuda" else "triton"

@@ -19,10 +19,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from orbit_remote.common import brought_files, codec, limits
-from orbit_remote.common import messages as c
+from orbit_remote.common import brought_files, codec, limits, requests
 from orbit_remote.common.content_store import Store
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.requests import Manifest
 from orbit_remote.modal_app.mirror import Mirror
 from orbit_remote.modal_app.signed_stream import PIECE, Inbox, Outbox, Verifier
 from orbit_remote.process import process_groups
@@ -49,7 +49,7 @@ class Asked:
 
     root: str
     secret: str
-    contract: int = c.VERSION
+    contract: int = requests.VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +225,7 @@ class Host:
     def _sync(self, asked: dict[str, Any]) -> None:
         """Take files over once all their contents are here."""
         store, files = self._place.store(), asked["files"]
-        if missing := store.missing(c.Manifest(self._asked.root, files)):
+        if missing := store.missing(Manifest(self._asked.root, files)):
             self._say("missing", json.dumps(missing).encode())
             return
         times = {place: at for place, at in asked.get("times", {}).items() if 0 <= int(at) < 1 << 63}

@@ -13,7 +13,8 @@ from typing import get_args
 
 from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Dump, Level, Profile, Resources
+from orbit_remote.common.messages import Dump, Profile, Resources
+from orbit_remote.common.requests import Level
 from orbit_remote.ncu.ncu_options import DURATION
 from orbit_remote.ncu.report_reader import Answer
 from orbit_remote.toolchain import dumps, elf, sass_listing

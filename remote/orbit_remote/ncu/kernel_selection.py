@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from orbit_remote.common import messages as c
 from orbit_remote.common import symbols
+from orbit_remote.common.requests import Job, OtherKernel
 
 
-def chosen(job: c.Job, resources: Sequence[c.Resources]) -> list[c.Resources]:
+def chosen(job: Job, resources: Sequence[c.Resources]) -> list[c.Resources]:
     """The instances of the requested kernel, among all that were compiled; all if none was named. By the
     place of their code, which distinguishes overloads and namesakes; by name alone where no code of it is at
     its place, as that of a macro.
@@ -22,7 +23,7 @@ def chosen(job: c.Job, resources: Sequence[c.Resources]) -> list[c.Resources]:
     return [resources for resources in named if _is_at(job, resources.place)] or named
 
 
-def other_kernel(job: c.Job) -> c.OtherKernel | None:
+def other_kernel(job: Job) -> OtherKernel | None:
     """The requested kernel, if it is of a language that the worker does not compile itself."""
     where = job.definition
     if where is None:
@@ -31,14 +32,14 @@ def other_kernel(job: c.Job) -> c.OtherKernel | None:
     return next((kernel for kernel in named if kernel.line == where.name_line + 1), None)
 
 
-def _is_at(job: c.Job, place: c.Place | None) -> bool:
+def _is_at(job: Job, place: c.Place | None) -> bool:
     where = job.definition
     if where is None or place is None or place.file != job.path:
         return False
     return where.start_line < place.line and (where.end_line is None or place.line <= where.end_line + 1)
 
 
-def pattern(job: c.Job) -> str:
+def pattern(job: Job) -> str:
     """Of mangled names, where the symbols are too many or not known before it runs: Triton's are the function's own,
     C++'s hold it behind its length; other languages have their own ways.
     """

@@ -19,7 +19,8 @@ from typing import Any
 
 from orbit_remote.common import limits, python_errors, regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Advice, Line, Metric, Profile, content_hash
+from orbit_remote.common.measurements import Advice, Line, Metric
+from orbit_remote.common.messages import Profile, content_hash
 from orbit_remote.toolchain import dwarf_lines, elf, ptx_inlining, sass_listing
 from orbit_remote.toolchain.dwarf_lines import Frame, Lines
 from orbit_remote.toolchain.ptx import with_letters

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Job
+from orbit_remote.common.requests import Job
 
 _PROGRAM_OUTPUT = {"stdout", "stderr", "report", "dumps", "brought"}
 _NAME = r"(?P<rest>[\\/][^\s:;,\"'<>|()\[\]]*)?"

@@ -15,7 +15,8 @@ from pathlib import Path
 from orbit_remote.common import symbols as symbols_of
 from orbit_remote.common.launch_records import OF_THE_MACHINE, CudaError
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Failure, Job, Note, Outcome, Place, Problem, Resources
+from orbit_remote.common.messages import Failure, Note, Outcome, Place, Problem, Resources
+from orbit_remote.common.requests import Job
 from orbit_remote.process.program import Ended
 from orbit_remote.recording.injection import Recorded
 

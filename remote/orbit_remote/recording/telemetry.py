@@ -22,7 +22,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Device, Telemetry, TelemetrySeries
+from orbit_remote.common.measurements import Telemetry, TelemetrySeries
+from orbit_remote.common.messages import Device
 from orbit_remote.recording.gpu_neighbours import Neighbours
 
 PERIOD_S = 0.02

@@ -13,7 +13,7 @@ from itertools import islice, product
 from typing import Final
 
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Definition
+from orbit_remote.common.requests import Definition
 from orbit_remote.spec import dtypes, references, rules
 from orbit_remote.spec.comment_scanner import Target, lines_of
 from orbit_remote.spec.directives import nearest, read

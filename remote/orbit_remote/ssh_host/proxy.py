@@ -21,8 +21,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from orbit_remote.common import codec, limits
+from orbit_remote.common import codec, limits, requests
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Cancel, Job, Locate, Manifest, Probe, Request, Typing, Warm
 from orbit_remote.process import disk_space, process_groups, worker_socket
 from orbit_remote.process.author_paths import Paths
 from orbit_remote.process.worker_socket import LINE_LIMIT, WorkerError
@@ -161,14 +162,14 @@ class _Proxy:
                 self._cancel(run)
             case "machine":
                 job = self._jobs[run] = _Job(run, record)
-                self._start(job, self._pass_on(job, c.Probe(run, record.get("nvcc") or None)))
+                self._start(job, self._pass_on(job, Probe(run, record.get("nvcc") or None)))
             case "warm":
                 language = "triton" if record.get("language") == "triton" else "cuda"
                 job = _Job(run, record)
-                self._start(job, self._pass_on(job, c.Warm(run, language)))
+                self._start(job, self._pass_on(job, Warm(run, language)))
             case "locate":
                 if self._link and run in self._jobs:
-                    self._link.send(c.Locate(run))
+                    self._link.send(Locate(run))
             case _:
                 raise ValueError(f"{record.get('kind')!r:.60} is nothing that a proxy does")
 
@@ -192,7 +193,7 @@ class _Proxy:
     async def _prepare(self, job: _Job) -> None:
         """Raises OSError, ValueError, LookupError, WorkerError."""
         asked = codec.read_json(codec.inflate(b64decode(job.record["packed"]), limits.EVENTS))
-        manifest = codec.build(c.Manifest, asked["manifest"])
+        manifest = codec.build(Manifest, asked["manifest"])
         text = str(asked["job"]["text"]).encode("utf-8", "replace")  # as it is in the author's closure
         if (digest := c.content_hash(text)) in manifest.files.values():  # then nobody has to ask for it
             await asyncio.to_thread(self._trees.store.put, digest, text)
@@ -212,14 +213,14 @@ class _Proxy:
         job.paths = Paths(
             tuple((author, f"{root}/{place}" if place else root) for author, place in pairs.items())
         )
-        wanted = codec.build(c.Job, asked["job"])
+        wanted = codec.build(Job, asked["job"])
         there = replace(job.paths.job(wanted, root), device=wanted.device, nvcc=asked.get("nvcc") or None)
         if there.start.through == "exec" and not there.is_script:
             await asyncio.to_thread(os.chmod, there.path, 0o755)
         typing = job.record["kind"] == "typing"
-        await self._pass_on(job, c.Typing(job.run, there, bool(asked.get("start"))) if typing else there)
+        await self._pass_on(job, Typing(job.run, there, bool(asked.get("start"))) if typing else there)
 
-    async def _taken(self, manifest: c.Manifest) -> Tree:
+    async def _taken(self, manifest: Manifest) -> Tree:
         """Raises what `Trees.take` raises."""
         taking = asyncio.ensure_future(asyncio.to_thread(self._trees.take, manifest))
         try:
@@ -228,7 +229,7 @@ class _Proxy:
             taking.add_done_callback(lambda done: done.exception() or done.result().give_back())
             raise
 
-    async def _pass_on(self, job: _Job, request: c.Request) -> None:
+    async def _pass_on(self, job: _Job, request: Request) -> None:
         """Raises WorkerError, OSError."""
         async with self._linking:
             if self._link is None or self._link.gone:
@@ -277,7 +278,7 @@ class _Proxy:
         if job is None:
             return
         if job.passed and self._link:
-            self._link.send(c.Cancel(run))
+            self._link.send(Cancel(run))
         elif job.task:
             job.task.cancel()
             self._fail(job, c.Failure("cancelled", "cancelled by the user"))
@@ -318,7 +319,7 @@ _LAST = {("typing", "built"), ("machine", "machine")}
 
 def _check(record: dict[str, Any]) -> None:
     """Raises ValueError for a client of another version."""
-    if record.get("version") != c.VERSION:
+    if record.get("version") != requests.VERSION:
         raise ValueError(f"it speaks version {record.get('version')}")
 
 
@@ -351,7 +352,7 @@ class _Link:
         self.gone = False
         self._reading = asyncio.ensure_future(self._read())
 
-    def send(self, request: c.Request) -> None:
+    def send(self, request: Request) -> None:
         with suppress(ConnectionError, RuntimeError):  # gone: the reader says so
             self._attached.writer.write(c.encode(request).encode("utf-8", "surrogatepass") + b"\n")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from orbit_remote.common import content_store
 from orbit_remote.common.content_store import Store
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Manifest
+from orbit_remote.common.requests import Manifest
 from orbit_remote.process import file_lock
 
 _STORE_LIMIT = 2 << 30

@@ -19,8 +19,9 @@ from typing import Any
 
 from orbit_remote.common import architectures, codec, limits, plain_text, regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Built, Failure, Job, Problem, Resources, content_hash
+from orbit_remote.common.messages import Built, Failure, Problem, Resources, content_hash
 from orbit_remote.common.nvcc_flags import allowed_flags, is_shell_active
+from orbit_remote.common.requests import Job
 from orbit_remote.process import client_environment, disk_space, process_groups
 from orbit_remote.process.process_groups import Started
 from orbit_remote.toolchain import diagnostics, kept_files, nvcc, ptx, ptxas

@@ -10,7 +10,8 @@ from typing import get_args
 
 from orbit_remote.common import symbols
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Dump, Level
+from orbit_remote.common.messages import Dump
+from orbit_remote.common.requests import Level
 
 _MOST_TEXT = 8 << 20
 """Bytes of one level; LLVM IR of large kernels has two million."""

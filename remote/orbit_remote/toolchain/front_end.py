@@ -26,7 +26,8 @@ from typing import Any
 
 from orbit_remote.common import limits, regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Built, Job, Problem
+from orbit_remote.common.messages import Built, Problem
+from orbit_remote.common.requests import Job
 from orbit_remote.process import client_environment, process_groups, tool_output
 from orbit_remote.toolchain import build, diagnostics, nvcc
 from orbit_remote.toolchain.build import NvccCall

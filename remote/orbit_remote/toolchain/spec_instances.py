@@ -15,7 +15,8 @@ from dataclasses import field, replace
 
 from orbit_remote.common import symbols
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Definition, Problem, Resources
+from orbit_remote.common.messages import Problem, Resources
+from orbit_remote.common.requests import Definition
 from orbit_remote.spec import launch_spec
 from orbit_remote.spec.interpreter import Scope, Untuned, evaluate
 from orbit_remote.spec.syntax_tree import Launch, Name, SpecError, walk

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 from orbit_remote.worker.context import Context
 
 _LIMIT_S: Final = 10.0
@@ -46,7 +47,7 @@ class CalibrationStore:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _measure(self, device: c.Device, context: Context) -> None:
-        job = c.Job("calibration", "calibrate", "cuda", "calibration", "", device=device.index)
+        job = Job("calibration", "calibrate", "cuda", "calibration", "", device=device.index)
         finished: c.Finished | None = None
         async with context.gpu(job):
             try:

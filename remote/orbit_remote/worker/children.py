@@ -17,6 +17,7 @@ from orbit_remote.child import child_main
 from orbit_remote.common import content_store, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.launch_records import LaunchSeries
+from orbit_remote.common.requests import Job
 from orbit_remote.process import process_groups
 from orbit_remote.recording import injection
 from orbit_remote.recording.first_context import FirstContext
@@ -212,7 +213,7 @@ class Fresh:
     @classmethod
     async def start(
         cls,
-        job: c.Job,
+        job: Job,
         cache: Path,
         env: Mapping[str, str],
         image: Image | None,

@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 from orbit_remote.common import content_store
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.requests import Job
 from orbit_remote.process import process_groups, program
 from orbit_remote.toolchain.build_cache import Cache
 from orbit_remote.worker import probe
@@ -140,7 +141,7 @@ class Context:
     """What every job needs of the worker: what is shared, and what is its client's own."""
 
     def __init__(
-        self, shared: Shared, client: Client, build_ahead: Callable[[c.Job, Context], Awaitable[None]]
+        self, shared: Shared, client: Client, build_ahead: Callable[[Job, Context], Awaitable[None]]
     ) -> None:
         """`build_ahead` builds an executable into the cache before it is run."""
         self._shared = shared
@@ -159,7 +160,7 @@ class Context:
         self._limits: WeakValueDictionary[str, asyncio.Timeout] = WeakValueDictionary()
         self._early: set[str] = set()
 
-    async def _one_more_build(self, job: c.Job) -> None:
+    async def _one_more_build(self, job: Job) -> None:
         async with self._shared.builds:
             await self._build_ahead(job, self)
 
@@ -186,18 +187,18 @@ class Context:
         """The client has left, and its jobs have ended."""
         await self.ahead.close()
 
-    def environment(self, job: c.Job | None = None) -> dict[str, str]:
+    def environment(self, job: Job | None = None) -> dict[str, str]:
         own = (variable.partition("=") for variable in job.variables) if job else ()
         passed = program.environment(self._client.environment, self._client.passed)
         return passed | {name: value for name, _, value in own}
 
-    def limit(self, job: c.Job, seconds: float | None) -> asyncio.Timeout:
+    def limit(self, job: Job, seconds: float | None) -> asyncio.Timeout:
         """The time limit of a job's program, which `end_early` can bring forward."""
         limit = self._limits[job.run] = asyncio.timeout(seconds)
         return limit
 
     @contextmanager
-    def uncounted(self, job: c.Job, most_s: float | None = None) -> Generator[None]:
+    def uncounted(self, job: Job, most_s: float | None = None) -> Generator[None]:
         """Stop the clock of the job's limit meanwhile, for at most so many seconds."""
         limit, loop = self._limits.get(job.run), asyncio.get_running_loop()
         over = limit.when() if limit else None
@@ -221,23 +222,23 @@ class Context:
                 limit.reschedule(asyncio.get_running_loop().time())
                 self._early.add(run)
 
-    def ended_early(self, job: c.Job) -> bool:
+    def ended_early(self, job: Job) -> bool:
         """Whether somebody asked for the end of a run; once."""
         early = job.run in self._early
         self._early.discard(job.run)
         return early
 
-    def stage(self, job: c.Job, state: c.State, why: str = "") -> None:
+    def stage(self, job: Job, state: c.State, why: str = "") -> None:
         self.send(c.Stage(job.run, state, time.time(), why))
 
-    def groups(self, job: c.Job) -> process_groups.Started:
+    def groups(self, job: Job) -> process_groups.Started:
         return lambda pgid, alive: self.send(c.Group(job.run, pgid, alive))
 
-    def output(self, job: c.Job) -> program.Output:
+    def output(self, job: Job) -> program.Output:
         return lambda stream, text: self.send(c.Output(job.run, stream, text))
 
     @asynccontextmanager
-    async def build(self, job: c.Job) -> AsyncGenerator[None]:
+    async def build(self, job: Job) -> AsyncGenerator[None]:
         """One of as many builds as there are cores: an editor may open a hundred files at once."""
         if self._shared.builds.locked():
             self.stage(job, "queued", "waiting for other builds")
@@ -255,7 +256,7 @@ class Context:
             yield
 
     @asynccontextmanager
-    async def gpu(self, job: c.Job, *, in_spare: bool = False) -> AsyncGenerator[bool]:
+    async def gpu(self, job: Job, *, in_spare: bool = False) -> AsyncGenerator[bool]:
         """The GPUs for this job alone: two jobs at once would measure each other. Every job takes several in the order of
         their numbers, so that no two wait for each other. `in_spare`: it runs in the process that waits with a context. Says whether it had
         to wait.

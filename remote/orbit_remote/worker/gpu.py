@@ -8,6 +8,8 @@ from dataclasses import replace
 from orbit_remote.common import architectures
 from orbit_remote.common import messages as c
 from orbit_remote.common.launch_records import LaunchSeries
+from orbit_remote.common.measurements import Telemetry
+from orbit_remote.common.requests import Job
 from orbit_remote.recording import telemetry
 from orbit_remote.worker import probe
 
@@ -15,7 +17,7 @@ _DEFAULT_ARCHITECTURE = "sm_90a"
 _SAMPLE_NS = int(1.5e9 * telemetry.PERIOD_S)
 
 
-def of(job: c.Job) -> c.Device | None:
+def of(job: Job) -> c.Device | None:
     """The first GPU that a job runs on; None where this machine has not all that it asks for. Takes a moment."""
     devices = probe.devices(job.device, _wanted(job))
     return devices[0] if devices else None
@@ -24,7 +26,7 @@ def of(job: c.Job) -> c.Device | None:
 WITHOUT = "it ran without a GPU: this machine has no NVIDIA GPU"
 
 
-def run_without(job: c.Job, finished: c.Finished) -> c.Finished:
+def run_without(job: Job, finished: c.Finished) -> c.Finished:
     """The end of a driver that ran where no GPU is: if it failed as a program, or skipped all, that is why."""
     skipped = bool(finished.sets) and all(each.outcome == "skipped" for each in finished.sets)
     failed = bool(job.project_program) and finished.outcome == "runtime error"
@@ -37,18 +39,18 @@ def run_without(job: c.Job, finished: c.Finished) -> c.Finished:
     return replace(finished, remarks=(*finished.remarks, WITHOUT))
 
 
-def _wanted(job: c.Job) -> int:
+def _wanted(job: Job) -> int:
     """How many GPUs a job asks for: of a rented machine as in `H100:2`, and all that came are its own."""
     _, colon, count = (job.gpu or "").partition(":")
     return max(job.gpus, int(count)) if colon and count.isdecimal() else job.gpus
 
 
-def dispensable(job: c.Job) -> bool:
+def dispensable(job: Job) -> bool:
     """Whether a job that can do without a GPU may: it asks for none of its own, and this machine has none."""
     return not job.gpu and not probe.all_devices()
 
 
-def no_gpu(job: c.Job) -> c.Finished:
+def no_gpu(job: Job) -> c.Finished:
     have = len(probe.all_devices())
     if have == 0:
         message = c.NO_GPU
@@ -69,7 +71,7 @@ def architecture_of(device: c.Device | None) -> str:
     return architectures.architecture_of(device.capability)
 
 
-def visible_gpu(job: c.Job) -> dict[str, str]:
+def visible_gpu(job: Job) -> dict[str, str]:
     """What makes the job's GPU the first of its program, where it is not anyway, and those that it asked for all that
     it sees; numbers are NVML's.
     """
@@ -79,7 +81,7 @@ def visible_gpu(job: c.Job) -> dict[str, str]:
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": numbers}
 
 
-def beyond(job: c.Job, series: Sequence[LaunchSeries]) -> tuple[str, ...]:
+def beyond(job: Job, series: Sequence[LaunchSeries]) -> tuple[str, ...]:
     """A remark on a program that ran on more GPUs than it has to itself."""
     used = {launches.launch.device for launches in series}
     if job.gpu or len(used) <= job.gpus:  # a rented machine is all the job's own
@@ -88,7 +90,7 @@ def beyond(job: c.Job, series: Sequence[LaunchSeries]) -> tuple[str, ...]:
     return (f"it ran kernels on {len(used)} GPUs, of which {job.gpus} were kept free of other jobs, {asked}",)
 
 
-def watched(sampler: telemetry.Sampler, series: Sequence[LaunchSeries]) -> c.Telemetry | None:
+def watched(sampler: telemetry.Sampler, series: Sequence[LaunchSeries]) -> Telemetry | None:
     """What NVML reported while the kernels ran, without the clocks of the idle GPU before and after."""
     timed = [launches for launches in series if launches.starts]
     if not timed:

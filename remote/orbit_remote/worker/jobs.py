@@ -11,8 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from orbit_remote.common import codec, occupancy
+from orbit_remote.common import codec, occupancy, requests
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Cancel, Job, Locate, Probe, Request, Typing, Warm
 from orbit_remote.process import disk_space
 from orbit_remote.recording import injection
 from orbit_remote.worker import gpu, lease, probe
@@ -47,20 +48,20 @@ class Jobs:
         await asyncio.gather(*jobs, return_exceptions=True)
         await self._context.close()
 
-    def _take(self, request: c.Request) -> None:
+    def _take(self, request: Request) -> None:
         match request:
-            case c.Cancel(run=run):
+            case Cancel(run=run):
                 if job := self._jobs.get(run):
                     job.cancel()
-            case c.Locate(run=run):
+            case Locate(run=run):
                 self._context.end_early(run)
-            case c.Probe():
+            case Probe():
                 self._begin(request.run, self._probe(request))
-            case c.Warm():
+            case Warm():
                 self._begin(request.run, self._warm(request))
-            case c.Typing():
+            case Typing():
                 self._begin(request.run, self._check(request))
-            case c.Job():
+            case Job():
                 self._begin(request.run, self._perform(request))
 
     def _begin(self, run: str, work: Coroutine[Any, Any, None]) -> None:
@@ -74,16 +75,16 @@ class Jobs:
         if task.cancelled():  # before it took its first step: nobody else has said so
             self._context.send(_cancelled(run))
 
-    async def _probe(self, request: c.Probe) -> None:
+    async def _probe(self, request: Probe) -> None:
         self._context.send(await probe.probe(request, self._context.author_python, self._context.counters))
 
-    async def _warm(self, request: c.Warm) -> None:
+    async def _warm(self, request: Warm) -> None:
         if request.language == "triton" and self._context.idle_s > 0:
             await self._context.spares.prepare(self._context.environment())
         else:
             await asyncio.to_thread(_prepare_recorder, self._context.home)
 
-    async def _check(self, request: c.Typing) -> None:
+    async def _check(self, request: Typing) -> None:
         job = request.job
         built = c.Built(request.run, complete=False)
         try:
@@ -93,7 +94,7 @@ class Jobs:
         finally:  # cancelled too: somebody waits for the answer
             self._context.send(replace(built, run=request.run))
 
-    async def _perform(self, job: c.Job) -> None:
+    async def _perform(self, job: Job) -> None:
         """Exactly one Finished, whatever happens."""
         try:
             if _runs_an_extension(job):
@@ -119,7 +120,7 @@ class Jobs:
         if device and job.start.through == "spec" and finished.outcome == "ok":
             self._reached.measure(device, self._context)
 
-    async def _act(self, job: c.Job) -> c.Finished:
+    async def _act(self, job: requests.Job) -> c.Finished:
         if job.action == "profile":
             from orbit_remote.worker.actions import profile_action
 
@@ -139,7 +140,7 @@ class Jobs:
         return await plain_action.build_or_run(job, self._context)
 
 
-def _runs_an_extension(job: c.Job) -> bool:
+def _runs_an_extension(job: requests.Job) -> bool:
     """Whether a job runs a test or script of the project for a kernel of a C++ file."""
     of_python = job.driver is not None and job.driver.kind != "program"
     return of_python and job.language == "cuda" and job.action in ("run", "profile", "sanitize")

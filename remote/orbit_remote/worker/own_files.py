@@ -7,10 +7,11 @@ from pathlib import Path
 
 from orbit_remote.common import messages as c
 from orbit_remote.common import python_errors
+from orbit_remote.common.requests import Job
 from orbit_remote.sanitizer.sanitizer_findings import Own
 
 
-def of_build(job: c.Job, built: c.Built) -> Own:
+def of_build(job: Job, built: c.Built) -> Own:
     """The files that the compiler read and that are not its own."""
     known = {os.path.realpath(file): file for file in (*built.files, job.path)}
     folder = job.working_folder
@@ -21,7 +22,7 @@ def of_build(job: c.Job, built: c.Built) -> Own:
     return own
 
 
-def read(job: c.Job, built: c.Built) -> dict[str, str]:
+def read(job: Job, built: c.Built) -> dict[str, str]:
     """Of a program of the project, by content hash, besides the file that was asked for; of a file's own program the event of its
     build has told them.
     """
@@ -32,7 +33,7 @@ def read(job: c.Job, built: c.Built) -> dict[str, str]:
     )
 
 
-def of_python(job: c.Job) -> Own:
+def of_python(job: Job) -> Own:
     """The files that are no part of Python, of a toolkit or of an installed package."""
 
     def own(file: str) -> str | None:
@@ -41,7 +42,7 @@ def of_python(job: c.Job) -> Own:
     return own
 
 
-def of_program(job: c.Job) -> Own:
+def of_program(job: Job) -> Own:
     """Of a program that somebody else has built, the files that are here and belong to no system or toolkit."""
     folder = job.working_folder
 

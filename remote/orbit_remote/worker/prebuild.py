@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from orbit_remote.common.messages import Job
+from orbit_remote.common.requests import Job
 
 _MOST_FILES = 64
 """Files that are remembered as having been run."""

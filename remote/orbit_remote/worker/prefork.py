@@ -21,7 +21,7 @@ from typing import Any
 from orbit_remote import MAIN
 from orbit_remote.child import child_main
 from orbit_remote.common import codec, handshake
-from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 from orbit_remote.process import process_groups
 from orbit_remote.recording.injection import UNKNOWN, Overhead
 from orbit_remote.toolchain.spec_instances import Image
@@ -172,7 +172,7 @@ class PreforkPool:
 
     async def take(
         self,
-        job: c.Job,
+        job: Job,
         env: Mapping[str, str],
         image: Image | None = None,
         overhead: Overhead = UNKNOWN,

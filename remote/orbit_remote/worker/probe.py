@@ -15,7 +15,8 @@ from pathlib import Path
 
 from orbit_remote import MAIN, PACKAGE
 from orbit_remote.common import codec
-from orbit_remote.common.messages import DEBUGGING, RESULT_VERSION, Device, Failure, Machine, Probe, Profiler
+from orbit_remote.common.messages import DEBUGGING, RESULT_VERSION, Device, Failure, Machine, Profiler
+from orbit_remote.common.requests import Probe
 from orbit_remote.process import tool_output
 from orbit_remote.recording import telemetry
 from orbit_remote.toolchain import nvcc

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from orbit_remote.common import handshake, regular_files
+from orbit_remote.common import handshake, regular_files, requests
 from orbit_remote.common import messages as c
 from orbit_remote.process import client_environment, file_lock, process_groups
 from orbit_remote.worker.actions import builds
@@ -180,10 +180,8 @@ class _SharedWorker:
             await self._stopped_for_good(reader)
         elif kind == "hello":
             hello = handshake.build(handshake.Hello, record)
-            if hello.version != c.VERSION or hello.key != self._key:
-                why = (
-                    f"this worker is {self._release} with the key {self._key}, and speaks version {c.VERSION}"
-                )
+            if hello.version != requests.VERSION or hello.key != self._key:
+                why = f"this worker is {self._release} with the key {self._key}, and speaks version {requests.VERSION}"
                 writer.write(_refusal(why))
                 await writer.drain()
             else:

@@ -36,7 +36,8 @@ import asyncio, sys
 from pathlib import Path
 from orbit_lsp.notebook.cell_history import CellHistory
 from orbit_remote.common import messages as c
-timing = c.Timing(50, 288e3, "cold L2", low=287e3, high=289e3, spread=0.002)
+from orbit_remote.common.measurements import Timing
+timing = Timing(50, 288e3, "cold L2", low=287e3, high=289e3, spread=0.002)
 launches = c.Launches("saxpy", "saxpy", (1 << 18, 1, 1), (256, 1, 1), timing, 50)
 finished = c.Finished("1", "ok", launches=(launches,), device=c.Device("NVIDIA H100 80GB HBM3", capability="9.0"))
 asyncio.run(CellHistory(Path(sys.argv[1]).parent).keep("run", finished, {"cell.cu": sys.argv[2]}, sys.argv[1]))

@@ -21,8 +21,9 @@ from orbit_remote.child.user_module import Entry, UserFile
 from orbit_remote.common.launch_records import LaunchSeries
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.measure import REPEATS
-from orbit_remote.common.messages import NO_GPU, Driver, DriverStart, Job, RanSet
+from orbit_remote.common.messages import NO_GPU, RanSet
 from orbit_remote.common.packages import installing
+from orbit_remote.common.requests import Driver, DriverStart, Job
 from orbit_remote.process.gpu_nodes import has_gpu
 
 BUDGET_S = 10.0

@@ -11,7 +11,8 @@ from orbit_remote.child import triton_instances
 from orbit_remote.common import limits, python_errors, regular_files
 from orbit_remote.common.launch_records import LaunchSeries
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Job, Place, Resources
+from orbit_remote.common.messages import Place, Resources
+from orbit_remote.common.requests import Job
 
 _MOST_FILES = 5_000
 """Python files of a project that are looked through."""

@@ -16,8 +16,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from orbit_remote.common import harness_files, limits, regular_files
+from orbit_remote.common import limits, regular_files
 from orbit_remote.common import messages as c
+from orbit_remote.common.contracts import harness_files
 
 _OF_THE_PLACE: Final = ("build_directory", "sources", "verbose")
 _kept: dict[str, ModuleType] = {}

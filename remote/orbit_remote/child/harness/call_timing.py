@@ -27,7 +27,7 @@ from orbit_remote.child.spec.launch_timing import COLD_S, FIRST_BATCH, MOST_LAUN
 from orbit_remote.common import launch_records, measure
 from orbit_remote.common.launch_records import LaunchRecord
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Timing
+from orbit_remote.common.measurements import Timing
 from orbit_remote.recording.recorder import Native, Recorder
 
 BUDGET_S: Final = 2 * (COLD_S + WARM_S)

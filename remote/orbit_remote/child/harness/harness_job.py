@@ -24,9 +24,12 @@ from orbit_remote.child.harness.kernelbench import KernelBench
 from orbit_remote.child.harness.popcorn import Popcorn
 from orbit_remote.child.spec.trial import Missing, load_torch
 from orbit_remote.child.user_module import UserFile
-from orbit_remote.common import harness_files, launch_records, measure, python_errors, symbols
+from orbit_remote.common import launch_records, measure, python_errors, symbols
 from orbit_remote.common import messages as c
+from orbit_remote.common.contracts import harness_files
+from orbit_remote.common.measurements import AgainstReference
 from orbit_remote.common.regular_files import file_hash
+from orbit_remote.common.requests import Job
 from orbit_remote.recording.recorder import Recorder
 
 Send = Callable[[c.Event], None]
@@ -43,7 +46,7 @@ _WARM_UP: Final = 2
 """Calls before the one that is profiled: what they compile, choose and load does not count."""
 
 
-def check_and_time(job: c.Job, send: Send, recorder: Recorder, device: str = "cuda") -> c.Finished:
+def check_and_time(job: Job, send: Send, recorder: Recorder, device: str = "cuda") -> c.Finished:
     """The whole job, in this process, which is good for no other afterwards.
 
     On another `device` than CUDA's, which tests use that need no GPU, everything is checked and nothing timed.
@@ -81,7 +84,7 @@ def check_and_time(job: c.Job, send: Send, recorder: Recorder, device: str = "cu
 
 
 class _Run:
-    def __init__(self, job: c.Job, send: Send, recorder: Recorder, device: str, began: float) -> None:
+    def __init__(self, job: Job, send: Send, recorder: Recorder, device: str, began: float) -> None:
         self.job = job
         self.points: list[c.Point] = []
         self.remarks: list[str] = []
@@ -335,11 +338,11 @@ def _kernels(name: str, seen: Seen) -> tuple[c.Launches, ...]:
     )
 
 
-def _versus(subject: Subject, timed: Timed) -> c.AgainstReference | None:
+def _versus(subject: Subject, timed: Timed) -> AgainstReference | None:
     ab_verdict = timed.comparison
     if ab_verdict is None or subject.reference is None:
         return None
-    return c.AgainstReference(
+    return AgainstReference(
         subject.reference,
         ab_verdict.verdict,
         ab_verdict.ratio,
@@ -352,7 +355,7 @@ def _versus(subject: Subject, timed: Timed) -> c.AgainstReference | None:
 # -- what goes wrong --------------------------------------------------------------------------------
 
 
-def failed_call(job: c.Job, error: BaseException, recorder: Recorder, place: c.Place) -> c.Finished:
+def failed_call(job: Job, error: BaseException, recorder: Recorder, place: c.Place) -> c.Finished:
     """An exception of the user's code, or of torch and CUDA under it, at the user's line where it has one."""
     with contextlib.suppress(Exception):
         recorder.end()
@@ -392,7 +395,7 @@ def _extension(error: BaseException) -> python_errors.Explained | None:
 
 def _listed_elsewhere(path: str, module: str) -> str:
     """A module that task.yml takes from a place where it is not."""
-    from orbit_remote.common import popcorn_task
+    from orbit_remote.common.contracts import popcorn_task
 
     folder = harness_files.problem_folder(Path(path))
     with contextlib.suppress(OSError, ValueError, popcorn_task.TaskError):

@@ -19,9 +19,10 @@ from orbit_remote.child.harness.harness_case import Case, Judged, Refused, descr
 from orbit_remote.child.spec import output_compare
 from orbit_remote.child.spec.expectation import difference
 from orbit_remote.child.user_module import UserFile
-from orbit_remote.common import harness_files, limits, regular_files
+from orbit_remote.common import limits, regular_files
 from orbit_remote.common import messages as c
-from orbit_remote.common.harness_files import Within
+from orbit_remote.common.contracts import harness_files
+from orbit_remote.common.contracts.harness_files import Within
 from orbit_remote.spec.dtypes import Tolerance
 
 SEED: Final = 42

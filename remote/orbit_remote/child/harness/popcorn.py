@@ -21,8 +21,8 @@ from typing import Any, Final
 from orbit_remote.child.harness import tensor_data
 from orbit_remote.child.harness.harness_case import Case, Judged, Refused, described
 from orbit_remote.child.user_module import UserFile
-from orbit_remote.common import harness_files, popcorn_task
 from orbit_remote.common import messages as c
+from orbit_remote.common.contracts import harness_files, popcorn_task
 
 _SEED: Final = 42
 _STEP: Final = 13

@@ -10,6 +10,7 @@ from orbit_remote.child.spec import output_compare
 from orbit_remote.child.spec.device_memory import POISONS, Memory, Trespass
 from orbit_remote.child.spec.trial import Backend, Gpu, Trial, tensors
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 from orbit_remote.spec.dtypes import Tolerance, tolerance
 from orbit_remote.spec.interpreter import Scope, evaluate
 from orbit_remote.spec.launch_spec import Point
@@ -22,7 +23,7 @@ When = Literal["first", "again"]
 class Verdict:
     """Of all points of one job. `failure` is the worst that was found, None while all is well."""
 
-    def __init__(self, job: c.Job, spec: Spec, backend: Backend, gpu: Gpu) -> None:
+    def __init__(self, job: Job, spec: Spec, backend: Backend, gpu: Gpu) -> None:
         self.problems: list[c.Problem] = []
         self.failure: c.Failure | None = None
         self._job = job
@@ -191,7 +192,7 @@ def difference(check: c.Check, name: str) -> str:
     return f"{at} is {check.actual}, expected {check.expected}; {many}{largest}{later}"
 
 
-def definition(job: c.Job) -> c.Place:
+def definition(job: Job) -> c.Place:
     """The kernel's name where it is defined."""
     assert job.definition is not None
     end = job.definition.name_end

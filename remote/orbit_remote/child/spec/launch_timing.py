@@ -18,7 +18,7 @@ from orbit_remote.child.spec.sm_clock import SmClock
 from orbit_remote.common import measure
 from orbit_remote.common.launch_records import TICK_NS, Added, LaunchRecord, clock_label
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Timing
+from orbit_remote.common.measurements import Timing
 from orbit_remote.recording.recorder import Native
 from orbit_remote.recording.telemetry import Sampler
 

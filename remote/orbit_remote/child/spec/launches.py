@@ -7,7 +7,8 @@ from dataclasses import field
 from typing import Any, Protocol
 
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Resources, Tried
+from orbit_remote.common.measurements import Tried
+from orbit_remote.common.messages import Resources
 from orbit_remote.spec.syntax_tree import Span
 from orbit_remote.spec.values import Tensor
 

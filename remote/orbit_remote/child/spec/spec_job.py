@@ -30,7 +30,9 @@ from orbit_remote.child.spec.sm_clock import SmClock
 from orbit_remote.child.spec.trial import Backend, Gpu, Missing, Trial, Trials, load_torch
 from orbit_remote.common import measure, python_errors, symbols
 from orbit_remote.common import messages as c
+from orbit_remote.common.measurements import Telemetry, Timing
 from orbit_remote.common.packages import installing
+from orbit_remote.common.requests import Job
 from orbit_remote.recording.recorder import Recorder
 from orbit_remote.recording.telemetry import Sampler
 from orbit_remote.spec import launch_spec
@@ -51,7 +53,7 @@ Send = Callable[[c.Event], None]
 Timed = Callable[[Trial], tuple[c.Launches, ...]]
 
 
-def run_launch_spec(job: c.Job, send: Send, recorder: Recorder, image: Image | None) -> c.Finished:
+def run_launch_spec(job: Job, send: Send, recorder: Recorder, image: Image | None) -> c.Finished:
     """The whole job, in this process, which is good for no other afterwards."""
     began = time.perf_counter()
     send(c.Stage(job.run, "running", time.time()))
@@ -103,7 +105,7 @@ class Run:
     """The points of a spec, one after another."""
 
     def __init__(
-        self, job: c.Job, send: Send, checked: launch_spec.Checked, backend: Backend, gpu: Gpu
+        self, job: Job, send: Send, checked: launch_spec.Checked, backend: Backend, gpu: Gpu
     ) -> None:
         self.points: list[c.Point] = []
         self._job = job
@@ -142,7 +144,7 @@ class Run:
         return replace(done, launches=launches, checks=checks)
 
 
-def checked_spec(job: c.Job) -> launch_spec.Checked:
+def checked_spec(job: Job) -> launch_spec.Checked:
     """Raises SpecError for the first error of the spec above the job's kernel."""
     assert job.definition is not None
     checked = launch_spec.check(job.text, launch_spec.target_of(job.definition, job.language))
@@ -152,7 +154,7 @@ def checked_spec(job: c.Job) -> launch_spec.Checked:
     return checked
 
 
-def _backend(torch: Any, job: c.Job, image: Image | None, checked: launch_spec.Checked) -> Backend:
+def _backend(torch: Any, job: Job, image: Image | None, checked: launch_spec.Checked) -> Backend:
     if job.language == "cuda":
         assert image is not None
         try:
@@ -214,7 +216,7 @@ class _Timer:
             for at, (launch_facts, timing) in enumerate(zip(facts, cold, strict=True))
         )
 
-    def telemetry(self) -> c.Telemetry | None:
+    def telemetry(self) -> Telemetry | None:
         """While the timed launches ran: of the idle GPU before and after them the clocks would be others."""
         if self._span is None:
             return None
@@ -224,13 +226,13 @@ class _Timer:
         return measured if measured and measured.samples else None
 
 
-def _device(torch: Any, job: c.Job) -> str | int:
+def _device(torch: Any, job: Job) -> str | int:
     """As NVML knows it: the number is CUDA's, which CUDA_VISIBLE_DEVICES may have changed."""
     uuid = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", None)
     return f"GPU-{uuid}" if uuid else job.device
 
 
-def _launches(facts: Facts, cold: c.Timing, warm: c.Timing | None, bench: Bench) -> c.Launches:
+def _launches(facts: Facts, cold: Timing, warm: Timing | None, bench: Bench) -> c.Launches:
     """Values recorded at the launch replace the requested ones."""
     known = facts.resources
     record = bench.seen.get(facts.symbol)
@@ -265,14 +267,14 @@ def _shown(point: Point, values: Mapping[str, Value]) -> dict[str, str]:
     return texts
 
 
-def _refused(job: c.Job, error: SpecError) -> c.Finished:
+def _refused(job: Job, error: SpecError) -> c.Finished:
     place = error.fault.span.place(job.path)
     problem = c.Problem("error", error.fault.message, "orbit", place)
     failure = c.Failure("runtime error", f"the launch spec: {error.fault.message}", place=place)
     return c.failed(job.run, failure, problems=(problem,))
 
 
-def _failed(job: c.Job, error: BaseException, recorder: Recorder) -> c.Finished:
+def _failed(job: Job, error: BaseException, recorder: Recorder) -> c.Finished:
     """A CUDA error, or whatever torch, the driver and the user's file raise."""
     recorder.end()
     recorded = recorder.recorded()

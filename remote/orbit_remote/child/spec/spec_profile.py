@@ -7,11 +7,12 @@ from typing import Any
 from orbit_remote.child import under_profiler
 from orbit_remote.child.spec.trial import Backend, Gpu, Trials
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 from orbit_remote.spec import launch_spec
 from orbit_remote.spec.launch_spec import Checked
 
 
-def profiled(torch: Any, job: c.Job, checked: Checked, backend: Backend) -> c.Finished:
+def profiled(torch: Any, job: Job, checked: Checked, backend: Backend) -> c.Finished:
     """With the first set of its values. Before the launches that the profiler sees come the same that it does not,
     so that everything is compiled, chosen and loaded. Nothing is compared or timed.
     """

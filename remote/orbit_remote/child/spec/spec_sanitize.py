@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from orbit_remote.child.spec.trial import Backend, Gpu, Trials
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 from orbit_remote.spec import launch_spec
 from orbit_remote.spec.launch_spec import Checked, Point
 from orbit_remote.spec.values import Tensor, World
@@ -26,7 +27,7 @@ _MOST: Final = 8
 Send = Callable[[c.Event], None]
 
 
-def launch_once(torch: Any, job: c.Job, send: Send, checked: Checked, backend: Backend) -> c.Finished:
+def launch_once(torch: Any, job: Job, send: Send, checked: Checked, backend: Backend) -> c.Finished:
     """Raises SpecError, and whatever CUDA raises."""
     trials = Trials(checked, job, backend, Gpu(torch))
     every, _ = launch_spec.points(checked.spec)

@@ -14,6 +14,7 @@ from orbit_remote.child.spec.launches import Bound, Ready
 from orbit_remote.child.spec.shared_memory import SharedMemory
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.requests import Job
 from orbit_remote.spec import launch_spec
 from orbit_remote.spec.interpreter import Scope, evaluate
 from orbit_remote.spec.launch_spec import Checked, Point
@@ -48,7 +49,7 @@ class Missing(Exception):  # noqa: N818 - what it says, not what went wrong
         self.failure = c.Failure("infrastructure", text, remedy)
 
 
-def load_torch(job: c.Job, what: str, device: str = "cuda") -> Any:
+def load_torch(job: Job, what: str, device: str = "cuda") -> Any:
     """torch, with the job's GPU as its current one. Raises Missing; `what` begins the sentence of who needs torch."""
     try:
         torch: Any = importlib.import_module("torch")
@@ -116,7 +117,7 @@ class Trial:
 class Trials:
     """Makes them for one spec."""
 
-    def __init__(self, checked: Checked, job: c.Job, backend: Backend, gpu: Gpu) -> None:
+    def __init__(self, checked: Checked, job: Job, backend: Backend, gpu: Gpu) -> None:
         assert job.definition is not None
         self.gpu = gpu
         self._checked = checked

@@ -13,7 +13,8 @@ from orbit_remote.child.spec.launches import Bound, Facts, Memory, Ready
 from orbit_remote.child.triton_assumptions import layers
 from orbit_remote.child.user_module import UserFile
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Job, Tried
+from orbit_remote.common.measurements import Tried
+from orbit_remote.common.requests import Job
 from orbit_remote.spec import rules as spec_rules
 from orbit_remote.spec.interpreter import Scope, evaluate
 from orbit_remote.spec.interpreter import grid as grid_of

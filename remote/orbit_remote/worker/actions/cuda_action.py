@@ -11,6 +11,7 @@ from pathlib import Path
 
 from orbit_remote.common import architectures, measure
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 from orbit_remote.process import program
 from orbit_remote.recording import injection, run_outcome, telemetry
 from orbit_remote.toolchain import build
@@ -25,7 +26,7 @@ _TELL_S = 1.0
 """The shortest time between two reports of the launches of a program that still runs."""
 
 
-async def compile_or_run(job: c.Job, context: Context) -> c.Finished:
+async def compile_or_run(job: Job, context: Context) -> c.Finished:
     device = await asyncio.to_thread(gpu.of, job) if job.action == "run" else None
     if job.action == "run" and device is None and not (job.project_program and gpu.dispensable(job)):
         # said before anything is built: the build cannot be run
@@ -49,7 +50,7 @@ async def compile_or_run(job: c.Job, context: Context) -> c.Finished:
             return await _run(job, context, built, device, scratch)
 
 
-async def _run_without(job: c.Job, context: Context, built: build.Build, scratch: Path) -> c.Finished:
+async def _run_without(job: Job, context: Context, built: build.Build, scratch: Path) -> c.Finished:
     """A program of the project on a machine that has no GPU: it may do without one, as a Python driver may."""
     context.stage(job, "running")
     command = (str(built.executable), *job.arguments)
@@ -63,14 +64,12 @@ async def _run_without(job: c.Job, context: Context, built: build.Build, scratch
     return gpu.run_without(job, finished)
 
 
-def _name(job: c.Job) -> str:
+def _name(job: Job) -> str:
     """What the program is called where its end is told."""
     return job.driver.short if job.driver else "main"
 
 
-async def _run(
-    job: c.Job, context: Context, built: build.Build, device: c.Device, scratch: Path
-) -> c.Finished:
+async def _run(job: Job, context: Context, built: build.Build, device: c.Device, scratch: Path) -> c.Finished:
     command = (str(built.executable), *job.arguments)
     visible = gpu.visible_gpu(job)
     overhead = await context.overheads.overhead(device, context.environment())
@@ -127,7 +126,7 @@ def sampler_of(device: c.Device, scratch: Path) -> telemetry.Sampler:
 
 
 async def _tell(
-    job: c.Job,
+    job: Job,
     context: Context,
     folder: Path,
     overhead: injection.Overhead,
@@ -154,7 +153,7 @@ async def _tell(
 
 
 async def run_recorded(
-    job: c.Job,
+    job: Job,
     context: Context,
     command: Sequence[str],
     environment: Mapping[str, str],

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from orbit_remote.common import messages as c
 from orbit_remote.common import symbols
+from orbit_remote.common.requests import Job, Level
 from orbit_remote.process import process_groups
 from orbit_remote.toolchain import build, disassembly, dumps, elf, nvcc
 from orbit_remote.toolchain.build_cache import Cache, Entry
@@ -25,7 +26,7 @@ _MOST_KERNELS = 64
 _CACHE_FORMAT = "sass 2"
 
 
-async def of_build(job: c.Job, built: build.Build, context: Context) -> c.Finished:
+async def of_build(job: Job, built: build.Build, context: Context) -> c.Finished:
     """A compilation's end with what `job.levels` asks for of `job.kernel`, else of all kernels."""
     finished = builds.finished(job, built)
     kernels = [
@@ -49,7 +50,7 @@ async def of_build(job: c.Job, built: build.Build, context: Context) -> c.Finish
             return c.failed(job.run, sass, resources=finished.resources, toolchain=finished.toolchain)
     made: list[Made] = []
     for resources in kernels:
-        texts: dict[c.Level, bytes] = {}
+        texts: dict[Level, bytes] = {}
         if "ptx" in job.levels and (ptx := disassembly.ptx_of(built.ptx, resources.symbol)):
             texts["ptx"] = ptx.encode("utf-8", "replace")
         if listing := sass.get(resources.symbol):
@@ -58,7 +59,7 @@ async def of_build(job: c.Job, built: build.Build, context: Context) -> c.Finish
     return _with(finished, made)
 
 
-async def of_file(job: c.Job, context: Context) -> c.Finished:
+async def of_file(job: Job, context: Context) -> c.Finished:
     """The SASS of every kernel in the cubins that a file holds."""
     name = Path(job.path).name
     try:
@@ -106,7 +107,7 @@ def _with(finished: c.Finished, made: Sequence[Made]) -> c.Finished:
 
 
 async def _listings(
-    job: c.Job, context: Context, path: Path, code: bytes, wanted: Collection[str] | None
+    job: Job, context: Context, path: Path, code: bytes, wanted: Collection[str] | None
 ) -> dict[str, str] | c.Failure:
     """By mangled name, from the cache where the same code was listed before."""
     compiler = await asyncio.to_thread(nvcc.find, job.nvcc)

@@ -21,6 +21,7 @@ from orbit_remote.common import (
     regular_files,
 )
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import ExecStart, Job
 from orbit_remote.process import program
 from orbit_remote.process.author_paths import Paths
 from orbit_remote.recording import injection, run_outcome, telemetry
@@ -30,9 +31,9 @@ from orbit_remote.worker.context import Context
 from orbit_remote.worker.faults import second_look
 
 
-async def execute(job: c.Job, context: Context) -> c.Finished:
+async def execute(job: Job, context: Context) -> c.Finished:
     """On the author's own machine, a program that needs no GPU runs without one."""
-    assert isinstance(job.start, c.ExecStart)
+    assert isinstance(job.start, ExecStart)
     device = await asyncio.to_thread(gpu.of, job)
     if device is None and not await asyncio.to_thread(gpu.dispensable, job):
         return gpu.no_gpu(job)
@@ -49,13 +50,13 @@ async def execute(job: c.Job, context: Context) -> c.Finished:
         return replace(finished, brought=brought, remarks=remarks)
 
 
-async def _script(job: c.Job, context: Context, device: c.Device | None) -> c.Finished:
+async def _script(job: Job, context: Context, device: c.Device | None) -> c.Finished:
     from orbit_remote.worker.actions import python_action
 
     return await python_action.follow(job, context, device)
 
 
-async def _program(job: c.Job, context: Context, device: c.Device | None) -> c.Finished:
+async def _program(job: Job, context: Context, device: c.Device | None) -> c.Finished:
     async with AsyncExitStack() as held:
         scratch = await held.enter_async_context(context.scratch())
         overhead, watching = injection.UNKNOWN, nullcontext()
@@ -78,7 +79,7 @@ async def _program(job: c.Job, context: Context, device: c.Device | None) -> c.F
 
 
 def _finished(
-    job: c.Job,
+    job: Job,
     ended: program.Ended,
     recorded: injection.Recorded,
     why: str,
@@ -111,7 +112,7 @@ def _finished(
 
 
 @asynccontextmanager
-async def _mounted(job: c.Job, start: c.ExecStart, context: Context) -> AsyncGenerator[tuple[c.Job, Paths]]:
+async def _mounted(job: Job, start: ExecStart, context: Context) -> AsyncGenerator[tuple[Job, Paths]]:
     """The job in a copy of its files, deleted when it ends, whatever the program made of it; on a machine to which they
     were sent, and in place, there is nothing to copy.
     """
@@ -132,7 +133,7 @@ async def _mounted(job: c.Job, start: c.ExecStart, context: Context) -> AsyncGen
             await asyncio.shield(asyncio.to_thread(content_store.remove, scratch))
 
 
-def _copy(job: c.Job, start: c.ExecStart, into: Path, stop: threading.Event) -> None:
+def _copy(job: Job, start: ExecStart, into: Path, stop: threading.Event) -> None:
     """Raises OSError."""
     into.mkdir()
     for place in start.files:

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING
 from orbit_remote.child import child_main
 from orbit_remote.common import limits, regular_files, symbols
 from orbit_remote.common import messages as c
+from orbit_remote.common.measurements import Telemetry
+from orbit_remote.common.requests import Job
 from orbit_remote.ncu import compiler_dumps, counter_permission, kernel_selection, ncu_options
 from orbit_remote.ncu.counter_permission import Known
 from orbit_remote.ncu.ncu_log import Log
@@ -43,7 +45,7 @@ _NO_TOOL = (
 )
 
 
-async def profile(job: c.Job, context: Context) -> c.Finished:
+async def profile(job: Job, context: Context) -> c.Finished:
     device = await asyncio.to_thread(gpu.of, job)
     if device is None:
         return gpu.no_gpu(job)
@@ -67,7 +69,7 @@ async def profile(job: c.Job, context: Context) -> c.Finished:
     return finished
 
 
-async def _times(job: c.Job, context: Context, why: str) -> c.Finished:
+async def _times(job: Job, context: Context, why: str) -> c.Finished:
     """An ordinary run in the place of a profile."""
     finished = await plain_action.build_or_run(replace(job, action="run"), context)
     return _with_times(finished, finished.launches, why)
@@ -86,7 +88,7 @@ def _with_times(finished: c.Finished, launches: Sequence[c.Launches], why: str) 
 class _Attempt:
     """One try to profile a job with counters."""
 
-    def __init__(self, job: c.Job, context: Context, device: c.Device, tool: Tool) -> None:
+    def __init__(self, job: Job, context: Context, device: c.Device, tool: Tool) -> None:
         self.learned = Known()
         self._job = job
         self._context = context
@@ -145,7 +147,7 @@ class _Attempt:
 
     async def _run(
         self, under: Under, command: Sequence[str | Path], folder: str, stdin: str
-    ) -> tuple[program.Ended, c.Telemetry | None]:
+    ) -> tuple[program.Ended, Telemetry | None]:
         job, context = self._job, self._context
         environment = context.environment()
         if job.is_program:
@@ -346,7 +348,7 @@ class _Attempt:
         return replace(finished, report=packed)
 
 
-def _is_saved(job: c.Job) -> bool:
+def _is_saved(job: Job) -> bool:
     """Whether the source that the tool finds on the disk is what runs."""
     try:
         return regular_files.read(job.path, limits.SOURCE).decode("utf-8") == job.text
@@ -363,7 +365,7 @@ def _without_namesakes(resources: Sequence[c.Resources]) -> dict[str, c.Resource
     return known
 
 
-def _named(profile: c.Profile, known: Mapping[str, c.Resources], job: c.Job) -> c.Profile:
+def _named(profile: c.Profile, known: Mapping[str, c.Resources], job: Job) -> c.Profile:
     """Under the name and at the place by which the rest of the result knows the kernel."""
     if other := symbols.find(profile.symbol, job.other_kernels):
         return replace(profile, name=other.qualified, place=c.Place(job.path, other.line))
@@ -373,7 +375,7 @@ def _named(profile: c.Profile, known: Mapping[str, c.Resources], job: c.Job) -> 
     return replace(profile, name=resources.name, place=resources.place or _place(profile, job))
 
 
-def _place(profile: c.Profile, job: c.Job) -> c.Place | None:
+def _place(profile: c.Profile, job: Job) -> c.Place | None:
     """The first line of its code in the author's file, or else in the first other one: it is then no kernel of this file."""
     files = [line.file for line in profile.lines]
     file = job.path if job.path in files else next(iter(files), None)

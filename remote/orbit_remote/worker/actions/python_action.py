@@ -14,6 +14,8 @@ from typing import Any
 from orbit_remote.child import child_main, python_job
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.measurements import Telemetry
+from orbit_remote.common.requests import Job
 from orbit_remote.process import python_stack
 from orbit_remote.process.program import Ended, Printed
 from orbit_remote.recording import injection, run_outcome, telemetry
@@ -27,7 +29,7 @@ from orbit_remote.worker.context import Context
 from orbit_remote.worker.faults import second_look
 
 
-async def run_python(job: c.Job, context: Context) -> c.Finished:
+async def run_python(job: Job, context: Context) -> c.Finished:
     """A `.py` file, run or compiled, or a driver."""
     device = await asyncio.to_thread(gpu.of, job) if job.action == "run" else None
     can_do_without = job.is_traced or job.start.through == "driver"
@@ -40,7 +42,7 @@ async def run_python(job: c.Job, context: Context) -> c.Finished:
 
 
 async def follow(
-    job: c.Job,
+    job: Job,
     context: Context,
     device: c.Device | None,
     image: Image | None = None,
@@ -119,7 +121,7 @@ async def follow(
 
 
 async def _lease_when_asked(
-    job: c.Job,
+    job: Job,
     context: Context,
     first_context: FirstContext,
     lease: AsyncExitStack,
@@ -157,7 +159,7 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-def _another_follows(job: c.Job, device: c.Device) -> bool:
+def _another_follows(job: Job, device: c.Device) -> bool:
     """Whether another job is likely to follow, in a process of its own, which may open its context beside this one."""
     stays = job.start.through == "spec" and job.language == "cuda"
     return job.batch and not (stays or child_main.judges(job) or device.exclusive)
@@ -203,7 +205,7 @@ class _Followed:
     """What it did then, as in *compiling softmax_kernel*, where that is known."""
 
 
-async def _follow(job: c.Job, context: Context, child: Child, *, at_once: bool) -> _Followed:
+async def _follow(job: Job, context: Context, child: Child, *, at_once: bool) -> _Followed:
     """`at_once`: a child that has succeeded is killed, because the next job need not wait for it to give its memory back."""
     began = time.perf_counter()
     printed = Printed(child.stdout, child.stderr, context.output(job))
@@ -257,7 +259,7 @@ _SHOWN_EVERY_S = 1.0
 class _Compilations:
     """The time in which a driver's process compiles kernels: it counts for the limit of a build, and no more for that of a run."""
 
-    def __init__(self, job: c.Job, context: Context) -> None:
+    def __init__(self, job: Job, context: Context) -> None:
         self._job = job
         self._context = context
         self._left_s = job.build_timeout_s
@@ -305,7 +307,7 @@ def _located(finished: c.Finished, followed: _Followed) -> c.Finished:
     return replace(finished, failure=replace(finished.failure, message=text, place=place))
 
 
-def _asserted(job: c.Job, finished: c.Finished, stderr: str) -> c.Finished:
+def _asserted(job: Job, finished: c.Finished, stderr: str) -> c.Finished:
     """A failed device assertion on its line, with its text, as the CUDA runtime printed it."""
     said = next((problem for problem in finished.problems if problem.code == "CUDA_ERROR_ASSERT"), None)
     asserted = run_outcome.assertion(job, stderr) if said else None
@@ -318,7 +320,7 @@ def _asserted(job: c.Job, finished: c.Finished, stderr: str) -> c.Finished:
     return replace(finished, problems=problems, failure=failure)
 
 
-def _crashed(job: c.Job, ended: Ended, recorded: injection.Recorded | None) -> c.Finished:
+def _crashed(job: Job, ended: Ended, recorded: injection.Recorded | None) -> c.Finished:
     """The child ended without a word, or had to be ended: what was recorded until then is kept."""
     if ended.status is None and job.action == "compile":
         message = f"compiling was ended at its limit of {job.build_timeout_s:g} s"
@@ -334,12 +336,12 @@ def _crashed(job: c.Job, ended: Ended, recorded: injection.Recorded | None) -> c
 
 
 def reported(
-    job: c.Job,
+    job: Job,
     context: Context,
     finished: c.Finished,
     ended: Ended,
     device: c.Device | None,
-    watched: c.Telemetry | None,
+    watched: Telemetry | None,
 ) -> c.Finished:
     """The child's report with what only the worker saw; what the compiler said goes out as a build."""
     errors = sum(problem.severity == "error" for problem in finished.problems)

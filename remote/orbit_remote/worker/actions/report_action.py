@@ -9,6 +9,7 @@ from pathlib import Path
 
 from orbit_remote.common import limits, regular_files, symbols
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 from orbit_remote.ncu import ncu_options
 from orbit_remote.ncu.report_reader import Request
 from orbit_remote.worker.context import Context
@@ -17,7 +18,7 @@ _BEGIN = b"NVR\0"
 _VERSION = re.compile(rb"(20\d\d\.\d+\.\d+)\.\d+ \(build \d+\)")
 
 
-async def read(job: c.Job, context: Context) -> c.Finished:
+async def read(job: Job, context: Context) -> c.Finished:
     """`Finished.files` has the content hashes of the files that the lines name, as the report has them; empty where it
     has no text.
     """
@@ -54,5 +55,5 @@ def _version(content: bytes) -> str:
     return versions.pop().decode() if len(versions) == 1 else ""
 
 
-def _refused(job: c.Job, message: str, remedy: str) -> c.Finished:
+def _refused(job: Job, message: str, remedy: str) -> c.Finished:
     return c.failed(job.run, c.Failure("infrastructure", message, remedy))

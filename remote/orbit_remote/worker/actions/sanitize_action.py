@@ -17,6 +17,7 @@ from orbit_remote.child.spec import spec_sanitize
 from orbit_remote.common import messages as c
 from orbit_remote.common import symbols
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.requests import Job, SpecStart
 from orbit_remote.process import program
 from orbit_remote.recording import run_outcome
 from orbit_remote.sanitizer import sanitizer_findings, sanitizer_records, sanitizer_tool
@@ -33,7 +34,7 @@ the next. More would not fit for programs that make many thousands of small ones
 _LATE = "raise the setting `orbit.check_memory.timeout_s`, take smaller inputs, or fewer of `orbit.check_memory.tools`"
 
 
-async def check_memory(job: c.Job, context: Context) -> c.Finished:
+async def check_memory(job: Job, context: Context) -> c.Finished:
     device = await asyncio.to_thread(gpu.of, job)
     if device is None:
         return gpu.no_gpu(job)
@@ -78,7 +79,7 @@ class _Target:
     remarks: tuple[str, ...] = ()
 
 
-async def _target(job: c.Job, device: c.Device, context: Context, scratch: Path) -> _Target | c.Finished:
+async def _target(job: Job, device: c.Device, context: Context, scratch: Path) -> _Target | c.Finished:
     if job.language == "triton" or (job.start.through == "driver" and not job.is_program):
         return _child(job, context, scratch)
     if job.start.through == "spec":
@@ -106,16 +107,16 @@ async def _target(job: c.Job, device: c.Device, context: Context, scratch: Path)
     )  # fmt: skip
 
 
-def _child(job: c.Job, context: Context, scratch: Path, image: Image | None = None) -> _Target:
+def _child(job: Job, context: Context, scratch: Path, image: Image | None = None) -> _Target:
     command = child_main.command(scratch, context.home / "cupti", job, image)
     return _Target(
         command, "", own_files.of_python(job), spec_sanitize.CACHE, scratch / "events", _launched_by(job)
     )
 
 
-def _launched_by(job: c.Job) -> tuple[str, ...]:
+def _launched_by(job: Job) -> tuple[str, ...]:
     """The kernels that a launch spec launches, by their bare names; none of a program, which launches what it likes."""
-    if not isinstance(job.start, c.SpecStart):
+    if not isinstance(job.start, SpecStart):
         return ()
     definition = job.start.definition
     checked = launch_spec.check(job.text, launch_spec.target_of(definition, job.language))
@@ -128,7 +129,7 @@ def _launched_by(job: c.Job) -> tuple[str, ...]:
 
 class _Checking:
     def __init__(
-        self, job: c.Job, context: Context, tool: sanitizer_tool.Sanitizer, target: _Target, scratch: Path
+        self, job: Job, context: Context, tool: sanitizer_tool.Sanitizer, target: _Target, scratch: Path
     ) -> None:
         self._job = job
         self._context = context
@@ -322,7 +323,7 @@ class _Checking:
         return None
 
 
-def _missing(job: c.Job, launched: frozenset[str], resources: Sequence[c.Resources]) -> c.Problem | None:
+def _missing(job: Job, launched: frozenset[str], resources: Sequence[c.Resources]) -> c.Problem | None:
     """That the kernel which was asked for is never launched."""
     if job.project_program and job.kernel:  # its build does not say which kernels it has
         names = set(map(symbols.base_name, launched))

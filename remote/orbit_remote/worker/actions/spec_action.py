@@ -9,6 +9,7 @@ from pathlib import Path
 from orbit_remote.common import architectures, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.requests import Job
 from orbit_remote.spec import launch_spec
 from orbit_remote.toolchain import build, spec_instances
 from orbit_remote.toolchain.spec_instances import Image
@@ -22,7 +23,7 @@ _NO_HOST_CODE = (
 )
 
 
-async def run_spec(job: c.Job, context: Context) -> c.Finished:
+async def run_spec(job: Job, context: Context) -> c.Finished:
     device = await asyncio.to_thread(gpu.of, job)
     if job.action == "build":
         async with context.scratch() as scratch:
@@ -63,7 +64,7 @@ class Made:
 
 
 async def build_kernels(
-    job: c.Job, device: c.Device | None, context: Context, scratch: Path
+    job: Job, device: c.Device | None, context: Context, scratch: Path
 ) -> Made | c.Finished:
     """What the launch spec launches, compiled; the build is told. The job's end where there is nothing to launch.
 
@@ -84,7 +85,7 @@ async def build_kernels(
     return Made(image, made) if image else builds.finished(job, made)
 
 
-def faulty(job: c.Job, checked: launch_spec.Checked) -> c.Finished | None:
+def faulty(job: Job, checked: launch_spec.Checked) -> c.Finished | None:
     """The end of a job whose launch spec has an error; None where it has none."""
     errors = [fault for fault in checked.faults if fault.severity == "error"]
     if not checked.spec.launches and not errors:
@@ -106,7 +107,7 @@ def faulty(job: c.Job, checked: launch_spec.Checked) -> c.Finished | None:
 
 
 async def _build(
-    job: c.Job, checked: launch_spec.Checked, device: c.Device | None, context: Context, scratch: Path
+    job: Job, checked: launch_spec.Checked, device: c.Device | None, context: Context, scratch: Path
 ) -> tuple[build.Build, Image | None]:
     """Raises nothing: without an image the build says what went wrong."""
     names = spec_instances.instances(checked)
@@ -135,7 +136,7 @@ async def _build(
 
 
 async def _compile(
-    job: c.Job,
+    job: Job,
     checked: launch_spec.Checked,
     names: list[str],
     device: c.Device | None,
@@ -149,7 +150,7 @@ async def _compile(
     return await builds.nvcc(replace(job, text=text, action="compile"), device, context, scratch)
 
 
-def _without_own_parts(built: c.Built, job: c.Job, checked: launch_spec.Checked) -> c.Built:
+def _without_own_parts(built: c.Built, job: Job, checked: launch_spec.Checked) -> c.Built:
     """As the author knows the file: without what we added to it."""
     own = c.content_hash(job.text.encode("utf-8", "replace"))
     return replace(

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.requests import Job
 from orbit_remote.process import host_stack, process_groups, program
 from orbit_remote.sanitizer import sanitizer_findings, sanitizer_records, sanitizer_tool
 from orbit_remote.sanitizer.sanitizer_findings import Own
@@ -83,7 +84,7 @@ def since(began_ns: int, launches: Path) -> First:
     return First((now - began_ns) / 1e9, (alive - began_ns) / 1e9)
 
 
-def program_of(job: c.Job, context: Context, command: Sequence[str], environment: Mapping[str, str]) -> Again:
+def program_of(job: Job, context: Context, command: Sequence[str], environment: Mapping[str, str]) -> Again:
     """A program of the author's, started again as it was; what it prints has been shown."""
     own = {**context.environment(job), **environment}
 
@@ -121,7 +122,7 @@ def program_of(job: c.Job, context: Context, command: Sequence[str], environment
     return Again(start, lambda _: command, _with(own, dump_folder.UNSET), job.stdin)
 
 
-def child_of(job: c.Job, context: Context, image: Image | None = None) -> Again:
+def child_of(job: Job, context: Context, image: Image | None = None) -> Again:
     """A job of a Python process of ours, in a new one."""
 
     @asynccontextmanager
@@ -153,7 +154,7 @@ def _with(environment: Mapping[str, str], variables: Mapping[str, str]) -> dict[
     return {name: value for name, value in {**environment, **variables}.items() if variables.get(name, value)}
 
 
-def wanted(job: c.Job, finished: c.Finished) -> bool:
+def wanted(job: Job, finished: c.Finished) -> bool:
     """Return whether a second run can say more: a kernel failed, or the run was ended at its limit."""
     code = fault_report.crash_code(finished)
     told = code == "CUDA_ERROR_ASSERT" and any(
@@ -166,7 +167,7 @@ def wanted(job: c.Job, finished: c.Finished) -> bool:
 
 
 async def explained(
-    job: c.Job, context: Context, finished: c.Finished, first: First, again: Again, own: Own
+    job: Job, context: Context, finished: c.Finished, first: First, again: Again, own: Own
 ) -> c.Finished:
     """The end of a run that is `wanted`, with the line on which its kernel failed or its warps stood, where a second run shows
     it.
@@ -224,7 +225,7 @@ def _of_host(
 
 
 async def _checked(
-    job: c.Job, context: Context, finished: c.Finished, first: First, again: Again, own: Own
+    job: Job, context: Context, finished: c.Finished, first: First, again: Again, own: Own
 ) -> c.Finished:
     """The line by compute-sanitizer. The driver writes no dump of a store that failed once its kernel had no warps any more,
     and does not even report it then.
@@ -265,7 +266,7 @@ def _remarked(finished: c.Finished, remark: str) -> c.Finished:
     return replace(finished, remarks=(*finished.remarks, remark))
 
 
-async def _crash(scratch: Path, job: c.Job, first: First, process: Process) -> gpu_dump.Dump | None:
+async def _crash(scratch: Path, job: Job, first: First, process: Process) -> gpu_dump.Dump | None:
     limit = min(job.run_timeout_s, first.took_s + _LATER_S)
     async with process(dump_folder.on_exception(scratch), limit) as running:
         await _until_dumped(running, scratch, limit)
@@ -273,7 +274,7 @@ async def _crash(scratch: Path, job: c.Job, first: First, process: Process) -> g
 
 
 async def _hang(
-    scratch: Path, job: c.Job, first: First, process: Process, own: Own
+    scratch: Path, job: Job, first: First, process: Process, own: Own
 ) -> tuple[gpu_dump.Dump | None, list[tuple[str, c.Place | None]]]:
     """Look at the kernel a moment after the time at which the first run was last seen alive; where there is none, at the host
     code too.

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from orbit_remote.common import limits, plain_text, regular_files
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Job
 from orbit_remote.process import client_environment, program
 from orbit_remote.toolchain import diagnostics
 from orbit_remote.worker.context import Context
@@ -47,7 +48,7 @@ class NotBuiltError(Exception):
 class BuildCommands:
     """Commands of the build of a project in `folder`, for one job."""
 
-    def __init__(self, job: c.Job, context: Context, folder: str) -> None:
+    def __init__(self, job: Job, context: Context, folder: str) -> None:
         self._job, self._context, self._folder = job, context, folder
         self.compiler = ""
         """The nvcc that a file's own program would be compiled with, "" for none."""

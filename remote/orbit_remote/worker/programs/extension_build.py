@@ -21,6 +21,7 @@ from orbit_remote.common import codec, symbols
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.packages import installing
+from orbit_remote.common.requests import DriverStart, Job
 from orbit_remote.process import client_environment
 from orbit_remote.recording import registered_kernels
 from orbit_remote.toolchain import nvcc
@@ -41,7 +42,7 @@ class _Library:
     late: tuple[str, ...]
 
 
-async def with_fresh(job: c.Job, context: Context, act: Callable[[], Awaitable[c.Finished]]) -> c.Finished:
+async def with_fresh(job: Job, context: Context, act: Callable[[], Awaitable[c.Finished]]) -> c.Finished:
     """Do what the job asks for, on an extension that is known to be of the saved files."""
     work = _Work(job, context)
     try:
@@ -55,8 +56,8 @@ async def with_fresh(job: c.Job, context: Context, act: Callable[[], Awaitable[c
 class _Work:
     """One job's extension."""
 
-    def __init__(self, job: c.Job, context: Context) -> None:
-        assert isinstance(job.start, c.DriverStart)
+    def __init__(self, job: Job, context: Context) -> None:
+        assert isinstance(job.start, DriverStart)
         self._job, self._context, self._start = job, context, job.start
         self._root = os.path.normpath(job.directory or os.path.dirname(job.path))
         self._names = registered_kernels.names(job.text)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from orbit_remote.common import limits, regular_files
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import DriverStart, Job
 from orbit_remote.process import client_environment
 from orbit_remote.toolchain import build, nvcc
 from orbit_remote.worker.context import Context
@@ -22,7 +23,7 @@ from orbit_remote.worker.programs.cmake_folder import ProjectProgram
 from orbit_remote.worker.programs.sources import Sources
 
 
-async def built(job: c.Job, context: Context, architecture: str) -> build.Build:
+async def built(job: Job, context: Context, architecture: str) -> build.Build:
     """Build the program of a job by what its project builds it with; everything that goes wrong is in the result."""
     begin = time.monotonic()
     work = _Work(job, context, architecture)
@@ -36,12 +37,12 @@ async def built(job: c.Job, context: Context, architecture: str) -> build.Build:
     return replace(made, built=replace(made.built, seconds=time.monotonic() - begin))
 
 
-def _start(job: c.Job) -> c.DriverStart:
-    assert isinstance(job.start, c.DriverStart)
+def _start(job: Job) -> DriverStart:
+    assert isinstance(job.start, DriverStart)
     return job.start
 
 
-def alone(job: c.Job) -> c.Job | c.Failure:
+def alone(job: Job) -> Job | c.Failure:
     """Return the job of a program that nvcc makes of one file: as if that file had been asked for. Takes time."""
     read = _read(job)
     if unsaved := _unsaved(job, read):
@@ -55,11 +56,11 @@ def alone(job: c.Job) -> c.Job | c.Failure:
     return replace(job, path=path, text=text, flags=(*job.flags, *folders))
 
 
-def _main(job: c.Job) -> str:
+def _main(job: Job) -> str:
     return os.path.join(job.directory or "", *_start(job).driver.file.split("/"))
 
 
-def _read(job: c.Job) -> Sources:
+def _read(job: Job) -> Sources:
     """The files of a program: its main, the kernel's file, its other sources as far as they are known, and what all of them include."""
     root = job.directory or os.path.dirname(job.path)
     starts = (job.path, _main(job), *(os.path.join(root, *each.split("/")) for each in _start(job).sources))
@@ -78,7 +79,7 @@ def include_folders(flags: Sequence[str], directory: str) -> list[str]:
     return [os.path.normpath(os.path.join(directory, each)) for each in folders if each]
 
 
-def _unsaved(job: c.Job, read: Sources) -> c.Failure | None:
+def _unsaved(job: Job, read: Sources) -> c.Failure | None:
     """A build reads files from the disk: what an editor shows and has not saved would not be what is measured."""
     start = _start(job)
     place = sources.unsaved(read, job.directory or "", start.texts)
@@ -91,7 +92,7 @@ def _unsaved(job: c.Job, read: Sources) -> c.Failure | None:
 class _Work:
     """One build."""
 
-    def __init__(self, job: c.Job, context: Context, architecture: str) -> None:
+    def __init__(self, job: Job, context: Context, architecture: str) -> None:
         self._job, self._context, self._driver = job, context, _start(job).driver
         self._architecture = architecture
         self._folder = job.working_folder

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
-from orbit_remote.common import popcorn_task
+from orbit_remote.common.contracts import popcorn_task
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.limits import CONTRACT
 

@@ -1,0 +1,1 @@
+"""What files have that keep KernelBench's or popcorn's contract"""

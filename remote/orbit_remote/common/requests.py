@@ -1,0 +1,329 @@
+"""What the author's side asks of the GPU side: jobs above all. `messages` has what comes back, and says how both are written."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import field
+from pathlib import Path
+from typing import Literal
+
+from orbit_remote.common.lazy_dataclass import dataclass
+
+VERSION = 2
+"""Raised when a field of a request changes; the worker and the app on Modal refuse requests of another version."""
+Action = Literal[
+    "compile", "disassemble", "report", "build", "run", "debug", "profile", "sanitize", "calibrate"
+]
+Level = Literal["ttir", "ttgir", "llir", "ptx", "sass"]
+"""What a compiler makes of a kernel, one after the other: Triton's IR, its IR for GPUs, LLVM's, PTX, and machine code."""
+Grade = Literal["author", "referee"]
+"""How far a measurement can be trusted: an author's shares the process with the code that it measures."""
+Through = Literal["program", "spec", "contract", "exec", "driver"]
+"""What starts a kernel, in a word: the tag of each `Start`."""
+BY_AUTHOR: frozenset[Through] = frozenset(("program", "driver"))
+"""The author's own code launches kernels, as often as it likes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """Where the kernel that is to be launched stands in the text. Lines and columns count from 0.
+
+    `start_line` is the first line of the whole definition (template header, first decorator), `line`
+    that of `__global__` or `def`; (`name_line`, `name_end`) is where its name ends, `end_line` the last line of all.
+    """
+
+    name: str
+    qualified: str
+    start_line: int
+    line: int
+    name_line: int
+    name_end: int
+    end_line: int | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class HostLaunch:
+    """A launch in a Python file's own code, in the words of launch specs. `line` counts from 1.
+
+    `guessed` are the names whose values the file does not tell; `unknown` those of them that decide a constant of
+    the kernel. Of the kernel's parameters, `assumed` are those whose types follow from a guess, as a guessed tensor's does, and
+    `sized` those of which a guess decides only the value, as `x.shape[0]` is an integer whatever `x` is.
+    """
+
+    kernel: str
+    line: int
+    statements: tuple[str, ...]
+    guessed: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+    sized: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OtherKernel:
+    """A kernel of a Python file in a language other than Triton, at the line of its name (from 1). Nobody but its language
+    knows it while it runs: its launches are recognized by their names (`symbols`).
+    """
+
+    language: str
+    name: str
+    qualified: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """A test function, a script or a program of a project that launches kernels.
+
+    `file` is relative to the project's folder, with `/`. `name` is the function in it, as pytest writes it
+    (`TestSoftmax::test_forward`), empty for a script that runs as a whole. `keyword` selects tests whose names are made when
+    they are collected, as pytest's `-k` does.
+
+    Of a program `file` has its `main`, and `name` is what `tool` is asked to build, empty for nvcc, which compiles the file alone.
+    `folder`, relative to the project's, is where CMake's or Meson's project or the Makefile lies, and where the program runs, with `arguments`.
+    `output` is the executable that make writes, relative to that; CMake and Meson say where they write.
+    """
+
+    kind: Literal["pytest", "script", "program"]
+    file: str
+    name: str = ""
+    keyword: str = ""
+    tool: Literal["", "cmake", "make", "meson", "nvcc"] = ""
+    folder: str = ""
+    output: str = ""
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """Return what one types behind `pytest` or `python`, or the file and what is built and run."""
+        if self.kind == "program":
+            words = shlex.join((*((self.name,) if self.name else ()), *self.arguments))
+            return f"{self.file} ({words})" if words else self.file
+        node = f"{self.file}::{self.name}" if self.name and self.kind == "pytest" else self.file
+        if self.keyword:
+            return f"{node} -k {self.keyword}"
+        return f"{node} ({self.name})" if self.name and self.kind == "script" else node
+
+    @property
+    def short(self) -> str:
+        """Return its name alone: the test's, the program's, or the script's file."""
+        if self.kind == "program" and (self.output or self.name):
+            return (self.output or self.name).rpartition("/")[2]
+        name = self.name.rpartition("::")[2] if self.kind == "pytest" else ""
+        return name or self.file.rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramStart:
+    """The file's own way in launches the kernel. A `traced` run of a Python file is recorded by torch.profiler."""
+
+    traced: bool = False
+    through: Literal["program"] = "program"
+
+
+@dataclass(frozen=True, slots=True)
+class SpecStart:
+    """The launch spec above `definition` launches the kernel."""
+
+    definition: Definition
+    through: Literal["spec"] = "spec"
+
+
+@dataclass(frozen=True, slots=True)
+class ContractStart:
+    """A contract that the file keeps launches kernels: KernelBench's `ModelNew`, popcorn's `custom_kernel`. `grade` is the
+    one asked for: a `referee` runs the file's code in a process of its own (`orbit_remote.judge`).
+    """
+
+    grade: Grade = "author"
+    through: Literal["contract"] = "contract"
+
+
+@dataclass(frozen=True, slots=True)
+class ExecStart:
+    """A script or any program runs, as the name of the job's `path` says (`Job.is_script`); `text` is the script's.
+
+    `mount` is the author's folder of which the job's `directory` is a copy; on the same machine the worker makes it, of
+    `files`, paths relative to `mount`. Files that the patterns `bring` match come back as `Finished.brought`.
+    """
+
+    mount: str = ""
+    files: tuple[str, ...] = ()
+    bring: tuple[str, ...] = ()
+    through: Literal["exec"] = "exec"
+
+
+@dataclass(frozen=True, slots=True)
+class DriverStart:
+    """A test, a script or a program of the project in the job's `directory` launches the kernel, which is in the file at `path`.
+
+    `texts` are the texts of open Python files by path, which count in place of what is saved, or for a program those of open
+    C++ files, which have to be saved. Of a test only the parameter `sets` that are named run, if it has them: pytest's ids.
+    A `repeated` test or script runs several times, until its kernels have been launched often enough for a median.
+    `sources` are those of a program as far as texts tell, paths in `directory`.
+    """
+
+    driver: Driver
+    texts: dict[str, str] = field(default_factory=dict[str, str])
+    sets: tuple[str, ...] = ()
+    repeated: bool = False
+    sources: tuple[str, ...] = ()
+    through: Literal["driver"] = "driver"
+
+
+Start = ProgramStart | SpecStart | ContractStart | ExecStart | DriverStart
+"""What starts a kernel, with all that only this way needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Compile a file for what the compiler says of it, or build it and run it, or build it so that a
+    later run finds it built (CUDA alone), or run it under a tool: `profile` under Nsight Compute, which
+    counts one launch of `kernel` in each of its configurations; `sanitize` under compute-sanitizer, with each of `tools`
+    (memcheck, racecheck, initcheck, synccheck) in turn. `disassemble` is of compiled code: `text` is then the file in
+    base64. `calibrate` is the worker's own: what the GPU reaches. `debug` interprets a Triton kernel on the CPU, stopped in
+    the program instance that `instance` names: the first, or the one that writes the first wrong element.
+
+    `path` is where the author knows the file to be and `text` what stands in the editor, which may
+    not be saved. `flags` are compiler flags that have already passed the author's trust rule.
+    `architecture` is nvcc's spelling (`sm_90a`) or None for the GPU that will run it. `gpu` is the one
+    asked for elsewhere (`H100`, `H100:2`), None for this machine's own: of those it has `gpus`, from number `device` on. `roots` are folders in which
+    imports are looked up last, as an editable install's are. `restricted` says that the code is not the
+    author's: it runs on Modal, in a container for it alone, or not at all.
+
+    `start` says what starts the kernel, and has all that only this way needs. `tool_kernel` is the kernel that a tool or a
+    debugger is for, where no launch spec stands above it. The program runs in `directory`, with `arguments` and `stdin`;
+    `variables` (`NAME=value`) are added to its environment. `templates` are kernels
+    whose launch specs say of which instances a compilation is to tell. `host_launches` are launches in a Python file's
+    own code, for the kernels that have no launch spec. `levels` are those of the compiler's output that a compilation sends
+    back, as `Finished.dumps`. A `batch` waits for the GPU behind jobs that somebody has clicked. A compilation that is to
+    `keep` its own files - command line, log, intermediate code - sends them as `Finished.report`. `other_kernels` are
+    those of a Python file. A compilation of a Triton file makes its kernels with each of `warps` as `num_warps` too.
+    `sections` of Nsight Compute are what a profile collects, in place of those of its `detail`.
+    """
+
+    run: str
+    action: Action
+    language: Literal["cuda", "triton"]
+    path: str
+    text: str
+    kernel: str | None = None
+    directory: str | None = None
+    arguments: tuple[str, ...] = ()
+    stdin: str = ""
+    flags: tuple[str, ...] = ()
+    nvcc: str | None = None
+    architecture: str | None = None
+    device: int = 0
+    build_timeout_s: float = 120.0
+    run_timeout_s: float = 60.0
+    gpu: str | None = None
+    roots: tuple[str, ...] = ()
+    restricted: bool = False
+    start: Start = field(default_factory=ProgramStart)
+    tool_kernel: Definition | None = None
+    templates: tuple[Definition, ...] = ()
+    host_launches: tuple[HostLaunch, ...] = ()
+    detail: Literal["click", "full"] = "click"
+    tools: tuple[str, ...] = ()
+    sections: tuple[str, ...] = ()
+    batch: bool = False
+    levels: tuple[Level, ...] = ()
+    gpus: int = 1
+    variables: tuple[str, ...] = ()
+    instance: Literal["first", "wrong"] = "first"
+    keep: bool = False
+    other_kernels: tuple[OtherKernel, ...] = ()
+    warps: tuple[int, ...] = ()
+    version: int = VERSION
+
+    @property
+    def definition(self) -> Definition | None:
+        """Return where the kernel stands that is asked for; None where none is, or only its name is known."""
+        return self.start.definition if isinstance(self.start, SpecStart) else self.tool_kernel
+
+    @property
+    def driver(self) -> Driver | None:
+        """Return the driver that launches the kernel; None where something else does."""
+        return self.start.driver if isinstance(self.start, DriverStart) else None
+
+    @property
+    def project_program(self) -> Driver | None:
+        """Return the program of the project that launches the kernel; None where something else does."""
+        return self.driver if self.driver and self.driver.kind == "program" else None
+
+    @property
+    def is_program(self) -> bool:
+        """Whether it is about a program that is built of C++ and CUDA: the file's own, or one of its project."""
+        by_file = isinstance(self.start, ProgramStart)
+        return self.language == "cuda" and (by_file or self.project_program is not None)
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether torch.profiler records it."""
+        return isinstance(self.start, ProgramStart) and self.start.traced
+
+    @property
+    def working_folder(self) -> str:
+        """Where its program runs."""
+        folder = self.directory or str(Path(self.path).parent)
+        return str(Path(folder, self.driver.folder)) if self.driver and self.driver.folder else folder
+
+    @property
+    def is_script(self) -> bool:
+        """Whether Python runs it, and not the system."""
+        return self.path.lower().endswith(".py")
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class Locate:
+    """End a run as if it had reached its limit, and see where the warps of its kernel stand."""
+
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Ask what this machine has; answered by `Machine`."""
+
+    run: str
+    nvcc: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Warm:
+    """Prepare for jobs of this language before the first one; no code of the user is run."""
+
+    run: str
+    language: Literal["cuda", "triton"]
+
+
+@dataclass(frozen=True, slots=True)
+class Typing:
+    """What the device front end says of a CUDA file that is typed, quickly; answered by one `Built`, not `complete` where that
+    is not known. With `start` the front end is made to wait with the file's headers parsed, which takes seconds.
+    """
+
+    run: str
+    job: Job
+    start: bool = False
+
+
+Request = Job | Cancel | Locate | Probe | Warm | Typing
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The files that a job needs, as a tree: what `orbit_lsp.closure` found, what `files.Store` writes.
+
+    `root` names the tree: the content hash of the author's folder. `files` maps paths relative to it,
+    with `/` between their parts, to the content hash (`content_hash`) of each file.
+    """
+
+    root: str
+    files: dict[str, str] = field(default_factory=dict[str, str])
