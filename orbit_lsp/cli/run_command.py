@@ -552,4 +552,4 @@ def _report(
 
 
 def _line(stream: TextIO, text: str, remedy: str) -> None:
-    print(visible(text + (f"\n  {remedy}" if remedy else "")), file=stream)
+    print(visible(text) + (f"\n{terminal_text.indented(remedy)}" if remedy else ""), file=stream)

@@ -231,6 +231,8 @@ async def test_without_a_gpu_a_click_says_how_to_rent_one_and_runs_nothing(start
     asked = answering(editor, None)
     await editor.click()
     await editor.until(lambda: asked)
-    assert asked[0].startswith(f"orbit: test_softmax would launch it, and {c.NO_GPU}: rent one from Modal: ")
-    assert asked[0].endswith("`orbit-lsp run FILE --through auto` runs it here all the same")
+    assert asked[0].startswith(
+        f"orbit: test_softmax would launch it, and {c.NO_GPU}.\n- Rent one from Modal: "
+    )
+    assert asked[0].endswith("`orbit-lsp run FILE --through auto` runs it here all the same, without a GPU.")
     assert editor.ended() == []
