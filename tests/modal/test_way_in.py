@@ -22,6 +22,7 @@ from tests.modal.conftest import click_run, gpus
 from tests.modal.test_rented_in_editor import answering
 from tests.modal_loopback.loopback import LIMIT_S, Loopback
 from tests.remote.nvcc_check import needs_nvcc
+from tests.schema_check import valid
 from tests.settings_check import settings_of_values
 
 MAKES = f"`{sys.executable} -P -m modal token new` makes a token"
@@ -206,7 +207,7 @@ async def test_where_the_author_chose_modal_the_lens_says_that_the_token_is_miss
 ) -> None:
     editor = await opened(start, runner="modal")
     asked = answering(editor, None)
-    await lens(editor, "▶ Run (Modal: no token)")
+    await lens(editor, "▶ Run (no Modal token)")
     await click_run(editor)
     await editor.until(lambda: asked)
     assert asked == [f"{account.NO_TOKEN}.\n{WAYS}"]
@@ -222,6 +223,7 @@ async def test_the_choice_of_a_gpu_has_prices_and_then_the_ways_to_it(file: Path
         f"orbit: runs will get L4. There is no GPU here yet.\n- Rent one from Modal: {MAKES}; "
     )
     assert "L4 costs $0.93/h (rates of 2026-09-20): " in message
+    await lens(editor, "▶ Run on L4 (no Modal token)")
 
 
 async def test_a_client_that_cannot_be_asked_gets_the_same_in_a_message(file: Path, start) -> None:
@@ -239,6 +241,15 @@ def test_the_command_line_says_the_ways_and_the_prices(file: Path, tmp_path: Pat
     assert "  H100          $4.08/h  $0.068              $0.34\n" in out
     assert "The budget is $10.00 a month" in out
     assert f"✗ {account.NO_TOKEN}\n  fix it: {MAKES}" in errors
+    code, out, _ = orbit(tmp_path, "modal", "status", "--json")
+    status = valid("modal", out)
+    assert (code, status["token"], status["failure"]["message"]) == (5, None, account.NO_TOKEN)
+    (h100,) = [each for each in status["prices"] if each["gpu"] == "H100"]
+    assert (round(h100["usd_per_h"], 2), h100["rates"], status["budget_usd"]) == (
+        4.08,
+        "rates of 2026-09-20",
+        10,
+    )
 
 
 SPEC = """\

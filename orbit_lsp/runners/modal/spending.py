@@ -23,7 +23,7 @@ Ask = Callable[[str, Sequence[str]], Awaitable[str | None]]
 """Ask the user to pick one of the answers; None if they dismiss the question. Raises CannotAsk."""
 
 ONCE = "Run once"
-ALWAYS = "Run, and do not ask again"
+ALWAYS = "Run, and do not ask again until this editor is closed"
 _RAISE = "raise the setting `orbit.modal.budget_usd`"
 FIRST_S = 60
 """For which a first run rents its GPU, about: the start of a container, and the measuring."""
