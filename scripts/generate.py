@@ -267,7 +267,10 @@ def pressed(text: str) -> str:
     ]
     table = [["button", *by_state], ["---"] * (len(by_state) + 1), *rows]
     lines = ["| " + " | ".join(row) + " |" for row in table]
-    lines += ["", *(f"{number}. {message[1:-1]}" for number, message in enumerate(messages, 1))]
+    lines += [
+        "",
+        *(f"{number}. {message[1:-1]}".replace("\n", "\n    ") for number, message in enumerate(messages, 1)),
+    ]
     before, begin, rest = text.partition("<!-- from docs/dev/buttons.json by scripts/generate.py -->\n")
     _, end, after = rest.partition("<!-- end -->\n")
     return "".join((before, begin, "\n".join(lines), "\n", end, after))

@@ -501,9 +501,36 @@ def test_a_template_that_the_including_file_does_not_instantiate_is_said_with_th
     header_library: Path,
 ) -> None:
     assert (
-        "note: a template is compiled only if tests/all.cu instantiates it"
+        "not compiled: a template is compiled only if all.cu instantiates it"
         in (orbit(header_library, "compile", "--gpu", "H100", "include/lib/unused.cuh")[2])
     )
+
+
+SPILLS = """\
+template <int N> __global__ void never(float* y) { y[0] = N; }
+template <int N> __global__ void once(float* y) { y[0] = N; }
+template __global__ void once<2>(float*);
+__global__ void __launch_bounds__(1024, 2) spills(float* y) {
+  float a[128];
+#pragma unroll
+  for (int i = 0; i < 128; i++) a[i] = y[i * 1024 + threadIdx.x];
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < 128; i++) y[i * 1024 + threadIdx.x] = a[127 - i] * a[i];
+}
+"""
+
+
+@needs_nvcc
+def test_compile_and_show_have_the_warnings_of_an_editor(folder: Path) -> None:
+    (folder / "k.cu").write_text(SPILLS)
+    spills = "registers spill to local memory: "
+    template = "note: never: not compiled: a template is compiled only if k.cu instantiates it or a launch spec launches it"
+    for command, beginning in (("compile", "note: spills: "), ("show", "warning orbit register-spills: ")):
+        _, out, errors = orbit(folder, command, "--gpu", "H100", "k.cu")
+        assert beginning + spills in out + errors
+        assert template in errors.splitlines()
+        assert "once: not compiled" not in errors
 
 
 INLINE = """\

@@ -458,3 +458,49 @@ def test_helpers_and_other_languages_get_none() -> None:
     assert spec_drafts.actions(session, uri, 0, 9) == []
     session, uri = opened("from numba import cuda\n@cuda.jit\ndef k(x):\n    pass\n", "triton")
     assert spec_drafts.actions(session, uri, 0, 9) == []
+
+
+AXPY = """\
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def axpy(x, y, a, n, stride, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i * stride, a * tl.load(x + i * stride, mask=i < n), mask=i < n)
+
+def launch(x: torch.Tensor, y, a: float, n: int):
+    axpy[(triton.cdiv(n, 256),)](x, y, a, n, 1, BLOCK=256)
+"""
+
+
+def test_annotations_of_the_host_code_tell_the_types_of_numbers() -> None:
+    [launch] = job_builder.host_launches(AXPY, triton_kernels.scan(AXPY))
+    assert launch.statements == (
+        "x = torch.randn(1 << 20)", "y = torch.randn(1 << 20)", "a = 0.5", "n = 1 << 20",
+        "launch axpy[(triton.cdiv(n, 256),)](x, y, a, n, 1, BLOCK=256)",
+    )  # fmt: skip
+    assert (launch.assumed, launch.sized) == (("x", "y"), ("a", "n"))
+    plain = AXPY.replace(": float", "").replace(": int", "")
+    [launch] = job_builder.host_launches(plain, triton_kernels.scan(plain))
+    assert ("a = 3" in launch.statements, launch.assumed) == (True, ("x", "y", "a", "n"))
+
+
+@pytest.mark.parametrize("call", ["launch(x, y, 2.5, n)", "ops.launch(x, y, 2.5, n)"])
+def test_a_driver_in_another_file_tells_types_and_sizes(call: str) -> None:
+    driver = f"""\
+import torch, ops
+from ops import launch
+
+def test_axpy():
+    n = 4096
+    x, y = torch.randn(n, device="cuda", dtype=torch.float16), torch.empty(n, device="cuda", dtype=torch.float16)
+    {call}
+"""
+    [launch] = job_builder.host_launches(AXPY, triton_kernels.scan(AXPY), lambda _: driver)
+    assert launch.statements == (
+        "n = 4096", "x = torch.randn(n, dtype=torch.float16)", "y = torch.empty(n, dtype=torch.float16)",
+        "a = 2.5", "launch axpy[(triton.cdiv(n, 256),)](x, y, a, n, 1, BLOCK=256)",
+    )  # fmt: skip
+    assert launch.guessed == ()

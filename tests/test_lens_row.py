@@ -21,6 +21,7 @@ from orbit_remote.common import messages as c
 from orbit_remote.common.measure import Regression
 from orbit_remote.common.measurements import Metric
 from tests.editors.signatures import IN_VIEW, NAMES, SHEET
+from tests.settings_check import settings_of_values
 from tests.test_spec_views import Spec, point
 from tests.test_views import H100, LAUNCHES, PTXAS, SAXPY, URI, Bench
 
@@ -127,6 +128,30 @@ def test_without_a_gpu_and_without_an_account_no_gpu_is_named() -> None:
     assert row(bench) == "▶ Run (choose a GPU) | Profile"
     bench.session.setup.modal_account = True
     assert row(bench) == "Modal GPU: H100 (change) | ▶ Run on H100 | Profile"
+
+
+@pytest.mark.parametrize(
+    ("settings", "chosen", "title"),
+    [
+        ({}, True, "▶ Run on H100 (no Modal token)"),
+        ({"gpu": "L4"}, False, "▶ Run on L4 (no Modal token)"),
+        ({"gpu": "L4", "runner": "local"}, True, "▶ Run on L4 (runner is local)"),
+        ({"gpu": "RTX 4090"}, True, "▶ Run (choose a GPU)"),
+        ({"runner": "modal"}, False, "▶ Run (no Modal token)"),
+        ({"gpu": "L4", "runner": "modal"}, False, "▶ Run on L4 (no Modal token)"),
+    ],
+)
+def test_a_chosen_gpu_stands_in_the_lens_before_there_is_a_token(
+    settings: dict[str, object], chosen: bool, title: str
+) -> None:
+    bench = Bench()
+    bench.session.setup.machine = replace(LOCAL, devices=())
+    bench.session.setup.settings = settings_of_values(settings)
+    bench.session.setup.gpu_chosen = chosen
+    assert (
+        row(bench).removeprefix("Modal GPU: L4 (change) | ").removeprefix("Modal GPU: H100 (change) | ")
+        == f"{title} | Profile"
+    )
 
 
 def test_twenty_signatures_have_time_outcome_verdict_and_commands_in_sixty_columns() -> None:
@@ -283,7 +308,7 @@ def test_the_hint_of_a_triton_kernel_says_what_its_figures_are_of() -> None:
     assert hint(bench) == "occ ≤75% · 40 regs · BLOCK=64 assumed"
     tuned = [replace(PTXAS, registers=40 + warps, constants={"num_warps": str(warps)}) for warps in (4, 8)]
     bench = Bench(text, "file:///src/k.py").built(*tuned)
-    assert hint(bench) == "occ ≤62.5% · 48 regs · 1 of 2 · sm_90a"
+    assert hint(bench) == "occ ≤62.5% · 48 regs · 1 of 2 configs"
 
 
 def test_of_two_architectures_the_hint_names_the_one_that_its_figures_are_of() -> None:

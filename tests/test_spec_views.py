@@ -242,7 +242,7 @@ SIZES = [point(5.2, 1 << 20, values={"n": str(1 << 20)}), point(75, 1 << 24, val
 
 def test_a_sweep_is_told_by_its_first_size_and_a_table() -> None:
     spec = Spec().answered(*SIZES, point(None, case="tail", values={"n": "1000003"}, bytes=None, flops=None))
-    assert spec.hint == ("⏱ 5.20 µs · 1 of 3 · 2.42 TB/s (72%)")
+    assert spec.hint == ("⏱ 5.20 µs · n: 1 of 3 · 2.42 TB/s (72%)")
     table = spec.hover().partition("saxpy: every run\n")[2]
     assert table.splitlines() == [
         "  case  n         time       spread  samples  memory     of peak  arithmetic   of peak  occupancy  check",

@@ -129,6 +129,22 @@ def test_a_worker_of_another_cache_folder_is_said_to_be_one(tmp_path: Path) -> N
     assert f"of another installation, with the cache {tmp_path}" in doctor.worker_text(other, "", 0.0)
 
 
+def test_the_doctor_names_the_projects_worker_first_and_others_in_one_line(tmp_path: Path) -> None:
+    own = handshake.Status(7, "/venv/python", "3.12.3", "0.1.0", 0.0, cache=str(user_folders.cache_folder()))
+    elsewhere = replace(own, cache=str(tmp_path))
+    workers = [
+        replace(elsewhere, pid=3),
+        replace(own, pid=5, python="/other/python"),
+        own,
+        replace(elsewhere, pid=9),
+    ]
+    lines = doctor.worker_lines(workers, "/venv/python", "", 0.0)
+    assert [line.partition(",")[0] for line in lines] == [
+        "worker    process 7", "worker    process 5", "workers   of other installations: processes 3",
+    ]  # fmt: skip
+    assert lines[2].endswith(": processes 3, 9")
+
+
 def test_a_clock_that_was_set_back_makes_no_age_negative() -> None:
     worker = handshake.Status(7, "python", "3.12.3", "0.1.0", time.time() + 3600, ("Neovim",), 1, 0, False)
     assert doctor.worker_text(worker, "", time.time()).startswith("process 7, for 0 min, ")

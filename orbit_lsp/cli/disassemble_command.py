@@ -137,7 +137,7 @@ def _failed(
         print(json_results.failure(failure.category, failure.message, failure.remedy, problems))
     print(visible(f"orbit-lsp: error: {shown or failure.message} [{finished.outcome}]"), file=sys.stderr)
     if failure.remedy:
-        print(visible(f"  {failure.remedy}"), file=sys.stderr)
+        print(terminal_text.indented(failure.remedy), file=sys.stderr)
     return c.EXIT_CODES[finished.outcome]
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from orbit_lsp import closure
-from orbit_lsp.cli import json_results
+from orbit_lsp.cli import json_results, terminal_text
 from orbit_lsp.cli.command_options import LIMITS
 from orbit_lsp.cli.terminal_text import UsageError, check_gpu
 from orbit_lsp.cli.terminal_watcher import TerminalWatcher
@@ -250,7 +250,7 @@ def _report(finished: c.Finished) -> None:
     failure = finished.failure
     if failure and (finished.exit_code is None or finished.exit_code == 0 or finished.problems):
         lines += [f"orbit-lsp: error: {failure.message} [{finished.outcome}]"]
-        lines += [f"  {failure.remedy}"] if failure.remedy else []
+        lines += [terminal_text.indented(failure.remedy)] if failure.remedy else []
     if finished.exit_code is not None:
         took = f" after {finished.run_s:.2f} s" if finished.run_s is not None else ""
         lines += [f"exit code {exit_code(finished)}{took}"]

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from orbit_lsp.cli import json_results
+from orbit_lsp.cli import json_results, terminal_text
 from orbit_lsp.engine.engine import Engine
 from orbit_lsp.runs import summary
 from orbit_lsp.runs.multi_gpu import MultiGpu
@@ -64,4 +64,4 @@ def _say(finished: c.Finished) -> None:
     for remark in finished.remarks:
         print(f"  {visible(remark)}", file=sys.stderr)
     if finished.failure and finished.failure.remedy:
-        print(f"  {visible(finished.failure.remedy)}", file=sys.stderr)
+        print(terminal_text.indented(finished.failure.remedy), file=sys.stderr)

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from orbit_lsp import kernels
-from orbit_lsp.cli import json_results
+from orbit_lsp.cli import json_results, terminal_text
 from orbit_lsp.cli.terminal_text import UsageError, check_gpu, only_kernel
 from orbit_lsp.engine.engine import Engine
 from orbit_lsp.history.ab_compare import AbCompare
@@ -63,7 +63,7 @@ async def compare(
     if finished.failure:
         print(visible(f"orbit-lsp: error: {finished.failure.message} [{finished.outcome}]"), file=sys.stderr)
         if finished.failure.remedy:
-            print(f"  {visible(finished.failure.remedy)}", file=sys.stderr)
+            print(terminal_text.indented(finished.failure.remedy), file=sys.stderr)
     elif spent := spending.total([versus.cost if versus else None]):
         print(summary.cost(spent), file=sys.stderr)
     return c.EXIT_CODES[finished.outcome]

@@ -293,16 +293,12 @@ def _with_limits(finished: c.Finished, session: Session, uri: str) -> c.Finished
         return finished
     from orbit_lsp.views.compiler import cost_diagnostics
 
-    remarks = (*finished.remarks, *cost_diagnostics.unlaunchable(session, uri))
-    through = terminal_text.relative(source[0]) if source else "the file"
+    remarks = (*finished.remarks, *cost_diagnostics.warnings(session, uri))
     if source:
-        remarks += (f"compiled through {through}, which includes it",)
+        remarks += (f"compiled through {terminal_text.relative(source[0])}, which includes it",)
     if "main" in scan.entries:
         remarks += ("compile does not look for link errors; orbit-lsp run links the program",)
-    templates = any(kernel.template for kernel in scan.kernels)
-    if templates and not any(target.uri == uri for target in session.results.figures):
-        remarks += (f"a template is compiled only if {through} instantiates it or a launch spec launches it",)
-    return replace(finished, remarks=remarks)
+    return replace(finished, remarks=(*remarks, *kernel_status.reasons(session, uri)))
 
 
 def _of_import(frozen: Frozen) -> bool:
@@ -368,10 +364,8 @@ def _shown(
             f"They are printed by orbit-lsp compile {options.file}; after a run, by show --run"
         )
     else:
-        every = kernel_status.of(session, uri)
-        known = next((each for each in every if kernel_status.why_nothing(session, uri, each)), None)
-        if known:
-            _note(f"{known.kernel.name}: {'; '.join(kernel_status.why_nothing(session, uri, known))}")
+        for line in kernel_status.reasons(session, uri):
+            _note(line)
     if session.files[uri].scan.language == "cuda":
         from orbit_lsp.cli.files import header_kernels
 
@@ -552,4 +546,4 @@ def _report(
 
 
 def _line(stream: TextIO, text: str, remedy: str) -> None:
-    print(visible(text + (f"\n  {remedy}" if remedy else "")), file=stream)
+    print(visible(text) + (f"\n{terminal_text.indented(remedy)}" if remedy else ""), file=stream)

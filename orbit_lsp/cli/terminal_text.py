@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
@@ -37,6 +38,11 @@ def refused(text: str, *, as_json: bool) -> int:
 
 def warn(text: str) -> None:
     print(in_a_line(f"orbit-lsp: warning: {text}"), file=sys.stderr)
+
+
+def indented(remedy: str) -> str:
+    """Return what to do as it stands below an error: each of its lines two columns to the right."""
+    return textwrap.indent(visible(remedy), "  ")
 
 
 def only_kernel(kernels: Sequence[KernelId]) -> KernelId:

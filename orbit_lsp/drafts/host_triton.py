@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
-from orbit_lsp.drafts import triton
+from orbit_lsp.drafts import guesses, triton
 from orbit_lsp.drafts.guesses import Statement, Subject, guessed, used
 from orbit_lsp.drafts.python_scopes import Choice, Frame, frames, lookup
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -25,6 +25,7 @@ from orbit_remote.spec.syntax_tree import Attribute, Call, Lambda, Name, walk
 
 _SHAPES = ("1 << 20", "1024, 1024", "8, 512, 64", "2, 8, 512, 64")
 _ATTRIBUTES = frozenset(("shape", "dtype", "T", "mT", "ndim", "itemsize"))
+_NUMBERS = frozenset(("float", "int"))
 _CONSTANTS = frozenset(("True", "False", "None", "inf", "nan", "pi"))
 _DEVICE = re.compile(
     r"\.(?:cuda|cpu|detach)\(\)|\.to\((?:'[^']*'|device=[\w.']+|\w*dev\w*)\)"
@@ -35,6 +36,8 @@ _DEVICE = re.compile(
 _MADE = frozenset(("empty", "full", "ones", "rand", "randint", "randn", "zeros"))
 """Functions that make a tensor of a type that its sizes do not change."""
 _DEEPEST = 12
+_ANY_NUMBER = "3"
+"""In place of a number of which nothing is known, not even whether it is whole: Triton makes no constant of it, and it divides nothing."""
 _MOST_WAYS = 8
 """How many ways from the calls of a file to a launch are read; the one with the fewest guesses is taken."""
 
@@ -45,12 +48,19 @@ def draft(subject: Subject, body: triton.Body, tree: ast.Module) -> list[Stateme
     return read.statements if read else None
 
 
-def launch(subject: Subject, body: triton.Body, tree: ast.Module) -> HostLaunch | None:
-    """What the same launch is compiled with."""
-    read = _read(subject, body, tree)
+def launch(
+    subject: Subject, body: triton.Body, tree: ast.Module, drivers: Sequence[ast.Module] = ()
+) -> HostLaunch | None:
+    """What the same launch is compiled with; `drivers` are files that call functions of this one."""
+    read = _read(subject, body, tree, drivers)
     if read is None:
         return None
-    texts = tuple(statement.text for statement in read.statements)
+    texts = tuple(
+        f"{statement.text} {_ANY_NUMBER}"
+        if statement.text.endswith("=") and statement.text[:-2] not in read.unknown
+        else statement.text
+        for statement in read.statements
+    )
     return HostLaunch(subject.name, read.line, texts, read.guesses, read.unknown, read.assumed, read.sized)
 
 
@@ -67,7 +77,9 @@ class _Read(NamedTuple):
     sized: tuple[str, ...]
 
 
-def _read(subject: Subject, body: triton.Body, tree: ast.Module) -> _Read | None:
+def _read(
+    subject: Subject, body: triton.Body, tree: ast.Module, drivers: Sequence[ast.Module] = ()
+) -> _Read | None:
     """The launch with the fewest guesses, the first of those."""
     if any(parameter.refused for parameter in subject.header.parameters):
         return None
@@ -80,7 +92,7 @@ def _read(subject: Subject, body: triton.Body, tree: ast.Module) -> _Read | None
             ):
                 ways = (
                     _Host(subject, body, frame, element).launch(call)
-                    for frame in frames(tree, call, _MOST_WAYS)
+                    for frame in frames(tree, call, _MOST_WAYS, drivers)
                 )
                 read += filter(None, ways)
             case _:
@@ -100,6 +112,8 @@ class _Host:
     element: str = ""
     assigned: dict[str, Statement] = field(default_factory=dict[str, Statement])
     names: dict[tuple[int, str, int], str] = field(default_factory=dict["tuple[int, str, int]", str])
+    typed: set[str] = field(default_factory=set[str])
+    """Names of the spec that are guessed numbers whose type an annotation of the code tells."""
 
     def launch(self, call: ast.Call) -> _Read | None:
         parameters = {parameter.name: parameter for parameter in self.subject.header.parameters}
@@ -260,7 +274,7 @@ class _Host:
             for node in _typing(ast.parse(waiting.pop(), mode="eval").body):
                 if not isinstance(node, ast.Name):
                     reached |= self.behind([ast.unparse(node)])
-                elif node.id in self.assigned and node.id not in reached:
+                elif node.id in self.assigned and node.id not in reached | self.typed:
                     reached.add(node.id)
                     waiting += [value] if (value := self.assigned[node.id].text.partition(" = ")[2]) else []
         return reached
@@ -275,7 +289,12 @@ class _Host:
         if name in self.assigned:
             return name
         sizes = triton.sizes_of(self.subject, self.body)
-        if parameter in self.body.pointers:
+        kind = self.frame.annotation(node.id) if isinstance(node, ast.Name) else ""
+        if kind in _NUMBERS and parameter not in self.body.pointers:
+            self.typed.add(name)
+        if kind == "float" and name in self.typed:
+            self.assigned[name] = guessed(name, guesses.real(name))
+        elif parameter in self.body.pointers:
             self.assigned[name] = self.tensor(name, self.frame)
         elif parameter in sizes.values:
             self.assigned[name] = guessed(name, sizes.values[parameter])
@@ -359,6 +378,8 @@ class _Host:
         value = lookup(name, frame, line)
         if depth > _DEEPEST:
             return ""
+        if value is None and frame is self.frame and name in self.assigned:
+            return name  # a guess stands for an argument of the launch
         if value is None:
             key = (id(frame), name, 0)
             if key not in self.names and self.is_tensor(name, frame):

@@ -48,6 +48,15 @@ class Frame:
         last = dict(zip(reversed(by_place), reversed(of.defaults), strict=False))
         return {**dict.fromkeys(by_place), **last, **dict(zip(by_name, of.kw_defaults, strict=True))}
 
+    def annotation(self, name: str) -> str:
+        """Return the annotation of a parameter, as in `a: float`, that no call gave a value; empty where there is none."""
+        if isinstance(self.scope, ast.Module) or name in self.given:
+            return ""
+        of = self.scope.args
+        every = (*of.posonlyargs, *of.args, *of.kwonlyargs)
+        annotation = next((each.annotation for each in every if each.arg == name), None)
+        return annotation.id if isinstance(annotation, ast.Name) else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Value:
@@ -178,32 +187,39 @@ def _leaves(body: Sequence[ast.stmt]) -> bool:
 # -- calls -------------------------------------------------------------------------------------------
 
 
-def frames(tree: ast.Module, node: ast.Call, most: int) -> list[Frame]:
-    """The chains of calls that lead to a call: a frame for each, `most` of them."""
-    functions = [each for each in ast.walk(tree) if isinstance(each, Function)]
-    calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
+def frames(tree: ast.Module, node: ast.Call, most: int, drivers: Sequence[ast.Module] = ()) -> list[Frame]:
+    """The chains of calls that lead to a call: a frame for each, `most` of them; those that begin in `drivers`, other files that call
+    functions of this one, are the first.
+    """
+    modules = [*drivers, tree]
+    functions = {
+        module: [each for each in ast.walk(module) if isinstance(each, Function)] for module in modules
+    }
+    calls = [(module, each) for module in modules for each in ast.walk(module) if isinstance(each, ast.Call)]
     classes = {
         method: each.name for each in ast.walk(tree) if isinstance(each, ast.ClassDef) for method in each.body
     }
-    whole = Frame(tree, _LAST_LINE)
 
-    def ways(at: ast.Call, depth: int) -> Iterator[Frame]:
-        around = [each for each in functions if each.lineno <= at.lineno <= (each.end_lineno or 0)]
+    def ways(module: ast.Module, at: ast.Call, depth: int) -> Iterator[Frame]:
+        around = [each for each in functions[module] if each.lineno <= at.lineno <= (each.end_lineno or 0)]
         if not around:
-            yield Frame(tree, at.lineno)
+            yield Frame(module, at.lineno)
             return
-        outer = whole
+        whole = outer = Frame(module, _LAST_LINE)
         for each in around[:-1]:
             outer = Frame(each, _LAST_LINE, outer)
         last = around[-1]
         reached = False
-        for call in calls if depth < _DEEPEST_CALLS else ():
-            given = _arguments(call, last, classes.get(last, ""))
-            if given is None or last in [
-                each for each in around if each.lineno <= call.lineno <= (each.end_lineno or 0)
-            ]:
+        for of, call in calls if depth < _DEEPEST_CALLS else ():
+            given = _arguments(call, last, classes.get(last, ""), through_module=of is not module)
+            if given is None or (
+                of is module
+                and any(
+                    last is each and each.lineno <= call.lineno <= (each.end_lineno or 0) for each in around
+                )
+            ):
                 continue
-            for caller in ways(call, depth + 1):
+            for caller in ways(of, call, depth + 1):
                 reached = True
                 values = {name: Value(value, caller, call.lineno) for name, value in given.items()}
                 yield Frame(last, at.lineno, outer, values)
@@ -211,14 +227,22 @@ def frames(tree: ast.Module, node: ast.Call, most: int) -> list[Frame]:
             values = {name: Value(value, whole, _LAST_LINE) for name, value in _parametrized(last)}
             yield Frame(last, at.lineno, outer, values)
 
-    return list(islice(ways(node, 0), most))
+    return list(islice(ways(tree, node, 0), most))
 
 
-def _arguments(call: ast.Call, function: Function, owner: str) -> dict[str, ast.expr] | None:
-    """What a call gives the parameters; None where it is not one of the function, or unpacks its arguments."""
+def _arguments(
+    call: ast.Call, function: Function, owner: str, *, through_module: bool
+) -> dict[str, ast.expr] | None:
+    """What a call gives the parameters; None where it is not one of the function, or unpacks its arguments. `through_module` allows the
+    name of the function's module before it.
+    """
     names = [parameter.arg for parameter in (*function.args.posonlyargs, *function.args.args)]
     match call.func:
         case ast.Name(id=name) if name == function.name and not owner:
+            pass
+        case ast.Attribute(value=ast.Name(), attr=name) if (
+            name == function.name and not owner and through_module
+        ):
             pass
         case ast.Attribute(value=ast.Name(id=base), attr="apply") if (
             base == owner and function.name == "forward"

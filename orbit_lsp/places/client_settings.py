@@ -77,7 +77,10 @@ class ClientSettings:
             program, complaint = self._program(name, getattr(settings, name))
             settings = dataclasses.replace(settings, **{name: program})
             complaints += [complaint] if complaint else []
-        if self._chosen and self._chosen[1] == settings.gpu:
+        if self._chosen and self._chosen[1] != settings.gpu:
+            self._chosen = None
+        self._session.setup.gpu_chosen = self._chosen is not None
+        if self._chosen:
             settings = dataclasses.replace(settings, gpu=self._chosen[0])
         wanted = settings.runner
         if self._chosen_place and self._chosen_place[1] == wanted:
@@ -101,6 +104,7 @@ class ClientSettings:
         setup = self._session.setup
         setting = self._chosen[1] if self._chosen else setup.settings.gpu
         self._chosen = (rented, setting)
+        setup.gpu_chosen = True
         setup.settings = dataclasses.replace(setup.settings, gpu=rented)
 
     def choose_place(self, place: str) -> None:

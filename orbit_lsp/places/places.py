@@ -274,7 +274,7 @@ class Places:
             from orbit_lsp.runners.modal import spending
 
             way = spending.ways(self._session.setup, self.rental.costs)
-            return f"orbit: runs will get {rents or 'a GPU'}. There is no GPU here yet: {way}"
+            return f"orbit: runs will get {rents or 'a GPU'}. There is no GPU here yet.\n{way}"
         here = f"{own.name} of this machine"
         return f"orbit: runs go to {here}" + (f"; on Modal they would get {rents}" if rents else "")
 
@@ -290,8 +290,8 @@ class Places:
         """Return what a click on a kernel says that a driver would launch, where no GPU is in reach."""
         failure = self.explained(c.Failure("infrastructure", c.NO_GPU))
         return (
-            f"orbit: {driver.short} would launch it, and {failure.message}: {failure.remedy}. "
-            "`orbit-lsp run FILE --through auto` runs it here all the same"
+            f"orbit: {driver.short} would launch it, and {failure.message}.\n{failure.remedy}\n"
+            "- `orbit-lsp run FILE --through auto` runs it here all the same, without a GPU."
         )
 
     def _of_host(self, host: str, failure: c.Failure) -> c.Failure:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sys
 import warnings
+from typing import TYPE_CHECKING
 
 from orbit_lsp.specs import launch_plan
 from orbit_lsp.state import modal_gpus
 from orbit_remote.common import limits
 from orbit_remote.common import messages as c
 from orbit_remote.common.requests import Job
+
+if TYPE_CHECKING:
+    from orbit_remote.common.python_errors import Explained
 
 
 def no_path(job: Job) -> c.Failure | None:
@@ -51,17 +55,22 @@ def syntax_error(job: Job, python: str) -> c.Finished | None:
     are launched, for their types and constants are those of the launch. An importing machine without a
     GPU would refuse files that make tensors at their top level, which are right.
     """
-    if sys.version_info[:2] < tuple(map(int, python.split(".")[:2])) or len(job.text) > limits.OUTLINED.most:
+    explained = explained_syntax(job.text, job.path, python)
+    return c.failed(job.run, explained.failure, problems=explained.problems) if explained else None
+
+
+def explained_syntax(text: str, path: str, python: str) -> Explained | None:
+    """Return the first syntax error of a Python file that `python`, a version such as `3.12`, runs; None where it has none, or that is not known."""
+    if sys.version_info[:2] < tuple(map(int, python.split(".")[:2])) or len(text) > limits.OUTLINED.most:
         return None  # newer syntax than ours is no mistake
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            compile(job.text, job.path, "exec", dont_inherit=True)
+            compile(text, path, "exec", dont_inherit=True)
     except SyntaxError as error:
         from orbit_remote.common.python_errors import explain
 
-        explained = explain(error, job.path)
-        return c.failed(job.run, explained.failure, problems=explained.problems)
+        return explain(error, path)
     except (ValueError, RecursionError, MemoryError):  # a NUL, or deeper than this parser goes
         return None
     return None

@@ -49,6 +49,16 @@ def typed(session: Session, frozen: Frozen, problems: tuple[c.Problem, ...]) -> 
     return {uri} | session.results.keep_problems(f"typed {uri}", by_file)
 
 
+def syntax(session: Session, frozen: Frozen, problems: tuple[c.Problem, ...]) -> set[str]:
+    """File the syntax error of a Python text that is typed, or that it has none, in place of those that runs and compiles told."""
+    for key, known in list(session.results.problems.items()):
+        if key[1] == frozen.uri:
+            others = tuple(each for each in known.items if not each.message.startswith("SyntaxError"))
+            session.results.problems[key] = replace(known, items=others)
+    by_file = _by_file(session, frozen, _Kernels(session, frozen), problems)
+    return {frozen.uri} | session.results.keep_problems(f"typed {frozen.uri}", by_file)
+
+
 def figures(session: Session, frozen: Frozen, job: Job, event: c.Built) -> dict[KernelId, Figures]:
     """The figures of a build, which is one of `job` in all but its architectures."""
     return _figures(_Kernels(session, frozen), job, event)

@@ -459,6 +459,8 @@ class _OneJob:
         explained: Callable[[c.Failure], c.Failure],
     ) -> None:
         self._run = run
+        self._job = run.job
+        """The job whose events come: the run's own, or the compilation in its place where there is no GPU."""
         self._known_here = explained
         self._session = session
         self._runner = runner
@@ -470,15 +472,40 @@ class _OneJob:
         """What the compiler said of the build, in its own words."""
 
     async def perform(self) -> None:
-        runner = await self._runner(self._run.job)
+        finished = await self._carried_out(self._run.job)
+        self._finished = await self._kept(await self._or_compile_error(finished))
+
+    async def _carried_out(self, job: Job) -> c.Finished:
+        """Return the end of a job. Raises Failed where the runner tells none."""
+        self._job, self._finished = job, None
+        runner = await self._runner(job)
         if isinstance(runner, Locates):
-            self._run.locate = partial(runner.locate, self._run.job.run)
-        async with aclosing(runner.run(self._run.job)) as events:
+            self._run.locate = partial(runner.locate, job.run)
+        async with aclosing(runner.run(job)) as events:
             async for event in events:
                 self._take(event)
         if self._finished is None:
             raise Failed(NO_ANSWER)
-        self._finished = await self._kept(self._finished)
+        return self._finished
+
+    async def _or_compile_error(self, finished: c.Finished) -> c.Finished:
+        """Return the end of a run. Where it found no GPU, the file is compiled: a compile error is what the author has to mend first."""
+        run, failure = self._run, finished.failure
+        compiles = run.action in ("run", "profile", "sanitize") and run.job.start.through in (
+            "program",
+            "spec",
+        )
+        if failure is None or not compiles or run.job.driver or run.job.restricted:
+            return finished
+        from orbit_lsp.runners.modal import spending
+
+        if not spending.lacks_gpu(failure):
+            return finished
+        job = job_builder.make(self._session, run.frozen, "compile", run.id)
+        if job_builder.is_compiled(self._session, job):
+            return finished
+        compiled = await self._carried_out(job)
+        return compiled if compiled.outcome == "compile error" else finished
 
     def end(self, failure: c.Failure | None) -> tuple[c.Finished, set[str]]:
         run, session = self._run, self._session
@@ -487,7 +514,7 @@ class _OneJob:
         )
         changed = set[str]()
         file = session.files.get(run.frozen.uri)
-        if file and run.action == "compile" and finished.outcome != "ok":
+        if file and self._job.action == "compile" and finished.outcome != "ok":
             file.compiled = None
         if run.action == "debug":
             return finished, changed
@@ -523,10 +550,10 @@ class _OneJob:
                 event = self._explained(event)
                 run.built = event
                 file = self._session.files.get(run.frozen.uri)
-                if file and run.action == "compile" and event.complete:
-                    file.compiled = (run.job, run.disk)
+                if file and self._job.action == "compile" and event.complete:
+                    file.compiled = (self._job, run.disk)
                     file.compile_s = file.compile_s if event.cached else event.seconds
-                self._watcher.changed(result_filing.built(self._session, run.frozen, run.job, event))
+                self._watcher.changed(result_filing.built(self._session, run.frozen, self._job, event))
             case c.Finished():
                 self._finished = self._failed_as(event)
             case _:
@@ -536,27 +563,29 @@ class _OneJob:
         """A build's problems in terms of the author's own files."""
         run = self._run
         file = self._session.files.get(run.frozen.uri)
-        if not event.problems or file is None or run.job.language != "cuda":
+        if not event.problems or file is None or self._job.language != "cuda":
             return event
         from orbit_lsp.compilation import compiler_messages
 
         self._raw = event.problems
-        problems = compiler_messages.explained(event.problems, run.job.path, run.job.text, file.compilation)
+        problems = compiler_messages.explained(
+            event.problems, self._job.path, self._job.text, file.compilation
+        )
         return replace(event, problems=problems)
 
     def _failed_as(self, event: c.Finished) -> c.Finished:
         """A failed build's end in the same words, any other in those of this machine; that of a driver which measured another text."""
         machine = self._session.setup.machine
         python = machine.python if machine and machine.python else "python"
-        event = result_filing.of_copies(self._run.frozen, self._run.job, self._run.targets, event, python)
-        event = result_filing.with_unclear(self._session, self._run.frozen, self._run.job, event)
+        event = result_filing.of_copies(self._run.frozen, self._job, self._run.targets, event, python)
+        event = result_filing.with_unclear(self._session, self._run.frozen, self._job, event)
         failure = event.failure
         if failure is None:
             return event
         if self._run.built is not None and self._raw:
             from orbit_lsp.compilation import compiler_messages
 
-            name = Path(self._run.job.path).name
+            name = Path(self._job.path).name
             failure = compiler_messages.failure_of(failure, self._raw, self._run.built.problems, name)
         return replace(event, failure=self._known_here(failure))
 

@@ -31,7 +31,10 @@ def cost(spent: c.Cost) -> str:
 
 def explained(failure: c.Failure) -> str:
     """What failed, and what to do."""
-    return f"{failure.message.rstrip('.')}. {failure.remedy}" if failure.remedy else failure.message
+    if not failure.remedy:
+        return failure.message
+    between = "\n" if "\n" in failure.remedy else " "  # a list has lines of its own
+    return f"{failure.message.rstrip('.')}.{between}{failure.remedy}"
 
 
 def _names(launches: Sequence[c.Launches | c.Profile], kernel: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ import inspect
 import json
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 from lsprotocol import types as lsp
@@ -21,7 +22,7 @@ from orbit_lsp.queue import notebook_sessions
 from orbit_lsp.runners.modal.spending import CannotAsk, steps
 from orbit_lsp.runs import summary
 from orbit_lsp.runs.scheduler import Action, Run
-from orbit_lsp.server import shown_files
+from orbit_lsp.server import shown_files, trust_questions
 from orbit_lsp.server.language_server import OrbitServer
 from orbit_lsp.specs import driver_choice, job_builder
 from orbit_lsp.state import harness, modal_gpus, user_folders
@@ -181,41 +182,20 @@ def started(
 
     folder = ls.session.setup.directory(path_of(target.uri))
     used = driver or (None if program else job_builder.plan_of(ls.session, target).driver)
-    if used and not driver and ls.session.setup.lacks_gpu():  # who names it may want to see it pass on a CPU
-        ls.watcher.lacking_gpu(ls.places.no_gpu(used))
-        return None
-    if used is None or ls.session.setup.trusts(folder):
+    if used is None:
         return once_configured(ls, start)
-    ls.spawn(ask_for_trust(ls, folder, used.id, start), "trust")
+
+    def start_driver() -> Run | None:
+        if not driver and ls.session.setup.lacks_gpu():  # who names it may want to see it pass on a CPU
+            ls.watcher.lacking_gpu(ls.places.no_gpu(used))
+            return None
+        return start()
+
+    if ls.session.setup.trusts(folder):
+        return once_configured(ls, start_driver)
+    asking = trust_questions.before_driver(ls, folder, used.id, lambda: once_configured(ls, start_driver))
+    ls.spawn(asking, "trust")
     return None
-
-
-async def ask_for_trust(ls: OrbitServer, folder: str, driver: str, start: Callable[[], Run | None]) -> None:
-    """A driver imports files that the author may never have opened, so a click alone is no consent."""
-    await ls.places.settings.configured.wait()
-    why = f"orbit: {driver} runs code of {folder}, which is not trusted"
-    if ls.places.settings.trust.word is False:
-        ls.watcher.message(f"{why}: {ls.places.settings.trust.remedy()}", lsp.MessageType.Warning)
-        return
-    yes = "Trust this folder and run"
-    try:
-        answer = await ls.watcher.ask(f"{why}. Do you trust its authors?", (yes, "Cancel"))
-    except CannotAsk:
-        ls.watcher.message(
-            f"{why}: {ls.places.settings.trust.remedy(folder=folder)}", lsp.MessageType.Warning
-        )
-        return
-    if answer != yes:
-        return
-    try:
-        complaints = ls.places.settings.trust_folder(folder)
-    except OSError as error:
-        ls.watcher.message(f"orbit: {folder} cannot be trusted: {error}", lsp.MessageType.Warning)
-        return
-    for complaint in complaints:
-        ls.watcher.message(complaint, lsp.MessageType.Warning)
-    ls.watcher.changed(set(ls.session.files))
-    once_configured(ls, start)
 
 
 @kernel_command("orbit.profile")
@@ -412,7 +392,16 @@ def compile_file(ls: OrbitServer, argument: CommandArgument) -> dict[str, str] |
     if ls.session.is_cell(uri):
         ls.watcher.message(RUN_BY_NOTEBOOK, lsp.MessageType.Warning)
         return None
-    return once_configured(ls, lambda: start_compile(ls, uri))
+    folder, scan = ls.session.setup.directory(path_of(uri)), ls.session.files[uri].scan
+    imports = any(kernel.dsl == "triton" for kernel in scan.kernels)
+
+    def start() -> dict[str, str] | None:
+        return once_configured(ls, lambda: start_compile(ls, uri))
+
+    if not imports or ls.session.setup.trusts(folder):
+        return start()
+    ls.spawn(trust_questions.before_import(ls, folder, Path(path_of(uri)).name, start), "trust")
+    return None
 
 
 def start_compile(ls: OrbitServer, uri: str) -> Run | None:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from orbit_lsp.kernels import CUDA_SUFFIXES, HEADER_SUFFIXES, Scan
+from orbit_lsp.kernels import CUDA_SUFFIXES, HEADER_SUFFIXES, Kernel, Scan
 from orbit_lsp.specs import driver_choice, launch_plan, spec_blocks
 from orbit_lsp.specs.launch_plan import PROGRAM, LaunchPlan
 from orbit_lsp.state import harness, modal_gpus
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Frozen, OpenFile, Session, path_of
-from orbit_remote.common import architectures, limits
+from orbit_remote.common import architectures, limits, regular_files
 from orbit_remote.common.requests import (
     Action,
     ContractStart,
@@ -74,7 +76,9 @@ def make(session: Session, frozen: Frozen, action: Action, run: str, plan: Launc
         gpus=modal_gpus.count(wanted) if gpu is None else 1,
         start=_start(session, frozen, plan),
         templates=_templates(session, frozen) if action == "compile" and not through else (),
-        host_launches=host_launches(frozen.text, frozen.scan) if action == "compile" else (),
+        host_launches=host_launches(frozen.text, frozen.scan, partial(_driver_text, session, frozen.uri))
+        if action == "compile"
+        else (),
         other_kernels=other_kernels(frozen.scan),
         batch=session.client.batch,
         variables=session.setup.variables,
@@ -189,8 +193,12 @@ def other_kernels(scan: Scan) -> tuple[OtherKernel, ...]:
     )
 
 
-def host_launches(text: str, scan: Scan) -> tuple[HostLaunch, ...]:
-    """Of the Triton kernels that the file's own code launches; a launch spec goes before them."""
+def host_launches(
+    text: str, scan: Scan, driver_of: Callable[[Kernel], str] = lambda _: ""
+) -> tuple[HostLaunch, ...]:
+    """Of the Triton kernels that the file's own code launches; a launch spec goes before them. `driver_of` returns the text of the test or
+    script that calls the code which launches a kernel, which says what it gives that; "" where there is none.
+    """
     launched = {launch.kernel for launch in scan.launches}
     kernels = [kernel for kernel in scan.kernels if kernel.dsl == "triton" and kernel.name in launched]
     if not kernels or len(text) > limits.OUTLINED.most:
@@ -205,11 +213,34 @@ def host_launches(text: str, scan: Scan) -> tuple[HostLaunch, ...]:
         for kernel in kernels:
             subject = guesses.subject(lines, spec_blocks.target(kernel), kernel.whole.end_line)
             body = triton.body_of(subject, tree) if subject else None
-            if subject and body and (launch := host_triton.launch(subject, body, tree)):
+            driver = _parsed(driver_of(kernel))
+            if subject and body and (launch := host_triton.launch(subject, body, tree, driver)):
                 launches.append(launch)
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # no Python, or nested beyond reading
         return ()
     return tuple(launches)
+
+
+def _driver_text(session: Session, uri: str, kernel: Kernel) -> str:
+    """Return the text of the first test or script, in another file, that is known to launch a kernel of a file, as it is open or saved."""
+    folder = session.setup.directory(path_of(uri))
+    target = next((target for target, each, _ in session.kernels(uri) if each.name == kernel.name), None)
+    for route in driver_choice.ranked(session, target) if target else ():
+        path = str(Path(folder, route.driver.file))
+        if route.driver.kind == "program" or path == path_of(uri):
+            continue
+        if open_file := session.files.get(session.uri_for(path)):
+            return open_file.document.text
+        with suppress(OSError, ValueError):
+            return regular_files.text(path, limits.OUTLINED)
+    return ""
+
+
+def _parsed(text: str) -> tuple[ast.Module, ...]:
+    try:
+        return (ast.parse(text),) if text and len(text) <= limits.OUTLINED.most else ()
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
 
 
 def restricted(session: Session, job: Job, plan: LaunchPlan) -> Job:

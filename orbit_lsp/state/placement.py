@@ -56,6 +56,8 @@ class Setup:
         """The architecture that static figures were asked for, whatever GPU runs get."""
         self.variables: tuple[str, ...] = ()
         """`NAME=value`, which jobs have in their environment besides the user's own."""
+        self.gpu_chosen = False
+        """Whether the author chose the GPU of the settings by a command of this session."""
         self.warm: dict[str, Warm] = {}
         """Rented GPUs whose containers are warm."""
         self.trusts: Callable[[str], bool] = _nobody
@@ -96,7 +98,9 @@ class Setup:
     @property
     def gpu_is_named(self) -> bool:
         """Whether the author chose a GPU. A client may send the default as if it had been chosen."""
-        return bool(self.figures_for or self.settings.gpu not in ("", type(self.settings)().gpu))
+        return bool(
+            self.figures_for or self.gpu_chosen or self.settings.gpu not in ("", type(self.settings)().gpu)
+        )
 
     def own_gpu(self) -> c.Device | None:
         """The GPU of this machine that runs go to, None where it has none."""

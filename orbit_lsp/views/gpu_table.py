@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from orbit_lsp.runners.modal.costs import Costs
+from orbit_lsp.runners.modal.rates import Price
 from orbit_lsp.runners.modal.spending import FIRST_S
 from orbit_lsp.state import modal_gpus, ssh_hosts, units
 from orbit_lsp.state.results import GpuResult, MultiGpuResult
@@ -33,9 +34,14 @@ def table(comparison: MultiGpuResult, name: str, now: float, *, stale: bool) -> 
     )
 
 
+def priced(costs: Costs) -> dict[str, Price]:
+    """Return the price of each of Modal's GPUs that has one."""
+    return {gpu: price for gpu in modal_gpus.NAMES if (price := costs.price(gpu))}
+
+
 def prices(costs: Costs, idle_s: float) -> Table:
     """What each GPU on Modal costs, by the hour, in a first run, and while an editor keeps it warm after a run."""
-    known = {gpu: price for gpu in modal_gpus.NAMES if (price := costs.price(gpu))}
+    known = priced(costs)
     rows = tuple(
         (gpu, price.hourly, *(units.money(price.usd_per_s * seconds) for seconds in (FIRST_S, idle_s)))
         for gpu, price in known.items()

@@ -6,6 +6,7 @@ import functools
 import re
 import time
 from dataclasses import replace
+from pathlib import Path
 
 from orbit_lsp.kernels import Kernel
 from orbit_lsp.kernels.model import RUNNABLE, SPECIFIED
@@ -178,6 +179,12 @@ def why_nothing(session: Session, uri: str, known: KernelStatus) -> tuple[str, .
             f"registers, occupancy and errors come with Compile{typed}",
             "only when you ask, because Compile imports this file",
         )
+    if is_uninstantiated(session, uri, known):
+        source = session.files[uri].source
+        file = Path(source[0] if source else path_of(uri)).name
+        return (
+            f"not compiled: a template is compiled only if {file} instantiates it or a launch spec launches it",
+        )
     if kernel.dsl in RUNNABLE - SPECIFIED and not scan.entries:
         return (
             f"no lens: a program runs kernels of {kernel.dsl}, and this file is none",
@@ -185,6 +192,22 @@ def why_nothing(session: Session, uri: str, known: KernelStatus) -> tuple[str, .
             "`orbit-lsp drivers` lists the tests and scripts that launch it",
         )
     return ()
+
+
+def is_uninstantiated(session: Session, uri: str, known: KernelStatus) -> bool:
+    """Return whether a kernel is a template of which the file's last compile, without errors, made no instance, and no run either."""
+    return bool(
+        known.kernel.template and not known.figures and not known.result and session.files[uri].compiled
+    )
+
+
+def reasons(session: Session, uri: str) -> list[str]:
+    """Return why kernels of a file have no figures or no lens, a line for each reason, with the kernels' names before it."""
+    names: dict[str, list[str]] = {}
+    for known in of(session, uri):
+        if why := "; ".join(why_nothing(session, uri, known)):
+            names.setdefault(why, []).append(known.kernel.name)
+    return [f"{', '.join(every[:3])}{', …' if len(every) > 3 else ''}: {why}" for why, every in names.items()]
 
 
 def launchable(session: Session, uri: str) -> list[KernelId]:

@@ -112,7 +112,9 @@ def _by_spec(result: Result, *, lens: bool, verdict: bool) -> list[Part]:
     every, shown = sweep_tables.timed(finished.points), sweep_tables.shown(finished.points)
     if shown and len(every) > 1:
         place = f"{every.index(shown) + 1} of {len(every)}"
-        parts += Part.of(1, f"at {sweep_tables.values_text(shown)} ({place})", place)
+        forms = (f"at {sweep_tables.values_text(shown)} ({place} values)", f"{place} values")
+        names = list(shown.values)
+        parts += Part.of(1, *forms, *([f"{names[0]}: {place}"] if len(names) == 1 else []))
     if len(result.launches) > 1:
         parts += Part.of(1, f"in {len(result.launches)} launches")
     if shown:
@@ -159,7 +161,7 @@ def _static(session: Session, uri: str, known: KernelStatus, *, counted: bool) -
     if instances > 1 and not launched:
         tuned = known.kernel.language == "triton"
         named = f"{instances} {'configurations' if tuned else 'instances'}"
-        shortest = f"1 of {instances}" if tuned else f"1 of {named}"
+        shortest = f"1 of {instances} configs" if tuned else f"1 of {named}"
         parts += Part.of(2, f"most registers of {named}", f"1 of {named}", shortest)
     if not counted:
         parts += Part.of(12 if len(architectures) == 1 else 3, resources.architecture)

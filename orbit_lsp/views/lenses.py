@@ -302,11 +302,22 @@ def _run_title(session: Session, known: KernelStatus) -> str:
         gpu = modal_gpus.rented(known.plan.gpu)
     if not gpu and rents:
         return "▶ Run (no such GPU to rent)"
-    if not gpu and session.setup.place() == "modal":
-        return "▶ Run (Modal: no token)"
     if not gpu:
-        return "▶ Run (choose a GPU)" if session.setup.machine and not session.setup.host else "▶ Run"
+        return _without_a_gpu(session)
     return f"▶ Run on {gpu}" + (" (warm)" if kernel_status.warmth(session, gpu) else "")
+
+
+def _without_a_gpu(session: Session) -> str:
+    """The title of a run that gets no GPU: what is missing, and the GPU that the author chose."""
+    setup = session.setup
+    local = setup.place() == "local"
+    if local and (setup.machine is None or setup.host):
+        return "▶ Run"
+    chosen = setup.rents() if setup.gpu_is_named else ""
+    if local and not chosen:
+        return "▶ Run (choose a GPU)"
+    missing = "runner is local" if setup.settings.runner == "local" else "no Modal token"
+    return f"▶ Run on {chosen} ({missing})" if chosen else f"▶ Run ({missing})"
 
 
 def _through(session: Session, known: KernelStatus, run: str) -> str:

@@ -442,6 +442,21 @@ if True:
     assert ran.exists()
 
 
+async def test_a_syntax_error_of_a_triton_file_is_shown_while_typing_and_once(start) -> None:
+    editor: Editor = await start("vscode", compile_on_idle=True, trusted=True)
+    editor.open("k.py", "import triton\n\n@triton.jit\ndef k(x, n):\n    pass\n")
+    await editor.titles()
+    editor.edit(4, 4, 8, "f(x))")
+    (error,) = await editor.until(editor.diagnostics)
+    assert error == ("python", 4, 8, 9, "SyntaxError: unmatched ')'")
+    await editor.command("orbit.compile", {"uri": editor.uri})
+    await editor.until(lambda: editor.ended(compilations=True))
+    await editor.titles()
+    assert editor.diagnostics() == [error]
+    editor.edit(4, 8, 9, "")
+    await editor.until(lambda: not editor.diagnostics())
+
+
 async def test_a_triton_kernel_on_every_gpu_and_over_num_warps_after_a_compile_that_was_asked_for(
     start,
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from lsprotocol import types as lsp
 
 from orbit_remote.common import messages as c
@@ -231,6 +232,44 @@ async def test_without_a_gpu_a_click_says_how_to_rent_one_and_runs_nothing(start
     asked = answering(editor, None)
     await editor.click()
     await editor.until(lambda: asked)
-    assert asked[0].startswith(f"orbit: test_softmax would launch it, and {c.NO_GPU}: rent one from Modal: ")
-    assert asked[0].endswith("`orbit-lsp run FILE --through auto` runs it here all the same")
+    assert asked[0].startswith(
+        f"orbit: test_softmax would launch it, and {c.NO_GPU}.\n- Rent one from Modal: "
+    )
+    assert asked[0].endswith("`orbit-lsp run FILE --through auto` runs it here all the same, without a GPU.")
     assert editor.ended() == []
+
+
+async def test_without_a_gpu_an_untrusted_folder_is_asked_about_first(start, recorded_python) -> None:
+    editor = await opened(start, without_gpu(Path(recorded_python)), trusted=None)
+    assert await runs(editor, holds="trust") == ["▶ Run: test_softmax (trust this folder)"]
+    asked = agreeing(editor)
+    await editor.click()
+    await editor.until(lambda: len(asked) == 2)
+    assert asked[0].endswith(f"runs code of {editor.folder}, which is not trusted. Do you trust its authors?")
+    assert c.NO_GPU in asked[1]
+
+
+@pytest.mark.parametrize(
+    ("answer", "compiles", "lens"),
+    [
+        ("Trust this folder and compile", True, "▶ Run (choose a GPU): test_softmax?"),
+        ("Compile without trust", True, "▶ Run: test_softmax (trust this folder)"),
+        (None, False, "▶ Run: test_softmax (trust this folder)"),
+    ],
+)
+async def test_compile_asks_about_an_untrusted_folder(
+    start, recorded_python, answer: str | None, compiles: bool, lens: str
+) -> None:
+    editor = await opened(start, without_gpu(Path(recorded_python)), trusted=None)
+    await runs(editor, holds="trust")
+    asked = answering(editor, answer)
+    await editor.command("orbit.compile", {"uri": editor.uri})
+    await editor.until(lambda: editor.messages() if compiles else asked)
+    assert asked == [
+        f"orbit: compiling softmax.py imports it, and {editor.folder} is not trusted. Do you trust its authors?"
+    ]
+    assert (bool(editor.messages()), (await result_lenses(editor))[0]) == (compiles, lens)
+
+
+async def result_lenses(editor: Editor) -> list[str]:
+    return [title for at, title in await editor.titles() if at == SOFTMAX]

@@ -186,7 +186,7 @@ def test_a_test_that_is_skipped_where_no_gpu_is_has_not_run_the_kernel(folder: P
     done = run(folder, "--through", "test_skipped", "--trust")
     assert done.returncode == 5, done.stdout + done.stderr
     assert "no NVIDIA GPU in this machine to run it on: test_skipped was skipped" in done.stderr
-    assert "rent one from Modal: " in done.stderr
+    assert "- Rent one from Modal: " in done.stderr
 
 
 def test_a_script_that_torch_refuses_without_a_gpu(folder: Path) -> None:

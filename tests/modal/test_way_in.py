@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+import textwrap
 from pathlib import Path
 
 import psutil
@@ -21,16 +22,21 @@ from tests.modal.conftest import click_run, gpus
 from tests.modal.test_rented_in_editor import answering
 from tests.modal_loopback.loopback import LIMIT_S, Loopback
 from tests.remote.nvcc_check import needs_nvcc
+from tests.schema_check import valid
 from tests.settings_check import settings_of_values
 
 MAKES = f"`{sys.executable} -P -m modal token new` makes a token"
 BY_HAND = "make a token at modal.com/settings/tokens, put it into MODAL_TOKEN_ID and MODAL_TOKEN_SECRET"
 COSTS = (
-    "H100 costs $4.08/h (rates of 2026-09-20): a first run of 60 s costs about $0.068, and $0.34 more where an editor keeps the "
-    "GPU warm for 300 s. The budget is $10.00 a month. "
+    "- H100 costs $4.08/h (rates of 2026-09-20): about $0.068 for a first run of 60 s.\n"
+    "- After a run an editor keeps the GPU warm for 300 s, which costs $0.34 more.\n"
+    "- The budget is $10.00 a month.\n"
 )
-WITHOUT = "Compiler errors, registers and occupancy need no GPU: a .cu file shows them when it is opened, a .py file after Compile"
-WAYS = f"rent one from Modal: {MAKES}; then run it again. {COSTS}{WITHOUT}"
+WITHOUT = (
+    "- Or use another machine's GPU: set the runner to `ssh:HOST`.\n"
+    "- Without a GPU you get compiler errors, registers and occupancy: a .cu file shows them when it is opened, a .py file after Compile."
+)
+WAYS = f"- Rent one from Modal: {MAKES}; then run it again.\n{COSTS}{WITHOUT}"
 
 
 @pytest.fixture
@@ -65,7 +71,7 @@ async def test_from_a_click_without_a_gpu_to_a_rented_one(h100s: Loopback, file:
     await lens(editor, "▶ Run (choose a GPU)")
     await click_run(editor)
     await lens(editor, "▶ Run on H100")
-    assert asked == [f"{c.NO_GPU}. {WAYS}"]
+    assert asked == [f"{c.NO_GPU}.\n{WAYS}"]
     page = "https://modal.invalid/token-flow/tf-1"
     assert await editor.until(lambda: len(shown := editor.messages()) == 3 and shown) == [
         f"orbit: sign in on Modal's page; if no browser opened, open {page}",
@@ -201,10 +207,10 @@ async def test_where_the_author_chose_modal_the_lens_says_that_the_token_is_miss
 ) -> None:
     editor = await opened(start, runner="modal")
     asked = answering(editor, None)
-    await lens(editor, "▶ Run (Modal: no token)")
+    await lens(editor, "▶ Run (no Modal token)")
     await click_run(editor)
     await editor.until(lambda: asked)
-    assert asked == [f"{account.NO_TOKEN}. {WAYS}"]
+    assert asked == [f"{account.NO_TOKEN}.\n{WAYS}"]
 
 
 async def test_the_choice_of_a_gpu_has_prices_and_then_the_ways_to_it(file: Path, start) -> None:
@@ -214,34 +220,78 @@ async def test_the_choice_of_a_gpu_has_prices_and_then_the_ways_to_it(file: Path
     await editor.command("orbit.chooseGpu")
     (message,) = await editor.until(editor.messages)
     assert message.startswith(
-        f"orbit: runs will get L4. There is no GPU here yet: rent one from Modal: {MAKES}; "
+        f"orbit: runs will get L4. There is no GPU here yet.\n- Rent one from Modal: {MAKES}; "
     )
     assert "L4 costs $0.93/h (rates of 2026-09-20): " in message
+    await lens(editor, "▶ Run on L4 (no Modal token)")
 
 
 async def test_a_client_that_cannot_be_asked_gets_the_same_in_a_message(file: Path, start) -> None:
     editor = await opened(start, "emacs")
     await editor.command("orbit.run", {"uri": editor.uri, "kernel": "saxpy"})
-    assert await editor.until(editor.messages) == [f"{c.NO_GPU}. {WAYS}"]
+    assert await editor.until(editor.messages) == [f"{c.NO_GPU}.\n{WAYS}"]
 
 
 def test_the_command_line_says_the_ways_and_the_prices(file: Path, tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text(SOURCE)
     code, _, errors = orbit(tmp_path, "run", "k.cu")
-    assert (code, WAYS in " ".join(errors.split())) == (5, True)
+    assert (code, textwrap.indent(WAYS, "  ") in errors) == (5, True)
     code, out, errors = orbit(tmp_path, "modal", "status")
     assert code == 5
     assert "  H100          $4.08/h  $0.068              $0.34\n" in out
     assert "The budget is $10.00 a month" in out
     assert f"✗ {account.NO_TOKEN}\n  fix it: {MAKES}" in errors
+    code, out, _ = orbit(tmp_path, "modal", "status", "--json")
+    status = valid("modal", out)
+    assert (code, status["token"], status["failure"]["message"]) == (5, None, account.NO_TOKEN)
+    (h100,) = [each for each in status["prices"] if each["gpu"] == "H100"]
+    assert (round(h100["usd_per_h"], 2), h100["rates"], status["budget_usd"]) == (
+        4.08,
+        "rates of 2026-09-20",
+        10,
+    )
+
+
+SPEC = """\
+// orbit: launch scale<<<1, 32>>>(1, empty(1))
+__global__ void scale(int n, float* y) {
+  y[0] = n
+}
+"""
+MISTAKE = 'k.cu:4:1: error: expected a ";" [nvcc]'
+
+
+@needs_nvcc
+@pytest.mark.parametrize("words", ["run", "profile", "check", "run --runner modal"])
+@pytest.mark.parametrize(
+    "text", [SPEC, SPEC.replace("orbit:", "") + "int main() { scale<<<1, 1>>>(1, nullptr); }"]
+)
+def test_a_compile_error_goes_before_the_ways_to_a_gpu(
+    file: Path, tmp_path: Path, words: str, text: str
+) -> None:
+    (tmp_path / "k.cu").write_text(text)
+    command, *options = words.split()
+    code, out, errors = orbit(tmp_path, command, "k.cu", *options)
+    assert (code, MISTAKE in out + errors, "Modal" in errors) == (1, True, False)
+
+
+@needs_nvcc
+async def test_a_click_shows_a_compile_error_before_the_ways_to_a_gpu(file: Path, start) -> None:
+    editor: Editor = await start("vscode", compile_on_save=False)
+    asked = answering(editor, None)
+    editor.open("k.cu", SPEC)
+    await editor.asked_until(editor.titles, lambda titles: (1, "▶ Run (choose a GPU)") in titles)
+    await editor.command("orbit.run", {"uri": editor.uri, "kernel": "scale"})
+    await editor.until(lambda: any("expected a" in str(shown) for shown in editor.diagnostics()))
+    assert asked == []
 
 
 @pytest.mark.parametrize(
     ("settings", "begins"),
     [
-        ({}, f"rent one from Modal: {MAKES}; "),
-        ({"runner": "local"}, f"rent one from Modal: set the runner, which is `local`, to `auto`, and {MAKES}; "),
-        ({"gpu": "RTX 4090"}, f"rent one from Modal: {MAKES}; then run it again. The GPUs are T4, L4, "),
+        ({}, f"- Rent one from Modal: {MAKES}; "),
+        ({"runner": "local"}, f"- Rent one from Modal: set the runner, which is `local`, to `auto`, and {MAKES}; "),
+        ({"gpu": "RTX 4090"}, f"- Rent one from Modal: {MAKES}; then run it again.\n- The GPUs are T4, L4, "),
     ],
 )  # fmt: skip
 def test_the_ways(file: Path, settings: dict[str, object], begins: str) -> None:

@@ -498,10 +498,10 @@ def test_a_file_that_cannot_be_imported_is_explained(job):
 
 
 USES_WHAT_IS_MISSING = {
-    "a module": ("import absent_here\n", "absent_here is not installed"),
-    "a part of one": ("from absent_here.part import helper\n", "absent_here is not installed"),
-    "a name": ("from torch import no_such_name\n", "torch has no no_such_name"),
-    "a decorator of it": ("import absent_here\n@absent_here.registered\n", "absent_here is not installed"),
+    "a module": ("import absent_here\n", "No module named 'absent_here'"),
+    "a part of one": ("from absent_here.part import helper\n", "No module named 'absent_here'"),
+    "a name": ("from torch import no_such_name\n", "cannot import name 'no_such_name' from 'torch'"),
+    "a decorator of it": ("import absent_here\n@absent_here.registered\n", "No module named 'absent_here'"),
     "its configurations": (
         "import absent_here\n@triton.autotune(absent_here.CONFIGS + [], key=[])\n",
         "add: what stands above @triton.jit was left out",
@@ -516,8 +516,22 @@ def test_a_kernel_that_needs_nothing_of_a_missing_package_is_compiled(job, case)
     text = f"{first}\n" + ADD.replace("@triton.jit", decorator + "@triton.jit", 1)
     done = job(text, action="compile")
     assert [each.name for each in done.finished.resources] == ["add"], done
-    assert any(remark in each for each in done.finished.remarks), done.finished.remarks
+    said = [*done.finished.remarks, *(problem.message for problem in done.finished.problems)]
+    assert any(remark in each for each in said), said
     assert {problem.severity for problem in done.finished.problems} == {"warning"}
+
+
+def test_each_missing_module_is_said_at_its_own_import_and_nowhere_else(job):
+    text = "import absent_here.part as a\nimport os\nfrom absent_too import b\n" + ADD
+    done = job(text, action="compile")
+    places = [
+        (each.place.line, each.message.partition(": ")[2]) for each in done.finished.problems if each.place
+    ]
+    assert places == [
+        (1, "No module named 'absent_here'; compiled without it"),
+        (3, "No module named 'absent_too'; compiled without it"),
+    ]
+    assert not any("absent" in remark for remark in done.finished.remarks)
 
 
 def test_a_kernel_that_needs_what_is_missing_is_not_compiled_wrongly(job):

@@ -227,6 +227,17 @@ def test_types_that_are_guessed_are_marked(check_compiled):
     )
 
 
+def test_a_number_whose_type_an_annotation_tells_is_not_assumed(check_compiled):
+    check_compiled(
+        COPY.replace("(x, y, n,", "(x, y, a, n,").replace("tl.load(", "a * tl.load(")
+        + "def run_copy(x, y, a: float, n: int):\n    copy[(1,)](x, y, a, n, BLOCK=64)\n",
+        """
+        copy: BLOCK 64; num_warps 4; x *fp32, 16-byte aligned (assumed); y *fp32, 16-byte aligned (assumed); a fp32; n i32, divisible by 16 (assumed)
+        (copy: types and constants as launched on line 10; a, n, x, y assumed)
+        """,
+    )
+
+
 PRODUCT = """
 @triton.jit
 def half(v):

@@ -168,8 +168,11 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     return choice && next([{ gpu: choice.gpu }]);
   }
 
-  /** A short question is a message with buttons, a list is picked from. */
+  /** A short question is a message with buttons, one with a list below it a dialog, which alone keeps lines; many answers are picked from. */
   async function choose(question: string, answers: string[]): Promise<string | undefined> {
+    const [first = '', ...rest] = question.split('\n');
+    if (rest.length > 0)
+      return vscode.window.showInformationMessage(first, { modal: true, detail: rest.join('\n') }, ...answers);
     if (answers.length < 3) return vscode.window.showInformationMessage(question, ...answers);
     return vscode.window.showQuickPick(answers, { title: question, ignoreFocusOut: true });
   }

@@ -209,7 +209,7 @@ def _print(
         sentence = terminal_text.unrepeated(session, uri, finished.failure).partition("\n")[0]
         print(visible(f"orbit-lsp: error: {sentence} [{finished.outcome}]"), file=sys.stderr)
         if finished.failure.remedy:
-            print(visible(f"  {finished.failure.remedy}"), file=sys.stderr)
+            print(terminal_text.indented(finished.failure.remedy), file=sys.stderr)
     print(visible(str(place)))
 
 

@@ -147,7 +147,7 @@ def _failed(options: argparse.Namespace, failure: c.Failure) -> int:
         print(json_results.failure(failure.category, failure.message, failure.remedy))
     print(visible(f"orbit-lsp: error: {failure.message}"), file=sys.stderr)
     if failure.remedy:
-        print(visible(f"  {failure.remedy}"), file=sys.stderr)
+        print(terminal_text.indented(failure.remedy), file=sys.stderr)
     return c.EXIT_CODES[failure.category]
 
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from orbit_lsp.cli import exec_command, json_results
+from orbit_lsp.cli import exec_command, json_results, terminal_text
 from orbit_lsp.cli.arguments import did_you_mean
 from orbit_lsp.cli.terminal_text import UsageError, check_gpu
 from orbit_lsp.engine.engine import Engine
@@ -120,7 +120,7 @@ def _report(finished: c.Finished, kernel: str, driver: Driver, launched: Sequenc
         at = f"{failure.place.file}:{failure.place.line}: " if failure.place else ""
         first = failure.message.partition("\n")[0]
         lines += [f"{at}error: {first} [{finished.outcome}]"]
-        lines += [f"  {failure.remedy}"] if failure.remedy else []
+        lines += [terminal_text.indented(failure.remedy)] if failure.remedy else []
     if launched:
         count = sum(each.count for each in launched)
         longest = max(launched, key=lambda each: each.count * each.timing.median)

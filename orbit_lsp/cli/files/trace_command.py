@@ -9,7 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from orbit_lsp.cli import json_results
+from orbit_lsp.cli import json_results, terminal_text
 from orbit_lsp.cli.exec_command import kernel_table
 from orbit_lsp.cli.json_results import Trace
 from orbit_lsp.cli.terminal_text import UsageError, check_gpu
@@ -61,7 +61,7 @@ async def run(
             line for problem in finished.problems for line in summary.problem_lines(problem, path_of(uri))
         ]
         lines += [f"orbit-lsp: error: {finished.failure.message} [{finished.outcome}]"]
-        lines += [f"  {finished.failure.remedy}"] if finished.failure.remedy else []
+        lines += [terminal_text.indented(finished.failure.remedy)] if finished.failure.remedy else []
         print(visible("\n".join(lines)), file=sys.stderr)
     if kept:
         print(

@@ -112,9 +112,23 @@ def lines(
     ]
 
 
-def worker_lines(workers: Sequence[handshake.Status], own: str, now: float) -> list[str]:
-    """The processes that this user's clients share; `own` is the name of the client that asks, `now` in seconds."""
-    return [f"worker    {worker_text(worker, own, now)} (orbit-lsp stop ends it)" for worker in workers]
+def worker_lines(workers: Sequence[handshake.Status], python: str, own: str, now: float) -> list[str]:
+    """Return a line for each worker of this installation, those of the project's `python` first, and one for all others; `own` is the name of
+    the client that asks, `now` in seconds.
+    """
+    ours = [worker for worker in workers if not _is_elsewhere(worker)]
+    ours.sort(key=lambda worker: worker.python != python)
+    shown = [f"worker    {worker_text(worker, own, now)} (orbit-lsp stop ends it)" for worker in ours]
+    if others := [str(worker.pid) for worker in workers if _is_elsewhere(worker)]:
+        one = len(others) == 1
+        shown.append(f"workers   of other installations: process{'' if one else 'es'} {', '.join(others)}")
+    return shown
+
+
+def _is_elsewhere(worker: handshake.Status) -> bool:
+    """Return whether a worker has another cache folder: it is of another installation of orbit-lsp, or of another HOME."""
+    own = user_folders.cache_folder()
+    return bool(worker.cache) and os.path.realpath(worker.cache) != os.path.realpath(own)
 
 
 def worker_text(worker: handshake.Status, own: str, now: float) -> str:
@@ -122,13 +136,10 @@ def worker_text(worker: handshake.Status, own: str, now: float) -> str:
     if own in clients:
         clients.remove(own)
     age = max(0, round((now - worker.since) / 60))
-    elsewhere = worker.cache and os.path.realpath(worker.cache) != os.path.realpath(
-        user_folders.cache_folder()
-    )
     parts = [
         f"process {worker.pid}, for {age} min, Python {worker.python_version} {worker.python}",
         f"{worker.memory / (1 << 20):.0f} MiB" if worker.memory else "",
-        f"of another installation, with the cache {worker.cache}" if elsewhere else "",
+        f"of another installation, with the cache {worker.cache}" if _is_elsewhere(worker) else "",
         "a warm process waits, with memory of the GPU where there is one" if worker.warm else "",
         f"clients: {', '.join(clients)}" if clients else "no other client",
         f"{worker.jobs} job{'s' * (worker.jobs != 1)}" if worker.jobs else "",

@@ -77,7 +77,9 @@ async def of_machine(session: Session, places: Places, *, as_json: bool) -> int:
         conda="" if host else python_choice.not_created(session.setup.folders),
         workers=()
         if host
-        else doctor.worker_lines(await shared_worker.running(), session.client.name, time.time()),
+        else doctor.worker_lines(
+            await shared_worker.running(), machine.python, session.client.name, time.time()
+        ),
     )
     print("\n".join(text))
     return code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orbit_lsp.cli.json_results import Reason
 from orbit_lsp.queue.job_store import Result
 from orbit_lsp.queue.notebook_sessions import Running
 from orbit_lsp.runners.modal.ledger import Month
@@ -103,10 +104,26 @@ class ModalApp:
 
 
 @dataclass(frozen=True, slots=True)
+class ModalPrice:
+    """Dollars for a container with a GPU: an hour, a first run, and the idle time after a run in an editor. `rates` says whose prices these are."""
+
+    gpu: str
+    usd_per_h: float
+    first_run_usd: float
+    idle_usd: float
+    rates: str
+
+
+@dataclass(frozen=True, slots=True)
 class ModalStatus:
-    """`token` says where the token was found; `app` is the app's name for this version; `month` is null if it has no record."""
+    """`token` says where the token was found; `app` is the app's name for this version, null if Modal was not reached; `month` is null if it
+    has no record. `failure` says why Modal cannot be used; then `apps` is empty.
+    """
 
     token: str | None
-    app: str
+    app: str | None
     apps: tuple[ModalApp, ...]
     month: Month | None
+    prices: tuple[ModalPrice, ...]
+    budget_usd: float
+    failure: Reason | None = None

@@ -7,7 +7,7 @@ import asyncio
 import sys
 
 from orbit_lsp.cli import command_settings, json_results, terminal_text
-from orbit_lsp.cli.machine.list_results import ModalApp, ModalStatus
+from orbit_lsp.cli.machine.list_results import ModalApp, ModalPrice, ModalStatus
 from orbit_lsp.engine.engine import Engine, Unwatched
 from orbit_lsp.places.places import Places
 from orbit_lsp.runners.modal import account as modal_account
@@ -53,7 +53,10 @@ async def _main(options: argparse.Namespace) -> int:
         trouble = modal_errors.trouble(error)
         if options.what == "status" and not options.json:
             print(_prices(places))
-        if options.json:
+        if options.what == "status" and options.json:
+            reason = json_results.Reason("infrastructure", trouble.message, trouble.remedy)
+            print(json_results.text(await _status(places, None, (), reason)))
+        elif options.json:
             print(json_results.failure("infrastructure", trouble.message, trouble.remedy))
         print(visible(f"✗ {trouble.message}\n  fix it: {trouble.remedy}"), file=sys.stderr)
         return EXIT_CODES["infrastructure"]
@@ -69,6 +72,19 @@ def _prices(places: Places) -> str:
     return f"\n{table}\n\nOnly editors keep a GPU warm. The budget is {limit} a month: ORBIT_BUDGET_USD or run's --budget, in an editor `orbit.modal.budget_usd`."
 
 
+async def _status(
+    places: Places, app: str | None, apps: tuple[ModalApp, ...], failure: json_results.Reason | None = None
+) -> ModalStatus:
+    """Return what `status --json` prints; prices are known without a token."""
+    modal, costs = places.settings.now.modal, places.rental.costs
+    prices = tuple(
+        ModalPrice(gpu, each.usd_per_s * 3600, each.usd_per_s * spending.FIRST_S, each.usd_per_s * modal.idle_s, each.rates)
+        for gpu, each in gpu_table.priced(costs).items()
+    )  # fmt: skip
+    month, token = await costs.month(), modal_account.token_place()
+    return ModalStatus(token, app, apps, month, prices, modal.budget_usd, failure)
+
+
 async def _obey(options: argparse.Namespace, account: Account, places: Places) -> int:
     name = await account.name()
     if options.what == "deploy":
@@ -79,12 +95,11 @@ async def _obey(options: argparse.Namespace, account: Account, places: Places) -
     apps = await account.apps()
     present = [app for app in apps if app.present]
     if options.what == "status":
-        month = await places.rental.costs.month()
         if options.json:
             listed = tuple(ModalApp(app.name, app.id, app.present) for app in apps)
-            status = ModalStatus(modal_account.token_place(), name, listed, month)
-            print(json_results.text(status))
+            print(json_results.text(await _status(places, name, listed)))
             return 0
+        month = await places.rental.costs.month()
         print(f"✓ token     {modal_account.token_place()}, accepted by Modal")
         if not present:
             print(

@@ -24,7 +24,7 @@ Ask = Callable[[str, Sequence[str]], Awaitable[str | None]]
 """Ask the user to pick one of the answers; None if they dismiss the question. Raises CannotAsk."""
 
 ONCE = "Run once"
-ALWAYS = "Run, and do not ask again"
+ALWAYS = "Run, and do not ask again until this editor is closed"
 _RAISE = "raise the setting `orbit.modal.budget_usd`"
 FIRST_S = 60
 """For which a first run rents its GPU, about: the start of a container, and the measuring."""
@@ -209,13 +209,15 @@ def _rates(names: set[str]) -> str:
 
 
 def ways(setup: Setup, costs: Costs) -> str:
-    """How a kernel gets a GPU on a machine that has none, what that costs, and what works without one."""
-    budget = units.money(setup.settings.modal.budget_usd)
-    return (
-        f"rent one from Modal: {steps(setup)}; then run it again. "
-        f"{_first_run(setup, costs)}. The budget is {budget} a month. Compiler errors, registers and occupancy need no GPU: a .cu file shows them "
-        f"when it is opened, a .py file after Compile"
+    """Return how a kernel gets a GPU on a machine that has none, what that costs, and what works without one: a list, an item a line."""
+    items = (
+        f"Rent one from Modal: {steps(setup)}; then run it again.",
+        *_prices(setup, costs),
+        f"The budget is {units.money(setup.settings.modal.budget_usd)} a month.",
+        "Or use another machine's GPU: set the runner to `ssh:HOST`.",
+        "Without a GPU you get compiler errors, registers and occupancy: a .cu file shows them when it is opened, a .py file after Compile.",
     )
+    return "\n".join(f"- {item}" for item in items)
 
 
 def steps(setup: Setup) -> str:
@@ -225,16 +227,16 @@ def steps(setup: Setup) -> str:
     return ", and ".join(filter(None, (local, token)))
 
 
-def _first_run(setup: Setup, costs: Costs) -> str:
+def _prices(setup: Setup, costs: Costs) -> tuple[str, ...]:
     gpu = setup.rents()
     if (price := costs.price(gpu)) is None or not gpu:
-        return f"The GPUs are {', '.join(modal_gpus.NAMES)}"
+        return (f"The GPUs are {', '.join(modal_gpus.NAMES)}.",)
     first, idle = (
         units.money(price.usd_per_s * seconds) for seconds in (FIRST_S, setup.settings.modal.idle_s)
     )
     return (
-        f"{gpu} costs {price.hourly} ({price.rates}): a first run of {FIRST_S} s costs about {first}, and {idle} more where an editor keeps "
-        f"the GPU warm for {setup.settings.modal.idle_s:g} s"
+        f"{gpu} costs {price.hourly} ({price.rates}): about {first} for a first run of {FIRST_S} s.",
+        f"After a run an editor keeps the GPU warm for {setup.settings.modal.idle_s:g} s, which costs {idle} more.",
     )
 
 

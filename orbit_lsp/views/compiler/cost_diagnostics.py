@@ -53,19 +53,13 @@ def diagnostics(session: Session, uri: str) -> list[lsp.Diagnostic]:
     return reported
 
 
-def unlaunchable(session: Session, uri: str) -> list[str]:
-    """A sentence for each kernel that no launch, or not the one that its launch spec says, can start, by its figures."""
-    kinds = ("local-limit", "shared-memory", "block-size")
-    return list(
-        dict.fromkeys(
-            f"{known.kernel.name}: {text}"
-            for known in kernel_status.of(session, uri)
-            if known.figures is not None and not known.figures_stale
-            for resources in known.figures.resources
-            for kind, text in costs(session, uri, known, resources)
-            if kind in kinds
-        )
-    )
+def warnings(session: Session, uri: str) -> list[str]:
+    """Return the diagnostics that are warnings, `KERNEL: …`, each once."""
+    file = session.files.get(uri)
+    names = {kernel.name_span.line: kernel.name for kernel in file.scan.kernels} if file else {}
+    every = diagnostics(session, uri)
+    warnings = (each for each in every if each.severity == lsp.DiagnosticSeverity.Warning)
+    return list(dict.fromkeys(f"{names[each.range.start.line]}: {each.message}" for each in warnings))
 
 
 def costs(

@@ -94,13 +94,16 @@ class _Loader:
 
 @dataclass(slots=True)
 class Imports:
-    """Makes imports of the file at `path` succeed, one after another. `remarks` say what was left out."""
+    """Makes imports of the file at `path` succeed, one after another. `remarks` say what was left out, and `absent` has the error of
+    each module or name that is not there.
+    """
 
     path: str
     packages: dict[str, str] = field(default_factory=dict[str, str])
     """Packages of the project -> their folders."""
     modules: set[str] = field(default_factory=set[str])
     remarks: dict[str, None] = field(default_factory=dict[str, None])
+    absent: list[ImportError] = field(default_factory=list[ImportError])
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
         """As importlib asks for it."""
@@ -141,13 +144,13 @@ class Imports:
             top = error.name.partition(".")[0]
             name = error.name if top in sys.modules else top
             self.modules.add(name)
-            self.remarks[f"{name} is not installed: the file was compiled without it"] = None
+            self.absent.append(error)
             return True
         if isinstance(error, ImportError) and (match := _NOT_GIVEN.search(str(error))):
             module = sys.modules.get(match[2])
             if module is not None and not hasattr(module, match[1]):
                 setattr(module, match[1], Absent(f"{match[2]}.{match[1]}"))
-                self.remarks[f"{match[2]} has no {match[1]}: the file was compiled without it"] = None
+                self.absent.append(error)
                 return True
         return False
 

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 _MOST_CONFIGURATIONS = 4
 _WARP = 32
+_SIZELESS = ("*", "fp", "bf")
+"""How the types of arguments begin that do not depend on how large their values are."""
 _INTERPRETED = "nothing was compiled: TRITON_INTERPRET is set, by this file or in the environment, so Triton interprets its kernels"
 _SPEC = "a launch spec above it does (`orbit-lsp draft` writes one)"
 
@@ -157,7 +159,18 @@ def compile_file(
         explained = python_errors.explain(imported.failed, file.path)
         if not any(each.resources for each in compiled):
             return Compiled(explained=_unimported(explained))
-        problems |= dict.fromkeys(replace(problem, severity="warning") for problem in explained.problems)
+        absent = [python_errors.explain(error, file.path) for error in imported.absent]
+        texts = {problem.message for each in absent for problem in each.problems}
+        problems |= dict.fromkeys(
+            replace(problem, severity="warning")
+            for problem in explained.problems
+            if problem.message not in texts
+        )
+        problems |= dict.fromkeys(
+            replace(problem, severity="warning", message=f"{problem.message}; compiled without it")
+            for each in absent
+            for problem in each.problems
+        )
     resources = tuple(instance for each in compiled for instance in each.resources)
     remarks += [*(text for each in compiled for text in each.remarks), *target.remarks]
     # a kernel that a decorator wraps twice says the same twice
@@ -441,7 +454,7 @@ def _marked(resources: Resources, launch: HostLaunch) -> Resources:
     """What was guessed of a launch says so."""
     constants = {
         argument: f"{kind} (assumed)"
-        if argument in launch.assumed or (argument in launch.sized and not kind.startswith("*"))
+        if argument in launch.assumed or (argument in launch.sized and not kind.startswith(_SIZELESS))
         else kind
         for argument, kind in resources.constants.items()
     }

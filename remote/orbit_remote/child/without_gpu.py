@@ -118,6 +118,8 @@ class Imported:
     lines: list[int] = field(default_factory=list[int])
     failed: BaseException | None = None
     without: dict[str, None] = field(default_factory=dict[str, None])
+    absent: list[ImportError] = field(default_factory=list[ImportError])
+    """Of each module or name that an import found missing, in place of which something stands."""
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -162,7 +164,7 @@ def import_without_gpu(file: UserFile) -> Imported:
         else:
             imported = Imported(sys.modules[name])
     imports = absent_imports.Imports(file.path)
-    imported.without = imports.remarks
+    imported.without, imported.absent = imports.remarks, imports.absent
     if not failed:
         _import_package(imports, imported.module, name)
     everything = False  # whether a `*` of which the names are not known was left out
