@@ -7,6 +7,8 @@ import os
 import py_compile
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +29,19 @@ print(messages.encode(finished))
 """
 
 
-def run(folder: Path, driver: Driver, *, plugins: bool = False, **more: Any) -> tuple[c.Finished, str]:
-    """What became of a driver of a project, and what it printed. `plugins`: with all that are installed here, which takes two
-    seconds of the processor.
+def run(
+    folder: Path, driver: Driver, *, plugins: bool = False, job: Mapping[str, Any] | None = None, **more: Any
+) -> tuple[c.Finished, str]:
+    """Return what became of a driver of a project, and what it printed. `plugins`: with all that are installed here, which takes
+    two seconds of the processor. `job` are fields of the job, `more` those of its `DriverStart`.
     """
     kernel = folder / "k.py"
     kernel.touch()
     start = DriverStart(driver, **more)
-    job = Job("r1", "run", "triton", str(kernel), "", directory=str(folder), start=start)
+    wanted = Job("r1", "run", "triton", str(kernel), "", directory=str(folder), start=start)
+    wanted = replace(wanted, **job or {})
     done = subprocess.run(
-        [sys.executable, "-P", "-c", RUN], input=c.encode(job), capture_output=True, text=True,
+        [sys.executable, "-P", "-c", RUN], input=c.encode(wanted), capture_output=True, text=True,
         cwd="/", check=False, env=os.environ | ({} if plugins else {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}),
     )  # fmt: skip
     printed, _, last = done.stdout.rstrip().rpartition("\n")

@@ -202,7 +202,8 @@ async def test_an_extension_that_was_never_built(project: Project) -> None:
 def test_a_test_names_the_library_that_it_loads(project: Project) -> None:
     (project.folder / "test_scale.py").write_text("import scale_ext\ndef test_scale(): pass\n")
     kernel = project.folder / "scale.cu"
-    finished, _ = run(project.folder, TEST, language="cuda", path=str(kernel), text=kernel.read_text())
+    of_kernel = {"language": "cuda", "path": str(kernel), "text": kernel.read_text()}
+    finished, _ = run(project.folder, TEST, job=of_kernel)
     assert [path for path in finished.files if path.endswith(".so")] == [str(project.libraries()[0])]
 
 
