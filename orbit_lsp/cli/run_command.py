@@ -216,7 +216,8 @@ async def _file(options: argparse.Namespace, engine: Engine) -> int:
         raise UsageError(why)
     dump = _dump_folder(options)
     target, targets = _chosen(options, session, uri, action)
-    if options.command == "show":
+    if options.command == "show" or (options.command == "compile" and not _by_nvcc(session, uri)):
+        # of Triton, a test or script also says with which types and sizes
         await driver_search.look(session, uri, user_folders.driver_index, engine.history.learn)
     elif action != "compile":
         from orbit_lsp.cli.files import through_command

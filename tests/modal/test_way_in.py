@@ -299,6 +299,11 @@ def test_the_ways(file: Path, settings: dict[str, object], begins: str) -> None:
     assert spending.ways(Setup(settings_of_values(settings)), Costs()).startswith(begins)
 
 
+def test_with_a_token_the_ways_name_no_step_to_it(file: Path) -> None:
+    token(file)
+    assert spending.ways(Setup(settings_of_values({})), Costs()).startswith("- H100 costs $4.08/h ")
+
+
 @pytest.mark.parametrize("where", ["no home", "read-only", "variables", "a profile"])
 def test_the_way_to_a_token_works_there(
     file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, where: str

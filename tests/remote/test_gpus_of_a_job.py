@@ -77,6 +77,16 @@ def test_all_gpus_that_were_rented_have_to_be_there(rented: str, message: str | 
         assert (failure.message, failure.retryable) == (message, True)
 
 
+def test_a_rented_machine_without_a_gpu_is_no_matter_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "all_devices", tuple)
+    failure = gpu.no_gpu(replace(JOB, gpu="H100")).failure
+    assert failure
+    assert (failure.message, failure.retryable) == (
+        "H100 was rented, and the machine that came has no GPU",
+        True,
+    )
+
+
 @pytest.mark.parametrize(
     ("gpus", "rented", "remarks"),
     [

@@ -210,8 +210,9 @@ def _rates(names: set[str]) -> str:
 
 def ways(setup: Setup, costs: Costs) -> str:
     """Return how a kernel gets a GPU on a machine that has none, what that costs, and what works without one: a list, an item a line."""
+    needed = steps(setup)
     items = (
-        f"Rent one from Modal: {steps(setup)}; then run it again.",
+        *([f"Rent one from Modal: {needed}; then run it again."] if needed else []),
         *_prices(setup, costs),
         f"The budget is {units.money(setup.settings.modal.budget_usd)} a month.",
         "Or use another machine's GPU: set the runner to `ssh:HOST`.",

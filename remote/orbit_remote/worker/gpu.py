@@ -52,11 +52,12 @@ def dispensable(job: Job) -> bool:
 
 def no_gpu(job: Job) -> c.Finished:
     have = len(probe.all_devices())
+    if job.gpu and _wanted(job) > have:
+        count = f"{have} GPU{'s' * (have != 1)}" if have else "no GPU"
+        message = f"{job.gpu} was rented, and the machine that came has {count}"
+        return c.failed(job.run, c.Failure("infrastructure", message, "run it again", retryable=True))
     if have == 0:
         message = c.NO_GPU
-    elif job.gpu and _wanted(job) > have:
-        message = f"{job.gpu} was rented, and the machine that came has {have} GPU{'s' * (have != 1)}"
-        return c.failed(job.run, c.Failure("infrastructure", message, "run it again", retryable=True))
     elif job.gpus > 1:
         message = f"{job.gpus} GPUs are asked for, from number {job.device} on, and this machine has {have}"
     else:
