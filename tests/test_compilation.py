@@ -26,9 +26,10 @@ def test_the_database_lies_in_any_usual_place(tmp_path: Path, place: str) -> Non
     )
 
 
-def test_a_database_in_whatever_folder_cmake_was_told_to_configure(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mark", ["CMakeCache.txt", "meson-info/meson-info.json"])
+def test_a_database_in_whatever_folder_a_build_was_configured(tmp_path: Path, mark: str) -> None:
     place = "b/compile_commands.json"
-    files = {"src/k.cu": "", "b/CMakeCache.txt": "", place: database(entry("ROOT/src/k.cu"))}
+    files = {"src/k.cu": "", f"b/{mark}": "", place: database(entry("ROOT/src/k.cu"))}
     check(tmp_path, files, f"-DA -I include\nas {place} says")
 
 
