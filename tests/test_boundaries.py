@@ -124,6 +124,38 @@ def test_importing_does_not_load(module: str, absent: set[str]) -> None:
     assert not absent & set(loaded.split())
 
 
+OF_EDITORS = (
+    "orbit_lsp.server.handlers", "orbit_lsp.cli.source_listing", "orbit_lsp.cli.draft_command", "orbit_lsp.views.spec.spec_drafts",
+    "orbit_lsp.views.lenses", "orbit_lsp.views.hints", "orbit_lsp.views.diagnostics",
+)  # fmt: skip
+"""What the editors' server is, and commands that print what an editor would show."""
+
+
+def test_no_other_command_asks_for_the_protocol_while_it_runs() -> None:
+    """Imports in functions count too: lsprotocol takes longer than a cached compile."""
+    named: set[str] = set()
+    for path in (ROOT / "orbit_lsp" / "cli").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("orbit_lsp"):
+                inner = (f"{node.module}.{each.name}" for each in node.names)
+                named.update(each if _is_module(each) else node.module or "" for each in inner)
+    code = (
+        "import contextlib, importlib, sys\n"
+        f"for name in {sorted(named - {*OF_EDITORS})}:\n"
+        "    with contextlib.suppress(ImportError):\n"  # an extra that is not installed
+        "        importlib.import_module(name)\n"
+        "print('lsprotocol' in sys.modules)"
+    )
+    path = {"PYTHONPATH": f"{ROOT}:{ROOT / 'remote'}"}
+    run = [sys.executable, "-P", "-c", code]
+    assert subprocess.run(run, capture_output=True, text=True, check=True, env=path).stdout == "False\n"
+
+
+def _is_module(name: str) -> bool:
+    place = ROOT / name.replace(".", "/")
+    return place.is_dir() or place.with_suffix(".py").is_file()
+
+
 def test_the_commands_that_the_client_is_offered_are_those_there_are() -> None:
     assert set(handlers.COMMANDS) == set(handlers.command_functions())
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from orbit_lsp.cli.machine import doctor
-from orbit_lsp.compilation.build_systems import cmake_files, setup_files
+from orbit_lsp.compilation.build_systems import setup_files
+from orbit_lsp.compilation.build_systems.cmake import declarations
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state.compilation import Compilation, Reason
 from orbit_lsp.state.config import Settings
@@ -587,7 +588,7 @@ def test_a_command_that_is_too_long_is_said(tmp_path: Path) -> None:
 
 def test_a_variable_that_is_used_for_ever_ends(tmp_path: Path) -> None:
     text = f"set(X {'a' * 19_000})\n" + "add_definitions(${X})\n" * 2_000
-    read = cmake_files.read([str(tmp_path / "CMakeLists.txt")], str(tmp_path / "k.cu"), lambda _: text)
+    read = declarations.read([str(tmp_path / "CMakeLists.txt")], str(tmp_path / "k.cu"), lambda _: text)
     assert sum(len(word) for word, _ in read.words) < 1 << 21
 
 

@@ -26,6 +26,13 @@ def test_the_database_lies_in_any_usual_place(tmp_path: Path, place: str) -> Non
     )
 
 
+@pytest.mark.parametrize("mark", ["CMakeCache.txt", "meson-info/meson-info.json"])
+def test_a_database_in_whatever_folder_a_build_was_configured(tmp_path: Path, mark: str) -> None:
+    place = "b/compile_commands.json"
+    files = {"src/k.cu": "", f"b/{mark}": "", place: database(entry("ROOT/src/k.cu"))}
+    check(tmp_path, files, f"-DA -I include\nas {place} says")
+
+
 def test_a_link_to_itself_among_the_build_folders_hides_none_of_them(tmp_path: Path) -> None:
     (tmp_path / "build-old").symlink_to("build-old")
     place = "build/compile_commands.json"
@@ -119,6 +126,7 @@ def test_a_source_that_is_compiled_within_another_one(tmp_path: Path, including:
 def test_a_database_that_is_damaged_says_so(tmp_path: Path) -> None:
     broken = database(entry("ROOT/src/a.cu"))[:-3]
     project(tmp_path, {"src/k.cu": "", "compile_commands.json": broken, "build/compile_commands.json": ""})
+    os.utime(tmp_path / "build/compile_commands.json", (1, 1))  # the newest comes first
     assert find(tmp_path, "src/k.cu").source.partition("because ")[2] == (
         "compile_commands.json is not read from line 1 on: its JSON breaks off there, or an entry is too large; "
         "build/compile_commands.json is empty"

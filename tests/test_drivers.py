@@ -21,7 +21,7 @@ from tests.driver_layouts import LAYOUTS, write, written
 
 def listed(folder: Path) -> str:
     """The drivers of all kernels of a folder, as text."""
-    finder = Finder(str(folder), declared=registry.programs)
+    finder = Finder(str(folder), build_files=registry.build_files())
     finder.refresh()
     lines: list[str] = []
     for place in sorted((*finder.index.files, *finder.index.places("", (".cu", ".cuh", ".h")))):
@@ -459,10 +459,17 @@ def test_a_home_folder_is_not_searched(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+def configured(folder: Path, project: Path) -> None:
+    folder.mkdir()
+    (folder / "CMakeCache.txt").write_text(
+        f"CMAKE_HOME_DIRECTORY:INTERNAL={project}\nCMAKE_CACHEFILE_DIR:INTERNAL={folder}\n"
+    )
+
+
 def test_the_project_in_which_a_program_is_built(tmp_path: Path) -> None:
     """The smallest that has all of it, unless a larger one is configured."""
     written("program_nested", tmp_path)
-    finder = Finder(str(tmp_path), declared=registry.programs)
+    finder = Finder(str(tmp_path), build_files=registry.build_files())
     finder.refresh()
 
     def folder(place: str, kernel: str) -> str:
@@ -470,9 +477,23 @@ def test_the_project_in_which_a_program_is_built(tmp_path: Path) -> None:
 
     assert folder("alone/deep/alone.cu", "alone_kernel") == "alone"
     assert folder("lib/lib.cu", "lib_kernel") == ""
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "CMakeCache.txt").touch()
+    configured(tmp_path / "alone" / "b", tmp_path)
     assert folder("alone/deep/alone.cu", "alone_kernel") == ""
+
+
+@pytest.mark.parametrize("build_file", registry.names())
+def test_nvcc_alone_counts_less_where_a_build_file_of_any_kind_is(tmp_path: Path, build_file: str) -> None:
+    (tmp_path / "k.cuh").write_text("__global__ void scale(float* x) {}\n")
+    (tmp_path / "bench.cu").write_text('#include "k.cuh"\nint main() { scale<<<1, 1>>>(nullptr); }\n')
+
+    def cost() -> float:
+        finder = Finder(str(tmp_path), build_files=registry.build_files())
+        finder.refresh()
+        return finder.routes(str(tmp_path / "k.cuh"), "scale").routes[0].cost
+
+    alone = cost()
+    (tmp_path / build_file).write_text("# of another program\n")
+    assert cost() > alone
 
 
 def test_programs_on_the_command_line(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from lsprotocol import types as lsp
 
 from orbit_lsp import features
+from orbit_lsp.compilation.build_systems import registry
 from orbit_lsp.features import Feature, FeatureContext, Features
 from orbit_lsp.places.places import Places
 from orbit_lsp.runs.scheduler import Scheduler
@@ -88,6 +89,12 @@ async def test_the_end_of_a_run_is_told_once_to_every_feature() -> None:
     for listener in made.runs._listeners:
         listener(MagicMock())
     assert noted.told == ["run_ended", "run_ended"]
+
+
+def test_an_editor_watches_the_files_of_build_systems_that_make_programs() -> None:
+    watched = handlers.PROGRAMS.removeprefix("**/{").removesuffix("}").split(",")
+    making = [name for system in registry.systems() if system.programs for name in system.names]
+    assert [name for name in making if name not in watched] == []
 
 
 def test_handlers_name_no_feature() -> None:

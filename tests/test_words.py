@@ -19,7 +19,7 @@ from orbit_lsp.cli import arguments, source_listing
 from orbit_lsp.profile import bottleneck
 from orbit_lsp.server import handlers
 from orbit_lsp.state import config
-from orbit_lsp.views.compiler import cost_diagnostics
+from orbit_lsp.views.compiler import kernel_costs
 from orbit_lsp.views.explain import explanations
 from orbit_lsp.views.explain.explanations import explain, suggestions
 from orbit_remote.common import messages as c
@@ -83,7 +83,7 @@ def test_diagnostics_of_our_own() -> None:
                     case ast.Attribute():
                         codes.add(getattr(c, code.attr))
                     case _:  # costs: the code is a variable of this type
-                        codes.update(get_args(cost_diagnostics.Kind))
+                        codes.update(get_args(kernel_costs.Kind))
     assert codes | {c.STANDS} == set(
         explanations.DIAGNOSTICS
     )  # that one is told of a run, as CUDA's errors are

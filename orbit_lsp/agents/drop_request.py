@@ -14,18 +14,17 @@ from typing import Any
 from orbit_lsp import kernels
 from orbit_lsp.kernels.cuda import kernel_warnings
 from orbit_lsp.profile import bottleneck
+from orbit_lsp.queue import request as requests
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_queue import Followed
 from orbit_lsp.queue.job_store import Job, JobStore, Result
-from orbit_lsp.queue.request import Action, Refused, Request
+from orbit_lsp.queue.request import GRADES, Action, Refused, Request
 from orbit_lsp.runs import summary
 from orbit_lsp.views import sweep_tables
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.requests import Grade
 
 _TYPES: dict[str, Action] = {"execute": "run", "compile_only": "compile", "profile": "profile"}
-_GRADES: dict[str, Grade] = {"author": "author", "referee": "referee"}
 _MOST_CHECKS = 100
 _FIELD = re.compile(
     r"[ \t]*(?://|#)[ \t]*(Hardware|Backend|Timestamp|Type|Grade)[ \t]*:[ \t]*(.*)", re.IGNORECASE
@@ -51,13 +50,14 @@ def request(name: str, text: str, timeout_s: float | None = None) -> tuple[Reque
     if kind and kind not in _TYPES:
         raise Refused(f"Type is {kind!r:.40}; use one of {', '.join(_TYPES)}")
     grade = header.fields.get("grade", "").lower() or "author"
-    if grade not in _GRADES:
-        raise Refused(f"Grade is {grade!r:.40}; use one of {', '.join(_GRADES)}")
+    if grade not in GRADES:
+        raise Refused(f"Grade is {grade!r:.40}; use one of {', '.join(GRADES)}")
     named: Action = "compile" if name.startswith("compile_") else "run"
     if header.fields:
         text = _without_its_indent(text, lines)
     action = _TYPES.get(kind, named)
-    return Request(action=action, name=name, text=text, grade=_GRADES[grade], timeout_s=timeout_s), header
+    asked = {"action": action, "name": name, "text": text, "grade": grade, "timeout_s": timeout_s}
+    return requests.decoded(asked), header
 
 
 def _header(text: str) -> tuple[Header, int]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Generator, Sequence
+import inspect
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Annotated, Any, TextIO, cast, get_args
+from typing import Annotated, Any, Literal, TextIO, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import anyio
 from mcp.server import MCPServer
@@ -86,6 +87,7 @@ class Pool:
 
 
 Answer = Annotated[CallToolResult, JobAnswer]
+_Tool = TypeVar("_Tool", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 
 def _one_of(words: Sequence[str]) -> Any:
@@ -93,12 +95,53 @@ def _one_of(words: Sequence[str]) -> Any:
     return Field(json_schema_extra={"enum": list(words)})
 
 
-Action = Annotated[str, _one_of(requests.ACTIONS)]
-Priority = Annotated[str, _one_of(requests.PRIORITIES)]
-Grade = Annotated[str, _one_of(get_args(worker_requests.Grade))]
 Check = Annotated[str, _one_of(requests.CHECKS)]
-Detail = Annotated[str, _one_of(requests.DETAILS)]
 Level = Annotated[str, _one_of(get_args(worker_requests.Level))]
+_NAMES = {"path": "file", "against": "other_file", "against_text": "other_text"}
+"""What agents call fields of a request: a file is named by its path alone."""
+_NOT_BY_AGENTS = {"files", "version"}
+_SOURCE = "file text name kernel gpu"
+
+
+def _parameter(field: dataclasses.Field[Any], hint: Any) -> inspect.Parameter:
+    """Return the parameter of a tool for a field of a request: a list for a tuple, a word for one of several."""
+    several, default = get_origin(hint) is tuple, field.default
+    kind = get_args(hint)[0] if several else hint
+    words = get_args(kind) if get_origin(kind) is Literal else field.metadata.get("words", ())
+    if words:
+        kind = Annotated[str, _one_of(words)]
+    if several:
+        kind, default = list[kind] | None, None
+    elif default is dataclasses.MISSING or kind == str | None:
+        kind, default = str, ""
+    name = _NAMES.get(field.name, field.name)
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+
+_HINTS = get_type_hints(Request)
+_PARAMETERS = {
+    made.name: made
+    for field in dataclasses.fields(Request)
+    if field.name not in _NOT_BY_AGENTS
+    for made in [_parameter(field, _HINTS[field.name])]
+}
+"""By the names that agents know."""
+
+
+def _taking(fields: str, **defaults: str) -> Callable[[_Tool], _Tool]:
+    """Give a tool parameters for fields of a request, besides those that it has itself; the SDK makes its schema of them."""
+
+    def give(tool: _Tool) -> _Tool:
+        context, *own = inspect.signature(tool, eval_str=True).parameters.values()
+        taken = [_PARAMETERS[name] for name in fields.split()]
+        taken = [each.replace(default=defaults.get(each.name, each.default)) for each in taken]
+        own = [each.replace(kind=each.KEYWORD_ONLY) for each in own if each.kind is not each.VAR_KEYWORD]
+        made = inspect.Signature([context, *taken, *own], return_annotation=Answer)
+        tool.__dict__["__signature__"] = made
+        tool.__annotations__ = {each.name: each.annotation for each in made.parameters.values()}
+        return tool
+
+    return give
 
 
 @contextmanager
@@ -242,102 +285,72 @@ def over_http(queue: JobQueue, *, budget_usd: float, idle_s: float = _IDLE_S) ->
 
 def _measuring(made: MCPServer[Any], tools: _Tools) -> None:
     @made.tool()
-    async def run(
-        ctx: Context[Any], file: str = "", text: str = "", name: str = "", kernel: str = "", gpu: str = "",
-        flags: list[str] | None = None, arguments: list[str] | None = None, timeout_s: float | None = None,
-        priority: Priority = "normal", key: str = "", grade: Grade = "author", through: str = "", wait_s: float = _WAIT_S,
-    ) -> Answer:  # fmt: skip
+    @_taking(f"{_SOURCE} flags arguments timeout_s priority key grade through")
+    async def run(ctx: Context[Any], wait_s: float = _WAIT_S, **asked: Any) -> Answer:
         """Build a file, run it on a GPU, check its results and time every kernel on the device.
 
         Without `kernel`: the file's main, its KernelBench or popcorn contract, or its only launch spec.
         `through` runs the kernel by a test or script of its project that launches it: `auto` takes the best one.
         `grade` referee measures a ModelNew from outside its process, and looks for cheats.
         """
-        return await tools.carry(
-            ctx, wait_s, action="run", file=file, text=text, name=name, kernel=kernel, gpu=gpu, flags=flags,
-            arguments=arguments, timeout_s=timeout_s, priority=priority, key=key, grade=grade, through=through,
-        )  # fmt: skip
+        return await tools.carry(ctx, wait_s, action="run", **asked)
 
     @made.tool()
-    async def profile(
-        ctx: Context[Any], file: str = "", text: str = "", name: str = "", kernel: str = "", gpu: str = "", full: bool = False,
-        flags: list[str] | None = None, timeout_s: float | None = None, priority: Priority = "normal", through: str = "",
-        wait_s: float = _WAIT_S,
-    ) -> Answer:  # fmt: skip
+    @_taking(f"{_SOURCE} flags timeout_s priority through")
+    async def profile(ctx: Context[Any], full: bool = False, wait_s: float = _WAIT_S, **asked: Any) -> Answer:
         """Count what the hardware does in one launch: the bottleneck, the hot lines with their stalls, what to try.
 
         `full` collects every section of Nsight Compute and takes longer. Without permission to read counters: times, and why.
         """
-        return await tools.carry(
-            ctx, wait_s, action="profile", file=file, text=text, name=name, kernel=kernel, gpu=gpu, flags=flags,
-            timeout_s=timeout_s, priority=priority, detail="full" if full else "click", through=through,
-        )  # fmt: skip
+        return await tools.carry(ctx, wait_s, action="profile", detail="full" if full else "click", **asked)
 
     @made.tool()
+    @_taking(f"{_SOURCE} flags timeout_s through")
     async def check(
-        ctx: Context[Any], file: str = "", text: str = "", name: str = "", kernel: str = "", gpu: str = "",
-        checks: list[Check] | None = None, compile_only: bool = False, flags: list[str] | None = None,
-        timeout_s: float | None = None, through: str = "", wait_s: float = _WAIT_S,
-    ) -> Answer:  # fmt: skip
+        ctx: Context[Any],
+        checks: list[Check] | None = None,
+        compile_only: bool = False,
+        wait_s: float = _WAIT_S,
+        **asked: Any,
+    ) -> Answer:
         """Find memory faults and races with compute-sanitizer, at their lines; all four checks by default.
 
         With `compile_only` nothing runs and no GPU is needed: compiler errors, registers, shared memory, spills, occupancy.
         """
-        return await tools.carry(
-            ctx, wait_s, action="compile" if compile_only else "check", file=file, text=text, name=name, kernel=kernel, gpu=gpu,
-            flags=flags, timeout_s=timeout_s, tools=checks, through=through,
-        )  # fmt: skip
+        action = "compile" if compile_only else "check"
+        return await tools.carry(ctx, wait_s, action=action, tools=checks, **asked)
 
     @made.tool()
-    async def compare(
-        ctx: Context[Any], file: str = "", text: str = "", name: str = "", other_file: str = "", other_text: str = "",
-        kernel: str = "", gpu: str = "", flags: list[str] | None = None, timeout_s: float | None = None,
-        grade: Grade = "author", wait_s: float = _WAIT_S,
-    ) -> Answer:  # fmt: skip
+    @_taking(f"{_SOURCE} other_file other_text flags timeout_s grade")
+    async def compare(ctx: Context[Any], wait_s: float = _WAIT_S, **asked: Any) -> Answer:
         """Which is faster: a kernel, or the kernel of the same name in another file? Both run in turn until one is known to be
         faster, or no difference can be shown. The verdict has an interval of 95 %.
         """
-        return await tools.carry(
-            ctx, wait_s, action="compare", file=file, text=text, name=name, kernel=kernel, gpu=gpu, flags=flags,
-            timeout_s=timeout_s, other_file=other_file, other_text=other_text, grade=grade,
-        )  # fmt: skip
+        return await tools.carry(ctx, wait_s, action="compare", **asked)
 
 
 def _compiling(made: MCPServer[Any], tools: _Tools) -> None:
     @made.tool()
+    @_taking(f"{_SOURCE} flags")
     async def disassemble(
-        ctx: Context[Any], file: str = "", text: str = "", name: str = "", kernel: str = "", gpu: str = "",
-        level: Level = "sass", flags: list[str] | None = None, wait_s: float = _WAIT_S,
-    ) -> Answer:  # fmt: skip
+        ctx: Context[Any], level: Level = "sass", wait_s: float = _WAIT_S, **asked: Any
+    ) -> Answer:
         """What the compiler makes of a kernel: its SASS below the lines of its source, without a run and without a GPU.
 
         `gpu` is compiled for (H100, sm_90). `level` may be ptx; of Triton ttir, ttgir or llir, and the file is imported.
         """
-        return await tools.carry(
-            ctx, wait_s, action="compile", file=file, text=text, name=name, kernel=kernel, gpu=gpu, flags=flags,
-            levels=[level],
-        )  # fmt: skip
+        return await tools.carry(ctx, wait_s, action="compile", levels=[level], **asked)
 
 
 def _following(made: MCPServer[Any], common: _Tools) -> None:
     @made.tool()
-    async def submit(
-        ctx: Context[Any], action: Action = "run", file: str = "", text: str = "", name: str = "", other_file: str = "",
-        other_text: str = "", kernel: str = "", gpu: str = "", flags: list[str] | None = None,
-        arguments: list[str] | None = None, timeout_s: float | None = None, priority: Priority = "low", key: str = "",
-        grade: Grade = "author", wait_limit_s: float = requests.WAIT_LIMIT_S, through: str = "", detail: Detail = "click",
-        tools: list[Check] | None = None, sections: list[str] | None = None, levels: list[Level] | None = None,
-    ) -> Answer:  # fmt: skip
+    @_taking(" ".join(_PARAMETERS), priority="low")
+    async def submit(ctx: Context[Any], **asked: Any) -> Answer:
         """Hand in a job and return at once with its id; the tool `job` waits for it. The same `key` is the same job.
 
         `tools` are of check, `detail` and `sections` (of Nsight Compute) of profile, `levels` of compile: what it keeps of a kernel.
         """
-        return await common.carry(
-            ctx, 0, action=action, file=file, text=text, name=name, kernel=kernel, gpu=gpu, flags=flags,
-            arguments=arguments, timeout_s=timeout_s, priority=priority, key=key, wait_limit_s=wait_limit_s,
-            other_file=other_file, other_text=other_text, grade=grade, through=through, detail=detail, tools=tools,
-            sections=sections, levels=levels,
-        )  # fmt: skip
+        return await common.carry(ctx, 0, **asked)
 
     @made.tool()
     async def job(ctx: Context[Any], id: str, wait_s: float = _WAIT_S, cancel: bool = False) -> Answer:  # noqa: A002 - the tool's own word

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from orbit_lsp.queue.job_queue import Followed
 from orbit_lsp.queue.job_store import Job
-from orbit_lsp.queue.request import ACTIONS
+from orbit_lsp.queue.request import ACTIONS, GRADES
 from orbit_lsp.report.page import STYLE
 from orbit_remote.common.plain_text import visible
 
@@ -186,7 +186,7 @@ def _form(places: Sequence[str], given: Mapping[str, str]) -> str:
         f"{_input('name', 'File name', value)}{_input('kernel', 'Kernel', value)}"
         '<p class="hint lead">A .cu or .py file. Without a kernel&#39;s name: its main, its ModelNew, or its only launch spec.</p>'
         f"{_select('action', 'Do', [action for action in ACTIONS if action != 'compare'], value)}"
-        f"{_select('gpu', 'Place', ['', *places], value)}{_select('grade', 'Grade', ['author', 'referee'], value)}"
+        f"{_select('gpu', 'Place', ['', *places], value)}{_select('grade', 'Grade', GRADES, value)}"
         "<button>Submit</button></form>"
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any
 from urllib.parse import parse_qs
 
 from fastapi import FastAPI
@@ -15,9 +14,10 @@ from starlette.requests import Request as HttpRequest
 from orbit_lsp import __version__
 from orbit_lsp.api import page
 from orbit_lsp.api.guard import COOKIE, Limits, cookie_of
+from orbit_lsp.queue import request as requests
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_queue import JobQueue
-from orbit_lsp.queue.request import Refused, Request
+from orbit_lsp.queue.request import Refused
 from orbit_remote.common import limits as sizes
 from orbit_remote.common import regular_files
 
@@ -68,8 +68,7 @@ def submitting(made: FastAPI, queue: JobQueue) -> None:
         given = {name: form.get(name, "") for name in _FIELDS}
         given["text"] = given["text"].replace("\r\n", "\n")  # as browsers send the lines of a form
         try:
-            values: dict[str, Any] = given | {"kernel": given["kernel"] or None}
-            job = await queue.submit(Request(**values))
+            job = await queue.submit(requests.decoded(given))
         except Refused as why:
             return await overview(queue, given, str(why))
         return RedirectResponse(f"/page/jobs/{job.id}", 303)

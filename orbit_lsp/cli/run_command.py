@@ -292,9 +292,9 @@ def _with_limits(finished: c.Finished, session: Session, uri: str) -> c.Finished
         return replace(finished, remarks=(*finished.remarks, why))
     if scan.language != "cuda" or finished.outcome != "ok":
         return finished
-    from orbit_lsp.views.compiler import cost_diagnostics
+    from orbit_lsp.views.compiler import kernel_costs
 
-    remarks = (*finished.remarks, *cost_diagnostics.warnings(session, uri))
+    remarks = (*finished.remarks, *kernel_costs.warnings(session, uri))
     if source:
         remarks += (f"compiled through {terminal_text.relative(source[0])}, which includes it",)
     if "main" in scan.entries:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from orbit_lsp.closure import includes
 from orbit_lsp.compilation import database
-from orbit_lsp.compilation.build_systems import presets
+from orbit_lsp.compilation.build_systems.cmake import presets
 from orbit_lsp.compilation.finder import Question, root_of
 from orbit_lsp.compilation.installed import folders_outside, prefixes, venvs
 from orbit_lsp.state.compilation import Compilation

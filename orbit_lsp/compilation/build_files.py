@@ -11,37 +11,36 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from orbit_lsp.compilation import command_line, templates
+from orbit_lsp.compilation import command_line
 from orbit_lsp.compilation.build_systems import (
     build_scripts,
-    cmake_files,
-    cmake_language,
     elsewhere,
     makefiles,
     other_makefiles,
     registry,
     setup_files,
 )
-from orbit_lsp.compilation.build_systems.reading import BuildFile, Folder, Reading
+from orbit_lsp.compilation.build_systems.reading import (
+    RELOCATABLE,
+    SWITCHES,
+    BuildFile,
+    BuildSystem,
+    Folder,
+    Reading,
+    option_folders,
+    substituted,
+    without_comments,
+)
 from orbit_lsp.compilation.folders import folders_above
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_remote.common import regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.limits import BUILD_FILE
 
-_SWITCHES = lazy_pattern(
-    r"(?<![\w-])--?(?:expt-relaxed-constexpr|expt-extended-lambda|extended-lambda)(?![\w-])"
-)
 _STANDARD = lazy_pattern(
     r"(?<![\w-])-{1,2}std[= ](?:gnu|c)\+\+(\d\w)|CMAKE_CUDA_STANDARD\s+(\d\d)|CUDA_STANDARD\s+(\d\d)|cuda_std_(\d\d)|"
     r"(?:cpp|cuda)_std=c\+\+(\d\d)"
 )
-_RELOCATABLE = lazy_pattern(
-    r"(?i:CUDA_SEPARABLE_COMPILATION\s+(?:ON|TRUE|1))|(?<![\w-])-{1,2}(?:rdc|relocatable-device-code)[ =]true|(?<![\w-])-dc(?![\w-])"
-)
-# a pattern of these that looked far ahead from each of a text's characters would keep the interpreter for minutes
-_MAKE_INCLUDES = lazy_pattern(r"(?<![\w-])-(?:I|isystem)\s*(\"[^\"]+\"|[^\s\"',;)\]]+)")
-_PACKAGE = lazy_pattern(r"\bfind_package\s{0,20}\(\s{0,20}([\w+-]{2,80})", re.IGNORECASE)
 _NAME = lazy_pattern(r"\w+")
 _DEFINES = {"ADD_DEFINITIONS", "ADD_COMPILE_DEFINITIONS"}
 _DEFINITION = lazy_pattern(r"(?<![\w-])-D\s?([A-Za-z_]\w*(?:=[\w.:+-]+)?)(?=[\s\"';)]|$)")
@@ -58,32 +57,21 @@ _MOST_INCLUDED = 20
 _AS_CUDA = lazy_pattern(r"(?<![\w-])-{1,2}x[ =]?cu(?![\w-])|\bLANGUAGE\s+CUDA\b")
 """What makes CUDA of sources that their names call C++."""
 _OF_HOST = lazy_pattern(r"\w[)}]?\.(?:cpp|cc|cxx)\b")
-_COMMENT = lazy_pattern(r"^[ \t]*#.*$", re.MULTILINE)
 _OLDEST = 17
 """nvcc compiles C++17 by itself, and CUDA's own headers need it: an older standard was named for an older nvcc."""
 _NEWEST = 20
 """nvcc 13 knows no newer standard: one that a text has anywhere is for host code."""
 _MOST = 400
-"""Values that one list of a setup.py may come to, and folders that another build file may name."""
+"""Macros that one build file may define."""
 _MOST_FILES = 32
 """Build files above one source file."""
 _UNREADABLE = (RecursionError, ValueError, OSError, MemoryError)
 """What the readers raise for texts that no build has: a project's files may hold anything."""
 _NOT_FOLLOWED = "what it says: it is nested too deeply, or has a number or a path that is too long"
 _LONGEST_SHOWN = 200
-_LONGEST = 4096
-"""Characters of a path or a flag."""
 _TARGET = lazy_pattern(r"code=sm_(\d{1,3}[af]?)")
 _MARKS = lazy_pattern("[\ue000\ue001]")
 """Characters that no build file needs, and between which its readers put what they cannot follow."""
-_INTERFACE = lazy_pattern(r"\$<(?:BUILD_INTERFACE|INSTALL_INTERFACE):([^<>]*)>")
-_TOP = lazy_pattern(
-    r"\$[{(](?:CMAKE_SOURCE_DIR|PROJECT_SOURCE_DIR|\w+_SOURCE_DIR|SRC_?DIR|TOP_?DIR|ROOT_?DIR)[})]",
-    re.IGNORECASE,
-)
-_LOCAL = lazy_pattern(
-    r"\$[{(](?:CMAKE_CURRENT_SOURCE_DIR|CMAKE_CURRENT_LIST_DIR|CURDIR|PWD)[})]|\$\$PWD", re.IGNORECASE
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +94,7 @@ class Declared:
     by_torch: bool = False
     """A call of torch's `load` compiles the source."""
     macros: tuple[tuple[str, str], ...] = ()
-    """Macros of CMake's targets, none of which is known to have the source, each with the file that names it."""
+    """Macros of targets, none of which is known to have the source, each with the file that names it."""
     named: bool = False
     """A build file or a script names the source, or may compile it without."""
     recordable: bool = False
@@ -116,9 +104,9 @@ class Declared:
     scripts: tuple[str, ...] = ()
     """Files that name the source and are not understood: programs that may put something into it."""
     switches: tuple[str, ...] = ()
-    """The options of CMake without which the project builds no CUDA."""
+    """The build's own options without which it compiles no CUDA."""
     packages: tuple[tuple[str, str], ...] = ()
-    """The packages that CMake's `find_package` looks for, each with the file that says so."""
+    """The packages that the build looks for on the machine, each with the file that says so."""
 
     @property
     def torch_builds(self) -> bool:
@@ -137,22 +125,13 @@ class Declared:
             return f"`{there}{f'{start} {shlex.quote(script)}' if start else f'./{script}'}`"
         if not self.recordable:
             return ""
-        if name == "CMakeLists.txt":
-            project = os.path.relpath(
-                templates.project_of(path, root) or os.path.dirname(self.nearest), standing
-            )
-            build = os.path.normpath(os.path.join(project, "build"))
-            with_cuda = "".join(f" -D{each}=ON" for each in self.switches)
-            return f"`cmake -S {shlex.quote(project)} -B {shlex.quote(build)} -DCMAKE_EXPORT_COMPILE_COMMANDS=ON{with_cuda}`"
         system = registry.system_of(self.nearest)
         if system is None or not system.database_command or name not in system.names:
             return ""
         files = islice(_above(path, root), _MOST_FILES)
         same = [file for file in files if os.path.basename(file) == name]
         at = same[-1] if same and system.from_top else self.nearest
-        folder = os.path.relpath(os.path.dirname(at), standing)
-        there = "" if folder == "." else f"cd {shlex.quote(folder)} && "
-        return f"`{there}{system.database_command}`"
+        return f"`{system.database_command(os.path.relpath(os.path.dirname(at), standing), self.switches)}`"
 
 
 def declared(path: str, root: str, listed: elsewhere.Listed | None = None) -> Declared:
@@ -171,7 +150,8 @@ def declared(path: str, root: str, listed: elsewhere.Listed | None = None) -> De
             collected.left_out.setdefault(f"what it says, as it cannot be read ({why})", file)
             continue
         collected.read(file, _MARKS.sub("", text))
-    collected.read_cmake()
+    for system, files in collected.together.items():
+        collected.read_together(system, files)
     if not collected.is_source:
         collected.read_others(listed or {})
     return collected.result()
@@ -194,15 +174,14 @@ class _Collected:
         self.certain = False
         """A build file that compiles the source was read: those of its kind above it are of others."""
         self.by_command = False
-        self.cmake: list[str] = []
+        self.together: dict[BuildSystem, list[BuildFile]] = {}
+        """The files of systems that are read together, the highest first."""
         self.packages: dict[str, str] = {}
         self.naming: list[str] = []
         """Build files that name the source."""
-        self.relocatable = ""
         self.by_make = False
-        self.of_find_cuda = False
         self.configured_by = ""
-        self.macros: tuple[tuple[str, str], ...] = ()
+        self.macros: dict[str, str] = {}
         self.scripts: list[str] = []
         self.switches: dict[str, None] = {}
         self.scripted = False
@@ -220,7 +199,7 @@ class _Collected:
             ),
             self.is_source,
             self.by_torch,
-            self.macros,
+            tuple(self.macros.items()),
             bool(
                 self.is_source
                 or self.certain
@@ -229,7 +208,7 @@ class _Collected:
                 or self.naming
                 or self.scripts
                 or self.scripted
-                or self.cmake
+                or self.together
             ),
             self.by_make or any(map(makefiles.is_makefile, self.naming)) or self._is_recorded(),
             self.configured_by,
@@ -240,14 +219,12 @@ class _Collected:
 
     def _is_recorded(self) -> bool:
         """Return whether the build system of the nearest build file writes a database that has the source."""
-        if os.path.basename(self.nearest) == cmake_files.NAME:
-            return not self.of_find_cuda
         system = registry.system_of(self.nearest)
         by_itself = system and system.database_command and not makefiles.is_makefile(self.nearest)
         return bool(by_itself) and not self.by_command
 
     def read(self, file: str, text: str) -> None:
-        """Take what a build file says. The CMakeLists.txt are read together, later."""
+        """Take what a build file says, but for what it says together with others: that is read later."""
         named: dict[str, str] = {}
         known = False
         try:
@@ -259,7 +236,7 @@ class _Collected:
         except _UNREADABLE:
             self.left_out[_NOT_FOLLOWED] = file
         if file.endswith(".py"):
-            text = _COMMENT.sub("", text)
+            text = without_comments(text)
         else:
             text = self._whole(file, text)
             if not known or makefiles.is_makefile(file):
@@ -273,17 +250,20 @@ class _Collected:
         system = registry.system_of(file)
         if system is None or system.read is None or (self.certain and not file.endswith(".py")):
             return None
-        nearest = nearest or self.nearest
+        return system.read(self._build_file(file, text, nearest or self.nearest))
 
+    def _build_file(self, file: str, text: str, nearest: str) -> BuildFile:
         def included(name: str) -> str:
             return _text(os.path.join(os.path.dirname(file), name), self.root)
 
-        return system.read(
-            BuildFile(file, text, self.path, self.root, nearest, bool(self.configured_by), included)
-        )
+        return BuildFile(file, text, self.path, self.root, nearest, bool(self.configured_by), included)
 
-    def _of_reading(self, reading: Reading, file: str, text: str) -> dict[str, str]:
-        """Note what a build file says but nvcc's flags, and return those without folders and architectures."""
+    def _of_reading(
+        self, reading: Reading, file: str, text: str, *, together: bool = False
+    ) -> dict[str, str]:
+        """Note what a build file says but nvcc's flags, and return those without folders and architectures. The files that are read
+        `together` add up.
+        """
         self.certain = self.certain or reading.certain
         self.by_command = self.by_command or reading.by_command
         self.is_source = self.is_source or reading.is_source
@@ -291,36 +271,40 @@ class _Collected:
         if reading.extension and not self.extension[0]:
             self.extension = (reading.extension, file)
         made = _parted(reading.flags)
-        lines = {each.path: each.line for each in _folders(file, _COMMENT.sub("", text), self.root)}
+        lines = {each.path: each.line for each in option_folders(file, without_comments(text), self.root)}
         self.folders += reading.folders
         self.folders += (Folder(folder, file, lines.get(folder, 1)) for folder in made.folders)
-        for architecture in () if self.architectures else (*reading.architectures, *made.architectures):
-            self.architectures[architecture] = file
+        for architecture in (
+            () if self.architectures and not together else (*reading.architectures, *made.architectures)
+        ):
+            self.architectures.setdefault(architecture, file)
         self.left_out |= dict.fromkeys(reading.left_out, file)
+        self.macros |= dict.fromkeys(reading.macros, file)
+        self.switches |= dict.fromkeys(reading.switches)
+        self.packages = self.packages | {each: file for each in reading.packages if each not in self.packages}
         return dict.fromkeys(made.flags, file)
 
     def _whole(self, file: str, text: str) -> str:
         """A build file without comments, with those that it includes."""
-        by_cmake = os.path.basename(file) == "CMakeLists.txt"
-        text = _without_comments(text, by_cmake)
+        system = registry.system_of(file)
+        shortened = system.without_comments if system else without_comments
+        text = shortened(text)
         for included in _included(file, text, self.root):
             if len(text) + len(included) < BUILD_FILE.most:
-                text += "\n" + _without_comments(_MARKS.sub("", included), by_cmake)
+                text += "\n" + shortened(_MARKS.sub("", included))
         return text
 
     def _of_text(self, file: str, text: str) -> dict[str, str]:
         """Folders and macros that stand in the text of a build file, whichever part of it they are for."""
-        by_cmake = os.path.basename(file) == "CMakeLists.txt"
-        if by_cmake:
-            self.cmake.insert(0, file)
-            self.switches |= dict.fromkeys(filter(cmake_language.is_switch, cmake_language.options_off(text)))
-            for package in islice(_PACKAGE.findall(text), _MOST):
-                self.packages.setdefault(package, file)
+        system = registry.system_of(file)
+        together = system is not None and system.read_together is not None
+        if system and system.read_together:
+            self.together.setdefault(system, []).insert(0, self._build_file(file, text, self.nearest))
         else:
-            self.folders += _folders(file, text, self.root)
-        # CMake's folders inherit macros from those above; another build system above is another project's
+            self.folders += option_folders(file, text, self.root)
+        # folders that are read together inherit macros from those above; another build system above is another project's
         same = os.path.basename(file) == os.path.basename(self.nearest)
-        plain = same and not by_cmake and not makefiles.is_makefile(file)
+        plain = same and not together and not makefiles.is_makefile(file)
         named = dict.fromkeys(islice(_definitions(text), _MOST) if plain else (), file)
         of_cuda = dict.fromkeys(_OF_CUDA.findall(text) if same else ())
         return named | dict.fromkeys((f"-D{definition}" for definition in islice(of_cuda, _MOST)), file)
@@ -335,14 +319,12 @@ class _Collected:
         """Add what lets a file compile, whichever part of the text it is for: where the file's own command is `known`, only what
         changes no figure.
         """
-        named |= dict.fromkeys(_SWITCHES.findall(text), file)
+        named |= dict.fromkeys(SWITCHES.findall(text), file)
         if known:
             return
-        if _RELOCATABLE.search(text):
-            if os.path.basename(file) == "CMakeLists.txt":
-                self.relocatable = self.relocatable or file
-            else:
-                named["-rdc=true"] = file
+        system = registry.system_of(file)
+        if RELOCATABLE.search(text) and not (system and system.read_together):
+            named["-rdc=true"] = file
         standards = [next(filter(None, match.groups())) for match in _STANDARD.finditer(text)]
         standards = [
             each for each in standards if command_line.age(each) <= _NEWEST
@@ -357,52 +339,26 @@ class _Collected:
             if flag not in self.flags and not standard:
                 self.flags[flag] = where
 
-    def read_cmake(self) -> None:
-        """Take what the CMakeLists.txt say together."""
-        try:
-            of_cmake = cmake_files.read(self.cmake, self.path, lambda file: _text(file, self.root))
-        except _UNREADABLE:
-            of_cmake = cmake_files.CMakeFlags(left_out=((_NOT_FOLLOWED, self.cmake[0]),))
-        self.folders += _folders_of_cmake(of_cmake.folders, self.root)
-        if os.path.basename(self.nearest) != "CMakeLists.txt":
-            return  # another build system above is another project's
-        self.is_source = self.is_source or of_cmake.is_source
-        self.of_find_cuda = of_cmake.of_find_cuda
-        self._beside_cmake()
-        self.macros = of_cmake.macros
-        text_decides = of_cmake.relocatable is None and not of_cmake.is_source
-        if relocatable := of_cmake.relocatable or (self.relocatable if text_decides else ""):
-            self.flags.setdefault("-rdc=true", relocatable)
-        standard, named_by = of_cmake.standard
-        if standard.isdecimal():  # the text may have those of other targets
-            self.flags = {
+    def read_together(self, system: BuildSystem, files: Sequence[BuildFile]) -> None:
+        """Take what the files of one build system say together, the highest first. Where the nearest build file is another system's,
+        they are another project's, which has headers at the most.
+        """
+        readings = _together(system, files)
+        if registry.system_of(self.nearest) is not system:
+            readings = [
+                (file, Reading(folders=each.folders, switches=each.switches, packages=each.packages))
+                for file, each in readings
+            ]
+        if any(command_line.year(flag) is not None for _, reading in readings for flag in reading.flags):
+            self.flags = {  # the text may have the standards of other targets
                 flag: file
                 for flag, file in self.flags.items()
-                if not command_line.year(flag) or not file.endswith("CMakeLists.txt")
+                if command_line.year(flag) is None or registry.system_of(file) is not system
             }
-            if _OLDEST <= int(standard) < 90:
-                self.flags.setdefault(f"-std=c++{standard}", named_by)
-        for file in dict.fromkeys(file for _, file in of_cmake.words):
-            words = [word for word, of in of_cmake.words if of == file]
-            command = command_line.parse(["nvcc", *words], os.path.dirname(file), self.path)
-            made = _parted(command.flags)
-            self.left_out |= dict.fromkeys(command.left_out, file)
-            self.folders += (Folder(folder, file, 1) for folder in made.folders)
-            for flag in made.flags:
-                if not command_line.year(flag):  # the newest of the text counts
-                    self.flags.setdefault(flag, file)
-            for architecture in made.architectures:
-                self.architectures.setdefault(architecture, file)
-        if of_cmake.architectures:
-            self.architectures = dict(of_cmake.architectures)
-        self.left_out |= dict(of_cmake.left_out)
-
-    def _beside_cmake(self) -> None:
-        """Take what lets a file compile from CMake's files beside the source, which may be included by a name that only a run knows."""
-        folder = Path(self.path).parent
-        for file in islice(sorted(folder.glob("*.cmake")), _MOST_FILES):
-            for switch in _SWITCHES.findall(_without_comments(_text(str(file), self.root), by_cmake=True)):
-                self.flags.setdefault(switch, str(file))
+        for file, reading in readings:
+            self._take(self._of_reading(reading, file, "", together=True))
+        if named := {each: file for file, reading in readings for each in reading.architectures}:
+            self.architectures = named  # and not those of options
 
     def read_others(self, listed: elsewhere.Listed) -> None:
         """Take what files say that are no build files of the usual kinds: calls of torch's `load`, and scripts; then build files and
@@ -433,14 +389,18 @@ class _Collected:
 
     def _of_another_folder(self, file: str, text: str) -> bool:
         """Whether a build file or a script in another folder compiles the source: then what it says is taken."""
-        if os.path.basename(file) == cmake_files.NAME:
-            above = [str(each / cmake_files.NAME) for each in folders_above(file, self.root)]
-            above = [each for each in reversed(above) if os.path.isfile(each)]
-            of_cmake = cmake_files.read(above, self.path, lambda each: _text(each, self.root))
-            if of_cmake.is_source:
-                self.cmake, self.nearest = above, file
-                self.read_cmake()
-            return of_cmake.is_source
+        system = registry.system_of(file)
+        if system and system.read_together:
+            files = [
+                self._build_file(each, self._whole(each, _text(each, self.root)), file)
+                for each in _of_system(system, file, self.root)
+            ]
+            is_source = any(reading.is_source for _, reading in _together(system, files))
+            if is_source:
+                self.nearest = file
+                self.together[system] = files
+                self.read_together(system, files)
+            return is_source
         reading = self._reading(file, text, nearest=file)
         if reading and (reading.certain or reading.is_source):
             self._take(self._of_reading(reading, file, text))
@@ -461,8 +421,18 @@ class _Collected:
         return bool(script)
 
 
-def _without_comments(text: str, by_cmake: bool) -> str:
-    return cmake_language.without_comments(text) if by_cmake else _COMMENT.sub("", text)
+def _together(system: BuildSystem, files: Sequence[BuildFile]) -> list[tuple[str, Reading]]:
+    """Return what the files of a build system that has `read_together` say together, by the file that says it."""
+    try:
+        return system.read_together(files) if system.read_together else []
+    except _UNREADABLE:
+        return [(files[0].path, Reading(left_out=(_NOT_FOLLOWED,)))]
+
+
+def _of_system(system: BuildSystem, file: str, root: str) -> list[str]:
+    """Return the files of a build system in the folder of one of them and above it, the highest first."""
+    beside = (str(folder / name) for folder in folders_above(file, root) for name in system.names)
+    return [each for each in beside if os.path.isfile(each)][::-1]
 
 
 class _Parted(NamedTuple):
@@ -512,7 +482,7 @@ def _included(file: str, text: str, root: str) -> Iterator[str]:
         word = include[1] or include[2]
         names = [word] if os.path.splitext(word)[1] else [f"{at}/{word}.cmake" for at in _MODULES]
         for name in names:
-            for value in _substituted(name, here, root):
+            for value in substituted(name, here, root):
                 path = os.path.normpath(os.path.join(here, value))
                 if Path(path).is_relative_to(root):
                     with contextlib.suppress(OSError, ValueError):
@@ -534,7 +504,7 @@ def compiles_host_sources(path: str, root: str, listed: elsewhere.Listed | None 
 def _without_remarks(file: str) -> str:
     """Return the text of a build file without its comments, "" where it cannot be read."""
     try:
-        return _COMMENT.sub("", regular_files.text(file, BUILD_FILE))
+        return without_comments(regular_files.text(file, BUILD_FILE))
     except (OSError, ValueError):
         return ""
 
@@ -544,7 +514,7 @@ def definition_of(name: str, path: str, root: str) -> tuple[str, str]:
     pattern = re.compile(rf"(?<![\w-])-D\s?({name}(?:=[\w.:+-]+)?)(?=[\s\"';)]|$)", re.MULTILINE)
     for file in islice(_above(path, root), _MOST_FILES):
         with contextlib.suppress(OSError, ValueError):
-            if match := pattern.search(_COMMENT.sub("", regular_files.text(file, BUILD_FILE))):
+            if match := pattern.search(without_comments(regular_files.text(file, BUILD_FILE))):
                 return f"-D{match[1]}", file
     return "", ""
 
@@ -574,40 +544,3 @@ def _above(path: str, root: str) -> Iterator[str]:
                 yield str(above / name)
         if not makefile and (other := other_makefiles.other_makefile(above)):
             yield other
-
-
-def _folders(file: str, text: str, root: str) -> Iterator[Folder]:
-    """`-I…` of Makefiles, where all variables in them are known folders."""
-    here = os.path.dirname(file)
-    starts: dict[str, int] = {}
-    for match in _MAKE_INCLUDES.finditer(text):
-        starts.setdefault(match[1].strip('"'), match.start())
-        if len(starts) >= _MOST:
-            break
-    for word, start in starts.items():
-        for value in _substituted(word, here, root):
-            path = os.path.normpath(os.path.join(here, value))
-            if os.path.isdir(path):
-                yield Folder(path, file, text.count("\n", 0, start) + 1)
-
-
-def _folders_of_cmake(named: Sequence[cmake_files.NamedFolder], root: str) -> Iterator[Folder]:
-    for each in named[:_MOST]:
-        here = os.path.dirname(each.file)
-        for value in _substituted(each.path, here, root):
-            path = os.path.normpath(os.path.join(here, value))
-            if os.path.isdir(path):
-                yield Folder(path, each.file, each.line)
-
-
-def _substituted(word: str, here: str, root: str) -> Iterator[str]:
-    """A word of CMake or make with its variables replaced by folders; those of a project's own are guessed: its
-    `${PROJECT_SOURCE_DIR}` may be this folder or the workspace.
-    """
-    if len(word) > _LONGEST:
-        return
-    word = _LOCAL.sub(lambda _: here, _INTERFACE.sub(r"\1", word))
-    for folder in dict.fromkeys((root, here)) if _TOP.search(word) else (here,):
-        value = _TOP.sub(lambda _, folder=folder: folder, word)
-        if "$" not in value and value:
-            yield value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import field
 from itertools import islice
@@ -13,20 +13,16 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from orbit_lsp.compilation import command_line
-from orbit_lsp.compilation.build_systems import presets
+from orbit_lsp.compilation.build_systems.cmake import presets
 from orbit_lsp.compilation.command_line import Command
 from orbit_lsp.compilation.folders import folders_above
 from orbit_lsp.kernels import SOURCE_SUFFIXES
 from orbit_remote.common import codec, regular_files
+from orbit_remote.common.configured import build_folders
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.limits import DATABASE, INCLUDING
 
 NAME = "compile_commands.json"
-_BUILD_FOLDERS = re.compile(
-    r"build.*|_build.*|out|cmake-build-.*|builddir.*|bin|_skbuild|target|bazel-out", re.IGNORECASE
-)
-_MOST_FOLDERS = 64
-"""Build folders of one folder that are looked into."""
 _MOST_ENTRIES = 100_000
 _LARGEST_ENTRY = 1 << 18
 _MOST_BRACES = 64
@@ -231,37 +227,16 @@ def candidates(path: str, root: str, setting: str = "") -> Iterator[str]:
     for level in _levels(path, root):
         yield from level
     for folder in folders_above(path, root):
-        for built in _build_folders(folder):
-            yield str(built)
-            yield str(built / NAME)
+        for built in build_folders.inside(str(folder)):
+            yield built
+            yield os.path.join(built, NAME)
 
 
 def _below(folder: Path) -> Iterator[str]:
     """In build folders: `build`, `cmake-build-debug`, `out/build/x64-Release`."""
-    for built in _build_folders(folder, lambda at: not (at / NAME).is_file()):
-        if (built / NAME).is_file():
-            yield str(built / NAME)
-
-
-def _build_folders(folder: Path, goes_into: Callable[[Path], bool] = lambda _: True) -> Iterator[Path]:
-    waiting = [(folder, 0)]
-    looked = 0
-    while waiting and looked < _MOST_FOLDERS:
-        at, depth = waiting.pop(0)
-        try:
-            with os.scandir(at) as entries:
-                names = [
-                    entry.name
-                    for entry in entries
-                    if (depth or _BUILD_FOLDERS.fullmatch(entry.name)) and regular_files.is_folder(entry)
-                ]
-        except OSError:
-            continue
-        for name in sorted(names)[:_MOST_FOLDERS]:
-            looked += 1
-            yield at / name
-            if depth < 2 and goes_into(at / name):
-                waiting.append((at / name, depth + 1))
+    for built in build_folders.inside(str(folder), lambda at: not os.path.isfile(os.path.join(at, NAME))):
+        if os.path.isfile(file := os.path.join(built, NAME)):
+            yield file
 
 
 def _of_presets(folder: Path, root: str) -> Iterator[str]:

@@ -9,7 +9,8 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 
-from orbit_lsp.compilation.build_systems import cmake_language, elsewhere
+from orbit_lsp.compilation.build_systems import elsewhere
+from orbit_lsp.compilation.build_systems.cmake.language import options_off
 from orbit_lsp.compilation.folders import folders_above
 from orbit_remote.common import regular_files
 from orbit_remote.common.limits import BUILD_FILE
@@ -55,7 +56,7 @@ def of_header(name: str, source: str, root: str, listed: elsewhere.Listed) -> st
             return f"it comes with {package}, as {shown} says: install that"
         if packages := _DOWNLOADS.findall(text) if file.endswith(("CMakeLists.txt", ".cmake")) else []:
             downloads.append((shown, packages))
-            options += cmake_language.options_off(text)
+            options += options_off(text)
     words = [each for each in re.split(r"\W|_", name.lower()) if len(each) > 3]
     for file, packages in downloads:
         if near := next((each for each in packages if any(word in each.lower() for word in words)), ""):

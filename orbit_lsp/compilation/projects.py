@@ -7,11 +7,10 @@ import re
 import stat
 from pathlib import Path
 
-from orbit_lsp.compilation.build_systems import registry
+from orbit_lsp.compilation.build_systems import makefiles, registry
 from orbit_remote.common import regular_files
 from orbit_remote.common.limits import QUOTED
 
-_MAKEFILES = ("GNUmakefile", "makefile", "Makefile", "Makefile.am")
 _INCLUDES = re.compile(r"^[ \t]*-?include[ \t]+((?:\.\./){1,16})", re.MULTILINE)
 _OF_PYTHON = ("pyproject.toml", "setup.cfg")
 _ENVIRONMENTS = ("environment.yml", ".venv/pyvenv.cfg", "venv/pyvenv.cfg")
@@ -48,7 +47,14 @@ def project_of(folder: str) -> str:
 
 def _included_by(folder: Path) -> list[Path]:
     """The folders above this one that its Makefile includes files of, as `include ../../common.mk`."""
-    file = next((folder / name for name in _MAKEFILES if os.path.isfile(folder / name)), None)
+    file = next(
+        (
+            folder / name
+            for name in filter(makefiles.is_makefile, registry.names())
+            if os.path.isfile(folder / name)
+        ),
+        None,
+    )
     try:
         text = regular_files.head(file, QUOTED).decode("utf-8", "replace") if file else ""
     except (OSError, ValueError):

@@ -13,15 +13,15 @@ import tempfile
 from hashlib import sha256
 from pathlib import Path
 
-from orbit_lsp.compilation.build_systems import cmake_files
-from orbit_lsp.compilation.build_systems.cmake_language import OFF, is_switch
+from orbit_lsp.compilation.build_systems.cmake import declarations
+from orbit_lsp.compilation.build_systems.cmake.language import OFF, is_switch
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_lsp.state.user_folders import cache_folder
 from orbit_remote.common import regular_files
+from orbit_remote.common.configured import cmake_folder
 from orbit_remote.common.limits import BUILD_FILE
 
 _CONFIGURE = lazy_pattern(r"^[ \t]*configure_file[ \t]*\(([^()]{0,2000})\)", re.IGNORECASE | re.MULTILINE)
-_HOME = lazy_pattern(r"^CMAKE_HOME_DIRECTORY:INTERNAL=(.+)$", re.MULTILINE)
 _DEFINE = lazy_pattern(r"^([ \t]*#[ \t]*)cmakedefine(01)?[ \t]+(\w+)(.*)$", re.MULTILINE)
 _DECIDING = lazy_pattern(r"^(?:[ \t]*#[ \t]*(?:el)?if[^\n@]{0,200}|[ \t]*)@(\w+)@", re.MULTILINE)
 """What decides which code a header has, or is code itself."""
@@ -84,10 +84,8 @@ def is_built_from(file: str, project: str, root: str) -> bool:
     for folder in Path(file).parents:
         if not folder.is_relative_to(root):
             break
-        with contextlib.suppress(OSError, ValueError):
-            cache = regular_files.text(folder / "CMakeCache.txt", BUILD_FILE)
-            home = _HOME.search(cache)
-            return bool(home) and os.path.realpath(home[1].strip()) == os.path.realpath(project)
+        if cmake_folder.is_configured(str(folder)):
+            return cmake_folder.is_of(str(folder), project)
     return False
 
 
@@ -128,4 +126,4 @@ def _values(template: str, root: str) -> tuple[dict[str, str], dict[str, str]]:
 
     above = [each for each in Path(template).parents if each.is_relative_to(root)]
     files = [str(each / "CMakeLists.txt") for each in reversed(above) if (each / "CMakeLists.txt").is_file()]
-    return cmake_files.values(files, text_of)
+    return declarations.values(files, text_of)

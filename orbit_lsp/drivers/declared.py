@@ -1,4 +1,4 @@
-"""What a project's build files declare: its programs, each with what it is made of. Who reads those files tells it to the search"""
+"""What the search asks of a project's build files: their names, and the programs that they declare, each with what it is made of"""
 
 from __future__ import annotations
 
@@ -21,10 +21,14 @@ class DeclaredProgram(NamedTuple):
     whole: bool = True
 
 
-DeclaredPrograms = Callable[[str, str, Callable[[str], str]], list[DeclaredProgram]]
-"""Takes a source's path, the project's folder and what gives a file's text ("" for none); returns the programs that have the source."""
-
-
-def nothing(_source: str, _root: str, _text_of: Callable[[str], str]) -> list[DeclaredProgram]:
-    """No build file is read."""
+def _nothing(_source: str, _root: str, _text_of: Callable[[str], str]) -> list[DeclaredProgram]:
     return []
+
+
+class BuildFiles(NamedTuple):
+    """What reads build files; by itself it reads none."""
+
+    names: tuple[str, ...] = ()
+    """Those of the files, without folders."""
+    programs: Callable[[str, str, Callable[[str], str]], list[DeclaredProgram]] = _nothing
+    """Takes a source's path, the project's folder and what gives a file's text ("" for none); returns the programs that have the source."""

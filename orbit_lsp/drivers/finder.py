@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from orbit_lsp.drivers import editable, extension, pytest_files
-from orbit_lsp.drivers.declared import DeclaredPrograms, nothing
+from orbit_lsp.drivers.declared import BuildFiles
 from orbit_lsp.drivers.index import Index
 from orbit_lsp.drivers.programs import Programs
 from orbit_lsp.drivers.project import Project
@@ -24,12 +24,12 @@ class Finder:
     """The drivers of the kernels of one folder. Every method takes time and may be called from any thread, off the event loop."""
 
     def __init__(
-        self, root: str, cache: Callable[[], Path] | None = None, declared: DeclaredPrograms = nothing
+        self, root: str, cache: Callable[[], Path] | None = None, build_files: BuildFiles | None = None
     ) -> None:
-        """`cache` names the SQLite file in which the index is kept, None keeps none. `declared` reads build files."""
+        """`cache` names the SQLite file in which the index is kept, None keeps none. `build_files` reads build files, None reads none."""
         self.index = Index(root, cache)
         self._project = Project(self.index, lambda place: self._pytest(posixpath.dirname(place)).is_class)
-        self._declared = declared
+        self._build_files = build_files or BuildFiles()
         self._lock = threading.RLock()
         self._known: dict[tuple[str, str], Routes] = {}
         self._pytests: dict[str, Pytest] = {}
@@ -67,7 +67,7 @@ class Finder:
 
     def _near(self, place: str) -> tuple[extension.NearTexts, Programs]:
         near = extension.NearTexts(self.index, place)
-        return near, Programs(self.index, near, place, self._declared)
+        return near, Programs(self.index, near, place, self._build_files)
 
     def routes(
         self, path: str, kernel: str, near: tuple[extension.NearTexts, Programs] | None = None

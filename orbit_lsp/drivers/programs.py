@@ -10,7 +10,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from orbit_lsp.drivers.choice import tokens
-from orbit_lsp.drivers.declared import DeclaredProgram, DeclaredPrograms
+from orbit_lsp.drivers.declared import BuildFiles, DeclaredProgram
 from orbit_lsp.drivers.extension import NearTexts
 from orbit_lsp.drivers.index import Index
 from orbit_lsp.kernels.cuda.functions import Function
@@ -65,8 +65,8 @@ class _Start(NamedTuple):
 class Programs:
     """The programs near a C++ text; what is read for one kernel is kept for the next ones."""
 
-    def __init__(self, index: Index, near: NearTexts, place: str, declared: DeclaredPrograms) -> None:
-        self._index, self._near, self._place, self._declared = index, near, place, declared
+    def __init__(self, index: Index, near: NearTexts, place: str, build_files: BuildFiles) -> None:
+        self._index, self._near, self._place, self._build_files = index, near, place, build_files
         self._built: dict[str, list[DeclaredProgram]] = {}
         self._included: dict[str, tuple[str, ...]] = {}
         self._closures: dict[str, set[str]] = {}
@@ -148,7 +148,9 @@ class Programs:
     def _builds(self, place: str) -> list[tuple[Driver, float, tuple[str, ...]]]:
         """How the project builds a source into a program that has the kernel's file too."""
         if place not in self._built:
-            self._built[place] = self._declared(self._index.path(place), self._index.root, self._text_of)
+            self._built[place] = self._build_files.programs(
+                self._index.path(place), self._index.root, self._text_of
+            )
         found: list[tuple[Driver, float, tuple[str, ...]]] = []
         for program in self._built[place]:
             sources = tuple(filter(None, map(self._index.place, sorted(program.sources))))
@@ -178,8 +180,7 @@ class Programs:
     def _has_build_files(self, place: str) -> bool:
         folder: str = posixpath.dirname(place)
         while True:
-            names = ("CMakeLists.txt", "Makefile", "meson.build", "BUILD", "BUILD.bazel")
-            if any(self._index.text(posixpath.join(folder, name)) for name in names):
+            if any(self._index.text(posixpath.join(folder, name)) for name in self._build_files.names):
                 return True
             if not folder:
                 return False

@@ -25,18 +25,8 @@ log = logging.getLogger("orbit.drivers")
 
 _PAUSE_S = 1.0
 """After typing has paused for so long, a file's kernels are looked for again."""
-_OF_PROGRAMS = (
-    *CUDA_SUFFIXES,
-    *HEADER_SUFFIXES,
-    ".cpp",
-    ".cc",
-    ".cxx",
-    "CMakeLists.txt",
-    ".cmake",
-    "akefile",
-    ".mk",
-)
-"""Names of files that decide which programs a project has."""
+_SOURCES = (*CUDA_SUFFIXES, *HEADER_SUFFIXES, ".cpp", ".cc", ".cxx")
+"""Of what build files make programs."""
 _STEP_S = 0.5
 """How long a large project is read before what has been found so far is shown."""
 
@@ -87,7 +77,13 @@ class DriverWatch(Feature):
         """Read one file again that was saved, made or removed, and look again for all kernels of its project."""
         path, root = path_of(uri), self._root(uri)
         finder = self._finders.get(root)
-        if finder is None or not path.endswith((".py", *_OF_PROGRAMS)):
+        if finder is None:
+            return
+        from orbit_lsp.compilation.build_systems import elsewhere, registry  # the finder has imported them
+
+        name = Path(path).name
+        of_build = registry.system_of(name) is not None or elsewhere.may_compile(name)
+        if not of_build and not name.endswith(_SOURCES):
             return
         self._spawn(f"saved {uri}", self._reread(finder, root, path))
 

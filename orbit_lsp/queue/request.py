@@ -27,6 +27,7 @@ Detail = Literal["click", "full"]
 ACTIONS: tuple[Action, ...] = ("run", "profile", "check", "compile", "compare")
 PRIORITIES: tuple[Priority, ...] = ("high", "normal", "low")
 DETAILS: tuple[Detail, ...] = ("click", "full")
+GRADES: tuple[Grade, ...] = get_args(Grade)
 CHECKS = ("memcheck", "racecheck", "initcheck", "synccheck")
 _NAME = re.compile(r"[\w.+-]{1,120}")
 _SMALL = 1 << 20
@@ -68,7 +69,7 @@ class Request:
     arguments: tuple[str, ...] = ()
     timeout_s: float | None = None
     detail: Detail = "click"
-    tools: tuple[str, ...] = ()
+    tools: tuple[str, ...] = field(default=(), metadata={"words": CHECKS})
     sections: tuple[str, ...] = ()
     levels: tuple[Level, ...] = ()
     priority: Priority = "normal"
@@ -152,8 +153,8 @@ def _check_files(files: Mapping[str, str], name: str) -> None:
 def _check_values(request: Request) -> None:
     if request.action not in ACTIONS:
         raise Refused(f"{request.action!r:.40} is not an action; use one of {', '.join(ACTIONS)}")
-    if request.grade not in ("author", "referee"):
-        raise Refused(f"{request.grade!r:.40} is not a grade; use author or referee")
+    if request.grade not in GRADES:
+        raise Refused(f"{request.grade!r:.40} is not a grade; use {' or '.join(GRADES)}")
     if request.priority not in PRIORITIES:
         raise Refused(f"{request.priority!r:.40} is not a priority; use one of {', '.join(PRIORITIES)}")
     if request.detail not in DETAILS:

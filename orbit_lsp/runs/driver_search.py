@@ -117,4 +117,4 @@ def finder_of(root: str, cache: Callable[[], Path]) -> Finder:
     from orbit_lsp.compilation.build_systems import registry
     from orbit_lsp.drivers.finder import Finder  # importing it takes longer than an event may
 
-    return Finder(root, cache, registry.programs)
+    return Finder(root, cache, registry.build_files())

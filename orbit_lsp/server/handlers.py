@@ -42,8 +42,13 @@ SPEC_TRIGGERS = (" ", ":", ".", "(", "<", "=", ",")
 
 FILES = "**/*.{cu,cuh,h,hh,hpp,hxx,inl,inc,py}"
 BUILD = "**/{compile_commands.json,CMakePresets.json,CMakeUserPresets.json,*.rsp}"
-PROGRAMS = "**/{CMakeLists.txt,*.cmake,Makefile,makefile,GNUmakefile,*.mk,*.cpp,*.cc,*.cxx}"
-"""What decides which programs a project has, besides the files that may hold kernels."""
+PROGRAMS = (
+    "**/{CMakeLists.txt,*.cmake,Makefile,makefile,GNUmakefile,Makefile.am,Makefile.in,*.mk,"
+    "meson.build,BUILD,BUILD.bazel,xmake.lua,*.cpp,*.cc,*.cxx}"
+)
+"""What decides which programs a project has, besides the files that may hold kernels. A test holds it to the
+registry of build systems, which takes too long to import at a start.
+"""
 RENAMED = [
     lsp.FileOperationFilter(lsp.FileOperationPattern(FILES, lsp.FileOperationPatternKind.File), "file"),
     lsp.FileOperationFilter(lsp.FileOperationPattern("**", lsp.FileOperationPatternKind.Folder), "file"),

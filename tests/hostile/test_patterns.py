@@ -15,7 +15,8 @@ from pathspec import GitIgnoreSpec
 
 from orbit_lsp.closure import ignores
 from orbit_lsp.compilation import build_files, command_line, missing
-from orbit_lsp.compilation.build_systems import bazel_files, makefiles, presets
+from orbit_lsp.compilation.build_systems import bazel_files, makefiles
+from orbit_lsp.compilation.build_systems.cmake import presets
 from orbit_lsp.kernels import cells
 from orbit_lsp.kernels.cuda import cuda_kernels
 from orbit_lsp.views.spec import spec_drafts

@@ -412,7 +412,7 @@ def cuda(name: str, folder: Path, bench: Bench) -> tuple[Project, Driver, str]:
     """A project of tests/projects, the driver that is found for its first kernel, and that kernel's file."""
     expected = written(name, folder)
     kernel = expected.partition(":")[0]
-    finder = Finder(str(folder), declared=registry.programs)
+    finder = Finder(str(folder), build_files=registry.build_files())
     finder.refresh()
     found = finder.routes(str(folder / kernel), "scale_kernel")
     return Project(folder, bench), found.routes[0].driver, kernel

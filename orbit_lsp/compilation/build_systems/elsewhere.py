@@ -13,7 +13,6 @@ from orbit_lsp.compilation.folders import folders_above
 from orbit_remote.common import regular_files
 from orbit_remote.common.limits import BUILD_FILE
 
-_ENDS = ("akefile", "akefile.am", "akefile.in", *build_scripts.SUFFIXES)
 _MOST_FILES = 96
 """Files that are read for one source: the nearest ones, scripts of Python last."""
 _MOST_TEXT = 4 << 20
@@ -32,7 +31,11 @@ Listed = Mapping[str, Sequence[str]]
 def may_compile(name: str) -> bool:
     """Whether a file of this name may say how sources are compiled."""
     system = registry.system_of(name)
-    return name in build_scripts.NAMES or name.endswith(_ENDS) or bool(system and system.reaches_out)
+    return (
+        name in build_scripts.NAMES
+        or name.endswith(build_scripts.SUFFIXES)
+        or bool(system and system.reaches_out)
+    )
 
 
 def naming(path: str, root: str, listed: Listed) -> Iterator[tuple[str, str]]:

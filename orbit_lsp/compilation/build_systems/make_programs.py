@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from orbit_lsp.compilation import command_line
 from orbit_lsp.compilation.build_systems import makefiles
-from orbit_lsp.compilation.build_systems.reading import SHELL, BuildFile, BuildSystem, Reading
+from orbit_lsp.compilation.build_systems.reading import SHELL, BuildFile, BuildSystem, Reading, in_folder
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_lsp.drivers.declared import DeclaredProgram
 
@@ -170,6 +170,13 @@ def _can_be_program(name: str) -> bool:
 _PLAIN = ("GNUmakefile", "makefile", "Makefile")
 SYSTEMS = (
     # make -B runs all, though nothing has changed, and bear notes what it runs
-    BuildSystem(2, _PLAIN, _of_file, _of_makefiles, "bear -- make -B", fits=makefiles.is_makefile),
+    BuildSystem(
+        2,
+        _PLAIN,
+        _of_file,
+        programs=_of_makefiles,
+        database_command=in_folder("bear -- make -B"),
+        fits=makefiles.is_makefile,
+    ),
     BuildSystem(5, ("Makefile.am", "Makefile.in"), _of_file),
 )

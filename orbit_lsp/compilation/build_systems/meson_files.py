@@ -9,7 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from orbit_lsp.compilation import command_line
-from orbit_lsp.compilation.build_systems.reading import SHELL, BuildFile, BuildSystem, Reading
+from orbit_lsp.compilation.build_systems.reading import (
+    SHELL,
+    BuildFile,
+    BuildSystem,
+    Reading,
+    in_folder,
+)
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_lsp.drivers.declared import DeclaredProgram
 
@@ -336,6 +342,11 @@ def _linked(call: _Call, named: Mapping[str, tuple[str, _Call]]) -> list[tuple[s
 
 SYSTEMS = (
     BuildSystem(
-        3, (_NAME,), _of_file, programs=_programs, database_command="meson setup build", from_top=True
+        3,
+        (_NAME,),
+        _of_file,
+        programs=_programs,
+        database_command=in_folder("meson setup build"),
+        from_top=True,
     ),
 )

@@ -1,4 +1,4 @@
-"""The build systems that there are: each module of this package that has `SYSTEMS`"""
+"""The build systems that there are: each module of this package, and of those in it, that has `SYSTEMS`"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from itertools import islice
 from orbit_lsp.compilation import build_systems
 from orbit_lsp.compilation.build_systems.reading import BuildSystem
 from orbit_lsp.compilation.folders import folders_above
-from orbit_lsp.drivers.declared import DeclaredProgram
+from orbit_lsp.drivers.declared import BuildFiles, DeclaredProgram
 
 _MOST_FOLDERS = 13
 
@@ -20,10 +20,8 @@ _MOST_FOLDERS = 13
 @functools.cache
 def systems() -> tuple[BuildSystem, ...]:
     """Return all build systems, by their rank."""
-    modules = (
-        importlib.import_module(f"{build_systems.__name__}.{each.name}")
-        for each in pkgutil.iter_modules(build_systems.__path__)
-    )
+    names = pkgutil.walk_packages(build_systems.__path__, f"{build_systems.__name__}.")
+    modules = (importlib.import_module(each.name) for each in names)
     every = (system for module in modules for system in getattr(module, "SYSTEMS", ()))
     return tuple(sorted(every, key=lambda system: system.rank))
 
@@ -32,6 +30,11 @@ def systems() -> tuple[BuildSystem, ...]:
 def names() -> tuple[str, ...]:
     """Return the names of build files, in the order in which those of one folder are asked."""
     return tuple(name for system in systems() for name in system.names)
+
+
+def build_files() -> BuildFiles:
+    """Return what the search for a kernel's programs asks."""
+    return BuildFiles(names(), programs)
 
 
 def programs(source: str, root: str, text_of: Callable[[str], str]) -> list[DeclaredProgram]:

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from orbit_lsp.compilation import command_line
-from orbit_lsp.compilation.build_systems.reading import BuildFile, BuildSystem, Folder, Reading
+from orbit_lsp.compilation.build_systems.reading import BuildFile, BuildSystem, Folder, Reading, in_folder
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 
 _TOKEN = lazy_pattern(
@@ -294,6 +294,10 @@ def _of_file(file: BuildFile) -> Reading:
 
 SYSTEMS = (
     BuildSystem(
-        6, ("xmake.lua",), _of_file, database_command="xmake project -k compile_commands", from_top=True
+        6,
+        ("xmake.lua",),
+        _of_file,
+        database_command=in_folder("xmake project -k compile_commands"),
+        from_top=True,
     ),
 )

@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from orbit_remote.common import codec, symbols
 from orbit_remote.common import messages as c
+from orbit_remote.common.configured import cmake_folder
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.packages import installing
 from orbit_remote.common.requests import DriverStart, Job
@@ -26,7 +27,7 @@ from orbit_remote.process import client_environment
 from orbit_remote.recording import registered_kernels
 from orbit_remote.toolchain import nvcc
 from orbit_remote.worker.context import Context
-from orbit_remote.worker.programs import cmake_folder, freshness, sources
+from orbit_remote.worker.programs import freshness, sources
 from orbit_remote.worker.programs.build_commands import BuildCommands, NotBuiltError
 from orbit_remote.worker.programs.project_build import include_folders, shown
 from orbit_remote.worker.programs.sources import Sources

@@ -13,13 +13,14 @@ from pathlib import Path
 
 from orbit_remote.common import limits, regular_files
 from orbit_remote.common import messages as c
+from orbit_remote.common.configured import build_folders, cmake_folder, meson_folder
+from orbit_remote.common.configured.cmake_folder import ProjectProgram
 from orbit_remote.common.requests import DriverStart, Job
 from orbit_remote.process import client_environment
 from orbit_remote.toolchain import build, nvcc
 from orbit_remote.worker.context import Context
-from orbit_remote.worker.programs import cmake_folder, freshness, meson_folder, sources
+from orbit_remote.worker.programs import freshness, sources
 from orbit_remote.worker.programs.build_commands import BuildCommands, NotBuiltError
-from orbit_remote.worker.programs.cmake_folder import ProjectProgram
 from orbit_remote.worker.programs.sources import Sources
 
 
@@ -131,7 +132,7 @@ class _Work:
             self._remarks.append(
                 f"the project has no build folder, so it was built in {folder}, as Release for {self._architecture}"
             )
-            await asyncio.to_thread(cmake_folder.keep_few, self._context.home / "projects", folder)
+            await asyncio.to_thread(build_folders.keep_few, self._context.home / "projects", folder)
             await self._commands.run(
                 [cmake, "-S", self._folder, "-B", folder, *self._options()],
                 "CMake could not configure the project",
@@ -211,7 +212,7 @@ class _Work:
                 self._job, "building", "setting the project up, for the first time in a folder of orbit-lsp"
             )
             self._remarks.append(f"the project has no build folder, so it was built in {folder}, as release")
-            await asyncio.to_thread(cmake_folder.keep_few, self._context.home / "projects", folder)
+            await asyncio.to_thread(build_folders.keep_few, self._context.home / "projects", folder)
             command = [meson, "setup", "--buildtype=release", folder, self._folder]
             await self._commands.run(command, "Meson could not set the project up")
         wanted = self._one_of(await asyncio.to_thread(meson_folder.programs, folder), "Meson")

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
 from orbit_remote.common import limits, regular_files
+from orbit_remote.common.configured import build_folders
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import content_hash
 
@@ -135,7 +136,7 @@ class _Named:
 def listed(root: str, suffixes: tuple[str, ...] = SUFFIXES, *, built: bool = False) -> Iterator[str]:
     """Yield the files of a folder whose names end so; those in folders of builds only where `built` ones are wanted."""
     for folder, inner, names in os.walk(root):
-        if not built and folder != root and "CMakeCache.txt" in names:
+        if not built and folder != root and build_folders.CACHE in names:
             inner.clear()
             continue
         inner[:] = sorted(

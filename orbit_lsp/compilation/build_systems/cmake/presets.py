@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
-from orbit_lsp.compilation.build_systems import cmake_language
+from orbit_lsp.compilation.build_systems.cmake import language
 from orbit_remote.common import codec, regular_files
 from orbit_remote.common.limits import BUILD_FILE
 
@@ -84,11 +84,7 @@ def _variables(name: str, known: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 def _against_cuda(values: dict[str, str]) -> int:
     """0 for variables that ask for CUDA, 2 for those that refuse it."""
-    switches = [
-        not cmake_language.OFF.fullmatch(value)
-        for key, value in values.items()
-        if cmake_language.is_switch(key)
-    ]
+    switches = [not language.OFF.fullmatch(value) for key, value in values.items() if language.is_switch(key)]
     if "CMAKE_CUDA_ARCHITECTURES" in values or any(switches):
         return 0
     return 2 if switches else 1

@@ -14,9 +14,8 @@ from dataclasses import field
 from itertools import islice, pairwise
 from typing import NamedTuple
 
-from orbit_lsp.compilation.build_systems import cmake_language as language
-from orbit_lsp.compilation.build_systems import presets
-from orbit_lsp.compilation.build_systems.cmake_language import LONGEST, Command, Known
+from orbit_lsp.compilation.build_systems.cmake import language, presets
+from orbit_lsp.compilation.build_systems.cmake.language import LONGEST, Command, Known
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_remote.common.lazy_dataclass import dataclass
 

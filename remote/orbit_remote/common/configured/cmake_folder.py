@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from orbit_remote.common import codec, content_store, limits, regular_files
+from orbit_remote.common import codec, limits, regular_files
+from orbit_remote.common.configured import build_folders
 
 _CLIENT = "client-orbit-lsp"
 _QUERY = (".cmake", "api", "v1", "query", _CLIENT, "codemodel-v2")
 _REPLY = (".cmake", "api", "v1", "reply")
 """CMake's manual, "cmake-file-api(7)"."""
 _CACHED = re.compile(r"^(CMAKE_\w+):\w+=(.*)$", re.MULTILINE)
+_HOME = "CMAKE_HOME_DIRECTORY"
 _PREFERRED = ("Release", "RelWithDebInfo", "")
-_DEPTH = 2
-_MOST_FOLDERS = 200
-_MOST_KEPT = 12
-"""Build folders of ours: one has some MiB, of a large project some hundred."""
 
 
 class Configured(NamedTuple):
@@ -49,19 +46,18 @@ def existing(source: str) -> Configured:
     """Return the build folder in which the project in `source` was configured last; an empty one where it was not. Takes time."""
     found: list[tuple[float, str]] = []
     remarks: list[str] = []
-    for folder in folders(source):
-        cache = os.path.join(folder, "CMakeCache.txt")
+    for folder in build_folders.near(source):
         try:
-            said = dict(_CACHED.findall(regular_files.text(cache, limits.BUILD)))
-            age = os.stat(cache).st_mtime
+            said = _cached(folder)
+            age = os.stat(os.path.join(folder, build_folders.CACHE)).st_mtime
         except (OSError, ValueError):
             continue
-        home, made_in = said.get("CMAKE_HOME_DIRECTORY", ""), said.get("CMAKE_CACHEFILE_DIR", "")
+        made_in = said.get("CMAKE_CACHEFILE_DIR", "")
         program = said.get("CMAKE_MAKE_PROGRAM", "")
         if os.path.realpath(made_in) != os.path.realpath(folder):
             remarks.append(f"{folder} was configured in another place ({made_in}) and is not used")
-        elif os.path.realpath(home) != os.path.realpath(source):
-            continue  # of another project
+        elif not _is_of(said, source):
+            continue
         elif os.path.isabs(program) and not os.path.exists(program):
             remarks.append(f"{folder} was configured for {program}, which is not there, and is not used")
         else:
@@ -69,50 +65,27 @@ def existing(source: str) -> Configured:
     return Configured(max(found)[1] if found else "", tuple(remarks))
 
 
-def folders(source: str) -> Iterator[str]:
-    """Yield folders that may be of a build of CMake or Meson, down to a few levels, and those beside the project that are called so."""
-    waiting = [(source, 0)]
-    count = 0
-    while waiting and count < _MOST_FOLDERS:
-        folder, depth = waiting.pop(0)
-        count += 1
-        yield folder
-        if depth < _DEPTH:
-            waiting += [(each, depth + 1) for each in _inner(folder)]
-    name, parent = os.path.basename(source), os.path.dirname(source)
-    yield from (each for each in _inner(parent) if "build" in os.path.basename(each) and name in each)
-
-
-def _inner(folder: str) -> list[str]:
+def is_of(folder: str, project: str) -> bool:
+    """Return whether CMake has configured a project in a folder. Reads a file."""
     try:
-        with os.scandir(folder) as entries:
-            return sorted(
-                each.path
-                for each in entries
-                if not each.name.startswith(".git") and each.is_dir(follow_symlinks=False)
-            )
-    except OSError:
-        return []
+        return _is_of(_cached(folder), project)
+    except (OSError, ValueError):
+        return False
 
 
-def keep_few(parent: Path, wanted: str) -> None:
-    """Remove the build folders of ours, of CMake and of Meson, that were configured longest ago, but for the `wanted` one and a few."""
-    made = {folder: _made(folder) for folder in parent.glob("*/") if str(folder) != wanted}
-    folders = sorted((each for each, age in made.items() if age), key=lambda each: -made[each])
-    for folder in folders[_MOST_KEPT - 1 :]:
-        content_store.remove(folder)
+def _is_of(cached: Mapping[str, str], project: str) -> bool:
+    return os.path.realpath(cached.get(_HOME, "")) == os.path.realpath(project) and bool(cached.get(_HOME))
 
 
-def _made(folder: Path) -> int:
-    """When a folder was configured, in nanoseconds; 0 where it is no folder of a build."""
-    for mark in ("CMakeCache.txt", "meson-info/meson-info.json"):
-        with contextlib.suppress(OSError):
-            return (folder / mark).stat().st_mtime_ns
-    return 0
+def _cached(folder: str) -> dict[str, str]:
+    """Return CMake's own variables in the cache of a folder. Raises OSError, ValueError."""
+    text = regular_files.text(os.path.join(folder, build_folders.CACHE), limits.BUILD)
+    return {name: value.strip() for name, value in _CACHED.findall(text)}
 
 
 def is_configured(folder: str) -> bool:
-    return os.path.isfile(os.path.join(folder, "CMakeCache.txt"))
+    """Return whether CMake has configured a folder."""
+    return os.path.isfile(os.path.join(folder, build_folders.CACHE))
 
 
 def ask(folder: str) -> bool:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from orbit_remote.common import codec, limits, regular_files
-from orbit_remote.worker.programs import cmake_folder
-from orbit_remote.worker.programs.cmake_folder import Configured, ProjectProgram
+from orbit_remote.common.configured import build_folders
+from orbit_remote.common.configured.cmake_folder import Configured, ProjectProgram
 
 _INFO = ("meson-info", "meson-info.json")
 _TARGETS = ("meson-info", "intro-targets.json")
@@ -19,7 +19,7 @@ def existing(source: str) -> Configured:
     """Return the build folder in which the project in `source` was set up last; an empty one where it was not. Takes time."""
     found: list[tuple[float, str]] = []
     remarks: list[str] = []
-    for folder in cmake_folder.folders(source):
+    for folder in build_folders.near(source):
         info = Path(folder, *_INFO)
         try:
             said = _read(info)["directories"]

@@ -14,9 +14,8 @@ from dataclasses import field
 from pathlib import Path
 from typing import NamedTuple
 
-from orbit_lsp.compilation.build_systems import cmake_language as language
-from orbit_lsp.compilation.build_systems import presets
-from orbit_lsp.compilation.build_systems.cmake_interpreter import (
+from orbit_lsp.compilation.build_systems.cmake import language, presets
+from orbit_lsp.compilation.build_systems.cmake.interpreter import (
     CONFIGURATIONS,
     MOST_WORDS,
     PART,
