@@ -404,6 +404,16 @@ def test_lenses_and_actions() -> None:
     assert offered["Open in Nsight Compute (saxpy)"] == [here | {"what": "nsight"}]
 
 
+def test_what_cupti_counted_has_no_report_for_nsight_compute() -> None:
+    bench = Profiling("memory_bound")
+    by_cupti = replace(profile("memory_bound"), counted_by="CUPTI", tool="13.0")
+    bench.file(replace(finished("memory_bound"), profiles=(by_cupti,)))
+    titles = [action.title for action in kernel_actions.actions(bench.session, bench.uri, 4, 4)]
+    assert "Profile in full (saxpy)" in titles
+    assert "Open in Nsight Compute (saxpy)" not in titles
+    assert "CUPTI 13.0" in said_at(bench, 4)
+
+
 @pytest.mark.parametrize(
     ("name", "first", "count"),
     [

@@ -166,9 +166,7 @@ def _numbers(result: Result) -> tuple[Number, ...]:
                 numbers.append(Number(made.name, f"{what}, {made.architecture}", value, unit, "ptxas"))
     for profile in result.finished.profiles:
         numbers += [
-            Number(
-                profile.name, metric.name, metric.value, metric.unit, f"Nsight Compute {profile.tool}".strip()
-            )
+            Number(profile.name, metric.name, metric.value, metric.unit, profile.source)
             for metric in (profile.metrics[name] for name in sorted(profile.metrics))
             if metric.name in _SHOWN
         ]

@@ -100,8 +100,8 @@ GROUPS = {
         Command(
             "profile", "count what the hardware does in one launch, line by line",
             ("profile k.cu --kernel saxpy", "profile k.cu --full --json", "profile softmax.py --dump ir"), command_options.profile_options,
-            "Run a kernel under Nsight Compute and report its bottleneck and its hot lines. Without permission to read the GPU's hardware "
-            "counters, it reports times only, and how to enable counters.",
+            "Count what the GPU does in a launch of a kernel and report its bottleneck and its hot lines: by CUPTI for a launch spec, else under "
+            "Nsight Compute. Without permission to read the GPU's hardware counters, it reports times only, and how to enable counters.",
         ),
         Command(
             "check", "find memory faults with compute-sanitizer",

@@ -207,7 +207,7 @@ def _provenance(profiled: Profiled, path: str) -> Facts:
         ("file", path),
         (
             "counted by",
-            f"{profile_hover.source(profile)}, {_SECTIONS[profiled.detail]}",
+            f"{profile.source}, {_SECTIONS[profiled.detail]}",
         ),
     ]
     if profiled.report:

@@ -144,7 +144,8 @@ def commands(session: Session, uri: str, known: KernelStatus, line: int) -> list
                 f"Open the profile's report ({name})", "orbit.openReport", target, what="profile"
             )
         )
-        if known.profile.profiles[0].tier == "counters":
+        first = known.profile.profiles[0]
+        if first.tier == "counters" and first.counted_by == "Nsight Compute":  # CUPTI writes no report
             offered.append(
                 kernel_commands.of_kernel(
                     f"Open in Nsight Compute ({name})", "orbit.openReport", target, what="nsight"

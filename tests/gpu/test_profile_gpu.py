@@ -10,6 +10,7 @@ import sys
 import time
 import zlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -267,6 +268,35 @@ async def test_a_launch_spec(bench: Bench) -> None:
     assert (profile.name, profile.grid) == ("k", (65536, 1, 1))
     assert hottest(profile).line == 6
     assert profile.place
+    assert profile.source == f"CUPTI {finished.toolchain['cupti']}", finished.remarks
+    assert not finished.report
+
+
+async def test_a_launch_spec_is_counted_as_by_nsight_compute(bench: Bench) -> None:
+    job = bench.job("k.cu", SPEC + SAXPY, by_spec=True)
+    (here,) = counted(await bench.profile(job))
+    (there,) = counted(await bench.profile(replace(job, sections=ncu_options.CLICK)))
+    assert (here.counted_by, there.counted_by) == ("CUPTI", "Nsight Compute")
+    counts = [
+        name for name in here.metrics if name.endswith("inst_executed.sum") or "_mem_global_op_" in name
+    ]
+    counts += [name for name in here.metrics if name.startswith("launch__")]
+    assert {name: here.metrics[name] for name in counts} == {name: there.metrics[name] for name in counts}
+    for name in ("gpu__time_duration.sum", "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"):
+        assert here.metrics[name].value == pytest.approx(there.metrics[name].value, rel=0.1)
+    assert hottest(here).line == hottest(there).line
+
+
+async def test_a_launch_spec_that_traps_is_a_runtime_error(bench: Bench) -> None:
+    text = SPEC + SAXPY.replace("y[i] =", "if (i == 7) __trap(); y[i] =")
+    finished = await bench.profile(bench.job("k.cu", text, by_spec=True))
+    assert (finished.outcome, finished.profiles) == ("runtime error", ())
+
+
+async def test_a_launch_spec_that_hangs_is_ended_at_its_limit(bench: Bench) -> None:
+    text = SPEC + SAXPY.replace("y[i] =", "while (n) __nanosleep(9999); y[i] =")
+    finished = await bench.profile(bench.job("k.cu", text, by_spec=True, run_timeout_s=5))
+    assert finished.outcome == "timed out"
 
 
 SOFTMAX = """\
@@ -384,6 +414,7 @@ async def test_a_triton_launch_spec(bench: Bench) -> None:
     (profile,) = counted(finished)
     assert (profile.name, profile.grid) == ("k", (4096, 1, 1))
     assert hottest(profile).line in (11, 12, 13)
+    assert profile.counted_by == "CUPTI", finished.remarks
 
 
 KERNELBENCH = (

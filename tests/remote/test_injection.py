@@ -57,6 +57,9 @@ def test_compiles_without_a_warning_against_every_cupti_here(tmp_path, monkeypat
     libraries = {injection.build(tmp_path, cupti) for cupti in everywhere()}
     assert {p.suffix for p in tmp_path.iterdir()} == {".so"}
     assert len(libraries) == len(set(everywhere()))
+    for cupti in everywhere():
+        if cupti.has_range_profiler:
+            assert injection.build(tmp_path, cupti, source=injection.PROFILER).stem.startswith("profiler-")
 
 
 def test_the_cupti_that_the_process_has_is_preferred(monkeypatch):

@@ -23,7 +23,7 @@ from orbit_remote.common.requests import Job, Probe
 from orbit_remote.ncu import counter_permission, ncu_options
 from orbit_remote.ncu.report_reader import Answer, Request
 from orbit_remote.worker import probe
-from orbit_remote.worker.actions import plain_action
+from orbit_remote.worker.actions import plain_action, profile_action
 from orbit_remote.worker.context import Context
 from tests.remote import fake_ncu
 from tests.remote.fake_ncu import PROGRESS, RECORDED
@@ -464,3 +464,90 @@ async def test_a_profile_is_cancelled(bench: Faked) -> None:
     await asyncio.gather(task, return_exceptions=True)
     (finished,) = [event for event in bench.events if isinstance(event, c.Finished)]
     assert finished.outcome == "cancelled"
+
+
+# -- counted by CUPTI ---------------------------------------------------------------------------------
+
+COUNTED = c.Profile("k", "k", "counters", tool="13.0", counted_by="CUPTI")
+UNCOUNTED = c.Profile("k", "k", "times", "another profiler has CUPTI in this process")
+
+
+def by_cupti(monkeypatch: pytest.MonkeyPatch, finished: c.Finished) -> list[str]:
+    """What CUPTI's way answers, and what Nsight Compute's way is then; the ways that were gone are returned."""
+    ways: list[str] = []
+
+    async def cupti(*_: object) -> c.Finished:
+        ways.append("CUPTI")
+        return finished
+
+    async def nsight(*_: object) -> c.Finished:
+        ways.append("Nsight Compute")
+        return c.ok("r1", profiles=(c.Profile("k", "k", "counters"),))
+
+    monkeypatch.setattr(profile_action, "_counted_by_cupti", cupti)
+    monkeypatch.setattr(profile_action, "_build_profiler", lambda _: None)
+    monkeypatch.setattr(profile_action._Attempt, "finished", nsight)
+    return ways
+
+
+async def test_a_launch_spec_is_counted_by_cupti_alone(bench, monkeypatch):
+    bench.ncu()
+    ways = by_cupti(monkeypatch, c.ok("r1", profiles=(COUNTED,)))
+    finished = await bench.profile(bench.job("k.cu", SAXPY, "saxpy", by_spec=True))
+    assert (ways, [profile.source for profile in finished.profiles]) == (["CUPTI"], ["CUPTI 13.0"])
+
+
+async def test_a_launch_spec_needs_no_nsight_compute(bench, monkeypatch):
+    monkeypatch.setattr(ncu_options, "find", lambda: None)
+    by_cupti(monkeypatch, c.ok("r1", profiles=(COUNTED,)))
+    finished = await bench.profile(bench.job("k.cu", SAXPY, "saxpy", by_spec=True))
+    assert finished.profiles == (COUNTED,)
+
+
+async def test_without_nsight_compute_both_reasons_are_told(bench, monkeypatch):
+    monkeypatch.setattr(ncu_options, "find", lambda: None)
+    by_cupti(monkeypatch, c.ok("r1", profiles=(UNCOUNTED,)))
+
+    async def times(job: Job, context: Context, why: str) -> c.Finished:
+        return c.ok(job.run, remarks=(why,))
+
+    monkeypatch.setattr(profile_action, "_times", times)
+    finished = await bench.profile(bench.job("k.cu", SAXPY, "saxpy", by_spec=True))
+    assert finished.remarks[0].startswith(f"CUPTI: {UNCOUNTED.why}. Nsight Compute is not installed")
+
+
+async def test_what_cupti_cannot_count_is_counted_by_nsight_compute_with_the_reason(bench, monkeypatch):
+    bench.ncu()
+    ways = by_cupti(monkeypatch, c.ok("r1", profiles=(UNCOUNTED,)))
+    finished = await bench.profile(bench.job("k.cu", SAXPY, "saxpy", by_spec=True))
+    assert ways == ["CUPTI", "Nsight Compute"]
+    assert finished.remarks == (
+        "counted by Nsight Compute, which takes longer: another profiler has CUPTI in this process",
+    )
+
+
+async def test_a_crash_while_cupti_counts_is_left_to_nsight_compute(bench, monkeypatch):
+    bench.ncu()
+    crash = c.failed("r1", c.Failure("runtime error", "it crashed"), exit_code=-11)
+    ways = by_cupti(monkeypatch, crash)
+    await bench.profile(bench.job("k.cu", SAXPY, "saxpy", by_spec=True))
+    assert ways == ["CUPTI", "Nsight Compute"]
+
+
+async def test_a_launch_that_fails_is_not_launched_again(bench, monkeypatch):
+    bench.ncu()
+    ways = by_cupti(monkeypatch, c.failed("r1", c.Failure("runtime error", "an illegal address")))
+    finished = await bench.profile(bench.job("k.cu", SAXPY, "saxpy", by_spec=True))
+    assert (ways, finished.outcome) == (["CUPTI"], "runtime error")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"detail": "full"}, {"sections": ("Occupancy",)}, {"by_spec": False}],
+    ids=["in full", "sections", "a program"],
+)
+async def test_what_is_nsight_computes_alone(asked, bench, monkeypatch):
+    bench.ncu()
+    ways = by_cupti(monkeypatch, c.ok("r1", profiles=(COUNTED,)))
+    await bench.profile(bench.job("k.cu", SAXPY, "saxpy", **{"by_spec": True} | asked))
+    assert ways == ["Nsight Compute"]

@@ -271,6 +271,14 @@ def test_what_autotuning_chose_is_told_of_each_kernel_that_was_tuned():
     assert message.startswith("autotuning chose BLOCK: 128, num_warps: 4")
 
 
+def test_unloaded_kernels_are_loaded_anew_at_their_next_launch(monkeypatch):
+    loaded = types.SimpleNamespace(device_caches={0: ({"key": "a kernel"},)})
+    older = types.SimpleNamespace()  # of a Triton that keeps them elsewhere
+    monkeypatch.setattr(triton_instances, "jit_functions", lambda: [loaded, older])
+    triton_instances.unload()
+    assert loaded.device_caches == {}
+
+
 def test_what_torch_compile_launches_under_the_name_of_a_kernel_is_a_copy(tmp_path, monkeypatch):
     """As seen with torch 2.11: the kernel itself has no instance, and torch drops the Python function of what it makes."""
     pytest.importorskip("triton")

@@ -81,7 +81,7 @@ DIAGNOSTICS = {
 
 LABELS = {
     "⏱": "The time of the last run: the median of several launches.",
-    "◔": "The last profile: one launch, counted by Nsight Compute unless the label is `no counters`.",
+    "◔": "The last profile: one launch, counted by the GPU unless the label is `no counters`.",
     "◂": "On a hot line of a profile: its share of the kernel's warp samples, its main stall reason if there is room, and "
     "its problems (`uncoalesced`, `bank conflicts`, `local memory`).",
     "✓": "Every check (`expect`, `reference`) held: once before timing, and once after it with new input data.",

@@ -52,7 +52,7 @@ def sections(name: str, profiled: Profiled, now: float, *, stale: bool) -> list[
 
 
 def _summary(profiled: Profiled, profile: Profile) -> list[Row]:
-    rows: list[Row] = [(Code(profile.name), _launch(profile), source(profile))]
+    rows: list[Row] = [(Code(profile.name), _launch(profile), profile.source)]
     if verdict := bottleneck.verdict(profile):
         rows.append(("bottleneck", f"{verdict.text}: {verdict.why}", "NVIDIA's rule SOLBottleneck"))
     rows += counter_rows.rows(profile, counter_rows.SPEED)
@@ -61,7 +61,7 @@ def _summary(profiled: Profiled, profile: Profile) -> list[Row]:
         rows.append(limit)
     rows += counter_rows.rows(profile, counter_rows.CLOCKS)
     if profile.samples and not profile.lines:
-        rows.append(("lines", "none: the code that ran has no line information", "Nsight Compute"))
+        rows.append(("lines", "none: the code that ran has no line information", profile.source))
     if left_out := roofline_drawing.left_out(profile):
         rows.append(("not in the roofline", left_out, Code(bottleneck.TENSOR)))
     if profiles := profiled.profiles[1:]:
@@ -84,10 +84,6 @@ def reached_rows(profiled: Profiled, profile: Profile) -> list[Row]:
         return []
     value = f"{units.percent(moved / reached)} of {units.bandwidth(reached)}"
     return [("of what this GPU was measured to reach", value, "orbit's calibration")]
-
-
-def source(profile: Profile) -> str:
-    return f"Nsight Compute {profile.tool}".strip()
 
 
 def nsight_command(report: Path) -> str:

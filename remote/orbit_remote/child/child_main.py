@@ -313,7 +313,7 @@ def child_main(arguments: list[str]) -> int:
     given = read_order(regular_files.read(options.folder / "order", limits.EVENTS))
     warm_up()
     with (options.folder / "events").open("w", encoding="utf-8") as events:
-        recording: recorder.Recorder = recorder.Nothing()  # a tool is where CUPTI would be
+        recording: recorder.Recorder = recorder.UnderTool()
         if given.job.action == "profile":
             with contextlib.suppress(Exception):  # as in `begin_recording`
                 open_context(given.job.device)

@@ -16,11 +16,9 @@ import importlib
 import io
 import re
 import subprocess
-import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orbit_remote.child import triton_instances
@@ -43,7 +41,6 @@ from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Place, Problem, Resources
 from orbit_remote.common.python_errors import Explained
 from orbit_remote.common.requests import HostLaunch, Level
-from orbit_remote.process import tool_output
 from orbit_remote.toolchain import disassembly, dumps, ptxas
 
 if TYPE_CHECKING:
@@ -574,15 +571,11 @@ def _text_of(compiled: Any, level: Level) -> bytes:
     if level != "sass":
         return str(compiled.asm.get(level) or "").encode("utf-8", "surrogateescape")
     code: Any = compiled.asm.get("cubin")
-    nvdisasm = disassembly.find()
-    if not isinstance(code, bytes) or not isinstance(nvdisasm, str):
-        return b""
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(code)
-        file.flush()
-        command = disassembly.command(nvdisasm, Path(file.name))
-        done = tool_output.ask(command, timeout_s=disassembly.LIMIT_S, limit=disassembly.MOST_OUTPUT)
-    return disassembly.listings(code, done.stdout).get(compiled.name, "").encode("utf-8", "replace")
+    return (
+        disassembly.listing(code, compiled.name).encode("utf-8", "replace")
+        if isinstance(code, bytes)
+        else b""
+    )
 
 
 def _assembled(compiled: Any, capability: int) -> Resources | str:

@@ -55,6 +55,12 @@ def instances() -> list[Resources]:
     return known
 
 
+def unload() -> None:
+    """Have every kernel loaded anew at its next launch; Triton has it compiled on the disk."""
+    for function in jit_functions():
+        getattr(function, "device_caches", {}).clear()
+
+
 def _instances() -> list[Resources]:
     return [instance(f, compiled) for f in jit_functions() for compiled in _compiled(f)]
 

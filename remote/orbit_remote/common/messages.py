@@ -196,10 +196,10 @@ class Profile:
     """One launch as the GPU's counters saw it, replayed as often as they needed.
 
     `launch` is which profiled launch of its kernel with its configuration it was, from 0. `tier` is `counters`
-    where Nsight Compute was permitted them; `times` where it was not: metrics and lines are then empty, `why` says
+    where the GPU's counters were read; `times` where it was not: metrics and lines are then empty, `why` says
     what refused and what would enable them, and times and resources stand in the run's `launches`. `metrics` are by
     NVIDIA's names; one that is missing or not a number is not there. `samples` counts all warp samples, those
-    without a line too. `tool` is ncu's version.
+    without a line too. `tool` is the version of what `counted_by` names.
     """
 
     symbol: str
@@ -215,6 +215,12 @@ class Profile:
     advice: tuple[Advice, ...] = ()
     place: Place | None = None
     tool: str = ""
+    counted_by: Literal["Nsight Compute", "CUPTI"] = "Nsight Compute"
+
+    @property
+    def source(self) -> str:
+        """`CUPTI 13.0`."""
+        return f"{self.counted_by} {self.tool}".strip()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -17,10 +16,11 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
-from orbit_remote.common import limits, python_errors, regular_files
+from orbit_remote.common import limits, regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.measurements import Advice, Line, Metric
 from orbit_remote.common.messages import Profile, content_hash
+from orbit_remote.counters.source_lines import Authorship, LineCounts
 from orbit_remote.toolchain import dwarf_lines, elf, ptx_inlining, sass_listing
 from orbit_remote.toolchain.dwarf_lines import Frame, Lines
 from orbit_remote.toolchain.ptx import with_letters
@@ -42,13 +42,6 @@ _COUNTED = {
 """Field of `Line` -> the metric of the section SourceCounters that has it by instruction."""
 _TARGET = re.compile(r"(?:`\([^)]*\) *)?0x([0-9a-f]+)")
 _LINK = re.compile(r"@(?:url|section|sass|source):((?:[^@]|@(?!\w+:))*?)@")
-_LIBRARY = re.compile(
-    r"[/\\](?:site-packages|dist-packages|cccl|cuda(?:-[\d.]+)?[/\\](?:targets|include))[/\\]"
-    r"|^/usr/(?:include|lib)|^[A-Z]:[/\\]Program Files|^<"
-)
-"""Paths of files that belong to a toolkit, a package or the system, on any machine."""
-_GENERATED = re.compile(r"\s*# src\[(.+):(\d{1,9})(?:-\d{1,9})?\]: ")
-"""Helion's comment above what it made of a line, or of the first of several, of the author's file."""
 _MOST_SASS = 16 << 20
 """Characters from which on no more is read of further launches."""
 
@@ -149,24 +142,13 @@ def _line_tables(request: Request, symbols: set[str]) -> Tables:
     return tables
 
 
-@dataclass(slots=True)
-class _Counts:
-    """What has been summed up for one line."""
-
-    stalls: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    inside: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    counted: dict[str, int] = field(default_factory=dict[str, int])
-
-
 class _Reader:
     def __init__(self, module: Any, request: Request, lines: Tables) -> None:
         self._module = module
         self._request = request
         self._lines = lines
-        self._authors: dict[str, str | None] = {}
+        self._authorship = Authorship(request.path, request.files, users=request.users)
         self._reported: set[str] = set()
-        self._own = {_normal(file): file for file in (*request.files, request.path)}
-        self._origins: dict[str, dict[int, int]] = {}
 
     def profile(self, action: Any) -> Profile:
         metrics = dict(self._metrics(action))
@@ -234,23 +216,18 @@ class _Reader:
 
     def _of_lines(self, action: Any, symbol: str) -> tuple[Line, ...]:
         frames = self._frames(action, symbol)
-        by_frame: dict[Frame, _Counts] = defaultdict(_Counts)
+        counts = LineCounts(self._authorship)
         for name in action.metric_names():
             if name.startswith(_STALLED) and not name.endswith("_not_issued"):
                 reason = name.removeprefix(_STALLED)
                 for at, count in _by_instruction(action.metric_by_name(name)):
-                    if count and (charged := self._charged(frames(at))):
-                        place, inner = charged
-                        by_frame[place].stalls[reason] += count
-                        if inner != place:
-                            by_frame[place].inside[f"{Path(inner[0]).name}:{inner[1]}"] += count
+                    if count:
+                        counts.stalled(frames(at), reason, count)
         for name, metric_name in _COUNTED.items():
             metric = action.metric_by_name(metric_name)
             for at, count in _by_instruction(metric) if metric is not None else ():
-                if charged := self._charged(frames(at)):
-                    counted = by_frame[charged[0]].counted
-                    counted[name] = counted.get(name, 0) + count
-        return tuple(_line(place, by_frame[place]) for place in sorted(by_frame))
+                counts.counted(frames(at), name, count)
+        return counts.lines()
 
     def _frames(self, action: Any, symbol: str) -> Callable[[int], tuple[Frame, ...]]:
         """From an instruction's address to its lines, innermost first."""
@@ -265,36 +242,10 @@ class _Reader:
                 else:
                     info = action.source_info(address)
                     places = ((with_letters(str(info.file_name())), int(info.line())),) if info else ()
-                known[address] = tuple(self._origin(*place) for place in places)
+                known[address] = tuple(self._authorship.origin(*place) for place in places)
             return known[address]
 
         return frames
-
-    def _origin(self, file: str, line: int) -> Frame:
-        """The line of the author's file of which a line of a generated one was made; any other line as it is."""
-        if file not in self._origins:
-            self._origins[file] = self._lines_of_origin(file)
-        at = self._origins[file].get(line)
-        return (self._request.path, at) if at else (file, line)
-
-    def _lines_of_origin(self, file: str) -> dict[int, int]:
-        path = self._request.path
-        if not path or not file.endswith(".py") or _normal(file) in self._own or _installed(file):
-            return {}
-        try:
-            lines = regular_files.text(file, limits.SOURCE).split("\n")
-        except (OSError, ValueError):
-            return {}
-        origins: dict[int, int] = {}
-        at, within = 0, False  # a comment of several lines has the first of the author's first
-        for number, line in enumerate(lines, 1):
-            match = _GENERATED.match(line)
-            if match and not within:
-                at = int(match[2]) if match[1] == Path(path).name else 0
-            within = match is not None
-            if at:
-                origins[number] = at
-        return origins
 
     def _table(self, action: Any, symbol: str, begin: int) -> Lines | None:
         """Of several tables the one that says the same of the instructions as NVIDIA's reader does."""
@@ -314,38 +265,9 @@ class _Reader:
 
         return max(tables, key=agreeing)
 
-    def _charged(self, frames: tuple[Frame, ...]) -> tuple[Frame, Frame] | None:
-        """The innermost line that is the author's, and the innermost of all; None where none is theirs."""
-        for file, line in frames:
-            if own := self._author(file):
-                return (own, line), frames[0] if file != frames[0][0] else (own, frames[0][1])
-        return None
-
-    def _author(self, file: str) -> str | None:
-        """A file as the author knows it, None for a library's."""
-        if file not in self._authors:
-            own = self._own.get(_normal(file))
-            if not self._request.path and file and not _LIBRARY.search(file):
-                own = file
-            if own is None and self._request.users and not _installed(file):
-                own = file if python_errors.is_users(file, self._request.path) else None
-            self._authors[file] = own
-        return self._authors[file]
-
 
 def _symbol(action: Any) -> str:
     return str(action.name(action.NameBase_MANGLED) or action.name())
-
-
-def _line(place: Frame, counts: _Counts) -> Line:
-    return Line(
-        file=place[0],
-        line=place[1],
-        samples=sum(counts.stalls.values()),
-        stalls=dict(sorted(counts.stalls.items(), key=lambda stall: -stall[1])),
-        inside=dict(sorted(counts.inside.items(), key=lambda stall: -stall[1])),
-        **counts.counted,
-    )
 
 
 def _by_instruction(metric: Any) -> Iterator[tuple[int, int]]:
@@ -399,12 +321,3 @@ def _plain(text: str) -> str:
         return before if kind == "url" else after.rpartition(":")[2] or before
 
     return _LINK.sub(words, text).strip()
-
-
-def _installed(file: str) -> bool:
-    """Also by another Python than this: a report may be read elsewhere."""
-    return not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
-
-
-def _normal(file: str) -> str:
-    return os.path.normpath(file) if file else ""

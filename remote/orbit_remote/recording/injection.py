@@ -40,12 +40,16 @@ from orbit_remote.common.packages import installing
 from orbit_remote.process import client_environment, disk_space, tool_output
 
 SOURCE = PACKAGE / "cupti" / "injection.cpp"
+PROFILER = PACKAGE / "cupti" / "profiler.cpp"
+"""Counts launches, for profiles; `counters.profiler` uses it."""
 _FLAGS = [
     *["-std=c++17", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-fvisibility=hidden", "-fno-gnu-unique"],
     # a program may bring an older C++ library than the compiler's
     *["-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL"],
 ]
 _BUILD_TIMEOUT_S = 120.0
+_NUMBERED_AS_CUDA = 130000
+_OWN_HEADER = re.compile(rb'^#include "([\w.]+)"', re.MULTILINE)
 
 _RUNTIME_NAMES = {
     9: "cudaErrorInvalidConfiguration",
@@ -75,6 +79,19 @@ class Cupti:
     library: Path
     version: int
     record: str
+
+    @property
+    def has_range_profiler(self) -> bool:
+        """Whether its headers are of CUDA 12.6 or newer."""
+        wanted = ("cupti_range_profiler.h", "cupti_profiler_host.h")
+        return any(all((folder / name).is_file() for name in wanted) for folder in self.includes)
+
+    @property
+    def release(self) -> str:
+        """`13.0`: NVIDIA numbers CUPTI's interface as CUDA from 13 on, and from 1 upwards before."""
+        if self.version >= _NUMBERED_AS_CUDA:
+            return f"{self.version // 10000}.{self.version // 100 % 100}"
+        return f"API version {self.version}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,8 +241,9 @@ def _text(path: Path) -> str:
 # -- building ---------------------------------------------------------------------------------------
 
 
-def build(cache: Path, cupti: Cupti, *, compiler: str = "g++") -> Path:
-    """The recorder for this CUPTI, compiled unless `cache` has it. Raises Unavailable."""
+def build(cache: Path, cupti: Cupti, *, compiler: str = "g++", source: Path | None = None) -> Path:
+    """The recorder for this CUPTI, or another library of `source`, compiled unless `cache` has it. Raises Unavailable."""
+    source = source or SOURCE
     gxx = client_environment.which(compiler)
     if gxx is None:
         raise Unavailable("launches cannot be measured: there is no C++ compiler (g++)", "install g++")
@@ -233,21 +251,21 @@ def build(cache: Path, cupti: Cupti, *, compiler: str = "g++") -> Path:
     options = [*_FLAGS, *defines, *(f"-I{folder}" for folder in cupti.includes)]
     key = hashlib.sha256()
     for part in (
-        regular_files.read(SOURCE, limits.SOURCE),
+        *_texts(source),
         str(cupti.version).encode(),
         *(o.encode() for o in options),
     ):
         key.update(part + b"\0")
-    target = cache / f"injection-{key.hexdigest()[:20]}.so"
+    target = cache / f"{source.stem}-{key.hexdigest()[:20]}.so"
     if target.is_file():
         return target
     cache.mkdir(parents=True, exist_ok=True)
     # a name of our own and then a rename: another process may build or load the same at this moment
-    handle, name = tempfile.mkstemp(prefix="injection-", suffix=".tmp", dir=cache)
+    handle, name = tempfile.mkstemp(prefix=f"{source.stem}-", suffix=".tmp", dir=cache)
     os.close(handle)
     try:
         done = tool_output.ask(
-            [gxx, *options, str(SOURCE), "-o", name, "-ldl", "-lpthread"], timeout_s=_BUILD_TIMEOUT_S
+            [gxx, *options, str(source), "-o", name, "-ldl", "-lpthread"], timeout_s=_BUILD_TIMEOUT_S
         )
         if done.status != 0 or not Path(name).stat().st_size:
             if disk_space.SAID.search(done.stderr):
@@ -268,6 +286,13 @@ def build(cache: Path, cupti: Cupti, *, compiler: str = "g++") -> Path:
     finally:
         Path(name).unlink(missing_ok=True)
     return target
+
+
+def _texts(source: Path) -> list[bytes]:
+    """A source and the headers of ours that it includes."""
+    text = regular_files.read(source, limits.SOURCE)
+    own = (source.parent / name.decode() for name in _OWN_HEADER.findall(text))
+    return [text, *itertools.chain.from_iterable(map(_texts, own))]
 
 
 def environment(

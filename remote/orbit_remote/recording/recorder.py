@@ -189,6 +189,10 @@ class Nothing:
         return Recorded(remarks=self._why)
 
 
+class UnderTool(Nothing):
+    """A tool, as Nsight Compute, is where CUPTI would be."""
+
+
 Recorder = Native | Kineto | Nothing
 
 

@@ -11,6 +11,7 @@ from orbit_remote.child.spec.helper_kernels import Stream, opt_in
 from orbit_remote.child.spec.launches import Bound, Facts, Memory, Ready
 from orbit_remote.common import limits, regular_files, symbols
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.counters.profiles import LaunchedCode
 from orbit_remote.spec import rules as spec_rules
 from orbit_remote.spec import signature as spec_signature
 from orbit_remote.spec.dtypes import DTYPES, DType
@@ -50,12 +51,16 @@ class Argument:
 class _Launch:
     run: Callable[[], None]
     known: Facts
+    cubin: bytes
 
     def launch(self) -> None:
         self.run()
 
     def facts(self) -> Facts:
         return self.known
+
+    def code(self) -> LaunchedCode:
+        return LaunchedCode(self.cubin)
 
 
 class Cuda:
@@ -125,7 +130,7 @@ class Cuda:
             def run(_keep: object = kept) -> None:
                 core.launch(stream, config, kernel, *given)
 
-            return _Launch(run, facts)
+            return _Launch(run, facts, self._content)
 
         tensors = tuple(
             (argument.tensor, argument.parameter.writable)

@@ -58,6 +58,23 @@ class _Round:
     span: tuple[int, int]
 
 
+class ColdCache:
+    """Pushes what is in L2 out of it by reads: lines that a write had left there would have to be written back in the time of
+    the kernel.
+    """
+
+    def __init__(self, torch: Any) -> None:
+        size = measure.FLUSHED * int(
+            torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
+        )
+        self._torch = torch
+        self._read = torch.zeros(size // 4, dtype=torch.float32, device="cuda")
+        self._sink = torch.zeros((), dtype=torch.float32, device="cuda")
+
+    def flush(self) -> None:
+        self._torch.sum(self._read, dim=0, out=self._sink)
+
+
 class Bench:
     """Times the launches of one point. All of them are on torch's current stream."""
 
@@ -89,20 +106,14 @@ class Bench:
         """Whether the clock was too low all the time, so that nothing could be dropped."""
         self.seen: dict[str, LaunchRecord] = {}
         """A record of each kernel: what it used as launched."""
-        size = measure.FLUSHED * int(
-            torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
-        )
-        self._flush = torch.zeros(size // 4, dtype=torch.float32, device="cuda")
-        self._sink = torch.zeros((), dtype=torch.float32, device="cuda")
+        self._cache = ColdCache(torch)
 
     def cold(self, restore: Callable[[], None], launches: Sequence[Callable[[], None]]) -> list[Timing]:
-        """One Timing for each launch. What was in L2 is pushed out by reads: lines that a write had
-        left there would have to be written back in the time of the kernel.
-        """
+        """One Timing for each launch."""
 
         def prepare() -> None:
             restore()
-            self._torch.sum(self._flush, dim=0, out=self._sink)
+            self._cache.flush()
 
         timings = self._timings(prepare, launches, "cold L2", COLD_S, COLD_LEAST_S)
         if not timings or self._sm_clock is None:

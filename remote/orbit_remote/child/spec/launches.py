@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.measurements import Tried
 from orbit_remote.common.messages import Resources
+from orbit_remote.counters.profiles import LaunchedCode
 from orbit_remote.spec.syntax_tree import Span
 from orbit_remote.spec.values import Tensor
 
@@ -38,6 +39,10 @@ class Ready(Protocol):
 
     def facts(self) -> Facts:
         """Asked after a launch."""
+        ...
+
+    def code(self) -> LaunchedCode:
+        """What it runs; asked after a launch."""
         ...
 
 

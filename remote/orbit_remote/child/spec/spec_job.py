@@ -56,7 +56,7 @@ Timed = Callable[[Trial], tuple[c.Launches, ...]]
 def run_launch_spec(job: Job, send: Send, recorder: Recorder, image: Image | None) -> c.Finished:
     """The whole job, in this process, which is good for no other afterwards."""
     began = time.perf_counter()
-    send(c.Stage(job.run, "running", time.time()))
+    send(c.Stage(job.run, "profiling" if job.action == "profile" else "running", time.time()))
     run: Run | None = None
     timer: _Timer | None = None
     remarks: list[str] = []
@@ -65,7 +65,8 @@ def run_launch_spec(job: Job, send: Send, recorder: Recorder, image: Image | Non
         checked = checked_spec(job)
         backend = _backend(torch, job, image, checked)
         if job.action == "profile":
-            return replace(spec_profile.profiled(torch, job, checked, backend), toolchain=_toolchain())
+            finished = spec_profile.profiled(torch, job, checked, backend, recorder)
+            return replace(finished, toolchain=finished.toolchain | _toolchain())
         if job.action == "sanitize":
             from orbit_remote.child.spec import spec_sanitize
 

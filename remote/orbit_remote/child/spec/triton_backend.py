@@ -6,7 +6,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Any
+from typing import Any, get_args
 
 from orbit_remote.child import triton_instances
 from orbit_remote.child.spec.launches import Bound, Facts, Memory, Ready
@@ -14,7 +14,8 @@ from orbit_remote.child.triton_assumptions import layers
 from orbit_remote.child.user_module import UserFile
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.measurements import Tried
-from orbit_remote.common.requests import Job
+from orbit_remote.common.requests import Job, Level
+from orbit_remote.counters.profiles import LaunchedCode
 from orbit_remote.spec import rules as spec_rules
 from orbit_remote.spec.interpreter import Scope, evaluate
 from orbit_remote.spec.interpreter import grid as grid_of
@@ -164,6 +165,15 @@ class _Launch:
             constants=resources.constants,
             tuning=tuning(self.kernel),
         )
+
+    def code(self) -> LaunchedCode:
+        made = self.compiled.asm  # `[level]` would make Triton disassemble what it has not
+        texts = {
+            level: text.encode("utf-8", "surrogateescape")
+            for level in get_args(Level)
+            if isinstance(text := made.get(level), str)
+        }
+        return LaunchedCode(bytes(made["cubin"]), texts)
 
 
 def passed(value: Value, memory: Memory, span: Span) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import sys
 import time
 import zlib
@@ -21,15 +22,18 @@ from orbit_remote.child import child_main
 from orbit_remote.common import limits, regular_files, symbols
 from orbit_remote.common import messages as c
 from orbit_remote.common.measurements import Telemetry
-from orbit_remote.common.requests import Job
+from orbit_remote.common.requests import Job, SpecStart
+from orbit_remote.counters import profiler
+from orbit_remote.counters.profiler import Uncounted
 from orbit_remote.ncu import compiler_dumps, counter_permission, kernel_selection, ncu_options
 from orbit_remote.ncu.counter_permission import Known
-from orbit_remote.ncu.ncu_log import Log
+from orbit_remote.ncu.ncu_log import PERMISSION, Log
 from orbit_remote.ncu.ncu_options import DURATION, MOST_RESULTS, Tool
 from orbit_remote.ncu.ncu_run import Under
 from orbit_remote.ncu.report_reader import Answer, Request
 from orbit_remote.process import program
-from orbit_remote.recording import run_outcome, telemetry
+from orbit_remote.recording import injection, run_outcome, telemetry
+from orbit_remote.toolchain import dumps
 from orbit_remote.worker import gpu, own_files
 from orbit_remote.worker.actions import builds, plain_action, python_action
 from orbit_remote.worker.context import Context
@@ -52,10 +56,22 @@ async def profile(job: Job, context: Context) -> c.Finished:
     if sys.platform != "linux":  # processes that can be interrupted in groups, and files of /proc
         return await _times(job, context, "profiles are taken on Linux only")
     tool = await asyncio.to_thread(ncu_options.find)
-    if tool is None or tool.too_old:
-        return await _times(job, context, tool.too_old if tool else _NO_TOOL)
     folder = context.counters
-    known = await asyncio.to_thread(counter_permission.known, folder, device, tool)
+    usable = tool is not None and not tool.too_old
+    known = (
+        await asyncio.to_thread(counter_permission.known, folder, device, tool)
+        if tool and usable
+        else Known()
+    )
+    uncounted = ""
+    if _is_quick(job) and known.why != PERMISSION.sentence:
+        finished = await _counted_here(job, context, device)
+        uncounted = _uncounted(finished)
+        if not uncounted:
+            return finished
+    if tool is None or not usable:
+        why = tool.too_old if tool else _NO_TOOL
+        return await _times(job, context, f"CUPTI: {uncounted}. {why}" if uncounted else why)
     if known.permitted is False:
         return await _times(job, context, known.why)
     warming = asyncio.ensure_future(context.reports.prepare(tool.readers))
@@ -66,7 +82,55 @@ async def profile(job: Job, context: Context) -> c.Finished:
         await asyncio.gather(warming, return_exceptions=True)
     if attempt.learned.permitted is not None and attempt.learned != known:
         await asyncio.to_thread(counter_permission.remember, folder, device, tool, attempt.learned)
+    if uncounted and any(profile.tier == "counters" for profile in finished.profiles):
+        remark = f"counted by Nsight Compute, which takes longer: {uncounted}"
+        finished = replace(finished, remarks=(*finished.remarks, remark))
     return finished
+
+
+def _is_quick(job: Job) -> bool:
+    """Whether CUPTI may count it: a report, rules and chosen sections are Nsight Compute's alone."""
+    return job.detail == "click" and not job.sections and isinstance(job.start, SpecStart)
+
+
+async def _counted_here(job: Job, context: Context, device: c.Device) -> c.Finished:
+    """The launches of a launch spec, counted by CUPTI in a process that is ready for them."""
+    building = asyncio.ensure_future(asyncio.to_thread(_build_profiler, context.home / "cupti"))
+    try:
+        return await _counted_by_cupti(job, context, device)
+    finally:
+        await asyncio.gather(building, return_exceptions=True)
+
+
+def _build_profiler(cache: Path) -> None:
+    """The first time it takes seconds, in which the kernel is built too. The process that counts says what is missing."""
+    with contextlib.suppress(injection.Unavailable, Uncounted):
+        profiler.library(cache, injection.find(in_this_process=True))
+
+
+async def _counted_by_cupti(job: Job, context: Context, device: c.Device) -> c.Finished:
+    if job.language == "cuda":
+        from orbit_remote.worker.actions import spec_action
+
+        finished, made = await spec_action.launched(job, context, device)
+        remarks = list(finished.remarks)
+        ptx = made.build.ptx.encode("utf-8", "surrogateescape") if made else b""
+        kernels = {each.symbol: each.name for each in finished.dumps} if ptx else {}
+        texts = [dumps.Made(symbol, name, {}, {"ptx": ptx}) for symbol, name in kernels.items()]
+        packed = dumps.packed(texts, remarks)
+        finished = replace(finished, dumps=(*packed, *finished.dumps), remarks=tuple(remarks))
+    else:
+        finished = await python_action.follow(job, context, device)
+    known = _without_namesakes(finished.resources)
+    return replace(finished, profiles=tuple(_named(each, known, job) for each in finished.profiles))
+
+
+def _uncounted(finished: c.Finished) -> str:
+    """Why CUPTI counted nothing; empty where it did, or where the launches themselves failed."""
+    if finished.outcome == "ok":
+        return next((profile.why for profile in finished.profiles if profile.tier == "times"), "")
+    ended = finished.exit_code is not None and finished.exit_code < 0
+    return "the process in which CUPTI counts ended" if ended else ""
 
 
 async def _times(job: Job, context: Context, why: str) -> c.Finished:

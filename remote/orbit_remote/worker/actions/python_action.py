@@ -217,7 +217,7 @@ async def _follow(job: Job, context: Context, child: Child, *, at_once: bool) ->
     compilations = _Compilations(job, context)
     try:
         # a debugger waits for its author, and ends with whoever asked for it
-        limits = {"run": job.run_timeout_s, "debug": None}
+        limits = {"run": job.run_timeout_s, "profile": job.run_timeout_s, "debug": None}
         async with context.limit(job, limits.get(job.action, job.build_timeout_s)):
             async for event in child.events():
                 if isinstance(event, c.Finished):

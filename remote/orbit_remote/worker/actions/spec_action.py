@@ -31,16 +31,24 @@ async def run_spec(job: Job, context: Context) -> c.Finished:
         return made if isinstance(made, c.Finished) else made.completed(c.ok(job.run))
     if device is None:
         return gpu.no_gpu(job)
+    finished, made = await launched(job, context, device)
+    return replace(finished, judged=c.Judged("referee", _NO_HOST_CODE)) if made else finished
+
+
+async def launched(job: Job, context: Context, device: c.Device) -> tuple[c.Finished, Made | None]:
+    """The end of a job that launches what it builds, in a process that is kept ready, and what was built; None where the build
+    failed.
+    """
     # a spare needs seconds where none is ready; meanwhile the compiler works
     warming = asyncio.create_task(context.spares.prepare(context.environment()))
     try:
         async with context.scratch() as scratch:
             made = await build_kernels(job, device, context, scratch)
             if isinstance(made, c.Finished):
-                return made
+                return made, None
             own = own_files.of_build(job, made.build.built)
             finished = await python_action.follow(job, context, device, made.image, own)
-        return replace(made.completed(finished), judged=c.Judged("referee", _NO_HOST_CODE))
+        return made.completed(finished), made
     finally:
         await asyncio.gather(warming, return_exceptions=True)
 

@@ -1,0 +1,221 @@
+"""CUPTI's profiler in this process (cupti/profiler.cpp): a launch is repeated until every counter has been read, then once more
+while warps are sampled.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+
+from orbit_remote.common import codec
+from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.counters import click_metrics
+from orbit_remote.recording import injection
+
+_MOST_PASSES = 200
+"""Passes beyond the plan's are a fault of CUPTI's."""
+_MOST_KERNELS = 4
+"""Kernels of one launch and what flushes the cache before it."""
+_LONGEST_S = 20.0
+"""Seconds of the kernels alone, in all passes together, up to which all counters of a click are read."""
+_PERIOD = 12
+"""The exponent of two of the sampling period in cycles: a launch of 2 microseconds on all SMs has some 400 samples of them."""
+_LONGEST_PERIOD = 31
+_LONG_S = 0.02
+"""Longer launches are sampled less often: they would have millions of samples. To change the period takes 0.15 s."""
+_STALLED = "smsp__pcsamp_warps_issue_stalled_"
+_NOT_ISSUED = "_not_issued"
+
+
+class Uncounted(Exception):  # noqa: N818 - what it says, not what went wrong
+    """Launches cannot be counted in this process; the text is a clause that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassPlan:
+    """`names` are the counters that the chip has, `passes` how often a launch is made to read them all."""
+
+    chip: str
+    passes: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SampledInstruction:
+    """An instruction at which warps were sampled: `offset` in bytes from the beginning of `function`, a mangled name.
+    `stalls` has the samples by stall reason (`long_scoreboard`).
+    """
+
+    function: str
+    offset: int
+    stalls: dict[str, int] = field(default_factory=dict[str, int])
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """The warp samples of one launch, one in every `period` cycles of each scheduler. `totals` are by NVIDIA's name of the
+    stall reason; those ending in `_not_issued` are a part of the others. `dropped` were too many for CUPTI.
+    """
+
+    period: int
+    places: tuple[SampledInstruction, ...] = ()
+    totals: dict[str, int] = field(default_factory=dict[str, int])
+    dropped: int = 0
+
+    @property
+    def samples(self) -> int:
+        return sum(count for name, count in self.totals.items() if not name.endswith(_NOT_ISSUED))
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """One launch: the values of the counters by name, without those that could not be counted, and its warp samples."""
+
+    values: dict[str, float]
+    sampled: Sampled
+
+
+def library(cache: Path, cupti: injection.Cupti) -> Path:
+    """Return the compiled profiler for this CUPTI. Raises Uncounted where there can be none."""
+    if not cupti.has_range_profiler:
+        raise Uncounted(
+            f"the CUPTI here ({cupti.release}) has no range profiler; that of CUDA 12.6 is the first"
+        )
+    try:
+        return injection.build(cache, cupti, source=injection.PROFILER)
+    except injection.Unavailable as unavailable:
+        raise Uncounted(unavailable.message) from None
+
+
+class LaunchProfiler:
+    """Used by one thread at a time, with the CUDA context current on it whose launches are counted."""
+
+    def __init__(self, path: Path) -> None:
+        """`path` is what `library` returned. Raises Uncounted."""
+        try:
+            loaded = ctypes.CDLL(str(path))
+        except OSError as error:
+            raise Uncounted(f"the profiler could not be loaded: {error}") from None
+        for name in _FUNCTIONS:
+            getattr(loaded, name).restype = ctypes.c_char_p
+        self._library: Any = loaded
+        self._exponent = _PERIOD
+
+    def plan(self, names: Sequence[str], chip: str = "") -> PassPlan:
+        """Have these counters read: on the GPU of the current context, or on a `chip` (`GH100`) without a GPU."""
+        made = self._json("orbit_plan", "\n".join(names).encode(), chip.encode())
+        return PassPlan(made["chip"], made["passes"], tuple(made["names"]))
+
+    def plan_for(self, seconds: float) -> tuple[PassPlan, bool]:
+        """Plan a click's counters for launches that take `seconds` together; return whether they are all of them: fewer are read
+        where the passes would take too long.
+        """
+        plan = self.plan(click_metrics.CLICK)
+        if plan.passes * seconds <= _LONGEST_S:
+            return plan, True
+        return self.plan(click_metrics.SHORT), False
+
+    def counted(
+        self,
+        plan: PassPlan,
+        launches: Sequence[Callable[[], None]],
+        restore: Callable[[], None],
+        flush: Callable[[], None],
+    ) -> list[dict[str, float]]:
+        """Return the values of each launch, which is one kernel and returns when it has ended on the GPU. `restore` comes before
+        the first of a pass, `flush` before each.
+        """
+        self._call("orbit_count", len(launches) * _MOST_KERNELS)
+        for _ in range(plan.passes + _MOST_PASSES):
+            restore()
+            self._call("orbit_pass_begin")
+            for launch in launches:
+                flush()
+                launch()
+            if self._json("orbit_pass_end"):
+                break
+        else:
+            raise Uncounted(f"CUPTI asks for more passes than the {plan.passes} it planned")
+        kernels = self._json("orbit_counted")
+        each, rest = divmod(len(kernels), len(launches))
+        if rest or not each:
+            raise Uncounted(
+                f"CUPTI counted {len(kernels)} kernels in {len(launches)} launch{'es' * (len(launches) != 1)}"
+            )
+        return [
+            {
+                name: float(value)
+                for name, value in zip(plan.names, values, strict=True)
+                if value is not None and math.isfinite(value)
+            }
+            for values in kernels[each - 1 :: each]  # those before it are the flush's
+        ]
+
+    def sample(self, seconds: float = 0.0) -> None:
+        """From here on warps are sampled, as suits launches of up to so many `seconds`."""
+        self._exponent = period_exponent(seconds)
+        self._call("orbit_sample", self._exponent)
+
+    def sample_no_more(self) -> None:
+        """More calls do nothing."""
+        self._call("orbit_sampled")
+
+    def sampled(
+        self,
+        launches: Sequence[Callable[[], None]],
+        restore: Callable[[], None],
+        flush: Callable[[], None],
+        seconds: float,
+    ) -> list[Sampled]:
+        """Return the warp samples of each launch, after `sample`. They take up to so many `seconds`; the rest is as for `counted`."""
+        if period_exponent(seconds) != self._exponent:
+            self.sample_no_more()
+            self.sample(seconds)
+        restore()
+        results: list[Sampled] = []
+        for launch in launches:
+            flush()
+            self._call("orbit_samples")
+            launch()
+            results.append(_sampled(self._json("orbit_samples"), 1 << self._exponent))
+        return results
+
+    def _json(self, function: str, *arguments: Any) -> Any:
+        return codec.read_json(self._call(function, *arguments))
+
+    def _call(self, function: str, *arguments: Any) -> bytes:
+        text: bytes | None = getattr(self._library, function)(*arguments)
+        if text is None:
+            raise Uncounted(self._library.orbit_why().decode(errors="replace"))
+        return text
+
+
+_FUNCTIONS = (
+    *("orbit_why", "orbit_plan", "orbit_count", "orbit_pass_begin", "orbit_pass_end", "orbit_counted"),
+    *("orbit_sample", "orbit_samples", "orbit_sampled"),
+)
+
+
+def period_exponent(seconds: float) -> int:
+    """Return the power of two whose cycles are a sampling period that suits a launch of this length."""
+    longer = max(seconds, _LONG_S) / _LONG_S
+    return min(_PERIOD + math.ceil(math.log2(longer)), _LONGEST_PERIOD)
+
+
+def _sampled(made: dict[str, Any], period: int) -> Sampled:
+    totals: dict[str, int] = {}
+    places: list[SampledInstruction] = []
+    for function, offset, reasons in made["places"]:
+        for name, count in reasons.items():
+            totals[name] = totals.get(name, 0) + count
+        stalls = {
+            name.removeprefix(_STALLED): count
+            for name, count in reasons.items()
+            if name.startswith(_STALLED) and not name.endswith(_NOT_ISSUED)
+        }
+        places.append(SampledInstruction(function, offset, stalls))
+    return Sampled(period, tuple(places), totals, made["dropped"])
