@@ -18,9 +18,9 @@ def diagnostics(session: Session, uri: str) -> list[lsp.Diagnostic]:
         return []
     return [
         lsp.Diagnostic(
-            positions.of_span(session, file.document, cost.kernel.name_span), cost.text,
-            severity=severity, code=cost.kind, source="orbit",
+            positions.of_span(session, file.document, kernel.name_span), text,
+            severity=_SEVERITY[severity], code=kind, source="orbit",
         )
-        for cost in kernel_costs.of(session, uri)
-        if (severity := _SEVERITY.get(cost.severity))
+        for kernel, kind, severity, text in kernel_costs.of(session, uri)
+        if severity in _SEVERITY
     ]  # fmt: skip
