@@ -98,7 +98,7 @@ def _one_of(words: Sequence[str]) -> Any:
 Check = Annotated[str, _one_of(requests.CHECKS)]
 Level = Annotated[str, _one_of(get_args(worker_requests.Level))]
 _NAMES = {"path": "file", "against": "other_file", "against_text": "other_text"}
-"""What agents call fields of a request: a file is named by its path alone."""
+"""A field of a request -> the name that agents give it: a file is named by its path alone."""
 _NOT_BY_AGENTS = {"files", "version"}
 _SOURCE = "file text name kernel gpu"
 
@@ -125,7 +125,7 @@ _PARAMETERS = {
     if field.name not in _NOT_BY_AGENTS
     for made in [_parameter(field, _HINTS[field.name])]
 }
-"""By the names that agents know."""
+"""The fields of a request by the names that agents give them."""
 
 
 def _taking(fields: str, **defaults: str) -> Callable[[_Tool], _Tool]:

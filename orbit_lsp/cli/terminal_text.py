@@ -41,7 +41,7 @@ def warn(text: str) -> None:
 
 
 def indented(remedy: str) -> str:
-    """Return what to do as it stands below an error: each of its lines two columns to the right."""
+    """Return what to do with each line indented by two columns, for printing below an error."""
     return textwrap.indent(visible(remedy), "  ")
 
 

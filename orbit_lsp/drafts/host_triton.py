@@ -37,7 +37,7 @@ _MADE = frozenset(("empty", "full", "ones", "rand", "randint", "randn", "zeros")
 """Functions that make a tensor of a type that its sizes do not change."""
 _DEEPEST = 12
 _ANY_NUMBER = "3"
-"""In place of a number of which nothing is known, not even whether it is whole: Triton makes no constant of it, and it divides nothing."""
+"""A number that stands for an unknown one: Triton makes no constant of 3, and finds no divisibility in it."""
 _MOST_WAYS = 8
 """How many ways from the calls of a file to a launch are read; the one with the fewest guesses is taken."""
 
@@ -51,7 +51,7 @@ def draft(subject: Subject, body: triton.Body, tree: ast.Module) -> list[Stateme
 def launch(
     subject: Subject, body: triton.Body, tree: ast.Module, drivers: Sequence[ast.Module] = ()
 ) -> HostLaunch | None:
-    """What the same launch is compiled with; `drivers` are files that call functions of this one."""
+    """Return what the same launch is compiled with; `drivers` are files that call functions of this one."""
     read = _read(subject, body, tree, drivers)
     if read is None:
         return None

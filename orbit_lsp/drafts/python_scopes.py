@@ -233,7 +233,7 @@ def frames(tree: ast.Module, node: ast.Call, most: int, drivers: Sequence[ast.Mo
 def _arguments(
     call: ast.Call, function: Function, owner: str, *, through_module: bool
 ) -> dict[str, ast.expr] | None:
-    """What a call gives the parameters; None where it is not one of the function, or unpacks its arguments. `through_module` allows the
+    """Return what a call gives the parameters; None where it is not one of the function, or unpacks its arguments. `through_module` allows the
     name of the function's module before it.
     """
     names = [parameter.arg for parameter in (*function.args.posonlyargs, *function.args.args)]

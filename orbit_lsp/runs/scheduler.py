@@ -489,7 +489,7 @@ class _OneJob:
         return self._finished
 
     async def _or_compile_error(self, finished: c.Finished) -> c.Finished:
-        """Return the end of a run. Where it found no GPU, the file is compiled: a compile error is what the author has to mend first."""
+        """Return the end of a run. Where it found no GPU, the file is compiled: a compile error has to be corrected first, with or without a GPU."""
         run, failure = self._run, finished.failure
         compiles = run.action in ("run", "profile", "sanitize") and run.job.start.through in (
             "program",

@@ -197,7 +197,7 @@ def host_launches(
     text: str, scan: Scan, driver_of: Callable[[Kernel], str] = lambda _: ""
 ) -> tuple[HostLaunch, ...]:
     """Of the Triton kernels that the file's own code launches; a launch spec goes before them. `driver_of` returns the text of the test or
-    script that calls the code which launches a kernel, which says what it gives that; "" where there is none.
+    script that calls the code which launches a kernel, for the values of its arguments; "" where no such file is known.
     """
     launched = {launch.kernel for launch in scan.launches}
     kernels = [kernel for kernel in scan.kernels if kernel.dsl == "triton" and kernel.name in launched]

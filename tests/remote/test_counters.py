@@ -24,6 +24,7 @@ from orbit_remote.recording import injection
 from orbit_remote.toolchain import elf
 from tests import recorded_profiles
 from tests.recordings.profiled import FOLDER, NAMES, source_of
+from tests.remote.test_injection import find_or_skip
 
 CHIPS = {"GA100": 12, "GA102": 14, "AD102": 14, "GH100": 17, "GB100": 15}
 """The passes of a click by chip, with CUPTI 13.0: sm_80, 86, 89, 90, 100."""
@@ -38,10 +39,7 @@ CAPABILITY, MULTIPROCESSORS = "9.0", 132
 
 @pytest.fixture(scope="module")
 def host(kept: Path) -> LaunchProfiler:
-    try:
-        return LaunchProfiler(profiler.library(kept / "cupti", injection.find()))
-    except (injection.Unavailable, profiler.Uncounted) as missing:
-        pytest.skip(str(missing))
+    return LaunchProfiler(profiler.library(kept / "cupti", find_or_skip()))
 
 
 @pytest.mark.parametrize("chip", CHIPS)
@@ -63,13 +61,13 @@ def test_a_long_launch_is_counted_in_fewer_passes(host):
 
 @pytest.mark.parametrize("chip", ["", "XX1"])
 def test_what_cannot_be_counted_says_why(chip, host):
-    with pytest.raises(profiler.Uncounted, match=r"no CUDA context|CHIP"):
+    with pytest.raises(profiler.UncountedError, match=r"no CUDA context|CHIP"):
         host.plan(click_metrics.CLICK, chip)
 
 
 def test_a_cupti_without_a_range_profiler_says_which_is_the_first(tmp_path):
     old = injection.Cupti((tmp_path,), tmp_path / "libcupti.so", 22, "CUpti_ActivityKernel9")
-    with pytest.raises(profiler.Uncounted, match=r"API version 22.*CUDA 12\.6"):
+    with pytest.raises(profiler.UncountedError, match=r"API version 22.*CUDA 12\.6"):
         profiler.library(tmp_path, old)
 
 
@@ -147,7 +145,7 @@ def test_the_last_kernel_of_each_launch_is_the_launch(kernels, launches, values)
     ids=["another kernel", "no kernel", "no end", "refused"],
 )
 def test_counters_that_cannot_be_read_say_why(library, launches, why):
-    with pytest.raises(profiler.Uncounted, match=why):
+    with pytest.raises(profiler.UncountedError, match=why):
         counted(library, launches)
 
 

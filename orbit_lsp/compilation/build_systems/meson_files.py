@@ -1,4 +1,4 @@
-"""How Meson compiles a CUDA file, and its programs: the literal arguments of targets and commands, read as text; nothing is run"""
+"""Read from meson.build how a CUDA file is compiled and which programs there are: literal arguments alone; nothing is run"""
 
 from __future__ import annotations
 

@@ -70,6 +70,11 @@ _ROLLED_UP = (
     ("per_second", "byte/s", "dram__bytes"),
 )
 """(what comes after the roll-up, unit, counters)"""
+_BYTES_PER_SECTOR = " ".join(
+    f"smsp__sass_average_data_bytes_per_sector_mem_{memory}_op_{access}"
+    for memory in ("global", "local")
+    for access in ("ld", "st")
+)
 _SINGLE = (
     (
         "ratio",
@@ -117,22 +122,12 @@ _SINGLE = (
     (
         "max_rate",
         "byte/sector",
-        (
-            "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld "
-            "smsp__sass_average_data_bytes_per_sector_mem_global_op_st "
-            "smsp__sass_average_data_bytes_per_sector_mem_local_op_ld "
-            "smsp__sass_average_data_bytes_per_sector_mem_local_op_st"
-        ),
+        _BYTES_PER_SECTOR,
     ),
     (
         "ratio",
         "byte/sector",
-        (
-            "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld "
-            "smsp__sass_average_data_bytes_per_sector_mem_global_op_st "
-            "smsp__sass_average_data_bytes_per_sector_mem_local_op_ld "
-            "smsp__sass_average_data_bytes_per_sector_mem_local_op_st"
-        ),
+        _BYTES_PER_SECTOR,
     ),
     (
         "ratio",

@@ -31,7 +31,7 @@ _STALLED = "smsp__pcsamp_warps_issue_stalled_"
 _NOT_ISSUED = "_not_issued"
 
 
-class Uncounted(Exception):  # noqa: N818 - what it says, not what went wrong
+class UncountedError(Exception):
     """Launches cannot be counted in this process; the text is a clause that says why."""
 
 
@@ -80,26 +80,26 @@ class Counted:
 
 
 def library(cache: Path, cupti: injection.Cupti) -> Path:
-    """Return the compiled profiler for this CUPTI. Raises Uncounted where there can be none."""
+    """Return the compiled profiler for this CUPTI. Raises UncountedError where there can be none."""
     if not cupti.has_range_profiler:
-        raise Uncounted(
+        raise UncountedError(
             f"the CUPTI here ({cupti.release}) has no range profiler; that of CUDA 12.6 is the first"
         )
     try:
         return injection.build(cache, cupti, source=injection.PROFILER)
     except injection.Unavailable as unavailable:
-        raise Uncounted(unavailable.message) from None
+        raise UncountedError(unavailable.message) from None
 
 
 class LaunchProfiler:
     """Used by one thread at a time, with the CUDA context current on it whose launches are counted."""
 
     def __init__(self, path: Path) -> None:
-        """`path` is what `library` returned. Raises Uncounted."""
+        """`path` is what `library` returned. Raises UncountedError."""
         try:
             loaded = ctypes.CDLL(str(path))
         except OSError as error:
-            raise Uncounted(f"the profiler could not be loaded: {error}") from None
+            raise UncountedError(f"the profiler could not be loaded: {error}") from None
         for name in _FUNCTIONS:
             getattr(loaded, name).restype = ctypes.c_char_p
         self._library: Any = loaded
@@ -139,11 +139,11 @@ class LaunchProfiler:
             if self._json("orbit_pass_end"):
                 break
         else:
-            raise Uncounted(f"CUPTI asks for more passes than the {plan.passes} it planned")
+            raise UncountedError(f"CUPTI asks for more passes than the {plan.passes} it planned")
         kernels = self._json("orbit_counted")
         each, rest = divmod(len(kernels), len(launches))
         if rest or not each:
-            raise Uncounted(
+            raise UncountedError(
                 f"CUPTI counted {len(kernels)} kernels in {len(launches)} launch{'es' * (len(launches) != 1)}"
             )
         return [
@@ -190,7 +190,7 @@ class LaunchProfiler:
     def _call(self, function: str, *arguments: Any) -> bytes:
         text: bytes | None = getattr(self._library, function)(*arguments)
         if text is None:
-            raise Uncounted(self._library.orbit_why().decode(errors="replace"))
+            raise UncountedError(self._library.orbit_why().decode(errors="replace"))
         return text
 
 

@@ -1,1 +1,1 @@
-"""How a project that CMake builds compiles a source, and what it makes"""
+"""Read what CMake's files say of a project: how a source is compiled, and which programs there are"""

@@ -32,7 +32,7 @@ _OF_OBJECTS = re.compile(r"\$<TARGET_OBJECTS:([\w.:+-]+)>")
 _PROJECT = re.compile(r"^[ \t]*project[ \t\n]*\(", re.MULTILINE | re.IGNORECASE)
 _PACKAGE = lazy_pattern(r"\bfind_package\s{0,20}\(\s{0,20}([\w+-]{2,80})", re.IGNORECASE)
 _MOST_PACKAGES = 400
-"""Of one file."""
+"""The calls of `find_package` that are read of one file."""
 _MOST_BESIDE = 32
 """Files of CMake in the folder of a source."""
 _MOST_SOURCES = 2_000

@@ -15,7 +15,7 @@ from orbit_remote.common import messages as c
 from orbit_remote.common.launch_records import LaunchRecord
 from orbit_remote.common.requests import Job, Level
 from orbit_remote.counters import click_metrics, profiler, profiles
-from orbit_remote.counters.profiler import Counted, LaunchProfiler, Uncounted
+from orbit_remote.counters.profiler import Counted, LaunchProfiler, UncountedError
 from orbit_remote.counters.source_lines import Authorship
 from orbit_remote.recording import injection
 from orbit_remote.recording.recorder import Native, Recorder, UnderTool
@@ -51,7 +51,7 @@ def profiled(torch: Any, job: Job, checked: Checked, backend: Backend, recorder:
             planned.result()
             counted = counting.profiles(job, trial, remarks)
             packed = dumps.packed([each.result() for each in made], remarks)
-    except Uncounted as uncounted:
+    except UncountedError as uncounted:
         name = job.definition.name if job.definition else ""
         return c.ok(job.run, profiles=(c.Profile(name, name, "times", str(uncounted)),))
     versions = {"cupti": counting.cupti.release}
@@ -101,13 +101,13 @@ class _Counting:
     """
 
     def __init__(self, torch: Any, recorder: Recorder) -> None:
-        """Raises Uncounted."""
+        """Raises UncountedError."""
         if not isinstance(recorder, Native):
-            raise Uncounted("launches cannot be recorded here")
+            raise UncountedError("launches cannot be recorded here")
         try:
             self.cupti = injection.find(in_this_process=True)
         except injection.Unavailable as unavailable:
-            raise Uncounted(unavailable.message) from None
+            raise UncountedError(unavailable.message) from None
         self._profiler = LaunchProfiler(profiler.library(recorder.cache, self.cupti))
         self._torch = torch
         self._recorder = recorder
@@ -126,12 +126,12 @@ class _Counting:
         self._recorder.record("automatic")
 
     def plan(self) -> None:
-        """On any thread. Raises Uncounted."""
+        """On any thread. Raises UncountedError."""
         self._torch.cuda.synchronize()  # makes the context current on this thread
         self._profiler.plan(click_metrics.CLICK)
 
     def profiles(self, job: Job, trial: Trial, remarks: list[str]) -> tuple[c.Profile, ...]:
-        """Of each configuration the first launch; `remarks` are added to. Raises Uncounted."""
+        """Of each configuration the first launch; `remarks` are added to. Raises UncountedError."""
         launches = [self._whole(ready.launch) for ready in trial.ready]
         restore, flush = self._whole(trial.memory.restore), self._whole(ColdCache(self._torch).flush)
         restore()
@@ -181,7 +181,7 @@ class _Counting:
         recorded = self._recorder.fresh()
         self._recorder.record("nothing")
         if len(recorded) != 1:
-            raise Uncounted(f"a launch of the launch spec starts {len(recorded)} kernels")
+            raise UncountedError(f"a launch of the launch spec starts {len(recorded)} kernels")
         return recorded[0]
 
     def _whole(self, work: Callable[[], None]) -> Callable[[], None]:

@@ -17,21 +17,21 @@ _TARGETS = ("meson-info", "intro-targets.json")
 
 def existing(source: str) -> Configured:
     """Return the build folder in which the project in `source` was set up last; an empty one where it was not. Takes time."""
-    found: list[tuple[float, str]] = []
+    set_up: list[tuple[float, str]] = []
     remarks: list[str] = []
     for folder in build_folders.near(source):
         info = Path(folder, *_INFO)
         try:
-            said = _read(info)["directories"]
-            home, made_in = str(said["source"]), str(said["build"])
+            folders = _read(info)["directories"]
+            home, made_in = str(folders["source"]), str(folders["build"])
             age = info.stat().st_mtime
         except (OSError, ValueError, KeyError, TypeError):
             continue
         if os.path.realpath(made_in) != os.path.realpath(folder):
             remarks.append(f"{folder} was set up in another place ({made_in}) and is not used")
         elif os.path.realpath(home) == os.path.realpath(source):
-            found.append((age, folder))
-    return Configured(max(found)[1] if found else "", tuple(remarks))
+            set_up.append((age, folder))
+    return Configured(max(set_up)[1] if set_up else "", tuple(remarks))
 
 
 def is_set_up(folder: str) -> bool:
@@ -39,7 +39,7 @@ def is_set_up(folder: str) -> bool:
 
 
 def programs(folder: str) -> tuple[ProjectProgram, ...]:
-    """Return what Meson said of a build folder's executables; none where it has said nothing. Takes time."""
+    """Return what Meson said of a build folder's executables; an empty tuple where the folder has no `meson-info`. Takes time."""
     try:
         return tuple(
             ProjectProgram(each["name"], each["filename"][0], tuple(_sources(each)))

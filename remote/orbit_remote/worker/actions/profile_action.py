@@ -24,7 +24,7 @@ from orbit_remote.common import messages as c
 from orbit_remote.common.measurements import Telemetry
 from orbit_remote.common.requests import Job, SpecStart
 from orbit_remote.counters import profiler
-from orbit_remote.counters.profiler import Uncounted
+from orbit_remote.counters.profiler import UncountedError
 from orbit_remote.ncu import compiler_dumps, counter_permission, kernel_selection, ncu_options
 from orbit_remote.ncu.counter_permission import Known
 from orbit_remote.ncu.ncu_log import PERMISSION, Log
@@ -104,7 +104,7 @@ async def _counted_here(job: Job, context: Context, device: c.Device) -> c.Finis
 
 def _build_profiler(cache: Path) -> None:
     """The first time it takes seconds, in which the kernel is built too. The process that counts says what is missing."""
-    with contextlib.suppress(injection.Unavailable, Uncounted):
+    with contextlib.suppress(injection.Unavailable, UncountedError):
         profiler.library(cache, injection.find(in_this_process=True))
 
 

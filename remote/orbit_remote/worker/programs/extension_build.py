@@ -116,16 +116,16 @@ class _Work:
             for path in finished.files
             if path.endswith(registered_kernels.LIBRARIES) and self._has_kernels(path)
         ]
-        known = [self._library(path, read) for path in loaded] or self._built
-        if any(not each.late for each in known):
+        libraries = [self._library(path, read) for path in loaded] or self._built
+        if any(not each.late for each in libraries):
             return replace(finished, files=files)
         name = Path(self._job.path).name
-        if known:
-            place, late = self._place(known[0].path), shown(known[0].late, self._root)
+        if libraries:
+            place, late = self._place(libraries[0].path), shown(libraries[0].late, self._root)
             text = f"{self._start.driver.id} loaded {place}, which was built before {late} changed, so nothing was measured"
         else:
             text = f"{self._start.driver.id} launched a build that is not known to be of this text of {name}, so nothing was measured"
-        _, command = self._command(known[0].path if known else "")
+        _, command = self._command(libraries[0].path if libraries else "")
         remedy = f"build the extension anew: {shlex.join(command)}" if command else "build the extension anew"
         return replace(finished, outcome="infrastructure", failure=c.Failure("infrastructure", text, remedy))
 
@@ -137,11 +137,11 @@ class _Work:
 
     def _libraries(self, read: Sources) -> list[_Library]:
         here = sources.listed(self._root, registered_kernels.LIBRARIES, built=True)
-        found = dict.fromkeys((*here, *(path for path, _ in _installed(self._root))))
+        paths = dict.fromkeys((*here, *(path for path, _ in _installed(self._root))))
         tag = sysconfig.get_config_var("SOABI") or ""
         return [
             self._library(path, read)
-            for path in found
+            for path in paths
             if (tag in path or not _OTHER_PYTHON.search(os.path.basename(path))) and self._has_kernels(path)
         ]
 
@@ -209,9 +209,9 @@ def _installed(root: str) -> Iterator[tuple[str, bool]]:
     """
     for each in metadata.distributions():
         try:
-            said: Any = codec.read_json(each.read_text("direct_url.json") or "{}")
-            folder = os.path.normpath(unquote(urlsplit(str(said["url"])).path))
-            editable = bool(said.get("dir_info", {}).get("editable"))
+            origin: Any = codec.read_json(each.read_text("direct_url.json") or "{}")
+            folder = os.path.normpath(unquote(urlsplit(str(origin["url"])).path))
+            editable = bool(origin.get("dir_info", {}).get("editable"))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue
         if folder == root or folder.startswith(root + os.sep):
