@@ -30,8 +30,10 @@ __global__ void saxpy(int n, float a, const float* x, float* y) { y[n] = a * x[n
 int main() { saxpy<<<1, 256>>>(0, 1, 0, 0); }
 """
 TOLD_OF_A_GPU = Path(__file__).with_name("worker_told_of_a_gpu.py")
-# what a container is made of; everything else in it is somebody's work
+# what a container is made of, and this machine's own worker, which stays after it has compiled; everything else is
+# somebody's work
 _MACHINERY = (
+    "orbit_remote/__main__.py",
     "zygote.py",
     "modal._container_entrypoint",
     "recorded_worker.py",
@@ -159,7 +161,7 @@ class Desk:
                     for process in left:
                         await _end(process)
         except TimeoutError:
-            raise AssertionError(f"still there: {left}") from None
+            raise AssertionError(f"still there: {[_line(process) for process in left]}") from None
 
     async def until_reached(self) -> None:
         """Modal answers again: its client comes back by itself, in its own time."""
