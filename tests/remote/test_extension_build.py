@@ -179,6 +179,14 @@ async def test_another_copy_than_the_new_one_is_loaded(project: Project) -> None
     assert "test_scale.py::test_scale loaded old/EXT, which was built before factor.cuh changed" in said
 
 
+async def test_the_packages_of_a_virtual_environment_are_not_searched(project: Project) -> None:
+    library = project.libraries()[0]
+    packages = project.folder / "env" / "lib" / "site-packages"
+    packages.mkdir(parents=True)
+    library.rename(packages / library.name)
+    assert "launched a build that is not known to be of this text of scale.cu" in await project.says()
+
+
 async def test_what_is_built_for_another_python_is_not_looked_at(project: Project) -> None:
     library = project.libraries()[0]
     library.rename(library.with_name("scale_ext.cpython-27-x86_64-linux-gnu.so"))

@@ -13,7 +13,8 @@ from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import content_hash
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
-_NEVER = frozenset(("node_modules", "__pycache__", "site-packages", "CMakeFiles"))
+_NEVER = frozenset(("node_modules", "__pycache__", "site-packages"))
+_OF_BUILDS = "CMakeFiles"
 _INSTALLED = ("/usr/", "/opt/", "/nix/store/")
 _MOST_LISTED = 50_000
 _MOST_READ = 2_000
@@ -140,7 +141,9 @@ def listed(root: str, suffixes: tuple[str, ...] = SUFFIXES, *, built: bool = Fal
             inner.clear()
             continue
         inner[:] = sorted(
-            each for each in inner if not each.startswith(".") and (built or each not in _NEVER)
+            each
+            for each in inner
+            if not each.startswith(".") and each not in _NEVER and (built or each != _OF_BUILDS)
         )
         for name in sorted(names):
             if name.lower().endswith(suffixes):
