@@ -105,6 +105,18 @@ def test_what_an_editor_has_not_saved_counts(tmp_path: Path) -> None:
     assert [each.driver.name for each in finder.routes(kernel, "softmax_kernel").routes] == ["test_softmax"]
 
 
+def test_the_text_that_calls_the_launcher_comes_with_the_routes(tmp_path: Path) -> None:
+    finder = check(tmp_path, {"test_softmax.py": TEST}, ["test_softmax.py::test_softmax"])
+    test, kernel = tmp_path / "test_softmax.py", str(tmp_path / "softmax.py")
+    assert finder.routes(kernel, "softmax_kernel").caller == (str(test), TEST)
+    test.write_text(later := TEST.replace("softmax(1)", "softmax(2)"))
+    finder.changed(str(test))
+    assert finder.routes(kernel, "softmax_kernel").caller == (str(test), later)
+    test.unlink()
+    finder.changed(str(test))
+    assert finder.routes(kernel, "softmax_kernel").caller is None
+
+
 @pytest.mark.parametrize(
     "broken",
     [

@@ -8,6 +8,7 @@ from __future__ import annotations
 import posixpath
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from orbit_lsp.drivers import editable, extension, pytest_files
@@ -89,8 +90,14 @@ class Finder:
                 return Search(self._project, self._pytest, place, kernel, near or self._near(place)).run()
             key = (place, kernel)
             if key not in self._known:
-                self._known[key] = Search(self._project, self._pytest, place, kernel).run()
+                found = Search(self._project, self._pytest, place, kernel).run()
+                self._known[key] = replace(found, caller=self._caller(place, found))
             return self._known[key]
+
+    def _caller(self, place: str, found: Routes) -> tuple[str, str] | None:
+        files = (route.driver.file for route in found.routes if route.driver.kind != "program")
+        other = next((file for file in files if file != place), None)
+        return (self.index.path(other), self.index.text(other)) if other else None
 
     def _configure(self) -> None:
         self._pytests.clear()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ from orbit_lsp.specs.launch_plan import PROGRAM, LaunchPlan
 from orbit_lsp.state import harness, modal_gpus
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Frozen, OpenFile, Session, path_of
-from orbit_remote.common import architectures, limits, regular_files
+from orbit_remote.common import architectures, limits
 from orbit_remote.common.requests import (
     Action,
     ContractStart,
@@ -222,18 +221,16 @@ def host_launches(
 
 
 def _driver_text(session: Session, uri: str, kernel: Kernel) -> str:
-    """Return the text of the first test or script, in another file, that is known to launch a kernel of a file, as it is open or saved."""
-    folder = session.setup.directory(path_of(uri))
+    """Return the text of the test or script, in another file, that leads to a kernel of a file: as it is open, else as it was read
+    when the kernel's routes were found.
+    """
     target = next((target for target, each, _ in session.kernels(uri) if each.name == kernel.name), None)
-    for route in driver_choice.ranked(session, target) if target else ():
-        path = str(Path(folder, route.driver.file))
-        if route.driver.kind == "program" or path == path_of(uri):
-            continue
-        if open_file := session.files.get(session.uri_for(path)):
-            return open_file.document.text
-        with suppress(OSError, ValueError):
-            return regular_files.text(path, limits.OUTLINED)
-    return ""
+    routes = session.routes.get(target) if target else None
+    if routes is None or routes.caller is None:
+        return ""
+    path, text = routes.caller
+    open_file = session.files.get(session.uri_for(path))
+    return open_file.document.text if open_file else text
 
 
 def _parsed(text: str) -> tuple[ast.Module, ...]:

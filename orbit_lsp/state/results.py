@@ -102,11 +102,14 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """The routes of a kernel, best first; without any, `reason` says why in a sentence. `helper`: only other kernels call it."""
+    """The routes of a kernel, best first; without any, `reason` says why in a sentence. `helper`: only other kernels call it.
+    `caller` is the path and the text of the first test or script, in another file, that leads to a kernel of a Python file.
+    """
 
     routes: tuple[Route, ...] = ()
     reason: str = ""
     helper: bool = False
+    caller: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
