@@ -1,4 +1,4 @@
-"""Which line of the author's file the machine code of Python's other languages is of (under_profiler.py, report_reader.py)."""
+"""Which line of the author's file the machine code of Python's other languages is of (under_profiler.py, source_lines.py)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from orbit_remote.child import under_profiler
-from orbit_remote.ncu.report_reader import Request, _Reader
+from orbit_remote.counters.source_lines import Authorship
 
 FILE = textwrap.dedent(
     '''\
@@ -117,11 +117,9 @@ def test_a_line_that_helion_made_is_of_the_authors_line(tmp_path: Path) -> None:
             """
         )
     )
-    reader = _Reader(None, Request("", str(path), users=True), {})
-    shown = [
-        (Path(file).name, line)
-        for file, line in (reader._origin(str(generated), line) for line in range(1, 10))
-    ]
+    authorship = Authorship(str(path), users=True)
+    origins = (authorship.origin(str(generated), line) for line in range(1, 10))
+    shown = [(Path(file).name, line) for file, line in origins]
     assert shown == [
         ("c123.py", 1), ("c123.py", 2), ("add.py", 9), ("add.py", 9), ("add.py", 9), ("add.py", 10), ("add.py", 10),
         ("c123.py", 8), ("c123.py", 9),
