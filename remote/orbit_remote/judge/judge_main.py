@@ -25,7 +25,7 @@ from orbit_remote.common import content_store, limits, measure, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.contracts import harness_files
 from orbit_remote.common.measurements import AgainstReference
-from orbit_remote.common.requests import Job
+from orbit_remote.common.requests import ContractStart, Job
 from orbit_remote.judge import channel, locks, memory, side, verdict
 from orbit_remote.judge.match import BUDGET_S, Match, Result, Unjudged
 from orbit_remote.judge.party import Failed, Party
@@ -59,7 +59,7 @@ def _by_author(job: Job, send: Send, cache: Path, error: str) -> int:
     """The same job in a new process, whose grade is `author`: CUDA may have begun in this one. The answer says why there was no referee."""
     why = f"author: the candidate's code shared the process that measured it, because this machine cannot judge from outside: {error}"
     with content_store.temporary("orbit-job-") as folder:
-        command = child_main.command(folder, cache, replace(job, grade="author"))
+        command = child_main.command(folder, cache, replace(job, start=ContractStart()))
         status = subprocess.run(command, check=False).returncode
         events = b""
         with contextlib.suppress(OSError):
