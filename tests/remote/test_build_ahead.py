@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -136,25 +137,36 @@ def test_a_process_that_it_leaves_behind_is_ended(cache: Path) -> None:
     assert not is_alive(int(kept.read_text()))
 
 
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """A folder for temporary files that another user may enter, as a locked process is one where root's Python can be."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o711)
+        yield Path(name)
+
+
+def _pid_in(folder: Path) -> int:
+    """The process that the build has written down, 0 before."""
+    texts = (path.read_text() for path in folder.rglob("pid.so"))
+    return next((int(text) for text in texts if text), 0)
+
+
 async def test_nothing_is_left_of_a_build_that_is_cancelled(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
+    cache: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scratch = cache / "scratch"
-    scratch.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     text = f"{DAEMON}daemon.wait()\n"
     task = asyncio.create_task(extension_builds.build(text, {}, sys.executable, (GPU,), ()))
     async with asyncio.timeout(120):
-        while not (written := [path for path in scratch.rglob("pid.so") if path.read_text()]):
+        while not (pid := _pid_in(scratch)):
             assert not task.done(), task.result()
             await asyncio.sleep(0.02)  # a locked process can tell only by a file in its folder
-    pid = int(written[0].read_text())
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     await ended(pid)
     assert not place_of(text).exists()
-    assert list(scratch.iterdir()) == []
+    assert os.listdir(scratch) == []  # noqa: PTH208
 
 
 KEPT = """
