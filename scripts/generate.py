@@ -1,4 +1,4 @@
-"""Write what is generated: the code map of ARCHITECTURE.md, docs/guide/settings.md, explain.md and limits.md, docs/schema/, VS Code's settings and commands, the tables of editors and of launch specs' functions.
+"""Write what is generated: docs/dev/map.md, docs/guide/settings.md, explain.md and limits.md, docs/schema/, VS Code's settings and commands, the tables of editors and of launch specs' functions.
 
 .venv/bin/python scripts/generate.py
 .venv/bin/python scripts/generate.py --check    # writes nothing; fails if a file is out of date
@@ -31,7 +31,6 @@ PACKAGE = ROOT / "editors" / "vscode" / "package.json"
 EDITORS = ROOT / "docs" / "guide" / "editors.md"
 MODAL = ROOT / "docs" / "guide" / "modal.md"
 LAUNCH_SPECS = ROOT / "docs" / "guide" / "launch-specs.md"
-ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 SCREEN = ROOT / "docs" / "dev" / "screen.md"
 BUTTONS = ROOT / "docs" / "dev" / "buttons.json"
 """What tests/e2e/test_no_dead_buttons.py saw."""
@@ -51,6 +50,11 @@ Generated from `remote/orbit_remote/common/limits.py`; do not edit.
 orbit-lsp limits everything that it reads from a folder, a compiler or a program, so that no file can fill the memory or hang
 the server. These limits cannot be changed. Only regular files are read. A FIFO, a socket or a device is refused at once, even
 if a link leads to it.
+"""
+MAP = """\
+# Map of the modules
+
+Generated from the docstrings of the modules; do not edit. [ARCHITECTURE](../../ARCHITECTURE.md) says how they work together, and what to change where.
 """
 TITLES = {
     "orbit.run": "Run the Kernel at the Cursor",
@@ -186,7 +190,7 @@ def files() -> dict[Path, str]:
         SCREEN: pressed(SCREEN.read_text(encoding="utf-8")),
         LAUNCH_SPECS: listed(LAUNCH_SPECS.read_text(encoding="utf-8")),
         MODAL: priced(MODAL.read_text(encoding="utf-8")),
-        ARCHITECTURE: mapped(ARCHITECTURE.read_text(encoding="utf-8")),
+        ROOT / "docs" / "dev" / "map.md": module_map(),
     }
 
 
@@ -276,27 +280,17 @@ def pressed(text: str) -> str:
     return "".join((before, begin, "\n".join(lines), "\n", end, after))
 
 
-def mapped(text: str) -> str:
-    """ARCHITECTURE.md with its code map: each package and module with the first sentence of its docstring."""
-    lines: list[str] = []
+def module_map() -> str:
+    """Return docs/dev/map.md: each package and module with the first sentence of its docstring."""
+    lines = [MAP]
     for folder in ("orbit_lsp", "remote/orbit_remote"):
-        packages = sorted(path.parent for path in (ROOT / folder).rglob("__init__.py"))
-        for package in packages:
+        for package in sorted(path.parent for path in (ROOT / folder).rglob("__init__.py")):
             name = package.relative_to(ROOT).as_posix()
-            lines += [
-                "",
-                f"### `{name}`",
-                "",
-                first_sentence(package / "__init__.py"),
-                "",
-                "| module | is |",
-                "|---|---|",
-            ]
             modules = sorted(path for path in package.glob("*.py") if path.name != "__init__.py")
-            lines += [f"| `{path.name}` | {first_sentence(path)} |" for path in modules]
-    before, begin, rest = text.partition("<!-- code map: scripts/generate.py -->\n")
-    end = "\n<!-- end of the code map -->"
-    return before + begin + "\n".join(lines).lstrip("\n") + "\n" + end + rest.partition(end)[2]
+            rows = [f"| `{path.name}` | {first_sentence(path)} |" for path in modules]
+            about = first_sentence(package / "__init__.py")
+            lines += [f"## `{name}`", "", about, "", "| module | is |", "|---|---|", *rows, ""]
+    return "\n".join(lines)
 
 
 def first_sentence(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""`orbit-lsp report --from`: a profile that Nsight Compute made elsewhere, as a table, a page and JSON, and in editors."""
+"""`orbit-lsp report --from X.ncu-rep`: a profile that Nsight Compute made elsewhere, as a table, a page and JSON, and in editors."""
 
 from __future__ import annotations
 
