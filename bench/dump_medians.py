@@ -1,4 +1,4 @@
-"""What the driver's GPU core dumps cost a kernel (docs/dev/crashes.md).
+"""What the driver's GPU core dumps cost a kernel (docs/dev/results/crashes.md).
 
     python -P bench/dump_medians.py [--pairs 10] [--out FILE]
 

@@ -1,6 +1,6 @@
-"""What orbit-lsp measures and what it costs, on this machine's NVIDIA GPU: docs/dev/measurements.md.
+"""What orbit-lsp measures and what it costs, on this machine's NVIDIA GPU: docs/dev/results/measurements.md.
 
-    python -P bench/gpu.py --out docs/dev/measurements.md
+    python -P bench/gpu.py --out docs/dev/results/measurements.md
 
 Every figure is measured in this run, its peer beside it. Needs nvcc; ncu where it is installed.
 """

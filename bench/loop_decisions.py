@@ -3,7 +3,7 @@
     python -P bench/loop_decisions.py [--changes 1000]
 
 A change takes 0, 1, 3 or 10 % of the time away, and its worker says honestly what it measured, once, at another time. The loop
-compares in turn, and decides by its own rule (orbit_lsp/agents/loop/judge.py). Prints the table of docs/dev/loop.md.
+compares in turn, and decides by its own rule (orbit_lsp/agents/loop/judge.py). Prints the table of docs/dev/results/decisions.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a run on Modal costs besides Modal: on the offline control plane (tests/modal_loopback), beside bare calls.
 
-    python -P bench/modal_runs.py [--quick] [--out docs/dev/latency-modal.md]
+    python -P bench/modal_runs.py [--quick] [--out docs/dev/results/latency-modal.md]
 
 Modal's own client and container entrypoint on both sides, so no network, no scheduling, no GPU: figures of
 kernels are recorded (tests/e2e/recorded_worker.py). Linux; needs nvcc for the row that cancels a program.

@@ -4,7 +4,7 @@
 
 The runs are made up, with normal noise from run to run. The order is that of `measure.in_drawn_order`, and beside it the fixed one that
 comparisons had before; the verdict is the product's own: `measure.settled` of whole runs (*Compare with…*, `loop`, the queue's
-`compare`), and `measure.compare` of 200 rounds of calls (harnesses and the judge). Prints the tables of docs/dev/comparing.md.
+`compare`), and `measure.compare` of 200 rounds of calls (harnesses and the judge). Prints the tables of docs/dev/results/decisions.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a profile costs and whether it is right, on this machine's NVIDIA GPU: docs/dev/measurements-profile.md.
+"""What a profile costs and whether it is right, on this machine's NVIDIA GPU: docs/dev/results/measurements-profile.md.
 
     python -P bench/profiles.py --out FOLDER [--seconds 420]
 

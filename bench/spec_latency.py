@@ -1,4 +1,4 @@
-"""How long a kernel with a launch spec takes from the click to the number: docs/dev/measurements.md's rows for specs.
+"""How long a kernel with a launch spec takes from the click to the number: docs/dev/results/measurements.md's rows for specs.
 
     python -P bench/spec_latency.py [--out FILE]
 

@@ -2,7 +2,7 @@
 
     python scripts/corpus_projects.py clone FOLDER            the commits of corpus_projects.txt, with submodules (10 GB)
     python scripts/corpus_projects.py compile FOLDER OUT.jsonl [--files 2] [--jobs 2] [--only NAME …]
-    python scripts/corpus_projects.py table OUT.jsonl …       docs/dev/projects.md, on standard output
+    python scripts/corpus_projects.py table OUT.jsonl …       the tables of docs/dev/results/projects.md, on standard output
 
 `--list scripts/corpus_projects_second.txt`, before the command, takes the repositories of the second sample.
 
@@ -33,6 +33,8 @@ OTHERS = re.compile(
     re.IGNORECASE,
 )
 """Folders of code that is not the repository's own, or not CUDA."""
+WIDTH = 80
+"""Characters of a message in the table."""
 KERNEL = {".cu": re.compile(r"__global__"), ".py": re.compile(r"^\s*@triton\.jit\b", re.MULTILINE)}
 CLASSES = (
     ("a submodule is not checked out", r"submodule"),
@@ -182,15 +184,14 @@ def table(listed: Path, files: list[Path]) -> None:
     print("| why a file fails | files |\n|---|---|")
     for name, count in counts.most_common():
         print(f"| {name} | {count} |")
-    print("\n| repository | commit | is | file | result |\n|---|---|---|---|---|")
-    for row in sorted(every, key=lambda row: (row["repo"].lower(), row["file"])):
-        name, commit, kind = by_name[row["repo"]]
+    print("\n| repository | commit | file that fails | why |\n|---|---|---|---|")
+    failed = [row for row in every if class_of(row) != "compiles"]
+    for row in sorted(failed, key=lambda row: (row["repo"].lower(), row["file"])):
+        name, commit, _ = by_name[row["repo"]]
         first = row["message"].partition("): ")[2] or row["message"]
-        first = first if len(first) <= 160 else first[:159] + "…"
-        assumed = ", constants assumed" if ASSUMED in row["message"] else ""
-        result = class_of(row) + (assumed if row["outcome"] == "ok" else f": {first}")
-        result = result.replace("|", "\\|").replace("\n", " ")
-        print(f"| {name} | `{commit[:10]}` | {', '.join(kind)} | `{row['file']}` | {result} |")
+        first = first if len(first) <= WIDTH else first[: WIDTH - 1] + "…"
+        why = f"{class_of(row)}: {first}".replace("|", "\\|").replace("\n", " ")
+        print(f"| {name} | `{commit[:10]}` | `{row['file']}` | {why} |")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Write what is generated: docs/dev/map.md, docs/guide/settings.md, explain.md and limits.md, docs/schema/, VS Code's settings and commands, the tables of editors and of launch specs' functions.
+"""Write what is generated: docs/dev/map.md and buttons.md, docs/guide/settings.md, explain.md and limits.md, docs/schema/, VS Code's settings and commands, the tables of editors and of launch specs' functions.
 
 .venv/bin/python scripts/generate.py
 .venv/bin/python scripts/generate.py --check    # writes nothing; fails if a file is out of date
@@ -50,6 +50,16 @@ Generated from `remote/orbit_remote/common/limits.py`; do not edit.
 orbit-lsp limits everything that it reads from a folder, a compiler or a program, so that no file can fill the memory or hang
 the server. These limits cannot be changed. Only regular files are read. A FIFO, a socket or a device is refused at once, even
 if a link leads to it.
+"""
+PRESSED = """\
+# No dead buttons
+
+Generated from `docs/dev/buttons.json`; do not edit.
+
+`tests/e2e/test_no_dead_buttons.py` presses every lens, code action and item of a list beside the text, and every command by name
+(palette, `:Orbit`, `M-x orbit`), in each state of a kernel. The table says what an author sees. `–`: it is not offered. Hovers
+have no links. During a run, *runs* means another run. The GPU side is a recording and compiles nothing, so most columns have no
+PTX. The rented GPU compiles.
 """
 MAP = """\
 # Map of the modules
@@ -187,7 +197,7 @@ def files() -> dict[Path, str]:
         },
         PACKAGE: package(PACKAGE.read_text(encoding="utf-8")),
         EDITORS: supported(EDITORS.read_text(encoding="utf-8")),
-        SCREEN: pressed(SCREEN.read_text(encoding="utf-8")),
+        ROOT / "docs" / "dev" / "buttons.md": pressed(),
         LAUNCH_SPECS: listed(LAUNCH_SPECS.read_text(encoding="utf-8")),
         MODAL: priced(MODAL.read_text(encoding="utf-8")),
         ROOT / "docs" / "dev" / "map.md": module_map(),
@@ -249,8 +259,8 @@ def limits_page() -> str:
     return "\n".join((LIMITS, "| what | limit | beyond it |", "|---|---|---|", *rows, ""))
 
 
-def pressed(text: str) -> str:
-    """docs/dev/screen.md with what each button did in each state of a kernel, and what was said."""
+def pressed() -> str:
+    """Return docs/dev/buttons.md: what each button did in each state of a kernel, and what was said."""
     by_state: dict[str, dict[str, str]] = json.loads(BUTTONS.read_text(encoding="utf-8"))
     messages: list[str] = []
 
@@ -275,9 +285,7 @@ def pressed(text: str) -> str:
         "",
         *(f"{number}. {message[1:-1]}".replace("\n", "\n    ") for number, message in enumerate(messages, 1)),
     ]
-    before, begin, rest = text.partition("<!-- from docs/dev/buttons.json by scripts/generate.py -->\n")
-    _, end, after = rest.partition("<!-- end -->\n")
-    return "".join((before, begin, "\n".join(lines), "\n", end, after))
+    return "\n".join((PRESSED, *lines, ""))
 
 
 def module_map() -> str:

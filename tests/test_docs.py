@@ -54,6 +54,18 @@ def test_the_pages_link_to_files_that_exist(page: Path) -> None:
             assert (page.parent / link).exists(), link
 
 
+def test_the_pages_for_developers_name_modules_that_exist() -> None:
+    """By a path from the root, or from one of the two packages: `views/hints.py`."""
+    roots = (ROOT, ROOT / "orbit_lsp", ROOT / "remote", ROOT / "remote" / "orbit_remote")
+    ours = {path.name for root in roots for path in root.iterdir() if path.is_dir()}
+    for page in (ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs" / "dev").glob("*.md")):
+        for name in re.findall(r"`((\w+)/[\w/]+\.py)(?:::\w+)?`", page.read_text(encoding="utf-8")):
+            assert name[1] not in ours or any((root / name[0]).exists() for root in roots), (
+                page.name,
+                name[0],
+            )
+
+
 def test_each_promise_of_the_threat_model_names_tests_that_exist() -> None:
     page = (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
     rows = [row for row in page.splitlines() if row.startswith("| ") and not row.startswith("| promise")]

@@ -12,7 +12,7 @@ from orbit_remote.common.lazy_dataclass import dataclass
 AGAIN_S = 60.0
 """Seconds between two checks of a GPU that is set aside."""
 _SLOWER = 1.25
-"""Factor over the known kernel's earlier time; medians of one GPU differ by under 2 % (docs/dev/measurements.md)."""
+"""Factor over the known kernel's earlier time; medians of one GPU differ by under 2 % (docs/dev/results/measurements.md)."""
 _MORE = 1 << 30
 """Bytes in use beyond those before: a prepared Python with a CUDA context comes and goes, and has up to 0.8 GB."""
 KNOWN = Request(

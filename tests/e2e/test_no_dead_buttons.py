@@ -1,7 +1,7 @@
 """No dead buttons: whatever lens, code action, item of a list or command an author can press, in every state that a kernel can be
 in, does something or says at once why not. The GPU side is recorded (recorded_worker.py): these machines have none.
 
-What each did is in docs/dev/buttons.json, from which scripts/generate.py makes the table of docs/dev/screen.md. ORBIT_CAPTURES=write
+What each did is in docs/dev/buttons.json, from which scripts/generate.py makes the table of docs/dev/buttons.md. ORBIT_CAPTURES=write
 writes it anew, for a person to read.
 """
 

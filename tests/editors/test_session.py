@@ -1,6 +1,6 @@
 """A session of hundreds of actions in Neovim, Helix and Emacs: no prompts, nothing told twice, no warning of what is no problem.
 
-One round in the tests; ORBIT_ROUNDS=12 is a session of some hundreds of actions (docs/dev/screen.md has its figures).
+One round in the tests; ORBIT_ROUNDS=12 is a session of some hundreds of actions (docs/dev/results/screen.md has its figures).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Verdicts on versions of a kernel, over noise as it was measured: the tables of docs/dev/measurements*.md.
+"""Verdicts on versions of a kernel, over noise as it was measured: the tables of docs/dev/results/measurements*.md.
 
 Those tables say how far apart several runs of the same code were (the range of 5 or 10 medians) and how far the
 launches of one run. Here runs are drawn with the deviation that such a range has, the machine wanders as a GPU does
@@ -26,8 +26,12 @@ RANGE = {5: 2.326, 10: 3.078}
 
 def measured() -> dict[str, float]:
     """Kernel -> deviation of its median from run to run, as a share."""
-    programs = (DOCS / "dev" / "measurements.md").read_text().partition("## Repeatability")[2]
-    specs = (DOCS / "dev" / "measurements-specs.md").read_text().partition("## Launch specs against ncu")[2]
+    programs = (DOCS / "dev" / "results" / "measurements.md").read_text().partition("## Repeatability")[2]
+    specs = (
+        (DOCS / "dev" / "results" / "measurements-specs.md")
+        .read_text()
+        .partition("## Launch specs against ncu")[2]
+    )
     result = {
         name: float(apart) / 100 / RANGE[5]
         for name, apart in re.findall(r"^\| (\w+) \| [\d.]+ to .* \| ([\d.]+)% \|$", programs, re.MULTILINE)

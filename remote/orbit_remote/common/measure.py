@@ -435,7 +435,7 @@ def pooled(runs: Sequence[Sequence[Timing]]) -> Timing | None:
 RUN_TO_RUN = 0.022
 """Two runs of the same code may differ by this much, which the samples of one run do not show: clocks,
 temperature and buffer addresses differ. Ten runs on an H100 were up to 2.03 % apart for the worst of 16
-kernels (docs/dev/measurements-specs.md), and once 2.27 % when less was measured in each. The first is a
+kernels (docs/dev/results/measurements-specs.md), and once 2.27 % when less was measured in each. The first is a
 deviation of 0.66 % from run to run: two of them differ by more than this in 2 % of cases. Of eleven kernels
 ten runs were within 0.5 %."""
 

@@ -34,7 +34,7 @@ _SOURCES = (".py", ".cpp", ".h")
 class Spec:
     """Versions are exact, but for `cuda_bindings`: some versions of torch want one of their own. `idle_s` and `timeout_s` are whole seconds, as Modal takes them.
 
-    The defaults are the versions that the figures in docs/dev/measurements.md were taken with. Nsight
+    The defaults are the versions that the figures in docs/dev/results/measurements.md were taken with. Nsight
     Compute is held back: on Modal 2025.2.1 reads counters where 2026.2 answers NaN for many
     (gpu-mode/kernelbot, pull request 530).
     """

@@ -2,7 +2,7 @@
 
 A kernel of one thread waits and tells how long, by the GPU's own clock (`%globaltimer`, nanoseconds);
 its record is longer by what recording adds. On an H100 (driver 580, CUPTI 13.0) that is 2.5 to 3.1 µs for
-serial records, the same for every kernel that was looked at (docs/dev/measurements.md).
+serial records, the same for every kernel that was looked at (docs/dev/results/recording.md).
 """
 
 from __future__ import annotations

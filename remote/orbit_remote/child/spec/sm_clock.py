@@ -1,7 +1,7 @@
 """The SM clock that launches really had, by the multiprocessors' own counters.
 
 NVML names the clock that is set. What a kernel gets may be less: on an H100 whose NVML said 1980 MHz nearly throughout,
-tensor-core kernels ran at 1600 to 1800 MHz, others at 1980 (docs/dev/measurements-specs.md). So every multiprocessor
+tensor-core kernels ran at 1600 to 1800 MHz, others at 1980 (docs/dev/results/measurements-specs.md). So every multiprocessor
 notes its cycle counter and the GPU's nanoseconds just before and just after the launches.
 """
 
