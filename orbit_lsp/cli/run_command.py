@@ -49,9 +49,7 @@ async def _main(options: argparse.Namespace) -> int:
         from orbit_lsp.cli import exec_command
 
         exec_command.settle(options)
-    session = Session(
-        setup=Setup(folders=_folders(options)), client=Client(name=f"orbit-lsp {options.command}")
-    )
+    session = Session(setup=_setup(options), client=Client(name=f"orbit-lsp {options.command}"))
     # what is printed while a bundle is made stands in the bundle
     watcher = TerminalWatcher(quiet=options.json or options.command == "debug-compile")
     remedy = "add --over-budget, or raise --budget"
@@ -164,7 +162,7 @@ def _say_ignored(session: Session, places: Places, uri: str | None) -> None:
 
 async def _history(options: argparse.Namespace) -> int:
     """Needs no GPU, no compiler and no settings."""
-    session = Session(setup=Setup(folders=_folders(options)))
+    session = Session(setup=_setup(options))
     engine = Engine(session, Unwatched(), terminal_text.warn)
     try:
         from orbit_lsp.cli import history_command
@@ -184,16 +182,27 @@ def _with_history(session: Session, name: str) -> str:
         raise UsageError(f"{name} is not the path of a file") from None
 
 
-def _folders(options: argparse.Namespace) -> list[str]:
-    """The current folder, unless it has been deleted; the file's project, where that is what runs."""
-    if getattr(options, "through", None):
-        from orbit_lsp.compilation.projects import project_of
-
-        return [project_of(str(Path(options.file).absolute().parent))]
+def _setup(options: argparse.Namespace) -> Setup:
+    """The workspace is the current folder, unless that has been deleted; it is the file's project, where the current folder lies outside
+    of that, or where a test or program of the project runs.
+    """
     try:
-        return [str(Path.cwd())]
+        here = str(Path.cwd())
     except FileNotFoundError:
-        return []
+        here = ""
+    folder = here
+    if options.file and options.command not in ("exec", "history"):
+        from orbit_lsp.compilation.projects import marked
+
+        own = Path(options.file).absolute().parent
+        project = marked(str(own)) if here or own.is_absolute() else None
+        if getattr(options, "through", None):
+            folder = project or str(own)
+        elif project and not Path(here).is_relative_to(project):
+            folder = project
+    setup = Setup(folders=[folder] if folder else [])
+    setup.standing = here
+    return setup
 
 
 async def _file(options: argparse.Namespace, engine: Engine) -> int:

@@ -17,11 +17,17 @@ _ENVIRONMENTS = ("environment.yml", ".venv/pyvenv.cfg", "venv/pyvenv.cfg")
 
 
 def project_of(folder: str) -> str:
-    """The repository of a folder, else the highest folder above it that has a build file, else the highest with an environment,
-    else the folder. A Makefile reaches as far as the files that it includes. An environment above a build file may be of many
+    """Return the project that something marks (`marked`), else the folder."""
+    return marked(folder) or folder
+
+
+def marked(folder: str) -> str | None:
+    """Return the repository of a folder, else the highest folder above it that has a build file, else the highest with an environment,
+    else None. A Makefile reaches as far as the files that it includes. An environment above a build file may be of many
     projects, each a stranger to the others. Reads one file.
     """
-    highest, built = Path(folder), False
+    highest: Path | None = None
+    built = False
     own: list[Path] = []
     for above in (Path(folder), *Path(folder).parents):
         try:
@@ -41,6 +47,8 @@ def project_of(folder: str) -> str:
             highest, built = above, True
         elif not built and any(os.path.isfile(above / name) for name in _ENVIRONMENTS):
             highest = above
+    if highest is None:
+        return None
     included = [above for above in own if above in _included_by(highest)] if built else []
     return str(included[-1] if included else highest)
 

@@ -129,9 +129,7 @@ class Compilations:
             path,
             text,
             self._searched(projects.project_of),
-            standing=setup.folders[0]
-            if self._settings.of_command and setup.folders
-            else setup.directory(path),
+            standing=setup.standing or setup.directory(path),
             flags=(*settings.nvcc_flags, *of_call),
             flags_trusted=self._settings.users_flags,
             trusted=settings.trusted,

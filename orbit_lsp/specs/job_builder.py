@@ -60,7 +60,7 @@ def make(session: Session, frozen: Frozen, action: Action, run: str, plan: Launc
         path=through[0] if through else path,
         text=through[1] if through else frozen.text,
         kernel=plan.definition.name if plan.definition else None,
-        directory=session.setup.directory(path),
+        directory=session.setup.directory(path) if plan.driver else session.setup.working_folder(path),
         arguments=_of_driver(plan.driver, settings.arguments) if by_spec else arguments,
         stdin="" if by_spec else plan.stdin or "",
         flags=_flags(session, None if frozen.scan.language == "triton" and not inline else file, plan),

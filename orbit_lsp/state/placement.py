@@ -48,7 +48,9 @@ class Setup:
     ) -> None:
         self._settings = settings
         self.folders = list(folders)
-        """Of the workspace."""
+        """Of the workspace; of a command, the folder that it stands in or the project of its file."""
+        self.standing = ""
+        """The folder that a command stands in; empty in an editor."""
         self.machine = machine
         self.modal_account = modal_account
         """Whether this machine has a token for Modal."""
@@ -146,6 +148,11 @@ class Setup:
         return architectures.architecture_for(own.name if own else self.settings.gpu) or "sm_90a"
 
     def directory(self, path: str) -> str:
-        """Where a program runs: the innermost workspace folder that holds the file, else its own folder."""
+        """Return the innermost workspace folder that holds a file, else its own folder."""
         holding = [folder for folder in self.folders if Path(path).is_relative_to(folder)]
         return max(holding, key=len, default=str(Path(path).parent))
+
+    def working_folder(self, path: str) -> str:
+        """Return where a file's program runs: in the folder that a command stands in, if that holds the file, as a shell does."""
+        here = self.standing
+        return here if here and Path(path).is_relative_to(here) else self.directory(path)
