@@ -207,7 +207,7 @@ def test_the_doctor_says_what_works_without_torch(folder: Path) -> None:
     assert (code, message) == (0, "")
     assert "works now\n  ✓ CUDA files: compiler errors, registers, occupancy\n" in out
     assert (
-        f"  ✗ Triton files (.py; a CUDA file with a main needs no torch): {folder}/bare/bin/python has no torch"
+        f"  ✗ Triton files (.cu files need no torch on this machine): {folder}/bare/bin/python has no torch"
         in out
     )
 

@@ -101,7 +101,7 @@ does not work yet
   ✗ running kernels: this machine has no NVIDIA GPU
     fix it: install its driver
     or rent one from Modal (orbit-lsp modal status has the prices): PYTHON -P -m modal token new
-  ✗ Triton files (.py; a CUDA file with a main needs no torch): /py has no torch and no triton
+  ✗ Triton files (.cu files need no torch on this machine): /py has no torch and no triton
     fix it: /py -m pip install torch triton
 """)  # fmt: skip
 
@@ -119,7 +119,7 @@ does not work yet
     fix it: pip install it
   ✗ running kernels: this machine has no NVIDIA GPU
     fix it: install its driver
-  ✗ Triton files (.py; a CUDA file with a main needs no torch): /py has no torch and no triton
+  ✗ Triton files (.cu files need no torch on this machine): /py has no torch and no triton
     fix it: /py -m pip install torch triton
 """, runner="local")  # fmt: skip
 
@@ -214,7 +214,7 @@ works now
   ✓ memory checks: compute-sanitizer 2025.3.1.0 on NVIDIA H100 80GB HBM3
 
 does not work yet
-  ✗ Triton files (.py; a CUDA file with a main needs no torch): /py has no triton
+  ✗ Triton files: /py has no triton
     fix it: /py -m pip install triton
   ✗ launch specs of CUDA kernels: /py has no cuda-core and no cuda-bindings
     fix it: /py -m pip install cuda-core cuda-bindings
@@ -235,7 +235,7 @@ does not work yet
   ✗ running kernels: this machine has no NVIDIA GPU
     fix it: install its driver
     or rent one from Modal (orbit-lsp modal status has the prices): PYTHON -P -m modal token new
-  ✗ Triton files (.py; a CUDA file with a main needs no torch): /py has no torch and no triton
+  ✗ Triton files (.cu files need no torch on this machine): /py has no torch and no triton
     fix it: trust it
 """, untrusted="trust it")  # fmt: skip
 

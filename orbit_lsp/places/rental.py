@@ -95,6 +95,7 @@ class Rental:
             environment=settings.modal.environment,
             restricted=settings.modal.restricted,
             keep_warm=settings.modal.keep_warm,
+            released=self._settings.of_command,
         )
         if self._runner is None or self._runner.options != options:
             retirement.retire(self._runner)

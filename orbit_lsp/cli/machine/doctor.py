@@ -270,12 +270,12 @@ def _missing(
             "running kernels", f"{setup.owner} has no GPU number {wanted}", f"set `device` to one of: {have}"
         )
     if absent := _absent(machine, _TRITON):
-        what = (
-            "Triton files (.py; a CUDA file with a main needs no torch)"
-            if local
-            else "compiler errors and registers of Triton files without a run"
-        )
+        what = "compiler errors and registers of Triton files without a run"
+        if local:
+            what = "Triton files" if machine.devices else "Triton files (.cu files need no torch on this machine)"
         missing += _package(what, machine, absent, untrusted)
+        if machine.python == sys.executable and not untrusted:
+            missing.append("    or, if a project's environment has them, run `orbit-lsp doctor` in its folder")
     if local and machine.devices and (absent := _absent(machine, _LAUNCHERS)):
         missing += _package("launch specs of CUDA kernels", machine, absent, untrusted)
     if local and machine.devices and (absent := _absent(machine, (_NVML,))):

@@ -38,7 +38,8 @@ class Options:
 
     `data` are patterns of data files that travel too and `closure_bytes` is what may travel in all.
     `restricted` is for code that is not the author's: a container for it alone, without network.
-    `keep_warm`: the container of a first run on a GPU is kept until it is released.
+    `keep_warm`: the container of a first run on a GPU is kept until it is released. `released`: a command's containers are
+    released at its end, so that none costs anything while it waits for another run.
     """
 
     spec: Spec
@@ -48,6 +49,7 @@ class Options:
     environment: str = ""
     restricted: bool = False
     keep_warm: bool = False
+    released: bool = False
 
 
 class Pool:

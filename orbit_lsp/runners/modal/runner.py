@@ -45,7 +45,9 @@ class ModalRunner:
         """
         self.options = options
         self.pool = Pool(options, author)
-        self._sessions = Sessions(options.spec.idle_s, changed, costs, options.spec.timeout_s)
+        self._sessions = Sessions(
+            options.spec.idle_s, changed, costs, options.spec.timeout_s, released=options.released
+        )
         self._known: set[str] = set()
         self._kept: dict[str, asyncio.Task[None]] = {}
         """What the setting has kept warm, by GPU."""

@@ -54,13 +54,15 @@ class _Run:
 
 class Sessions:
     def __init__(
-        self, idle_s: float, changed: Callable[[], None], costs: Costs | None = None, limit_s: float = 0
-    ) -> None:
+        self, idle_s: float, changed: Callable[[], None], costs: Costs | None = None, limit_s: float = 0, *,
+        released: bool = False,
+    ) -> None:  # fmt: skip
         """`changed` is called when one became warm or cold by what was done here. `limit_s` is how long a
-        run may take at most.
+        run may take at most. `released`: all are released soon, so that waiting costs nothing.
         """
         self._idle_s = idle_s
         self._limit_s = limit_s
+        self._released = released
         self._changed = changed
         self._costs = costs or Costs()
         self._containers: dict[str, Session] = {}
@@ -125,7 +127,7 @@ class Sessions:
         if run.alone:
             del self._containers[run.container]
         self._changed()
-        idle_s = None if session.kept or run.alone else self._idle_s
+        idle_s = None if session.kept or run.alone or self._released else self._idle_s
         return _cost(session.gpu, seconds, session.price, idle_s) if session.gpu else None
 
     def lose(self, container: str) -> None:
