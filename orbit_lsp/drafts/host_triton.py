@@ -61,7 +61,9 @@ def launch(
         else statement.text
         for statement in read.statements
     )
-    return HostLaunch(subject.name, read.line, texts, read.guesses, read.unknown, read.assumed, read.sized)
+    return HostLaunch(
+        subject.name, read.line, texts, read.guesses, read.unknown, read.assumed, read.sized, read.caller
+    )
 
 
 class _Read(NamedTuple):
@@ -75,6 +77,7 @@ class _Read(NamedTuple):
     unknown: tuple[str, ...]
     assumed: tuple[str, ...]
     sized: tuple[str, ...]
+    caller: str
 
 
 def _read(
@@ -173,6 +176,7 @@ class _Host:
             tuple(sorted(guesses & self.behind(constants))),
             tuple(assumed),
             tuple(name for name in sized if name not in assumed),
+            self.frame.caller,
         )
 
     def unpacked(self, node: ast.expr, left: int) -> list[ast.expr]:

@@ -37,6 +37,20 @@ class Frame:
         """In `ast.unparse`'s spelling."""
         return ast.unparse(self.scope)
 
+    @property
+    def caller(self) -> str:
+        """The function with which the calls begin that lead here, and whether its first parameters of several are taken; empty where no call
+        is known.
+        """
+        first: Frame = self
+        while value := next(iter(first.given.values()), None):
+            if isinstance(value.frame.scope, ast.Module):
+                break
+            first = value.frame
+        if first is self or isinstance(first.scope, ast.Module):
+            return ""
+        return f"{first.scope.name}{' with its first parameters' if first.given else ''}"
+
     @cached_property
     def parameters(self) -> dict[str, ast.expr | None]:
         """Each with its default where it has one."""

@@ -202,7 +202,7 @@ def main():
 """,
         """
         copy: BLOCK 4096; num_warps 8; x *fp16, 16-byte aligned; y *fp16, 16-byte aligned; n i32
-        (copy: types and constants as launched on line 17)
+        (copy: types and constants as launched on line 17, called from main)
         """,
     )
 

@@ -426,7 +426,8 @@ def _as_hosted(
     if not launches:
         return None
     name = function.fn.__name__
-    source = f"{name}: types and constants as launched on line {launch.line}"
+    called = f", called from {launch.caller}" if launch.caller else ""
+    source = f"{name}: types and constants as launched on line {launch.line}{called}"
     if launch.guessed:
         source += f"; {', '.join(launch.guessed)} assumed"
     before = len(target.made)

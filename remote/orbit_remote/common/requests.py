@@ -47,7 +47,8 @@ class HostLaunch:
 
     `guessed` are the names whose values the file does not tell; `unknown` those of them that decide a constant of
     the kernel. Of the kernel's parameters, `assumed` are those whose types follow from a guess, as a guessed tensor's does, and
-    `sized` those of which a guess decides only the value, as `x.shape[0]` is an integer whatever `x` is.
+    `sized` those of which a guess decides only the value, as `x.shape[0]` is an integer whatever `x` is. `caller` is the function with
+    which the calls begin that lead to the launch, and whose arguments are taken; empty where no call of the launching function is known.
     """
 
     kernel: str
@@ -57,6 +58,7 @@ class HostLaunch:
     unknown: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
     sized: tuple[str, ...] = ()
+    caller: str = ""
 
 
 @dataclass(frozen=True, slots=True)
