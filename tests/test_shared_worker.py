@@ -488,6 +488,20 @@ def test_doctor_names_the_worker_and_stop_ends_it(shared_workers: Path, tmp_path
     assert files(shared_workers) == []
 
 
+def test_stop_spares_the_workers_of_other_installations(shared_workers: Path, tmp_path: Path) -> None:
+    del shared_workers
+    folders = [tmp_path / "one", tmp_path / "other"]  # each with a cache of its own
+    pids: list[int] = []
+    for folder in folders:
+        folder.mkdir()
+        listed = json.loads(orbit(folder, "doctor", "--json")[1])["workers"]
+        pids += [worker["pid"] for worker in listed if worker["pid"] not in pids]
+    first, second = pids
+    assert orbit(folders[1], "stop")[1].splitlines()[1:] == [f"stopped 1 worker: process {second}"]
+    assert orbit(folders[1], "stop")[1] == "no worker runs; 1 of other installations: --all ends these too\n"
+    assert orbit(folders[1], "stop", "--all")[1].splitlines()[1:] == [f"stopped 1 worker: process {first}"]
+
+
 def files(runtime: Path) -> list[str]:
     """What lies in the runtime folder, by kind."""
     return sorted(path.suffix for path in runtime.rglob("*") if path.is_file() or path.is_socket())

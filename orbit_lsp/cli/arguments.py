@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import NoReturn
 
 from orbit_lsp import __version__
@@ -245,7 +247,7 @@ GROUPS = {
         Command(
             "stop", "end orbit-lsp's background processes (workers) and their jobs",
             ("stop", "stop --yes", "stop --json | jq ."), command_options.stop,
-            "List all of your workers on this machine (the background processes that compile and run files), end them and cancel "
+            "List this installation's workers on this machine (the background processes that compile and run files), end them and cancel "
             "their jobs. At a terminal it asks before it ends them. The next run starts a new worker.",
         ),
         Command(
@@ -331,6 +333,10 @@ def parse(given: list[str]) -> argparse.Namespace:
 def _parsed(given: list[str]) -> argparse.Namespace:
     root, parsers = parser(given[0] if given else None)
     if given and not given[0].startswith("-") and given[0] not in COMMANDS:
+        if Path(given[0]).exists():
+            root.error(
+                f"say what to do with {given[0]}: show, compile, run or profile, as in `orbit-lsp show {shlex.quote(given[0])}`"
+            )
         root.error(f"unknown command {given[0]!r}{did_you_mean(given[0], COMMANDS)}")
     # argparse itself takes what follows `--` only where no option stands between the file and it
     end = given.index("--") if "--" in given else len(given)

@@ -52,6 +52,13 @@ def json_option(parser: argparse.ArgumentParser) -> None:
 def stop(parser: argparse.ArgumentParser) -> None:
     option(parser, "--yes", "do not ask", action="store_true")
     option(
+        parser,
+        "--all",
+        "also end the workers that other installations of orbit-lsp have started for you",
+        action="store_true",
+        dest="every",
+    )
+    option(
         parser, "--on", "stop what runs on a machine of your own instead, as in --on ssh:gpu1, and remove orbit-lsp's files there",
         metavar="HOST",
     )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -27,6 +28,8 @@ from orbit_remote.common.plain_text import visible
 from orbit_remote.common.requests import Driver
 
 AUTO = "auto"
+_MAIN = re.compile(r"main|^[ \t]*#[ \t]*include[ \t]*\"", re.IGNORECASE | re.MULTILINE)
+"""What a `main` may come from: its name, a macro such as BENCHMARK_MAIN, or a file of the project that is included."""
 
 
 async def run(
@@ -72,7 +75,7 @@ async def refuse_alone(
     options: argparse.Namespace, engine: Engine, uri: str, target: KernelId | None
 ) -> None:
     """Raises UsageError where nothing in a file launches the kernel that is named, or any without one, and a test, a script or a program of
-    the project does.
+    the project does, or where a CUDA file has no `main` at all.
     """
     session = engine.session
     meant = [known for known in kernel_status.of(session, uri) if target in (None, known.target)]
@@ -88,6 +91,16 @@ async def refuse_alone(
             raise UsageError(
                 f"nothing in {options.file} launches {kernel}, but {routes[0].driver.id} does: add{named} --through auto"
             )
+    document = session.files[uri].document
+    if (
+        meant
+        and document.path.lower().endswith(".cu")
+        and not (options.nvcc_flags or _MAIN.search(document.text))
+    ):
+        raise UsageError(
+            f"nothing launches {meant[0].target.key}: {options.file} has no main and no launch spec; "
+            f"`orbit-lsp draft {shlex.quote(options.file)}` prints a launch spec to put above it"
+        )
 
 
 def _path(options: argparse.Namespace) -> str:

@@ -116,16 +116,16 @@ def worker_lines(workers: Sequence[handshake.Status], python: str, own: str, now
     """Return a line for each worker of this installation, those of the project's `python` first, and one for all others; `own` is the name of
     the client that asks, `now` in seconds.
     """
-    ours = [worker for worker in workers if not _is_elsewhere(worker)]
+    ours = [worker for worker in workers if not is_elsewhere(worker)]
     ours.sort(key=lambda worker: worker.python != python)
     shown = [f"worker    {worker_text(worker, own, now)} (orbit-lsp stop ends it)" for worker in ours]
-    if others := [str(worker.pid) for worker in workers if _is_elsewhere(worker)]:
+    if others := [str(worker.pid) for worker in workers if is_elsewhere(worker)]:
         one = len(others) == 1
         shown.append(f"workers   of other installations: process{'' if one else 'es'} {', '.join(others)}")
     return shown
 
 
-def _is_elsewhere(worker: handshake.Status) -> bool:
+def is_elsewhere(worker: handshake.Status) -> bool:
     """Return whether a worker has another cache folder: it is of another installation of orbit-lsp, or of another HOME."""
     own = user_folders.cache_folder()
     return bool(worker.cache) and os.path.realpath(worker.cache) != os.path.realpath(own)
@@ -139,7 +139,7 @@ def worker_text(worker: handshake.Status, own: str, now: float) -> str:
     parts = [
         f"process {worker.pid}, for {age} min, Python {worker.python_version} {worker.python}",
         f"{worker.memory / (1 << 20):.0f} MiB" if worker.memory else "",
-        f"of another installation, with the cache {worker.cache}" if _is_elsewhere(worker) else "",
+        f"of another installation, with the cache {worker.cache}" if is_elsewhere(worker) else "",
         "a warm process waits, with memory of the GPU where there is one" if worker.warm else "",
         f"clients: {', '.join(clients)}" if clients else "no other client",
         f"{worker.jobs} job{'s' * (worker.jobs != 1)}" if worker.jobs else "",
@@ -272,10 +272,16 @@ def _missing(
     if absent := _absent(machine, _TRITON):
         what = "compiler errors and registers of Triton files without a run"
         if local:
-            what = "Triton files" if machine.devices else "Triton files (.cu files need no torch on this machine)"
+            what = (
+                "Triton files"
+                if machine.devices
+                else "Triton files (.cu files need no torch on this machine)"
+            )
         missing += _package(what, machine, absent, untrusted)
         if machine.python == sys.executable and not untrusted:
-            missing.append("    or, if a project's environment has them, run `orbit-lsp doctor` in its folder")
+            missing.append(
+                "    or, if a project's environment has them, run `orbit-lsp doctor` in its folder"
+            )
     if local and machine.devices and (absent := _absent(machine, _LAUNCHERS)):
         missing += _package("launch specs of CUDA kernels", machine, absent, untrusted)
     if local and machine.devices and (absent := _absent(machine, (_NVML,))):

@@ -24,7 +24,9 @@ def main(options: argparse.Namespace) -> int:
     if options.on:
         return _on_host(options)
     try:
-        workers = asyncio.run(shared_worker.running())
+        spared = (lambda _: False) if options.every else doctor.is_elsewhere
+        running = asyncio.run(shared_worker.running())
+        workers = [worker for worker in running if not spared(worker)]
         asks = not (options.yes or options.json) and sys.stdin.isatty() and sys.stdout.isatty()
         busy = [worker for worker in workers if worker.jobs]
         if busy and not options.yes and not asks:
@@ -36,7 +38,7 @@ def main(options: argparse.Namespace) -> int:
         if not options.json and not _agreed(workers, asks=asks):
             print("nothing was stopped")
             return CANCELLED
-        ended = asyncio.run(shared_worker.stop())
+        ended = asyncio.run(shared_worker.stop(spared))
     except shared_worker.WorkerError as error:
         print(f"orbit-lsp: error: {error}", file=sys.stderr)
         return INFRASTRUCTURE
@@ -48,7 +50,8 @@ def main(options: argparse.Namespace) -> int:
     elif ended:
         print(f"stopped {len(ended)} worker{'s' * (len(ended) > 1)}: process {', '.join(map(str, ended))}")
     else:
-        print("no worker runs")
+        others = f"; {len(running)} of other installations: --all ends these too" if running else ""
+        print(f"no worker runs{others}")
     return 0
 
 

@@ -215,7 +215,7 @@ def ways(setup: Setup, costs: Costs) -> str:
         *([f"Rent one from Modal: {needed}; then run it again."] if needed else []),
         *_prices(setup, costs),
         f"The budget is {units.money(setup.settings.modal.budget_usd)} a month.",
-        "Or use another machine's GPU: set the runner to `ssh:HOST`.",
+        "Or use another machine's GPU by ssh: the setting `orbit.runner`, on the command line `--runner`, is then `ssh:HOST`.",
         "Without a GPU you get compiler errors, registers and occupancy: a .cu file shows them when it is opened, a .py file after Compile.",
     )
     return "\n".join(f"- {item}" for item in items)

@@ -15,7 +15,7 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO, Any, cast
@@ -236,17 +236,21 @@ async def running() -> list[handshake.Status]:
     return sorted(statuses, key=lambda status: status.since)
 
 
-async def stop() -> list[int]:
-    """End all workers, with everything that they run; returns their process ids. One that does not answer is
-    killed. Raises WorkerError where the runtime folder is not ours.
+async def stop(spared: Callable[[handshake.Status], bool] = lambda _: False) -> list[int]:
+    """End this user's workers but those that are `spared`, with everything that they run; returns their process ids. One that does
+    not answer is killed. Raises WorkerError where the runtime folder is not ours.
     """
     if sys.platform != "linux":
         return []
     ended: list[int] = []
     for path in _sockets():
         key, pid = path.stem, _known(path.parent, path.stem).get("pid")
+        answer = await _ask(path, "status") or {}
+        with contextlib.suppress(ValueError):
+            if answer and spared(handshake.build(handshake.Status, answer)):
+                continue
         if not isinstance(pid, int):  # the disk was full when it began
-            pid = (await _ask(path, "status") or {}).get("pid")
+            pid = answer.get("pid")
         if await _ask(path, "stop", until_end=True) is None and not await asyncio.to_thread(
             _kill, path.parent, key
         ):
