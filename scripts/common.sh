@@ -54,17 +54,17 @@ install_nvcc() {
   fi
 }
 
-# An ssh server for tests/ssh, which are skipped where it cannot be had.
-install_sshd() {
-  [ -n "$(command -v sshd /usr/sbin/sshd)" ] && return
-  local as_root=(env DEBIAN_FRONTEND=noninteractive)
+# An ssh server and shells, for tests that are skipped where they cannot be had: tests/ssh, completion in shells.
+install_ssh_and_shells() {
+  [ -n "$(command -v sshd /usr/sbin/sshd)" ] && command -v fish >/dev/null && command -v zsh >/dev/null && return
+  local as_root=(env DEBIAN_FRONTEND=noninteractive) packages=(openssh-server fish tcsh zsh)
   [ "$(id -u)" = 0 ] || as_root=(sudo -n "${as_root[@]}")
   if command -v apt-get >/dev/null; then
-    "${as_root[@]}" apt-get install -y -qq openssh-server </dev/null >/dev/null 2>&1 && return
+    "${as_root[@]}" apt-get install -y -qq "${packages[@]}" </dev/null >/dev/null 2>&1 && return
     "${as_root[@]}" apt-get update -qq </dev/null >/dev/null 2>&1 || true
-    "${as_root[@]}" apt-get install -y -qq openssh-server </dev/null >/dev/null 2>&1 && return
+    "${as_root[@]}" apt-get install -y -qq "${packages[@]}" </dev/null >/dev/null 2>&1 && return
   fi
-  say "no sshd here, and apt cannot install it: tests/ssh are skipped"
+  say "apt cannot install ${packages[*]}: the tests that need one which is missing are skipped"
 }
 
 # set_up [EXTRAS]: what the checks need, in .venv; then ruff.

@@ -15,7 +15,7 @@ import typing
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from orbit_lsp.cli import schema
+from orbit_lsp.cli.reference import schema
 from orbit_lsp.runners.modal.costs import Costs
 from orbit_lsp.server.handlers import server
 from orbit_lsp.state import config

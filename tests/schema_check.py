@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from orbit_lsp.cli import schema
+from orbit_lsp.cli.reference import schema
 from orbit_remote.common.messages import RESULT_VERSION
 
 SCHEMAS = Path(__file__).parent.parent / "docs" / "schema"

@@ -138,7 +138,7 @@ def test_doctor_ends_alike_in_text_and_json(folder: Path) -> None:
 
 
 def test_what_is_wrong_is_said_once(folder: Path) -> None:
-    code, out, message = orbit(folder, "run", "k.cu", "--python", "./absent")
+    code, out, message = orbit(folder, "compile", "k.cu", "--python", "./absent")
     assert (code, out) == (5, "")
     assert message.count("cannot be started") == 1
     state = folder / "state" / "orbit-lsp"

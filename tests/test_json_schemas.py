@@ -10,7 +10,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from orbit_lsp.cli import arguments, command_options, schema
+from orbit_lsp.cli import arguments, command_options
+from orbit_lsp.cli.reference import schema
 from orbit_lsp.drivers.index import Index
 from orbit_lsp.runners import shared_worker
 from orbit_remote.common.handshake import Status
@@ -125,7 +126,8 @@ def test_stop_cancels_no_jobs_of_others_unasked(tmp_path: Path, monkeypatch: pyt
     async def running() -> list[Status]:
         return [busy]
 
-    async def stop() -> list[int]:
+    async def stop(spared: object) -> list[int]:
+        del spared
         stopped.append(busy.pid)
         return [busy.pid]
 

@@ -269,6 +269,12 @@ GROUPS = {
             "skills", "list or install pages that teach a coding agent these commands",
             ("skills list", "skills install --to .claude/skills", "skills install --to ~/.codex/skills"), door_options.skills_options,
         ),
+        Command(
+            "completion", "print a script that completes commands, options and files in bash, zsh or fish",
+            ("completion bash > ~/.local/share/bash-completion/completions/orbit-lsp", "completion zsh > ~/.zfunc/_orbit-lsp",
+             "completion fish > ~/.config/fish/completions/orbit-lsp.fish"),
+            command_options.completion_options,
+        ),
         Command("settings", "print every setting with its default and meaning, as Markdown", ("settings", "settings | grep modal", "settings > settings.md")),
         Command(
             "schema", "print the JSON schema of a command's --json output, or of the files that a loop reads",
@@ -306,6 +312,7 @@ def parser(only: str | None = None) -> tuple[Parser, dict[str, argparse.Argument
     for command in wanted:
         parsers[command.name] = commands.add_parser(
             command.name,
+            help=command.summary,  # which completions of shells show
             description=command.description or command.summary[0].upper() + command.summary[1:] + ".",
             epilog=_examples(command.examples),
             formatter_class=Help,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Any
+from typing import Any, Protocol
 
 from orbit_lsp.state import ssh_hosts
 
@@ -14,7 +14,7 @@ LIMITS = {"smoke": 180.0, "candidate": 600.0, "final": 1500.0}
 PYTHON = "Python that has your torch and triton; default: the project's environment, if you trust it (`orbit-lsp doctor` shows which)"
 NVCC = "CUDA compiler; default: that of CUDA_HOME, PATH or the PyPI wheels"
 TRUST = (
-    "trust the project of the current folder for this command: use its Python, and the compilers and flags that its build files name, which can "
+    "trust the project for this command: use its Python, and the compilers and flags that its build files name, which can "
     "run any code; without it, only folders of `orbit-lsp trust` are trusted"
 )
 SCHEMAS = (
@@ -29,16 +29,26 @@ SCHEMA_OF = {
 }  # fmt: skip
 """Command -> the schema of its output, where that has another name."""
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+NO_EFFECT = "no effect"
+"""What an option does that a command takes because scripts can then give all commands the same."""
+WHERE = "where it runs, and how it is compiled"
+"""The title, in the help, of the options that commands share; a command's own come before."""
 
 
-def option(parser: argparse.ArgumentParser, name: str, text: str, env: str = "", **how: Any) -> None:
-    """An option; `env` is the variable that gives its value where the option is absent."""
+class Options(Protocol):
+    """What options are added to: a parser, or a group of one, for which argparse has no public name."""
+
+    def add_argument(self, *names: str, **how: Any) -> argparse.Action: ...
+
+
+def option(parser: Options, name: str, text: str, env: str = "", **how: Any) -> None:
+    """Add an option; `env` is the variable that gives its value where the option is absent. One of NO_EFFECT is not in the help."""
     if env:
         value = os.environ.get(env, "").strip()
         relative = how.get("metavar") == "PATH" and bool(os.path.dirname(value)) and not os.path.isabs(value)  # noqa: PTH120, PTH117
         how["default"] = None if relative else value or None  # a relative path is another file in each folder
-        text += f" [env: {env}]"
-    parser.add_argument(name, help=text, **how)
+        text += f" [env: {env}]" if text != NO_EFFECT else ""
+    parser.add_argument(name, help=argparse.SUPPRESS if text == NO_EFFECT else text, **how)
 
 
 def file_argument(parser: argparse.ArgumentParser) -> None:
@@ -68,8 +78,10 @@ def stop(parser: argparse.ArgumentParser) -> None:
 def sessions_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what",
+        nargs="?",
         choices=("list", "end"),
-        help="list: notebook kernels and rented GPUs; end: end the kernel ID, or all of them",
+        default="list",
+        help="list (the default): notebook kernels and rented GPUs; end: end the kernel ID, or all of them",
     )
     parser.add_argument("name", nargs="?", metavar="ID|all", help="the kernel to end, as list prints it")
     json_option(parser)
@@ -87,7 +99,6 @@ RUNNERS = (
     "local (this machine's GPU), modal (a rented GPU), ssh:HOST (a machine of your own) or auto; default: auto, which is modal if this machine has a token for "
     "Modal and no GPU, else local"
 )
-NO_RUN = "no effect: this command times no kernel and rents nothing"
 BUILD_LIMIT = "time limit of a build, or of the import of a Triton file, in seconds; default: 120"
 BUDGET = "the most that rented GPUs may cost in this calendar month, in dollars; a run that may exceed it is refused; default: 10"
 
@@ -103,42 +114,43 @@ def engine_options(
     build: str = BUILD_LIMIT,
     budget: str = BUDGET,
 ) -> None:
-    """What every command that compiles or runs takes. `gpu`, `timeout`, `nvcc`, `flag`, `build` and `budget` say what these
-    options mean for it, and `runs` is False where nothing is run: scripts can give every command the same options.
+    """Add what every command that compiles or runs takes. `gpu`, `timeout`, `nvcc`, `flag`, `build` and `budget` say what these
+    options mean for it, and `runs` is False where nothing is run.
     """
-    option(parser, "--gpu", gpu, "ORBIT_GPU", metavar="G")
+    json_option(parser)
+    group = parser.add_argument_group(WHERE)
+    option(group, "--gpu", gpu, "ORBIT_GPU", metavar="G")
     option(
-        parser, "--runner",
+        group, "--runner",
         f"where kernels run: {RUNNERS}" if runs else "where kernels would run; with modal, the default of --gpu is H100 even if this machine has a GPU",
         "ORBIT_RUNNER", metavar="R", type=_place,
     )  # fmt: skip
     option(
-        parser, "--device", "index of this machine's GPU; default: 0", "ORBIT_DEVICE", type=int, metavar="N"
+        group, "--device", "index of this machine's GPU; default: 0", "ORBIT_DEVICE", type=int, metavar="N"
     )
-    option(parser, "--python", PYTHON, "ORBIT_PYTHON", metavar="PATH")
-    option(parser, "--nvcc", nvcc, "ORBIT_NVCC", metavar="PATH")
+    option(group, "--python", PYTHON, "ORBIT_PYTHON", metavar="PATH")
+    option(group, "--nvcc", nvcc, "ORBIT_NVCC", metavar="PATH")
     option(
-        parser, "--flag", flag,
+        group, "--flag", flag,
         action="append", default=[], metavar="F", dest="nvcc_flags",
     )  # fmt: skip
     option(
-        parser,
+        group,
         "--timeout",
-        timeout if runs else NO_RUN,
+        timeout if runs else NO_EFFECT,
         "ORBIT_RUN_TIMEOUT_S",
         type=float,
         metavar="S",
         dest="run_timeout_s",
     )
-    build_timeout_option(parser, build)
+    build_timeout_option(group, build)
     option(
-        parser, "--budget", f"{budget} [env: ORBIT_BUDGET_USD]" if runs else NO_RUN,
+        group, "--budget", f"{budget} [env: ORBIT_BUDGET_USD]" if runs else NO_EFFECT,
         type=float, metavar="USD",
     )  # fmt: skip
-    option(parser, "--trust", TRUST, action="store_true")
-    over = "run even if the cost may exceed --budget" if runs else NO_RUN
-    option(parser, "--over-budget", over, action="store_true")
-    json_option(parser)
+    option(group, "--trust", TRUST, action="store_true")
+    over = "run even if the cost may exceed --budget" if runs else NO_EFFECT
+    option(group, "--over-budget", over, action="store_true")
 
 
 def _place(text: str) -> str:
@@ -148,7 +160,7 @@ def _place(text: str) -> str:
         raise argparse.ArgumentTypeError(str(mistake)) from None
 
 
-def build_timeout_option(parser: argparse.ArgumentParser, text: str = BUILD_LIMIT) -> None:
+def build_timeout_option(parser: Options, text: str = BUILD_LIMIT) -> None:
     option(
         parser, "--build-timeout", text, "ORBIT_BUILD_TIMEOUT_S", type=float, metavar="S", dest="build_timeout_s",
     )  # fmt: skip
@@ -234,8 +246,8 @@ def exec_options(parser: argparse.ArgumentParser) -> None:
         parser,
         timeout="the same as --limit, in seconds",
         nvcc="CUDA compiler; exec compiles nothing, but times kernels with the CUPTI of this compiler's CUDA toolkit",
-        flag="no effect: exec compiles nothing",
-        build="no effect: exec compiles nothing",
+        flag=NO_EFFECT,
+        build=NO_EFFECT,
         budget="needed to rent a GPU, unless --over-budget is given: the most that rented GPUs may cost in this calendar month, in dollars; a run that may exceed it is refused",
     )
     program_arguments(parser)
@@ -460,8 +472,8 @@ def explain_options(parser: argparse.ArgumentParser) -> None:
 
 def modal_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "what", choices=("status", "deploy", "stop", "prune"),
-        help="status: token, apps and the month's costs; deploy: put the app of this orbit-lsp version on Modal, which the first "
+        "what", nargs="?", choices=("status", "deploy", "stop", "prune"), default="status",
+        help="status (the default): token, apps and the month's costs; deploy: put the app of this orbit-lsp version on Modal, which the first "
         "run does too; stop: remove it; prune: remove the apps of older versions",
     )  # fmt: skip
     option(
@@ -488,6 +500,10 @@ def schema_options(parser: argparse.ArgumentParser) -> None:
         "ended: of sessions end; stopped: of stop; modal: of modal status; worker, reviewer: the files that a loop reads; failure: of a command that failed before it had a result. A command's name stands for "
         "its output",
     )  # fmt: skip
+
+
+def completion_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell that reads the script")
 
 
 def serve_options(parser: argparse.ArgumentParser) -> None:

@@ -172,8 +172,9 @@ def _misleading(options: argparse.Namespace) -> str | None:
 
 _MODULES = {
     "api": "doors.door_commands",
+    "completion": "reference.completion_command",
     "drivers": "files.drivers_command",
-    "explain": "explain_command",
+    "explain": "reference.explain_command",
     "jobs": "doors.jobs_command",
     "kernel": "doors.kernel_command",
     "loop": "doors.loop_command",
@@ -200,7 +201,7 @@ def _command(options: argparse.Namespace) -> int:
         print(markdown(), end="")
         return 0
     if options.command == "schema":
-        from orbit_lsp.cli.schema import text
+        from orbit_lsp.cli.reference.schema import text
 
         print(text(options.what), end="")
         return 0

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 from pydantic import TypeAdapter
 
-from orbit_lsp.cli import schema
+from orbit_lsp.cli.reference import schema
 from orbit_remote.common.messages import RESULT_VERSION
 from tests.e2e.forks import command
 from tests.e2e.test_ab_compare import committed

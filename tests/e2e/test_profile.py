@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from pydantic import TypeAdapter
 
-from orbit_lsp.cli import schema
+from orbit_lsp.cli.reference import schema
 from orbit_remote.common import messages as c
 from tests.e2e.conftest import EDITORS, Editor
 from tests.e2e.forks import Ended, command

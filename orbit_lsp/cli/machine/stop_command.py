@@ -24,9 +24,9 @@ def main(options: argparse.Namespace) -> int:
     if options.on:
         return _on_host(options)
     try:
-        spared = (lambda _: False) if options.every else doctor.is_elsewhere
+        spared = None if options.every else doctor.is_elsewhere
         running = asyncio.run(shared_worker.running())
-        workers = [worker for worker in running if not spared(worker)]
+        workers = [worker for worker in running if not (spared and spared(worker))]
         asks = not (options.yes or options.json) and sys.stdin.isatty() and sys.stdout.isatty()
         busy = [worker for worker in workers if worker.jobs]
         if busy and not options.yes and not asks:

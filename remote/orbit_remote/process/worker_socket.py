@@ -236,7 +236,7 @@ async def running() -> list[handshake.Status]:
     return sorted(statuses, key=lambda status: status.since)
 
 
-async def stop(spared: Callable[[handshake.Status], bool] = lambda _: False) -> list[int]:
+async def stop(spared: Callable[[handshake.Status], bool] | None = None) -> list[int]:
     """End this user's workers but those that are `spared`, with everything that they run; returns their process ids. One that does
     not answer is killed. Raises WorkerError where the runtime folder is not ours.
     """
@@ -247,7 +247,7 @@ async def stop(spared: Callable[[handshake.Status], bool] = lambda _: False) -> 
         key, pid = path.stem, _known(path.parent, path.stem).get("pid")
         answer = await _ask(path, "status") or {}
         with contextlib.suppress(ValueError):
-            if answer and spared(handshake.build(handshake.Status, answer)):
+            if answer and spared and spared(handshake.build(handshake.Status, answer)):
                 continue
         if not isinstance(pid, int):  # the disk was full when it began
             pid = answer.get("pid")

@@ -1,0 +1,1 @@
+"""What tells about the commands themselves: words, schemas of results, completion in shells."""
