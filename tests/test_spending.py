@@ -64,7 +64,7 @@ MONTH = Month("November 2026", 1034.4, 1.204, 0.34, 0.0, ("Modal's rates",), ())
             MONTH,
             5.0,
             (
-                "November 2026: $1.20 for 1,034 s of rented GPUs, $0.34 more if what is rented now idles to its end, "
+                "November 2026: $1.20 for 1,034 s of rented GPUs with their idle time, $0.34 more if what is rented now idles to its end, "
                 "at Modal's rates; the budget is $5.00"
             ),
         ),
@@ -72,7 +72,7 @@ MONTH = Month("November 2026", 1034.4, 1.204, 0.34, 0.0, ("Modal's rates",), ())
             replace(MONTH, due_usd=0.0, unpriced_s=40.0, rates=("Modal's rates", "rates of 2026-09-20")),
             None,
             (
-                "November 2026: $1.20 for 1,034 s of rented GPUs, at Modal's rates and rates of 2026-09-20; 40 s have no "
+                "November 2026: $1.20 for 1,034 s of rented GPUs with their idle time, at Modal's rates and rates of 2026-09-20; 40 s have no "
                 "known price and are not included"
             ),
         ),
@@ -80,7 +80,7 @@ MONTH = Month("November 2026", 1034.4, 1.204, 0.34, 0.0, ("Modal's rates",), ())
             replace(MONTH, due_usd=0.0, kept=("H100",)),
             None,
             (
-                "November 2026: $1.20 for 1,034 s of rented GPUs, at Modal's rates; H100 is kept and billed until "
+                "November 2026: $1.20 for 1,034 s of rented GPUs with their idle time, at Modal's rates; H100 is kept and billed until "
                 "`orbit-lsp modal stop`"
             ),
         ),

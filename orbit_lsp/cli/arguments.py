@@ -134,7 +134,7 @@ GROUPS = {
             "drivers", "list the tests, scripts and programs that launch each kernel",
             ("drivers softmax.py", "drivers softmax.py --kernel softmax_kernel", "drivers . --json"), command_options.drivers_options,
             "List the tests, benchmarks and scripts of the project that lead to each kernel of a file, the best guess first, each with its way and "
-            "its cost; for a folder, count the kernels of its Python files that have one and list those that have none. Files are read, and nothing is run.",
+            "its cost; for a folder, list the best one of each kernel. Files are read, and nothing is run.",
         ),
         Command(
             "compile", "report compiler errors, registers, shared memory and occupancy",

@@ -33,7 +33,7 @@ COSTS = (
     "- The budget is $10.00 a month.\n"
 )
 WITHOUT = (
-    "- Or use another machine's GPU: set the runner to `ssh:HOST`.\n"
+    "- Or use another machine's GPU by ssh: the setting `orbit.runner`, on the command line `--runner`, is then `ssh:HOST`.\n"
     "- Without a GPU you get compiler errors, registers and occupancy: a .cu file shows them when it is opened, a .py file after Compile."
 )
 WAYS = f"- Rent one from Modal: {MAKES}; then run it again.\n{COSTS}{WITHOUT}"

@@ -132,9 +132,8 @@ def _print_kernels(result: DriverList) -> None:
     for each in result.kernels:
         print(visible(f"{each.file}:{each.line}: {each.kernel}{' (helper)' if each.helper else ''}"))
         for driver in each.drivers:
-            program = driver.tool or ("pytest" if driver.kind == "pytest" else "python")
             cases = f", {driver.cases:,} parameter sets" if driver.cases > 1 else ""
-            print(visible(f"  {program} {driver.id}  (cost {driver.cost:g}{cases})"))
+            print(visible(f"  {_tool(driver)} {driver.id}  (cost {driver.cost:g}{cases})"))
             print(visible(f"      {' <- '.join(driver.way)}"))
         if each.own_program:
             print("  its file is a program: orbit-lsp run needs no --through")
@@ -145,12 +144,27 @@ def _print_kernels(result: DriverList) -> None:
 
 
 def _print_summary(result: DriverList) -> None:
+    """Print a line for each kernel that other code is to launch: its best driver, or why it has none. The count is last."""
+    for each in result.kernels:
+        if not each.helper:
+            print(visible(f"{each.file}:{each.line}: {each.kernel}: {_best(each)}"))
     nothing = [each for each in result.kernels if not (each.drivers or each.own_program or each.helper)]
     helpers = f"; {_count(result.helpers, 'helper')}, which other kernels call" if result.helpers else ""
     count = _count(result.count, "kernel")
     print(f"{count}: {result.reachable} can be run, {len(nothing)} cannot{helpers}")
-    for each in nothing:
-        print(visible(f"  {each.file}:{each.line}: {each.reason}"))
+
+
+def _best(kernel: KernelDrivers) -> str:
+    if kernel.own_program:
+        return "its own file"
+    if not kernel.drivers:
+        return f"none: {kernel.reason}"
+    more = f", and {len(kernel.drivers) - 1} more" if len(kernel.drivers) > 1 else ""
+    return f"{_tool(kernel.drivers[0])} {kernel.drivers[0].id}{more}"
+
+
+def _tool(driver: ListedDriver) -> str:
+    return driver.tool or ("pytest" if driver.kind == "pytest" else "python")
 
 
 def _count(number: int, noun: str) -> str:

@@ -192,8 +192,8 @@ def _idle(session: Rented, seconds: float) -> str:
 
 
 def month_text(month: Month, budget: float | None) -> str:
-    """`November 2026: $1.20 for 1,034 s of rented GPUs, $0.34 more if what is warm idles to its end, at …`."""
-    text = f"{month.name}: {units.money(month.spent_usd)} for {month.gpu_s:,.0f} s of rented GPUs"
+    """`November 2026: $1.20 for 1,034 s of rented GPUs with their idle time, $0.34 more if what is warm idles to its end, at …`."""
+    text = f"{month.name}: {units.money(month.spent_usd)} for {month.gpu_s:,.0f} s of rented GPUs with their idle time"
     if month.due_usd:
         text += f", {units.money(month.due_usd)} more if what is rented now idles to its end"
     text += _rates(set(month.rates))
