@@ -101,7 +101,7 @@ class Setup:
     def gpu_is_named(self) -> bool:
         """Whether the author chose a GPU. A client may send the default as if it had been chosen."""
         return bool(
-            self.figures_for or self.gpu_chosen or self.settings.gpu not in ("", type(self.settings)().gpu)
+            self.figures_for or self.gpu_chosen or self.settings.gpu not in ("", type(self.settings).gpu)
         )
 
     def own_gpu(self) -> c.Device | None:
