@@ -129,6 +129,7 @@ def compile_file(
         if alias and specified is not None:
             specified = specified.known_as(alias[0], name)
         made = _compile_kernel(each, file, tree, namespace, target, specified, by_name.get(name))
+        made = _with_mistakes(made, each, file, tree, specified, by_name.get(name))
         if not (made.resources or made.problems):
             certain = target.certainty.of_text(each)
             made = replace(made, problems=certain or made.supposed)
@@ -172,6 +173,35 @@ def compile_file(
     remarks += [*(text for each in compiled for text in each.remarks), *target.remarks]
     # a kernel that a decorator wraps twice says the same twice
     return Compiled(tuple(problems), resources, tuple(dict.fromkeys(remarks)), made=tuple(target.made))
+
+
+def _with_mistakes(
+    made: Compiled,
+    function: Any,
+    file: UserFile,
+    tree: ast.Module,
+    specified: triton_spec_compile.Read | None,
+    launch: HostLaunch | None,
+) -> Compiled:
+    """The same with what is wrong in the file's launches of a kernel. Figures by assumption go then, because nothing launches such a kernel;
+    those of its launch spec, or of a launch that is right, stay.
+    """
+    from orbit_remote.spec import launch_mistakes
+
+    name, namespace = function.fn.__name__, function.fn.__globals__
+    own = namespace.get(name)
+    if own is not function and layers(own)[-1] is not function:  # the name launches something else
+        return made
+    found = launch_mistakes.of(
+        name, function.params, tree, file.text, file.path, namespace.keys(), tuned=own is not function
+    )
+    if not found:
+        return made
+    problems = (*made.problems, *(problem for _, problem in found))
+    right = launch is not None and launch.line not in {line for line, _ in found}
+    if right or (specified is not None and name in specified.launches):
+        return replace(made, problems=problems)
+    return Compiled(problems)
 
 
 def _alias(function: Any, tree: ast.Module, namespace: Mapping[str, Any]) -> tuple[str, int] | None:
