@@ -120,6 +120,8 @@ async def _answer(options: argparse.Namespace, engine: Engine, watcher: Terminal
         uri = _open(session, options.file)
         places.begin_looking(warm=_compiler_process(session, uri))
         await _find_compilation(options, session, places, uri)
+        if not _by_nvcc(session, uri):  # of Triton, a test or script also says with which types and sizes
+            await driver_search.look(session, uri, user_folders.driver_index, engine.history.learn)
         if not (options.arch or options.gpu):
             await places.looked()
         if options.command == "debug-compile":

@@ -17,6 +17,8 @@ from orbit_lsp.drafts import triton
 from orbit_remote.common.lazy_dataclass import dataclass
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+_SHOWN = 30
+"""Characters that a note shows of a value."""
 _LAST_LINE = sys.maxsize
 _DEEPEST_CALLS = 4
 
@@ -39,8 +41,8 @@ class Frame:
 
     @property
     def caller(self) -> str:
-        """The function with which the calls begin that lead here, and whether its first parameters of several are taken; empty where no call
-        is known.
+        """The function with which the calls begin that lead here, with the parameters of a test that are taken, its first; empty where no
+        call is known.
         """
         first: Frame = self
         while value := next(iter(first.given.values()), None):
@@ -49,7 +51,12 @@ class Frame:
             first = value.frame
         if first is self or isinstance(first.scope, ast.Module):
             return ""
-        return f"{first.scope.name}{' with its first parameters' if first.given else ''}"
+        given = ", ".join(
+            f"{name} = {ast.unparse(value.node)[:_SHOWN]}"
+            for name, value in first.given.items()
+            if isinstance(value.node, ast.expr)
+        )
+        return f"{first.scope.name}{given and f' with its first parameters, {given}'}"
 
     @cached_property
     def parameters(self) -> dict[str, ast.expr | None]:
