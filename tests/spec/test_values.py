@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.spec.spec_check import values
+from tests.spec.spec_check import TRITON, checked, values, written
 
 
 @pytest.mark.parametrize(
@@ -137,3 +137,43 @@ def test_a_tensor_takes_the_type_of_the_parameter_it_is_passed_to() -> None:
     body = "n = 8; a = 2.0f; x = randn(n); y = empty(n); z = randn(n, dtype=half)\nlaunch k<<<1, 1>>>(n, a, x, y)"
     assert "x = float32[8]" in values(body)
     assert "z = float16[8]" in values(body)
+
+
+CONSTANTS = """
+#define TILE 32
+#ifndef WIDTH
+#define WIDTH 64
+#endif
+constexpr int ROWS = TILE / 4;
+// orbit: n = 1 << 20; y = empty(ROWS * n)
+// orbit: launch k<<<n / TILE, dim3(TILE, ROWS)>>>(n, y)
+__global__ void k(int n, float* y) {}
+"""
+
+
+def of_file(source: str, language: str) -> str:
+    """The values of a file's spec, then what is wrong."""
+    result = checked(source, language)
+    lines = [f"{name} = {written(value)}" for name, value in result.values.items()]
+    return "\n".join([*lines, *(fault.message for fault in result.faults)])
+
+
+def test_integer_constants_of_a_cuda_file_are_known() -> None:
+    expected = "ROWS = 8 int32\nTILE = 32 int32\nn = 1048576 int32\ny = float32[8388608]"
+    assert of_file(CONSTANTS, "cuda") == expected
+    own = CONSTANTS.replace("orbit: n =", "orbit: ROWS = 2; n =")  # the spec's own names come first
+    assert of_file(own, "cuda").startswith("TILE = 32 int32\nROWS = 2 int32\n")
+
+
+def test_a_constant_that_a_flag_may_replace_is_not_known() -> None:
+    text = CONSTANTS.replace("n / TILE", "n / WIDTH")
+    assert of_file(text, "cuda").endswith("'WIDTH' is not known here.")
+
+
+def test_integers_at_the_top_of_a_python_file_are_known() -> None:
+    spec = "# orbit: n = 4 * SIZE; x = zeros(n)\n# orbit: launch k[(1,)](x, x, n, BLOCK=SIZE)\n"
+    text = TRITON.replace(
+        "{spec}", f"SIZE: tl.constexpr = tl.constexpr(64)\nOTHER = 1\nOTHER = 2\n\n\n{spec}"
+    )
+    assert of_file(text, "triton") == "SIZE = 64 int\nn = 256 int\nx = float32[256]"
+    assert of_file(text.replace("BLOCK=SIZE", "BLOCK=OTHER"), "triton").endswith("'OTHER' is not known here.")

@@ -26,6 +26,8 @@ _STAR = re.compile(r"^[ \t]*from[ \t]+[\w.]+[ \t]+import[ \t]+\*", re.MULTILINE)
 _DECLARATION = re.compile(r"([^;{}=]++)([;={]?)")
 _OF_DEVICE = re.compile(r"\b(?:__constant__|__device__|__managed__)\s")
 _LAST_NAME = re.compile(r"[A-Za-z_]\w*\Z")
+_ASSIGNED = r"^{name}[ \t]*(?::[^=\n]++)?=(?!=)[ \t]*([^\n]*?)[ \t]*$"
+_NUMBER = re.compile(r"(?:(?:tl|triton\.language)\.constexpr\()?(\d{1,18})\)?")
 _DEF = re.compile(r"^[ \t]*(?:async[ \t]+)?def[ \t]+([A-Za-z_]\w*)[ \t]*\(", re.MULTILINE)
 
 
@@ -42,7 +44,7 @@ class Surroundings:
 
     def __init__(self, lines: list[str], language: Language) -> None:
         self._lines = lines
-        self._language: Language = language
+        self.language: Language = language
         self._text: str | None = None
         self._small = sum(map(len, lines)) + len(lines) <= _READ
         self.asked = False
@@ -53,13 +55,13 @@ class Surroundings:
         self.asked = True
         if self._text is None:
             text = "\n".join(self._lines) if self._small else ""
-            self._text = _COMMENT[self._language].sub(lambda match: "\n" * match[0].count("\n") or " ", text)
+            self._text = _COMMENT[self.language].sub(lambda match: "\n" * match[0].count("\n") or " ", text)
         return self._text
 
     @property
     def complete(self) -> bool:
         """Whether every name that the file uses unqualified is defined in it, as far as its text says."""
-        open_ended = _INCLUDE if self._language == "cuda" else _STAR
+        open_ended = _INCLUDE if self.language == "cuda" else _STAR
         # quoted includes are strings, which the text above leaves out
         return self._small and not open_ended.search("\n".join(self._lines))
 
@@ -80,6 +82,12 @@ class Surroundings:
     def knows(self, name: str) -> bool:
         """Whether the name is written anywhere in the file's code; nothing that is not can be defined in it."""
         return re.search(rf"\b{re.escape(name)}\b", self.text) is not None
+
+    def number(self, name: str) -> int | None:
+        """Return the integer that a Python file assigns to a name at its top level, if it does so once."""
+        assigned = re.findall(_ASSIGNED.format(name=re.escape(name)), self.text, re.MULTILINE)
+        number = _NUMBER.fullmatch(assigned[0]) if len(assigned) == 1 else None
+        return int(number[1]) if number else None
 
     def function(self, name: str) -> Function | None:
         """The last `def` of this name."""

@@ -24,6 +24,7 @@ from orbit_remote.spec.syntax_tree import (
     Expression,
     Index,
     Lambda,
+    Language,
     Name,
     Number,
     Sequence,
@@ -60,6 +61,15 @@ class Scope:
     meta: str = ""
     constants: Mapping[str, Value] = field(default_factory=dict[str, Value])
     tuned: bool = False
+
+
+def is_known(name: str, language: Language) -> bool:
+    """Return whether a name stands for something in every launch spec: a constant, a type or a function."""
+    return (
+        name in CONSTANTS[language]
+        or dtypes.named(name, language) is not None
+        or name in function_table.names(language)
+    )
 
 
 def evaluate(node: Expression, world: World, scope: Scope) -> Value:

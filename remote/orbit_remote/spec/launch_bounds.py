@@ -105,9 +105,12 @@ def _bound(text: str, templates: Collection[str], around: Surroundings) -> Bound
 
 
 def constant(name: str, around: Surroundings, depth: int = 0) -> Scalar | None:
-    """An integer that the file defines as a macro or constant: once, or always the same, and not a default that a
-    compiler flag replaces.
+    """Return an integer that the file defines as a macro or constant: once, or always the same, and not a default that a
+    compiler flag replaces. Of a Python file, one that is assigned at the top level.
     """
+    if around.language == "triton":
+        number = around.number(name)
+        return None if number is None else Scalar(number, "int")
     escaped = re.escape(name)
     if depth > _DEEPEST or re.search(_ELSEWHERE.format(name=escaped), around.text):
         return None

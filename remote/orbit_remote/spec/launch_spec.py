@@ -14,12 +14,12 @@ from typing import Final
 
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.requests import Definition
-from orbit_remote.spec import dtypes, references, rules
+from orbit_remote.spec import dtypes, launch_bounds, references, rules
 from orbit_remote.spec.comment_scanner import Target, lines_of
 from orbit_remote.spec.directives import nearest, read
 from orbit_remote.spec.dtypes import DType
 from orbit_remote.spec.file_context import Surroundings
-from orbit_remote.spec.interpreter import Scope, Untuned, evaluate
+from orbit_remote.spec.interpreter import Scope, Untuned, evaluate, is_known
 from orbit_remote.spec.rules import Limits
 from orbit_remote.spec.signature import Signature, element_of, plain_type, signature, with_packs_for
 from orbit_remote.spec.syntax_tree import (
@@ -30,6 +30,7 @@ from orbit_remote.spec.syntax_tree import (
     Language,
     Launch,
     Name,
+    Number,
     Spec,
     SpecError,
     TemplateArgument,
@@ -82,6 +83,7 @@ def check_lines(lines: list[str], target: Target, limits: Limits | None = None) 
     """`check` of a text that is split already, its lines without their ends."""
     spec, malformed = read(lines, target)
     around = Surroundings(lines, target.language)
+    spec = _with_constants(spec, around)
     header = signature(lines, target, around)
     if not spec.lines:
         return Checked(spec, header, tuple(malformed), {}, around.asked)
@@ -106,6 +108,18 @@ def check_lines(lines: list[str], target: Target, limits: Limits | None = None) 
     unique = {(fault.span, fault.message): fault for fault in faults}
     ordered = sorted(unique.values(), key=lambda fault: (fault.span.line, fault.span.column))
     return Checked(replace(spec, launches=whole), header, tuple(ordered), first, around.asked)
+
+
+def _with_constants(spec: Spec, around: Surroundings) -> Spec:
+    """The spec with an assignment for each integer constant of the file that it uses and does not assign."""
+    assigned = {*spec.broken, *(assignment.name.name for assignment in spec.assignments)}
+    constants: dict[str, Assignment] = {}
+    for name in references.names(spec):
+        if name.name in assigned or name.name in constants or is_known(name.name, spec.language):
+            continue
+        if (value := launch_bounds.constant(name.name, around)) is not None:
+            constants[name.name] = Assignment(name.span, name, Number(name.span, value.value, value.type))
+    return replace(spec, assignments=(*constants.values(), *spec.assignments)) if constants else spec
 
 
 def _deduced(launch: Launch, header: Signature | None, values: Mapping[str, Value], world: World) -> Launch:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from orbit_remote.common import architectures
 from orbit_remote.spec.comment_scanner import Target
 from orbit_remote.spec.directives import nearest
@@ -103,9 +105,7 @@ def unused(spec: Spec) -> list[Fault]:
     """A warning at every assigned name that nothing mentions."""
     if not spec.launches:
         return []
-    mentioned = {
-        node.name for expression in _expressions(spec) for node in walk(expression) if isinstance(node, Name)
-    }
+    mentioned = {name.name for name in names(spec)}
     mentioned |= {argument.text for launch in all_launches(spec) for argument in launch.templates}
     mentioned |= {name.name for reference in spec.references for name in reference.outputs}
     return [
@@ -113,6 +113,12 @@ def unused(spec: Spec) -> list[Fault]:
         for assignment in spec.assignments
         if assignment.name.name not in mentioned
     ]
+
+
+def names(spec: Spec) -> Iterator[Name]:
+    """Yield the names that stand in its expressions."""
+    for expression in _expressions(spec):
+        yield from (node for node in walk(expression) if isinstance(node, Name))
 
 
 def unknown_gpu(spec: Spec) -> list[Fault]:
