@@ -64,7 +64,7 @@ MONTH = Month("November 2026", 1034.4, 1.204, 0.34, 0.0, ("Modal's rates",), ())
             MONTH,
             5.0,
             (
-                "November 2026: $1.20 for 1,034 s of rented GPUs with their idle time, $0.34 more if what is rented now idles to its end, "
+                "November 2026: $1.20 for 1,034 s of rented GPUs, with starts and idle time, $0.34 more if what is rented now idles to its end, "
                 "at Modal's rates; the budget is $5.00"
             ),
         ),
@@ -72,7 +72,7 @@ MONTH = Month("November 2026", 1034.4, 1.204, 0.34, 0.0, ("Modal's rates",), ())
             replace(MONTH, due_usd=0.0, unpriced_s=40.0, rates=("Modal's rates", "rates of 2026-09-20")),
             None,
             (
-                "November 2026: $1.20 for 1,034 s of rented GPUs with their idle time, at Modal's rates and rates of 2026-09-20; 40 s have no "
+                "November 2026: $1.20 for 1,034 s of rented GPUs, with starts and idle time, at Modal's rates and rates of 2026-09-20; 40 s have no "
                 "known price and are not included"
             ),
         ),
@@ -80,7 +80,7 @@ MONTH = Month("November 2026", 1034.4, 1.204, 0.34, 0.0, ("Modal's rates",), ())
             replace(MONTH, due_usd=0.0, kept=("H100",)),
             None,
             (
-                "November 2026: $1.20 for 1,034 s of rented GPUs with their idle time, at Modal's rates; H100 is kept and billed until "
+                "November 2026: $1.20 for 1,034 s of rented GPUs, with starts and idle time, at Modal's rates; H100 is kept and billed until "
                 "`orbit-lsp modal stop`"
             ),
         ),
@@ -131,7 +131,7 @@ async def test_two_runs_that_fit_alone_and_not_together(costs: Costs) -> None:
     question = await budget.question([other], 5)
     assert question == (
         "this may take the month's spending on Modal to $8.15, past the budget of $5.00 ($0.00 spent, $4.08 more "
-        "rented or waiting, $4.08 for the 3,600 s that it may take: to build and to run, and the idle GPU after it, at rates of 2026-09-20)"
+        "rented or waiting, $4.08 for the 3,600 s that it may take: 3,600 s to build and to run by its limits, at rates of 2026-09-20)"
     )
     budget.over([HOUR])
     assert await budget.question([other], 5) is None

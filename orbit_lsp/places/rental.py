@@ -123,7 +123,7 @@ class Rental:
 
         spec, setup = self._spec(), self._session.setup
         idle_s = 0 if setup.settings.modal.restricted or gpu in setup.warm else spec.idle_s
-        return Wanted(run, gpu, spec.timeout_s + idle_s)
+        return Wanted(run, gpu, spec.timeout_s + idle_s, idle_s)
 
     async def rent(self, wanted: Sequence[Wanted]) -> c.Failure | None:
         """Why these may not begin together; None where they may, and then the budget counts them."""

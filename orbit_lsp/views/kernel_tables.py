@@ -225,7 +225,7 @@ def run_rows(finished: Finished) -> list[Row]:
 
 
 def _cost_rows(spent: Cost) -> list[Row]:
-    seconds = f"{spent.seconds:.1f} s of {spent.gpu}"
+    seconds = f"{spent.seconds:.2f} s of {spent.gpu}"
     if spent.usd is None:
         return [("rented", f"{seconds}; its price is not known", "host clock")]
     rows: list[Row] = [("cost", f"{units.money(spent.usd)} for {seconds}", spent.rates)]

@@ -144,7 +144,9 @@ def test_the_month_outlives_a_command_and_a_run_says_what_it_cost(h100s: Loopbac
     done = orbit("run", "saxpy.cu", "--runner", "modal", cwd=tmp_path)
     assert re.search(r"· [\d.]+ s of H100, \$[\d.]+ at rates of 2026-09-20", done.stderr)
     status = orbit("modal", "status", cwd=tmp_path).stdout
-    assert re.search(r"· month     \w+ \d{4}: \$0\.\d+ for \d+ s of rented GPUs", status), status
+    assert re.search(
+        r"· month     \w+ \d{4}: \$0\.\d+ for [\d.]+ s of rented GPUs, with starts and idle time", status
+    ), status
     month = valid("modal", orbit("modal", "status", "--json", cwd=tmp_path).stdout)["month"]
     assert month["spent_usd"] > 0
     assert month["due_usd"] == 0  # it was released when the command ended

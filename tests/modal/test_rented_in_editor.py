@@ -192,7 +192,7 @@ async def test_a_run_that_may_pass_the_budget_is_asked_about(
     assert len(asked) == (1 if answer == "Run, and" else 2)
     assert re.fullmatch(
         r"orbit: this may take the month's spending on Modal to \$5\.\d\d, past the budget of \$5\.00 \(\$4\.90 spent, "
-        r"\$0\.00 more rented or waiting, \$0\.\d+ for the \d+ s that it may take: to build and to run, and the idle GPU after it, at Modal's rates and rates of 2026-09-20\)",
+        r"\$0\.00 more rented or waiting, \$0\.\d+ for the \d+ s that it may take: \d+ s to build and to run by its limits and 300 s of idle GPU after it, at Modal's rates and rates of 2026-09-20\)",
         asked[0],
     ), asked[0]
 

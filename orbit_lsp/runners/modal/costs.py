@@ -29,13 +29,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A run that is about to rent `gpu` ("": a machine without one) for at most `seconds`. `run` names it within this
-    server.
+    """A run that is about to rent `gpu` ("": a machine without one) for at most `seconds`, of which `idle_s` follow it. `run` names it
+    within this server.
     """
 
     run: str
     gpu: str
     seconds: float
+    idle_s: float = 0.0
 
     @property
     def key(self) -> str:

@@ -78,11 +78,12 @@ class Budget:
             what = f"the price of {', '.join(unknown)} is not known, so the month's budget"
             return f"{what} of {units.money(limit)} may be exceeded ({spent})"
         own = sum(price.usd_per_s * each.seconds for each, price in zip(wanted, prices, strict=True) if price)
-        longest = max(each.seconds for each in wanted)
+        longest = max(wanted, key=lambda each: each.seconds)
+        idle = f" and {longest.idle_s:,.0f} s of idle GPU after it" if longest.idle_s else ""
         return (
             f"this may take the month's spending on Modal to {units.money(least + own)}, past the budget of "
-            f"{units.money(limit)} ({counted}, {units.money(own)} for the {longest:,.0f} s that it may take: "
-            f"to build and to run, and the idle GPU after it{rates})"
+            f"{units.money(limit)} ({counted}, {units.money(own)} for the {longest.seconds:,.0f} s that it may take: "
+            f"{longest.seconds - longest.idle_s:,.0f} s to build and to run by its limits{idle}{rates})"
         )
 
     async def room_for(self, wanted: Wanted, limit: float) -> bool:
@@ -192,8 +193,8 @@ def _idle(session: Rented, seconds: float) -> str:
 
 
 def month_text(month: Month, budget: float | None) -> str:
-    """`November 2026: $1.20 for 1,034 s of rented GPUs with their idle time, $0.34 more if what is warm idles to its end, at …`."""
-    text = f"{month.name}: {units.money(month.spent_usd)} for {month.gpu_s:,.0f} s of rented GPUs with their idle time"
+    """`November 2026: $1.20 for 1,034 s of rented GPUs, with starts and idle time, $0.34 more if what is warm idles to its end, at …`."""
+    text = f"{month.name}: {units.money(month.spent_usd)} for {month.gpu_s:,.{int(month.gpu_s < 100)}f} s of rented GPUs, with starts and idle time"
     if month.due_usd:
         text += f", {units.money(month.due_usd)} more if what is rented now idles to its end"
     text += _rates(set(month.rates))
