@@ -237,6 +237,7 @@ async def _file(options: argparse.Namespace, engine: Engine) -> int:
     if listed:
         if looks:
             await places.looked()
+        _file_syntax(session, uri)
         return _shown(options, session, uri)
     on = getattr(options, "on", None)
     named = [name.strip() for name in on.split(",")] if on else []
@@ -354,6 +355,17 @@ def _chosen(
     return target, targets
 
 
+def _file_syntax(session: Session, uri: str) -> None:
+    """File the syntax error of a Python file that is not compiled, as an editor does while its author types."""
+    from orbit_lsp.runners import refusals
+    from orbit_lsp.runs import result_filing
+
+    frozen, machine = session.freeze(uri), session.setup.machine
+    if frozen and machine:
+        explained = refusals.explained_syntax(frozen.text, path_of(uri), machine.python_version)
+        result_filing.syntax(session, frozen, explained.problems if explained else ())
+
+
 def _shown(
     options: argparse.Namespace, session: Session, uri: str, finished: c.Finished | None = None
 ) -> int:
@@ -372,7 +384,7 @@ def _shown(
         _note(why)
     elif frozen and _of_import(frozen):
         _note(
-            "show has no figures of Triton kernels, because compiling them imports the file. "
+            "show has no figures and no compiler errors of Triton kernels, because compiling them imports the file. "
             f"They are printed by orbit-lsp compile {options.file}; after a run, by show --run"
         )
     else:

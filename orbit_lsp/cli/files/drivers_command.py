@@ -132,8 +132,8 @@ def _print_kernels(result: DriverList) -> None:
     for each in result.kernels:
         print(visible(f"{each.file}:{each.line}: {each.kernel}{' (helper)' if each.helper else ''}"))
         for driver in each.drivers:
-            cases = f", {driver.cases:,} parameter sets" if driver.cases > 1 else ""
-            print(visible(f"  {_tool(driver)} {driver.id}  (cost {driver.cost:g}{cases})"))
+            cases = f"  ({driver.cases:,} parameter sets)" if driver.cases > 1 else ""
+            print(visible(f"  {_tool(driver)} {driver.id}{cases}"))
             print(visible(f"      {' <- '.join(driver.way)}"))
         if each.own_program:
             print("  its file is a program: orbit-lsp run needs no --through")
@@ -151,7 +151,7 @@ def _print_summary(result: DriverList) -> None:
     nothing = [each for each in result.kernels if not (each.drivers or each.own_program or each.helper)]
     helpers = f"; {_count(result.helpers, 'helper')}, which other kernels call" if result.helpers else ""
     count = _count(result.count, "kernel")
-    print(f"{count}: {result.reachable} can be run, {len(nothing)} cannot{helpers}")
+    print(f"{count}: something launches {result.reachable}, nothing is found for {len(nothing)}{helpers}")
 
 
 def _best(kernel: KernelDrivers) -> str:

@@ -88,8 +88,9 @@ async def refuse_alone(
         if routes := driver_choice.ranked(session, known.target):
             kernel = known.target.key
             named = f" --kernel {shlex.quote(kernel)}" if len(session.kernels(uri)) > 1 else ""
+            command = f"orbit-lsp {options.command} {shlex.quote(options.file)}{named} --through auto"
             raise UsageError(
-                f"nothing in {options.file} launches {kernel}, but {routes[0].driver.id} does: add{named} --through auto"
+                f"nothing in {options.file} launches {kernel}, but {routes[0].driver.id} does: `{command}`"
             )
     document = session.files[uri].document
     if (
