@@ -10,6 +10,21 @@ from tests.drafting import FROM_LAUNCH, FROM_SIGNATURE, check, written
 from tests.spec.spec_check import checked
 
 
+def test_a_pointer_whose_index_a_constant_bounds() -> None:
+    check(
+        """
+        #define BINS 64
+        __global__ void count(const int* data, unsigned* bins, int n) {
+          for (int b = threadIdx.x; b < BINS; b += blockDim.x) atomicAdd(&bins[b], data[blockIdx.x]);
+        }
+        """,
+        """
+        // orbit: n = 1 << 20; data = randint(0, n, n); bins = zeros(BINS)  // guessed
+        // orbit: launch count<<<(n + 255) / 256, 256>>>(data, bins, n)  // guessed: grid, block
+        """,
+    )
+
+
 def test_one_count_and_what_is_read_and_written() -> None:
     check(
         "__global__ void saxpy(int n, float a, const float* x, float* y) { y[0] = a * x[0] + y[0]; }",
@@ -28,7 +43,7 @@ def test_one_count_and_what_is_read_and_written() -> None:
     check(
         "__global__ void histogram(int n, const unsigned char* data, unsigned* bins) { atomicAdd(&bins[data[blockIdx.x]], 1); }",
         """
-        // orbit: n = 1 << 20; data = randint(0, 100, n); bins = zeros(n)  // guessed
+        // orbit: n = 1 << 20; data = randint(0, 256, n); bins = zeros(n)  // guessed
         // orbit: launch histogram<<<(n + 255) / 256, 256>>>(n, data, bins)  // guessed: grid, block
         """,
     )

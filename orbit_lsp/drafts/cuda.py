@@ -133,15 +133,29 @@ def value_of(parameter: Parameter, sizes: Sizes, types: dict[str, str], subject:
             return guessed(parameter.name, None, shown)
         pointers = [each for each in subject.header.parameters if sizes.matrices and each.kind == "pointer"]
         inputs = [each.name for each in pointers if each.const or not _written(each.name, subject.body)]
-        return guessed(
-            parameter.name, contents(parameter, sizes.operand(parameter.name, inputs), element, subject.body)
-        )
+        shape = _counted(parameter.name, subject) or sizes.operand(parameter.name, inputs)
+        return guessed(parameter.name, contents(parameter, shape, element, subject.body))
     dtype = element[0] if element else dtypes.DTYPES["float32"]
     if parameter.kind == "scalar" and dtype.kind == "bool":
         return guessed(parameter.name, "true")
     if parameter.kind == "scalar" and dtype.kind == "floating":
         return guessed(parameter.name, guesses.real(parameter.name) + "f" * (dtype.name != "float64"))
     return guessed(parameter.name, guesses.stride(parameter.name, subject.names, sizes), shown)
+
+
+def _counted(name: str, subject: Subject) -> tuple[str, ...]:
+    """The constant of the file that bounds every index of a pointer, as `BINS` of `bins[b]` after `b < BINS`; empty where there is none."""
+    indices = set(re.findall(rf"(?<![\w.]){re.escape(name)}\s*\[([^][]*)\]", subject.body))
+    bounds: set[str] = set()
+    for index in indices:
+        bound = (
+            re.search(rf"\b{re.escape(index.strip())}\s*<\s*(\w+)\s*[;&|)]", subject.body)
+            if index.strip().isidentifier()
+            else None
+        )
+        bounds.add(bound[1] if bound else "")
+    known = len(bounds) == 1 and launch_bounds.constant(next(iter(bounds)), subject.around) is not None
+    return tuple(bounds) if known else ()
 
 
 def contents(
@@ -161,7 +175,8 @@ def contents(
         return f"randn({size})"
     if dtype.kind == "bool":
         return f"zeros({size})"
-    high = shape[-1] if dtype.size >= 4 else "100"  # they may be places in other tensors
+    # integers may be places in other tensors; bytes are often data, of which all values come
+    high = shape[-1] if dtype.size >= 4 else "256" if dtype.name == "uint8" else "100"
     return f"randint(0, {high}, {f'({size})' if len(extents) > 1 else size})"
 
 
