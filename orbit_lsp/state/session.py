@@ -65,17 +65,20 @@ class OpenFile:
     spec_lines: SpecLines | None = None
     specs_under_check: asyncio.Task[None] | None = None
     """The check of its launch specs that a thread does beside the event loop."""
-    _scanned: tuple[Tracker, str] | None = None
+    _scanned: tuple[Tracker, str, Scan] | None = None
     _scanning: threading.Lock = field(default_factory=threading.Lock)
     """The one thing here that a thread uses beside the event loop is the tracker."""
 
     @property
     def scan(self) -> Scan:
         """Of the present text: edits cost nothing until somebody asks. Ask for a long text once it is `scanned`."""
+        known, text = self._scanned, self.document.text
+        if known is not None and known[0] is self.tracker and known[1] is text:
+            return known[2]
         with self._scanning:
             tracker, text = self.tracker, self.document.text
             scanned = tracker.scan(text)
-            self._scanned = tracker, text
+            self._scanned = tracker, text, scanned
             return scanned
 
     @property

@@ -44,11 +44,11 @@ def harness_lenses(session: Session, uri: str, now: float) -> list[lsp.CodeLens]
     file = session.files.get(uri)
     if harness_status is None or file is None:
         return []
-    where = positions.whole_line(session, file.document, harness_status.entry.span.line)
+    end = positions.line_end(session, file.document, harness_status.entry.span.line)
     profile = profile_harness(harness_status)
     check = check_harness(session, harness_status, now)
     row = [None if harness_status.running else _harness_answer(session, harness_status), check, profile]
-    return [lsp.CodeLens(where, command) for command in row if command]
+    return [lsp.CodeLens(lsp.Range(lsp.Position(end.line, 0), end), command) for command in row if command]
 
 
 def _harness_answer(session: Session, harness_status: HarnessStatus) -> lsp.Command | None:

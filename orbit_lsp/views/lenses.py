@@ -56,11 +56,11 @@ def in_steps(
     callers = _callers(every)
     on_line = Counter(known.kernel.line for known in every)
     for number, known in enumerate(every, 1):
-        where = positions.whole_line(session, file.document, known.kernel.line)
+        end = positions.line_end(session, file.document, known.kernel.line)
         made = row(session, uri, known, callers, now)
         if made and on_line[known.kernel.line] > 1:  # a macro may make them all: each says whose it is
             made[0] = replace_title(made[0], f"{known.kernel.name}: {made[0].title}")
-        shown += [lsp.CodeLens(where, command) for command in made]
+        shown += [lsp.CodeLens(lsp.Range(lsp.Position(end.line, 0), end), command) for command in made]
         if number % AT_ONCE == 0:
             yield
     shown += kernel_commands.harness_lenses(session, uri, now)
@@ -94,7 +94,7 @@ def _in_order(shown: list[lsp.CodeLens]) -> list[lsp.CodeLens]:
     counts: Counter[int] = Counter()
     for lens in shown:
         line = lens.range.start.line
-        lens.range = lsp.Range(lsp.Position(line, counts[line]), lens.range.end)
+        lens.range.start.character = counts[line]
         counts[line] += 1
     return shown
 
