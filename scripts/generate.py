@@ -1,4 +1,4 @@
-"""Write what is generated: docs/dev/map.md and buttons.md, docs/guide/settings.md, explain.md and limits.md, docs/schema/, VS Code's settings and commands, the tables of editors and of launch specs' functions.
+"""Write what is generated: docs/orbit-lsp.1, docs/dev/map.md and buttons.md, docs/guide/settings.md, explain.md and limits.md, docs/schema/, VS Code's settings and commands, the tables of editors and of launch specs' functions.
 
 .venv/bin/python scripts/generate.py
 .venv/bin/python scripts/generate.py --check    # writes nothing; fails if a file is out of date
@@ -9,12 +9,16 @@ from __future__ import annotations
 import ast
 import dataclasses
 import json
+import os
 import re
 import sys
 import typing
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from argparse_manpage.manpage import Manpage  # pyright: ignore[reportMissingTypeStubs]
+
+from orbit_lsp.cli import arguments
 from orbit_lsp.cli.reference import schema
 from orbit_lsp.runners.modal.costs import Costs
 from orbit_lsp.server.handlers import server
@@ -187,6 +191,7 @@ SCHEMA_LIMITS = {
 def files() -> dict[Path, str]:
     """Every generated file's content."""
     return {
+        ROOT / "docs" / "orbit-lsp.1": manual(),
         ROOT / "docs" / "guide" / "settings.md": config.markdown(),
         ROOT / "docs" / "guide" / "diagnostics.md": diagnostics_page(),
         ROOT / "docs" / "guide" / "limits.md": limits_page(),
@@ -202,6 +207,21 @@ def files() -> dict[Path, str]:
         MODAL: priced(MODAL.read_text(encoding="utf-8")),
         ROOT / "docs" / "dev" / "map.md": module_map(),
     }
+
+
+def manual() -> str:
+    """The page of `man orbit-lsp`: every command with its options. Lines are 80 columns wide, whatever the terminal is."""
+    os.environ["COLUMNS"] = "80"
+    root, _ = arguments.parser()
+    for action in root._actions:  # noqa: SLF001 # argparse has no other list
+        if action.dest == "command":
+            action.help = "command"  # what the help leaves out, the page has
+    names = {"format": "single-commands-section", "project_name": "orbit-lsp", "manual_title": "orbit-lsp"}
+    page = str(Manpage(root, names))
+    return (
+        re.sub(r"^\.TH .*$", '.TH ORBIT-LSP 1 "" "orbit-lsp"', page, count=1, flags=re.MULTILINE).rstrip()
+        + "\n"
+    )
 
 
 def explained() -> str:
