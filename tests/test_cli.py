@@ -125,6 +125,33 @@ def test_an_error_where_the_current_folder_is_gone(folder: Path) -> None:
     assert (code, out) == (1, f'{folder}/t.cu:1:9: error: identifier "wrong" is undefined [nvcc]\n')
 
 
+@pytest.mark.parametrize("here", ["elsewhere", ".", "attn/tests", "/"])
+def test_the_project_is_that_of_the_file(folder: Path, here: str) -> None:
+    own = folder / "attn" / ".venv" / "bin" / "python"
+    for made in (own.parent, folder / "elsewhere", folder / "attn" / "tests"):
+        made.mkdir(parents=True)
+    own.symlink_to(sys.executable)
+    (folder / "attn" / "pyproject.toml").touch()
+    (folder / "attn" / "ops.py").write_text("import triton\n\n\n@triton.jit\ndef k(x):\n    pass\n")
+    name = os.path.relpath(folder / "attn" / "ops.py", folder / here)
+    assert (
+        f"{own} is not started, because the folder is not trusted"
+        in in_shell(folder / here, f"show {name}")[2]
+    )
+
+
+def test_a_kernel_that_nothing_launches_is_not_run(folder: Path) -> None:
+    why = "nothing launches k: k.cu has no main and no launch spec; `orbit-lsp draft k.cu` prints a launch spec to put above it"
+    assert orbit(folder, "run", "k.cu") == (64, "", f"orbit-lsp: error: {why}\n")
+    (folder / "m.cu").write_text('#include "main.h"\n__global__ void k() {}\n')
+    assert why.replace("k.cu", "m.cu") not in orbit(folder, "run", "m.cu")[2]  # the header may have one
+
+
+def test_show_names_a_syntax_error(folder: Path) -> None:
+    (folder / "k.py").write_text("import triton\n\n\n@triton.jit\ndef k(x):\n    y = (x\n")
+    assert "SyntaxError: '(' was never closed" in orbit(folder, "show", "k.py")[1]
+
+
 def test_no_worker_is_in_the_json_and_in_the_text(folder: Path) -> None:
     code, out, message = orbit(folder, "doctor", "--json", "--python", "./absent")
     assert code == 5

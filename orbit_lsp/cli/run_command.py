@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
 import time
@@ -196,10 +197,10 @@ def _setup(options: argparse.Namespace) -> Setup:
     if options.file and options.command not in ("exec", "history"):
         from orbit_lsp.compilation.projects import marked
 
-        own = Path(options.file).absolute().parent
-        project = marked(str(own)) if here or own.is_absolute() else None
+        own = os.path.dirname(os.path.normpath(os.path.join(here, options.file)))  # noqa: PTH118, PTH120
+        project = marked(own)
         if getattr(options, "through", None):
-            folder = project or str(own)
+            folder = project or own
         elif project and not Path(here).is_relative_to(project):
             folder = project
     setup = Setup(folders=[folder] if folder else [])
