@@ -125,7 +125,7 @@ def test_importing_does_not_load(module: str, absent: set[str]) -> None:
 
 
 OF_EDITORS = (
-    "orbit_lsp.server.handlers", "orbit_lsp.cli.source_listing", "orbit_lsp.cli.draft_command", "orbit_lsp.views.spec.spec_drafts",
+    "orbit_lsp.server.handlers", "orbit_lsp.cli.source_listing", "orbit_lsp.cli.draft_command", "orbit_lsp.cli.files.folder_listing", "orbit_lsp.views.spec.spec_drafts",
     "orbit_lsp.views.lenses", "orbit_lsp.views.hints", "orbit_lsp.views.diagnostics",
 )  # fmt: skip
 """What the editors' server is, and commands that print what an editor would show."""

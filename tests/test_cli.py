@@ -147,6 +147,18 @@ def test_a_kernel_that_nothing_launches_is_not_run(folder: Path) -> None:
     assert why.replace("k.cu", "m.cu") not in orbit(folder, "run", "m.cu")[2]  # the header may have one
 
 
+def test_show_of_a_folder_lists_its_kernels_with_their_lenses(folder: Path) -> None:
+    (folder / "src").mkdir()
+    (folder / "src" / "p.cu").write_text("\n__global__ void scale() {}\nint main() { scale<<<1, 1>>>(); }\n")
+    (folder / "src" / "empty.cu").write_text("int x;\n")
+    lines = orbit(folder, "show", ".")[1].splitlines()
+    assert [line.partition("   ")[0] for line in lines] == ["k.cu", "  1: k", "src/p.cu", "  2: scale"]
+    assert lines[1].endswith("✎ Draft a launch spec: this file has no main")
+    assert "▶ Run" in lines[3]
+    (folder / "none").mkdir()
+    assert orbit(folder, "show", "none") == (64, "", "orbit-lsp: error: none has no kernels\n")
+
+
 def test_show_names_a_syntax_error(folder: Path) -> None:
     (folder / "k.py").write_text("import triton\n\n\n@triton.jit\ndef k(x):\n    y = (x\n")
     assert "SyntaxError: '(' was never closed" in orbit(folder, "show", "k.py")[1]
@@ -614,7 +626,7 @@ def test_show_says_why_a_triton_kernel_has_no_figures(folder: Path) -> None:
     code, _, message = orbit(folder, "show", "t.py")
     assert code == 0
     assert (
-        "note: show has no figures of Triton kernels, because compiling them imports the file. They are printed by"
+        "note: show has no figures and no compiler errors of Triton kernels, because compiling them imports the file. They are printed by"
         in message
     )
 

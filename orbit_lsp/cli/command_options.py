@@ -413,7 +413,9 @@ def submit_options(parser: argparse.ArgumentParser) -> None:
 
 
 def show_options(parser: argparse.ArgumentParser) -> None:
-    file_argument(parser)
+    parser.add_argument(
+        "file", metavar="FILE", help=f"{FILE}; of a folder, its kernels are listed with their lenses"
+    )
     option(parser, "--run", "run the file first, to show times on the lines", action="store_true")
     option(
         parser,

@@ -186,24 +186,27 @@ def _with_history(session: Session, name: str) -> str:
 
 
 def _setup(options: argparse.Namespace) -> Setup:
-    """The workspace is the current folder, unless that has been deleted; it is the file's project, where the current folder lies outside
-    of that, or where a test or program of the project runs.
+    """The workspace is the current folder if that holds the file, unless it holds all of a disk or of a user; else the file's project. That is
+    the workspace too where a test or program of the project runs.
     """
     try:
         here = str(Path.cwd())
-    except FileNotFoundError:
+    except FileNotFoundError:  # it has been deleted
         here = ""
-    folder = here
+    folder, setup = here, Setup()
     if options.file and options.command not in ("exec", "history"):
+        from orbit_lsp.closure.tree import below, is_private
         from orbit_lsp.compilation.projects import marked
 
-        own = os.path.dirname(os.path.normpath(os.path.join(here, options.file)))  # noqa: PTH118, PTH120
+        path = os.path.normpath(os.path.join(here, options.file))  # noqa: PTH118
+        own = path if os.path.isdir(path) else os.path.dirname(path)  # noqa: PTH112, PTH120
         project = marked(own)
+        setup.project = project or ""
         if getattr(options, "through", None):
             folder = project or own
-        elif project and not Path(here).is_relative_to(project):
+        elif project and below(here, project) is None and (is_private(here) or below(path, here) is None):
             folder = project
-    setup = Setup(folders=[folder] if folder else [])
+    setup.folders = [folder] if folder else []
     setup.standing = here
     return setup
 
@@ -211,6 +214,10 @@ def _setup(options: argparse.Namespace) -> Setup:
 async def _file(options: argparse.Namespace, engine: Engine) -> int:
     """run, profile, check, compile and show. Returns the exit code. Raises UsageError."""
     session, places, runs = engine.session, engine.places, engine.runs
+    if options.command == "show" and not options.run and _is_folder(options.file):
+        from orbit_lsp.cli.files import folder_listing
+
+        return await folder_listing.show(options.file, engine, as_json=options.json)
     uri = _open(session, options.file)
     if options.command == "draft":
         from orbit_lsp.cli import draft_command
@@ -354,6 +361,10 @@ def _chosen(
             f"--json prints one run, and this file has the launch specs of {names}; add --kernel"
         )
     return target, targets
+
+
+def _is_folder(name: str) -> bool:
+    return Path(name).is_dir()
 
 
 def _file_syntax(session: Session, uri: str) -> None:

@@ -77,4 +77,5 @@ class ProjectPython:
 
     def _asked(self) -> _Asked:
         setup = self._session.setup
-        return _Asked(setup.settings.python, tuple(setup.folders), self._settings.trust)
+        folders = (*filter(None, (setup.project,)), *setup.folders)
+        return _Asked(setup.settings.python, folders, self._settings.trust)

@@ -51,6 +51,8 @@ class Setup:
         """Of the workspace; of a command, the folder that it stands in or the project of its file."""
         self.standing = ""
         """The folder that a command stands in; empty in an editor."""
+        self.project = ""
+        """The project of a command's file, whose Python is taken before that of `folders`; empty in an editor."""
         self.machine = machine
         self.modal_account = modal_account
         """Whether this machine has a token for Modal."""

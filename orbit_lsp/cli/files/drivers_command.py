@@ -17,7 +17,7 @@ from orbit_lsp.compilation.projects import project_of
 from orbit_lsp.drivers.finder import Finder
 from orbit_lsp.drivers.index import is_text
 from orbit_lsp.kernels import CUDA_SUFFIXES, HEADER_SUFFIXES, language_of, tracker
-from orbit_lsp.kernels.model import RUNNABLE, Kernel
+from orbit_lsp.kernels.model import RUNNABLE, Kernel, Scan
 from orbit_lsp.kernels.python.dsls import MAKER_WORD
 from orbit_lsp.runs import driver_search
 from orbit_lsp.state import user_folders
@@ -104,6 +104,15 @@ def _listed(route: Route) -> ListedDriver:
 
 def _found(finder: Finder, path: str, folder: bool) -> Iterator[tuple[KernelId, Kernel, bool, Routes]]:
     """Yield the kernels of one file, or of the files of a folder, each with whether the file is a program and with its drivers."""
+    for place, scan in scans(finder, path, folder):
+        kernels = [(target, kernel) for target, kernel, _ in identify(place, scan) if kernel.dsl in RUNNABLE]
+        found = finder.routes_of(finder.index.path(place), [target.key for target, _ in kernels])
+        for target, kernel in kernels:
+            yield target, kernel, bool(scan.entries), found[target.key]
+
+
+def scans(finder: Finder, path: str, folder: bool) -> Iterator[tuple[str, Scan]]:
+    """Yield the place of a file, or of each file of a folder that may have kernels, with what its text has."""
     index = finder.index
     below = index.place(path) or ""
     if not folder:
@@ -117,15 +126,9 @@ def _found(finder: Finder, path: str, folder: bool) -> Iterator[tuple[KernelId, 
         if not place.endswith(".py"):
             if language_of(place, text or " ") is None:
                 continue
-            scan = tracker("cuda").scan(text)
+            yield place, tracker("cuda").scan(text)
         elif "__global__" in text or MAKER_WORD.search(text.encode("utf-8", "replace")):
-            scan = tracker("triton").scan(text)
-        else:
-            continue
-        kernels = [(target, kernel) for target, kernel, _ in identify(place, scan) if kernel.dsl in RUNNABLE]
-        found = finder.routes_of(index.path(place), [target.key for target, _ in kernels])
-        for target, kernel in kernels:
-            yield target, kernel, bool(scan.entries), found[target.key]
+            yield place, tracker("triton").scan(text)
 
 
 def _print_kernels(result: DriverList) -> None:
@@ -159,8 +162,8 @@ def _best(kernel: KernelDrivers) -> str:
         return "its own file"
     if not kernel.drivers:
         return f"none: {kernel.reason}"
-    more = f", and {len(kernel.drivers) - 1} more" if len(kernel.drivers) > 1 else ""
-    return f"{_tool(kernel.drivers[0])} {kernel.drivers[0].id}{more}"
+    first, *others = kernel.drivers
+    return f"{_tool(first)} {first.id}{f', and {len(others)} more' if others else ''}"
 
 
 def _tool(driver: ListedDriver) -> str:
