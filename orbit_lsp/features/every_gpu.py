@@ -85,9 +85,9 @@ class EveryGpu(Feature):
 
     def wanted(self, uri: str) -> asyncio.Task[None] | None:
         """Compile now, if that has not been done of this text; None where there is nothing to do."""
-        frozen = self._session.freeze(uri)
+        frozen, file = self._session.freeze(uri), self._session.files.get(uri)
         setup = self._session.setup
-        if frozen is None or self._session.is_cell(uri) or setup.settings.every_gpu == "off":
+        if frozen is None or file is None or not file.builds or setup.settings.every_gpu == "off":
             return None
         triton = frozen.scan.language == "triton"
         if triton and self._imported.get(uri) != (frozen.text, self._session.disk.changes):

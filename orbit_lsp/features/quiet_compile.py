@@ -51,7 +51,7 @@ class QuietCompile(Feature):
     def compile(self, uri: str) -> None:
         """Compile an open file in a task."""
         file = self._session.files.get(uri)
-        if file is None or file.cell:
+        if file is None or not file.builds:
             return
         if language_of(file.document.path, file.document.text) != "cuda" and not inline.may_have(
             file.document.text

@@ -13,7 +13,7 @@ class WarmProcesses(Feature):
 
     def opened(self, uri: str) -> None:
         file = self._context.session.files.get(uri)
-        if file and file.scan.kernels and not file.cell:  # a cell is run by its notebook
+        if file and file.scan.kernels and file.builds:  # a cell is run by its notebook
             self._tasks.spawn(self._warm(uri, file.scan.language))
 
     def shutdown(self) -> None:

@@ -240,8 +240,8 @@ class HistoryTracker:
         """A file without a history may have had another name: then it has that of a file which is gone, and of which it has
         a kernel to the letter. While that file is there, this one is a copy.
         """
-        path = self._session.path(uri)
-        if path in self._followed or not self._keeps():
+        path, file = self._session.path(uri), self._session.files.get(uri)
+        if path in self._followed or not self._keeps() or (file and file.unnamed):
             return
         digests, store = self._digests(uri), self._store()
         if digests or not self._session.is_cell(uri):

@@ -7,7 +7,17 @@ from typing import Protocol
 
 from orbit_lsp.kernels.model import Kernel, Language, Launch, Scan, Span
 
-__all__ = ["Kernel", "Language", "Launch", "Scan", "Span", "Tracker", "language_of", "tracker"]
+__all__ = [
+    "Kernel",
+    "Language",
+    "Launch",
+    "Scan",
+    "Span",
+    "Tracker",
+    "language_of",
+    "says_language",
+    "tracker",
+]
 
 SOURCE_SUFFIXES = (".cu", ".cu.cc", ".cu.cpp", ".cu.cxx")
 """`.cu.cc` is what TensorFlow and JAX call them: nvcc is told that they are CUDA."""
@@ -17,6 +27,8 @@ HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx", ".inl", ".inc")
 HOST_SUFFIXES = (".cc", ".cpp", ".cxx", ".c++")
 """Of C++ sources, which a build may give nvcc with `-x cu`: CUDA where they define a kernel, unless it is one of HIP."""
 BY_TEXT_SUFFIXES = (*HEADER_SUFFIXES, *HOST_SUFFIXES)
+_BY_LANGUAGE_ID: dict[str, Language] = {"cuda": "cuda", "cuda-cpp": "cuda", "python": "triton"}
+"""What editors call the languages."""
 
 
 class Tracker(Protocol):
@@ -25,9 +37,9 @@ class Tracker(Protocol):
     def scan(self, text: str) -> Scan: ...
 
 
-def language_of(path: str, text: str = "") -> Language | None:
-    """By suffix only: editors call the same file cuda, cuda-cpp, cpp or c. A header is CUDA if its text may have a kernel, a C++ source
-    if it defines one.
+def language_of(path: str, text: str = "", language_id: str = "") -> Language | None:
+    """By suffix, since editors call the same file cuda, cuda-cpp, cpp or c. A header is CUDA if its text may have a kernel, a C++ source
+    if it defines one. The editor's `language_id` decides where the name says nothing, as of a text that was never saved.
     """
     lowered = path.lower()
     if text and lowered.endswith(HEADER_SUFFIXES):
@@ -40,7 +52,12 @@ def language_of(path: str, text: str = "") -> Language | None:
         return "cuda"
     if lowered.endswith(HOST_SUFFIXES):
         return "cuda" if _defines_kernels(text) else None
-    return "triton" if lowered.endswith(".py") else None
+    return "triton" if lowered.endswith(".py") else _BY_LANGUAGE_ID.get(language_id)
+
+
+def says_language(path: str) -> bool:
+    """Whether the name of a file is enough to compile it: its suffix is one that is known here."""
+    return path.lower().endswith((*CUDA_SUFFIXES, *BY_TEXT_SUFFIXES, ".py"))
 
 
 def _defines_kernels(text: str) -> bool:

@@ -34,7 +34,7 @@ def folder_of(session: Session, uri: str) -> str | None:
     no kernel that one could launch, or where the folder is somebody's home.
     """
     file, root = session.files.get(uri), session.setup.directory(path_of(uri))
-    if file is None or file.cell or is_private(root) or not os.path.normpath(root).strip(os.sep):
+    if file is None or not file.builds or is_private(root) or not os.path.normpath(root).strip(os.sep):
         return None
     launchable = any(kernel.launchable and kernel.dsl in RUNNABLE for kernel in file.scan.kernels)
     return root if launchable else None

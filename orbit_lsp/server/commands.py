@@ -35,9 +35,13 @@ from orbit_lsp.views.tables import render
 from orbit_remote.common.lazy_dataclass import dataclass
 
 
+class WrongArgumentError(ValueError):
+    """A client sent what no command takes. The text says after the command's name what to send."""
+
+
 @dataclass(frozen=True, slots=True)
 class CommandArgument:
-    """The argument of a command, an object; a field that a client leaves out, or sends in another shape, is None."""
+    """The argument of a command, an object; a field that a client leaves out is None."""
 
     uri: str | None = None
     kernel: str | None = None
@@ -61,20 +65,39 @@ class CommandArgument:
 
     @classmethod
     def of(cls, arguments: Sequence[Any]) -> CommandArgument:
+        """Raises WrongArgumentError: to guess what was meant could run another kernel."""
         first: Any = arguments[0] if arguments else None
-        sent = cast("dict[str, Any]", first) if isinstance(first, dict) else {}
-        texts = ("uri", "kernel", "through", "detail", "what", "kind", "show", "gpu", "session")
-        values = {name: sent[name] for name in texts if isinstance(sent.get(name), str)}
-        against, gpus, line = sent.get("with"), sent.get("gpus"), sent.get("line")
+        if len(arguments) > 1 or not isinstance(first, dict | None):
+            raise WrongArgumentError("takes one JSON object, as {uri, kernel}, or no argument")
+        sent = {
+            name: value for name, value in cast("dict[str, Any]", first or {}).items() if value is not None
+        }
+        for name, (kind, said) in _SHAPES.items():
+            if not isinstance(sent.get(name, kind()), kind):
+                raise WrongArgumentError(f"takes {said} as `{name}`")
+        if "kernel" in sent and "uri" not in sent:
+            raise WrongArgumentError("takes the `uri` of its file with a `kernel`")
+        values = {name: sent[name] for name in _SHAPES if name in sent and name not in ("with", "gpus")}
+        gpus = sent.get("gpus")
         return cls(
             **values,
-            against=against if isinstance(against, str) else None,
-            gpus=tuple(map(str, cast("list[Any]", gpus))) if isinstance(gpus, list) else None,
-            line=line if isinstance(line, int) else None,
-            keep=sent.get("keep") is not False,
-            repeated=sent.get("repeated") is True,
+            against=sent.get("with"),
+            gpus=None if gpus is None else tuple(map(str, gpus)),
             empty=not arguments,
         )
+
+
+_SHAPES: dict[str, tuple[type, str]] = {
+    **dict.fromkeys(
+        ("uri", "kernel", "through", "detail", "what", "kind", "with", "show", "gpu", "session"),
+        (str, "a text"),
+    ),
+    "gpus": (list, "a list of texts"),
+    "line": (int, "a number"),
+    "keep": (bool, "true or false"),
+    "repeated": (bool, "true or false"),
+}
+"""The fields of a command's argument, by their names on the wire."""
 
 
 Command = Callable[..., Any]
@@ -107,7 +130,12 @@ def command(name: str) -> Callable[[Callable[[OrbitServer, CommandArgument], Any
                     f"{ls.places.gpu_text()}: a token was found. Nothing was run yet: click again"
                 )
                 return None
-            return function(ls, CommandArgument.of(arguments))
+            try:
+                argument = CommandArgument.of(arguments)
+            except WrongArgumentError as error:
+                ls.watcher.message(f"orbit: {name} {error}", lsp.MessageType.Warning)
+                return None
+            return function(ls, argument)
 
         COMMANDS[name] = answer
         return function
@@ -121,8 +149,8 @@ def kernel_command(name: str) -> Callable[[Callable[[OrbitServer, KernelId, Comm
     def register(function: Callable[[OrbitServer, KernelId, CommandArgument], Any]) -> Command:
         def answer(ls: OrbitServer, argument: CommandArgument) -> Any:
             target = targeted(ls, argument)
-            if target and name not in kernel_commands.OF_CELLS and ls.session.is_cell(target.uri):
-                ls.watcher.message(RUN_BY_NOTEBOOK, lsp.MessageType.Warning)
+            if target and name not in kernel_commands.OF_CELLS and (why := unbuildable(ls, target.uri)):
+                ls.watcher.message(why, lsp.MessageType.Warning)
                 return None
             return function(ls, target, argument) if target else None
 
@@ -130,6 +158,18 @@ def kernel_command(name: str) -> Callable[[Callable[[OrbitServer, KernelId, Comm
         return function
 
     return register
+
+
+def unbuildable(ls: OrbitServer, uri: str) -> str:
+    """Why a file cannot be compiled or run, in a sentence; empty where it can."""
+    file = ls.session.files.get(uri)
+    if file is None or file.builds:
+        return ""
+    if file.cell:
+        return RUN_BY_NOTEBOOK
+    suffix = ".cu" if file.scan.language == "cuda" else ".py"
+    name = path_of(uri).rpartition("/")[2] or "this text"
+    return f"orbit: {name} can be compiled and run once it is saved in a file whose name ends in {suffix}"
 
 
 def once_configured(ls: OrbitServer, start: Callable[[], Run | None]) -> dict[str, str] | None:
@@ -238,6 +278,9 @@ def test(ls: OrbitServer, argument: CommandArgument) -> dict[str, str] | None:
     entry = harness.of(ls.session, uri)
     if entry is None:
         ls.watcher.message(harness.NONE, lsp.MessageType.Warning)
+        return None
+    if why := unbuildable(ls, uri):
+        ls.watcher.message(why, lsp.MessageType.Warning)
         return None
     return once_configured(ls, lambda: ls.runs.start("run", uri, entry.target))
 
@@ -389,8 +432,8 @@ def compile_file(ls: OrbitServer, argument: CommandArgument) -> dict[str, str] |
     if uri is None or uri not in ls.session.files:
         ls.watcher.message(NO_FILE, lsp.MessageType.Warning)
         return None
-    if ls.session.is_cell(uri):
-        ls.watcher.message(RUN_BY_NOTEBOOK, lsp.MessageType.Warning)
+    if why := unbuildable(ls, uri):
+        ls.watcher.message(why, lsp.MessageType.Warning)
         return None
     folder, scan = ls.session.setup.directory(path_of(uri)), ls.session.files[uri].scan
     imports = any(kernel.dsl == "triton" for kernel in scan.kernels)
@@ -533,9 +576,12 @@ NO_TARGET = "orbit: which kernel? Put the cursor on one, hover or open its code 
 
 
 def targeted(ls: OrbitServer, argument: CommandArgument) -> KernelId | None:
-    """The kernel a command is about; Helix sends no arguments: then the one last looked at."""
+    """The kernel a command is about; Helix sends no arguments: then the one last looked at, in the file if one is named."""
     given = KernelId(argument.uri, argument.kernel) if argument.uri and argument.kernel else None
-    target = given or ls.looked_at
+    looked_at = (
+        ls.looked_at if not argument.uri or (ls.looked_at and ls.looked_at.uri == argument.uri) else None
+    )
+    target = given or looked_at
     if target is None:
         ls.watcher.message(NO_TARGET, lsp.MessageType.Warning)
     elif ls.session.find(target) is None and not harness.holds(ls.session, target):

@@ -38,8 +38,11 @@ def disassemble(ls: OrbitServer, target: KernelId, argument: CommandArgument) ->
     `llir`, `ptx` or `sass`, the default. SASS is opened at what line `line`, from 0, became. A CUDA file's is made again at
     each save.
     """
-    levels: dict[str | None, Level] = {level: level for level in dump_files.TITLES}
-    level = levels.get(argument.kind, "sass")
+    levels: dict[str, Level] = {level: level for level in dump_files.TITLES}
+    if (level := levels.get(argument.kind or "sass")) is None:
+        text = f"orbit: what the compiler made is {', '.join(levels)}; there is no {argument.kind!r:.60}"
+        ls.watcher.message(text, lsp.MessageType.Warning)
+        return None
     key = target, level
     if not ls.follows_listings:
         ls.follows_listings = True

@@ -192,7 +192,7 @@ def did_open(ls: OrbitServer, params: lsp.DidOpenTextDocumentParams) -> None:
     except TooLongError as error:
         leave_alone(ls, document.uri, error)
     else:
-        if ls.session.open(document.uri, document.version, document.text):
+        if ls.session.open(document.uri, document.version, document.text, document.language_id):
             opened(ls, document.uri)
 
 
@@ -262,7 +262,7 @@ async def prepare(ls: OrbitServer, uri: str) -> None:
     if (file := ls.session.files.get(uri)) is None:
         return
     ls.versions.restore(uri)
-    if not file.cell:
+    if file.builds:
         file.in_git = await asyncio.to_thread(compare_candidates.in_git, path_of(uri))
     await ls.settle(uri)  # it may have been edited meanwhile
     if ls.session.files.get(uri) is file:

@@ -118,6 +118,8 @@ class Document:
     path: str
     version: int
     text: str
+    language_id: str = ""
+    """What the client calls its language; its path decides where that says one."""
     _lines: list[str] | None = None
     _split: tuple[str, list[str]] | None = None  # a text and its lines, which a thread may write
     _edits: list[_LineEdit] = field(default_factory=list[_LineEdit])

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from orbit_lsp.state.results import Routes
 
 
+_VIRTUAL = "/.virtual_documents/"
+"""The folder that jupyterlab-lsp puts into the path of a notebook."""
+
+
 @dataclass(slots=True)
 class OpenFile:
     document: Document
@@ -68,6 +72,16 @@ class OpenFile:
     _scanned: tuple[Tracker, str, Scan] | None = None
     _scanning: threading.Lock = field(default_factory=threading.Lock)
     """The one thing here that a thread uses beside the event loop is the tracker."""
+
+    @property
+    def unnamed(self) -> bool:
+        """Whether the client alone says its language, as of a text that was never saved: no compiler would take it by its name."""
+        return not self.cell and not kernels.says_language(self.document.path)
+
+    @property
+    def builds(self) -> bool:
+        """Whether it can be compiled and run here."""
+        return not self.cell and not self.unnamed
 
     @property
     def scan(self) -> Scan:
@@ -172,9 +186,12 @@ class Session:
 
     # -- documents ----------------------------------------------------------------------------
 
-    def open(self, uri: str, version: int, text: str) -> OpenFile | None:
-        """None for a file that is neither CUDA nor Python."""
-        return self._open(Document(uri, path_of(uri), version, text))
+    def open(self, uri: str, version: int, text: str, language_id: str = "") -> OpenFile | None:
+        """None for a file that is neither CUDA nor Python. A notebook's Python cells as one text are a cell of that notebook."""
+        path = path_of(uri)
+        if language_id == "python" and path.lower().endswith(".ipynb"):
+            return self.open_cell(uri, path.replace(_VIRTUAL, "/"), version, text)
+        return self._open(Document(uri, path, version, text, language_id))
 
     def open_cell(self, uri: str, notebook: str, version: int, text: str) -> OpenFile:
         """`notebook` is the path of the cell's notebook, which has the history of its kernels."""
@@ -190,7 +207,7 @@ class Session:
 
     def _open(self, document: Document) -> OpenFile | None:
         uri, path = document.uri, document.path
-        language = kernels.language_of(path, document.text)
+        language = kernels.language_of(path, document.text, document.language_id)
         if language is None:
             if path.lower().endswith(kernels.HEADER_SUFFIXES):
                 self.plain[uri] = document
@@ -242,8 +259,9 @@ class Session:
             if file.cell:
                 file.tracker = self._cell_tracker(file.document.path)
                 continue
-            headers = header_reader(file.document.path, file.include_folders)
-            language = kernels.language_of(file.document.path) or "cuda"
+            document = file.document
+            headers = header_reader(document.path, file.include_folders)
+            language = kernels.language_of(document.path, language_id=document.language_id) or "cuda"
             file.tracker = kernels.tracker(language, macros=self.macros(), headers=headers)
 
     async def look_for_headers(self, uri: str, folders: tuple[str, ...]) -> None:

@@ -202,9 +202,13 @@ class Editor:
     def open(self, name: str, text: str) -> None:
         path = self.folder / name
         path.write_text(text, newline="")
-        self.uri = path.as_uri()
+        self.open_text(path.as_uri(), "whatever", text)
+
+    def open_text(self, uri: str, language_id: str, text: str) -> None:
+        """Which need not be a file."""
+        self.uri = uri
         self.version = 1
-        item = lsp.TextDocumentItem(self.uri, "whatever", 1, text)
+        item = lsp.TextDocumentItem(uri, language_id, 1, text)
         self.client.text_document_did_open(lsp.DidOpenTextDocumentParams(item))
 
     def edit(self, line: int, start: int, end: int, text: str) -> None:
