@@ -64,7 +64,7 @@ def render(sections: Sequence[Section], *, markdown: bool, columns: int | None =
             continue
         title, rows = section
         if markdown:
-            lines = [f"**{escape(title)}**", "", "| | | |", "|---|---|---|"]
+            lines = [f"**{escape(title)}**", "", "| what | value | from |", "|---|---|---|"]
             lines += [
                 "| "
                 + " | ".join(_code(cell) if isinstance(cell, Code) else escape(cell) for cell in _short(row))
