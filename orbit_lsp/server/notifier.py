@@ -26,6 +26,8 @@ log = logging.getLogger("orbit.editor")
 
 _QUIET_S = 0.7
 """A compile that ends sooner shows nothing of itself: it would only flicker."""
+BAR_S = 3.0
+"""How long a client may take to make a progress bar: what a run came to is said without one where the request was lost."""
 
 
 class Notifier:
@@ -299,7 +301,8 @@ class _Bar:
                 return True
         progress: Any = self._server.work_done_progress  # its futures are not typed
         try:
-            await progress.create_async(self._token)
+            async with asyncio.timeout(BAR_S):
+                await progress.create_async(self._token)
         except Exception as error:  # noqa: BLE001 - the client would not: no bar, the run goes on
             log.warning("no progress for %s: %s", self._token, error)
             return over

@@ -67,7 +67,8 @@ class Session:
 
     def told(self) -> list[dict[str, Any]]:
         path = self.screen.told
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return [line for line in lines if line["kind"] != "diagnostics"]
 
     def act(self, what: str, do: Callable[[], object], until: Callable[[str], object] | None = None) -> None:
         """Waits until the screen is as it should be, then counts."""
@@ -84,6 +85,11 @@ class Session:
             self.doubled += [f"{what}: {text}"] * any(text in other for other in texts[number + 1 :])
         loud = (line for line in lines if line["kind"] != "end" and line["type"] <= 2)
         self.popups += [] if self.problem else [f"{what}: {line['text']}" for line in loud]
+
+    def open(self, name: str, line: int) -> None:
+        """And have the kernel of this line be the one that commands are about."""
+        self.act(f"open {name}", lambda: self.screen.open(name, line), lambda shown: name in shown)
+        self.act("look at the kernel", lambda: self.screen.look(line))
 
     def run(self, command: str = "run") -> None:
         """To its end, which is a message or the end of a progress."""
@@ -114,16 +120,10 @@ def asks(shown: str) -> bool:
     return any(prompt in shown for prompt in PROMPTS)
 
 
-def work(session: Session, number: int, *, python: bool = False) -> None:
-    """One round of an author's work; the files are left as they were found."""
+def one_kernel(session: Session) -> None:
+    """What every client has to do: run a kernel, show its time and what is wrong where it is, and follow edits."""
     screen, act = session.screen, session.act
-
-    def open_(name: str, line: int) -> None:
-        """And have the kernel of this line be the one that commands are about."""
-        act(f"open {name}", lambda: screen.open(name, line), lambda shown: name in shown)
-        act("look at the kernel", lambda: screen.look(line))
-
-    open_("saxpy.cu", 1)
+    session.open("saxpy.cu", 1)
     session.run()
     act("hover", screen.hover, lambda shown: "occupancy ≤100%" in shown)
     act("close the hover", screen.leave, lambda shown: "occupancy ≤100%" not in shown)
@@ -135,6 +135,12 @@ def work(session: Session, number: int, *, python: bool = False) -> None:
     session.problem = False
     act("fix", screen.undo, lambda shown: "BUG" not in shown)
     act("save", screen.save, lambda shown: "undefined" not in shown and "ndeclared" not in shown)
+
+
+def work(session: Session, number: int, *, python: bool = False) -> None:
+    """One round of an author's work; the files are left as they were found."""
+    screen, act, open_ = session.screen, session.act, session.open
+    one_kernel(session)
 
     open_("spec.cu", 4)
     session.run()

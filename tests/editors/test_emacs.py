@@ -35,13 +35,20 @@ INIT = """\
 
 class Emacs:
     def __init__(
-        self, start: Callable[..., Terminal], folder: Path, *, server: str = SERVER, **size: int
+        self,
+        start: Callable[..., Terminal],
+        folder: Path,
+        *,
+        server: str = SERVER,
+        init: str = INIT,
+        **size: int,
     ) -> None:
         self.home = Home(folder, server=server)
         snippet = ROOT / "editors" / "emacs" / "orbit.el"
-        init = self.home.configure("emacs/init.el", INIT.format(snippet=snippet, python=self.home.python))
+        text = init.replace("{snippet}", str(snippet)).replace("{python}", str(self.home.python))
+        init_file = self.home.configure("emacs/init.el", text)
         self._start = lambda path: start(
-            self.home, program("emacs"), "-nw", "-Q", "-l", str(init), str(path), **size
+            self.home, program("emacs"), "-nw", "-Q", "-l", str(init_file), str(path), **size
         )
         self.terminal: Terminal
 

@@ -1,6 +1,6 @@
 """A server's answers passed on, and the messages to its user written down: python told.py FILE COMMAND...
 
-A line of FILE is a message, a question, or the end of a progress with its title.
+A line of FILE is a message, a question, the end of a progress with its title, or the diagnostics of a file.
 """
 
 from __future__ import annotations
@@ -33,6 +33,11 @@ def main(path: Path, command: list[str]) -> int:
 def told(message: dict[str, Any], titles: dict[str, str]) -> dict[str, Any] | None:
     params = message.get("params")
     match message.get("method"):
+        case "textDocument/publishDiagnostics":
+            return {
+                "kind": "diagnostics",
+                "text": "; ".join(each["message"] for each in params["diagnostics"]),
+            }
         case "window/showMessage" | "window/showMessageRequest" as method:
             return {"kind": method.rpartition("/")[2], "type": params["type"], "text": params["message"]}
         case "$/progress":
