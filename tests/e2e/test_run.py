@@ -6,6 +6,8 @@ GPU is tests/gpu.
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from lsprotocol import types as lsp
 
@@ -225,3 +227,20 @@ async def named_gpu(editor: Editor) -> list[tuple[int, str]]:
             and any(message in title for message in ("HBM3", "BUG", " µs", " ms ") for _, title in titles)
         ),
     )
+
+
+async def test_a_failure_is_said_although_the_client_never_makes_the_progress_bar(start) -> None:
+    constants = {"orbit_lsp.server.notifier.BAR_S": 0.1}
+    editor: Editor = await start("vscode", python="/nowhere/python", constants=constants)
+    left = asyncio.Event()
+    del editor.client.protocol.fm.features[lsp.WINDOW_WORK_DONE_PROGRESS_CREATE]
+
+    @editor.client.feature(lsp.WINDOW_WORK_DONE_PROGRESS_CREATE)
+    async def _(params: lsp.WorkDoneProgressCreateParams) -> None:
+        await left.wait()
+
+    editor.open("saxpy.cu", SOURCE)
+    await editor.command("orbit.run", {"uri": editor.uri, "kernel": "saxpy"})
+    await editor.until(lambda: any("/nowhere/python" in text for text in editor.messages()))
+    assert editor.tokens() == []
+    left.set()
