@@ -145,6 +145,28 @@ class HistoryTracker:
         if uri not in self._session.files or not self._keeps():
             return
         self._follow(uri)
+        if self._session.files[uri].whole_notebook:
+            self._restore_cells(uri)
+        else:
+            self._restore(uri)
+
+    def _restore_cells(self, uri: str) -> None:
+        """The same of a notebook that comes as one text: first it is read which of its cells ran."""
+        path, store = self._session.path(uri), self._store()
+
+        def work() -> tuple[str, ...]:
+            entries = [entry for name in store.kernels(path) for entry in store.entries(path, name, 1)]
+            texts = {entry.text: store.text(entry.text) for entry in entries if entry.text}
+            return tuple(text for text in texts.values() if text)
+
+        def then(ran: tuple[str, ...]) -> None:
+            if file := self._session.files.get(uri):
+                file.tracker = self._session.notebook_tracker(ran)
+                self._restore(uri)
+
+        self._later(work, then)
+
+    def _restore(self, uri: str) -> None:
         digests = self._digests(uri)
         path, store = self._session.path(uri), self._store()
 

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from itertools import pairwise
 
 from orbit_lsp.kernels.cuda.cuda_kernels import CudaTracker
 from orbit_lsp.kernels.model import Kernel, Language, Scan, Span
@@ -92,24 +93,60 @@ class CellTracker:
         cell = readable(text, kind)
         if kind == "cuda":
             return self._cuda.scan(cell)
-        return _up(self._python.scan(_imports(cell) + cell))
+        return _moved(self._python.scan(_imports(cell) + cell), -1)  # as it is without the line of imports
 
 
-def _up(scan: Scan) -> Scan:
-    """The same a line higher: as it is without the line of imports."""
+class NotebookTracker:
+    """Scans the Python cells of a notebook that come as one text, again and again as it changes."""
+
+    def __init__(self, ran: Collection[str] = ()) -> None:
+        """`ran` are cells that ran: of them it is known where they begin and end, and so what their kernels depend on."""
+        self._ran = ran
+        self._cell = CellTracker()
+        self._scanned: tuple[str, Scan] | None = None
+
+    def scan(self, text: str) -> Scan:
+        if self._scanned is None or self._scanned[0] != text:
+            self._scanned = text, self._scan(text)
+        return self._scanned[1]
+
+    def _scan(self, text: str) -> Scan:
+        begins = sorted({0, len(text), *(place for cell in self._ran for place in _places(cell, text))})
+        scans = [
+            _moved(self._cell.scan(text[begin:end]), text.count("\n", 0, begin))
+            for begin, end in pairwise(begins)
+        ]
+        return Scan(
+            "triton",
+            tuple(kernel for scan in scans for kernel in scan.kernels),
+            tuple(launch for scan in scans for launch in scan.launches),
+            digests=tuple(digest for scan in scans for digest in scan.digests),
+        )
+
+
+def _places(cell: str, text: str) -> tuple[int, ...]:
+    """Where a Python cell begins and ends in the text of its notebook; empty where it does not stand there to the letter."""
+    magic = _MAGIC.match(cell)
+    code = cell[magic.end() if magic else 0 :].strip("\r\n")
+    begin = f"\n{text}\n".find(f"\n{code}\n")
+    return (begin, begin + len(code)) if begin >= 0 and code and language(cell) == "triton" else ()
+
+
+def _moved(scan: Scan, by: int) -> Scan:
+    """The same so many lines further down."""
     return replace(
         scan,
-        kernels=tuple(map(_kernel_up, scan.kernels)),
-        launches=tuple(replace(launch, line=launch.line - 1) for launch in scan.launches),
-        left_out=_kernel_up(scan.left_out) if scan.left_out else None,
-        unread=None if scan.unread is None else max(0, scan.unread - 1),
+        kernels=tuple(_kernel_moved(kernel, by) for kernel in scan.kernels),
+        launches=tuple(replace(launch, line=launch.line + by) for launch in scan.launches),
+        left_out=_kernel_moved(scan.left_out, by) if scan.left_out else None,
+        unread=None if scan.unread is None else max(0, scan.unread + by),
     )
 
 
-def _kernel_up(kernel: Kernel) -> Kernel:
-    name, whole = _span_up(kernel.name_span), _span_up(kernel.whole)
-    return replace(kernel, line=kernel.line - 1, name_span=name, whole=whole)
+def _kernel_moved(kernel: Kernel, by: int) -> Kernel:
+    name, whole = _span_moved(kernel.name_span, by), _span_moved(kernel.whole, by)
+    return replace(kernel, line=kernel.line + by, name_span=name, whole=whole)
 
 
-def _span_up(span: Span) -> Span:
-    return replace(span, line=span.line - 1, end_line=span.end_line - 1)
+def _span_moved(span: Span, by: int) -> Span:
+    return replace(span, line=span.line + by, end_line=span.end_line + by)

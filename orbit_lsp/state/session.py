@@ -79,6 +79,11 @@ class OpenFile:
         return not self.cell and not kernels.says_language(self.document.path)
 
     @property
+    def whole_notebook(self) -> bool:
+        """Whether it is all Python cells of a notebook."""
+        return self.cell and bool(self.document.language_id)
+
+    @property
     def builds(self) -> bool:
         """Whether it can be compiled and run here."""
         return not self.cell and not self.unnamed
@@ -190,7 +195,9 @@ class Session:
         """None for a file that is neither CUDA nor Python. A notebook's Python cells as one text are a cell of that notebook."""
         path = path_of(uri)
         if language_id == "python" and path.lower().endswith(".ipynb"):
-            return self.open_cell(uri, path.replace(_VIRTUAL, "/"), version, text)
+            document = Document(uri, path.replace(_VIRTUAL, "/"), version, text, language_id)
+            file = self.files[uri] = OpenFile(document, self.notebook_tracker(), cell=True)
+            return file
         return self._open(Document(uri, path, version, text, language_id))
 
     def open_cell(self, uri: str, notebook: str, version: int, text: str) -> OpenFile:
@@ -199,6 +206,13 @@ class Session:
             Document(uri, notebook, version, text), self._cell_tracker(notebook), cell=True
         )
         return file
+
+    @staticmethod
+    def notebook_tracker(ran: Sequence[str] = ()) -> Tracker:
+        """Of all Python cells of a notebook as one text, of which these are known to have run."""
+        from orbit_lsp.kernels.cells import NotebookTracker
+
+        return NotebookTracker(ran)
 
     def _cell_tracker(self, notebook: str) -> Tracker:
         from orbit_lsp.kernels.cells import CellTracker
@@ -256,6 +270,8 @@ class Session:
     def rescan(self) -> None:
         """After a setting that discovery depends on has changed."""
         for file in self.files.values():
+            if file.whole_notebook:
+                continue  # it has no CUDA
             if file.cell:
                 file.tracker = self._cell_tracker(file.document.path)
                 continue

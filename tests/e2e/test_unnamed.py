@@ -91,7 +91,11 @@ async def test_a_notebook_as_one_text_shows_what_its_cells_ran(
     answer = await editor.asked_until(
         editor.titles, lambda titles: any("41.1 µs" in text for _, text in titles)
     )
-    assert [at for at, _ in answer] == [line]
+    assert [(at, "edited since" in text) for at, text in answer] == [(line, False)]
     await editor.until(lambda: any("41.1 µs" in text for *_, text in editor.diagnostics()))
+    editor.edit(0, 4, 5, "2")  # another cell is none of its kernel's business
     await editor.command("orbit.run", {"uri": editor.uri, "kernel": "softmax"})
     assert "is run by its cell" in editor.messages()[-1]
+    assert await editor.titles() == answer
+    editor.edit(line + 1, 0, 0, "    pid = 0\n")
+    await editor.asked_until(editor.titles, lambda titles: titles and "edited since" in titles[0][1])
