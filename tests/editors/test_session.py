@@ -101,8 +101,12 @@ class HelixScreen:
         self.terminal.until_shown(f" {name} ")
 
     def look(self, line: int) -> None:
-        self.terminal.keys("Escape")
-        self.terminal.until(lambda shown: " NOR " in shown and "(" not in last_row(shown), "the text")
+        def ready(shown: str) -> bool:
+            return " NOR " in shown and "(" not in last_row(shown)
+
+        if not ready(self.terminal.screen()):  # with what is typed next, Escape may be read as Alt
+            self.terminal.keys("Escape")
+            self.terminal.until(ready, "the text")
         self.editor.command(str(line))
         self.editor.actions("Show PTX")
         self.leave()
