@@ -162,7 +162,7 @@ class HistoryTracker:
         def then(ran: tuple[str, ...]) -> None:
             if file := self._session.files.get(uri):
                 file.tracker = self._session.notebook_tracker(ran)
-                self._restore(uri)
+                self._later(lambda: None, lambda _: self._restore(uri), uri)
 
         self._later(work, then)
 

@@ -52,7 +52,9 @@ def language_of(path: str, text: str = "", language_id: str = "") -> Language | 
         return "cuda"
     if lowered.endswith(HOST_SUFFIXES):
         return "cuda" if _defines_kernels(text) else None
-    return "triton" if lowered.endswith(".py") else _BY_LANGUAGE_ID.get(language_id)
+    if says_language(path):
+        return "triton" if lowered.endswith(".py") else None
+    return _BY_LANGUAGE_ID.get(language_id)
 
 
 def says_language(path: str) -> bool:

@@ -67,7 +67,7 @@ class CommandArgument:
     def of(cls, arguments: Sequence[Any]) -> CommandArgument:
         """Raises WrongArgumentError: to guess what was meant could run another kernel."""
         first: Any = arguments[0] if arguments else None
-        if len(arguments) > 1 or not isinstance(first, dict | None):
+        if len(arguments) > 1 or not isinstance(first or {}, dict):  # an empty table of Lua is sent as a list
             raise WrongArgumentError("takes one JSON object, as {uri, kernel}, or no argument")
         sent = {
             name: value for name, value in cast("dict[str, Any]", first or {}).items() if value is not None

@@ -68,11 +68,11 @@ async def test_a_mistake_in_a_launch_spec_is_at_its_column(start: Callable[..., 
 
 @pytest.mark.parametrize(
     ("uri", "language"),
-    [("untitled:notes", "markdown"), ("file:///n.ipynb", "json"), ("file:///k.txt", "plaintext"), ("file:///k.h", "cuda")],
+    [("untitled:notes", "markdown"), ("file:///n.ipynb", "json"), ("file:///k.txt", "plaintext"), ("file:///k.h", "cuda"), ("file:///empty.hpp", "cuda")],
 )  # fmt: skip
 async def test_other_texts_are_left_alone(start: Callable[..., Any], uri: str, language: str) -> None:
     editor: Editor = await start("vscode")
-    editor.open_text(uri, language, "int x;" if uri.endswith(".h") else CUDA)
+    editor.open_text(uri, language, {"k.h": "int x;", "empty.hpp": ""}.get(uri[8:], CUDA))
     assert await editor.titles() == []
 
 
