@@ -91,6 +91,7 @@ class Trouble:
 _behind: dict[Path, _Behind] = {}
 """What this process waits to write: it outlives the object that could not write it."""
 _changing = threading.Lock()
+_setting_aside = threading.Lock()
 
 
 class SqliteFile:
@@ -271,15 +272,17 @@ class SqliteFile:
 
     def set_aside(self, path: Path, error: Exception, seen: tuple[int, int] | None) -> None:
         """Rename the file that was `seen`, with what SQLite keeps beside it. Raises Unusable."""
-        if identity(path) != seen:  # another process was first
-            return
         aside = path.with_suffix(f".damaged-{datetime.now(UTC):%Y%m%dT%H%M%S%f}.sqlite")
         try:
-            path.replace(aside)
-            for suffix in ("-wal", "-shm", "-journal"):
-                beside = path.with_name(path.name + suffix)
-                if beside.exists():
-                    beside.replace(aside.with_name(aside.name + suffix))
+            with _setting_aside:  # two threads that saw the damage: the second would move the new file away
+                if identity(path) != seen:  # another was first
+                    return
+                # before the file itself: a new one begins as soon as that is gone, with its own beside it
+                for suffix in ("-wal", "-shm", "-journal"):
+                    beside = path.with_name(path.name + suffix)
+                    if beside.exists():
+                        beside.replace(aside.with_name(aside.name + suffix))
+                path.replace(aside)
         except FileNotFoundError:
             return
         except OSError as refused:
