@@ -517,10 +517,16 @@ def test_at_a_terminal_stop_asks(
     try:
         os.write(terminal, answer.encode() + b"\n")
         command = [sys.executable, "-P", "-m", "orbit_lsp", "stop"]
-        done = subprocess.run(command, cwd=tmp_path, stdin=other_end, stdout=other_end, check=False)
+        own = {
+            **os.environ,
+            "XDG_CACHE_HOME": str(tmp_path / ".cache"),
+        }  # that of the worker, as `orbit` has it
+        done = subprocess.run(command, cwd=tmp_path, env=own, stdin=other_end, stdout=other_end, check=False)
+        os.set_blocking(terminal, False)
         text = ""
-        while "[y/N]" not in text:  # the echo of the answer comes first, and may come alone
-            text += os.read(terminal, 1 << 16).decode()
+        with suppress(BlockingIOError):  # the echo of the answer comes first, and may come alone
+            while True:
+                text += os.read(terminal, 1 << 16).decode()
     finally:
         os.close(terminal)
         os.close(other_end)
