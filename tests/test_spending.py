@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from orbit_lsp.places.places import Places
-from orbit_lsp.runners.modal import spending
+from orbit_lsp.runners.modal import ledger, spending
 from orbit_lsp.runners.modal.costs import Costs, Wanted
 from orbit_lsp.runners.modal.ledger import Month, Span, clock
 from orbit_lsp.runners.modal.rates import Price
@@ -120,7 +121,10 @@ class Author:
 
 
 @pytest.fixture
-def costs(tmp_path: Path) -> Costs:
+def costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Costs:
+    """In the middle of a month: what may run on into the next one is no cost of this."""
+    middle = datetime(2026, 11, 15, tzinfo=UTC).timestamp()
+    monkeypatch.setattr(ledger, "_STARTED", ledger._STARTED + middle - clock())
     return Costs(lambda: tmp_path / "rented.sqlite")
 
 
