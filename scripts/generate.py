@@ -212,10 +212,7 @@ def files() -> dict[Path, str]:
 def manual() -> str:
     """The page of `man orbit-lsp`: every command with its options. Lines are 80 columns wide, whatever the terminal is."""
     os.environ["COLUMNS"] = "80"
-    root, _ = arguments.parser()
-    for action in root._actions:  # noqa: SLF001 # argparse has no other list
-        if action.dest == "command":
-            action.help = "command"  # what the help leaves out, the page has
+    root, _ = arguments.parser(listed=True)
     names = {"format": "single-commands-section", "project_name": "orbit-lsp", "manual_title": "orbit-lsp"}
     page = str(Manpage(root, names))
     return (

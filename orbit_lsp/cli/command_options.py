@@ -30,18 +30,18 @@ SCHEMA_OF = {
 """Command -> the schema of its output, where that has another name."""
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 NO_EFFECT = "no effect"
-"""What an option does that a command takes because scripts can then give all commands the same."""
+"""The text of an option that changes nothing: a command takes it so that scripts can give all commands the same options."""
 WHERE = "where it runs, and how it is compiled"
 """The title, in the help, of the options that commands share; a command's own come before."""
 
 
-class Options(Protocol):
-    """What options are added to: a parser, or a group of one, for which argparse has no public name."""
+class OptionHolder(Protocol):
+    """A parser, or a group of one, to which options are added: argparse has no public name for a group."""
 
     def add_argument(self, *names: str, **how: Any) -> argparse.Action: ...
 
 
-def option(parser: Options, name: str, text: str, env: str = "", **how: Any) -> None:
+def option(parser: OptionHolder, name: str, text: str, env: str = "", **how: Any) -> None:
     """Add an option; `env` is the variable that gives its value where the option is absent. One of NO_EFFECT is not in the help."""
     if env:
         value = os.environ.get(env, "").strip()
@@ -160,7 +160,7 @@ def _place(text: str) -> str:
         raise argparse.ArgumentTypeError(str(mistake)) from None
 
 
-def build_timeout_option(parser: Options, text: str = BUILD_LIMIT) -> None:
+def build_timeout_option(parser: OptionHolder, text: str = BUILD_LIMIT) -> None:
     option(
         parser, "--build-timeout", text, "ORBIT_BUILD_TIMEOUT_S", type=float, metavar="S", dest="build_timeout_s",
     )  # fmt: skip

@@ -198,8 +198,8 @@ def _setup(options: argparse.Namespace) -> Setup:
         from orbit_lsp.closure.tree import below, is_private
         from orbit_lsp.compilation.projects import marked
 
-        path = os.path.normpath(os.path.join(here, options.file))  # noqa: PTH118
-        own = path if os.path.isdir(path) else os.path.dirname(path)  # noqa: PTH112, PTH120
+        path = os.path.normpath(Path(here, options.file))
+        own = path if _is_folder(path) else str(Path(path).parent)
         project = marked(own)
         setup.project = project or ""
         if getattr(options, "through", None):

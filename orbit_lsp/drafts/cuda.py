@@ -144,7 +144,7 @@ def value_of(parameter: Parameter, sizes: Sizes, types: dict[str, str], subject:
 
 
 def _counted(name: str, subject: Subject) -> tuple[str, ...]:
-    """The constant of the file that bounds every index of a pointer, as `BINS` of `bins[b]` after `b < BINS`; empty where there is none."""
+    """The constant of the file that bounds every index of a pointer, as `BINS` of `bins[b]` after `b < BINS`; empty if no constant does."""
     indices = set(re.findall(rf"(?<![\w.]){re.escape(name)}\s*\[([^][]*)\]", subject.body))
     bounds: set[str] = set()
     for index in indices:
@@ -154,8 +154,8 @@ def _counted(name: str, subject: Subject) -> tuple[str, ...]:
             else None
         )
         bounds.add(bound[1] if bound else "")
-    known = len(bounds) == 1 and launch_bounds.constant(next(iter(bounds)), subject.around) is not None
-    return tuple(bounds) if known else ()
+    is_constant = len(bounds) == 1 and launch_bounds.constant(next(iter(bounds)), subject.around) is not None
+    return tuple(bounds) if is_constant else ()
 
 
 def contents(

@@ -90,12 +90,12 @@ class Finder:
                 return Search(self._project, self._pytest, place, kernel, near or self._near(place)).run()
             key = (place, kernel)
             if key not in self._known:
-                found = Search(self._project, self._pytest, place, kernel).run()
-                self._known[key] = replace(found, caller=self._caller(place, found))
+                routes = Search(self._project, self._pytest, place, kernel).run()
+                self._known[key] = replace(routes, caller=self._caller(place, routes))
             return self._known[key]
 
-    def _caller(self, place: str, found: Routes) -> tuple[str, str] | None:
-        files = (route.driver.file for route in found.routes if route.driver.kind != "program")
+    def _caller(self, place: str, routes: Routes) -> tuple[str, str] | None:
+        files = (route.driver.file for route in routes.routes if route.driver.kind != "program")
         other = next((file for file in files if file != place), None)
         return (self.index.path(other), self.index.text(other)) if other else None
 

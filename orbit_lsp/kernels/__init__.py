@@ -28,7 +28,7 @@ HOST_SUFFIXES = (".cc", ".cpp", ".cxx", ".c++")
 """Of C++ sources, which a build may give nvcc with `-x cu`: CUDA where they define a kernel, unless it is one of HIP."""
 BY_TEXT_SUFFIXES = (*HEADER_SUFFIXES, *HOST_SUFFIXES)
 _BY_LANGUAGE_ID: dict[str, Language] = {"cuda": "cuda", "cuda-cpp": "cuda", "python": "triton"}
-"""What editors call the languages."""
+"""The language ids of editors."""
 
 
 class Tracker(Protocol):
@@ -38,7 +38,7 @@ class Tracker(Protocol):
 
 
 def language_of(path: str, text: str = "", language_id: str = "") -> Language | None:
-    """By suffix, since editors call the same file cuda, cuda-cpp, cpp or c. A header is CUDA if its text may have a kernel, a C++ source
+    """Return the language of a file by its suffix, since editors call the same file cuda, cuda-cpp, cpp or c. A header is CUDA if its text may have a kernel, a C++ source
     if it defines one. The editor's `language_id` decides where the name says nothing, as of a text that was never saved.
     """
     lowered = path.lower()
@@ -58,7 +58,7 @@ def language_of(path: str, text: str = "", language_id: str = "") -> Language | 
 
 
 def says_language(path: str) -> bool:
-    """Whether the name of a file is enough to compile it: its suffix is one that is known here."""
+    """Return whether the name of a file is enough to compile it: whether its suffix is known here."""
     return path.lower().endswith((*CUDA_SUFFIXES, *BY_TEXT_SUFFIXES, ".py"))
 
 

@@ -73,7 +73,21 @@ def _imports(text: str) -> str:
     return ";".join(assumed) + "\n"
 
 
-class CellTracker:
+class _LastScan:
+    """Keeps the scan of the last text."""
+
+    _scanned: tuple[str, Scan] | None = None
+
+    def scan(self, text: str) -> Scan:
+        if self._scanned is None or self._scanned[0] != text:
+            self._scanned = text, self._scan(text)
+        return self._scanned[1]
+
+    def _scan(self, text: str) -> Scan:
+        raise NotImplementedError
+
+
+class CellTracker(_LastScan):
     """Scans a cell again and again as it changes. Arguments as of `kernels.tracker`."""
 
     def __init__(
@@ -81,12 +95,6 @@ class CellTracker:
     ) -> None:
         self._cuda = CudaTracker(macros=macros, headers=headers)
         self._python = TritonTracker()
-        self._scanned: tuple[str, Scan] | None = None
-
-    def scan(self, text: str) -> Scan:
-        if self._scanned is None or self._scanned[0] != text:
-            self._scanned = text, self._scan(text)
-        return self._scanned[1]
 
     def _scan(self, text: str) -> Scan:
         kind = language(text)
@@ -96,19 +104,13 @@ class CellTracker:
         return _moved(self._python.scan(_imports(cell) + cell), -1)  # as it is without the line of imports
 
 
-class NotebookTracker:
+class NotebookTracker(_LastScan):
     """Scans the Python cells of a notebook that come as one text, again and again as it changes."""
 
     def __init__(self, ran: Collection[str] = ()) -> None:
         """`ran` are cells that ran: of them it is known where they begin and end, and so what their kernels depend on."""
         self._ran = ran
         self._cell = CellTracker()
-        self._scanned: tuple[str, Scan] | None = None
-
-    def scan(self, text: str) -> Scan:
-        if self._scanned is None or self._scanned[0] != text:
-            self._scanned = text, self._scan(text)
-        return self._scanned[1]
 
     def _scan(self, text: str) -> Scan:
         begins = sorted({0, len(text), *(place for cell in self._ran for place in _places(cell, text))})

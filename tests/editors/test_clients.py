@@ -1,4 +1,4 @@
-"""Clients that have a snippet in docs/dev/clients.md and no plug-in here: a kernel is run, shown, edited, broken and mended in each."""
+"""Clients that have a snippet in docs/dev/clients.md and no plug-in here: each runs, shows, edits, breaks and corrects a kernel."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def snippet(client: str) -> str:
     return text.split(f"**{client}**", 1)[1].split("```", 2)[1].partition("\n")[2]
 
 
-class Session(session.Session):
+class ClientSession(session.Session):
     """A run has ended when its time is shown: lsp-mode 10.0.0 drops messages that come together with the answer that it waits for, so that
     it may never show progress.
     """
@@ -40,7 +40,7 @@ class Session(session.Session):
 
 
 def work(screen: session.Screen) -> None:
-    whole = Session(screen)
+    whole = ClientSession(screen)
     session.one_kernel(whole)
     assert [*whole.prompts, *whole.doubled, *whole.popups] == [], whole.figures()
 

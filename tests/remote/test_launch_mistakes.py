@@ -12,27 +12,27 @@ import pytest
 from orbit_remote.spec import launch_mistakes
 
 
-class Parameter(NamedTuple):
+class LaunchParameter(NamedTuple):
     name: str
     has_default: bool = False
 
 
 COPY = [
-    Parameter("x"),
-    Parameter("y"),
-    Parameter("n"),
-    Parameter("BLOCK"),
-    Parameter("STEPS", has_default=True),
+    LaunchParameter("x"),
+    LaunchParameter("y"),
+    LaunchParameter("n"),
+    LaunchParameter("BLOCK"),
+    LaunchParameter("STEPS", has_default=True),
 ]
 
 
 def check(launcher: str, expected: str, *, tuned: bool = False) -> None:
-    """`expected` has what is found in a launcher of `copy(x, y, n, BLOCK, STEPS=1)`: a `^~` under the place, then the sentence."""
+    """`expected` shows the mistakes in a launcher of `copy(x, y, n, BLOCK, STEPS=1)`: a `^~` under the place, then the sentence."""
     text = textwrap.dedent(launcher).strip("\n")
-    found = launch_mistakes.of("copy", COPY, ast.parse(text), text, "k.py", ("torch", "copy"), tuned=tuned)
+    mistakes = launch_mistakes.of("copy", COPY, ast.parse(text), text, "k.py", ("torch", "copy"), tuned=tuned)
     lines = text.split("\n")
     shown = {number: [line] for number, line in enumerate(lines, 1)}
-    for _, problem in found:
+    for _, problem in mistakes:
         at = problem.place
         assert at
         assert at.column

@@ -106,9 +106,9 @@ def _found(finder: Finder, path: str, folder: bool) -> Iterator[tuple[KernelId, 
     """Yield the kernels of one file, or of the files of a folder, each with whether the file is a program and with its drivers."""
     for place, scan in scans(finder, path, folder):
         kernels = [(target, kernel) for target, kernel, _ in identify(place, scan) if kernel.dsl in RUNNABLE]
-        found = finder.routes_of(finder.index.path(place), [target.key for target, _ in kernels])
+        routes = finder.routes_of(finder.index.path(place), [target.key for target, _ in kernels])
         for target, kernel in kernels:
-            yield target, kernel, bool(scan.entries), found[target.key]
+            yield target, kernel, bool(scan.entries), routes[target.key]
 
 
 def scans(finder: Finder, path: str, folder: bool) -> Iterator[tuple[str, Scan]]:
@@ -162,8 +162,8 @@ def _best(kernel: KernelDrivers) -> str:
         return "its own file"
     if not kernel.drivers:
         return f"none: {kernel.reason}"
-    first, *others = kernel.drivers
-    return f"{_tool(first)} {first.id}{f', and {len(others)} more' if others else ''}"
+    best, *dearer = kernel.drivers
+    return f"{_tool(best)} {best.id}{f', and {len(dearer)} more' if dearer else ''}"
 
 
 def _tool(driver: ListedDriver) -> str:

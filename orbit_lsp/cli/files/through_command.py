@@ -29,7 +29,7 @@ from orbit_remote.common.requests import Driver
 
 AUTO = "auto"
 _MAIN = re.compile(r"main|^[ \t]*#[ \t]*include[ \t]*\"", re.IGNORECASE | re.MULTILINE)
-"""What a `main` may come from: its name, a macro such as BENCHMARK_MAIN, or a file of the project that is included."""
+"""A text that may have a `main`: it says the name, or a macro such as BENCHMARK_MAIN, or it includes a file of the project."""
 
 
 async def run(

@@ -50,8 +50,8 @@ def main(options: argparse.Namespace) -> int:
     elif ended:
         print(f"stopped {len(ended)} worker{'s' * (len(ended) > 1)}: process {', '.join(map(str, ended))}")
     else:
-        others = f"; {len(running)} of other installations: --all ends these too" if running else ""
-        print(f"no worker runs{others}")
+        elsewhere = f"; {len(running)} of other installations: --all ends these too" if running else ""
+        print(f"no worker runs{elsewhere}")
     return 0
 
 

@@ -1,1 +1,1 @@
-"""What tells about the commands themselves: words, schemas of results, completion in shells."""
+"""Commands that explain the others: words, schemas of results, completion in shells."""

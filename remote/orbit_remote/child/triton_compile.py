@@ -192,13 +192,13 @@ def _with_mistakes(
     own = namespace.get(name)
     if own is not function and layers(own)[-1] is not function:  # the name launches something else
         return made
-    found = launch_mistakes.of(
+    mistakes = launch_mistakes.of(
         name, function.params, tree, file.text, file.path, namespace.keys(), tuned=own is not function
     )
-    if not found:
+    if not mistakes:
         return made
-    problems = (*made.problems, *(problem for _, problem in found))
-    right = launch is not None and launch.line not in {line for line, _ in found}
+    problems = (*made.problems, *(problem for _, problem in mistakes))
+    right = launch is not None and launch.line not in {line for line, _ in mistakes}
     if right or (specified is not None and name in specified.launches):
         return replace(made, problems=problems)
     return Compiled(problems)

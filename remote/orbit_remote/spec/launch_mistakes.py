@@ -39,7 +39,7 @@ def of(
 
 def _launches(tree: ast.Module, name: str) -> Iterator[ast.Call]:
     """Yield those where the name is that of the module: a parameter of the same name may be any kernel."""
-    others = {
+    shadowed = {
         id(node)
         for function in ast.walk(tree)
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
@@ -49,7 +49,7 @@ def _launches(tree: ast.Module, name: str) -> Iterator[ast.Call]:
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Subscript(value=ast.Name(id=launched))) if (
-                launched == name and id(node) not in others
+                launched == name and id(node) not in shadowed
             ):
                 yield node
             case _:
