@@ -307,8 +307,8 @@ def test_memory_checks_need_compute_sanitizer() -> None:
     ]
 
 
-def said_of_counters(profiler: c.Profiler | None) -> list[str]:
-    machine = replace(FULL, profiler=profiler)
+def said_of_counters(profiler: c.Profiler | None, cupti: str | None = None) -> list[str]:
+    machine = replace(FULL, profiler=profiler, cupti=cupti)
     every = doctor.lines(Setup(settings=Settings(), machine=machine), machine, compiles_on_modal=False)
     at = next(i for i, line in enumerate(every) if "counters" in line)
     return [line.strip() for line in every[at : at + 2]]
@@ -325,6 +325,15 @@ def test_whether_counters_are_permitted() -> None:
         f"{what} there is no Nsight Compute (ncu)",
         "fix it: install the CUDA toolkit's package nsight-compute",
     ]
+    assert said_of_counters(NCU, cupti="13.0") == [
+        "✓ profiles of launch specs: counters of CUPTI 13.0 on NVIDIA H100 80GB HBM3",
+        "✓ profiles of programs and drivers, and in full: counters of Nsight Compute on NVIDIA H100 80GB HBM3",
+    ]
+    first, *_ = said_of_counters(None, cupti="13.0")
+    assert first == (
+        "✓ profiles of launch specs: counters of CUPTI 13.0 on NVIDIA H100 80GB HBM3; the first profile shows whether "
+        "the driver permits counters"
+    )
     denied, mend = said_of_counters(replace(NCU, permitted=False, why=PERMISSION.sentence))
     assert denied == f"{what} the driver denied this user the GPU's performance counters (ERR_NVGPUCTRPERM)"
     assert mend.startswith(

@@ -22,6 +22,8 @@ from orbit_remote.common.packages import installing
 from orbit_remote.common.requests import Job
 
 _TRITON = ("torch", "triton")
+_OTHER_PROFILES = " of programs and drivers, and in full"
+"""Those that CUPTI does not count yet."""
 _LAUNCHERS = ("cuda-core", "cuda-bindings")
 _NVML = "nvidia-ml-py"
 
@@ -226,13 +228,8 @@ def _works(
             working.append(f"launch specs of CUDA kernels: checked and timed on {own.name}")
     if own and triton:
         working.append(f"Triton files: run and timed on {own.name}")
-    if own and machine.profiler and machine.profiler.permitted is not False:
-        tried = (
-            ""
-            if machine.profiler.permitted
-            else "; the first profile shows whether the driver permits counters"
-        )
-        working.append(f"profiles: counters of Nsight Compute on {own.name}{tried}")
+    if own:
+        working += _counters(machine, own.name)
     if own and machine.sanitizer and (compiles or triton):
         working.append(f"memory checks: compute-sanitizer {machine.sanitizer} on {own.name}")
     return working
@@ -298,9 +295,26 @@ def _token() -> str:
     return shlex.join(account.new_token()) if account.makes_token() else account.remedy()
 
 
+def _counters(machine: c.Machine, gpu: str) -> list[str]:
+    """Return what counts launches in a profile."""
+    profiler = machine.profiler
+    if profiler and profiler.permitted is False:
+        return []
+    on = f" on {gpu}"
+    if profiler is None or profiler.permitted is None:
+        on += "; the first profile shows whether the driver permits counters"
+    lines = [f"profiles of launch specs: counters of CUPTI {machine.cupti}{on}"] if machine.cupti else []
+    if profiler:
+        what = f"profiles{_OTHER_PROFILES}" if machine.cupti else "profiles"
+        lines.append(f"{what}: counters of Nsight Compute{on}")
+    return lines
+
+
 def _no_counters(machine: c.Machine) -> list[str]:
     """What keeps a profile from more than times."""
     what, profiler = "counters in profiles (times and resources do not need them)", machine.profiler
+    if profiler is None and machine.cupti:
+        what = f"counters in profiles{_OTHER_PROFILES}"
     if profiler is None:
         return _fault(
             what, "there is no Nsight Compute (ncu)", "install the CUDA toolkit's package nsight-compute"

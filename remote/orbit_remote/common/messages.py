@@ -497,7 +497,7 @@ class Profiler:
 @dataclass(frozen=True, slots=True)
 class Machine:
     """What this machine has. `packages` maps a name to its version or None where it is missing; `sanitizer` is the
-    version of compute-sanitizer, looked for where there is a GPU.
+    version of compute-sanitizer, looked for where there is a GPU, and `cupti` that of the CUPTI that counts launch specs.
 
     `python_path` are the folders that its Python looks for modules in besides its own installation's:
     of PYTHONPATH and of packages installed for editing.
@@ -516,6 +516,7 @@ class Machine:
     python_path: tuple[str, ...] = ()
     profiler: Profiler | None = None
     sanitizer: str | None = None
+    cupti: str | None = None
     kind: Literal["machine"] = "machine"
 
 

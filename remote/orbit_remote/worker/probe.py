@@ -51,9 +51,10 @@ async def probe(request: Probe, author_python: str | None = None, counters: Path
     compiler = await asyncio.to_thread(nvcc.find, request.nvcc, python=author_python)
     profiler = await asyncio.to_thread(_profiler, devices, counters)
     checker = await asyncio.to_thread(_sanitizer, devices, request.nvcc)
+    cupti = await asyncio.to_thread(_cupti, devices)
     machine = Machine(
         request.run, RESULT_VERSION, sys.executable, _python(), packages, devices,
-        python_path=python_path(), profiler=profiler, sanitizer=checker,
+        python_path=python_path(), profiler=profiler, sanitizer=checker, cupti=cupti,
     )  # fmt: skip
     if isinstance(compiler, Failure):
         return replace(machine, problems=(*problems, compiler))
@@ -72,6 +73,19 @@ def _sanitizer(devices: Sequence[Device], compiler: str | None) -> str | None:
 
     tool = sanitizer_tool.find(compiler) if devices else None
     return None if tool is None or isinstance(tool, Failure) else tool.version
+
+
+def _cupti(devices: Sequence[Device]) -> str | None:
+    """Return the release of the CUPTI that counts launch specs; None where there is none that can."""
+    from orbit_remote.recording import injection
+
+    if not devices:
+        return None
+    try:
+        found = injection.find(in_this_process=True)
+    except injection.Unavailable:
+        return None
+    return found.release if found.has_range_profiler else None
 
 
 def _profiler(devices: Sequence[Device], counters: Path | None) -> Profiler | None:
@@ -94,9 +108,9 @@ def python_path() -> tuple[str, ...]:
     installed = {Path(prefix) for prefix in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
     paths = [Path(entry) for entry in sys.path if entry and Path(entry).is_dir()]
     return tuple(
-        str(digest)
-        for digest in dict.fromkeys(paths)
-        if digest != ours and not any(digest.is_relative_to(prefix) for prefix in installed - {Path("/")})
+        str(folder)
+        for folder in dict.fromkeys(paths)
+        if folder != ours and not any(folder.is_relative_to(prefix) for prefix in installed - {Path("/")})
     )
 
 
@@ -108,7 +122,7 @@ def devices(first: int, count: int) -> tuple[Device, ...]:
 
 def device(index: int) -> Device | None:
     """The GPU a job runs on."""
-    return next((all_device for all_device in all_devices() if all_device.index == index), None)
+    return next((each for each in all_devices() if each.index == index), None)
 
 
 _devices: tuple[Device, ...] = ()
