@@ -14,8 +14,12 @@ import pytest
 from orbit_lsp.cli import source_listing
 from orbit_lsp.runs import profile_filing, result_filing
 from orbit_lsp.specs import job_builder
+from orbit_lsp.state.config import Settings
 from orbit_lsp.state.documents import Change
 from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.results import Result
+from orbit_lsp.state.session import Session
 from orbit_lsp.views import diagnostics, hints, hover, kernel_actions, lenses
 from orbit_lsp.views.profile import counter_rows, next_steps, profile_lines
 from orbit_remote.common import messages as c
@@ -402,6 +406,42 @@ def test_lenses_and_actions() -> None:
     assert offered["Profile in full (saxpy)"] == [here | {"detail": "full"}]
     assert offered["Open the profile's report (saxpy)"] == [here | {"what": "profile"}]
     assert offered["Open in Nsight Compute (saxpy)"] == [here | {"what": "nsight"}]
+
+
+SPEC = "// orbit: n = 256, y = zeros(n), launch fill(y) block 256\n"
+FILL = "__global__ void fill(float* y) { y[threadIdx.x] = 1; }\n"
+
+
+def offered_profile(milliseconds: float, spec: str = "", cupti: str | None = None) -> tuple[str, str | None]:
+    """The lens *Profile* and its tooltip, after a run whose launches took so long and whose program took half a second."""
+    machine = c.Machine("p", c.RESULT_VERSION, "/py", "3.12", devices=(H100,), cupti=cupti)
+    session = Session(setup=Setup(settings=Settings(), machine=machine))
+    session.open(
+        uri := "file:///src/fill.cu", 1, f"{spec}{FILL}int main() {{ fill<<<1, 256>>>(nullptr); }}\n"
+    )
+    target = KernelId(uri, "fill")
+    launch = replace(LAUNCHES, timing=replace(LAUNCHES.timing, median=milliseconds * 1e6))
+    session.results.runs[target] = Result("", 0, c.ok("r", run_s=0.5), (launch,), "", {})
+    commands = [lens.command for lens in lenses.lenses(session, uri) if lens.command]
+    return next((each.title, each.tooltip) for each in commands if each.command == "orbit.profile")
+
+
+def test_how_long_a_profile_will_take_is_said_before_the_click() -> None:
+    assert offered_profile(0.06) == ("Profile", "about 3.3 s: 20 passes of 60.0 µs by Nsight Compute")
+    assert offered_profile(2000) == ("Profile (43 s)", "about 43 s: 20 passes of 2.00 s by Nsight Compute")
+    assert offered_profile(0.06, SPEC) == ("Profile", "about 3.3 s: 20 passes of 60.0 µs by Nsight Compute")
+    assert offered_profile(0.06, SPEC, "13.0") == ("Profile", "about 0.7 s: 17 passes of 60.0 µs by CUPTI")
+
+
+def test_a_second_profile_takes_as_long_as_the_first() -> None:
+    bench = Profiling("memory_bound")
+    bench.file(replace(finished("memory_bound"), run_s=4.25))
+    *_, lens = lenses.lenses(bench.session, bench.uri)
+    assert lens.command
+    assert lens.command.tooltip == "4.2 s last time"
+    bench.file(replace(finished("memory_bound"), run_s=12.5), detail="full")
+    titles = [action.title for action in kernel_actions.actions(bench.session, bench.uri, 4, 4)]
+    assert "Profile in full (saxpy): 12 s last time" in titles
 
 
 def test_what_cupti_counted_has_no_report_for_nsight_compute() -> None:

@@ -15,6 +15,7 @@ from orbit_lsp.state import units
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import kernel_commands, kernel_status
 from orbit_lsp.views.kernel_status import KernelStatus
+from orbit_lsp.views.profile import profile_price
 from orbit_remote.common.measure import REPEATS
 from orbit_remote.common.requests import Driver
 
@@ -123,9 +124,9 @@ def commands(session: Session, uri: str, known: KernelStatus, line: int) -> list
     elif known.kernel.launchable and started and driver_choice.is_quick(session, target, driver):
         offered.append(kernel_commands.of_kernel(f"○ Live: run at every save ({name})", "orbit.live", target))
     if known.kernel.launchable and started and not known.running:
-        offered.append(
-            kernel_commands.of_kernel(f"Profile in full ({name})", "orbit.profile", target, detail="full")
-        )
+        price = profile_price.of(session, known, "full")
+        title = f"Profile in full ({name})" + (f": {price.text}" if price else "")
+        offered.append(kernel_commands.of_kernel(title, "orbit.profile", target, detail="full"))
     offered += [
         lsp.Command(f"{command.title} ({name})", command.command, arguments=command.arguments)
         for command in kernel_commands.debug(session, uri, known)

@@ -13,6 +13,7 @@ from orbit_lsp.views import harness_view, kernel_status, positions
 from orbit_lsp.views.answer import outcome
 from orbit_lsp.views.answer.outcome import EDITED
 from orbit_lsp.views.kernel_status import HarnessStatus, KernelStatus
+from orbit_lsp.views.profile import profile_price
 from orbit_remote.common.messages import DEBUGGING
 
 OF_CELLS = frozenset(
@@ -61,6 +62,17 @@ def _harness_answer(session: Session, harness_status: HarnessStatus) -> lsp.Comm
         1, EDITED if harness_status.stale else ""
     )
     return of_kernel(fitting.fit(parts, fitting.LENS - len(" | ✓ Test | Profile")), "orbit.history", target)
+
+
+def profile(session: Session, known: KernelStatus) -> lsp.Command:
+    """*Profile*, of a kernel that something launches. The tooltip says how long it will take, and the title too if that is long: few
+    clients show a tooltip.
+    """
+    price = profile_price.of(session, known)
+    title = f"Profile ({price.seconds:.0f} s)" if price and price.is_long else "Profile"
+    command = of_kernel(title, "orbit.profile", known.target)
+    command.tooltip = price.text if price else None
+    return command
 
 
 def profile_harness(harness_status: HarnessStatus) -> lsp.Command | None:

@@ -290,7 +290,7 @@ def commands(session: Session, known: KernelStatus, callers: Callers, now: float
         ]
     return [
         kernel_commands.of_kernel(_through(session, known, _run_title(session, known)), "orbit.run", target),
-        kernel_commands.of_kernel("Profile", "orbit.profile", target),
+        kernel_commands.profile(session, known),
     ]
 
 

@@ -1,0 +1,73 @@
+"""How long a profile will take, before the click: as long as the last one of its kind, else an estimate from the last run."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from orbit_lsp.state import units
+from orbit_lsp.state.session import Session
+from orbit_lsp.views.kernel_status import KernelStatus
+from orbit_remote.common.lazy_dataclass import dataclass
+
+Detail = Literal["click", "full"]
+
+LONG_S = 10.0
+"""A profile that takes so long says so in its lens."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tool:
+    """What a way of counting takes: `start_s` for a kernel that takes no time, and the passes that multiply the kernel's own time."""
+
+    name: str
+    start_s: float
+    passes: int
+
+
+_CUPTI = _Tool("CUPTI", 0.7, 17)
+"""H200, 2026-11-30: docs/dev/results/measurements-profile.md, *A click on a launch spec, counted by CUPTI*."""
+_NCU = _Tool("Nsight Compute", 2.8, 20)
+"""H100, 2026-11-21: the same page, *What the sections of a click cost*."""
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """`text` is `0.7 s last time`, or `about 3 s: 20 passes of 0.06 ms by Nsight Compute`."""
+
+    seconds: float
+    text: str
+
+    @property
+    def is_long(self) -> bool:
+        return self.seconds >= LONG_S
+
+
+def of(session: Session, known: KernelStatus, detail: Detail = "click") -> Price | None:
+    """Return how long a profile will take; None where neither a run nor a profile tells. How many passes a full one has depends on the
+    GPU, so only the last one tells.
+    """
+    profile = known.profile
+    if profile and profile.detail == detail and profile.finished.run_s is not None:
+        return Price(profile.finished.run_s, f"{_seconds(profile.finished.run_s)} last time")
+    if detail == "full" or known.result is None or not known.result.launches:
+        return None
+    kernel_s = (
+        sum(launches.timing.median for launches in known.result.launches) / 1e9
+    )  # one launch of each configuration
+    tool = _tool(session, known)
+    seconds = tool.start_s + tool.passes * kernel_s
+    if tool is _NCU:  # what is ready for launch specs has started already
+        seconds += known.result.finished.run_s or 0.0
+    passes = f"{tool.passes} passes of {units.time(kernel_s * 1e9)} by {tool.name}"
+    return Price(seconds, f"about {_seconds(seconds)}: {passes}")
+
+
+def _tool(session: Session, known: KernelStatus) -> _Tool:
+    """Return what counts at a click."""
+    machine = session.setup.machine
+    by_cupti = known.plan.through == "spec" and machine is not None and machine.cupti
+    return _CUPTI if by_cupti else _NCU
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds >= LONG_S else f"{seconds:.1f} s"
