@@ -519,6 +519,36 @@ def test_nvcc_alone_counts_less_where_a_build_file_of_any_kind_is(tmp_path: Path
     assert cost() > alone
 
 
+MANY = ", ".join(f"const float *__restrict__ argument_{number}" for number in range(30))
+
+
+@pytest.mark.parametrize(
+    ("main", "head"),
+    [
+        ("main.cpp", "void scale(float *x, int n);"),
+        ("main.cpp", "#include <vector>\n#include <cstdio>\nvoid scale(float *x, int n);"),
+        ("main.cpp", "// in scale.cu\nvoid scale(float *x, int n);"),
+        ("main.cpp", "/* in\n   scale.cu */ extern void\nscale(float *x,\n  int n);"),
+        ("main.cc", 'extern "C" {\n  void scale(float *x, int n);\n}'),
+        ("main.cxx", "[[nodiscard]] int scale(float *x, int n = 3) noexcept;"),
+        ("main.cpp", '__attribute__((visibility("default"))) void scale(float *x);'),
+        ("main.cpp", f"auto scale({MANY}) -> void;"),
+        ("main.cu", "template <typename T> void scale(T *x, int n);"),
+        ("main.c", "#include <stdio.h>\nvoid scale(float *x, int n);"),
+    ],
+)  # fmt: skip
+def test_a_program_declares_what_another_file_defines(tmp_path: Path, main: str, head: str) -> None:
+    write(tmp_path, {
+        "Makefile": f"bench: {Path(main).stem}.o scale.o\n\tnvcc -o $@ $^\n",
+        "scale.cu": "__global__ void k(float *x) {}\nvoid scale(float *x, int n) { k<<<1, 1>>>(x); }\n",
+        main: f"{head}\nint main() {{ scale(0, 1); }}\n",
+    })  # fmt: skip
+    assert (
+        orbit(tmp_path, "drivers", "scale.cu")[1]
+        == f"scale.cu:1: k\n  make {main} (bench)\n      k <- scale <- main of {main}\n"
+    )
+
+
 def test_programs_on_the_command_line(tmp_path: Path) -> None:
     written("program_cmake", tmp_path / "work")
     code, out, _ = orbit(tmp_path / "work", "drivers", "src/scale.cu")

@@ -8,10 +8,11 @@ from functools import cached_property
 from itertools import islice
 
 from orbit_lsp.drivers.index import Index
+from orbit_lsp.kernels import CUDA_SUFFIXES, HEADER_SUFFIXES, HOST_SUFFIXES
 from orbit_lsp.kernels.cuda.functions import Function, Text, closings
 from orbit_remote.common.lazy_dataclass import dataclass
 
-SUFFIXES = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp")
+SUFFIXES = (*CUDA_SUFFIXES, ".c", *HOST_SUFFIXES, *HEADER_SUFFIXES)
 _MOST_FILES = 400
 _MOST_CHARACTERS = 8 << 20
 _ROUNDS = 4

@@ -13,6 +13,7 @@ from orbit_lsp.drivers.choice import tokens
 from orbit_lsp.drivers.declared import BuildFiles, DeclaredProgram
 from orbit_lsp.drivers.extension import NearTexts
 from orbit_lsp.drivers.index import Index
+from orbit_lsp.kernels import HOST_SUFFIXES
 from orbit_lsp.kernels.cuda.functions import Function
 from orbit_lsp.state.results import Route
 from orbit_remote.common.requests import Driver
@@ -25,15 +26,18 @@ _CASES = frozenset(
 )
 _FRAMEWORK = re.compile(r"\b(?:TEST(?:_F|_P|_CASE)?|TYPED_TEST|C2H_TEST|SCENARIO|NVBENCH_BENCH\w*)\s*\(")
 _BENCHED = re.compile(r"\bNVBENCH_BENCH\w*\s*\(\s*(?:NVBENCH_\w+\s*\(\s*)?(\w+)")
-_BEHIND = re.compile(r"[;{}]|\n[ \t]*#[^\n]*\n")
+_BEHIND = re.compile(r"[;{}]|^[ \t]*#.*$|//.*$|\*/", re.MULTILINE)
+"""What a declaration can stand behind: another one, a line of the preprocessor, a comment."""
 _ENDS = re.compile(r"[;{}]")
-_HEAD = re.compile(r"(?:extern\s*\"C\"\s*)?[\w:<>,*&\s]+")
+_ATTRIBUTES = r"(?:\[\[[^\]]*\]\]|(?:__attribute__|__declspec)\s*\([^;{}]*\))\s*"
+_HEAD = re.compile(rf"(?:{_ATTRIBUTES}|extern\s*\"C\"\s*)*[\w:<>,*&\s]+(?:{_ATTRIBUTES})*")
 _STATEMENT = re.compile(r"(?:return|else|throw|new|delete|co_return)\b")
 _LONGEST_HEAD = 300
+_LONGEST_PARAMETERS = 4_000
 _MOST_USES = 200
 _MOST_TESTS = 500
 """Of one source."""
-_UNITS = (".cu", ".cpp", ".cc", ".cxx")
+_UNITS = (".cu", ".c", *HOST_SUFFIXES)
 _ROUNDS = 6
 _MOST_WAYS = 400
 _SHORT = 3
@@ -263,7 +267,7 @@ class Programs:
         text = self._near.texts[place]
         for match in islice(re.finditer(rf"\b{re.escape(name)}\b", text), _MOST_USES):
             head = _BEHIND.split(text[max(0, match.start() - _LONGEST_HEAD) : match.start()])[-1]
-            after = text[match.end() : match.end() + _LONGEST_HEAD].lstrip()
+            after = text[match.end() : match.end() + _LONGEST_PARAMETERS].lstrip()
             end = _ENDS.search(after)
             declares = _HEAD.fullmatch(head.strip()) and not _STATEMENT.match(head.strip())
             if declares and after.startswith("(") and end and end[0] == ";":

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_lsp.features import Feature, FeatureContext
-from orbit_lsp.kernels import CUDA_SUFFIXES, HEADER_SUFFIXES
+from orbit_lsp.kernels import CUDA_SUFFIXES, HEADER_SUFFIXES, HOST_SUFFIXES
 from orbit_lsp.runs import driver_search
 from orbit_lsp.state import daemon_thread, user_folders
 from orbit_lsp.state.debounce import Debounce
@@ -25,7 +25,7 @@ log = logging.getLogger("orbit.drivers")
 
 _PAUSE_S = 1.0
 """After typing has paused for so long, a file's kernels are looked for again."""
-_SOURCES = (*CUDA_SUFFIXES, *HEADER_SUFFIXES, ".cpp", ".cc", ".cxx")
+_SOURCES = (*CUDA_SUFFIXES, *HEADER_SUFFIXES, *HOST_SUFFIXES, ".c")
 """Of what build files make programs."""
 _STEP_S = 0.5
 """How long a large project is read before what has been found so far is shown."""

@@ -374,6 +374,41 @@ async def test_a_target_that_an_option_turns_off(configured: Project) -> None:
     )
 
 
+TESTED = """
+enable_testing()
+add_test(NAME small COMMAND bench 7 WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}/data)
+add_test(NAME large COMMAND bench 4096 --fast)
+set_tests_properties(large PROPERTIES ENVIRONMENT "SEED=7;LOG=off")
+add_test(NAME of_another COMMAND ${CMAKE_COMMAND} -E echo 1)
+"""
+"""What follows in a CMakeLists.txt."""
+
+
+def said_of_test(made: build.Build | c.Finished, project: Project) -> str:
+    """How the program will run, as the build says it."""
+    assert isinstance(made, build.Build), made.failure
+    if made.job is None:
+        return "as the job says"
+    job = made.job
+    text = f"{' '.join(job.variables)} bench {' '.join(job.arguments)} in {job.working_folder}"
+    assert any(remark.startswith("run as the project's test ") for remark in made.remarks)
+    return text.strip().replace(str(project.folder), "FOLDER")
+
+
+@needs_cmake
+async def test_a_program_runs_as_the_projects_own_test_runs_it(configured: Project) -> None:
+    assert said_of_test(await configured.build(BY_CMAKE), configured) == "as the job says"
+    (configured.folder / "data").mkdir()
+    with (configured.folder / "CMakeLists.txt").open("a") as lists:
+        lists.write(TESTED)
+    for arguments, runs in {
+        (): "bench 7 in FOLDER/data",
+        ("4096",): "SEED=7 LOG=off bench 4096 in FOLDER/build",
+        ("--verbose",): "bench --verbose in FOLDER/data",
+    }.items():
+        assert said_of_test(await configured.build(BY_CMAKE, arguments=arguments), configured) == runs
+
+
 # -- the same by Meson ------------------------------------------------------------------------------
 
 MESON_BUILD = "project('scaling', 'cpp')\nexecutable('bench', 'main.cpp')\n"
@@ -397,6 +432,10 @@ async def test_a_program_of_meson(project: Project, monkeypatch: pytest.MonkeyPa
     made = await project.build(BY_MESON, "scale.cuh")
     assert isinstance(made, build.Build), made.failure
     assert made.executable == project.folder / "out" / "bench"
+    lists = MESON_BUILD.replace("exec", "bench = exec") + "test('x', bench, args: ['7'], env: ['SEED=7'])\n"
+    (project.folder / "meson.build").write_text(lists)
+    tested = await project.build(BY_MESON, "scale.cuh")
+    assert said_of_test(tested, project) == "SEED=7 bench 7 in FOLDER/out"
     header_of_an_old_time(project)
     assert await project.says(BY_MESON, "scale.cuh") == STALE.format("scale.cuh")
     project.edit("scale.cuh", "FACTOR", "FACTORS")

@@ -231,7 +231,9 @@ COMPILER_MEMORY: Final = Limit(
 COMPILER_FILE: Final = Limit("a file that a compiler writes", 1 << 30, "The build fails with a message.")
 # a thousand findings of compute-sanitizer with their stacks are some 2 MiB
 TOOL_LOG: Final = Limit(
-    "the log of Nsight Compute or compute-sanitizer", 32 << 20, "What follows is not read."
+    "the log of Nsight Compute or compute-sanitizer, and the list of a project's tests",
+    32 << 20,
+    "What follows is not read.",
 )
 LAUNCHES: Final = Limit(
     "the launches of one process of a program, as recorded",

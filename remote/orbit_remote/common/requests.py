@@ -162,7 +162,8 @@ class DriverStart:
     `texts` are the texts of open Python files by path, which count in place of what is saved, or for a program those of open
     C++ files, which have to be saved. Of a test only the parameter `sets` that are named run, if it has them: pytest's ids.
     A `repeated` test or script runs several times, until its kernels have been launched often enough for a median.
-    `sources` are those of a program as far as texts tell, paths in `directory`.
+    `sources` are those of a program as far as texts tell, paths in `directory`. `runs_in` is the folder in which it runs, once it
+    is built and the project has said that.
     """
 
     driver: Driver
@@ -170,6 +171,7 @@ class DriverStart:
     sets: tuple[str, ...] = ()
     repeated: bool = False
     sources: tuple[str, ...] = ()
+    runs_in: str = ""
     through: Literal["driver"] = "driver"
 
 
@@ -268,6 +270,8 @@ class Job:
     @property
     def working_folder(self) -> str:
         """Where its program runs."""
+        if isinstance(self.start, DriverStart) and self.start.runs_in:
+            return self.start.runs_in
         folder = self.directory or str(Path(self.path).parent)
         return str(Path(folder, self.driver.folder)) if self.driver and self.driver.folder else folder
 

@@ -63,6 +63,8 @@ class Build:
     """What was assembled, where it is one text and none of several MiB."""
     kept: str = ""
     """The files of a build that is to keep them, packed (`kept_files`)."""
+    job: Job | None = None
+    """The job with what is known of its program only now: arguments, folder and variables of the project's own test."""
 
 
 async def build(

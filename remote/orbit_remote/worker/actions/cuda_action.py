@@ -35,6 +35,7 @@ async def compile_or_run(job: Job, context: Context) -> c.Finished:
         built = await builds.build_file(job, device, context, scratch)
         if isinstance(built, c.Finished):
             return built
+        job = built.job or job
         if job.action == "compile" and len(architectures.asked_for(job.flags)) < 2:  # else it is of no run
             context.ahead.compiled(job)
         if job.action == "compile" and job.levels:

@@ -172,6 +172,7 @@ class _Attempt:
         built = await builds.build_file(job, self._device, context, scratch)
         if isinstance(built, c.Finished):
             return built
+        self._job = job = built.job or job
         wanted = kernel_selection.chosen(job, built.built.resources)
         under = Under.make(
             self._tool,
@@ -213,7 +214,7 @@ class _Attempt:
         self, under: Under, command: Sequence[str | Path], folder: str, stdin: str
     ) -> tuple[program.Ended, Telemetry | None]:
         job, context = self._job, self._context
-        environment = context.environment()
+        environment = context.environment(job)
         if job.is_program:
             environment |= gpu.visible_gpu(job)
         groups = context.groups(job)

@@ -49,7 +49,7 @@ async def check_memory(job: Job, context: Context) -> c.Finished:
         if isinstance(target, c.Finished):
             return target
         async with context.gpu(job):
-            finished = await _Checking(job, context, tool, target, scratch).finished()
+            finished = await _Checking(target.job or job, context, tool, target, scratch).finished()
     return replace(
         finished,
         device=device,
@@ -65,7 +65,9 @@ async def check_memory(job: Job, context: Context) -> c.Finished:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """`events` is the file in which a child of ours tells how its job went; None where the program is the user's own."""
+    """`events` is the file in which a child of ours tells how its job went; None where the program is the user's own. `job` is of a
+    program whose project says how it runs.
+    """
 
     command: Sequence[str]
     stdin: str
@@ -77,6 +79,7 @@ class _Target:
     resources: tuple[c.Resources, ...] = ()
     build_s: float | None = None
     remarks: tuple[str, ...] = ()
+    job: Job | None = None
 
 
 async def _target(job: Job, device: c.Device, context: Context, scratch: Path) -> _Target | c.Finished:
@@ -101,9 +104,10 @@ async def _target(job: Job, device: c.Device, context: Context, scratch: Path) -
     made = await builds.build_file(wanted, device, context, scratch)
     if isinstance(made, c.Finished):
         return made
+    job = made.job or job
     return _Target(
         (str(made.executable), *job.arguments), job.stdin, own_files.of_build(job, made.built), gpu.visible_gpu(job), None, (),
-        made.toolchain, made.built.resources, made.built.seconds, made.remarks,
+        made.toolchain, made.built.resources, made.built.seconds, made.remarks, made.job,
     )  # fmt: skip
 
 
@@ -136,7 +140,7 @@ class _Checking:
         self._sanitizer = tool
         self._target = target
         self._scratch = scratch
-        self._environment = {**context.environment(), **target.environment}
+        self._environment = {**context.environment(job), **target.environment}
         self._directory = job.working_folder
         self._output_shown = False
         self._plain: program.Ended | None = None

@@ -19,8 +19,9 @@ from orbit_remote.common.requests import DriverStart, Job
 from orbit_remote.process import client_environment
 from orbit_remote.toolchain import build, nvcc
 from orbit_remote.worker.context import Context
-from orbit_remote.worker.programs import freshness, sources
+from orbit_remote.worker.programs import freshness, project_tests, sources
 from orbit_remote.worker.programs.build_commands import BuildCommands, NotBuiltError
+from orbit_remote.worker.programs.project_tests import ProjectTest
 from orbit_remote.worker.programs.sources import Sources
 
 
@@ -97,6 +98,8 @@ class _Work:
         self._job, self._context, self._driver = job, context, _start(job).driver
         self._architecture = architecture
         self._folder = job.working_folder
+        self._configuration = ""
+        """CMake's, of the program; empty where the generator has but one."""
         self._remarks: list[str] = []
         self._commands = BuildCommands(job, context, self._folder)
 
@@ -111,7 +114,29 @@ class _Work:
         make = ways.get(self._driver.tool, self._by_make)
         async with self._context.alone(("project", self._folder)):
             executable, objects, own = await make()
-        return await asyncio.to_thread(self._checked, before, executable, objects, own)
+        made = await asyncio.to_thread(self._checked, before, executable, objects, own)
+        test = project_tests.chosen(
+            await asyncio.to_thread(self._tests, executable, objects), self._job.arguments
+        )
+        return self._as_tested(made, test) if test else made
+
+    def _tests(self, executable: str, folder: str) -> list[ProjectTest]:
+        """The project's own tests of the program."""
+        if self._driver.tool == "cmake":
+            return project_tests.of_cmake(folder, self._configuration, executable)
+        return project_tests.of_meson(folder, executable) if self._driver.tool == "meson" else []
+
+    def _as_tested(self, made: build.Build, test: ProjectTest) -> build.Build:
+        """The build, whose job runs the program as a test of the project does. Arguments of the author's go before those of the test."""
+        job, start = self._job, _start(self._job)
+        arguments = job.arguments or test.arguments
+        job = replace(
+            job, arguments=arguments, variables=(*job.variables, *test.variables),
+            start=replace(start, runs_in=test.folder),
+        )  # fmt: skip
+        how = shlex.join([self._driver.short, *arguments])
+        remark = f"run as the project's test {test.name} runs it: {how}, in {test.folder}"
+        return replace(made, job=job, remarks=(*made.remarks, remark))
 
     # -- CMake --------------------------------------------------------------------------------------
 
@@ -149,7 +174,9 @@ class _Work:
             if renamed.name == wanted.name:
                 raise
             await self._by_target(cmake, folder, renamed.name, model)
-        made = self._program(await asyncio.to_thread(cmake_folder.codemodel, folder))
+        model = await asyncio.to_thread(cmake_folder.codemodel, folder)
+        self._configuration = model.configuration if model else ""
+        made = self._program(model)
         return made.file, folder, made.sources
 
     async def _by_target(
