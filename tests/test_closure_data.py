@@ -52,6 +52,12 @@ def test_patterns_of_data_files(project: Path, patterns: tuple[str, ...], expect
     assert travels(project, "k.cu", "", data=patterns) == expected
 
 
+def test_the_tensors_that_a_launch_spec_loads_travel(project: Path) -> None:
+    write(project, {"k.orbit.safetensors": "a", "other.orbit.safetensors": "b", "k.pt": "c"})
+    text = '# orbit: x = load("k.orbit.safetensors", "k.x", 3); y = load("../other.orbit.safetensors", "k.y", 3); z = load("k.pt", "z")\n'
+    assert travels(project, "k.py", text) == ["k.orbit.safetensors"]
+
+
 @pytest.mark.parametrize(
     "pattern", ["../*", "/etc/passwd", "data/../../x", "nothing/*.here", "[", "**/**/*.gone", "", "."]
 )

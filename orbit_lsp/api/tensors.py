@@ -6,23 +6,16 @@ import base64
 import binascii
 import zlib
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from orbit_lsp.queue.request import Refused
-from orbit_remote.common import codec, limits
+from orbit_remote.common import limits
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.spec import stored_tensors
+from orbit_remote.spec.dtypes import DTYPES
 
-SIZES = {
-    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1, "int64": 8, "int32": 4,
-    "int16": 2, "int8": 1, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "bool": 1,
-}  # fmt: skip
+SIZES = {name: dtype.size for name, dtype in DTYPES.items()}
 """Element types by torch's names, with their bytes."""
-_SAFETENSORS = {
-    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
-    "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8", "U16": "uint16", "U32": "uint32", "U64": "uint64",
-    "BOOL": "bool",
-}  # fmt: skip
-_LONGEST_HEADER = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,36 +49,13 @@ def from_bytes(text: str, dtype: str, shape: Sequence[int], name: str, *, compre
 def from_safetensors(text: str, key: str, name: str) -> Tensor:
     """A tensor of a safetensors file in base64; without a key its only one. Raises Refused."""
     content = _decoded(text, name)
-    length = int.from_bytes(content[:8], "little")
     try:
-        if len(content) < 8 or length > min(_LONGEST_HEADER, len(content) - 8):
-            raise ValueError("its header is longer than the file")  # noqa: TRY301 - one answer for all that is wrong with it
-        header: Any = codec.read_json(content[8 : 8 + length])
-    except (ValueError, RecursionError) as error:
-        raise Refused(f"the data of {name} is no safetensors file: {error}") from None
-    header = cast("dict[str, Any]", header) if isinstance(header, dict) else {}
-    entries = {each: entry for each, entry in header.items() if each != "__metadata__"}
-    if not key and len(entries) == 1:
-        key = next(iter(entries))
-    if key not in entries:
-        raise Refused(
-            f"the data of {name} has no tensor {key!r:.60}; it has: {', '.join(entries)[:200] or 'none'}"
-        )
-    return _entry(entries[key], content[8 + length :], name)
-
-
-def _entry(entry: Any, data: bytes, name: str) -> Tensor:
-    match entry:
-        case {"dtype": str(code), "shape": [*shape], "data_offsets": [int(start), int(end)]}:
-            dtype = _SAFETENSORS.get(code)
-            if dtype is None:
-                raise Refused(f"the data of {name} has the element type {code!r:.20}, which is not supported")
-            size = _size(dtype, shape, name)
-            if 0 <= start <= end <= len(data) and end - start == size:
-                return Tensor(dtype, tuple(shape), data[start:end])
-        case _:
-            pass
-    raise Refused(f"the data of {name} is no safetensors file: its header and its bytes do not agree")
+        file = stored_tensors.of_bytes(content)
+        stored = file.tensor(next(iter(file.entries)) if not key and len(file.entries) == 1 else key)
+    except ValueError as error:
+        raise Refused(f"the data of {name} {error}") from None
+    _size(stored.dtype, stored.shape, name)
+    return Tensor(stored.dtype, stored.shape, stored.data)
 
 
 def _decoded(text: str, name: str) -> bytes:

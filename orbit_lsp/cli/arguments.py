@@ -87,6 +87,14 @@ GROUPS = {
             ("run k.cu --kernel saxpy --sweep", "run pkg/softmax.py --through auto", "run bench.py --on H100,L4 -- --size 4096"), command_options.run_options,
         ),
         Command(
+            "capture", "write a launch spec from a launch that a test or script makes",
+            ("capture pkg/softmax.py --kernel softmax_kernel", "capture softmax.py --through bench.py --launch 3", "capture softmax.py --json"),
+            command_options.capture_options,
+            "Run a test or script that launches a Triton kernel, take one of its launches, and write a launch spec above the kernel "
+            "that replays it, with the kernel's present outputs as what is expected. Tensors whose values matter are stored beside the file. The launch "
+            "spec is run first: if it does not replay the launch, nothing is written, and the exit code is that of the failure.",
+        ),
+        Command(
             "exec", "run any Python code or program, and time its kernels",
             ("exec bench.py --bring 'out/**'", "exec -c 'import torch; print(torch.cuda.get_device_name())' --on H100 --budget 5", "exec train.py --limit candidate -- --size 4096"),
             command_options.exec_options,

@@ -206,6 +206,32 @@ def through_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def capture_options(parser: argparse.ArgumentParser) -> None:
+    file_argument(parser)
+    option(parser, "--kernel", "the kernel; needed if the file has several", metavar="K")
+    option(
+        parser,
+        "--through",
+        "the test or script that launches it, one that `orbit-lsp drivers` lists; default: the best one",
+        metavar="D",
+        default="auto",
+    )
+    option(
+        parser,
+        "--launch",
+        "which of the kernel's launches, counted from 1; default: the first of the configuration that takes most time",
+        type=_from_1,
+        metavar="N",
+    )
+    engine_options(parser)
+
+
+def _from_1(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of a launch: they are counted from 1")
+    return int(text)
+
+
 def exec_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file",
@@ -495,7 +521,7 @@ def modal_options(parser: argparse.ArgumentParser) -> None:
 def schema_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what", nargs="?", default="finished", choices=(*SCHEMAS, *SCHEMA_OF), metavar="OUTPUT",
-        help="finished (the default): the output of run, exec, compile, profile, check, show and report; compared: of compare; history: of history; "
+        help="finished (the default): the output of run, capture, exec, compile, profile, check, show and report; compared: of compare; history: of history; "
         "loop: of loop; drafts: of draft; drivers: of drivers; trace: of trace; disassembly: of disassemble; bundle: of debug-compile; submission: of submit; "
         "explanations: of explain; machine: of doctor; compilation: of doctor FILE; jobs: of jobs list; job: of jobs submit, show and cancel; "
         "pruned: of jobs prune; kernels: of kernel list; kernel: of kernel install and remove; sessions: of sessions list; "

@@ -95,6 +95,10 @@ async def _answer(options: argparse.Namespace, engine: Engine, watcher: Terminal
         from orbit_lsp.cli import exec_command
 
         return await exec_command.run(options, engine, watcher)
+    if options.command == "capture":
+        from orbit_lsp.cli.files import capture_command
+
+        return await capture_command.run(options, engine, watcher)
     if getattr(options, "through", None):
         from orbit_lsp.cli.files import through_command
 
@@ -152,7 +156,9 @@ async def _find_compilation(options: argparse.Namespace, session: Session, place
 
 def _measures(options: argparse.Namespace) -> bool:
     """Whether the command has to do with what the history keeps."""
-    return options.command in ("run", "profile", "compare", "disassemble") or getattr(options, "run", False)
+    return options.command in ("run", "capture", "profile", "compare", "disassemble") or getattr(
+        options, "run", False
+    )
 
 
 def _say_ignored(session: Session, places: Places, uri: str | None) -> None:

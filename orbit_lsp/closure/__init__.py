@@ -12,6 +12,7 @@ travel; the other machine has its own.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import field
 from pathlib import Path
@@ -58,6 +59,8 @@ def absolute_flags(job: Job) -> tuple[str, ...]:
     return includes.absolute(job)
 
 
+_CAPTURED = re.compile(r"""\bload\(\s*["']([\w+-][\w.+-]{0,120}\.orbit\.safetensors)["']""")
+"""The file of captured tensors that a launch spec loads from, in the folder of its own file."""
 _OF_PYTEST = ("pytest.ini", ".pytest.ini", "pytest.toml", "pyproject.toml", "tox.ini", "setup.cfg")
 """The files in which pytest looks for its configuration (pytest's reference, "Configuration file formats")."""
 
@@ -110,6 +113,10 @@ def closure(
                 tree.take(spot, named=True)
     from orbit_lsp.closure import data as data_files
 
+    for name in dict.fromkeys(_CAPTURED.findall(job.text)):
+        captured = str(Path(path).with_name(name))
+        if tree.is_file(captured) and (spot := tree.spot(captured)):
+            tree.take(spot, named=True)
     data_files.follow(tree, data)
     if mount:
         data_files.mount(tree)

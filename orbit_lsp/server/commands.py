@@ -57,6 +57,7 @@ class CommandArgument:
     session: str | None = None
     gpus: tuple[str, ...] | None = None
     line: int | None = None
+    launch: int | None = None
     keep: bool = True
     repeated: bool = False
     """Whether a test or a script runs several times, for a median."""
@@ -94,6 +95,7 @@ _SHAPES: dict[str, tuple[type, str]] = {
     ),
     "gpus": (list, "a list of texts"),
     "line": (int, "a number"),
+    "launch": (int, "a number"),
     "keep": (bool, "true or false"),
     "repeated": (bool, "true or false"),
 }

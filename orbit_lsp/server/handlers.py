@@ -461,7 +461,7 @@ async def panel(ls: OrbitServer, params: Any) -> dict[str, Any]:
 COMMANDS = (
     "orbit.run", "orbit.profile", "orbit.checkMemory", "orbit.debug", "orbit.test", "orbit.draft", "orbit.live", "orbit.openReport",
     "orbit.showFailure",
-    "orbit.openIr", "orbit.disassemble", "orbit.runRestricted", "orbit.cancel", "orbit.locate", "orbit.pinDriver", "orbit.forgetDrivers", "orbit.compile", "orbit.runOnAll", "orbit.compareWith",
+    "orbit.openIr", "orbit.disassemble", "orbit.runRestricted", "orbit.cancel", "orbit.locate", "orbit.capture", "orbit.pinDriver", "orbit.forgetDrivers", "orbit.compile", "orbit.runOnAll", "orbit.compareWith",
     "orbit.history", "orbit.showOutput", "orbit.export", "orbit.chooseGpu", "orbit.sessions", "orbit.keepWarm", "orbit.release", "orbit.info",
 )  # fmt: skip
 """What the client may send; the functions are in the modules of `command_functions`."""
@@ -469,6 +469,7 @@ COMMANDS = (
 
 def command_functions() -> dict[str, Callable[..., Any]]:
     for module in (
+        "capture_commands",
         "dump_commands",
         "history_commands",
         "output_commands",

@@ -10,6 +10,7 @@ from lsprotocol import types as lsp
 from orbit_lsp.kernels import BY_TEXT_SUFFIXES, CUDA_SUFFIXES
 from orbit_lsp.kernels.model import RUNNABLE, SPECIFIED
 from orbit_lsp.profile import dump_files
+from orbit_lsp.runs import capture
 from orbit_lsp.specs import driver_choice
 from orbit_lsp.state import units
 from orbit_lsp.state.session import Session
@@ -82,6 +83,16 @@ def _again(known: KernelStatus) -> list[lsp.Command]:
     return [kernel_commands.of_kernel(title, "orbit.run", known.target, **more)]
 
 
+def _capture(session: Session, known: KernelStatus) -> list[lsp.Command]:
+    """What writes a launch spec from a launch of a driver's: of the one that a click takes, else the best one."""
+    ranked = driver_choice.ranked(session, known.target)
+    driver = known.plan.driver or (ranked[0].driver if ranked else None)
+    if driver is None or driver.kind == "program" or capture.refusal(session, known.target, known.kernel):
+        return []
+    title = f"Capture a launch spec from {driver.short} ({known.kernel.name})"
+    return [kernel_commands.of_kernel(title, "orbit.capture", known.target, through=driver.id)]
+
+
 def _pins(session: Session, known: KernelStatus) -> list[lsp.Command]:
     """What keeps the driver that ran last, or forgets what was chosen or learned."""
     name, target = known.kernel.name, known.target
@@ -118,6 +129,7 @@ def commands(session: Session, uri: str, known: KernelStatus, line: int) -> list
             for title, each in _drivers(session, known)
         ]
         offered += _again(known)
+        offered += _capture(session, known)
         offered += _pins(session, known)
     if target in session.live:
         offered.append(kernel_commands.of_kernel(f"◉ Live: stop ({name})", "orbit.live", target))

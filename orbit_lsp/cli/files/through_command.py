@@ -40,9 +40,8 @@ async def run(
 ) -> int:
     """Returns the exit code. `report` prints what a profile or a memory check found. Raises UsageError."""
     session, places, runs = engine.session, engine.places, engine.runs
-    path = _path(options)
     root = session.setup.folders[0]
-    target = _target(options, session, path)
+    target = kernel_of(options, session)
     try:
         driver, sets = await driver_search.asked_for(
             session, target, options.through, user_folders.driver_index, engine.history.learn
@@ -104,12 +103,9 @@ async def refuse_alone(
         )
 
 
-def _path(options: argparse.Namespace) -> str:
-    return os.path.normpath(Path(options.file).absolute())
-
-
-def _target(options: argparse.Namespace, session: Session, path: str) -> KernelId:
+def kernel_of(options: argparse.Namespace, session: Session) -> KernelId:
     """Open the file, and return the kernel that is meant. Raises UsageError."""
+    path = os.path.normpath(Path(options.file).absolute())
     if language_of(path) is None:
         raise UsageError(f"{options.file} holds no kernels: name a .py, .cu or .cuh file")
     uri = uri_of(path)

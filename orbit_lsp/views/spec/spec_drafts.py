@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lsprotocol import types as lsp
 
+from orbit_lsp.drafts import spec_lines
 from orbit_lsp.kernels import Kernel
 from orbit_lsp.kernels.model import SPECIFIED
 from orbit_lsp.specs import spec_blocks, spec_cache
@@ -159,12 +160,12 @@ def written(lines: list[str], kernel: Kernel, limits: Limits | None = None) -> l
     titled: list[tuple[str, str]] = []
     for title, draft in zip(titles, drafts, strict=False):
         statements = guesses.used(draft) if draft else []
-        text = _above(kernel, statements, first)
+        text = spec_lines.above(kernel.language, statements, first)
         values = _values(lines, kernel, text, limits) if statements else None
         if values is None:
             continue
         if more := elementwise.statements(subject, statements, values, tree):
-            longer = _above(kernel, [*statements, *more], first)
+            longer = spec_lines.above(kernel.language, [*statements, *more], first)
             text = longer if faultless(lines, kernel, longer, limits) else text
         titled.append((title, text))
     return titled
@@ -222,43 +223,3 @@ def _values(
     checked = launch_spec.check_lines([*lines[:start], *added, *lines[start:]], moved, limits)
     faulty = any(fault.severity == "error" and fault.span.line not in open_lines for fault in checked.faults)
     return None if faulty else checked.values
-
-
-_LINE = 110
-
-
-def _above(kernel: Kernel, statements: list[Statement], first: str) -> str:
-    """Comment lines in the kernel's indentation: short assignments with the same remark share one."""
-    mark = "//" if kernel.language == "cuda" else "#"
-    indentation = re.match(r"[ \t]*", first)
-    begin = f"{indentation[0] if indentation else ''}{mark} orbit: "
-    made: list[str] = []
-    together, remark = "", ""
-    for statement in statements:
-        alone = statement.missing or statement.text.startswith("launch ")
-        end = f"  {mark} {statement.remark}" if statement.remark else ""
-        longest = _LINE - len(begin) - len(end)
-        if together and (alone or end != remark or len(together) + 2 + len(statement.text) > longest):
-            made.append(begin + together + remark)
-            together = ""
-        if alone:
-            made += _folded(begin, statement.text, end)
-        else:
-            together, remark = (f"{together}; {statement.text}" if together else statement.text), end
-    made += [begin + together + remark] if together else []
-    return "".join(f"{line}\n" for line in made)
-
-
-def _folded(begin: str, statement: str, end: str) -> list[str]:
-    """A long launch goes on in further lines, between its arguments: a bracket is open there."""
-    opening = statement.find(">>>(") + 3 if ">>>(" in statement else statement.find("](") + 1
-    head, parts = statement[: opening + 1], statement[opening + 1 :].split(", ")
-    pieces = [*(f"{part}, " for part in parts[:-1]), parts[-1] + end]
-    made: list[str] = []
-    line = begin + head
-    for at, piece in enumerate(pieces):
-        if at and len(line) + len(piece.rstrip()) > _LINE:
-            made.append(line.rstrip())
-            line = begin + "  "
-        line += piece
-    return [*made, line]

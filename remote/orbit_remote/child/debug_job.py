@@ -163,7 +163,7 @@ def _stop_at_start(code: Any) -> None:
 # -- a launch spec ----------------------------------------------------------------------------------
 
 
-class _Host(Gpu):
+class Host(Gpu):
     """The memory that an interpreted kernel gets."""
 
     device = "cpu"
@@ -208,7 +208,7 @@ def _debug_spec(job: Job, send: Send, interpreter: Interpreter, session: _Sessio
     torch = load_torch(job, "debugging makes its inputs with", "cpu")
     checked = spec_job.checked_spec(job)
     backend = triton_backend.Triton(torch, job)
-    host = _Host(torch)
+    host = Host(torch)
     trials = Trials(checked, job, backend, host)
     points, _ = launch_spec.points(checked.spec)
     point, instance, remark = points[0], _FIRST, ""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Container, Generator, Iterable, Iterator, 
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from orbit_remote.child import cute_dsl, triton_compile, triton_instances, under_profiler
 from orbit_remote.child.driver import compilations, driver_run, other_processes
@@ -40,11 +40,14 @@ from orbit_remote.common.messages import (
 )
 from orbit_remote.common.python_errors import Explained
 from orbit_remote.common.regular_files import file_hash
-from orbit_remote.common.requests import Job
+from orbit_remote.common.requests import Capture, DriverStart, Job
 from orbit_remote.recording import registered_kernels
 from orbit_remote.recording.injection import Recorded
 from orbit_remote.recording.recorder import Kineto, Nothing, Recorder
 from orbit_remote.toolchain import dumps, kept_files
+
+if TYPE_CHECKING:
+    from orbit_remote.child.capture.launch_watch import LaunchWatch
 
 Send = Callable[[Event], None]
 
@@ -95,7 +98,21 @@ def _run_driver(job: Job, recorder: Recorder) -> Finished:
     except (OSError, ValueError) as error:
         text = f"{job.driver.file if job.driver else ''} cannot be read: {error}"
         return failed(job.run, Failure("infrastructure", text))
+    if isinstance(job.start, DriverStart) and job.start.capture:
+        return _captured(job, job.start.capture, driver, recorder)
     return _run(job, driver.file, recorder, driver)
+
+
+def _captured(job: Job, wanted: Capture, driver: driver_run.DriverRun, recorder: Recorder) -> Finished:
+    """A driver's run of which one launch is taken."""
+    from orbit_remote.child.capture import capturing, launch_watch
+    from orbit_remote.child.spec.trial import Gpu
+
+    watch = launch_watch.LaunchWatch(job.kernel or "", job.path, wanted)
+    with watch.watching():
+        finished = _run(job, driver.file, recorder, driver, watch)
+    torch = sys.modules.get("torch")
+    return replace(finished, captured=capturing.of_driver(torch, job, watch, Gpu(torch)))
 
 
 def _trace(job: Job, file: UserFile, recorder: Recorder) -> Finished:
@@ -144,8 +161,13 @@ def _compiled_by_itself(job: Job, file: UserFile) -> Finished:
 
 
 def _run(
-    job: Job, file: UserFile, recorder: Recorder, driver: driver_run.DriverRun | None = None
+    job: Job,
+    file: UserFile,
+    recorder: Recorder,
+    driver: driver_run.DriverRun | None = None,
+    watch: LaunchWatch | None = None,
 ) -> Finished:
+    """`watch` takes a launch of a driver's, and makes it again at the end."""
     start = (
         driver.start if driver else partial(file.execute, "__main__") if job.start.through == "exec" else None
     )
@@ -159,8 +181,12 @@ def _run(
     ):
         exit_code, explained, certain = _execute(file, job.device, start)
     seconds = time.perf_counter() - began - recorder.waited_s
+    again_from = watch.relaunch(recorder.timestamp, synchronise) if watch else None
     recorder.end()
     recorded = recorder.recorded()
+    if watch and again_from is not None:
+        watch.relaunched = recorded.since(again_from).series
+        recorded = recorded.before(again_from)
 
     instances = triton_instances.instances()
     kept, tuned = tuning.without(recorded.series)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import functools
 import itertools
@@ -64,6 +65,16 @@ def inflate(packed: object, limit: Limit) -> bytes:
     if not unpacking.eof:
         raise ValueError("it is damaged: its end is missing")
     return content
+
+
+def packed(content: bytes) -> str:
+    """Bytes as a text of a message."""
+    return base64.b64encode(zlib.compress(content, 1)).decode()
+
+
+def unpacked(text: str, limit: Limit) -> bytes:
+    """What `packed` made a text of. Raises ValueError, with a sentence, for anything else and for more than the limit."""
+    return inflate(base64.b64decode(text), limit)
 
 
 def decode_request(line: str) -> Request:

@@ -288,6 +288,14 @@ BODY: Final = Limit(
 TENSOR: Final = Limit(
     "a tensor in a request to `orbit-lsp api`, unpacked", 256 << 20, "The request is refused with a message."
 )
+STORED: Final = Limit(
+    "a file of captured tensors that a launch spec loads",
+    256 << 20,
+    "The run fails with a message; a capture that would write more is refused.",
+)
+CAPTURED: Final = Limit(
+    "the arguments of a launch that is captured", 4 << 30, "The capture is refused with a message."
+)
 NOTEBOOKS: Final = Limit(
     "notebook kernels that `orbit-lsp api` keeps at the same time",
     16,

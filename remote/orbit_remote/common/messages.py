@@ -439,6 +439,31 @@ class RanSet:
 
 
 @dataclass(frozen=True, slots=True)
+class Captured:
+    """A launch that a driver made, as a launch spec: its `statements` in order, or `why` there are none, and what to do.
+
+    `data` is the content of the file that they load from, compressed by zlib and in base64; `file` is its name. `launch` is the
+    launch's number, from 1, of the `seen` ones of this kernel. `random` are the tensors whose values are random in the spec, `kept` those
+    that are stored as they were, `orderly` says that launching it again gave the same bytes. `relaunched_ns` is the median of 20 launches, one
+    after the other, on what was captured; in nanoseconds.
+    """
+
+    kernel: str
+    statements: tuple[str, ...] = ()
+    why: str = ""
+    remedy: str = ""
+    file: str = ""
+    data: str = ""
+    launch: int = 0
+    seen: int = 0
+    random: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    orderly: bool = True
+    relaunched_ns: float | None = None
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """The end of a run, always the last event with its id.
 
@@ -448,7 +473,8 @@ class Finished:
     it as a file and empties the field. `dumps` are of
     the kernels of `profiles`, or of those that were compiled. `judged` is the judge's word, where it was asked for.
     `brought` are files that `exec` brings back. Of a traced run `report` is the trace, and `operators` are those that took longest.
-    `sets` are the parameter sets of a driver that ran, in pytest's order, and `sets_left` counts those that did not.
+    `sets` are the parameter sets of a driver that ran, in pytest's order, and `sets_left` counts those that did not. `captured` is a
+    launch of a driver's, where one was to be taken.
     """
 
     run: str
@@ -479,6 +505,7 @@ class Finished:
     operators: tuple[Operator, ...] = ()
     sets: tuple[RanSet, ...] = ()
     sets_left: int = 0
+    captured: Captured | None = None
     kind: Literal["finished"] = "finished"
 
 

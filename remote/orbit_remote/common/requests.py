@@ -9,7 +9,7 @@ from typing import Literal
 
 from orbit_remote.common.lazy_dataclass import dataclass
 
-VERSION = 2
+VERSION = 3
 """Raised when a field of a request changes; the worker and the app on Modal refuse requests of another version."""
 Action = Literal[
     "compile", "disassemble", "report", "build", "run", "debug", "profile", "sanitize", "calibrate"
@@ -125,9 +125,12 @@ class ProgramStart:
 
 @dataclass(frozen=True, slots=True)
 class SpecStart:
-    """The launch spec above `definition` launches the kernel."""
+    """The launch spec above `definition` launches the kernel. `stored` are files of captured tensors that count in place of those in the
+    kernel file's folder, by name: their bytes, compressed by zlib and in base64.
+    """
 
     definition: Definition
+    stored: dict[str, str] = field(default_factory=dict[str, str])
     through: Literal["spec"] = "spec"
 
 
@@ -156,6 +159,17 @@ class ExecStart:
 
 
 @dataclass(frozen=True, slots=True)
+class Capture:
+    """One launch of the job's kernel is to be taken: number `launch`, counted from 1, else the first that has this `grid`, and of these
+    `constants` those that it has with these values; else the first of all.
+    """
+
+    launch: int | None = None
+    grid: tuple[int, ...] = ()
+    constants: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
 class DriverStart:
     """A test, a script or a program of the project in the job's `directory` launches the kernel, which is in the file at `path`.
 
@@ -163,7 +177,7 @@ class DriverStart:
     C++ files, which have to be saved. Of a test only the parameter `sets` that are named run, if it has them: pytest's ids.
     A `repeated` test or script runs several times, until its kernels have been launched often enough for a median.
     `sources` are those of a program as far as texts tell, paths in `directory`. `runs_in` is the folder in which it runs, once it
-    is built and the project has said that.
+    is built and the project has said that. With `capture` one launch is taken for a launch spec.
     """
 
     driver: Driver
@@ -172,6 +186,7 @@ class DriverStart:
     repeated: bool = False
     sources: tuple[str, ...] = ()
     runs_in: str = ""
+    capture: Capture | None = None
     through: Literal["driver"] = "driver"
 
 

@@ -124,6 +124,11 @@ class Recorded:
         single = (record for launches in self.series for record in launches.records())
         return tuple(sorted(single, key=lambda r: r.start_ns))
 
+    def before(self, time_ns: int) -> Recorded:
+        """Without the launches from then on, which were not the program's."""
+        earlier = (launches.where(lambda start: start < time_ns) for launches in self.series)
+        return replace(self, series=tuple(launches for launches in earlier if launches.count))
+
     def since(self, time_ns: int) -> Recorded:
         """Without what was before, which was of another job. Remarks have no time and are left out."""
         later = (launches.where(lambda start: start >= time_ns) for launches in self.series)

@@ -38,6 +38,7 @@ WORDS: Final = {
 PARTS: Final = {
     "within": "the tolerance: |actual - expected| <= atol + rtol * |expected|, as in 'within rtol, atol'",
     "sweep": "several values for a name, as in 'n = sweep(1024, 4096)'; the kernel runs with each",
+    "captured": "what the kernel wrote when its launch was captured, as in 'expect y == load(…) as captured'; finds a change, does not say that it was right",
     "cooperative": "all blocks run at once, and may wait for each other",
     "cluster": "how many blocks a cluster has, as in 'cluster(2, 1, 1)'",
     "dim3": "1 to 3 extents, x first",

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterable
 
 from orbit_remote.common.nvcc_flags import allowed_flags
+from orbit_remote.spec import stored_tensors
 from orbit_remote.spec.comment_scanner import RAW, WORDS, Statement, Target, above, statements
 from orbit_remote.spec.cpp_expressions import CppParser
 from orbit_remote.spec.lexer import tokens
@@ -27,6 +28,7 @@ from orbit_remote.spec.syntax_tree import (
     Span,
     Spec,
     SpecError,
+    Text,
     Within,
     Words,
 )
@@ -159,7 +161,22 @@ class _Reader:
             reader.unexpected("'=='")
         reader.take()
         expected = reader.whole()
-        self.expects.append(Expect(span, actual, expected, self._within(reader)))
+        captured = self._captured(reader, expected)
+        self.expects.append(Expect(span, actual, expected, self._within(reader), captured))
+
+    def _captured(self, reader: CppParser | PythonParser, expected: Expression) -> bool:
+        if not reader.sees("as"):
+            return False
+        reader.take()
+        reader.expect("captured")
+        match expected:
+            case Call(receiver=None, name="load", arguments=(Text(value=name), Text()), keywords=()):
+                if stored_tensors.is_name(name):
+                    return True
+            case _:
+                pass
+        example = f'load("file{stored_tensors.SUFFIX}", "kernel.output")'
+        raise SpecError(expected.span, f"What is captured is in a file beside this one: {example}.")
 
     def _within(self, reader: CppParser | PythonParser) -> Within | None:
         if not reader.sees("within"):

@@ -6,6 +6,7 @@ a `World`, and gets the same values with data.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import field, replace
@@ -34,6 +35,7 @@ from orbit_remote.spec.syntax_tree import (
     Spec,
     SpecError,
     TemplateArgument,
+    children,
     walk,
 )
 from orbit_remote.spec.values import Scalar, Tensor, Value, Work, World
@@ -235,6 +237,46 @@ def compute(
             value = replace(value, storage=name)
         values[name] = value
     return values, faults
+
+
+def is_captured(spec: Spec) -> bool:
+    """Whether something is expected as it was captured: random inputs are then always those of the capture."""
+    return any(expect.captured for expect in spec.expects)
+
+
+def inputs(spec: Spec, point: Point, values: Mapping[str, Value]) -> str:
+    """A hash of what decides the tensors of a spec before its launch: their expressions, sizes and types, the numbers in them, the
+    seed. A file of captured outputs has that of the spec they belong to. How a kernel is launched does not count.
+    """
+    known: list[object] = []
+    if seed := spec.amounts.get("seed"):
+        known.append(_form(seed.value))
+    for assignment in spec.assignments:
+        name = assignment.name.name
+        value = values.get(name)
+        if not isinstance(value, Tensor):
+            continue
+        form = _form(point.replaced.get(name, assignment.value))
+        numbers = [
+            (part, scalar.value)
+            for part in sorted({part[1] for part in form if part[0] == "Name"})
+            if isinstance(scalar := values.get(part), Scalar)
+        ]
+        known.append((name, form, value.shape, value.strides, value.dtype.name, numbers))
+    return hashlib.blake2b(repr(known).encode(), digest_size=16).hexdigest()
+
+
+def _form(expression: Expression) -> list[tuple[str, str]]:
+    """What an expression says, wherever it stands: every kind of node has a number of parts that is known or told."""
+    told: list[tuple[str, str]] = []
+    for node in walk(expression):
+        texts = [getattr(node, each, "") for each in ("name", "value", "operator", "type")]
+        plain = " ".join(str(each) for each in texts if isinstance(each, str | int | float) and each != "")
+        more = [keyword.name for keyword in node.keywords] if isinstance(node, Call) else []
+        count = len(children(node))
+        told.append((type(node).__name__, " ".join([plain, *more]) if more else plain))
+        told[-1] = told[-1] if isinstance(node, Name) else (told[-1][0], f"{told[-1][1]} {count}")
+    return told
 
 
 def _hints(spec: Spec, header: Signature | None) -> dict[str, DType]:

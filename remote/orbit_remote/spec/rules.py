@@ -338,6 +338,9 @@ class _Checks:
         if not isinstance(actual, Tensor):
             raise SpecError(expect.actual.span, f"An output is a tensor, not {shown(actual)}.")
         self._written(expect.actual)
+        if expect.captured:
+            self._tolerance(expect.within)
+            return
         self._set_before(expect.expected)
         expected = self.value(expect.expected, replace(self.world, exact=True))
         if isinstance(expected, Tensor):

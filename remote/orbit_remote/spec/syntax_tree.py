@@ -273,10 +273,13 @@ class Within:
 
 @dataclass(frozen=True, slots=True)
 class Expect:
+    """`captured` says that `expected` is a `load` of what the kernel wrote when it was captured, all of it or a sample."""
+
     span: Span
     actual: Expression
     expected: Expression
     within: Within | None = None
+    captured: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, Final
 
@@ -154,7 +154,8 @@ class World:
     random numbers: another turn, other data. `exact` is set for `expect`: floating tensors are float64 there, and a
     cast to a narrower type rounds to it and goes on in float64. `wide` is set for `bytes` and
     `flops`: every integer has 64 bits. `hint` is the type that a maker without one takes. `memory` is
-    the most that one tensor may take. `folder` is that of the file with the spec.
+    the most that one tensor may take. `folder` is that of the file with the spec, `stored` are files that count in place of those in it.
+    With `portable` random numbers are the same on GPUs of any size, which takes more launches.
     """
 
     language: Language
@@ -168,6 +169,8 @@ class World:
     hint: DType | None = None
     owner: str = ""
     folder: str = ""
+    stored: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    portable: bool = False
     made: int = 0
     work: Work = field(default_factory=Work)
 

@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from orbit_remote.child.spec import output_compare
+from orbit_remote.child.spec import as_captured, output_compare
 from orbit_remote.child.spec.device_memory import POISONS, Memory, Trespass
+from orbit_remote.child.spec.output_compare import Comparison
 from orbit_remote.child.spec.trial import Backend, Gpu, Trial, tensors
 from orbit_remote.common import messages as c
 from orbit_remote.common.requests import Job
+from orbit_remote.spec import launch_spec, stored_tensors
 from orbit_remote.spec.dtypes import Tolerance, tolerance
 from orbit_remote.spec.interpreter import Scope, evaluate
 from orbit_remote.spec.launch_spec import Point
-from orbit_remote.spec.syntax_tree import Expect, Launch, Reference, Span, Spec, SpecError
+from orbit_remote.spec.syntax_tree import Call, Expect, Launch, Reference, Span, Spec, SpecError, Text
 from orbit_remote.spec.values import Scalar, Tensor, Value
 
 When = Literal["first", "again"]
@@ -26,6 +28,8 @@ class Verdict:
     def __init__(self, job: Job, spec: Spec, backend: Backend, gpu: Gpu) -> None:
         self.problems: list[c.Problem] = []
         self.failure: c.Failure | None = None
+        self.remarks: dict[str, None] = {}
+        """What could not be compared, and why."""
         self._job = job
         self._lines = job.text.splitlines()
         self._spec = spec
@@ -44,7 +48,11 @@ class Verdict:
             name: replace(value, data=trial.memory.of(value)) if isinstance(value, Tensor) else value
             for name, value in trial.values.items()
         }
-        checks = [self._expected(expect, trial, after, point, when) for expect in self._spec.expects]
+        checks: list[c.Check] = []
+        for expect in self._spec.expects:
+            compared = self._as_captured if expect.captured else self._expected
+            if check := compared(expect, trial, after, point, when):
+                checks.append(check)
         for reference in self._spec.references:
             checks += self._referenced(reference, trial, after, point, when)
         return tuple(checks), not trespasses and all(check.passed for check in checks)
@@ -67,6 +75,42 @@ class Verdict:
         name = self._text(expect.actual.span)
         return self._compared(
             name, self._text(expect.span), expect.span, actual.data, data, allowed, point, when
+        )
+
+    def _as_captured(
+        self, expect: Expect, trial: Trial, after: Mapping[str, Value], point: Point, when: When
+    ) -> c.Check | None:
+        """None where the spec makes other inputs than the captured ones: what the kernel writes then is not stored."""
+        call = expect.expected
+        assert isinstance(call, Call)
+        name, key = (each.value for each in call.arguments if isinstance(each, Text))
+        actual = evaluate(expect.actual, trial.world, Scope(after))
+        assert isinstance(actual, Tensor)
+        try:
+            file = stored_tensors.opened(trial.world.folder, name, trial.world.stored)
+            if file.notes.get(key.partition(".")[0]) != launch_spec.inputs(self._spec, point, trial.values):
+                which = "other values" if point.replaced else "the spec's inputs"
+                text = (
+                    f"{self._text(expect.actual.span)} is not compared: {which} are not those of the capture"
+                )
+                self.remarks[text if point.replaced else f"{text}; capture the launch again"] = None
+                return None
+            terms = max((max(each.shape, default=1) for each, _ in tensors(trial.bound)), default=1)
+            allowed = self._tolerance(expect, actual, terms, trial)
+            comparison = as_captured.compare(self._gpu.torch, actual.data, file, key, allowed)
+        except OSError as error:
+            raise SpecError(call.span, f"{name} cannot be read: {error.strerror or error}.") from None
+        except ValueError as error:
+            text = str(error)
+            raise SpecError(call.span, f"{text if text.startswith(name) else f'{name} {text}'}.") from None
+        return self._checked(
+            comparison,
+            allowed,
+            self._text(expect.actual.span),
+            self._text(expect.span),
+            expect.span,
+            point,
+            when,
         )
 
     def _tolerance(
@@ -145,6 +189,18 @@ class Verdict:
         when: When,
     ) -> c.Check:
         comparison = output_compare.compare(self._gpu.torch, actual, expected, allowed)
+        return self._checked(comparison, allowed, name, what, span, point, when)
+
+    def _checked(
+        self,
+        comparison: Comparison,
+        allowed: Tolerance,
+        name: str,
+        what: str,
+        span: Span,
+        point: Point,
+        when: When,
+    ) -> c.Check:
         check = c.Check(
             what, comparison.differing == 0, span.place(self._job.path), comparison.elements, comparison.differing, comparison.index, comparison.actual,
             comparison.expected, comparison.error, allowed.rtol, allowed.atol, when,

@@ -126,7 +126,8 @@ class Run:
             self.points.append(self._point(point, timed))
         verdict = self._verdict
         outcome = verdict.failure.category if verdict.failure else "ok"
-        return c.Finished(self._job.run, outcome, verdict.failure, problems=tuple(verdict.problems))
+        problems, remarks = tuple(verdict.problems), tuple(verdict.remarks)
+        return c.Finished(self._job.run, outcome, verdict.failure, problems=problems, remarks=remarks)
 
     def _point(self, point: Point, timed: Timed) -> c.Point:
         self.trials.tune(point)

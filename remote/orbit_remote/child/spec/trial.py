@@ -12,9 +12,10 @@ from orbit_remote.child.spec import device_memory
 from orbit_remote.child.spec.device_memory import POISONS, Memory
 from orbit_remote.child.spec.launches import Bound, Ready
 from orbit_remote.child.spec.shared_memory import SharedMemory
+from orbit_remote.common import codec, limits
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.requests import Job
+from orbit_remote.common.requests import Job, SpecStart
 from orbit_remote.spec import launch_spec
 from orbit_remote.spec.interpreter import Scope, evaluate
 from orbit_remote.spec.launch_spec import Checked, Point
@@ -124,17 +125,22 @@ class Trials:
         self._spec = checked.spec
         self._kernel = job.definition.name
         self._folder = str(Path(job.path).parent)
+        stored = job.start.stored if isinstance(job.start, SpecStart) else {}
+        self._stored = {name: codec.unpacked(content, limits.STORED) for name, content in stored.items()}
         self._backend = backend
         self._seed = int(self.amount("seed", {}) or 0)
 
     def make(self, point: Point, turn: int) -> Trial:
-        """Another `turn`, other random inputs. Raises SpecError, at its place, for what does not go."""
+        """Another `turn`, other random inputs, but for what is expected as it was captured: then the outputs are poisoned otherwise. Raises
+        SpecError, at its place, for what does not go.
+        """
         header = self._header(point)
         free = self.gpu.free()
         self._room(point, header, free)
+        captured = launch_spec.is_captured(self._spec)
         world = World(
-            self._spec.language, self.gpu.torch, self.gpu.device, seed=self._seed, turn=turn, memory=free,
-            folder=self._folder,
+            self._spec.language, self.gpu.torch, self.gpu.device, seed=self._seed, turn=0 if captured else turn, memory=free,
+            folder=self._folder, stored=self._stored, portable=captured,
         )  # fmt: skip
         values, faults = launch_spec.compute(self._spec, header, point, world)
         if faults:

@@ -30,12 +30,15 @@ _OWN_NAMES = {"bool": "int1", "float8_e4m3fn": "float8e4nv", "float8_e5m2": "flo
 class Triton:
     """The kernels of a file, which is executed here as an import would execute it."""
 
-    def __init__(self, torch: Any, job: Job) -> None:
-        """Raises whatever the file raises."""
+    def __init__(self, torch: Any, job: Job, module: Any = None) -> None:
+        """`module` is the file's where it has been executed. Raises whatever the file raises."""
         self._torch = torch
-        self._file = UserFile(job.path, job.text, job.directory, job.arguments)
-        self._file.prepare()
-        self._module = self._file.execute(self._file.module_name())
+        self._module = module
+        if module is not None:
+            return
+        file = UserFile(job.path, job.text, job.directory, job.arguments)
+        file.prepare()
+        self._module = file.execute(file.module_name())
 
     def signature(self, launch: Launch, values: Mapping[str, Value]) -> Signature | None:  # noqa: ARG002
         """None: Python's own text says it all."""

@@ -11,15 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from orbit_remote.common import limits, regular_files
+from orbit_remote.spec import stored_tensors
 from orbit_remote.spec.dtypes import DTYPES, DType
 from orbit_remote.spec.functions.call import Arguments, Function
 from orbit_remote.spec.scalars import misfit
+from orbit_remote.spec.stored_tensors import StoredTensor
 from orbit_remote.spec.syntax_tree import SpecError
-from orbit_remote.spec.values import Scalar, TensorMap, Value, result_type
+from orbit_remote.spec.values import Scalar, TensorMap, Value, result_type, text_of
 
 _FLOATING, _INTEGER, _ANY = ("floating",), ("integer", "bool"), ("floating", "integer", "bool")
 _SWIZZLES = (0, 32, 64, 128)
 _FILE = re.compile(r"(?!\.)[\w.+-]{1,120}")
+_PORTION = 1 << 16
+"""Random numbers that torch draws at a time where they have to be portable: how it divides more among threads depends on how many a
+GPU has (`calc_execution_policy` in aten/src/ATen/native/cuda/DistributionTemplates.h), and with it which number is whose.
+"""
 
 
 def _shape(a: Arguments) -> tuple[int, ...]:
@@ -58,8 +64,13 @@ def _random(a: Arguments, shape: tuple[int, ...], dtype: DType, name: str, *boun
 
     def run() -> Any:
         draw = getattr(world.torch, name)
-        own = world.type(DTYPES[drawn])
-        return draw(*bounds, shape, generator=world.generator(), device=world.device, dtype=own)
+        own, generator = world.type(DTYPES[drawn]), world.generator()
+        if not world.portable:
+            return draw(*bounds, shape, generator=generator, device=world.device, dtype=own)
+        made = world.torch.empty(math.prod(shape), device=world.device, dtype=own)
+        for portion in made.split(_PORTION):
+            draw(*bounds, portion.shape, generator=generator, dtype=own, device=world.device, out=portion)
+        return made.reshape(shape)
 
     return world.make(a.span, shape, dtype, run)
 
@@ -133,6 +144,68 @@ def _stored(a: Arguments) -> Value:
         )
 
     return world.make(a.span, shape, dtype, run)
+
+
+def _captured(a: Arguments) -> Value:
+    """A tensor of a file that a capture has written: what the spec says of it is compared with the file when it is read."""
+    name, key, world = a.values.get("name"), a.values.get("key"), a.world
+    if not stored_tensors.is_name(name) or not isinstance(name, str):
+        a.wrong("name", f"the name of a *{stored_tensors.SUFFIX} file in the folder of this one")
+    if not isinstance(key, str):
+        a.wrong("key", "the name of a tensor in the file")
+    if world.exact:
+        a.fail(
+            "name",
+            "load reads a file; assign it to a name and expect that, or write 'as captured' behind it.",
+        )
+    shape, dtype = _shape(a), _dtype(a, _ANY, world.floats)
+
+    def run() -> Any:
+        torch = world.torch
+        stored = stored_tensors.tensor(world.folder, name, key, world.stored)
+        if (stored.dtype, stored.shape) != (dtype.name, shape):
+            said = f"{text_of(shape)} of {dtype.name}"
+            raise ValueError(f"{key} of {name} is {text_of(stored.shape)} of {stored.dtype}, not {said}")
+        return of_stored(torch, stored, world.device)
+
+    return world.make(a.span, shape, dtype, run)
+
+
+def of_stored(torch: Any, stored: StoredTensor, device: str) -> Any:
+    """torch's tensor of the stored elements."""
+    kind = getattr(torch, stored.dtype)
+    if not stored.data:
+        return torch.empty(stored.shape, dtype=kind, device=device)
+    data = torch.frombuffer(bytearray(stored.data), dtype=torch.uint8)
+    return data.view(kind).reshape(stored.shape).to(device)
+
+
+def _listed(a: Arguments) -> Value:
+    """`tensor([1, 2, 3])`, as torch's."""
+    shape, numbers = _flat(a, a.values.get("values"))
+    dtype, world = _dtype(a, _ANY, result_type(a.world, numbers)), a.world
+    for number in numbers:
+        if why := misfit(number, dtype):
+            a.fail("values", f"{why[0].upper()}{why[1:]}.")
+    plain = [int(number.value) if dtype.kind == "integer" else number.value for number in numbers]
+
+    def run() -> Any:
+        return world.torch.tensor(plain, dtype=world.type(dtype), device=world.device).reshape(shape)
+
+    return world.make(a.span, shape, dtype, run)
+
+
+def _flat(a: Arguments, value: Value) -> tuple[tuple[int, ...], list[Scalar]]:
+    """The shape of nested lists, and their numbers in C order. Raises SpecError where they have none."""
+    if isinstance(value, Scalar):
+        return (), [value]
+    if not isinstance(value, tuple):
+        a.wrong("values", "a number or a list of numbers")
+    parts = [_flat(a, item) for item in value]
+    if len({shape for shape, _ in parts}) > 1:
+        a.fail("values", "The lists of one tensor have one length.")
+    inner = parts[0][0] if parts else ()
+    return (len(parts), *inner), [number for _, numbers in parts for number in numbers]
 
 
 def _unpacked(path: Path, size: int) -> bytearray:
@@ -220,6 +293,8 @@ MAKERS = (
     *(Function(name, "*size, dtype=None", _G, doc, rule) for name, (rule, doc) in _FORMS.items()),
     Function("full", "size, value, dtype=None", _G, "one value everywhere", _full),
     Function("from_file", "name, *size, dtype=None", _G, "elements from a file in the kernel file's folder; that file holds their bytes, compressed with zlib and then encoded in base64", _stored),
+    Function("load", "name, key, *size, dtype=None", _G, "a tensor that a capture stored in a `.orbit.safetensors` file of the kernel file's folder, with the size and type that it has there", _captured),
+    Function("tensor", "values, dtype=None", _G, "these numbers: a list, or a list of lists", _listed),
     Function("randint", "low, high, *size, dtype=None", _G, "integers from low to high - 1; also randint(high, (size,))", _randint),
     Function("arange", "start, end=None, step=1, dtype=None", _G, "from start in steps, end not included; arange(n): from 0 to n - 1", _arange),
     *(Function(f"{name}_like", "x, dtype=None", _G, f"{name} in x's shape and type", rule, method=True) for name, (rule, _) in _FORMS.items()),
