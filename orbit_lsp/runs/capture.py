@@ -70,10 +70,21 @@ def is_captured(session: Session, uri: str, kernel: Kernel) -> bool:
     return checked is not None and any(expect.captured for expect in checked.spec.expects)
 
 
+def _launching(finished: c.Finished, launches: tuple[c.Launches, ...]) -> tuple[str, ...]:
+    """The parameter sets of a test's run in which the kernel was launched: other ones may launch it otherwise."""
+    symbols = {each.symbol for each in launches}
+    return tuple(each.id for each in finished.sets if symbols & each.launches.keys())
+
+
+def not_launched(target: KernelId, driver: Driver) -> str:
+    """What to say of a driver that does not launch the kernel."""
+    return (
+        f"{target.key} was not launched by {driver.id}, so there is nothing to capture: name another driver"
+    )
+
+
 def wanted(launches: tuple[c.Launches, ...]) -> Capture:
-    """The configuration that took most time, of those that a run of the driver has shown."""
-    if not launches:
-        return Capture()
+    """The configuration that took most time, of those that a run of the driver has shown, of which there is one."""
     main = max(launches, key=lambda each: each.count * each.timing.median)
     return Capture(None, main.grid, main.constants)
 
@@ -89,24 +100,24 @@ class LaunchCapture:
 
     async def launches(
         self, target: KernelId, driver: Driver, sets: tuple[str, ...]
-    ) -> tuple[c.Launches, ...]:
-        """What a driver launches of a kernel: of its last run if that is of this text, else of a run as a click makes one. Raises
-        Failed where that ends badly before the kernel was launched.
+    ) -> tuple[tuple[c.Launches, ...], tuple[str, ...]]:
+        """What a driver launches of a kernel, and the parameter sets that do: of its last run if that is of this text, else of a run as a
+        click makes one. Nothing where it launches none; raises Failed where it ended badly before.
         """
         session = self.session
         known = session.results.runs.get(target)
         digest = next((digest for each, _, digest in session.kernels(target.uri) if each == target), "")
         if known and known.digest == digest and known.driver == driver and known.launches and not sets:
-            return known.launches
+            return known.launches, _launching(known.finished, known.launches)
         run = self.scheduler.start("run", target.uri, target, driver=driver, sets=sets)
         if run is None:
-            return ()
+            return (), ()
         finished = await self.scheduler.result(run)
         launched = result_filing.launched(session, run.frozen, run.job, {target}, finished)
         launches = launched[target][1] if target in launched else ()
         if not launches and finished.failure:
             raise Failed(finished.failure)
-        return launches
+        return launches, _launching(finished, launches)
 
     def start(
         self,

@@ -55,12 +55,19 @@ def capture_launch(ls: OrbitServer, target: KernelId, argument: CommandArgument)
 async def _capture(ls: OrbitServer, target: KernelId, driver: Driver, launch: int | None) -> None:
     await ls.places.settings.configured.wait()
     tools = LaunchCapture(ls.session, ls.places.runner_of, ls.runs, ls.watcher)
-    try:
-        taking = Capture(launch) if launch else capture.wanted(await tools.launches(target, driver, ()))
-    except Failed:
-        return  # the run's own message said it
+    taking, sets = Capture(launch), ()
+    if launch is None:
+        try:
+            launches, sets = await tools.launches(target, driver, ())
+        except Failed:
+            return  # the run's own message said it
+        if not launches:
+            text = f"orbit: {capture.not_launched(target, driver)}"
+            ls.watcher.message(text, lsp.MessageType.Warning)
+            return
+        taking = capture.wanted(launches)
     made: list[WrittenSpec] = []
-    started = tools.start(target, driver, (), taking, made.append)
+    started = tools.start(target, driver, sets, taking, made.append)
     if started is None:
         return
     await ls.runs.result(started)

@@ -32,6 +32,8 @@ from orbit_remote.common import codec
 from orbit_remote.common import messages as c
 from orbit_remote.common.measurements import AgainstReference, Telemetry, Timing
 from orbit_remote.common.requests import Cancel, DriverStart, Job, Locate, Probe, Warm
+from orbit_remote.spec import stored_tensors
+from orbit_remote.spec.stored_tensors import StoredTensor
 
 DEVICE = c.Device(
     "NVIDIA H100 80GB HBM3", 0, "9.0", driver="580.159.04", multiprocessors=132, sm_clock_mhz=1980,
@@ -140,8 +142,26 @@ def by_driver(request: Job) -> None:
     failure = c.Failure("wrong answer", "AssertionError: 1 != 2") if "FAILS" in texts[driver.file] else None
     finished(
         request.run, failure.category if failure else "ok", failure=failure, launches=launches, run_s=0.6, files=read,
-        sets=tuple(sets), stdout=f"{len(sets)} passed\n",
+        sets=tuple(sets), stdout=f"{len(sets)} passed\n", captured=taken(request, texts[driver.file]) if start.capture else None,
     )  # fmt: skip
+
+
+def taken(request: Job, text: str) -> c.Captured:
+    """A made-up launch of the kernel; GRAPH in the driver makes it in a CUDA graph, UNLIKE makes one that does not replay."""
+    name = str(request.kernel)
+    if "GRAPH" in text:
+        return c.Captured(
+            name, why="it is launched inside a CUDA graph", remedy="name another driver", launch=3, seen=9
+        )
+    stored = stored_tensors.written({f"{name}.x": StoredTensor("uint8", (1,), b"\7")}, {})
+    file = f"softmax{stored_tensors.SUFFIX}"
+    made = "x = randn(8)" if "UNLIKE" not in text else "WRONG = 8; x = randn(WRONG)"
+    lines = (
+        *made.split("; "),
+        f"launch {name}[(1,)](x)",
+        f'expect x == load("{file}", "{name}.x") as captured',
+    )
+    return c.Captured(name, lines, file=file, data=codec.packed(stored), launch=3, seen=9, random=("x",))
 
 
 def by_program(request: Job, folder: Path) -> None:

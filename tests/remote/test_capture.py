@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from orbit_remote.child.capture import values
 from orbit_remote.child.capture.launch_watch import Form, NotCaptured
 from orbit_remote.child.capture.layouts import layout
 from orbit_remote.child.spec import as_captured
@@ -95,6 +97,43 @@ def test_of_a_long_output_a_sample_is_stored_with_sums(made: dict[str, Any]) -> 
     content = codec.unpacked(made["a sample"]["data"], limits.STORED)
     assert list(stored_tensors.of_bytes(content).entries) == ["add.out", "add.out.sums"]
     assert len(content) < 300_000
+
+
+@pytest.mark.parametrize(
+    ("shape", "value", "dtype", "text"),
+    [
+        ((), 3.5, "float32", "full((), 3.5)"),
+        ((1,), 0.1, "float16", "full((1,), 0.0999755859, dtype=float16)"),
+        ((2, 3), 7, "int32", "full((2, 3), 7, dtype=int32)"),
+        ((4,), 1, "bool", "ones(4, dtype=bool)"),
+        ((2, 0), 1, "float32", "zeros(2, 0)"),
+    ],
+)
+def test_one_value_everywhere(shape: tuple[int, ...], value: float, dtype: str, text: str) -> None:
+    tensor = torch.full(shape, value, dtype=getattr(torch, dtype))
+    own = layout("x", Form(dtype, shape, tuple(tensor.stride()), 0))
+    made = values.pattern(torch, tensor, dtype, own)
+    assert made
+    assert made.text(str) == text
+
+
+@pytest.mark.parametrize(
+    ("values_", "text"),
+    [
+        (lambda: torch.randn(1000), "randn(1000)"),
+        (lambda: torch.rand(1000), "rand(1000)"),
+        (lambda: torch.full((1000,), 5.0).scatter(0, torch.tensor([1]), 6.0), "1 * rand(1000) + 5"),
+        (lambda: (torch.arange(1000.0) - 499.5).half(), "290 * randn(1000, dtype=float16)"),
+        (lambda: torch.randn(1000) * float("nan"), "randn(1000)"),
+        (lambda: (torch.arange(1000.0) - 499.5).to(torch.float8_e5m2), "(290 * randn(1000)).to(float8_e5m2)"),
+    ],
+)
+def test_random_numbers_have_the_scale_and_the_sign(values_: Callable[[], torch.Tensor], text: str) -> None:
+    torch.manual_seed(1)
+    tensor = values_()
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    own = layout("x", Form(dtype, (1000,), (1,), 0))
+    assert values.random(torch, tensor, dtype, own).text(str) == text
 
 
 # -- outputs ----------------------------------------------------------------------------------------

@@ -46,14 +46,16 @@ async def run(options: argparse.Namespace, engine: Engine, watcher: TerminalWatc
     await places.look_around()
     check_gpu(session, options.gpu)
     tools = LaunchCapture(session, places.runner_of, engine.runs, watcher)
-    try:
-        taking = (
-            Capture(options.launch)
-            if options.launch
-            else capture.wanted(await tools.launches(target, driver, sets))
-        )
-    except Failed as reason:
-        return _failed(c.failed("", reason.failure), as_json=options.json)
+    taking = Capture(options.launch)
+    if options.launch is None:
+        try:
+            launches, sets = await tools.launches(target, driver, sets)
+        except Failed as reason:
+            return _failed(c.failed("", reason.failure), as_json=options.json)
+        if not launches:
+            failure = c.Failure("infrastructure", capture.not_launched(target, driver))
+            return _failed(c.failed("", failure), as_json=options.json)
+        taking = capture.wanted(launches)
     made: list[WrittenSpec] = []
     started = tools.start(target, driver, sets, taking, made.append)
     assert started

@@ -18,7 +18,9 @@ How = Literal["empty", "pattern", "random", "inline", "kept"]
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """How a spec makes a tensor. `function` is what makes it dense, with `{}` where its size stands, or the whole value."""
+    """How a spec makes a tensor. `function` is what makes it dense: `{size}` stands for its extents, `{shape}` for a tuple of them, and
+    `{}` for its extents and its type.
+    """
 
     how: How
     function: str
@@ -26,12 +28,11 @@ class Made:
     layout: Layout
 
     def text(self, said: Said) -> str:
-        size = ", ".join(map(said, self.layout.extents))
+        extents = [said(extent) for extent in self.layout.extents]
+        size = ", ".join(extents)
         typed = "" if self.dtype == "float32" else f", dtype={self.dtype}"
-        if self.how in ("pattern", "inline") and "{}" not in self.function:
-            value = self.function.replace("{dtype}", self.dtype)
-        else:
-            value = self.function.replace("{size}", size or "()").replace("{}", (size or "()") + typed)
+        value = self.function.replace("{shape}", f"({size}{',' * (len(extents) == 1)})")
+        value = value.replace("{size}", size or "()").replace("{}", (size or "()") + typed)
         if not self.layout.is_dense and (_is_sum(value) or not value.endswith(")")):
             value = f"({value})"
         return self.layout.text(value, said)
@@ -68,14 +69,8 @@ def pattern(torch: Any, tensor: Any, dtype: str, layout: Layout) -> Made | None:
         if dtype.startswith("float8") and first:
             return None
         name = {0.0: "zeros({})", 1.0: "ones({})"}.get(first)
-        tuple_size = "({size},)" if len(layout.extents) == 1 else "({size})"
         typed = "" if dtype == "float32" else f", dtype={dtype}"
-        return Made(
-            "pattern",
-            name or f"full({tuple_size}, {_number(first, dtype)}{typed})",
-            dtype,
-            layout,
-        )
+        return Made("pattern", name or f"full({{shape}}, {_number(first, dtype)}{typed})", dtype, layout)
     whole = not tensor.is_floating_point() and dtype != "bool"
     if whole and len(layout.shape) == 1 and layout.is_dense and count > 2:
         step = int(flat[1]) - int(flat[0])
