@@ -43,7 +43,7 @@ from orbit_remote.common.regular_files import file_hash
 from orbit_remote.common.requests import Capture, DriverStart, Job
 from orbit_remote.recording import registered_kernels
 from orbit_remote.recording.injection import Recorded
-from orbit_remote.recording.recorder import Kineto, Nothing, Recorder
+from orbit_remote.recording.recorder import Kineto, Nothing, Recorder, UnderTool
 from orbit_remote.toolchain import dumps, kept_files
 
 if TYPE_CHECKING:
@@ -98,6 +98,8 @@ def _run_driver(job: Job, recorder: Recorder) -> Finished:
     except (OSError, ValueError) as error:
         text = f"{job.driver.file if job.driver else ''} cannot be read: {error}"
         return failed(job.run, Failure("infrastructure", text))
+    if job.action == "profile" and isinstance(job.start, DriverStart) and not isinstance(recorder, UnderTool):
+        return _profiled(job, driver, recorder)
     if isinstance(job.start, DriverStart) and job.start.capture:
         return _captured(job, job.start.capture, driver, recorder)
     return _run(job, driver.file, recorder, driver)
@@ -113,6 +115,16 @@ def _captured(job: Job, wanted: Capture, driver: driver_run.DriverRun, recorder:
         finished = _run(job, driver.file, recorder, driver, watch)
     torch = sys.modules.get("torch")
     return replace(finished, captured=capturing.of_driver(torch, job, watch, Gpu(torch)))
+
+
+def _profiled(job: Job, driver: driver_run.DriverRun, recorder: Recorder) -> Finished:
+    """A driver's run, of which a launch of each configuration is counted."""
+    from orbit_remote.child.driver.driver_profile import DriverProfile
+
+    profile = DriverProfile(job, recorder)
+    with profile.watching():
+        finished = _run(replace(job, action="run"), driver.file, recorder, driver, profile)
+    return profile.added(finished)
 
 
 def _trace(job: Job, file: UserFile, recorder: Recorder) -> Finished:
@@ -181,6 +193,7 @@ def _run(
     ):
         exit_code, explained, certain = _execute(file, job.device, start)
     seconds = time.perf_counter() - began - recorder.waited_s
+    instances = triton_instances.instances()
     again_from = watch.relaunch(recorder.timestamp, synchronise) if watch else None
     recorder.end()
     recorded = recorder.recorded()
@@ -188,7 +201,6 @@ def _run(
         watch.relaunched = recorded.since(again_from).series
         recorded = recorded.before(again_from)
 
-    instances = triton_instances.instances()
     kept, tuned = tuning.without(recorded.series)
     known = [*_renamed(instances, job), *_other_kernels(kept, instances, job)]
     here, elsewhere = (

@@ -127,11 +127,16 @@ class Copies:
                 return made.set_(whole.untyped_storage(), offset, form.shape, form.strides)
         return self._torch.empty(form.shape, dtype=kind, device=self._taken.device)
 
-    def launch(self) -> None:
-        """Launch the kernel as it was launched, on this memory."""
+    def launch(self) -> Any:
+        """Launch the kernel as it was launched, on this memory. Returns Triton's compiled kernel."""
         taken = self._taken
         given = {name: self._passed(value) for name, value in taken.arguments.items()}
-        taken.function.run(grid=taken.grid, warmup=False, **given, **taken.options)
+        return taken.function.run(grid=taken.grid, warmup=False, **given, **taken.options)
+
+    def restore(self) -> None:
+        """Make the memory what it was before the launch."""
+        for block, whole, start in self._bodies:
+            whole[start : start + int(block.data.numel())].copy_(block.data)
 
     def _passed(self, value: Any) -> Any:
         if isinstance(value, Form):
@@ -161,14 +166,15 @@ class LaunchWatch:
         self.fell_back = False
         """The wanted configuration was not launched again, so the first launch of all was taken."""
         self._first: Taken | None = None
-        self._over = False
+        self.over = False
+        """The driver has ended: what is launched now is ours."""
 
     def relaunch(self, clock: Callable[[], int], synchronise: Callable[[], None]) -> int | None:
         """Launch what was taken some times, one launch after the other, and return when that began, on the clock of the records; None where
         it fails, which is found out again when the launch is looked into.
         """
         self.settle()
-        self._over = True
+        self.over = True
         if self.taken is None:
             return None
         try:
@@ -221,7 +227,7 @@ class LaunchWatch:
 
     def _seeing(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def run(function: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-            if not (warmup or self._tuning or self._over) and self._is_ours(function):
+            if not (warmup or self._tuning or self.over) and self._is_ours(function):
                 self.see(function, args, grid, kwargs)
             return original(function, *args, grid=grid, warmup=warmup, **kwargs)
 
@@ -234,7 +240,7 @@ class LaunchWatch:
     def see(self, function: Any, args: Sequence[Any], grid: Any, kwargs: Mapping[str, Any]) -> None:
         """Count a launch that is about to be made, and take it if it is the wanted one. Never raises."""
         self.seen += 1
-        if self.taken or self.why:
+        if self.is_done:
             return
         try:
             names = list(function.arg_names)
@@ -242,23 +248,32 @@ class LaunchWatch:
             options = {name: value for name, value in kwargs.items() if name not in names}
             asked: Any = grid(given | options) if callable(grid) else grid
             extents = tuple(int(each) for each in asked)
-            is_wanted = self._is_wanted(extents, given | options)
+            is_wanted = self.is_wanted(function, extents, given | options)
             if is_wanted or (self.seen == 1 and self._wanted.launch is None):
-                taken = _taken(function, names, given, options, extents, grid, self.seen)
-                self.taken = taken if is_wanted else None
-                self._first = None if is_wanted else taken
+                self.keep(_taken(function, names, given, options, extents, grid, self.seen), wanted=is_wanted)
         except NotCaptured as why:
             self.why = why
         except Exception as error:  # noqa: BLE001 - the driver goes on as if nothing had been wanted of it
             self.why = NotCaptured(f"launch {self.seen} of {self._kernel} could not be copied: {error}")
 
-    def _is_wanted(self, grid: tuple[int, ...], given: Mapping[str, Any]) -> bool:
+    @property
+    def is_done(self) -> bool:
+        """Whether no later launch is looked at."""
+        return self.taken is not None or self.why is not None
+
+    def keep(self, taken: Taken, *, wanted: bool) -> None:
+        """Keep a launch: the wanted one, or the first of all in case that one is never made."""
+        self.taken = taken if wanted else None
+        self._first = None if wanted else taken
+
+    def is_wanted(self, function: Any, grid: tuple[int, ...], given: Mapping[str, Any]) -> bool:  # noqa: ARG002 - others ask it
+        """Return whether a launch is to be taken; `given` are its arguments and options by name."""
         wanted = self._wanted
         if wanted.launch is not None:
             return self.seen == wanted.launch
         same = (*grid, 1, 1)[:3] == (*wanted.grid, 1, 1)[:3] if wanted.grid else True
         return same and all(
-            triton_instances.show(_plain(given[name])) == text
+            triton_instances.show(plain(given[name])) == text
             for name, text in wanted.constants.items()
             if name in given
         )
@@ -323,14 +338,14 @@ def _taken(
             (int(each["address"]), int(each["address"]) + int(each["total_size"]))
             for each in cuda.memory_snapshot()
         )
-    plain = {name: _plain(value) for name, value in options.items()}
+    fixed = {name: plain(value) for name, value in options.items()}
     kept = driver_grid if callable(driver_grid) else None
-    return Taken(function, grid, kept, arguments, plain, tuple(blocks), number, device, segments)
+    return Taken(function, grid, kept, arguments, fixed, tuple(blocks), number, device, segments)
 
 
 def _argument(torch: Any, name: str, value: Any, tensors: list[tuple[Form, Any]]) -> Any:
     """Raises NotCaptured for what a launch spec cannot pass."""
-    value = _plain(value)
+    value = plain(value)
     if isinstance(value, torch.Tensor):
         dtype = str(value.dtype).removeprefix("torch.")
         if dtype not in DTYPES or value.layout != torch.strided:
@@ -367,7 +382,7 @@ def _kind(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """The value of a `tl.constexpr`."""
     return value.value if type(value).__name__ == "constexpr" else value
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, get_args
 
 from orbit_remote.child import triton_instances
@@ -157,26 +157,34 @@ class _Launch:
         self.compiled = self.kernel[self.grid](*self.arguments, **self.options)
 
     def facts(self) -> Facts:
-        function = layers(self.kernel)[-1]
-        resources = triton_instances.instance(function, self.compiled)
-        return Facts(
-            resources.symbol,
-            resources.name,
-            block=(resources.threads or 1, 1, 1),
-            dynamic_shared=resources.dynamic_shared,
-            resources=resources,
-            constants=resources.constants,
-            tuning=tuning(self.kernel),
-        )
+        return replace(facts_of(layers(self.kernel)[-1], self.compiled), tuning=tuning(self.kernel))
 
     def code(self) -> LaunchedCode:
-        made = self.compiled.asm  # `[level]` would make Triton disassemble what it has not
-        texts = {
-            level: text.encode("utf-8", "surrogateescape")
-            for level in get_args(Level)
-            if isinstance(text := made.get(level), str)
-        }
-        return LaunchedCode(bytes(made["cubin"]), texts)
+        return code_of(self.compiled)
+
+
+def facts_of(function: Any, compiled: Any) -> Facts:
+    """Return what is known of a JIT function that was launched as Triton `compiled` it."""
+    resources = triton_instances.instance(function, compiled)
+    return Facts(
+        resources.symbol,
+        resources.name,
+        block=(resources.threads or 1, 1, 1),
+        dynamic_shared=resources.dynamic_shared,
+        resources=resources,
+        constants=resources.constants,
+    )
+
+
+def code_of(compiled: Any) -> LaunchedCode:
+    """Return the machine code that Triton compiled, and the texts of which it was made."""
+    made = compiled.asm  # `[level]` would make Triton disassemble what it has not
+    texts = {
+        level: text.encode("utf-8", "surrogateescape")
+        for level in get_args(Level)
+        if isinstance(text := made.get(level), str)
+    }
+    return LaunchedCode(bytes(made["cubin"]), texts)
 
 
 def passed(value: Value, memory: Memory, span: Span) -> Any:

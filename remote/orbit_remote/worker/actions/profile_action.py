@@ -22,7 +22,7 @@ from orbit_remote.child import child_main
 from orbit_remote.common import limits, regular_files, symbols
 from orbit_remote.common import messages as c
 from orbit_remote.common.measurements import Telemetry
-from orbit_remote.common.requests import Job, SpecStart
+from orbit_remote.common.requests import DriverStart, Job, SpecStart
 from orbit_remote.counters import profiler
 from orbit_remote.counters.profiler import UncountedError
 from orbit_remote.ncu import compiler_dumps, counter_permission, kernel_selection, ncu_options
@@ -90,7 +90,10 @@ async def profile(job: Job, context: Context) -> c.Finished:
 
 def _is_quick(job: Job) -> bool:
     """Whether CUPTI may count it: a report, rules and chosen sections are Nsight Compute's alone."""
-    return job.detail == "click" and not job.sections and isinstance(job.start, SpecStart)
+    ours = isinstance(job.start, SpecStart) or (
+        isinstance(job.start, DriverStart) and not job.is_program and job.language == "triton"
+    )
+    return job.detail == "click" and not job.sections and ours
 
 
 async def _counted_here(job: Job, context: Context, device: c.Device) -> c.Finished:

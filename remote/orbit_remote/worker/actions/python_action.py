@@ -51,7 +51,12 @@ async def follow(
     """`device` is None for a job that only compiles; `image` is what a launch spec of a `.cu` file launches, `own` which
     files are the author's, where it is another rule than Python's.
     """
-    late = device is not None and job.start.through == "driver" and job.action == "run" and prefork.FORKS
+    late = (
+        device is not None
+        and job.start.through == "driver"
+        and job.action in ("run", "profile")
+        and prefork.FORKS
+    )
     async with AsyncExitStack() as held, AsyncExitStack() as watching:
         lease = await held.enter_async_context(AsyncExitStack())
         if device and not late:
