@@ -68,6 +68,7 @@ class DriverProfile(LaunchWatch):
         self.over = True
         if not self.every:
             return None
+        began: int | None = None
         try:
             synchronise()
             began = clock()
@@ -77,7 +78,6 @@ class DriverProfile(LaunchWatch):
         except Exception as error:  # noqa: BLE001 - of CUDA, torch or the kernel, which is launched on copies
             first = (str(error).strip() or type(error).__name__).splitlines()[0]
             self._uncounted = f"launching it again failed: {first[:200]}"
-            return None
         return began
 
     def added(self, finished: c.Finished) -> c.Finished:
