@@ -326,12 +326,12 @@ def test_whether_counters_are_permitted() -> None:
         "fix it: install the CUDA toolkit's package nsight-compute",
     ]
     assert said_of_counters(NCU, cupti="13.0") == [
-        "✓ profiles of launch specs: counters of CUPTI 13.0 on NVIDIA H100 80GB HBM3",
-        "✓ profiles of programs and drivers, and in full: counters of Nsight Compute on NVIDIA H100 80GB HBM3",
+        "✓ profiles of launch specs and Triton kernels: counters of CUPTI 13.0 on NVIDIA H100 80GB HBM3",
+        "✓ profiles of programs, and in full: counters of Nsight Compute on NVIDIA H100 80GB HBM3",
     ]
     first, *_ = said_of_counters(None, cupti="13.0")
     assert first == (
-        "✓ profiles of launch specs: counters of CUPTI 13.0 on NVIDIA H100 80GB HBM3; the first profile shows whether "
+        "✓ profiles of launch specs and Triton kernels: counters of CUPTI 13.0 on NVIDIA H100 80GB HBM3; the first profile shows whether "
         "the driver permits counters"
     )
     denied, mend = said_of_counters(replace(NCU, permitted=False, why=PERMISSION.sentence))

@@ -110,7 +110,7 @@ GROUPS = {
         Command(
             "profile", "count what the hardware does in one launch, line by line",
             ("profile k.cu --kernel saxpy", "profile k.cu --full --json", "profile softmax.py --dump ir"), command_options.profile_options,
-            "Count what the GPU does in a launch of a kernel and report its bottleneck and its hot lines: by CUPTI for a launch spec, else under "
+            "Count what the GPU does in a launch of a kernel and report its bottleneck and its hot lines: by CUPTI for a launch spec and for a Triton kernel through a driver, else under "
             "Nsight Compute. Without permission to read the GPU's hardware counters, it reports times only, and how to enable counters.",
         ),
         Command(

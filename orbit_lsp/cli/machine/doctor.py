@@ -22,7 +22,7 @@ from orbit_remote.common.packages import installing
 from orbit_remote.common.requests import Job
 
 _TRITON = ("torch", "triton")
-_OTHER_PROFILES = " of programs and drivers, and in full"
+_OTHER_PROFILES = " of programs, and in full"
 """Those that CUPTI does not count yet."""
 _LAUNCHERS = ("cuda-core", "cuda-bindings")
 _NVML = "nvidia-ml-py"
@@ -303,7 +303,7 @@ def _counters(machine: c.Machine, gpu: str) -> list[str]:
     on = f" on {gpu}"
     if profiler is None or profiler.permitted is None:
         on += "; the first profile shows whether the driver permits counters"
-    lines = [f"profiles of launch specs: counters of CUPTI {machine.cupti}{on}"] if machine.cupti else []
+    lines = [f"profiles of launch specs and Triton kernels: counters of CUPTI {machine.cupti}{on}"] if machine.cupti else []
     if profiler:
         what = f"profiles{_OTHER_PROFILES}" if machine.cupti else "profiles"
         lines.append(f"{what}: counters of Nsight Compute{on}")

@@ -56,7 +56,7 @@ def of(session: Session, known: KernelStatus, detail: Detail = "click") -> Price
     )  # one launch of each configuration
     tool = _tool(session, known)
     seconds = tool.start_s + tool.passes * kernel_s
-    if tool is _NCU:  # what is ready for launch specs has started already
+    if known.plan.through != "spec":  # the process that is ready for launch specs has started already
         seconds += known.result.finished.run_s or 0.0
     passes = f"{tool.passes} passes of {units.time(kernel_s * 1e9)} by {tool.name}"
     return Price(seconds, f"about {_seconds(seconds)}: {passes}")
@@ -65,8 +65,10 @@ def of(session: Session, known: KernelStatus, detail: Detail = "click") -> Price
 def _tool(session: Session, known: KernelStatus) -> _Tool:
     """Return what counts at a click."""
     machine = session.setup.machine
-    by_cupti = known.plan.through == "spec" and machine is not None and machine.cupti
-    return _CUPTI if by_cupti else _NCU
+    driver = known.plan.driver
+    in_python = driver is not None and driver.kind != "program" and known.kernel.language == "triton"
+    by_cupti = known.plan.through == "spec" or in_python
+    return _CUPTI if by_cupti and machine is not None and machine.cupti else _NCU
 
 
 def _seconds(seconds: float) -> str:

@@ -104,7 +104,7 @@ class DriverProfile(LaunchWatch):
         if every[0].device is not None:
             torch.cuda.set_device(every[0].device)
         driver = self._job.driver.short if self._job.driver else "the driver"
-        remarks = [f"profiled: {_numbers(every)} of the {self.seen:,} launches that {driver} makes"]
+        remarks = [f"profiled: {_numbers(every)} of {self.seen:,} of {driver}"]
         torch.cuda.synchronize()
         triton_instances.unload()  # see Counting
         with Counting(torch, self._recorder) as counting, ThreadPoolExecutor() as beside:

@@ -64,7 +64,7 @@ async def profile(job: Job, context: Context) -> c.Finished:
         else Known()
     )
     uncounted = ""
-    if _is_quick(job) and known.why != PERMISSION.sentence:
+    if counts_by_cupti(job) and known.why != PERMISSION.sentence:
         finished = await _counted_here(job, context, device)
         uncounted = _uncounted(finished)
         if not uncounted:
@@ -88,7 +88,7 @@ async def profile(job: Job, context: Context) -> c.Finished:
     return finished
 
 
-def _is_quick(job: Job) -> bool:
+def counts_by_cupti(job: Job) -> bool:
     """Whether CUPTI may count it: a report, rules and chosen sections are Nsight Compute's alone."""
     ours = isinstance(job.start, SpecStart) or (
         isinstance(job.start, DriverStart) and not job.is_program and job.language == "triton"
