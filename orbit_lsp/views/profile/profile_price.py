@@ -56,7 +56,7 @@ def of(session: Session, known: KernelStatus, detail: Detail = "click") -> Price
     )  # one launch of each configuration
     tool = _tool(session, known)
     seconds = tool.start_s + tool.passes * kernel_s
-    if known.plan.through != "spec":  # the process that is ready for launch specs has started already
+    if tool is _NCU or known.plan.through != "spec":  # else the process is there already
         seconds += known.result.finished.run_s or 0.0
     passes = f"{tool.passes} passes of {units.time(kernel_s * 1e9)} by {tool.name}"
     return Price(seconds, f"about {_seconds(seconds)}: {passes}")
