@@ -136,7 +136,7 @@ GROUPS = {
     "Live": ("live.",),
     "History": ("history.",),
     "Checking Memory": ("check_memory.",),
-    "Limits and the Log": ("build_timeout_s", "run_timeout_s", "grade", "spare_idle_s", "cache_gib", "log_level"),
+    "Limits and the Log": ("build_timeout_s", "run_timeout_s", "grade", "allow", "spare_idle_s", "cache_gib", "log_level"),
 }  # fmt: skip
 """The sections of VS Code's settings, in this order; a name that ends in a dot is a whole group."""
 

@@ -17,7 +17,7 @@ from typing import Literal
 
 from orbit_remote.common import codec
 from orbit_remote.common import messages as c
-from orbit_remote.common.requests import ContractStart, Job
+from orbit_remote.common.requests import ContractStart, Job, Policy
 
 SLEEP_S = 0.03
 """Long beside the time for which a busy machine stops a process: without a GPU, that is what the two clocks differ by."""
@@ -475,11 +475,19 @@ def judge_in_a_fork(judge: Callable[[], c.Finished]) -> c.Finished:
 
 
 def job_of(
-    folder: Path, text: str, reference: str = REFERENCE, *, device: str = "cpu", limit_s: float = 120.0
+    folder: Path,
+    text: str,
+    reference: str = REFERENCE,
+    *,
+    device: str = "cpu",
+    limit_s: float = 120.0,
+    allow: tuple[Policy, ...] = (),
 ) -> Job:
     if device == "cpu":
         reference = reference.replace("512, 1024", "64, 256")
     (folder / "candidate.py").write_text(reference)
     path = folder / "candidate_new.py"
     path.write_text(text)
-    return Job("1", "run", "triton", str(path), text, start=ContractStart("referee"), run_timeout_s=limit_s)
+    return Job(
+        "1", "run", "triton", str(path), text, start=ContractStart("referee", allow), run_timeout_s=limit_s
+    )

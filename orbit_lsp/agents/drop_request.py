@@ -1,8 +1,8 @@
 """A dropped file -> a request, and a job's result -> the fields of its result file.
 
 The header is KRAIT's: comment lines `EXECUTION REQUEST` or `COMPILATION REQUEST`, `Hardware:`, `Backend:`, `Timestamp:` and
-`Type: execute` or `compile_only`; `profile` is ours, as is `Grade: author` or `referee`. Without a header a file is run, or compiled where its name
-begins with `compile_`.
+`Type: execute` or `compile_only`; `profile` is ours, as are `Grade: author` or `referee` and `Allow: libraries, precision`. Without a header a file is run, or
+compiled where its name begins with `compile_`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from orbit_lsp.queue import request as requests
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_queue import Followed
 from orbit_lsp.queue.job_store import Job, JobStore, Result
-from orbit_lsp.queue.request import GRADES, Action, Refused, Request
+from orbit_lsp.queue.request import GRADES, POLICIES, Action, Refused, Request
 from orbit_lsp.runs import summary
 from orbit_lsp.views import sweep_tables
 from orbit_remote.common import messages as c
@@ -27,7 +27,7 @@ from orbit_remote.common.lazy_dataclass import dataclass
 _TYPES: dict[str, Action] = {"execute": "run", "compile_only": "compile", "profile": "profile"}
 _MOST_CHECKS = 100
 _FIELD = re.compile(
-    r"[ \t]*(?://|#)[ \t]*(Hardware|Backend|Timestamp|Type|Grade)[ \t]*:[ \t]*(.*)", re.IGNORECASE
+    r"[ \t]*(?://|#)[ \t]*(Hardware|Backend|Timestamp|Type|Grade|Allow)[ \t]*:[ \t]*(.*)", re.IGNORECASE
 )
 _TITLE = re.compile(r"[ \t]*(?://|#)[ \t]*(EXECUTION|COMPILATION) REQUEST[ \t]*$")
 
@@ -56,7 +56,12 @@ def request(name: str, text: str, timeout_s: float | None = None) -> tuple[Reque
     if header.fields:
         text = _without_its_indent(text, lines)
     action = _TYPES.get(kind, named)
-    asked = {"action": action, "name": name, "text": text, "grade": grade, "timeout_s": timeout_s}
+    allow = [word for word in re.split(r"[\s,]+", header.fields.get("allow", "").lower()) if word]
+    if unknown := [word for word in allow if word not in POLICIES]:
+        raise Refused(f"Allow has {unknown[0]!r:.40}; use {' or '.join(POLICIES)}")
+    asked = {
+        "action": action, "name": name, "text": text, "grade": grade, "allow": allow, "timeout_s": timeout_s,
+    }  # fmt: skip
     return requests.decoded(asked), header
 
 

@@ -65,6 +65,7 @@ class JobAnswer:
     """A job as it is now. `outcome` is null until it has ended; then ok, compile error, runtime error, wrong answer,
     timed out, infrastructure or cancelled. `position` counts the jobs before it while it waits. `usd` is null where nothing was
     rented or its price is not known. `grade` is how far its measurements can be trusted, author or referee, and null until it has ended.
+    `score` is the time of a judged ModelNew in milliseconds; null with a `policy` that forbids a score to a right answer.
     `code` is of `disassemble`: as much as the text shows, and the resource code has the whole.
     """
 
@@ -84,6 +85,8 @@ class JobAnswer:
     verdict: str
     grade: str | None
     grade_why: str
+    score: float | None
+    policy: str | None
     usd: float | None
     resources: tuple[str, ...]
     code: tuple[Code, ...] = ()
@@ -110,15 +113,15 @@ def of_job(
     resources += [f"orbit://job/{job.id}/code"] if result and result.code else []
     resources += [f"orbit://report/{job.id}"] if result and result.report else []
     grade: dict[str, Any] = (
-        result_text.graded(finished.judged)
+        result_text.graded(finished)
         if finished
-        else {"grade": None, "grade_why": "there is no result"}
+        else {"grade": None, "grade_why": "there is no result", **result_text.scored(None)}
     )
     return JobAnswer(
         job.id, job.state, job.outcome, job.summary, job.action, job.file, job.kernel, job.slot, position,
         failure.message if failure else "", failure.remedy if failure else "", problems,
         _numbers(result) if result else (), _verdict(result) if result else "",
-        grade["grade"], grade["grade_why"],
+        grade["grade"], grade["grade_why"], grade["score"], grade["policy"],
         finished.cost.usd if finished and finished.cost else None, tuple(resources), tuple(map(_code, code)),
     )  # fmt: skip
 

@@ -285,13 +285,13 @@ def over_http(queue: JobQueue, *, budget_usd: float, idle_s: float = _IDLE_S) ->
 
 def _measuring(made: MCPServer[Any], tools: _Tools) -> None:
     @made.tool()
-    @_taking(f"{_SOURCE} flags arguments timeout_s priority key grade through")
+    @_taking(f"{_SOURCE} flags arguments timeout_s priority key grade allow through")
     async def run(ctx: Context[Any], wait_s: float = _WAIT_S, **asked: Any) -> Answer:
         """Build a file, run it on a GPU, check its results and time every kernel on the device.
 
         Without `kernel`: the file's main, its KernelBench or popcorn contract, or its only launch spec.
         `through` runs the kernel by a test or script of its project that launches it: `auto` takes the best one.
-        `grade` referee measures a ModelNew from outside its process, and looks for cheats.
+        `grade` referee measures a ModelNew from outside its process, and looks for cheats. `allow` names policies that it does not enforce.
         """
         return await tools.carry(ctx, wait_s, action="run", **asked)
 

@@ -22,19 +22,20 @@ from orbit_lsp.runs import summary
 from orbit_remote.common import messages as c
 from orbit_remote.common.contracts import harness_files
 from orbit_remote.common.measurements import Timing
-from orbit_remote.common.requests import Grade
+from orbit_remote.common.requests import Grade, Policy
 
 _REFERENCE = "class Model(nn.Module): ...\ndef get_inputs(): ...\ndef get_init_inputs(): ..."
 
 
 class _Limits(BaseModel):
     """`num_trials` counts for a kernel with an io contract: so many launches are timed at most. `device_metrics` profiles what ran, after
-    it; null: as the server's ENABLE_DEVICE_METRICS says.
+    it; null: as the server's ENABLE_DEVICE_METRICS says. `allow` names the policies that grade referee does not enforce.
     """
 
     num_trials: int = Field(100, ge=1, le=100_000)
     timeout: float = Field(120, gt=0, le=600)
     grade: Grade = "author"
+    allow: list[Policy] = Field(default_factory=list[Policy])
     device_metrics: bool | None = None
 
 
@@ -86,6 +87,7 @@ def _judged(body: Compare | Evaluate, model: str, candidate: str) -> Request:
         files={reference: model + (_tolerance(body, model) if isinstance(body, Compare) else "")},
         kernel="ModelNew",
         grade=body.grade,
+        allow=tuple(body.allow),
         timeout_s=body.timeout,
     )
 
@@ -122,6 +124,7 @@ def evaluated(body: Evaluate) -> Request:
         flags=kernel.flags,
         timeout_s=body.timeout,
         grade=body.grade,
+        allow=tuple(body.allow),
     )
 
 
@@ -143,7 +146,7 @@ def answer(
         }
     finished = result.finished
     failure = finished.failure
-    grade = result_text.graded(finished.judged)
+    grade = result_text.graded(finished)
     if finished.outcome in ("infrastructure", "cancelled") or (
         finished.outcome == "timed out" and job.started is None
     ):

@@ -136,7 +136,7 @@ def shown(job: Job, request: Request, result: Result | None, queue: dict[str, An
         "id": number(job.id), "leaderboard_name": known["leaderboard"], "file_name": request.name, "code": request.text,
         "submission_time": _when(job.submitted), "done": job.over, "runs": runs,
         "job": {"status": "failed" if error else "succeeded" if job.over else job.state, "error": error, "last_heartbeat": None},
-        "runner_queue": queue, **result_text.graded(result.finished.judged if result else None),
+        "runner_queue": queue, **result_text.graded(result.finished if result else None),
     }  # fmt: skip
 
 
@@ -155,7 +155,7 @@ def full_result(job: Job, request: Request, result: Result) -> dict[str, Any]:
     return {
         "success": job.outcome not in ("infrastructure", "cancelled"),
         "error": finished.failure.message if finished.failure else "",
-        **result_text.graded(finished.judged),
+        **result_text.graded(finished),
         "system": system,
         "runs": {
             known["mode"]: {
@@ -239,7 +239,7 @@ def score(job: Job, request: Request, result: Result | None) -> Score | None:
     if seconds is None:
         return None
     text = hashlib.sha256(request.text.encode("utf-8", "replace")).hexdigest()
-    grade = result_text.graded(finished.judged)["grade"]
+    grade = result_text.graded(finished)["grade"]
     gpu = finished.device.name if finished.device else ""
     return Score(job, known["leaderboard"], text, gpu, seconds, str(grade))
 

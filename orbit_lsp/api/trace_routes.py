@@ -39,7 +39,7 @@ def routes(made: FastAPI, queue: JobQueue) -> None:
         return JSONResponse(
             {
                 "job_id": known.id, "error": failure.message if failure else known.summary, "outcome": known.outcome,
-                "retryable": bool(failure and failure.retryable), **result_text.graded(result.finished.judged),
+                "retryable": bool(failure and failure.retryable), **result_text.graded(result.finished),
             },
             500,
         )  # fmt: skip

@@ -26,7 +26,7 @@ from orbit_remote.common import codec
 from orbit_remote.common import limits as sizes
 from orbit_remote.common import messages as c
 from orbit_remote.common.contracts.harness_files import Within
-from orbit_remote.common.requests import Grade
+from orbit_remote.common.requests import Grade, Policy
 
 ABOUT = "orbit_trace.json"
 """The file beside the job that says what its Trace is of."""
@@ -127,6 +127,7 @@ class Evaluation(BaseModel):
     workloads: Annotated[list[Workload], Field(min_length=1, max_length=1_000)]
     tensors: dict[str, str] = Field(default_factory=dict[str, str])
     grade: Grade = "author"
+    allow: list[Policy] = Field(default_factory=list[Policy])
     gpu: str = ""
     timeout: float = Field(120, gt=0, le=600)
 
@@ -207,6 +208,7 @@ def _request(body: Evaluation, workload: Workload, top: str, sources: Mapping[st
         kernel="ModelNew",
         gpu=body.gpu,
         grade=body.grade,
+        allow=tuple(body.allow),
         timeout_s=body.timeout,
     )
 
@@ -376,7 +378,7 @@ def trace(job: Job, request: Request, result: Result) -> dict[str, Any] | None:
             else None,
             "performance": _performance(finished) if status == "PASSED" else None,
             "job": job.id,
-            **result_text.graded(finished.judged),
+            **result_text.graded(finished),
         }
     }
 

@@ -14,7 +14,7 @@ from orbit_lsp.profile.sections import SECTIONS
 from orbit_remote.common import architectures, limits, nvcc_flags, regular_files
 from orbit_remote.common.contracts import harness_files
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.requests import Grade, Level
+from orbit_remote.common.requests import Grade, Level, Policy
 
 VERSION = 1
 """Of `Request`, and of what a job's record says. Raised when a field changes its meaning."""
@@ -28,6 +28,7 @@ ACTIONS: tuple[Action, ...] = ("run", "profile", "check", "compile", "compare")
 PRIORITIES: tuple[Priority, ...] = ("high", "normal", "low")
 DETAILS: tuple[Detail, ...] = ("click", "full")
 GRADES: tuple[Grade, ...] = get_args(Grade)
+POLICIES: tuple[Policy, ...] = get_args(Policy)
 CHECKS = ("memcheck", "racecheck", "initcheck", "synccheck")
 _NAME = re.compile(r"[\w.+-]{1,120}")
 _SMALL = 1 << 20
@@ -52,7 +53,7 @@ class Request:
     `levels` are those that a `compile` keeps of what the compiler made of `kernel`, or of the only kernel. `gpu` is a place of the pool
     (`local:1`) or a kind of GPU (`H100`), or what a `compile` is for, which any place does; empty for any. Times are seconds. A second request
     with the same `key` gets the first one's job. `grade` is the one asked for: `referee` measures a `ModelNew` from outside its
-    process.
+    process; `allow` names the policies that it does not enforce.
     """
 
     action: Action = "run"
@@ -75,6 +76,7 @@ class Request:
     priority: Priority = "normal"
     key: str = ""
     grade: Grade = "author"
+    allow: tuple[Policy, ...] = ()
     wait_limit_s: float = WAIT_LIMIT_S
     version: int = VERSION
 
@@ -155,6 +157,8 @@ def _check_values(request: Request) -> None:
         raise Refused(f"{request.action!r:.40} is not an action; use one of {', '.join(ACTIONS)}")
     if request.grade not in GRADES:
         raise Refused(f"{request.grade!r:.40} is not a grade; use {' or '.join(GRADES)}")
+    if unknown := [policy for policy in request.allow if policy not in POLICIES]:
+        raise Refused(f"{unknown[0]!r:.40} is not a policy; use {' or '.join(POLICIES)}")
     if request.priority not in PRIORITIES:
         raise Refused(f"{request.priority!r:.40} is not a priority; use one of {', '.join(PRIORITIES)}")
     if request.detail not in DETAILS:

@@ -97,7 +97,9 @@ def lines(
     texts += result.text.splitlines()
     texts += [f"note: {remark}" for remark in result.finished.remarks]
     if result.finished.judged:
-        texts.append(f"grade: {graded(result.finished.judged)['grade_why']}")
+        texts.append(f"grade: {graded(result.finished)['grade_why']}")
+        if policy := result.finished.judged.policy:
+            texts.append(f"no score by the policy {policy.name}: {policy.why}")
     if result.finished.cost:
         texts.append(f"cost: {summary.cost(result.finished.cost)}")
     if result.report:
@@ -111,19 +113,38 @@ def lines(
 def _stored_grade(stored: dict[str, Any] | None) -> dict[str, Any]:
     """The same for a stored result, which another version of orbit-lsp may have written."""
     if stored is None:
-        return {"grade": None, "grade_why": "there is no result"}
+        return {"grade": None, "grade_why": "there is no result", **scored(None)}
     finished: Any = stored.get("finished")
     judged: Any = cast("dict[str, Any]", finished).get("judged") if isinstance(finished, dict) else None
     if not isinstance(judged, dict):
-        return graded(_BY_AUTHOR if _measured(stored) else None)
-    known = cast("dict[str, Any]", judged)
-    return {"grade": known.get("grade"), "grade_why": known.get("why")}
+        by = _BY_AUTHOR if _measured(stored) else None
+        words = {"grade": by.grade, "grade_why": by.why} if by else _UNMEASURED
+    else:
+        known = cast("dict[str, Any]", judged)
+        words = {"grade": known.get("grade"), "grade_why": known.get("why")}
+    result = read(stored)
+    return words | scored(result.finished if result else None)
 
 
-def graded(judged: c.Judged | None) -> dict[str, Any]:
-    """The words about how far a result of `read` can be trusted; what the judge saw besides, where there was one."""
+def scored(finished: c.Finished | None) -> dict[str, Any]:
+    """The candidate's time in milliseconds, null where it has no score; and the policy that forbids one to a right answer."""
+    policy = finished.judged.policy if finished and finished.judged else None
+    ns: float | None = None
+    if finished and finished.outcome == "ok" and finished.launches and not policy:
+        contract = any("version" in point.values for point in finished.points)
+        ns = finished.launches[0].timing.median if contract else None
+    return {
+        "score": milliseconds(ns),
+        "policy": policy.name if policy else None,
+        "policy_why": policy.why if policy else None,
+    }
+
+
+def graded(finished: c.Finished | None) -> dict[str, Any]:
+    """The words about how far a result of `read` can be trusted, its score; what the judge saw besides, where there was one."""
+    judged = finished.judged if finished else None
     if judged is None:
-        return _UNMEASURED
+        return _UNMEASURED | scored(finished)
     saw: dict[str, Any] = {}
     if judged.rounds:
         saw = {
@@ -133,10 +154,11 @@ def graded(judged: c.Judged | None) -> dict[str, Any]:
                 "resolution_ms": milliseconds(judged.resolution_ns), "host_included": judged.host_included, "clock": judged.clock or None,
                 "recorded_ms": milliseconds(judged.recorded_ns), "own_share": judged.own_share, "streams": judged.streams,
                 "kernels": [dataclasses.asdict(kernel) for kernel in judged.kernels], "kept_bytes": judged.kept_bytes,
-                "error": judged.error, "reference_error": judged.reference_error, "locks": judged.locks, "unlocked": judged.unlocked,
+                "error": judged.error, "reference_error": judged.reference_error,
+                "policies": [dataclasses.asdict(found) for found in judged.policies], "locks": judged.locks, "unlocked": judged.unlocked,
             },
         }  # fmt: skip
-    return {"grade": judged.grade, "grade_why": judged.why, **saw}
+    return {"grade": judged.grade, "grade_why": judged.why, **scored(finished), **saw}
 
 
 def milliseconds(nanoseconds: float | None) -> float | None:

@@ -391,6 +391,8 @@ def longest(profiles: Sequence[c.Profile]) -> c.Profile | None:
 
 def _settings(request: Request) -> dict[str, Any]:
     values: dict[str, Any] = {"grade": request.grade} if request.grade != "author" else {}
+    if request.allow:
+        values["allow"] = list(request.allow)
     if request.flags:
         values["nvcc_flags"] = list(request.flags)
     if request.arguments:

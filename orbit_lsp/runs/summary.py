@@ -62,6 +62,8 @@ def _outcome(finished: c.Finished, kernel: str, *, compiled_only: bool) -> str:
         return (
             f"{finished.outcome}: {message}" if message and message != finished.outcome else finished.outcome
         )
+    if finished.judged and (policy := finished.judged.policy):
+        return f"right, no score by the policy {policy.name}: {policy.why}"
     if compiled_only:
         return _compiled(finished.resources)
     if "compute-sanitizer" in finished.toolchain:

@@ -91,7 +91,8 @@ def _start(session: Session, frozen: Frozen, plan: LaunchPlan) -> Start:
     if plan.definition:
         return SpecStart(plan.definition)
     if plan.through == "contract":
-        return ContractStart(session.setup.settings.grade)
+        settings = session.setup.settings
+        return ContractStart(settings.grade, settings.allow if settings.grade == "referee" else ())
     return ProgramStart()
 
 

@@ -350,6 +350,11 @@ class Settings:
         "process, so that it cannot cheat; Linux only, and the reference must be in a separate file "
         "([grades](api.md#grades)).",
     )
+    allow: tuple[Literal["libraries", "precision"], ...] = setting(
+        (),
+        "With the grade `referee`, what a right answer may do and still get a score: `libraries`, leave the work to libraries' "
+        "kernels; `precision`, compute in less than the reference's precision.",
+    )
     spare_idle_s: float = setting(
         300,
         "How long a prepared Python process (torch imported, CUDA context open) waits for a run "

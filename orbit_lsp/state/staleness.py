@@ -26,12 +26,12 @@ def job_key(job: Job) -> str:
     """
     start = job.start
     arguments, flags = ((), ()) if start.through == "driver" else (job.arguments, job.flags)
-    grade = start.grade if isinstance(start, ContractStart) else "author"
+    grade, allow = (start.grade, start.allow) if isinstance(start, ContractStart) else ("author", ())
     parts = (
         job.language, start.through, job.directory or "", *arguments, "|", job.stdin, "|", *flags, "|",
         job.nvcc or "", job.architecture or "", str(job.device), job.gpu or "",
         *([str(job.gpus)] if job.gpus > 1 else []),
-        *([grade] if grade != "author" else []),
+        *([grade] if grade != "author" else []), *allow,
     )  # fmt: skip
     return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 

@@ -47,6 +47,9 @@ def text(result: Result) -> str:
         parts.append(times(every, compared[0]))
     elif compared:
         parts.append(f"{len(compared)} benchmarks")
+    judged = result.finished.judged
+    if judged and judged.policy:
+        parts.append(f"no score: policy {judged.policy.name}")
     if result.finished.outcome not in ("ok", "wrong answer"):
         parts.append(f"then {result.finished.outcome}")
     return " · ".join(filter(None, parts)) or "checked, not timed"

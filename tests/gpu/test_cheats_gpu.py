@@ -84,7 +84,7 @@ def honest_ns(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> float:
 def test_no_cheat_gets_a_better_score_than_its_work(judge: Judge, honest_ns: float, cheat: Cheat) -> None:
     finished = judge(cheat.text("cuda"), cheat.reference)
     assert finished.outcome not in ("infrastructure", "timed out"), finished
-    assert finished.outcome != "ok" or finished.launches[0].timing.median > 0.95 * honest_ns
+    assert not finished.launches or finished.launches[0].timing.median > 0.95 * honest_ns
 
 
 # -- the same kernel by the author's click ----------------------------------------------------------

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Policy
 from orbit_remote.judge import channel, party
 from orbit_remote.worker.actions import python_action
 from tests import cheats
@@ -35,8 +36,10 @@ Judge = Callable[..., c.Finished]
 def judge(tmp_path: Path) -> Judge:
     from orbit_remote.judge import judge_main
 
-    def run(text: str, reference: str = cheats.REFERENCE, limit_s: float = 120.0) -> c.Finished:
-        job = cheats.job_of(tmp_path, text, reference, limit_s=limit_s)
+    def run(
+        text: str, reference: str = cheats.REFERENCE, limit_s: float = 120.0, allow: tuple[Policy, ...] = ()
+    ) -> c.Finished:
+        job = cheats.job_of(tmp_path, text, reference, limit_s=limit_s, allow=allow)
         return cheats.judge_in_a_fork(
             lambda: judge_main.judge(job, lambda _: None, tmp_path / "cache", "cpu", most_s=0.0)
         )
@@ -194,4 +197,15 @@ def test_no_cheat_gets_a_better_score_than_its_work(judge: Judge, cheat: Cheat) 
     finished = judge(cheat.text("cpu"), cheat.reference)
     print(finished.outcome, finished.failure and finished.failure.message)
     assert finished.outcome not in ("infrastructure", "timed out"), finished
-    assert finished.outcome != "ok" or median_s(finished) >= cheats.SLEEP_S / 2
+    assert not finished.launches or median_s(finished) >= cheats.SLEEP_S / 2
+
+
+@pytest.mark.parametrize(("allow", "scored"), [((), False), (("precision",), True)])
+def test_less_precision_is_no_wrong_answer_and_scores_if_the_request_allows_it(
+    judge: Judge, allow: tuple[Policy, ...], scored: bool
+) -> None:
+    half = next(cheat for cheat in cheats.CHEATS if cheat.number == 17)
+    finished = judge(half.text("cpu"), half.reference, allow=allow)
+    assert (finished.outcome, finished.failure, bool(finished.launches)) == ("ok", None, scored)
+    assert finished.judged
+    assert [(found.name, found.allowed) for found in finished.judged.policies] == [("precision", scored)]

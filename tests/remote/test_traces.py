@@ -18,6 +18,7 @@ from orbit_lsp.queue import request as requests
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_store import Job, Result
 from orbit_lsp.queue.request import Refused
+from orbit_lsp.runs import summary
 from orbit_remote.common import codec
 from orbit_remote.common import messages as c
 from orbit_remote.common.contracts import harness_files
@@ -212,13 +213,42 @@ def test_an_input_of_a_safetensors_file(carry_out: Any, tmp_path: Path) -> None:
 
 
 JUDGED = c.Judged("referee", "referee: it was", "its two clocks disagree", rounds=3)
+ONLY_LIBRARIES = c.Judged(
+    "referee", "referee: it was", rounds=3, policies=(c.PolicyFinding("libraries", "100 % is cuBLAS"),)
+)
 OUTCOMES = [
+    (c.ok("1", judged=ONLY_LIBRARIES), "PASSED"),
     (c.failed("1", c.Failure("timed out", "it took too long")), "TIMEOUT"),
     (c.failed("1", c.Failure("wrong answer", "the result is suspicious: its two clocks disagree"), judged=JUDGED), "REWARD_HACK"),
     (c.failed("1", c.Failure("runtime error", "invalid reference: its arguments do not vary")), "INVALID_REFERENCE"),
     (c.failed("1", c.Failure("infrastructure", "the worker ended")), None),
     (c.failed("1", c.Failure("cancelled", "cancelled")), None),
 ]  # fmt: skip
+
+
+def test_a_right_answer_that_a_policy_gives_no_score_is_right_in_every_form() -> None:
+    from orbit_lsp.agents import mcp_answers
+    from orbit_lsp.api import evaluation
+
+    [request] = traces.requests(body())
+    passed = c.Check("output of ModelNew == Model", True, elements=8)
+    points = (c.Point({"version": "ModelNew"}, "", (), (passed,)),)
+    result = Result(c.ok("1", points=points, judged=ONLY_LIBRARIES))
+    made = traces.trace(job(), request, result)
+    assert made
+    status, answered = evaluation.answer(job(), result, request)
+    ran = answered["kernel_exec_result"]
+    assert (status, ran["correctness"], ran["runtime"], ran["validation_error"]) == (200, True, None, None)
+    agents = dataclasses.asdict(mcp_answers.of_job(job(), None, result))
+    for told in (made["evaluation"], answered, agents):
+        assert (told["score"], told["policy"]) == (None, "libraries")
+    assert result_text.lines(job(), result)[1:] == [
+        "grade: referee: it was",
+        "no score by the policy libraries: 100 % is cuBLAS",
+    ]
+    assert summary.one_line(result.finished, compiled_only=False) == (
+        "right, no score by the policy libraries: 100 % is cuBLAS"
+    )
 
 
 @pytest.mark.parametrize(("finished", "status"), OUTCOMES)
@@ -229,7 +259,7 @@ def test_the_status_of_an_outcome(finished: c.Finished, status: str | None) -> N
     made = traces.trace(job(), request, result)
     assert (made["evaluation"]["status"] if made else None) == status
     assert (
-        traces.trace(job(started=None), request, Result(OUTCOMES[0][0])) is None
+        traces.trace(job(started=None), request, Result(OUTCOMES[1][0])) is None
     )  # it waited too long, and never ran
 
 

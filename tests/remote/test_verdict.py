@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from orbit_remote.common.launch_records import LaunchRecord
+from orbit_remote.common.requests import Policy
 from orbit_remote.judge import side, verdict
 from orbit_remote.judge.verdict import Baseline, Ran, Recorded, Samples, Seen
 
@@ -102,11 +103,8 @@ def test_kernels_left_for_the_references_calls_are_noticed() -> None:
         (replace(HONEST, clocks=verdict.clocks(samples(12, 108), USUAL, USUAL)), "work goes on after the end"),
         (replace(HONEST, late="it wrote to its outputs"), "it wrote to its outputs"),
         (replace(HONEST, floor_ns=200_000.0), "writing its outputs alone takes 200.00 µs"),
-        (replace(HONEST, error=3e-4, reference_error=6e-8), "less than the reference's precision"),
-        (replace(HONEST, error=3e-6, reference_error=6e-8), ""),
         (replace(HONEST, recorded=None), "no kernel of it was recorded"),
         (replace(HONEST, recorded=replace(OWN, busy_ns=900_000)), "its kernels take 900.00 µs where they are recorded"),
-        (replace(HONEST, recorded=replace(OWN, kernels=(Ran("nvjet_sm90", "cuBLAS", 1, 50_000),))), "kernels of libraries (cuBLAS)"),
         (replace(HONEST, recorded=None, records=False), ""),
     ],
 )  # fmt: skip
@@ -114,6 +112,34 @@ def test_what_no_honest_kernel_does(seen: Seen, words: str) -> None:
     suspicion = verdict.suspicion(seen)
     assert words in suspicion
     assert bool(words) == bool(suspicion)
+
+
+LESS = replace(HONEST, error=3e-4, reference_error=6e-8)
+LIBRARY = replace(HONEST, recorded=replace(OWN, kernels=(Ran("nvjet_sm90", "cuBLAS", 1, 50_000),)))
+
+
+@pytest.mark.parametrize(
+    ("seen", "allow", "found"),
+    [
+        (HONEST, (), []),
+        (replace(HONEST, error=3e-6, reference_error=6e-8), (), []),
+        (LESS, (), ["precision: its error against double precision is 3.0e-04"]),
+        (LESS, ("precision",), ["precision, allowed: its error"]),
+        (LIBRARY, (), ["libraries: 100 % of its GPU time is in kernels of libraries (cuBLAS)"]),
+        (LIBRARY, ("precision",), ["libraries: 100 %"]),
+        (replace(LIBRARY, error=3e-4, reference_error=6e-8), ("libraries",), ["libraries, allowed: 100 %", "precision: its error"]),
+        (replace(LIBRARY, own_kernels=False), (), []),
+    ],
+)  # fmt: skip
+def test_what_a_problem_may_forbid_is_no_suspicion(
+    seen: Seen, allow: tuple[Policy, ...], found: list[str]
+) -> None:
+    told = [
+        f"{each.name}{', allowed' if each.allowed else ''}: {each.why}"
+        for each in verdict.policies(seen, allow)
+    ]
+    assert [each[: len(words)] for each, words in zip(told, found, strict=True)] == found
+    assert verdict.suspicion(seen) == ""
 
 
 @pytest.mark.parametrize(

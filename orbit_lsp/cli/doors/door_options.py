@@ -80,6 +80,11 @@ def jobs_options(parser: argparse.ArgumentParser) -> None:
         parser, "--grade", "with submit: author, or referee, which measures a ModelNew from outside its process; default: author",
         choices=("author", "referee"), default="author", metavar="G",
     )  # fmt: skip
+    option(
+        parser, "--allow", "with --grade referee: give a score also to a right answer whose work is done by libraries' kernels (libraries), or in less "
+        "than the reference's precision (precision); repeat it for both", action="append", default=[], metavar="P",
+        choices=("libraries", "precision"),
+    )  # fmt: skip
     option(parser, "--kernel", "with submit: run this kernel by its launch spec", metavar="K")
     option(parser, "--gpu", "with submit: only on this GPU of the pool, as in H100 or local:1", metavar="G")
     option(

@@ -39,10 +39,15 @@ class ListedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownJob(ListedJob):
-    """The same with its result, null until it has ended, and with how well that is protected from code that cheats."""
+    """The same with its result, null until it has ended, and with how well that is protected from code that cheats. `score` is the time
+    of a judged candidate in milliseconds; it is null where `policy` forbids a score to a right answer.
+    """
 
     grade: str | None
     grade_why: str | None
+    score: float | None
+    policy: str | None
+    policy_why: str | None
     result: Result | None
 
 

@@ -143,6 +143,8 @@ TERMS = {
     "falsify the result. See `orbit.grade`.",
     "referee": "The higher grade: the code ran in a sandboxed process of its own, and was measured and checked from outside. A `.cu` "
     "kernel that runs by its launch spec has this grade without a sandbox. See `orbit.grade`.",
+    "policy": "With the grade `referee`, what forbids a score to a right answer: `libraries` (libraries' kernels do the work) or `precision` "
+    "(it computes in less than the reference's precision). The outcome is ok. A request or `orbit.allow` can allow either.",
     "launch spec": "A comment above a kernel that says how to run it and what it must compute: `// orbit: …`.",
     "draft": "A launch spec that orbit-lsp writes for a kernel; its guesses are marked.",
     "live": "A mode in which a kernel runs again at each save and, if `orbit.live.on` is `pause`, at each pause in typing. "

@@ -26,7 +26,7 @@ from orbit_remote.common.measurements import (
     Timing,
     Tried,
 )
-from orbit_remote.common.requests import Grade, Level, Request
+from orbit_remote.common.requests import Grade, Level, Policy, Request
 
 RESULT_VERSION = 1
 """Raised when a field of what comes back changes its meaning: files that have it are kept, and published as schemas."""
@@ -291,8 +291,20 @@ class Ran:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyFinding:
+    """What a policy is about, found in a candidate whose answers are right: `why` has the share or the error. Where it is not
+    `allowed` there is no score.
+    """
+
+    name: Policy
+    why: str
+    allowed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Judged:
-    """What the judge knows beside the answers and the times. `suspicious` is why there is no score, empty where there is one.
+    """What the judge knows beside the answers and the times. `suspicious` is why there is no score, empty where there is one;
+    `policies` are no suspicion.
 
     `flag_ns` is by the clock that is the score, whose name is `clock`: the time between two flags of the candidate's stream, that from the
     judge's gate to the second, or with the host's part included. `verified_ns` is by the one that ends with right values in the judge's hands;
@@ -319,6 +331,12 @@ class Judged:
     kept_bytes: int | None = None
     error: float | None = None
     reference_error: float | None = None
+    policies: tuple[PolicyFinding, ...] = ()
+
+    @property
+    def policy(self) -> PolicyFinding | None:
+        """The first that forbids a score; None where none does."""
+        return next((finding for finding in self.policies if not finding.allowed), None)
 
 
 @dataclass(frozen=True, slots=True)

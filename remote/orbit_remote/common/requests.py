@@ -18,6 +18,9 @@ Level = Literal["ttir", "ttgir", "llir", "ptx", "sass"]
 """What a compiler makes of a kernel, one after the other: Triton's IR, its IR for GPUs, LLVM's, PTX, and machine code."""
 Grade = Literal["author", "referee"]
 """How far a measurement can be trusted: an author's shares the process with the code that it measures."""
+Policy = Literal["libraries", "precision"]
+"""What a problem may forbid though the answer is right: that libraries' kernels do the work, that it is computed in less than the
+reference's precision."""
 Through = Literal["program", "spec", "contract", "exec", "driver"]
 """What starts a kernel, in a word: the tag of each `Start`."""
 BY_AUTHOR: frozenset[Through] = frozenset(("program", "driver"))
@@ -137,10 +140,12 @@ class SpecStart:
 @dataclass(frozen=True, slots=True)
 class ContractStart:
     """A contract that the file keeps launches kernels: KernelBench's `ModelNew`, popcorn's `custom_kernel`. `grade` is the
-    one asked for: a `referee` runs the file's code in a process of its own (`orbit_remote.judge`).
+    one asked for: a `referee` runs the file's code in a process of its own (`orbit_remote.judge`), and gives no score to what a policy
+    forbids that is not in `allow`.
     """
 
     grade: Grade = "author"
+    allow: tuple[Policy, ...] = ()
     through: Literal["contract"] = "contract"
 
 

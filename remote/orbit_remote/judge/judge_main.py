@@ -265,7 +265,8 @@ def _finished(job: Job, result: Result, place: c.Place) -> c.Finished:
         )
     seen = _seen(result, harness_files.brings_kernels(job.text))
     suspicious = verdict.suspicion(seen)
-    known = _known(result, seen, suspicious)
+    allow = job.start.allow if isinstance(job.start, ContractStart) else ()
+    known = replace(_known(result, seen, suspicious), policies=verdict.policies(seen, allow))
     if suspicious:
         text = f"the result is suspicious: {suspicious}"
         return c.failed(
@@ -315,6 +316,7 @@ def _scored(job: Job, result: Result, point: c.Point, known: c.Judged, from_gate
     kind = "cold L2" if result.gated else "host included"
     launches: list[c.Launches] = []
     both: list[list[int]] = []
+    remarks: list[str] = []
     for name, samples in (("ModelNew", result.candidate), ("Model", result.against)):
         empty = verdict.overhead_ns(result.now, result.before, _least_ns(result), from_gate=from_gate)
         clock = f"the judge's clock, less the {empty / 1000:.2f} µs that a call takes beside its kernels"
@@ -332,7 +334,14 @@ def _scored(job: Job, result: Result, point: c.Point, known: c.Judged, from_gate
     )
     mine = replace(point, launches=(launches[0],), versus=versus)
     theirs = c.Point({"version": "Model"}, "", (launches[1],))
-    remarks: list[str] = []
+    remarks += [
+        f"policy {found.name}, allowed by the request: {found.why}"
+        for found in known.policies
+        if found.allowed
+    ]
+    if known.policy:
+        remarks.append(f"no score: {known.policy.why}")
+        return c.ok(job.run, points=(point, theirs), judged=known, remarks=tuple(remarks))
     if not result.gated:
         remarks.append(
             "the candidate or the reference waits for the GPU within a call, so the times include work of the host"

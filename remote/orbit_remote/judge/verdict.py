@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.messages import Ran
+from orbit_remote.common.messages import PolicyFinding, Ran
+from orbit_remote.common.requests import Policy
 
 TOLERANCE: Final = 0.05
 PRECISE: Final = 0.005
@@ -247,13 +248,6 @@ def suspicion(seen: Seen) -> str:
         )
     if seen.floor_ns is not None and timed.flag_ns + timed.resolution_ns < seen.floor_ns:
         return f"{_us(timed.flag_ns)} a call: writing its outputs alone takes {_us(seen.floor_ns)} at this GPU's measured bandwidth"
-    if seen.error is not None and seen.reference_error is not None:
-        least = max(_SINGLE, _LESS_PRECISE * seen.reference_error)
-        if seen.error > least:
-            return (
-                f"its error against double precision is {seen.error:.1e}, that of the reference {seen.reference_error:.1e}: it computes "
-                "in less than the reference's precision"
-            )
     return _of_records(seen) if seen.records else ""
 
 
@@ -263,13 +257,31 @@ def _of_records(seen: Seen) -> str:
     kernels_ns, timed = seen.recorded.busy_ns, seen.clocks
     if kernels_ns > 1.25 * timed.flag_ns + 3 * timed.resolution_ns + 5000:
         return f"its kernels take {_us(kernels_ns)} where they are recorded, and {_us(timed.flag_ns)} where they are timed"
-    share = seen.recorded.own_share
+    return ""
+
+
+def policies(seen: Seen, allow: Sequence[Policy]) -> tuple[PolicyFinding, ...]:
+    """What a problem may forbid though the answers are right. A text that brings no kernel of its own is a program of a library's, which
+    hides nothing.
+    """
+    found: list[tuple[Policy, str]] = []
+    share = seen.recorded.own_share if seen.recorded else None
     if seen.own_kernels and share is not None and share < _LEAST_OWN:
+        assert seen.recorded
         libraries = ", ".join(
             dict.fromkeys(kernel.library for kernel in seen.recorded.kernels if kernel.library)
         )
-        return f"{100 * (1 - share):.0f} % of its GPU time is in kernels of libraries ({libraries}): it brings no kernel that does the work"
-    return ""
+        why = f"{100 * (1 - share):.0f} % of its GPU time is in kernels of libraries ({libraries}): it brings no kernel that does the work"
+        found.append(("libraries", why))
+    if seen.error is not None and seen.reference_error is not None:
+        least = max(_SINGLE, _LESS_PRECISE * seen.reference_error)
+        if seen.error > least:
+            why = (
+                f"its error against double precision is {seen.error:.1e}, that of the reference {seen.reference_error:.1e}: it computes "
+                "in less than the reference's precision"
+            )
+            found.append(("precision", why))
+    return tuple(PolicyFinding(name, why, name in allow) for name, why in found)
 
 
 def least_ns(size: int, bandwidth: float | None) -> float | None:
