@@ -93,6 +93,16 @@ def new(forward: str, init: str = "pass") -> str:
     )
 
 
+def test_parameters_that_fit_are_loaded_where_an_answer_is_wrong_without_them(carry_out):
+    made = MODEL.replace("self.k = k", "self.k = nn.Parameter(torch.randn(5))")
+    other = "self.scale = nn.Parameter(torch.zeros({size}))"
+    text = made + new("return self.scale * x", other.format(size=5)).removeprefix(MODEL)
+    finished = carry_out(text)
+    check(finished, "ok")
+    assert [remark for remark in finished.remarks if "Model's were loaded into it" in remark]
+    check(carry_out(text.replace("torch.zeros(5)", "torch.zeros(1)")), "wrong answer", "40 of 40 elements differ")
+
+
 def test_a_right_solution_is_checked_in_five_trials_and_again(carry_out):
     finished = carry_out(new("return self.k * x"))
     check(finished, "ok")

@@ -188,6 +188,47 @@ def test_the_source_of_a_reference_is_known_in_the_candidates_process_too(judge:
     assert finished.outcome == "ok", finished
 
 
+def test_a_reference_as_people_write_them(judge: Judge, tmp_path: Path) -> None:
+    """A seed of its own in each draw, a module and values beside it, parameters that the candidate names and draws otherwise."""
+    (tmp_path / "shapes.py").write_text("ROWS = 64\n")
+    (tmp_path / "scale.txt").write_text("2")
+    reference = """
+import torch
+from pathlib import Path
+from torch import nn
+from shapes import ROWS
+SCALE = float((Path(__file__).parent / "scale.txt").read_text())
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(16, 16)
+    def forward(self, x):
+        return self.linear(x) * SCALE
+def get_inputs():
+    return [torch.randn(ROWS, 16, generator=torch.Generator().manual_seed(42))]
+def get_init_inputs(): return []
+"""
+    candidate = """
+import torch
+from torch import nn
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w, self.b = nn.Parameter(torch.zeros(16, 16)), nn.Parameter(torch.zeros(16))
+    def forward(self, x):
+        return (x @ self.w.t() + self.b) * 2
+"""
+    finished = judge(candidate, reference)
+    assert (finished.outcome, finished.failure) == ("ok", None)
+    assert any("so Model's were loaded into it" in remark for remark in finished.remarks)
+    failing = judge(candidate, reference.replace("* SCALE", "* SCALES"))
+    assert failing.failure
+    assert failing.failure.place
+    assert Path(failing.failure.place.file).name == "candidate.py"
+    assert Path(failing.failure.place.file).parent == tmp_path
+    assert failing.failure.place.line == 12
+
+
 @pytest.mark.parametrize(
     "cheat",
     [known for known in cheats.CHEATS if known.on == "both"],

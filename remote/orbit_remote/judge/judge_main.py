@@ -26,7 +26,7 @@ from orbit_remote.common import messages as c
 from orbit_remote.common.contracts import harness_files
 from orbit_remote.common.measurements import AgainstReference
 from orbit_remote.common.requests import ContractStart, Job
-from orbit_remote.judge import channel, locks, memory, side, verdict
+from orbit_remote.judge import beside, channel, locks, memory, side, verdict
 from orbit_remote.judge.match import BUDGET_S, Match, Result, Unjudged
 from orbit_remote.judge.party import Failed, Party
 from orbit_remote.process import process_groups
@@ -138,7 +138,10 @@ def _between(
         for role, name in roles:
             own = folder / role
             own.mkdir()
-            orders = side.Orders(job, reference, own, cache, device, role, first)
+            copied = beside.bring(Path(reference[0]), reference[1], {Path(job.path).name}, own)
+            if copied:
+                (own / Path(reference[0]).name).write_text(reference[1], encoding="utf-8")
+            orders = side.Orders(job, reference, own, cache, device, role, bool(copied), first)
             parties.append(_begun(orders, name, torch))
         load_torch(job, "a referee needs", device)
         contest = Match(
@@ -316,7 +319,7 @@ def _scored(job: Job, result: Result, point: c.Point, known: c.Judged, from_gate
     kind = "cold L2" if result.gated else "host included"
     launches: list[c.Launches] = []
     both: list[list[int]] = []
-    remarks: list[str] = []
+    remarks = [text for text in (result.how, result.adopted) if text]
     for name, samples in (("ModelNew", result.candidate), ("Model", result.against)):
         empty = verdict.overhead_ns(result.now, result.before, _least_ns(result), from_gate=from_gate)
         clock = f"the judge's clock, less the {empty / 1000:.2f} µs that a call takes beside its kernels"

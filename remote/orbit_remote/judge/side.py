@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 from orbit_remote.child import python_job
 from orbit_remote.child.harness import built_extensions, harness_job, kernelbench, tensor_data
@@ -29,13 +29,14 @@ from orbit_remote.common.contracts import harness_files
 from orbit_remote.common.launch_records import LaunchRecord
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.requests import Job
-from orbit_remote.judge import arguments, locks, memory
+from orbit_remote.judge import arguments, draws, locks, memory
 from orbit_remote.judge.channel import Channel, Lost, Message
 from orbit_remote.process import process_groups
 from orbit_remote.recording import recorder
 
 Role = Literal["candidate", "reference"]
 _WORDS: Final = 4000
+_SUMMANDS: Final = 6
 _SHOWN: Final = 48
 """How many kernels of a call are reported by name, at most; those that take longest."""
 
@@ -50,6 +51,8 @@ class Orders:
     cache: Path
     device: str
     role: Role
+    copied: bool = False
+    """Whether the reference runs as a file of its own folder, with the files beside that it names."""
     confined_first: bool = True
     """Landlock before CUDA, so that CUDA's own threads are confined too: where CUDA begins under it."""
 
@@ -71,6 +74,8 @@ class Side:
         self._source: Any = None
         self._kept: Any = None  # outputs that the judge is still reading
         self._null: list[Any] = []
+        self._seeds: draws.Seeds | None = None
+        self._draws: draws.Draws | None = None
         self._recorder: Any = recorder.Nothing()
 
     def serve(self) -> None:
@@ -153,6 +158,8 @@ class Side:
                 if self._kind is None:
                     self._import()
                 return self._make(int(message["seed"])), ()
+            case "adopt":
+                return {"adopted": self._adopt(int(message["seed"]))}, ()
             case "inputs":
                 return self._inputs(int(message["seed"]))
             case "call":
@@ -186,7 +193,7 @@ class Side:
     def _import(self) -> None:
         job, torch = self._orders.job, self._torch
         path, text = self._orders.reference
-        file = UserFile(path, text, str(self._orders.folder), (), job.roots)
+        file = UserFile(self._reference(), text, str(self._orders.folder), (), job.roots)
         if self._orders.role == "candidate":
             own = UserFile(job.path, job.text, str(self._orders.folder), (), job.roots)
             own.prepare()
@@ -197,13 +204,33 @@ class Side:
             self._source = file.execute(file.module_name())
         else:
             file.prepare()
+            self._seeds = draws.Seeds(torch)  # before the file takes the functions that seed by their names
             self._source = file.execute(file.module_name())
             self._kind = kernelbench.model_class(torch, self._source, "Model", Path(path).name)
 
+    def _reference(self) -> str:
+        """The path under which the reference's text runs."""
+        path = self._orders.reference[0]
+        return str(self._orders.folder / Path(path).name) if self._orders.copied else path
+
     def _make(self, seed: int) -> Message:
         """A model, as it is before its first call."""
-        torch, kind = self._torch, self._kind
         self._model = None
+        self._model = self._made(self._kind, seed)
+        self._memory.wait()
+        return {"made": True}
+
+    def _adopt(self, seed: int) -> str:
+        """Put Model's parameters, which this process can make itself, in the place of the candidate's; returns how they fit."""
+        model = kernelbench.model_class(
+            self._torch, self._source, "Model", Path(self._orders.reference[0]).name
+        )
+        how = kernelbench.adopted(self._torch, self._model, self._made(model, seed))
+        self._memory.wait()
+        return how
+
+    def _made(self, kind: Any, seed: int) -> Any:
+        torch = self._torch
         torch.manual_seed(seed)
         wanted = getattr(self._source, "get_init_inputs", None)
         made: Any = wanted() if callable(wanted) else []
@@ -215,29 +242,20 @@ class Side:
         torch.manual_seed(seed)
         with torch.no_grad():
             model = kind(**made) if isinstance(made, dict) else kind(*made)
-            self._model = model.to(device=self._orders.device)
-        self._memory.wait()
-        return {"made": True}
+            return model.to(device=self._orders.device)
 
     def _inputs(self, seed: int) -> tuple[Message, tuple[int, ...]]:
         torch = self._torch
-        get: Any = getattr(self._source, "get_inputs", None)
-        if not callable(get):
-            raise Refused("the reference has no function get_inputs that makes the arguments of a call")
-        inputs: Any = None
-        if self._orders.device == "cuda":
-            with contextlib.suppress(Exception):  # it may count on the host's memory
-                torch.manual_seed(seed)
-                with torch.device("cuda"):
-                    inputs = get()
-        if inputs is None:
-            torch.manual_seed(seed)
-            inputs = get()
-        if not isinstance(inputs, list | tuple):
-            raise Refused(
-                f"get_inputs returns {described(inputs)}; KernelBench's returns a list of arguments"
-            )
-        inputs = tensor_data.moved(torch, list(cast("list[Any]", inputs)), self._orders.device)
+        if self._draws is None:
+            get: Any = getattr(self._source, "get_inputs", None)
+            if not callable(get):
+                raise Refused("the reference has no function get_inputs that makes the arguments of a call")
+            assert self._seeds
+            self._draws = draws.Draws(torch, self._seeds, get, self._orders.device)
+            if too_large := _too_large(self._draws.sizes(), self._arena.numel()):
+                self._draws = None
+                return {"too_large": too_large}, ()
+        inputs = self._draws.draw(seed)
         tensors: list[Any] = []
 
         def take(tensor: Any) -> int:
@@ -246,7 +264,7 @@ class Side:
 
         packed = arguments.pack(torch, inputs, take)
         answer, own = self._shared(tensors)
-        return {"arguments": packed, **answer}, own
+        return {"arguments": packed, "how": self._draws.how, **answer}, own
 
     def _given(self, message: Message) -> Any:
         """The arguments of a call, where the judge puts them."""
@@ -373,9 +391,11 @@ class Side:
             text = "the program left before it could be checked"
             return {"failed": asdict(c.Failure("runtime error", text, place=place))}
         traceback.print_exception(python_job.users_part(error, job.path))
-        path = job.path if self._orders.role == "candidate" else self._orders.reference[0]
+        path = job.path if self._orders.role == "candidate" else self._reference()
         finished = harness_job.failed_call(replace(job, path=path), error, recorder.Nothing(), place)
         failure = finished.failure or c.Failure("runtime error", type(error).__name__)
+        if failure.place and failure.place.file == self._reference():
+            failure = replace(failure, place=replace(failure.place, file=self._orders.reference[0]))
         return {"failed": asdict(replace(failure, message=failure.message[:_WORDS]))}
 
 
@@ -391,6 +411,17 @@ def summed(launches: Iterable[LaunchRecord]) -> Message:
         "busy": launch_records.busy_ns(launches),
         "streams": len({launch.stream for launch in launches}),
     }
+
+
+def _too_large(sizes: list[int], room: int) -> str:
+    """Why the arguments of a call are refused before they are drawn; empty where they are not."""
+    if sum(sizes) <= room:
+        return ""
+    largest = sorted(sizes, reverse=True)
+    shown = " + ".join(f"{size / 2**30:.1f}" for size in largest[:_SUMMANDS])
+    more = f" + {len(largest) - _SUMMANDS} smaller" if len(largest) > _SUMMANDS else ""
+    of = f" ({shown}{more})" if len(largest) > 1 else ""
+    return f"the arguments of a call take {sum(sizes) / 2**30:.1f} GiB{of}, and there is room for {room / 2**30:.1f} GiB"
 
 
 def _wide(torch: Any, value: Any) -> Any:

@@ -35,6 +35,14 @@ _EARLIER: Final = 1e-2
 """What KernelBench allowed float32 up to its version 0.1."""
 
 
+_OTHERWISE = "ModelNew made its parameters otherwise than Model; they have the same"
+ADOPTED: Final = {
+    "names": f"{_OTHERWISE} names and shapes, so Model's were loaded into it",
+    "order": f"{_OTHERWISE} shapes in the same order, so Model's were loaded into it",
+}
+"""Remarks, by how parameters fit."""
+
+
 class KernelBench:
     """The two models, made. Raises Refused, or whatever the user's code raises. Each turn has other inputs of the same
     shapes; `trials` is with how much different data a benchmark is checked before it is timed.
@@ -128,6 +136,10 @@ class KernelBench:
         """The inputs, by name, that Model changes itself, so that ModelNew may."""
         return self._changed
 
+    def adopt(self) -> str:
+        """Give ModelNew the parameters of Model, if it made others that these fit; a remark about it, empty where it did not."""
+        return ADOPTED.get(adopted(self._torch, self._new, self._original), "")
+
     # -- judging ------------------------------------------------------------------------------------
 
     def judge(self, data: Any, output: Any, turn: int) -> list[Judged]:
@@ -166,6 +178,30 @@ class KernelBench:
             f"the models' parameters differ (ModelNew: {shown[0]}; Model: {shown[1]}): both are made with the seed {SEED}, so that "
             "the same layers made in the same order are equal"
         )
+
+
+def adopted(torch: Any, mine: Any, theirs: Any) -> str:
+    """Load the parameters and buffers of the model `theirs` into `mine` where they fit and differ: by name, or in their order where names
+    differ. Returns how they fit, a word of `ADOPTED`; empty where nothing was loaded.
+    """
+    own, other = (dict(model.state_dict()) for model in (mine, theirs))
+    forms = [[(tuple(value.shape), value.dtype) for value in each.values()] for each in (own, other)]
+    if not own or sorted(map(str, forms[0])) != sorted(map(str, forms[1])):
+        return ""
+    by_name = own.keys() == other.keys() and all(
+        own[name].shape == other[name].shape and own[name].dtype == other[name].dtype for name in own
+    )
+    if not by_name and forms[0] != forms[1]:
+        return ""
+    values = [other[name] for name in own] if by_name else [*other.values()]
+    if all(
+        tensor_data.same_bytes(torch, first, value) for first, value in zip(own.values(), values, strict=True)
+    ):
+        return ""
+    with torch.no_grad():
+        for first, value in zip(own.values(), values, strict=True):
+            first.copy_(value)
+    return "names" if by_name else "order"
 
 
 def compared(torch: Any, name: str, actual: Any, expected: Any, within: Within | None = None) -> Judged:

@@ -98,6 +98,10 @@ class Popcorn:
     def changes(self) -> set[str] | None:
         return None  # problems pass the output along with the inputs
 
+    def adopt(self) -> str:
+        """A function has no parameters to give it."""
+        return ""
+
     def judge(self, data: Any, output: Any, turn: int) -> list[Judged]:
         self.settle(turn)
         answer = self._check(tensor_data.cloned(self._torch, data), output)

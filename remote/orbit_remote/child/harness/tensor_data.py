@@ -30,23 +30,23 @@ def cloned(torch: Any, data: Any) -> Any:
             made[id(tensor)] = tensor.detach().clone().requires_grad_(tensor.requires_grad)
         return made[id(tensor)]
 
-    return _mapped(torch, data, clone)
+    return mapped(torch, data, clone)
 
 
 def moved(torch: Any, data: Any, device: str) -> Any:
     """The same lists, tuples and dictionaries, their tensors on `device`."""
-    return _mapped(torch, data, lambda tensor: tensor.to(device))
+    return mapped(torch, data, lambda tensor: tensor.to(device))
 
 
-def _mapped(torch: Any, data: Any, function: Callable[[Any], Any]) -> Any:
+def mapped(torch: Any, data: Any, function: Callable[[Any], Any]) -> Any:
     if isinstance(data, torch.Tensor):
         return function(data)
     if isinstance(data, dict):
-        return {key: _mapped(torch, value, function) for key, value in cast("dict[Any, Any]", data).items()}
+        return {key: mapped(torch, value, function) for key, value in cast("dict[Any, Any]", data).items()}
     if not isinstance(data, list | tuple):
         return data
     kind = cast("Any", data.__class__)
-    values = [_mapped(torch, value, function) for value in cast("list[Any]", data)]
+    values = [mapped(torch, value, function) for value in cast("list[Any]", data)]
     if isinstance(data, list):
         return values
     return kind(*values) if hasattr(kind, "_fields") else tuple(values)
