@@ -30,8 +30,6 @@ from orbit_remote.spec.values import Scalar
 
 _ALONE = "# by itself: the candidate is the same source\n"
 """How a reference ends that nothing is compared with."""
-_ANYTHING = harness_files.Within(1e30, 1e30)
-"""For a source by itself: it need not compute the same twice."""
 FILES = "candidate_new.py", "candidate.py"
 """The candidate's and the reference's, as they are run."""
 _Role = Literal["Model", "ModelNew"]
@@ -124,7 +122,12 @@ def pair(reference: Kernel, candidate: Kernel) -> tuple[str, str]:
     """The texts of `Model` with its `get_inputs` and the tolerance that its source states, and of `ModelNew`. Raises Refused."""
     model, made = _pair(reference, candidate)
     within = harness_files.within(reference.source_code)
-    return model + (f"\n{within.line}\n" if within else ""), made
+    try:
+        domain = harness_files.domain_line(harness_files.domain(reference.source_code))
+    except ValueError as why:
+        raise Refused(str(why)) from None
+    stated = [within.line if within else "", domain]
+    return model + "".join(f"\n{line}\n" for line in stated if line), made
 
 
 def _pair(reference: Kernel, candidate: Kernel) -> tuple[str, str]:
@@ -145,7 +148,7 @@ def alone(kernel: Kernel) -> tuple[str, str] | None:
     if not _is_called(kernel):
         return None
     model, candidate = _pair(kernel, kernel)
-    return f"{model}\n{_ANYTHING.line}\n{_ALONE}", candidate
+    return f"{model}\n{harness_files.ANYTHING.line}\n{_ALONE}", candidate
 
 
 def is_alone(request: Request) -> bool:

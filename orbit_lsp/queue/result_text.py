@@ -146,8 +146,10 @@ def graded(finished: c.Finished | None) -> dict[str, Any]:
     if judged is None:
         return _UNMEASURED | scored(finished)
     saw: dict[str, Any] = {}
+    if judged.beyond:
+        saw = {"beyond": [dataclasses.asdict(attempt) for attempt in judged.beyond]}
     if judged.rounds:
-        saw = {
+        saw |= {
             "suspicious": judged.suspicious or None,
             "judge": {
                 "rounds": judged.rounds, "clock_ms": milliseconds(judged.flag_ns), "verified_ms": milliseconds(judged.verified_ns),

@@ -100,7 +100,11 @@ def test_parameters_that_fit_are_loaded_where_an_answer_is_wrong_without_them(ca
     finished = carry_out(text)
     check(finished, "ok")
     assert [remark for remark in finished.remarks if "Model's were loaded into it" in remark]
-    check(carry_out(text.replace("torch.zeros(5)", "torch.zeros(1)")), "wrong answer", "40 of 40 elements differ")
+    check(
+        carry_out(text.replace("torch.zeros(5)", "torch.zeros(1)")),
+        "wrong answer",
+        "40 of 40 elements differ",
+    )
 
 
 def test_a_right_solution_is_checked_in_five_trials_and_again(carry_out):

@@ -13,7 +13,7 @@ import functools
 import hashlib
 import json
 from dataclasses import KW_ONLY, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.measurements import (
@@ -301,10 +301,22 @@ class PolicyFinding:
     allowed: bool = False
 
 
+RIGHT: Final = "right"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Arguments beyond those that a problem draws: which family, of which argument. `answer` is `right`, `wrong`, or why it was left out."""
+
+    family: str
+    argument: str
+    answer: str
+
+
 @dataclass(frozen=True, slots=True)
 class Judged:
     """What the judge knows beside the answers and the times. `suspicious` is why there is no score, empty where there is one;
-    `policies` are no suspicion.
+    `policies` are no suspicion. `beyond` lists what was tried of arguments beyond those that the problem draws.
 
     `flag_ns` is by the clock that is the score, whose name is `clock`: the time between two flags of the candidate's stream, that from the
     judge's gate to the second, or with the host's part included. `verified_ns` is by the one that ends with right values in the judge's hands;
@@ -332,6 +344,7 @@ class Judged:
     error: float | None = None
     reference_error: float | None = None
     policies: tuple[PolicyFinding, ...] = ()
+    beyond: tuple[Attempt, ...] = ()
 
     @property
     def policy(self) -> PolicyFinding | None:

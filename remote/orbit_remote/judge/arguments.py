@@ -123,3 +123,12 @@ def tensor_in(torch: Any, leaf: Leaf, data: Any) -> Any:
 
 def written(leaves: Sequence[Leaf]) -> list[dict[str, Any]]:
     return [asdict(leaf) for leaf in leaves]
+
+
+def starts(start: int, leaves: Sequence[Leaf]) -> list[int]:
+    """Where each tensor begins, in bytes, the first at `start`."""
+    places: list[int] = []
+    for leaf in leaves:
+        places.append(start)
+        start += leaf.room
+    return places

@@ -26,8 +26,9 @@ from orbit_remote.common import messages as c
 from orbit_remote.common.contracts import harness_files
 from orbit_remote.common.measurements import AgainstReference
 from orbit_remote.common.requests import ContractStart, Job
-from orbit_remote.judge import beside, channel, locks, memory, side, verdict
-from orbit_remote.judge.match import BUDGET_S, Match, Result, Unjudged
+from orbit_remote.judge import beside, beyond, channel, locks, memory, side, verdict
+from orbit_remote.judge.calls import Result
+from orbit_remote.judge.match import BUDGET_S, Match, Unjudged
 from orbit_remote.judge.party import Failed, Party
 from orbit_remote.process import process_groups
 
@@ -114,8 +115,13 @@ def _unfit(job: Job, kept: harness_files.Kept | None) -> str:
     """Why there is nothing to judge; empty where there is."""
     if kept is None or kept.kind != "kernelbench":
         return "a referee judges a file with ModelNew (KernelBench's contract); this one has none"
-    if harness_files.model_file(Path(job.path)) is None:
+    path = harness_files.model_file(Path(job.path))
+    if path is None:
         return "a referee needs the reference in a file of its own: put Model and get_inputs beside it, not into the candidate's file"
+    try:
+        harness_files.domain(regular_files.text(str(path), limits.SOURCE))
+    except ValueError as why:
+        return f"{path.name}: {why}"
     return ""
 
 
@@ -146,7 +152,7 @@ def _between(
         load_torch(job, "a referee needs", device)
         contest = Match(
             torch, memory.of(torch, device, job.device), parties[0], parties[1], job, stage, most_s,
-            harness_files.within(reference[1]),
+            harness_files.within(reference[1]), harness_files.domain(reference[1]),
         )  # fmt: skip
         try:
             result = contest.judge()
@@ -245,16 +251,24 @@ def _judged(result: Result, **known: Any) -> c.Judged:
         why,
         locks=result.held,
         unlocked=result.missing,
+        beyond=tuple(result.beyond.tried),
         **known,
     )
 
 
 def _finished(job: Job, result: Result, place: c.Place) -> c.Finished:
     checks = tuple(replace(checked.check, place=place) for checked in result.checks)
+    if result.beyond.wrong:
+        check = result.beyond.check or c.Check("output of ModelNew == Model", False)
+        checks = (*checks, replace(check, place=place))
     point = c.Point({"version": "ModelNew"}, "", (), checks)
     wrong = next((checked for checked in result.checks if not checked.check.passed), None)
-    if wrong is not None:
-        text = f"wrong answer: {wrong.words}"
+    if result.beyond.failed:
+        return c.failed(
+            job.run, replace(result.beyond.failed, place=result.beyond.failed.place or place), points=(point,), judged=_judged(result)
+        )  # fmt: skip
+    if wrong is not None or result.beyond.wrong:
+        text = f"wrong answer: {wrong.words if wrong else result.beyond.wrong}"
         return c.failed(
             job.run, c.Failure("wrong answer", text, place=place), points=(point,), judged=_judged(result),
             problems=(c.Problem("error", text, "orbit", place),),
@@ -319,7 +333,7 @@ def _scored(job: Job, result: Result, point: c.Point, known: c.Judged, from_gate
     kind = "cold L2" if result.gated else "host included"
     launches: list[c.Launches] = []
     both: list[list[int]] = []
-    remarks = [text for text in (result.how, result.adopted) if text]
+    remarks = [text for text in (result.how, result.adopted, beyond.words(result.beyond.tried)) if text]
     for name, samples in (("ModelNew", result.candidate), ("Model", result.against)):
         empty = verdict.overhead_ns(result.now, result.before, _least_ns(result), from_gate=from_gate)
         clock = f"the judge's clock, less the {empty / 1000:.2f} µs that a call takes beside its kernels"

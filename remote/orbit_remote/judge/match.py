@@ -16,18 +16,17 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import field
 from typing import Any, Final, cast
 
 from orbit_remote.child.harness import kernelbench
 from orbit_remote.child.harness.harness_case import Judged
 from orbit_remote.common import measure
 from orbit_remote.common import messages as c
-from orbit_remote.common.contracts.harness_files import Within
-from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.contracts.harness_files import Domain, Within
 from orbit_remote.common.requests import Job
-from orbit_remote.judge import arguments, memory, verdict
-from orbit_remote.judge.arguments import Leaf
+from orbit_remote.judge import arguments, beyond, memory, verdict
+from orbit_remote.judge.beyond import Answered, Asked, Beyonds
+from orbit_remote.judge.calls import Call, Given, Output, Result, Taken, samples
 from orbit_remote.judge.channel import Message
 from orbit_remote.judge.party import GATE_S, Failed, Party, Times
 
@@ -36,6 +35,10 @@ _SHARE: Final = 10
 """A side's arguments may take one part of so many of the GPU's free memory."""
 _WARM: Final = 2
 _LEAST, _MOST = 12, 150
+_FEWER: Final = 30
+"""By up to so many rounds fewer than the most, at random: a candidate that counts its calls does not know when it is timed no more."""
+_MORE_S: Final = 1.0
+"""Seconds for families of arguments, once each was tried with one argument."""
 _BEFORE: Final = 15
 """Calls of calibration before any code of the candidate has run."""
 _BUDGET: Final = 0.25
@@ -54,79 +57,6 @@ class Unjudged(Exception):  # noqa: N818 - why there is no referee
     """What was handed in cannot be judged by these means; the sentence says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """The arguments of one call: `contents` are the judge's own copies, `seed` is for what the call itself draws."""
-
-    packed: Any
-    leaves: tuple[Leaf, ...]
-    contents: tuple[Any, ...]
-    seed: int
-
-    @property
-    def room(self) -> int:
-        return sum(leaf.room for leaf in self.leaves)
-
-
-@dataclass(slots=True)
-class Output:
-    """A tensor that a call returned: `data` is its memory, `copy` the judge's own."""
-
-    name: str
-    leaf: Leaf
-    data: Any
-    copy: Any = None
-
-
-@dataclass(slots=True)
-class Call:
-    times: Times
-    placing_ns: int
-    outputs: list[Output]
-    start: int
-    ran: Any = None
-    waited: bool = False
-    """The side waited for the GPU before the gate was open."""
-
-
-@dataclass(slots=True)
-class Result:
-    checks: list[Judged] = field(default_factory=list[Judged])
-    invalid: str = ""
-    gated: bool = True
-    on_gpu: bool = True
-    rounds: int = 0
-    candidate: verdict.Samples = field(default_factory=verdict.Samples)
-    against: verdict.Samples = field(default_factory=verdict.Samples)
-    """The reference's calls that the candidate's are compared with."""
-    now: verdict.Baseline = field(default_factory=verdict.Baseline)
-    before: verdict.Baseline = field(default_factory=verdict.Baseline)
-    late: str = ""
-    how: str = ""
-    """How arguments are drawn that the author's calls do not make; and how parameters were made the same, empty where neither was needed."""
-    adopted: str = ""
-    ran: list[Any] = field(default_factory=list[Any])
-    error: float | None = None
-    reference_error: float | None = None
-    written: int = 0
-    bandwidth: float | None = None
-    kept_bytes: int = 0
-    held: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class Taken:
-    """Calls of the reference's process: see `verdict.Baseline`; `placing` is how long it took to put the arguments of `reference` in place."""
-
-    empty: list[Times] = field(default_factory=list[Times])
-    reference: list[Times] = field(default_factory=list[Times])
-    placing: list[int] = field(default_factory=list[int])
-
-    def baseline(self) -> verdict.Baseline:
-        return verdict.Baseline(_samples(self.empty), _samples(self.reference))
-
-
 class Match:
     def __init__(
         self,
@@ -138,18 +68,24 @@ class Match:
         stage: Callable[[str], None],
         most_s: float = BUDGET_S,
         within: Within | None = None,
+        domain: Domain = "any",
         coin: random.Random | None = None,
     ) -> None:
         """`coin` draws which call of a round is timed first: none that a side could foresee."""
         self._coin = coin or random.SystemRandom()
         self._torch = torch
         self._within = within
+        self._domain: Domain = domain
         self._memory = own
         self._candidate = candidate
         self._reference = reference
         self._stage = stage
         candidate.ends = reference.ends = time.monotonic() + job.run_timeout_s
         self._budget_s = min(most_s, _BUDGET * job.run_timeout_s)
+        self._beyond_s = min(BUDGET_S, _BUDGET * job.run_timeout_s)
+        self._most = _MOST - self._coin.randrange(_FEWER)
+        self._waits = False  # whether a call beyond the author's arguments waited for the GPU
+        self._last: Message = {}  # the arguments of the reference's last call
         # the candidate's calls, and nanoseconds of putting their arguments in place
         self._own: list[tuple[Times, int]] = []
         self._past: Given | None = None
@@ -251,15 +187,15 @@ class Match:
                 continue
             count = len(self._own)
             late = time.monotonic() - began > self._budget_s
-            if count >= _MOST or (count >= _LEAST and (late or self._settled(gated))):
+            if count >= self._most or (count >= _LEAST and (late or self._settled(gated))):
                 break
         result.gated, result.rounds = gated, len(self._own)
         result.candidate, result.now, result.before = self._taken(gated)
-        result.against = _samples(self._against)
+        result.against = samples(self._against)
 
     def _taken(self, gated: bool) -> tuple[verdict.Samples, verdict.Baseline, verdict.Baseline]:
         """The candidate's calls, and those that `verdict.clocks` compares them with."""
-        own = _samples([times for times, _ in self._own])
+        own = samples([times for times, _ in self._own])
         return own, self._now.baseline(), self._first[gated].baseline()
 
     def _settled(self, gated: bool) -> bool:
@@ -392,11 +328,15 @@ class Match:
         party.number += 1
         steps = min(len(party.arena) - given.room, _ROAM) // memory.ALIGNED
         start = secrets.randbelow(steps + 1) * memory.ALIGNED
-        starts = _starts(start, given.leaves)
+        starts = arguments.starts(start, given.leaves)
+        what = {
+            "seed": given.seed, "arguments": given.packed, "leaves": arguments.written(given.leaves), "starts": starts,
+        }  # fmt: skip
         party.send({
-            "do": "call", "number": party.number, "gated": gated, "null": null, "known": gated and self._known, "record": record, "seed": given.seed,
-            "arguments": given.packed, "leaves": arguments.written(given.leaves), "starts": starts,
+            "do": "call", "number": party.number, "gated": gated, "null": null, "known": gated and self._known, "record": record, **what,
         })  # fmt: skip
+        if party.reference:
+            self._last = what
         answer: Message | None = None
         descriptors: list[int] = []
         if gated:
@@ -439,7 +379,7 @@ class Match:
         self._memory.wait()
         times = (ended - (begun or began), ended - began, time.perf_counter_ns() - began)
         self._keep(party, outputs, sampled, taken, null)
-        return Call(times, placing_ns, outputs, start, answer.get("ran"), waited)
+        return Call(times, placing_ns, outputs, answer.get("ran"), waited)
 
     def _places(self, output: Output) -> Any:
         if not output.leaf.size:
@@ -497,21 +437,30 @@ class Match:
     # -- afterwards ---------------------------------------------------------------------------------
 
     def _afterwards(self) -> None:
-        """What is looked at once the times are taken: kernels by name, late writes, precision, bandwidth."""
+        """What is looked at once the times are taken: precision, arguments beyond the author's, kernels by name, late writes, bandwidth."""
+        result, gated = self.result, self.result.gated
         given = self._arguments_of(secrets.randbits(48))
+        call = self._call(self._candidate, given, gated=gated)
+        expected = self._call(self._reference, given, gated=gated)
+        self._compare(call, expected)
+        self._precision(call, expected)
+        if self._wrong():
+            return
+        self._beyond(expected, gated)
+        if result.beyond.wrong or result.beyond.failed:
+            return
         if self._memory.gates:
             for _ in range(_RECORDED):
-                self.result.ran.append(self._call(self._candidate, given, gated=False, record=True).ran)
+                result.ran.append(self._call(self._candidate, given, gated=False, record=True).ran)
         call = self._call(self._candidate, given, gated=False)
-        expected = self._call(self._reference, given, gated=False)
-        self._compare(call, expected)
+        if not result.beyond.gone:
+            self._compare(call, self._call(self._reference, given, gated=False))
         if self._memory.gates:
             time.sleep(_LATE_S)
             if not all(bool((output.data == _POISON).all()) for output in call.outputs):
-                self.result.late = "it wrote to its outputs after the call had ended"
-            self.result.bandwidth = self._bandwidth()
-            self.result.late = self.result.late or self._busy()
-        self._precision(given, call, expected)
+                result.late = "it wrote to its outputs after the call had ended"
+            result.bandwidth = memory.bandwidth(self._torch, self._memory)
+            result.late = result.late or self._busy()
 
     def _busy(self) -> str:
         """Why the candidate is suspicious of keeping the GPU busy outside its calls; empty where it is not."""
@@ -521,55 +470,65 @@ class Match:
             why = why or verdict.crowded(result.now.reference, result.before.reference)
         return why
 
-    def _precision(self, given: Given, call: Call, expected: Call) -> None:
-        torch = self._torch
+    def _precision(self, call: Call, expected: Call) -> None:
+        """Of outputs of `float32`, whose reference has just been called."""
         singles = [at for at, output in enumerate(expected.outputs) if output.leaf.dtype == "float32"]
         if not singles or self._wrong():
             return
-        message = {
-            "do": "precise", "arguments": given.packed, "leaves": arguments.written(given.leaves),
-            "starts": _starts(expected.start, given.leaves), "seed": given.seed,
-        }  # fmt: skip
         try:
-            answer, descriptors = self._reference.ask(message)
-            exact = self._read(self._reference, answer, descriptors)
-            pairs = [
-                [arguments.tensor_in(torch, output.leaf, output.copy if output.copy is not None else output.data) for output in each]
-                for each in ([call.outputs[at] for at in singles], [expected.outputs[at] for at in singles], [exact[at] for at in singles])
-            ]  # fmt: skip
+            exact = self._exactly(0.0)
+            mine, own = (self._answered(each).tensors for each in (call, expected))
+            errors = [
+                [_distance(tensors[at], exact.tensors[at]) for at in singles] for tensors in (mine, own)
+            ]
         except (Failed, IndexError, arguments.Unfit):
             return  # a model that has no double precision
-        self.result.error = max(
-            _distance(output, true) for output, true in zip(pairs[0], pairs[2], strict=True)
+        self.result.error, self.result.reference_error = map(max, errors)
+
+    # -- arguments beyond the author's ---------------------------------------------------------------
+
+    def _beyond(self, expected: Call, gated: bool) -> None:
+        """Each call looks to the candidate like those that were timed, and it cannot know that these are over."""
+        if self._within and self._within.anything:
+            return
+
+        def asked(party: Party) -> Callable[[Given], Answered]:
+            def ask(given: Given) -> Answered:
+                call = self._call(party, given, gated=gated and not self._waits)
+                self._waits = self._waits or call.waited
+                return self._answered(call)
+
+            return ask
+
+        by = Asked(
+            lambda: self._arguments_of(secrets.randbits(48)),
+            asked(self._candidate),
+            asked(self._reference),
+            self._exactly,
         )
-        self.result.reference_error = max(
-            _distance(output, true) for output, true in zip(pairs[1], pairs[2], strict=True)
-        )
+        usual = self._answered(expected)
+        beyonds = Beyonds(self._torch, by, usual, self._within, self._domain, self._coin)
+        self.result.beyond = beyonds.judge(beyond.limit(self._beyond_s, min(_MORE_S, self._budget_s)))
 
-    def _bandwidth(self) -> float | None:
-        """Bytes per second that this GPU writes, at best of a few fills."""
-        torch = self._torch
-        data = torch.empty(min(1 << 30, self._memory.free() // 4), dtype=torch.uint8, device="cuda")
-        best = 0.0
-        for _ in range(4):
-            self._memory.wait()
-            began = time.perf_counter_ns()
-            data.zero_()
-            self._memory.wait()
-            best = max(best, data.numel() / (time.perf_counter_ns() - began) * 1e9)
-        return best
+    def _answered(self, call: Call) -> Answered:
+        """The judge's copies of a call's outputs. Raises Failed for a candidate's that are no tensors."""
+        names = tuple(output.name for output in call.outputs)
+        try:
+            return Answered(
+                names,
+                tuple(arguments.tensor_in(self._torch, output.leaf, output.copy) for output in call.outputs),
+            )
+        except arguments.Unfit as error:
+            raise Failed(c.Failure("runtime error", f"ModelNew returns {error}"), False) from None
 
-
-def _samples(calls: Sequence[Times]) -> verdict.Samples:
-    return verdict.Samples(*map(tuple, zip(*calls, strict=True)))
-
-
-def _starts(start: int, leaves: Sequence[Leaf]) -> list[int]:
-    starts: list[int] = []
-    for leaf in leaves:
-        starts.append(start)
-        start += leaf.room
-    return starts
+    def _exactly(self, noise: float) -> Answered:
+        """The reference in double precision, with the arguments of its last call. Raises Failed."""
+        answer, descriptors = self._reference.ask(self._last | {"do": "precise", "noise": noise})
+        outputs = self._read(self._reference, answer, descriptors)
+        for output in outputs:
+            output.copy = output.data.clone()
+        self._memory.wait()
+        return self._answered(Call((0, 0, 0), 0, outputs))
 
 
 def _distance(tensor: Any, exact: Any) -> float:

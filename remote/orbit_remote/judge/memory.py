@@ -290,3 +290,16 @@ Memory = HostMemory | CudaMemory
 def of(torch: Any, device: str, index: int) -> Memory:
     """Memory for tensors on `device` (`cuda` or `cpu`); `index` is the GPU's, from 0."""
     return CudaMemory(torch, index) if device == "cuda" else HostMemory(torch)
+
+
+def bandwidth(torch: Any, own: Memory) -> float | None:
+    """Bytes per second that this GPU writes, at best of a few fills."""
+    data = torch.empty(min(1 << 30, own.free() // 4), dtype=torch.uint8, device="cuda")
+    best = 0.0
+    for _ in range(4):
+        own.wait()
+        began = time.perf_counter_ns()
+        data.zero_()
+        own.wait()
+        best = max(best, data.numel() / (time.perf_counter_ns() - began) * 1e9)
+    return best

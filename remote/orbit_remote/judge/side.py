@@ -338,13 +338,15 @@ class Side:
         torch = self._torch
         if self._precise is None:
             self._precise = copy.deepcopy(self._model).double()
-        wide = _wide(torch, self._given(message))
+        wide = _wide(torch, self._given(message), float(message.get("noise") or 0.0))
         with torch.no_grad():
             torch.manual_seed(int(message["seed"]))
             output = list(tensor_data.leaves(torch, self._precise(*wide), "output"))
         self._memory.wait()
         self._kept = output
-        return self._shared([arguments.dense(torch, value) for _, value in output])
+        answer, own = self._shared([arguments.dense(torch, value) for _, value in output])
+        answer["names"] = [name for name, _ in output]
+        return answer, own
 
     def _shared(self, tensors: list[Any]) -> tuple[Message, tuple[int, ...]]:
         leaves: list[Message] = []
@@ -424,11 +426,18 @@ def _too_large(sizes: list[int], room: int) -> str:
     return f"the arguments of a call take {sum(sizes) / 2**30:.1f} GiB{of}, and there is room for {room / 2**30:.1f} GiB"
 
 
-def _wide(torch: Any, value: Any) -> Any:
+def _wide(torch: Any, value: Any, noise: float) -> Any:
+    """In double precision; with `noise` each number changed by about this share of itself and of the usual size, and not below 0 where none is."""
     if isinstance(value, torch.Tensor):
-        return value.double() if value.is_floating_point() else value.clone()
+        if not value.is_floating_point():
+            return value.clone()
+        wide = value.double()
+        if not noise or not wide.numel():
+            return wide
+        more = torch.randn_like(wide) * noise * (wide.abs() + (float(wide.square().mean().sqrt()) or 1.0))
+        return wide + (more.abs() if bool((wide >= 0).all()) else more)
     if isinstance(value, list | tuple):
-        return [_wide(torch, item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+        return [_wide(torch, item, noise) for item in value]  # pyright: ignore[reportUnknownVariableType]
     return value
 
 

@@ -219,8 +219,8 @@ def compared(torch: Any, name: str, actual: Any, expected: Any, within: Within |
     wide = expected.float() if expected.is_floating_point() and expected.itemsize == 1 else expected
     if bool(wide.isnan().any()):  # fp8 has no isnan of its own
         return _refuted(name, "compared with NaN", "without NaN: Model itself computes NaN for these inputs")
-    bound = (_WIDE if expected.itemsize > 2 else _NARROW) if expected.is_floating_point() else 0.0
-    allowed = within if within and bound else Within(bound, bound)
+    allowed = tolerance(expected, within)
+    bound = _bound(expected)
     result = output_compare.compare(torch, actual, expected, Tolerance(allowed.rtol, allowed.atol))
     check = c.Check(
         f"{name} of ModelNew == Model", _passes(result, actual, allowed), None, result.elements, result.differing,
@@ -239,6 +239,18 @@ def compared(torch: Any, name: str, actual: Any, expected: Any, within: Within |
         if looser.differing == 0:
             hint = f"within {_EARLIER:g}, which KernelBench allowed up to version 0.1, it is right"
     return Judged(check, difference(check, name), hint)
+
+
+def tolerance(expected: Any, within: Within | None) -> Within:
+    """The reference's own or else KernelBench's, by the type; integers must be equal."""
+    bound = _bound(expected)
+    return within if within and bound else Within(bound, bound)
+
+
+def _bound(expected: Any) -> float:
+    if not expected.is_floating_point():
+        return 0.0
+    return _WIDE if expected.itemsize > 2 else _NARROW
 
 
 def _passes(result: output_compare.Comparison, actual: Any, allowed: Within) -> bool:

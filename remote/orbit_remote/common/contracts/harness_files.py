@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, cast, get_args
 
 from orbit_remote.common.contracts import popcorn_task
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -54,6 +54,9 @@ _WITHIN: Final = re.compile(
 )
 
 
+_ANYTHING: Final = 1e30
+
+
 @dataclass(frozen=True, slots=True)
 class Within:
     """What a reference allows: the share `matched` of an output's elements has to lie within `atol + rtol * |expected|`, and no
@@ -66,10 +69,18 @@ class Within:
     cap: float | None = None
 
     @property
+    def anything(self) -> bool:
+        """Whether any number is right, as of a source that is measured by itself."""
+        return self.rtol >= _ANYTHING
+
+    @property
     def line(self) -> str:
         """As it stands in the text of a reference."""
         cap = "" if self.cap is None else f", cap {self.cap!r}"
         return f"# tolerance: rtol {self.rtol!r}, atol {self.atol!r}, matched {self.matched!r}{cap}"
+
+
+ANYTHING: Final = Within(_ANYTHING, _ANYTHING)
 
 
 def within(reference: str) -> Within | None:
@@ -82,6 +93,27 @@ def within(reference: str) -> Within | None:
     except ValueError:
         return None
     return Within(**numbers) if all(0 <= number < float("inf") for number in numbers.values()) else None
+
+
+Domain = Literal["any", "nonnegative", "positive", "unit", "drawn"]
+"""What arguments a reference is defined for: any numbers, from 0, above 0, from 0 to 1, or such as its `get_inputs` draws."""
+_DOMAIN: Final = re.compile(r"^# inputs: (\S+)[ \t]*$", re.MULTILINE)
+
+
+def domain(reference: str) -> Domain:
+    """What a reference's text states in a comment of its own line, `# inputs: positive`. Raises ValueError for another word."""
+    stated = _DOMAIN.search(reference)
+    word = stated[1] if stated else "any"
+    if word not in get_args(Domain):
+        raise ValueError(
+            f"`# inputs: {word:.40}` is not understood; write one of {', '.join(get_args(Domain))}"
+        )
+    return cast("Domain", word)
+
+
+def domain_line(domain: Domain) -> str:
+    """As it stands in the text of a reference; empty where it need not."""
+    return "" if domain == "any" else f"# inputs: {domain}"
 
 
 def kept(text: str) -> Kept | None:
