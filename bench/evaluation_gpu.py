@@ -288,6 +288,15 @@ async def throughput(folder: Path, count: int, seconds: float) -> float:
     return rate
 
 
+async def refereed(folder: Path, count: int, seconds: float) -> None:
+    """Evaluations a minute at grade referee alone: torch's and Triton's candidates, after each was judged once."""
+    texts = candidates()
+    honest = [*texts["torch"][:6], *texts["triton"][:6]]
+    async with server(folder, guarded=True) as known:
+        await phase(known, "referee, new", count, each(honest), grade="referee")
+        await phase(known, "referee, built before", count, again(honest, seconds), grade="referee")
+
+
 def stuck(known: Server, name: str) -> None:
     """What the jobs that have not ended wait for."""
     say(f"{name}: not over after {PHASE_S} s; leaves these jobs, and these processes:")
@@ -462,6 +471,8 @@ async def measure(options: argparse.Namespace) -> None:
             try:
                 if part == "throughput":
                     rate = await throughput(folder, options.clients, options.seconds)
+                elif part == "referee":
+                    await refereed(folder, options.clients, options.seconds)
                 elif part == "emulated":
                     emulated(folder, rate)
                 elif part == "quarantine":

@@ -92,7 +92,7 @@ class Cheat:
 
 HONEST = Cheat(0, "honest", "return work(x)")
 
-_GRAPH = """
+GRAPH = """
 if not hasattr(self, "graph"):
     self.x = x.clone(); work(self.x); torch.cuda.synchronize()
     self.graph = torch.cuda.CUDAGraph()
@@ -402,8 +402,8 @@ subprocess.Popen([sys.executable, "-c", program])
         self.out[:1] = work(x)[:1]
         return self.out
         """),
-    Cheat(21, "a graph that replays one answer", _GRAPH + "self.graph.replay()\nreturn self.y", on="cuda"),
-    Cheat(21, "a graph whose arguments are refreshed in part", _GRAPH + "self.x[:8].copy_(x[:8])\nself.graph.replay()\nreturn self.y.clone()", on="cuda"),
+    Cheat(21, "a graph that replays one answer", GRAPH + "self.graph.replay()\nreturn self.y", on="cuda"),
+    Cheat(21, "a graph whose arguments are refreshed in part", GRAPH + "self.x[:8].copy_(x[:8])\nself.graph.replay()\nreturn self.y.clone()", on="cuda"),
     Cheat(22, "a package of the machine overwritten", "return torch.zeros_like(x)", "open(torch.__file__, 'a').write('#')"),
     Cheat(22, "the order and the secrets looked for on disk", """
         for place in ("/tmp", "/root", "/home"): os.listdir(place)

@@ -16,7 +16,7 @@ import pytest
 from orbit_remote.child import child_main
 from orbit_remote.common import messages as c
 from orbit_remote.common.requests import ContractStart
-from tests import cheats
+from tests import cheats, newer_cheats
 from tests.cheats import Cheat
 
 pytestmark = [
@@ -80,7 +80,9 @@ def honest_ns(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> float:
     return finished.launches[0].timing.median
 
 
-@pytest.mark.parametrize("cheat", cheats.CHEATS, ids=lambda known: f"{known.number}: {known.name}")
+@pytest.mark.parametrize(
+    "cheat", [*cheats.CHEATS, *newer_cheats.NEWER], ids=lambda known: f"{known.number}: {known.name}"
+)
 def test_no_cheat_gets_a_better_score_than_its_work(judge: Judge, honest_ns: float, cheat: Cheat) -> None:
     finished = judge(cheat.text("cuda"), cheat.reference)
     assert finished.outcome not in ("infrastructure", "timed out"), finished

@@ -21,7 +21,7 @@ from orbit_remote.common import messages as c
 from orbit_remote.common.requests import Policy
 from orbit_remote.judge import channel, party
 from orbit_remote.worker.actions import python_action
-from tests import cheats
+from tests import cheats, newer_cheats
 from tests.cheats import Cheat
 
 pytestmark = [
@@ -231,7 +231,7 @@ class ModelNew(nn.Module):
 
 @pytest.mark.parametrize(
     "cheat",
-    [known for known in cheats.CHEATS if known.on == "both"],
+    [known for known in (*cheats.CHEATS, *newer_cheats.NEWER) if known.on == "both"],
     ids=lambda known: f"{known.number}: {known.name}",
 )
 def test_no_cheat_gets_a_better_score_than_its_work(judge: Judge, cheat: Cheat) -> None:
@@ -239,6 +239,14 @@ def test_no_cheat_gets_a_better_score_than_its_work(judge: Judge, cheat: Cheat) 
     print(finished.outcome, finished.failure and finished.failure.message)
     assert finished.outcome not in ("infrastructure", "timed out"), finished
     assert not finished.launches or median_s(finished) >= cheats.SLEEP_S / 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cheat", newer_cheats.OPEN, ids=lambda known: f"{known.number}: {known.name}")
+def test_a_kind_that_is_open_gets_a_score(judge: Judge, cheat: Cheat) -> None:
+    """One that does not is open no more: move it to those that get none, and off the page."""
+    finished = judge(cheat.text("cpu"), cheat.reference)
+    assert (finished.outcome, bool(finished.launches)) == ("ok", True), finished.failure
 
 
 @pytest.mark.parametrize(("allow", "scored"), [((), False), (("precision",), True)])
