@@ -110,7 +110,7 @@ async def queued(port: int, jobs: int) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for start in range(0, jobs, BATCH):
         batch = [
-            {"name": "k.cu", "text": f"__global__ void k{at}() {{}}\n" * 20, "wait_limit_s": 86400}
+            {"name": "k.cu", "text": f"__global__ void k{at}() {{}}\n" * 20}
             for at in range(start, min(start + BATCH, jobs))
         ]
         body = json.dumps({"jobs": batch}).encode()

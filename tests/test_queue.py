@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from orbit_lsp.queue import gpu_check, job_queue, job_store, pool, request
+from orbit_lsp.queue import gpu_check, job_queue, job_store, pool, request, result_text
 from orbit_lsp.queue.job_queue import JobQueue
 from orbit_lsp.queue.job_store import Job, JobStore, Result
 from orbit_lsp.queue.owners import Owner
@@ -357,6 +357,34 @@ async def test_waiting_has_a_limit_and_a_fault_of_ours_takes_no_place_away(tmp_p
         shown.gate("waits").set()
         known = [first, await jobs.submit(asks("fault")), await jobs.submit(asks("after"))]
         assert await over(jobs, *known) == ["waits: ok", "fault: infrastructure", "after: ok"]
+
+
+async def test_a_job_without_a_limit_waits_and_is_told_for_how_long(tmp_path: Path) -> None:
+    async with queue(tmp_path) as (jobs, shown):
+        await over(jobs, await jobs.submit(asks("known")))
+        first = await jobs.submit(asks("waits"))
+        await shown.until_begun("waits")
+        job = await jobs.submit(asks("patient"))
+        (entry,) = jobs._waiting
+        assert (entry.limit_s, entry.expiry) == (None, None)
+        followed = jobs.followed(job.id)
+        assert followed
+        assert followed.predicted
+        assert (followed.predicted.good, followed.predicted.of) == (1.0, 2)
+        told = result_text.as_json(jobs.store, followed, whole=False)
+        assert (told["waited_s"], told["predictions_good"], told["predictions"]) == (None, 1.0, 2)
+        assert told["predicted_wait_s"] >= 0
+        shown.gate("waits").set()
+        assert await over(jobs, first, job) == ["waits: ok", "patient: ok"]
+        ended = jobs.followed(job.id)
+        assert ended
+        assert ended.predicted is None
+        assert ended.job.waited_s is not None
+        assert ended.job.waited_s >= 0
+        waited, took = jobs.forecast.figures()["author"]
+        assert waited
+        assert took
+        assert (waited.n, took.n) == (3, 3)
 
 
 async def test_a_clock_that_is_set_back_changes_no_order(

@@ -66,6 +66,7 @@ class JobAnswer:
     timed out, infrastructure or cancelled. `position` counts the jobs before it while it waits. `usd` is null where nothing was
     rented or its price is not known. `grade` is how far its measurements can be trusted, author or referee, and null until it has ended.
     `score` is the time of a judged ModelNew in milliseconds; null with a `policy` that forbids a score to a right answer.
+    `waited_s` is how long it waited until it began; while it waits, `predicted_wait_s` is how long it still will.
     `code` is of `disassemble`: as much as the text shows, and the resource code has the whole.
     """
 
@@ -89,11 +90,17 @@ class JobAnswer:
     policy: str | None
     usd: float | None
     resources: tuple[str, ...]
+    waited_s: float | None
+    predicted_wait_s: float | None
     code: tuple[Code, ...] = ()
 
 
 def of_job(
-    job: Job, position: int | None, result: Result | None, code: Sequence[job_store.Code] = ()
+    job: Job,
+    position: int | None,
+    result: Result | None,
+    code: Sequence[job_store.Code] = (),
+    predicted_wait_s: float | None = None,
 ) -> JobAnswer:
     """`code` is what is shown of the result's own."""
     finished = result.finished if result else None
@@ -122,7 +129,7 @@ def of_job(
         failure.message if failure else "", failure.remedy if failure else "", problems,
         _numbers(result) if result else (), _verdict(result) if result else "",
         grade["grade"], grade["grade_why"], grade["score"], grade["policy"],
-        finished.cost.usd if finished and finished.cost else None, tuple(resources), tuple(map(_code, code)),
+        finished.cost.usd if finished and finished.cost else None, tuple(resources), job.waited_s, predicted_wait_s, tuple(map(_code, code)),
     )  # fmt: skip
 
 

@@ -194,7 +194,8 @@ class _Tools:
             known = followed.job
             result = await asyncio.to_thread(result_text.result_of, self.queue.store, known)
         code = compiled_code.beginning(result.code if result else (), _CODE_LINES)
-        answer = mcp_answers.of_job(known, followed.position, result, code)
+        waits = followed.predicted.wait_s if followed.predicted else None
+        answer = mcp_answers.of_job(known, followed.position, result, code, waits)
         lines = result_text.lines(known, result, followed.position, with_code=False)
         if len(lines) > _LINES:
             more = len(lines) - _LINES

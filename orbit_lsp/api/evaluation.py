@@ -29,13 +29,15 @@ _REFERENCE = "class Model(nn.Module): ...\ndef get_inputs(): ...\ndef get_init_i
 
 class _Limits(BaseModel):
     """`num_trials` counts for a kernel with an io contract: so many launches are timed at most. `device_metrics` profiles what ran, after
-    it; null: as the server's ENABLE_DEVICE_METRICS says. `allow` names the policies that grade referee does not enforce.
+    it; null: as the server's ENABLE_DEVICE_METRICS says. `allow` names the policies that grade referee does not enforce. A job that has not begun
+    after `wait_limit_s` ends; without one it waits until it is cancelled.
     """
 
     num_trials: int = Field(100, ge=1, le=100_000)
     timeout: float = Field(120, gt=0, le=600)
     grade: Grade = "author"
     allow: list[Policy] = Field(default_factory=list[Policy])
+    wait_limit_s: float | None = Field(None, gt=0, le=86_400)
     device_metrics: bool | None = None
 
 
@@ -88,6 +90,7 @@ def _judged(body: Compare | Evaluate, model: str, candidate: str) -> Request:
         kernel="ModelNew",
         grade=body.grade,
         allow=tuple(body.allow),
+        wait_limit_s=body.wait_limit_s,
         timeout_s=body.timeout,
     )
 
@@ -125,6 +128,7 @@ def evaluated(body: Evaluate) -> Request:
         timeout_s=body.timeout,
         grade=body.grade,
         allow=tuple(body.allow),
+        wait_limit_s=body.wait_limit_s,
     )
 
 
@@ -143,10 +147,11 @@ def answer(
             "status": metrics.waits or job.state,
             "grade": None,
             "grade_why": "the job has not ended",
+            "waited_s": job.waited_s,
         }
     finished = result.finished
     failure = finished.failure
-    grade = result_text.graded(finished)
+    grade = result_text.graded(finished) | {"waited_s": job.waited_s}
     if finished.outcome in ("infrastructure", "cancelled") or (
         finished.outcome == "timed out" and job.started is None
     ):

@@ -7,6 +7,7 @@ while jobs cannot be recorded.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -171,7 +172,7 @@ def _observing(made: FastAPI, queue: JobQueue) -> None:
     @made.get("/stats", summary="Jobs by outcome and state, the queue, the pool")
     async def stats() -> dict[str, Any]:
         counts = await asyncio.to_thread(queue.store.counts, queue.door)
-        return {"jobs": counts, "waiting": queue.waiting(), "places": queue.places()}
+        return {"jobs": counts, "waiting": queue.waiting(), "places": queue.places(), **_figures(queue)}
 
     @made.get("/metrics", summary="The same for Prometheus")
     async def metrics() -> PlainTextResponse:
@@ -196,7 +197,45 @@ def _observing(made: FastAPI, queue: JobQueue) -> None:
             f'orbit_place_aside{{place="{place["name"]}"}} {int(bool(place["aside"]))}'
             for place in queue.places()
         ]
+        lines += _figure_lines(queue)
         return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
+
+
+def _figures(queue: JobQueue) -> dict[str, Any]:
+    """Of the last 1,000 jobs of each grade that this process began: seconds that they waited, and that their places were not free."""
+    good, count = queue.forecast.good()
+    grades = {
+        grade: {
+            "waited_s": waited and dataclasses.asdict(waited),
+            "took_s": took and dataclasses.asdict(took),
+        }
+        for grade, (waited, took) in queue.forecast.figures().items()
+    }
+    return {"grades": grades, "predictions": {"good": good, "of": count}}
+
+
+def _figure_lines(queue: JobQueue) -> list[str]:
+    lines: list[str] = []
+    figures = queue.forecast.figures()
+    for at, (name, what) in enumerate(
+        (("orbit_wait_seconds", "How long jobs waited."), ("orbit_run_seconds", "How long jobs had a place."))
+    ):
+        lines += [f"# HELP {name} {what}", f"# TYPE {name} summary"]
+        for grade, spreads in figures.items():
+            if spread := spreads[at]:
+                lines += [
+                    f'{name}{{grade="{grade}",quantile="0.5"}} {spread.p50:.6g}',
+                    f'{name}{{grade="{grade}",quantile="0.95"}} {spread.p95:.6g}',
+                    f'{name}_count{{grade="{grade}"}} {spread.n}',
+                ]
+    good, _ = queue.forecast.good()
+    if good is not None:
+        lines += [
+            "# HELP orbit_predictions_good Share of predicted waits that were within 25 % or 2 s.",
+            "# TYPE orbit_predictions_good gauge",
+            f"orbit_predictions_good {good:.6g}",
+        ]
+    return lines
 
 
 def _evaluating(made: FastAPI, queue: JobQueue, metrics: metric_jobs.Settings) -> None:

@@ -378,6 +378,7 @@ def trace(job: Job, request: Request, result: Result) -> dict[str, Any] | None:
             else None,
             "performance": _performance(finished) if status == "PASSED" else None,
             "job": job.id,
+            "waited_s": job.waited_s,
             **result_text.graded(finished),
         }
     }

@@ -18,9 +18,11 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from orbit_lsp.queue import forecast as forecasts
 from orbit_lsp.queue import gpu_check
 from orbit_lsp.queue import request as requests
 from orbit_lsp.queue.cluster import ClusterEngine
+from orbit_lsp.queue.forecast import Ahead, Forecast, Like, Predicted
 from orbit_lsp.queue.job_store import RESUMED, Job, JobStore, Result, StoreError, StoreUnusable
 from orbit_lsp.queue.owners import Owner
 from orbit_lsp.queue.pool import COMPILER, Slot
@@ -67,7 +69,9 @@ class _Waiting:
     number: int
     id: str = field(compare=False)
     slots: frozenset[str] = field(compare=False)
-    limit_s: float = field(compare=False, default=requests.WAIT_LIMIT_S)
+    like: Like = field(compare=False)
+    limit_s: float | None = field(compare=False, default=None)
+    since: float = field(compare=False, default_factory=time.monotonic)
     expiry: asyncio.TimerHandle | None = field(compare=False, default=None)
     preparing: asyncio.Task[None] | None = field(compare=False, default=None)
     """What has to end before it begins."""
@@ -82,10 +86,13 @@ class _Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A job as it is now; `position` counts the jobs before it in the queue, None where it does not wait."""
+    """A job as it is now; `position` counts the jobs before it in the queue, None where it does not wait; `predicted` is how long it still
+    waits, as far as that is known.
+    """
 
     job: Job
     position: int | None = None
+    predicted: Predicted | None = field(compare=False, default=None)
 
 
 class JobQueue:
@@ -121,6 +128,9 @@ class JobQueue:
         self._running: dict[str, asyncio.Task[Result]] = {}
         self._at: dict[str, str] = {}
         """Slot -> the job that runs there."""
+        self.forecast = Forecast()
+        self._busy: dict[str, tuple[Like, float]] = {}
+        """Slot -> what the job there is like, and since when it runs, by the monotonic clock."""
         self._numbers = itertools.count(1)
         self._unwanted: set[str] = set()
         """Jobs that are about to begin, and cancelled."""
@@ -279,9 +289,24 @@ class JobQueue:
         return next((number for number, waiting in enumerate(self._waiting) if waiting.id == job), None)
 
     def positions(self, jobs: Sequence[Job]) -> list[Followed]:
-        """The jobs with how many are before each."""
+        """The jobs with how many are before each, and how long each still waits."""
         places = {waiting.id: number for number, waiting in enumerate(self._waiting)}
-        return [Followed(job, places.get(job.id)) for job in jobs]
+        waits = self._waits_s() if any(job.id in places for job in jobs) else []
+        found = [(job, places.get(job.id)) for job in jobs]
+        return [
+            Followed(job, at, self.forecast.predicted(waits[at]) if at is not None else None)
+            for job, at in found
+        ]
+
+    def _waits_s(self) -> list[float | None]:
+        """How long each job that waits will still wait."""
+        now = time.monotonic()
+        running = {
+            slot.name: (busy[0], now - busy[1]) if (busy := self._busy.get(slot.name)) else None
+            for slot in self.slots
+            if slot.name not in self._aside
+        }
+        return self.forecast.waits_s(running, [Ahead(entry.like, entry.slots) for entry in self._waiting])
 
     def waiting(self) -> int:
         return len(self._waiting)
@@ -297,7 +322,7 @@ class JobQueue:
     def followed(self, job: str) -> Followed | None:
         """The same; blocks."""
         known = self.store.job(job)
-        return Followed(known, self.position(known.id)) if known and known.door == self.door else None
+        return self.positions([known])[0] if known and known.door == self.door else None
 
     async def wait(self, job: str, limit_s: float | None = None) -> Job | None:
         """The job once it is over, or as it is when the time is up; None where there is no such job."""
@@ -368,7 +393,8 @@ class JobQueue:
         for job, request in jobs:
             slots = frozenset(slot.name for slot in self.slots if slot.takes(request))
             rank = PRIORITIES.index(request.priority)
-            entry = _Waiting(rank, next(self._numbers), job, slots, request.wait_limit_s)
+            known = forecasts.like(request)
+            entry = _Waiting(rank, next(self._numbers), job, slots, known, request.wait_limit_s)
             if requests.builds_extension(request):
                 self._begin_preparing(entry, request)
                 entry.held = entry.preparing is not None
@@ -376,11 +402,16 @@ class JobQueue:
                 self._begin_waiting(entry)
             bisect.insort(self._waiting, entry)
         if jobs:
+            waits = dict(zip([entry.id for entry in self._waiting], self._waits_s(), strict=True))
+            for job, _ in jobs:
+                self.forecast.submitted(job, waits.get(job))
             self._changed()
             await self._give_up()
 
     def _begin_waiting(self, entry: _Waiting) -> None:
-        """Its limit counts from here on, or from when it first did."""
+        """Its limit, if it has one, counts from here on, or from when it first did."""
+        if entry.limit_s is None:
+            return
         loop = asyncio.get_running_loop()
         until = entry.expiry.when() if entry.expiry else loop.time() + entry.limit_s
         entry.expiry = loop.call_at(until, lambda: self._expire(entry))
@@ -454,7 +485,7 @@ class JobQueue:
             failure = c.Failure(
                 "timed out",
                 f"it waited {entry.limit_s:g} s for {places}, the limit of waiting, and was not started",
-                "submit it again when fewer jobs wait, or with a longer wait_limit_s",
+                "submit it again when fewer jobs wait, or with a longer wait_limit_s, or with none",
                 retryable=True,
             )
             self._later(self._end(entry.id, failure))
@@ -472,6 +503,7 @@ class JobQueue:
 
     def _drop(self, entry: _Waiting) -> None:
         self._take(entry)
+        self.forecast.given_up(entry.id)
         if entry.preparing:
             entry.preparing.cancel()
 
@@ -484,10 +516,14 @@ class JobQueue:
             while True:
                 entry = await self._next(slot)
                 self._at[slot.name] = entry.id
+                began = time.monotonic()
+                self._busy[slot.name] = (entry.like, began)
                 try:
                     if (request := await self._begin(slot, entry)) is None:
                         continue
+                    self.forecast.begun(entry.id, entry.like, began - entry.since)
                     finished = await self._carry(engine, entry, request)
+                    self.forecast.ended(entry.like, time.monotonic() - began)
                     if before and gpu_check.suspect(finished):
                         await self._until_sound(slot, engine, before)
                 except Exception as error:
@@ -498,6 +534,7 @@ class JobQueue:
                     )
                 finally:
                     self._at.pop(slot.name, None)
+                    self._busy.pop(slot.name, None)
                     self._unwanted.discard(entry.id)
                     self._changed()
         finally:

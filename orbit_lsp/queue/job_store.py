@@ -106,6 +106,12 @@ class Job:
     def over(self) -> bool:
         return self.outcome is not None
 
+    @property
+    def waited_s(self) -> float | None:
+        """Until it began, or ended without that; None while it waits. Of a job that was resumed, since it was submitted first."""
+        until = self.started if self.started is not None else self.ended
+        return None if until is None else max(0.0, until - self.submitted)
+
 
 @dataclass(frozen=True, slots=True)
 class CodeLine:

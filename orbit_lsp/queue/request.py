@@ -18,8 +18,6 @@ from orbit_remote.common.requests import Grade, Level, Policy
 
 VERSION = 1
 """Of `Request`, and of what a job's record says. Raised when a field changes its meaning."""
-WAIT_LIMIT_S = 300.0
-
 MOST_TIMEOUT_S = 3600.0
 Action = Literal["run", "profile", "check", "compile", "compare"]
 Priority = Literal["high", "normal", "low"]
@@ -53,7 +51,8 @@ class Request:
     `levels` are those that a `compile` keeps of what the compiler made of `kernel`, or of the only kernel. `gpu` is a place of the pool
     (`local:1`) or a kind of GPU (`H100`), or what a `compile` is for, which any place does; empty for any. Times are seconds. A second request
     with the same `key` gets the first one's job. `grade` is the one asked for: `referee` measures a `ModelNew` from outside its
-    process; `allow` names the policies that it does not enforce.
+    process; `allow` names the policies that it does not enforce. A job that has not begun after `wait_limit_s` ends as
+    timed out; without one it waits until it is cancelled.
     """
 
     action: Action = "run"
@@ -77,7 +76,7 @@ class Request:
     key: str = ""
     grade: Grade = "author"
     allow: tuple[Policy, ...] = ()
-    wait_limit_s: float = WAIT_LIMIT_S
+    wait_limit_s: float | None = None
     version: int = VERSION
 
 

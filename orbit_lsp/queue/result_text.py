@@ -58,10 +58,21 @@ def as_json(store: JobStore, followed: Followed, *, whole: bool = True) -> dict[
     job = followed.job
     record: dict[str, Any] = {"version": VERSION, **dataclasses.asdict(job), "position": followed.position}
     del record["owner"]
+    record |= {"waited_s": job.waited_s} | predicted(followed)
     if whole:
         stored = store.result(job.id) if job.over else None
         record |= _stored_grade(stored) | {"result": stored}
     return record
+
+
+def predicted(followed: Followed) -> dict[str, Any]:
+    """How long a job still waits, in seconds, and the share of such predictions that were good so far; null where that is not known."""
+    known = followed.predicted
+    return {
+        "predicted_wait_s": known.wait_s if known else None,
+        "predictions_good": known.good if known else None,
+        "predictions": known.of if known else None,
+    }
 
 
 def line(job: Job, position: int | None = None) -> str:
@@ -100,6 +111,8 @@ def lines(
         texts.append(f"grade: {graded(result.finished)['grade_why']}")
         if policy := result.finished.judged.policy:
             texts.append(f"no score by the policy {policy.name}: {policy.why}")
+    if job.waited_s is not None:
+        texts.append(f"waited: {job.waited_s:.1f} s")
     if result.finished.cost:
         texts.append(f"cost: {summary.cost(result.finished.cost)}")
     if result.report:

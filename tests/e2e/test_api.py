@@ -95,6 +95,28 @@ async def test_a_job_from_hand_in_to_result(tmp_path: Path, recorded_python: str
         assert (await client.post("/admin/cleanup-jobs?max_age_hours=0")).json() == {"removed": 1}
 
 
+async def test_statistics_have_how_long_jobs_waited_and_took(tmp_path: Path, recorded_python: str) -> None:
+    async with server(tmp_path, recorded_python) as (client, _):
+        before = (await client.get("/stats")).json()
+        assert (before["grades"], before["predictions"]) == ({}, {"good": None, "of": 0})
+        made = (
+            await client.post(
+                "/v1/jobs", json={"action": "compile", "name": "k.cu", "text": "__global__ void k() {}"}
+            )
+        ).json()
+        record = (await client.get(f"/v1/jobs/{made['id']}?wait_s=60")).json()
+        assert record["waited_s"] >= 0
+        assert record["score"] is record["policy"] is record["predicted_wait_s"] is None
+        after = (await client.get("/stats")).json()["grades"]["author"]
+        assert after["waited_s"]["n"] == after["took_s"]["n"] == 1
+        assert 0 <= after["took_s"]["p50"] == after["took_s"]["p95"]
+        lines = (await client.get("/metrics")).text.splitlines()
+        assert 'orbit_wait_seconds_count{grade="author"} 1' in lines
+        assert [
+            line for line in lines if line.startswith('orbit_run_seconds{grade="author",quantile="0.95"} ')
+        ]
+
+
 async def test_events_tell_the_position_and_cancelling_ends_the_work(
     tmp_path: Path, recorded_python: str
 ) -> None:

@@ -117,7 +117,7 @@ def jobs_options(parser: argparse.ArgumentParser) -> None:
     )
     option(
         parser, "--wait-limit", "with submit: how long a job may wait from its submission to its start, in seconds, before it ends as timed out; "
-        "default: 300", type=float, default=300.0,
+        "default: none, it waits until it is cancelled", type=float,
         metavar="S", dest="wait_limit_s",
     )  # fmt: skip
     option(

@@ -181,7 +181,7 @@ async def _meter(options: argparse.Namespace, subject: Subject) -> AsyncGenerato
         # the first place of the pool for all of it: times of several GPUs are not one kernel's
         request = Request(
             name=subject.path.name, text="", path=str(subject.path), kernel=subject.name, gpu=options.gpu or queue.slots[0].name,
-            flags=tuple(options.nvcc_flags), timeout_s=options.run_timeout_s, wait_limit_s=86400.0,
+            flags=tuple(options.nvcc_flags), timeout_s=options.run_timeout_s,
         )  # fmt: skip
         yield QueueMeter(queue, request), pool_options.remedy("loop")
 

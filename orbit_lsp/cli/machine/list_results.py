@@ -13,7 +13,8 @@ from orbit_remote.common.lazy_dataclass import dataclass
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedJob:
     """A job. Times are seconds since 1970. `outcome` is null until it has ended; `slot` is where it runs or ran; `why` is what
-    it waits for; `position` is how many jobs are before it.
+    it waits for; `position` is how many jobs are before it, `waited_s` how long it waited until it began. While it waits,
+    `predicted_wait_s` is how long it still will; of the `predictions` before, the share `predictions_good` was within 25 % or 2 s.
     """
 
     version: int
@@ -35,6 +36,10 @@ class ListedJob:
     ended: float | None
     cancelling: bool
     position: int | None
+    waited_s: float | None
+    predicted_wait_s: float | None
+    predictions_good: float | None
+    predictions: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
