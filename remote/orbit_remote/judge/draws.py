@@ -83,13 +83,13 @@ class Seeds:
             def __new__(cls, device: Any = None) -> Any:
                 if seeds.drawing is not None:
                     device = seeds.device
-                made = super().__new__(cls, device=device or "cpu")
+                made: Any = kind.__new__(cls, device=device or "cpu")
                 if seeds.drawing is not None:
                     made.manual_seed("new")
                 return made
 
             def manual_seed(self, seed: Any) -> Any:
-                return super().manual_seed(seeds.mixed(seed))
+                return kind.manual_seed(self, seeds.mixed(seed))
 
         torch.Generator = Generator
 
@@ -115,7 +115,7 @@ class Seeds:
 def _seeded(kind: Any, seeds: Seeds) -> Any:
     class Seeded(kind):
         def __init__(self, seed: Any = None) -> None:
-            super().__init__(seeds.mixed(seed))
+            kind.__init__(self, seeds.mixed(seed))
 
     return Seeded
 
@@ -206,12 +206,10 @@ def _scattered(torch: Any, tensor: Any) -> bool:
 
 def _Placed(torch: Any, device: str) -> Any:  # noqa: N802 - it makes a context, which is a class of torch
     """A context in which what makes tensors makes them on `device`, also where the author names another one."""
-    from torch.overrides import TorchFunctionMode
-    from torch.utils._device import _device_constructors
+    mode: Any = importlib.import_module("torch.overrides").TorchFunctionMode
+    makers: Any = getattr(importlib.import_module("torch.utils._device"), "_device_constructors")()  # noqa: B009 - a private name
 
-    makers = _device_constructors()
-
-    class Placed(TorchFunctionMode):
+    class Placed(mode):
         def __torch_function__(self, function: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
             named = dict(kwargs or {})
             if function in makers:
