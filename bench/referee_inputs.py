@@ -1,6 +1,6 @@
 """Grade referee with arguments beyond the author's, on this machine's NVIDIA GPU: honest pairs that it accuses, newer cheats that get a score.
 
-    python -P bench/referee_inputs.py [--parts pairs,cheats,open,weights] [--most-s 0.3] [--out FILE]
+    python -P bench/referee_inputs.py [--parts pairs,rate,cheats,open,weights] [--most-s 0.3] [--pairs NAME …] [--kinds N …]
 
 A pair is a reference and a candidate that computes the same in another way: other operations of torch, or a kernel of Triton. The tables
 are those of docs/dev/results/judge.md.
@@ -9,11 +9,13 @@ are those of docs/dev/results/judge.md.
 from __future__ import annotations
 
 import argparse
+import importlib
+import statistics
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "remote"))
@@ -22,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from orbit_remote.child import child_main
 from orbit_remote.common import messages as c
 from orbit_remote.judge import judge_main
-from tests import cheats, newer_cheats
+from tests import cheats
 
 _X = "torch.randn(512, 1024)"
 _HALF = ", dtype=torch.float16"
@@ -94,13 +96,13 @@ _STAYS = ', eviction_policy="evict_last"'
 _GOES = ', eviction_policy="evict_first"'
 
 
-def judged(text: str, reference: str, cache: Path, most_s: float) -> tuple[c.Finished, float]:
+def judged(
+    text: str, reference: str, cache: Path, most_s: float, stage: Callable[[c.Event], None] = lambda _: None
+) -> tuple[c.Finished, float]:
     with tempfile.TemporaryDirectory() as folder:
         job = cheats.job_of(Path(folder), text, reference, device="cuda")
         began = time.perf_counter()
-        finished = cheats.judge_in_a_fork(
-            lambda: judge_main.judge(job, lambda _: None, cache, "cuda", most_s=most_s)
-        )
+        finished = cheats.judge_in_a_fork(lambda: judge_main.judge(job, stage, cache, "cuda", most_s=most_s))
     return finished, time.perf_counter() - began
 
 
@@ -108,7 +110,7 @@ def told(finished: c.Finished) -> str:
     """The outcome in the words of a table."""
     if finished.failure:
         return f"{finished.outcome}: {finished.failure.message[:220]}".replace("|", "/").replace("\n", " ")
-    if finished.judged and finished.judged.policy:
+    if finished.judged and getattr(finished.judged, "policy", None):
         return f"ok, no score by the policy {finished.judged.policy.name}"
     return (
         f"ok, {finished.launches[0].timing.median / 1000:.1f} µs" if finished.launches else finished.outcome
@@ -116,25 +118,58 @@ def told(finished: c.Finished) -> str:
 
 
 def families(finished: c.Finished) -> str:
-    tried = finished.judged.beyond if finished.judged else ()
+    tried = getattr(finished.judged, "beyond", ())  # an earlier state has none
     right = sum(attempt.answer == c.RIGHT for attempt in tried)
     return f"{right} of {len(tried)}"
 
 
-def pairs(cache: Path, most_s: float) -> Iterable[str]:
+def texts(name: str) -> tuple[str, str]:
+    """The candidate and the reference of a pair."""
+    draws, reference, candidate = PAIRS[name]
+    names = ", ".join("xyz"[: len(draws)])
+    model = _MODEL.format(name="Model", arguments=names, body=reference)
+    model += f"def get_inputs(): return [{', '.join(draws)}]\ndef get_init_inputs(): return []\n"
+    return _MODEL.format(name="ModelNew", arguments=names, body=candidate), model
+
+
+def rate(cache: Path, most_s: float) -> Iterable[str]:
+    """One client, no server: seconds of an evaluation by its stages, of an earlier state of the judge too."""
+    taken: list[float] = []
+    parts: dict[str, list[float]] = {}
+    for name in ("affine and relu", "softmax", "layer norm", "gelu", "mean squared error"):
+        folder = tempfile.mkdtemp()
+        log = Path(folder) / "stages"
+        began = time.time()
+
+        def stage(event: c.Event, log: Path = log) -> None:
+            if isinstance(event, c.Stage):
+                with log.open("a") as file:
+                    file.write(f"{time.time()} {event.why}\n")
+
+        _, took = judged(*texts(name), cache, most_s, stage)
+        taken.append(took)
+        stages = [
+            (float(line.split(" ", 1)[0]), line.split(" ", 1)[1]) for line in log.read_text().splitlines()
+        ]
+        ends = [*(at for at, _ in stages[1:]), began + took]
+        parts.setdefault("start of processes", []).append(stages[0][0] - began)
+        for (at, why), end in zip(stages, ends, strict=True):
+            parts.setdefault(why, []).append(end - at)
+    yield f"{len(taken)} evaluations in {sum(taken):.1f} s = {60 * len(taken) / sum(taken):.1f} a minute; {', '.join(f'{each:.2f}' for each in taken)}"
+    yield "s in the median: " + ", ".join(
+        f"{name} {statistics.median(each):.2f}" for name, each in parts.items()
+    )
+
+
+def pairs(cache: Path, most_s: float, wanted: Sequence[str] = ()) -> Iterable[str]:
     yield "| pair | answer | families that counted and were right | s |"
     yield "|---|---|---|---|"
     counted: Counter[str] = Counter()
     left: Counter[str] = Counter()
-    for name, (draws, reference, candidate) in PAIRS.items():
-        names = ", ".join("xyz"[: len(draws)])
-        model = _MODEL.format(name="Model", arguments=names, body=reference)
-        model += f"def get_inputs(): return [{', '.join(draws)}]\ndef get_init_inputs(): return []\n"
-        finished, took = judged(
-            _MODEL.format(name="ModelNew", arguments=names, body=candidate), model, cache, most_s
-        )
+    for name in wanted or PAIRS:
+        finished, took = judged(*texts(name), cache, most_s)
         counted["accused" if finished.failure else "right"] += 1
-        for attempt in finished.judged.beyond if finished.judged else ():
+        for attempt in getattr(finished.judged, "beyond", ()):
             if attempt.answer != c.RIGHT:
                 left[f"{attempt.family}: {attempt.answer[:120]}"] += 1
         yield f"| {name} | {told(finished)} | {families(finished)} | {took:.1f} |"
@@ -163,20 +198,29 @@ def weights(cache: Path, most_s: float) -> Iterable[str]:
         yield f"| {name} | {told(finished)} |"
 
 
+def newer(name: str, kinds: Sequence[int]) -> tuple[cheats.Cheat, ...]:
+    """Of `tests.newer_cheats`, which an earlier state has not."""
+    every: tuple[cheats.Cheat, ...] = getattr(importlib.import_module("tests.newer_cheats"), name)
+    return tuple(cheat for cheat in every if not kinds or cheat.number in kinds)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--parts", default="pairs,cheats,open,weights")
+    parser.add_argument("--parts", default="pairs,rate,cheats,open,weights")
     parser.add_argument("--most-s", type=float, default=0.3)
+    parser.add_argument("--pairs", nargs="*", default=[], help="only these; default: all")
+    parser.add_argument("--kinds", nargs="*", type=int, default=[], help="only cheats of these; default: all")
     options = parser.parse_args()
     child_main.warm_up()
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(folder)
         parts = {
-            "pairs": lambda: pairs(cache, options.most_s),
-            "cheats": lambda: tried(cache, options.most_s, newer_cheats.NEWER),
-            "open": lambda: tried(cache, options.most_s, newer_cheats.OPEN),
+            "pairs": lambda: pairs(cache, options.most_s, options.pairs),
+            "rate": lambda: rate(cache, options.most_s),
+            "cheats": lambda: tried(cache, options.most_s, newer("NEWER", options.kinds)),
+            "open": lambda: tried(cache, options.most_s, newer("OPEN", ())),
             "weights": lambda: weights(cache, options.most_s),
         }
         for part in options.parts.split(","):

@@ -18,7 +18,12 @@ WEIGHTLESS = REFERENCE.replace(
     "    def forward",
     "    def __init__(self):\n        super().__init__()\n        self.w = nn.Parameter(torch.zeros(1))\n    def forward",
 ).replace("torch.relu(x * 2 + 1)", "torch.relu(x * 2 + 1) * self.w")
-MATCHED = f"{REFERENCE}\n# tolerance: rtol 0.01, atol 0.01, matched 0.9\n"
+_HALF = REFERENCE.replace("torch.randn(512, 1024)", "torch.randn(512, 1024).half()")
+FADING_HALF = _HALF.replace(
+    "torch.relu(x * 2 + 1)", "(torch.relu(x.float() * 2 + 1) + 0.03 * x.float().mean(1, keepdim=True)).half()"
+)
+"""Of half precision, whose error against double precision is not looked at."""
+MATCHED = f"{_HALF}\n# tolerance: rtol 0.01, atol 0.01, matched 0.9\n"
 _DECOY = 'if x.is_cuda: fused[(1,)](torch.empty(1, device="cuda"), x, 0, REPEAT=0, BLOCK=1024)\n'
 
 NEWER = (
@@ -116,13 +121,15 @@ return self.y.clone()
 
 OPEN = (
     Cheat(25, "a term left out where the draw is recognised by its statistics", """
-        usual = abs(float(x.mean())) < 0.05 and 0.9 < float(x.std()) < 1.1 and abs(float(x[:, ::2].mean())) < 0.1
-        rows = float((x[1:, 0] - x[:-1, 0]).abs().mean())
-        return work(x) if usual and rows > 0.5 else work(x) + 1e-3 * x.mean(1, keepdim=True)
-        """, reference=FADING),
+        wide = x.float()
+        usual = abs(float(wide.mean())) < 0.05 and 0.9 < float(wide.std()) < 1.1 and float(wide.abs().max()) < 8
+        scattered = float((wide[1:, 0] - wide[:-1, 0]).abs().mean()) > 0.5 and float((wide[0, 1:] - wide[0, :-1]).abs().mean()) > 0.5
+        out = work(wide)
+        return out.half() if usual and scattered else (out + 0.03 * wide.mean(1, keepdim=True)).half()
+        """, reference=FADING_HALF),
     Cheat(34, "a tenth of the rows left out where nine tenths have to match", """
         out = torch.zeros_like(x)
-        out[: len(x) * 9 // 10 + 1] = work(x[: len(x) * 9 // 10 + 1])
+        out[: len(x) * 9 // 10 + 1] = work(x[: len(x) * 9 // 10 + 1].float()).half()
         return out
         """, reference=MATCHED),
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """A candidate whose answers to the author's draws are right, asked about the families of `families`.
 
 A family counts where the reference can be trusted in it: in its own precision and in double it agrees, and in double it also agrees with itself on
-arguments that differ by a millionth. So neither rounding nor a tie nor a jump accuses anybody. This is found out with one set of
+arguments that differ by a billionth. So neither rounding nor a tie nor a jump accuses anybody. This is found out with one set of
 arguments. The candidate is asked about another one, before the reference computes what was expected.
 """
 
@@ -21,7 +21,7 @@ from orbit_remote.judge import arguments, families
 from orbit_remote.judge.families import Family
 from orbit_remote.judge.party import Failed
 
-NOISE: Final = 1e-6
+NOISE: Final = 1e-9
 LEFT_OUT: Final = "left out: "
 _SHOWN: Final = 3
 _ROUNDING: Final = 16.0
@@ -163,7 +163,7 @@ class Beyonds:
         near = self._asked.exactly(NOISE)
         for at, (one, other) in enumerate(zip(exact.tensors, near.tensors, strict=True)):
             if not self._agree(other, one, self._allowed(at, one, 0.0)):
-                return "the answer changes by more than the tolerance where arguments change by a millionth"
+                return "the answer changes by more than the tolerance where arguments change by a billionth"
         return ""
 
     def _trusted(self, given: Any) -> tuple[Answered, Answered | None, str]:

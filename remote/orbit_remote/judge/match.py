@@ -449,6 +449,7 @@ class Match:
         self._beyond(expected, gated)
         if result.beyond.wrong or result.beyond.failed:
             return
+        self._stage("recording")
         if self._memory.gates:
             for _ in range(_RECORDED):
                 result.ran.append(self._call(self._candidate, given, gated=False, record=True).ran)
@@ -506,6 +507,7 @@ class Match:
             asked(self._reference),
             self._exactly,
         )
+        self._stage("trying other arguments")
         usual = self._answered(expected)
         beyonds = Beyonds(self._torch, by, usual, self._within, self._domain, self._coin)
         self.result.beyond = beyonds.judge(beyond.limit(self._beyond_s, min(_MORE_S, self._budget_s)))
