@@ -10,17 +10,15 @@ import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager
 from dataclasses import field, replace
 from pathlib import Path
 
-from orbit_lsp.history import counter_diff, variants
+from orbit_lsp.history import counter_diff, variant_runs, variants
 from orbit_lsp.history.compare_candidates import Candidate
 from orbit_lsp.history.history_tracker import HistoryTracker
+from orbit_lsp.history.variant_runs import VariantRuns
 from orbit_lsp.history.variants import NoVariant, Unchanged, Variant
 from orbit_lsp.places.places import Places
-from orbit_lsp.runners import Runner
 from orbit_lsp.runners.modal import spending
 from orbit_lsp.runs import result_filing
 from orbit_lsp.runs.scheduler import Failed, Run, Scheduler, Watcher
@@ -33,7 +31,7 @@ from orbit_remote.common import measure
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.measurements import Timing
-from orbit_remote.common.requests import BY_AUTHOR, Job
+from orbit_remote.common.requests import BY_AUTHOR
 
 _PREFIX = "compare"
 
@@ -109,8 +107,7 @@ class _Comparison:
         self._pair = 0
         self._now_first: list[bool] = []
         """For each counted pair, whether its first run was of the text as it is now."""
-        self._allowed = False
-        """The author has agreed that it may exceed the month's budget."""
+        self._runs = VariantRuns(tools.session, tools.places, self._show)
         self._built: c.Built | None = None
         self._verdict: measure.AbVerdict | None = None
 
@@ -157,78 +154,24 @@ class _Comparison:
     async def _run_once(self, side: _Side, variant: Variant) -> c.Finished:
         """One job to its end. Raises Failed where it did not end well."""
         is_now = side is self._now
-        job = replace(variant.job, run=f"{self._run.id}.{self._pair}.{int(is_now)}")
-        finished: c.Finished | None = None
-        problems: tuple[c.Problem, ...] = ()
-        files: dict[str, str] = {}
-        async with self._runner(job) as runner, aclosing(runner.run(job)) as events:
-            async for event in events:
-                match event:
-                    case c.Stage(state=state, why=why):
-                        self._show(f"{variant.name} {state} ({why})" if why else f"{variant.name} {state}")
-                    case c.Output(stream=stream, text=text) if not self._pair:
-                        self._tools.watcher.output(self._run, stream, text)
-                    case c.Built():
-                        problems, files = event.problems, event.files
-                        self._built = event if is_now else self._built
-                    case c.Finished():
-                        finished = event
-                    case _:
-                        pass
-        if finished is None:
-            text = f"{variant.name}: the run ended without an answer"
-            raise Failed(c.Failure("infrastructure", text, "try again"))
-        side.ended.append(finished)
-        if changed := _changed(side.files, files | finished.files, variant.job.path):
-            text = f"{variant.name}: {changed} was changed while it was compared"
-            raise Failed(c.Failure("infrastructure", text, "compare again", retryable=True))
-        if finished.outcome != "ok":
-            failure = finished.failure or c.Failure(finished.outcome, finished.outcome)
-            errors = [each.message for each in (*problems, *finished.problems) if each.severity == "error"]
-            if errors and finished.outcome == "compile error" and errors[0] not in failure.message:
-                failure = replace(failure, message=f"{failure.message}: {errors[0]}")
-            raise Failed(replace(failure, message=f"{variant.name}: {failure.message}", place=None))
-        return finished
 
-    @asynccontextmanager
-    async def _runner(self, job: Job) -> AsyncGenerator[Runner, None]:
-        """The runner of a click. A rented GPU counts in the month's budget job by job, but who has agreed that it may be
-        exceeded has agreed for the whole comparison. Raises Failed where it may not.
-        """
-        runner = await self._tools.places.runner_of(job)
-        limit = self._tools.session.setup.settings.modal.budget_usd
-        if job.gpu is None:
-            yield runner
-            return
-        budget, wanted = (
-            self._tools.places.rental.budget,
-            [self._tools.places.rental.wanted(job.run, job.gpu)],
-        )
-        try:
-            if self._allowed:
-                await budget.allow(wanted)
-            elif question := await budget.question(wanted, limit):
-                self._show("the month's budget may be exceeded")
-                if failure := await budget.asked(question, wanted):
-                    raise Failed(failure)
-                self._allowed = True
-            yield self._tools.places.rental.runner()
-        finally:
-            budget.over(wanted)
+        def heard(event: c.Event) -> None:
+            match event:
+                case c.Output(stream=stream, text=text) if not self._pair:
+                    self._tools.watcher.output(self._run, stream, text)
+                case c.Built() if is_now:
+                    self._built = event
+                case c.Finished():
+                    side.ended.append(event)
+                case _:
+                    pass
+
+        run = f"{self._run.id}.{self._pair}.{int(is_now)}"
+        return await self._runs.perform(variant, run, side.files, heard)
 
     def _timings(self, side: _Side, variant: Variant, finished: c.Finished) -> list[Timing]:
-        """Of the launches that are compared: all of a launch spec; of a program's kernel the configuration that took
-        most of its time. Raises Failed where there are none.
-        """
-        launched = result_filing.launched(
-            variant.session, variant.frozen, variant.job, {variant.target}, finished
-        )
-        launches = launched[variant.target][1] if variant.target in launched else ()
-        if not launches:
-            text = f"{variant.name}: {variant.target.key} was not launched"
-            raise Failed(c.Failure("runtime error", text))
-        if variant.job.start.through in BY_AUTHOR:
-            launches = (max(launches, key=lambda it: it.timing.median * it.count),)
+        """Of the launches that are compared. Raises Failed where there are none."""
+        launches = variant_runs.launches_of(variant, finished)
         for launch in launches:
             grid, block = (", ".join(map(str, size)) for size in (launch.grid, launch.block))
             side.shapes.add(f"<<<({grid}), ({block})>>>")
@@ -313,15 +256,4 @@ class _Comparison:
 
 def _totals(runs: list[list[Timing]]) -> tuple[float, ...]:
     """The time of each run: the medians of its launches together."""
-    return tuple(sum(timing.median for timing in run) for run in runs)
-
-
-def _changed(before: dict[str, str], now: dict[str, str], main: str) -> str:
-    """The name of a file that differs from the runs `before`, to which it is added; empty if no file does.
-    The text of the main file is frozen.
-    """
-    changed = next(
-        (path for path, known in now.items() if path != main and before.get(path, known) != known), ""
-    )
-    before |= now
-    return Path(changed).name
+    return tuple(map(variant_runs.total_ns, runs))

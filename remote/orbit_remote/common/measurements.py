@@ -147,7 +147,7 @@ class Telemetry:
     `throttle_reasons` is None where the GPU does not report them, empty where it reported none. `utilization` as in
     `TelemetrySeries`. `energy_j` is what the whole GPU used from the first sample to the last, by its own counter, which
     advances in steps of `energy_step_j`; None where it has none, or did not advance. `busy` is the share of that time
-    in which kernels that were recorded ran.
+    in which kernels that were recorded ran. `shared`: another process used the GPU meanwhile.
     """
 
     samples: int
@@ -163,3 +163,4 @@ class Telemetry:
     energy_step_j: float | None = None
     busy: float | None = None
     series: TelemetrySeries | None = None
+    shared: bool = False

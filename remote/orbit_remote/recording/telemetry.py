@@ -329,6 +329,7 @@ class Sampler:
             energy_j=energy,
             energy_step_j=step,
             series=_series(chosen),
+            shared=self.disturbed,
         )
 
 

@@ -1,0 +1,122 @@
+"""Whole jobs of the two sides of a comparison, through the runner of a click: budget, failures, and the times that are compared."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from orbit_lsp.history.variants import Variant
+from orbit_lsp.places.places import Places
+from orbit_lsp.runners import Runner
+from orbit_lsp.runs import result_filing
+from orbit_lsp.runs.scheduler import Failed
+from orbit_lsp.state.session import Session
+from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.measurements import Timing
+from orbit_remote.common.requests import BY_AUTHOR, Job
+
+
+@dataclass(slots=True)
+class VariantRuns:
+    """`show` is told what an author waits for."""
+
+    session: Session
+    places: Places
+    show: Callable[[str], object]
+    allowed: bool = False
+    """The author has agreed that they may exceed the month's budget."""
+
+    async def perform(
+        self, variant: Variant, run: str, known: dict[str, str], heard: Callable[[c.Event], object]
+    ) -> c.Finished:
+        """One job to its end; `heard` is called with each of its events. `known` are the files, by content hash, of which the runs of
+        this variant before were made: this one's are added. Raises Failed where it did not end well, or a file was changed.
+        """
+        job = replace(variant.job, run=run)
+        finished: c.Finished | None = None
+        built: c.Built | None = None
+        async with self._runner(job) as runner, aclosing(runner.run(job)) as events:
+            async for event in events:
+                heard(event)
+                match event:
+                    case c.Stage(state=state, why=why):
+                        self.show(f"{variant.name} {state} ({why})" if why else f"{variant.name} {state}")
+                    case c.Built():
+                        built = event
+                    case c.Finished():
+                        finished = event
+                    case _:
+                        pass
+        if finished is None:
+            text = f"{variant.name}: the run ended without an answer"
+            raise Failed(c.Failure("infrastructure", text, "try again"))
+        files = (built.files if built else {}) | finished.files
+        if changed := _note_files(known, files, variant.job.path):
+            text = f"{variant.name}: {changed} was changed while it was compared"
+            raise Failed(c.Failure("infrastructure", text, "compare again", retryable=True))
+        if finished.outcome != "ok":
+            raise Failed(_failure(variant, finished, built.problems if built else ()))
+        return finished
+
+    @asynccontextmanager
+    async def _runner(self, job: Job) -> AsyncGenerator[Runner, None]:
+        """The runner of a click. A rented GPU counts in the month's budget job by job, but who has agreed that it may be
+        exceeded has agreed for all of them. Raises Failed where it may not.
+        """
+        runner = await self.places.runner_of(job)
+        if job.gpu is None:
+            yield runner
+            return
+        rental = self.places.rental
+        budget, wanted = rental.budget, [rental.wanted(job.run, job.gpu)]
+        try:
+            if self.allowed:
+                await budget.allow(wanted)
+            elif question := await budget.question(wanted, self.session.setup.settings.modal.budget_usd):
+                self.show("the month's budget may be exceeded")
+                if failure := await budget.asked(question, wanted):
+                    raise Failed(failure)
+                self.allowed = True
+            yield rental.runner()
+        finally:
+            budget.over(wanted)
+
+
+def _failure(variant: Variant, finished: c.Finished, problems: tuple[c.Problem, ...]) -> c.Failure:
+    failure = finished.failure or c.Failure(finished.outcome, finished.outcome)
+    errors = [each.message for each in (*problems, *finished.problems) if each.severity == "error"]
+    if errors and finished.outcome == "compile error" and errors[0] not in failure.message:
+        failure = replace(failure, message=f"{failure.message}: {errors[0]}")
+    return replace(failure, message=f"{variant.name}: {failure.message}", place=None)
+
+
+def launches_of(variant: Variant, finished: c.Finished) -> tuple[c.Launches, ...]:
+    """The launches that are compared: all of a launch spec; of a program's kernel the configuration that took
+    most of its time. Raises Failed where there are none.
+    """
+    launched = result_filing.launched(
+        variant.session, variant.frozen, variant.job, {variant.target}, finished
+    )
+    launches = launched[variant.target][1] if variant.target in launched else ()
+    if not launches:
+        raise Failed(c.Failure("runtime error", f"{variant.name}: {variant.target.key} was not launched"))
+    if variant.job.start.through in BY_AUTHOR:
+        launches = (max(launches, key=lambda it: it.timing.median * it.count),)
+    return launches
+
+
+def total_ns(timings: Sequence[Timing]) -> float:
+    """The time of a run: the medians of its launches together."""
+    return sum(timing.median for timing in timings)
+
+
+def _note_files(known: dict[str, str], files: dict[str, str], main: str) -> str:
+    """The name of a file that is another than in the runs before, to which `files` are added; empty if none is.
+    The text of the main file is frozen.
+    """
+    changed = next((path for path, now in files.items() if path != main and known.get(path, now) != now), "")
+    known |= files
+    return Path(changed).name
