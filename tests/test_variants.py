@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orbit_lsp.closure import closure
-from orbit_lsp.history import ab_compare, compare_candidates, variants
+from orbit_lsp.history import compare_candidates, variant_runs, variants
 from orbit_lsp.history.compare_candidates import Candidate
 from orbit_lsp.history.history_tracker import HistoryTracker
 from orbit_lsp.history.variants import NoVariant, Variant
@@ -275,7 +275,7 @@ def test_another_gpu_is_asked_for_with_its_architecture(repository: Repository) 
 
 def test_a_header_that_changes_between_runs_of_a_side_is_seen() -> None:
     read: dict[str, str] = {}
-    assert ab_compare._changed(read, {"/k.cu": "1", "/a.cuh": "1"}, "/k.cu") == ""
-    assert ab_compare._changed(read, {}, "/k.cu") == ""  # what was built before may not say it again
-    assert ab_compare._changed(read, {"/k.cu": "2", "/b.cuh": "1"}, "/k.cu") == ""
-    assert ab_compare._changed(read, {"/a.cuh": "2"}, "/k.cu") == "a.cuh"
+    assert variant_runs._note_files(read, {"/k.cu": "1", "/a.cuh": "1"}, "/k.cu") == ""
+    assert variant_runs._note_files(read, {}, "/k.cu") == ""  # what was built before may not say it again
+    assert variant_runs._note_files(read, {"/k.cu": "2", "/b.cuh": "1"}, "/k.cu") == ""
+    assert variant_runs._note_files(read, {"/a.cuh": "2"}, "/k.cu") == "a.cuh"

@@ -126,6 +126,14 @@ GROUPS = {
             "unless a difference is shown. The exit code is 0 for each verdict. Use at most one of --with, "
             "--with-kernel and --with-gpu.",
         ),
+        Command(
+            "gate", "in CI: is any kernel of a change slower than before?",
+            ("gate", "gate --base origin/main --markdown report.md", "gate kernels/ --junit gate.xml --fail-inconclusive"), command_options.gate_options,
+            "Compare the kernels of a change with the base of the change, in pairs of runs on the same GPU. Kernels run by their launch specs, their "
+            "harnesses, their own programs, or tests and scripts that launch them. A kernel is called slower only if the chance of one such false alarm in the "
+            "whole gate is at most --false-alarm. The exit code is 0 if none is slower, 6 if one is, 7 if the gate is inconclusive and --fail-inconclusive "
+            "is given, and that of `run` if the change does not compile, fails or computes a wrong answer.",
+        ),
     ),
     "Look at a file (needs no GPU)": (
         Command(

@@ -18,7 +18,7 @@ TRUST = (
     "run any code; without it, only folders of `orbit-lsp trust` are trusted"
 )
 SCHEMAS = (
-    "finished", "compared", "history", "worker", "reviewer", "loop", "drafts", "drivers", "trace", "disassembly", "bundle", "submission",
+    "finished", "compared", "gate", "history", "worker", "reviewer", "loop", "drafts", "drivers", "trace", "disassembly", "bundle", "submission",
     "explanations", "machine", "compilation", "jobs", "job", "pruned", "kernels", "kernel", "sessions", "ended", "stopped",
     "modal", "failure",
 )  # fmt: skip
@@ -360,6 +360,58 @@ def compare_options(parser: argparse.ArgumentParser) -> None:
     program_arguments(parser)
 
 
+def gate_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "paths", nargs="*", default=[], metavar="PATH", help="files and folders whose kernels count; default: the current folder"
+    )  # fmt: skip
+    option(
+        parser, "--base", "the git revision to compare with; default: the commit that HEAD shares with the branch of the pull request, "
+        "else with main or master",
+        metavar="REV",
+    )  # fmt: skip
+    option(parser, "--all", "compare kernels that did not change, too", action="store_true", dest="every")
+    option(
+        parser, "--false-alarm", "the most that a gate may be wrong when it calls any kernel slower; default: 1%%", type=_share, default=0.01,
+        metavar="P",
+    )  # fmt: skip
+    option(
+        parser, "--find", "the slow-down to look for; a kernel that is not slower by this much is not measured further; default: 2%%",
+        type=_share, default=0.02, metavar="P",
+    )  # fmt: skip
+    option(
+        parser, "--margin", "how much more time is never called slower; default: 0.5%%", type=_share, default=0.005,
+        metavar="P",
+    )  # fmt: skip
+    option(
+        parser,
+        "--pairs",
+        "the most pairs of runs of a kernel; default: 60",
+        type=int,
+        default=60,
+        metavar="N",
+    )
+    option(
+        parser, "--limit", "time limit of the gate, in seconds; kernels that are undecided then are inconclusive", type=float, metavar="S",
+    )  # fmt: skip
+    option(parser, "--fail-inconclusive", "exit with 7 if the gate is inconclusive", action="store_true")
+    option(parser, "--again", "measure, though there is a verdict on the same code", action="store_true")
+    option(parser, "--markdown", "write a report for a pull request; -: to standard output", metavar="FILE")
+    option(parser, "--junit", "write the result as JUnit's XML", metavar="FILE")
+    option(parser, "--sarif", "write the result as SARIF, at the kernels' lines", metavar="FILE")
+    engine_options(parser)
+
+
+def _share(word: str) -> float:
+    """`1%` or `0.01`."""
+    try:
+        value = float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 0.5:
+        raise argparse.ArgumentTypeError(f"{word!r:.40} is not a share such as 1% or 0.01, of at most 50%")
+    return value
+
+
 def history_options(parser: argparse.ArgumentParser) -> None:
     file_argument(parser)
     option(parser, "--kernel", "only this kernel", metavar="K")
@@ -521,7 +573,7 @@ def modal_options(parser: argparse.ArgumentParser) -> None:
 def schema_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what", nargs="?", default="finished", choices=(*SCHEMAS, *SCHEMA_OF), metavar="OUTPUT",
-        help="finished (the default): the output of run, capture, exec, compile, profile, check, show and report; compared: of compare; history: of history; "
+        help="finished (the default): the output of run, capture, exec, compile, profile, check, show and report; compared: of compare; gate: of gate; history: of history; "
         "loop: of loop; drafts: of draft; drivers: of drivers; trace: of trace; disassembly: of disassemble; bundle: of debug-compile; submission: of submit; "
         "explanations: of explain; machine: of doctor; compilation: of doctor FILE; jobs: of jobs list; job: of jobs submit, show and cancel; "
         "pruned: of jobs prune; kernels: of kernel list; kernel: of kernel install and remove; sessions: of sessions list; "

@@ -1,7 +1,7 @@
 """The command line: the language server, and the same engine without an editor.
 
 Exit codes: 0 ok, 1 compile error, 2 runtime error, 3 wrong answer, 4 timed out, 5 infrastructure,
-64 usage, 130 cancelled.
+64 usage, 130 cancelled; of a gate also 6 slower, 7 inconclusive.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _obey(options: argparse.Namespace) -> int:
 
 _NAMES = (
     "file", "names", "folder", "kernel_path", "source", "mount", "output", "results", "dump", "state", "to", "problems",
-    "connection_file", "against",
+    "connection_file", "against", "paths", "markdown", "junit", "sarif",
 )  # fmt: skip
 """Options that name files and folders. Each may be relative."""
 

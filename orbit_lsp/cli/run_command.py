@@ -105,6 +105,10 @@ async def _answer(options: argparse.Namespace, engine: Engine, watcher: Terminal
         action = BY_WORD[options.command]
         report = partial(_report, session, action=action, sweep=False)
         return await through_command.run(options, engine, action, report)
+    if options.command == "gate":
+        from orbit_lsp.cli import gate_command
+
+        return await gate_command.run(options, engine, watcher)
     if options.command == "trace":
         from orbit_lsp.cli.files import trace_command
 
@@ -156,7 +160,7 @@ async def _find_compilation(options: argparse.Namespace, session: Session, place
 
 def _measures(options: argparse.Namespace) -> bool:
     """Whether the command has to do with what the history keeps."""
-    return options.command in ("run", "capture", "profile", "compare", "disassemble") or getattr(
+    return options.command in ("run", "capture", "profile", "compare", "gate", "disassemble") or getattr(
         options, "run", False
     )
 
@@ -200,6 +204,8 @@ def _setup(options: argparse.Namespace) -> Setup:
     except FileNotFoundError:  # it has been deleted
         here = ""
     folder, setup = here, Setup()
+    if options.command == "gate":
+        options.file = (options.paths or [os.curdir])[0]
     if options.file and options.command not in ("exec", "history"):
         from orbit_lsp.closure.tree import below, is_private
         from orbit_lsp.compilation.projects import marked

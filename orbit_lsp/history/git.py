@@ -7,6 +7,7 @@ forbidden, by name, because a repository may configure a command as the way to i
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import subprocess
@@ -88,15 +89,7 @@ class Revision:
 def revision(path: str, name: str) -> Revision:
     """Blocking. Raises GitError."""
     folder = str(Path(path).parent)
-    if not name or name.startswith("-") or "\0" in name:
-        raise GitError(f"{name!r} is not a git revision")
-    root = _root(path)
-    try:
-        commit = _git(folder, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").decode().strip()
-    except GitError as error:
-        if str(error):
-            raise
-        raise GitError(f"git knows no revision {name} of {root}") from None
+    root, commit = _root(path), commit_of(folder, name)
     top, file = Path(os.path.realpath(root)), Path(os.path.realpath(path))
     if not file.is_relative_to(top):  # `core.worktree` says anything
         raise GitError(
@@ -149,6 +142,78 @@ def _names(repository: Path, top: Path) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Checkout:
+    """A working tree beside a commit `base` of its repository. `root` is its top folder; paths are in it, with `/`.
+
+    `sources` are the sources that are there now, new ones too; `changed` are those that differ from `base` or are gone. `identity`
+    differs as soon as the base or the content of a file does; of files that are no sources, what git's index has counts.
+    """
+
+    root: str
+    base: str
+    sources: tuple[str, ...]
+    changed: frozenset[str]
+    identity: str
+
+
+def checkout(folder: str, base: str) -> Checkout:
+    """Blocking. Raises GitError."""
+    root, commit = _root(str(Path(folder, "x"))), commit_of(folder, base)
+    then, _ = _listed(root, commit, "")
+    index = {
+        place.decode("utf-8", "surrogateescape"): about.split(b" ")[1].decode()
+        for about, _, place in (
+            line.partition(b"\t") for line in _git(root, "ls-files", "--stage", "-z").split(b"\0") if line
+        )
+        if about.startswith(b"100")  # no links, no submodules
+    }
+    new = _git(root, "ls-files", "--others", "--exclude-standard", "-z").split(b"\0")
+    untracked = [place.decode("utf-8", "surrogateescape") for place in new if place]
+    every = {*then, *index, *untracked}
+    like = next(iter(then.values()), "")
+    now: dict[str, str | None] = {
+        place: _hash(Path(root, *place.split("/")), like) if _is_source(place) else index.get(place)
+        for place in every
+    }
+    differ = {place: known for place, known in now.items() if then.get(place) != known}
+    made = hashlib.sha256(commit.encode())
+    for place, known in sorted(differ.items()):
+        made.update(f"\n{known} {place}".encode("utf-8", "surrogateescape"))
+    present = sorted(place for place, known in now.items() if known and _is_source(place))
+    changed = frozenset(filter(_is_source, differ))
+    return Checkout(root, commit, tuple(present), changed, made.hexdigest())
+
+
+def _is_source(place: str) -> bool:
+    return Path(place).suffix.lower() in SOURCES
+
+
+def commit_of(folder: str, name: str) -> str:
+    """The full hash of a revision. Blocking. Raises GitError."""
+    if not name or name.startswith("-") or "\0" in name:
+        raise GitError(f"{name!r} is not a git revision")
+    try:
+        return _git(folder, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").decode().strip()
+    except GitError as error:
+        if str(error):
+            raise
+        raise GitError(f"git knows no revision {name} of {folder}") from None
+
+
+def merge_base(folder: str, one: str, other: str) -> str:
+    """The newest commit that both go back to. Blocking. Raises GitError."""
+    try:
+        return _git(folder, "merge-base", commit_of(folder, one), commit_of(folder, other)).decode().strip()
+    except GitError as error:
+        if str(error):
+            raise
+        raise GitError(
+            f"{one} and {other} have no common commit here: fetch the whole history (`fetch-depth: 0`, `git fetch --unshallow`), or "
+            "name the base, as in --base HEAD~1"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """A commit that changed a file: its short hash, how long ago that was, and its subject."""
 
@@ -193,10 +258,18 @@ def _listed(root: str, commit: str, main: str) -> tuple[dict[str, str], tuple[st
 def _hash(path: Path, like: str) -> str | None:
     """What git would call the file as it is now, by the hash that `like` is one of; None where it is not there."""
     try:
-        content = regular_files.read(path, limits.REVISION)
-    except OSError:
+        status = path.stat()
+        return _hash_of(path, len(like), status.st_ino, status.st_mtime_ns, status.st_size)
+    except (OSError, ValueError):
         return None
-    made = hashlib.sha256() if len(like) == 64 else hashlib.sha1(usedforsecurity=False)
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _hash_of(path: Path, digits: int, *status: int) -> str | None:
+    """`status` is that of the file as it is read: many kernels of a gate ask for the same sources. Raises OSError."""
+    del status
+    content = regular_files.read(path, limits.REVISION)
+    made = hashlib.sha256() if digits == 64 else hashlib.sha1(usedforsecurity=False)
     made.update(b"blob %d\0" % len(content) + content)
     return made.hexdigest()
 

@@ -23,6 +23,11 @@ def history_file() -> Path:
     return state_folder() / "history.sqlite"
 
 
+def gate_file() -> Path:
+    """Of the gates that were run."""
+    return state_folder() / "gates.sqlite"
+
+
 def report_folder() -> Path:
     return cache_folder() / "reports"
 

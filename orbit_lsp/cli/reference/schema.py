@@ -13,6 +13,7 @@ from orbit_lsp.cli import json_results
 from orbit_lsp.cli.command_options import SCHEMA_OF
 from orbit_lsp.cli.machine import list_results
 from orbit_lsp.cli.submit_command import Submission
+from orbit_lsp.gate.results import GateResult
 from orbit_lsp.report import results_json
 from orbit_lsp.state.compilation import Compilation
 from orbit_lsp.views.explain.explanations import Explanation
@@ -21,6 +22,7 @@ from orbit_remote.common.messages import RESULT_VERSION, Finished
 KINDS: dict[str, Any] = {
     "finished": Finished,
     "compared": results_json.Compared,
+    "gate": GateResult,
     "history": results_json.FileHistory,
     "worker": records.WorkerResult,
     "reviewer": records.ReviewerVerdict,

@@ -1,0 +1,391 @@
+"""The loop of a gate: which pair of runs is next, which pairs count, and when each kernel is decided.
+
+Both sides of a pair are whole jobs, in an order drawn by a coin. The first job of each side is not counted: it builds, and it is the
+one that would fail. A kernel against itself runs in the same loop, one for ten kernels: if it differs, the machine is at fault.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import field, replace
+from itertools import count
+
+from orbit_lsp.gate.changes import ChangedKernel, Unit
+from orbit_lsp.gate.results import GateControl, GatedKernel, KernelVerdict
+from orbit_lsp.history import variant_runs
+from orbit_lsp.history.variant_runs import VariantRuns
+from orbit_lsp.history.variants import Variant
+from orbit_lsp.runs.scheduler import Failed
+from orbit_remote.common import measure, sign_bets
+from orbit_remote.common import messages as c
+from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.measurements import Telemetry
+from orbit_remote.common.sign_bets import Question
+
+KERNELS_PER_CONTROL = 10
+_DISCARDS_IN_A_ROW = 8
+"""So many unfit pairs of a unit, one after the other, and it is given up."""
+_AT_FIRST = 2
+"""Pairs of each kernel before it is guessed how many it needs."""
+_FAULTS = {
+    "hardware slowdown", "thermal slowdown (driver)", "thermal slowdown (hardware)", "power brake", "reliability",
+}  # fmt: skip
+"""Reasons for a low clock that come and go with the machine. The power cap is not among them: heavy kernels always reach it."""
+
+
+@dataclass(slots=True)
+class GateRow:
+    """A kernel of a gate while it runs. `ratios` may begin with those of an earlier gate of the same code."""
+
+    kernel: ChangedKernel
+    ratios: list[float] = field(default_factory=list[float])
+    then_ns: list[float] = field(default_factory=list[float])
+    now_ns: list[float] = field(default_factory=list[float])
+    discarded: int = 0
+    failure: c.Failure | None = None
+    reason: str = ""
+    noise: float | None = None
+    """Known before the gate."""
+    pair_s: float | None = None
+
+    @property
+    def compared(self) -> bool:
+        return self.kernel.base is not None and self.failure is None and not self.reason
+
+
+@dataclass(slots=True)
+class _Runs:
+    """A unit while it runs: its two jobs, and what their runs took. A control is one whose sides are the same."""
+
+    rows: list[GateRow]
+    sides: tuple[Variant, Variant]
+    files: tuple[dict[str, str], dict[str, str]] = field(default_factory=lambda: ({}, {}))
+    seconds: list[float] = field(default_factory=list[float])
+    """Of each counted or discarded pair."""
+    in_a_row: int = 0
+    """Pairs that were discarded, since the last that counted."""
+
+    @property
+    def pair_s(self) -> float:
+        known = self.rows[0].pair_s
+        return measure.median(self.seconds) if self.seconds else known or 1.0
+
+    @property
+    def pairs(self) -> int:
+        return len(self.rows[0].ratios)
+
+
+class GateLoop:
+    def __init__(
+        self,
+        units: Sequence[Unit],
+        question: Question,
+        runs: VariantRuns,
+        *,
+        run_id: str,
+        coin: random.Random,
+        limit_s: float | None = None,
+        earlier: Callable[[ChangedKernel], Sequence[float]] = lambda _: (),
+    ) -> None:
+        """`question.kernels` is how many kernels are compared. `earlier` has the ratios of a gate of the same code that was not decided."""
+        self.question = question
+        self.rows: list[GateRow] = []
+        self.discarded = Counter[str]()
+        self.ended: list[c.Finished] = []
+        self.failure: c.Failure | None = None
+        """Why the loop ended before the kernels were decided: the machine's fault, the budget, or the limit of time."""
+        self._runs, self._coin, self._limit_s = runs, coin, limit_s
+        self._run_id, self._numbers = run_id, count(1)
+        self._units: list[_Runs] = []
+        self._alone: list[tuple[list[GateRow], Variant]] = []
+        for unit in units:
+            rows = [GateRow(kernel, list(earlier(kernel))) for kernel in unit.kernels]
+            self.rows += rows
+            now, base = unit.jobs
+            if base:
+                self._units.append(_Runs(rows, (base, now)))
+            else:
+                self._alone.append((rows, now))
+        self._controls = self._made_controls()
+        self._began = time.monotonic()
+
+    def _made_controls(self) -> list[_Runs]:
+        rows = [row for unit in self._units for row in unit.rows]
+        chosen = rows[::KERNELS_PER_CONTROL]
+        return [
+            _Runs([GateRow(row.kernel)], (replace(now, name="the control"), replace(now, name="the control")))
+            for row in chosen
+            if (now := row.kernel.now)
+        ]
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    @property
+    def device(self) -> str:
+        return next((ended.device.name for ended in self.ended if ended.device), "")
+
+    # -- the loop -----------------------------------------------------------------------------
+
+    async def run(self, begins: Callable[[float], object]) -> None:
+        """Until each kernel is decided. `begins` is called with the seconds that the counted pairs are expected to take, once it is known
+        what runs at all.
+        """
+        try:
+            for rows, now in self._alone:
+                await self._check(rows, now)
+            for unit in self._units:
+                await self._first(unit)
+            begins(self.expected_s())
+            while (unit := self._next()) and not self._is_late():
+                await self._pair(unit)
+                if self.red_control:
+                    return
+        except Failed as error:
+            self.failure = error.failure
+
+    def expected_s(self) -> float:
+        """Of the pairs that are still to run, if no kernel is slower; controls included."""
+        total = sum(self._expected_pairs(unit) * unit.pair_s for unit in self._units if self._open(unit))
+        units = len(self._units)
+        return total * (1 + len(self._controls) / units) if units else 0.0
+
+    def _expected_pairs(self, unit: _Runs) -> float:
+        known = [row.noise for row in unit.rows if row.noise is not None]
+        pairs = sign_bets.pairs_expected(max(known, default=0.0), self.question)
+        return max(0.0, pairs - unit.pairs)
+
+    def _is_late(self) -> bool:
+        if self._limit_s is None or self.seconds < self._limit_s:
+            return False
+        self.failure = c.Failure(
+            "timed out", f"the limit of {self._limit_s:g} s was reached", "raise --limit"
+        )
+        return True
+
+    @property
+    def slower(self) -> list[bool]:
+        """Of each row, by all evidence so far."""
+        evidence = [self._evidence(row) if row.compared else 0.0 for row in self.rows]
+        unlooked = self.question.kernels - len(evidence)
+        return sign_bets.holm([*evidence, *[0.0] * max(0, unlooked)], self.question.false_alarm)[
+            : len(self.rows)
+        ]
+
+    def _evidence(self, row: GateRow) -> float:
+        return sign_bets.log_evidence(row.ratios, self.question.margin)
+
+    @property
+    def red_control(self) -> bool:
+        return any(control.red for control in self.controls())
+
+    def _open(self, unit: _Runs) -> list[GateRow]:
+        """The kernels of a unit that more pairs may decide."""
+        if unit.in_a_row >= _DISCARDS_IN_A_ROW or unit.pairs >= self.question.most_pairs:
+            return []
+        slower = dict(zip(map(id, self.rows), self.slower, strict=True))
+        return [
+            row
+            for row in unit.rows
+            if row.compared and not slower[id(row)] and not self.question.is_clear(row.ratios)
+        ]
+
+    def _next(self) -> _Runs | None:
+        """The unit with the kernel that is decided soonest, by what its pairs show; a control where it is behind the others."""
+        is_open = [(unit, rows) for unit in self._units if (rows := self._open(unit))]
+        if not is_open:
+            return None
+        mean = sum(unit.pairs for unit in self._units) / len(self._units)
+        behind = [each for each in self._controls if len(each.seconds) < mean]
+        if behind:
+            return min(behind, key=lambda each: len(each.seconds))
+        new = [unit for unit, _ in is_open if unit.pairs < _AT_FIRST]
+        if new:
+            return min(new, key=lambda unit: len(unit.seconds))
+        slower = sum(self.slower)
+
+        def left(unit: _Runs, rows: list[GateRow]) -> float:
+            return unit.pair_s * min(self.question.pairs_left(row.ratios, slower) for row in rows)
+
+        return min(is_open, key=lambda each: (left(*each), each[0].pairs))[0]
+
+    # -- a pair -------------------------------------------------------------------------------
+
+    async def _check(self, rows: list[GateRow], now: Variant) -> None:
+        """A kernel that the base does not have runs once: it may fail."""
+        try:
+            await self._once(now, {})
+        except Failed as error:
+            self._fail(rows, error.failure, of_base=False)
+
+    async def _first(self, unit: _Runs) -> None:
+        """Build both sides and run each once, with the same checks as ever; nothing counts."""
+        times: list[list[float]] = []
+        for at, variant in enumerate(unit.sides):
+            try:
+                finished = await self._once(variant, unit.files[at])
+            except Failed as error:
+                self._fail(unit.rows, error.failure, of_base=at == 0)
+                return
+            times.append(self._times(unit.rows, finished, at))
+
+    async def _pair(self, unit: _Runs) -> None:
+        begin = time.monotonic()
+        finished: dict[int, c.Finished] = {}
+        for at in measure.in_drawn_order((0, 1), self._coin):
+            try:
+                finished[at] = await self._once(unit.sides[at], unit.files[at])
+            except Failed as error:
+                self._fail(unit.rows, error.failure, of_base=at == 0)
+                return
+        unit.seconds.append(time.monotonic() - begin)
+        if why := _unfit(finished[0].telemetry, finished[1].telemetry):
+            unit.in_a_row += 1
+            self.discarded[why] += 1
+            for row in unit.rows:
+                row.discarded += 1
+            return
+        unit.in_a_row = 0
+        then, now = (self._times(unit.rows, finished[at], at) for at in (0, 1))
+        for row, before, after in zip(unit.rows, then, now, strict=True):
+            if row.compared and before > 0 and after > 0:
+                row.ratios.append(after / before)
+                row.then_ns.append(before)
+                row.now_ns.append(after)
+
+    async def _once(self, variant: Variant, files: dict[str, str]) -> c.Finished:
+        """One run. Raises Failed; what may pass by itself is tried once more."""
+
+        def heard(event: c.Event) -> None:
+            if isinstance(event, c.Finished):
+                self.ended.append(event)
+
+        for last in (False, True):
+            try:
+                return await self._runs.perform(
+                    variant, f"{self._run_id}.{next(self._numbers)}", files, heard
+                )
+            except Failed as error:
+                if last or not (error.failure.category == "infrastructure" and error.failure.retryable):
+                    raise
+        raise AssertionError
+
+    def _times(self, rows: list[GateRow], finished: c.Finished, at: int) -> list[float]:
+        """The time of each kernel in a run of side `at`; 0 of one that was not launched, which is then not compared."""
+        times: list[float] = []
+        for row in rows:
+            variant = row.kernel.now if at else row.kernel.base
+            if variant is None or not row.compared:
+                times.append(0.0)
+                continue
+            try:
+                launches = variant_runs.launches_of(variant, finished)
+            except Failed as error:
+                row.reason = error.failure.message
+                times.append(0.0)
+                continue
+            times.append(variant_runs.total_ns([launch.timing for launch in launches]))
+        return times
+
+    def _fail(self, rows: list[GateRow], failure: c.Failure, *, of_base: bool) -> None:
+        """What a side's failure means for its kernels. Raises Failed where it is the machine's or the user's."""
+        if failure.category in ("infrastructure", "cancelled"):
+            raise Failed(failure)
+        text = failure.message.removeprefix("now: ")
+        for row in rows:
+            if of_base:
+                row.reason = f"it cannot be compared, because {text} [{failure.category}]"
+            else:
+                row.failure = replace(failure, message=text)
+
+    # -- what came of it ----------------------------------------------------------------------
+
+    def controls(self) -> tuple[GateControl, ...]:
+        """A control is red at the level of the whole gate, to either side."""
+        goal = math.log(2 * max(1, len(self._controls)) / self.question.false_alarm)
+        controls: list[GateControl] = []
+        for control in self._controls:
+            (row,) = control.rows
+            most = max(
+                self._evidence(row),
+                sign_bets.log_evidence([1 / ratio for ratio in row.ratios], self.question.margin),
+            )
+            ratio = measure.median(row.ratios) if row.ratios else None
+            controls.append(
+                GateControl(row.kernel.file, row.kernel.name, len(row.ratios), ratio, most >= goal)
+            )
+        return tuple(controls)
+
+    def kernels(self) -> tuple[GatedKernel, ...]:
+        """What is known of each kernel that was to run."""
+        slower = self.slower
+        given_up = {
+            id(row) for unit in self._units if unit.in_a_row >= _DISCARDS_IN_A_ROW for row in unit.rows
+        }
+        pair_s = {id(row): unit.pair_s for unit in self._units if unit.seconds for row in unit.rows}
+        return tuple(
+            self._kernel(row, pair_s.get(id(row)), slower=slower[at], given_up=id(row) in given_up)
+            for at, row in enumerate(self.rows)
+        )
+
+    def _kernel(self, row: GateRow, pair_s: float | None, *, slower: bool, given_up: bool) -> GatedKernel:
+        kernel, ratios, question = row.kernel, row.ratios, self.question
+        now, base = kernel.now, kernel.base
+        assert now
+        verdict: KernelVerdict = "inconclusive"
+        reason = row.reason or kernel.reason
+        if row.failure:
+            verdict, reason = "failed", ""
+        elif not row.compared:
+            verdict = "not compared"
+        elif slower:
+            verdict = "slower"
+        elif question.is_clear(ratios):
+            verdict = "not slower"
+        elif given_up:
+            reason = f"{_DISCARDS_IN_A_ROW} pairs in a row were discarded for the state of the GPU"
+        elif len(ratios) >= question.most_pairs:
+            reason = f"{len(ratios)} pairs were too few for its noise"
+        elif self.failure:
+            reason = self.failure.message
+        elif self.red_control:
+            reason = "a control differed from itself"
+        known = sign_bets.noise(ratios)
+        driver = now.plan.driver
+        return GatedKernel(
+            kernel.file, kernel.name, kernel.line, verdict,
+            driver.id if driver else {"spec": "launch spec", "program": "its program"}.get(now.plan.through, now.plan.through),
+            ratio=measure.median(ratios) if ratios else None,
+            low=sign_bets.lower_bound(ratios, 0.025) or None,
+            high=bound if (bound := sign_bets.upper_bound(ratios, 0.025)) < math.inf else None,
+            then_ns=measure.median(row.then_ns) if row.then_ns else None,
+            now_ns=measure.median(row.now_ns) if row.now_ns else None,
+            evidence=self._evidence(row), needed=question.log_goal(),
+            pairs=len(ratios), discarded=row.discarded, noise=known,
+            finds=sign_bets.effect_found(known, question) if known is not None else None,
+            reason=reason, failure=row.failure,
+            remarks=tuple(dict.fromkeys((*now.remarks, *(base.remarks if base else ())))),
+            ratios=tuple(ratios), pair_s=pair_s,
+        )  # fmt: skip
+
+
+def _unfit(one: Telemetry | None, other: Telemetry | None) -> str:
+    """Why a pair does not count, by the clocks and the neighbours of both runs; empty if it does. Times are not looked at, and the
+    rule is the same for both sides: it cannot favour one.
+    """
+    for telemetry in (one, other):
+        if telemetry is None:
+            continue
+        if telemetry.shared:
+            return "another process used the GPU"
+        if _FAULTS & set(telemetry.throttle_reasons or ()):
+            return "the GPU slowed down for heat or power"
+        clock, default = telemetry.sm_clock_mhz, telemetry.default_sm_clock_mhz
+        if clock and default and clock[1] < measure.CLOCK_FLOOR * default:
+            return "the clock was low"
+    return ""
