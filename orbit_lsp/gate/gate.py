@@ -100,11 +100,11 @@ async def _measured(
     if earlier and earlier.verdict in ("passed", "slower"):
         code = results.exit_code(earlier.kernels, earlier.verdict, earlier.failure, strict=options.strict)
         return replace(earlier, carried=earlier.at, exit_code=code, head=blank.head, edited=blank.edited)
-    kept = [kernel for kernel in earlier.kernels if kernel.ratios] if earlier else []
-    ratios = {(kernel.file, kernel.kernel): kernel.ratios for kernel in kept}
+    kept = [kernel for kernel in earlier.kernels if kernel.pairs] if earlier else []
+    runs = {(kernel.file, kernel.kernel): kernel.runs for kernel in kept}
     known = await _noises(engine, store, change, blank.gpu)
     forecast = _forecast(change, question, known)
-    for line in _announced(change, question, blank, forecast, continued=bool(ratios)):
+    for line in _announced(change, question, blank, forecast, continued=bool(runs)):
         say(line)
     loop = GateLoop(
         change.units,
@@ -113,9 +113,10 @@ async def _measured(
         run_id=engine.runs.new_id("gate"),
         coin=options.coin,
         limit_s=options.limit_s,
-        earlier=lambda kernel: ratios.get((kernel.file, kernel.name), ()),
     )
     for row in loop.rows:
+        for then_ns, now_ns in zip(*runs.get((row.kernel.file, row.kernel.name), ((), ())), strict=True):
+            row.add(then_ns, now_ns)
         if noise := known.get((row.kernel.file, row.kernel.name)):
             row.noise, row.pair_s = noise.deviation, noise.pair_s or None
 
@@ -130,7 +131,7 @@ async def _measured(
     await loop.run(begins)
     result = _result(loop, change, question, replace(blank, gpu=loop.device or blank.gpu), options, forecast)
     red = any(control.red for control in result.controls)
-    if result.verdict != "failed" and not red and any(row.ratios for row in loop.rows):
+    if result.verdict != "failed" and not red and any(row.then_ns for row in loop.rows):
         await asyncio.to_thread(store.keep, key, change.tree.root, result)
     return result
 

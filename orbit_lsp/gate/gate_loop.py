@@ -6,11 +6,14 @@ one that would fail. A kernel against itself runs in the same loop, one for ten 
 
 from __future__ import annotations
 
+import asyncio
 import math
+import os
 import random
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from dataclasses import field, replace
 from itertools import count
 
@@ -24,6 +27,7 @@ from orbit_remote.common import measure, sign_bets
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.measurements import Telemetry
+from orbit_remote.common.requests import Job
 from orbit_remote.common.sign_bets import Question
 
 KERNELS_PER_CONTROL = 10
@@ -39,10 +43,9 @@ _FAULTS = {
 
 @dataclass(slots=True)
 class GateRow:
-    """A kernel of a gate while it runs. `ratios` may begin with those of an earlier gate of the same code."""
+    """A kernel of a gate while it runs. Its pairs may begin with those of an earlier gate of the same code."""
 
     kernel: ChangedKernel
-    ratios: list[float] = field(default_factory=list[float])
     then_ns: list[float] = field(default_factory=list[float])
     now_ns: list[float] = field(default_factory=list[float])
     discarded: int = 0
@@ -51,6 +54,14 @@ class GateRow:
     noise: float | None = None
     """Known before the gate."""
     pair_s: float | None = None
+
+    ratios: list[float] = field(default_factory=list[float])
+
+    def add(self, then_ns: float, now_ns: float) -> None:
+        """A pair that counts."""
+        self.then_ns.append(then_ns)
+        self.now_ns.append(now_ns)
+        self.ratios.append(now_ns / then_ns)
 
     @property
     def compared(self) -> bool:
@@ -66,13 +77,14 @@ class _Runs:
     files: tuple[dict[str, str], dict[str, str]] = field(default_factory=lambda: ({}, {}))
     seconds: list[float] = field(default_factory=list[float])
     """Of each counted or discarded pair."""
+    first_s: float | None = None
+    """Of the first run of each side together, without its build."""
     in_a_row: int = 0
     """Pairs that were discarded, since the last that counted."""
 
     @property
     def pair_s(self) -> float:
-        known = self.rows[0].pair_s
-        return measure.median(self.seconds) if self.seconds else known or 1.0
+        return measure.median(self.seconds) if self.seconds else self.rows[0].pair_s or self.first_s or 1.0
 
     @property
     def pairs(self) -> int:
@@ -89,9 +101,8 @@ class GateLoop:
         run_id: str,
         coin: random.Random,
         limit_s: float | None = None,
-        earlier: Callable[[ChangedKernel], Sequence[float]] = lambda _: (),
     ) -> None:
-        """`question.kernels` is how many kernels are compared. `earlier` has the ratios of a gate of the same code that was not decided."""
+        """`question.kernels` is how many kernels are compared."""
         self.question = question
         self.rows: list[GateRow] = []
         self.discarded = Counter[str]()
@@ -103,7 +114,7 @@ class GateLoop:
         self._units: list[_Runs] = []
         self._alone: list[tuple[list[GateRow], Variant]] = []
         for unit in units:
-            rows = [GateRow(kernel, list(earlier(kernel))) for kernel in unit.kernels]
+            rows = [GateRow(kernel) for kernel in unit.kernels]
             self.rows += rows
             now, base = unit.jobs
             if base:
@@ -137,6 +148,7 @@ class GateLoop:
         what runs at all.
         """
         try:
+            await self._build_ahead()
             for rows, now in self._alone:
                 await self._check(rows, now)
             for unit in self._units:
@@ -216,6 +228,29 @@ class GateLoop:
 
     # -- a pair -------------------------------------------------------------------------------
 
+    async def _build_ahead(self) -> None:
+        """Compile all sides, several at once, while nothing needs the GPU. What fails here is reported by the run that builds it."""
+        sides = [variant for unit in self._units for variant in unit.sides] + [now for _, now in self._alone]
+        jobs = [
+            replace(variant.job, action="build", run=f"{self._run_id}.{next(self._numbers)}")
+            for variant in sides
+            if variant.job.start.through == "spec"
+            and variant.job.language == "cuda"
+            and variant.job.gpu is None
+        ]
+        if jobs:
+            self._runs.show(f"{len(jobs)} builds")
+        lanes = asyncio.Semaphore(max(1, min(8, (os.cpu_count() or 2) // 2)))
+
+        async def build(job: Job) -> None:
+            async with lanes:
+                runner = await self._runs.places.runner_of(job)
+                async with aclosing(runner.run(job)) as events:
+                    async for _ in events:
+                        pass
+
+        await asyncio.gather(*map(build, jobs))
+
     async def _check(self, rows: list[GateRow], now: Variant) -> None:
         """A kernel that the base does not have runs once: it may fail."""
         try:
@@ -225,14 +260,16 @@ class GateLoop:
 
     async def _first(self, unit: _Runs) -> None:
         """Build both sides and run each once, with the same checks as ever; nothing counts."""
-        times: list[list[float]] = []
+        unit.first_s = 0.0
         for at, variant in enumerate(unit.sides):
+            begin = time.monotonic()
             try:
                 finished = await self._once(variant, unit.files[at])
             except Failed as error:
                 self._fail(unit.rows, error.failure, of_base=at == 0)
                 return
-            times.append(self._times(unit.rows, finished, at))
+            unit.first_s += max(0.0, time.monotonic() - begin - (finished.build_s or 0.0))
+            self._times(unit.rows, finished, at)
 
     async def _pair(self, unit: _Runs) -> None:
         begin = time.monotonic()
@@ -254,9 +291,7 @@ class GateLoop:
         then, now = (self._times(unit.rows, finished[at], at) for at in (0, 1))
         for row, before, after in zip(unit.rows, then, now, strict=True):
             if row.compared and before > 0 and after > 0:
-                row.ratios.append(after / before)
-                row.then_ns.append(before)
-                row.now_ns.append(after)
+                row.add(before, after)
 
     async def _once(self, variant: Variant, files: dict[str, str]) -> c.Finished:
         """One run. Raises Failed; what may pass by itself is tried once more."""
@@ -370,7 +405,7 @@ class GateLoop:
             finds=sign_bets.effect_found(known, question) if known is not None else None,
             reason=reason, failure=row.failure,
             remarks=tuple(dict.fromkeys((*now.remarks, *(base.remarks if base else ())))),
-            ratios=tuple(ratios), pair_s=pair_s,
+            runs=(tuple(row.then_ns), tuple(row.now_ns)), pair_s=pair_s,
         )  # fmt: skip
 
 

@@ -23,7 +23,8 @@ class GatedKernel:
     one looks. `then_ns` and `now_ns` are medians of the runs. `evidence` is the capital of the bet that it is slower by more than the
     margin, as a natural logarithm; `needed` is what makes it slower. `discarded` are pairs left out for the state of the GPU.
     `noise` is the deviation of its pairs, and `finds` the slow-down that 95 % of gates find with it; null where unknown. `reason`
-    says why there is no verdict; `failure` is how it failed. `ratios` are of the counted pairs.
+    says why there is no verdict; `failure` is how it failed. `runs` are the times of the counted runs in nanoseconds, by pairs: of the
+    base, now. `pair_s` is how long a pair took.
     """
 
     file: str
@@ -45,7 +46,7 @@ class GatedKernel:
     reason: str = ""
     failure: Failure | None = None
     remarks: tuple[str, ...] = ()
-    ratios: tuple[float, ...] = ()
+    runs: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
     pair_s: float | None = None
 
 

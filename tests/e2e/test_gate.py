@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -43,7 +42,7 @@ def test_a_slower_kernel_is_found_and_its_verdict_is_carried(author: Author) -> 
     text = (author.folder / "r.md").read_text()
     assert text.startswith(f"🔴 **saxpy takes 7.5% more time than in main ({short}).**\n\n|  | kernel |")
     assert "| 🔴 | `saxpy` saxpy.cu:6 | 268 µs | 288 µs | +7.5% (+7.5% to +7.5%) | 9 | **slower** |" in text
-    (case,) = ElementTree.parse(author.folder / "r.xml").iter("testcase")
+    (case,) = ET.parse(author.folder / "r.xml").iter("testcase")
     assert (case.get("name"), case.get("line"), [child.tag for child in case]) == ("saxpy", "6", ["failure"])
     (finding,) = json.loads((author.folder / "r.sarif").read_text())["runs"][0]["results"]
     place = finding["locations"][0]["physicalLocation"]
@@ -53,7 +52,11 @@ def test_a_slower_kernel_is_found_and_its_verdict_is_carried(author: Author) -> 
     assert (again["carried"] is not None, message) == (True, "")
     anew, message = gate(author, "--again", code=6)
     assert anew["carried"] is None
-    assert anew["forecast"] == {"finds": pytest.approx(0.005), "unknown": 0, "seconds": anew["forecast"]["seconds"]}
+    assert anew["forecast"] == {
+        "finds": pytest.approx(0.005),
+        "unknown": 0,
+        "seconds": anew["forecast"]["seconds"],
+    }
 
 
 def test_what_is_the_same_is_not_run_unless_all_is_asked_for(author: Author) -> None:
@@ -88,7 +91,9 @@ def test_a_change_that_does_not_build_or_compute_is_said(
     author: Author, text: str, code: int, sentence: str
 ) -> None:
     committed(author.folder, saxpy_cu=SAXPY)
-    write(author, saxpy_cu=SAXPY.replace("{", text + " int now;" if "//" not in text else text + "\n int now;"))
+    write(
+        author, saxpy_cu=SAXPY.replace("{", text + " int now;" if "//" not in text else text + "\n int now;")
+    )
     result, _ = gate(author, code=code)
     assert result["sentence"].startswith(sentence)
     assert (result["verdict"], verdicts(result)) == ("failed", {"saxpy": "failed"})

@@ -1,0 +1,325 @@
+"""Figures of `orbit-lsp gate`: docs/dev/results/gate.md.
+
+    python -P bench/gate.py untouched --gates 3 --out DIR      on a GPU: gates of code that did not change
+    python -P bench/gate.py planted --out DIR                  on a GPU: a gate of kernels that do 2 % more work
+    python -P bench/gate.py record DIR... --out bench/gate_runs.json
+    python -P bench/gate.py resample bench/gate_runs.json      offline: many gates drawn from the recorded runs
+    python -P bench/gate.py place                              offline: a gate of equal kernels, the second place 1 % slower
+
+The kernels are those of `examples/` with launch specs. `untouched` and `planted` keep what the gate printed in DIR. `record` takes the
+single runs out of these files. `resample` draws blocks of consecutive runs, so that drift stays, and asks what the product asks
+(`sign_bets.Question`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "remote"))
+
+from orbit_remote.common import sign_bets
+from orbit_remote.common.measure import median
+from orbit_remote.common.sign_bets import Question
+
+ROOT = Path(__file__).parents[1]
+TEN = (
+    "convolution.cu", "elementwise.cu", "histogram.cu", "layer_norm.cu", "reduction.cu", "scan.cu", "softmax.cu", "stencil.cu",
+    "transpose.cu",
+)  # fmt: skip
+"""Files with ten kernels."""
+OTHERS = (
+    "bitonic_sort.cu", "flash_attention.py", "fp8_quantize.py", "matmul.cu", "matmul_autotuned.py", "matmul_descriptor.py",
+    "normalize.cu", "online_softmax.py", "tensor_core_matmul.cu",
+)  # fmt: skip
+PLANTED = {
+    "convolution.cu": {"convolve": ("n = 1 << 25", "n = (1 << 25) + (1 << 25) / 50")},
+    "elementwise.cu": {
+        "saxpy": ("n = 1 << 26", "n = (1 << 26) + (1 << 26) / 50"),
+        "gelu_bf16": ("n = 1 << 27", "n = (1 << 27) + (1 << 27) / 50"),
+    },
+    "histogram.cu": {"histogram": ("n = 1 << 27", "n = (1 << 27) + (1 << 27) / 50")},
+    "layer_norm.cu": {"layer_norm": ("rows = 16384", "rows = 16712")},
+    "normalize.cu": {"normalize": ("n = 1 << 26", "n = (1 << 26) + (1 << 26) / 50")},
+    "reduction.cu": {"reduce_sum": ("n = 1 << 27", "n = (1 << 27) + (1 << 27) / 50")},
+    "scan.cu": {"inclusive_scan": ("n = 1 << 26", "n = (1 << 26) + (1 << 26) / 50")},
+    "softmax.cu": {"softmax": ("rows = 8192", "rows = 8356")},
+    "stencil.cu": {"heat": ("rows = 8192", "rows = 8356")},
+    "transpose.cu": {"transpose": ("rows = 8192", "rows = 8356")},
+    "fp8_quantize.py": {"quantize": ("rows = 16384", "rows = 16712")},
+    "online_softmax.py": {"online_softmax": ("rows = 2048", "rows = 2089")},
+}
+"""By file and kernel: what gives it 2 % more work, in its launch spec."""
+
+
+# -- on a GPU ---------------------------------------------------------------------------------------
+
+
+def repository(folder: Path, files: Sequence[str]) -> None:
+    folder.mkdir(parents=True)
+    for name in files:
+        shutil.copy(ROOT / "examples" / name, folder / name)
+    identity = ("-c", "user.name=bench", "-c", "user.email=bench@localhost", "-c", "commit.gpgsign=false")
+    for words in (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-q", "-m", "examples")):
+        subprocess.run(["git", *identity, *words], cwd=folder, check=True)
+
+
+def gate(folder: Path, out: Path, *words: str) -> dict[str, Any]:
+    command = [sys.executable, "-P", "-m", "orbit_lsp", "gate", "--json", "--again", "--trust", *words]
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'remote'}:{os.environ.get('PYTHONPATH', '')}"}
+    begin = time.monotonic()
+    done = subprocess.run(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=False
+    )
+    took = time.monotonic() - begin
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(done.stdout)
+    result = json.loads(done.stdout)
+    print(f"{out.name}: exit code {done.returncode}, {took:.0f} s with its start and its builds", flush=True)
+    print(summary(result), flush=True)
+    return result
+
+
+def summary(result: dict[str, Any]) -> str:
+    forecast = result["forecast"] or {}
+    lines = [
+        result["sentence"],
+        f"{result['gpu']}: {result['seconds']:.1f} s, named before: {forecast.get('seconds')}; discarded {result['discarded']}",
+        f"controls: {[(each['pairs'], each['red']) for each in result['controls']]}",
+        "| kernel | time | change | pairs | noise of a pair | a pair takes | verdict |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for kernel in result["kernels"]:
+        if kernel["ratio"] is None:
+            lines.append(
+                f"| {kernel['kernel']} | | | | | | {kernel['verdict']}: {kernel['reason']} {kernel['failure']} |"
+            )
+            continue
+        noise = "" if kernel["noise"] is None else f"{100 * kernel['noise']:.2f}%"
+        lines.append(
+            f"| {kernel['kernel']} | {kernel['then_ns'] / 1e3:.1f} µs | {100 * (kernel['ratio'] - 1):+.2f}% | {kernel['pairs']} | {noise} | "
+            f"{kernel['pair_s'] or 0:.2f} s | {kernel['verdict']} |"
+        )
+    return "\n".join(lines)
+
+
+def untouched(options: argparse.Namespace) -> None:
+    files = TEN if options.ten else (*TEN, *OTHERS)
+    with tempfile.TemporaryDirectory() as folder:
+        repository(Path(folder, "r"), files)
+        for number in range(options.gates):
+            gate(
+                Path(folder, "r"),
+                Path(options.out, f"untouched-{options.name}{number}.json"),
+                "--all",
+                "--base",
+                "HEAD",
+            )
+
+
+def planted(options: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        repository(Path(folder, "r"), list(PLANTED))
+        for name, kernels in PLANTED.items():
+            path = Path(folder, "r", name)
+            path.write_text(with_more_work(path.read_text(), name, kernels))
+        for number in range(options.gates):
+            gate(Path(folder, "r"), Path(options.out, f"planted-{options.name}{number}.json"))
+
+
+def with_more_work(text: str, name: str, kernels: dict[str, tuple[str, str]]) -> str:
+    """Each kernel does 2 % more, and has another statement, as a change of a kernel has."""
+    for kernel, (before, after) in kernels.items():
+        word = rf"__global__[^;{{]*?\b{kernel}\(" if name.endswith(".cu") else rf"def {kernel}\("
+        found = re.search(word, text, re.DOTALL)
+        assert found, kernel
+        spec = text.rindex(before, 0, found.start())
+        end = re.compile(r"\)\s*\{" if name.endswith(".cu") else r"\):[^\n]*\n").search(text, found.end())
+        assert end, kernel
+        statement = "\n  int planted = 0; (void)planted;" if name.endswith(".cu") else "    planted = 0\n"
+        text = text[: end.end()] + statement + text[end.end() :]
+        text = text[:spec] + after + text[spec + len(before) :]
+    return text
+
+
+# -- the recording ----------------------------------------------------------------------------------
+
+
+def record(options: argparse.Namespace) -> None:
+    """The single runs of gates of untouched code, in the order of the gates: times of the same code, in nanoseconds."""
+    runs: dict[str, list[int]] = {}
+    gpu = ""
+    for folder in options.folders:
+        for path in sorted(Path(folder).rglob("untouched-*.json")):
+            result = json.loads(path.read_text())
+            gpu = gpu or result["gpu"]
+            assert gpu == result["gpu"], f"{path} is of another GPU"
+            for kernel in result["kernels"]:
+                name = f"{kernel['file']}/{kernel['kernel']}"
+                for pair in zip(*kernel["runs"], strict=True):
+                    runs.setdefault(name, []).extend(map(round, pair))
+    head = json.dumps({"gpu": gpu})[1:-1]
+    rows = ",\n".join(f"  {json.dumps(name)}: {json.dumps(times)}" for name, times in sorted(runs.items()))
+    Path(options.out).write_text(f'{{{head}, "runs": {{\n{rows}\n}}}}\n')
+    print(f"{len(runs)} kernels, {sum(map(len, runs.values()))} runs")
+
+
+# -- offline ----------------------------------------------------------------------------------------
+
+
+class Rule:
+    """`Question`'s rule of stopping with its bounds in tables: a gate of thirty kernels in a millisecond."""
+
+    def __init__(self, question: Question) -> None:
+        numbers = range(1, question.most_pairs + 1)
+        none = question.most_pairs + 1
+        self.slower = [none] + [sign_bets.least_wins(n, question.log_goal()) or none for n in numbers]
+        self.clear = [none] + [sign_bets.least_wins(n, -math.log(question.miss)) or none for n in numbers]
+        self.question = question
+
+    def decide(self, ratio: Callable[[], float]) -> tuple[str, int]:
+        """The verdict on a kernel, and after how many pairs."""
+        over = under = 0
+        mark, find = 1 + self.question.margin, 1 + self.question.find
+        for pairs in range(1, self.question.most_pairs + 1):
+            each = ratio()
+            over += each > mark
+            under += each < find
+            if over >= self.slower[pairs]:
+                return "slower", pairs
+            if under >= self.clear[pairs]:
+                return "not slower", pairs
+        return "inconclusive", self.question.most_pairs
+
+
+def pairs_of(runs: Sequence[float], rng: random.Random, effect: float, block: int) -> Callable[[], float]:
+    """Pairs of consecutive runs, from blocks drawn at random; a coin decides which run of a pair is the present one's."""
+    state = [0, 0]
+
+    def draw() -> float:
+        if state[1] == 0:
+            state[:] = [rng.randrange(len(runs) - 1), block // 2]
+        first, second = runs[state[0] % len(runs)], runs[(state[0] + 1) % len(runs)]
+        state[0], state[1] = state[0] + 2, state[1] - 1
+        ratio = second / first if rng.random() < 0.5 else first / second
+        return ratio * (1 + effect)
+
+    return draw
+
+
+def upper(count: int, of: int) -> float:
+    """The exact upper bound of a share at 95 %, one-sided (Clopper and Pearson, 1934)."""
+    low, high = count / of, 1.0
+    for _ in range(60):
+        share = (low + high) / 2
+        below = sum(
+            math.exp(
+                math.lgamma(of + 1) - math.lgamma(k + 1) - math.lgamma(of - k + 1)
+                + k * math.log(share) + (of - k) * math.log1p(-share)
+            )
+            for k in range(count + 1)
+        )  # fmt: skip
+        low, high = (share, high) if below > 0.05 else (low, share)
+    return high
+
+
+def resample(options: argparse.Namespace) -> None:
+    recorded = json.loads(Path(options.file).read_text())
+    runs = {name: times for name, times in recorded["runs"].items() if len(times) >= options.block}
+    question = Question(options.kernels)
+    rule, rng = Rule(question), random.Random(1)
+    noises = {
+        name: sign_bets.noise([b / a for a, b in zip(times[::2], times[1::2], strict=False)]) or 0.0
+        for name, times in runs.items()
+    }
+    print(
+        f"{recorded['gpu']}: {len(runs)} kernels, {sum(map(len, runs.values()))} runs; noise of a pair: "
+        f"{100 * min(noises.values()):.2f} to {100 * max(noises.values()):.2f} %, median {100 * median(noises.values()):.2f} %"
+    )
+    print(
+        f"gates of {options.kernels} kernels, blocks of {options.block} runs, false alarms at most {question.false_alarm:.0%}"
+    )
+    print(
+        "| kernels | gates | red | upper bound, 95 % | inconclusive kernels | pairs of a kernel |\n|---|---|---|---|---|---|"
+    )
+    for name, effect in (("unchanged", 0.0), (f"{question.margin:.1%} slower: the margin", question.margin)):
+        red = undecided = pairs = 0
+        for _ in range(options.gates):
+            verdicts = []
+            for kernel in rng.choices(list(runs), k=options.kernels):
+                verdict, took = rule.decide(pairs_of(runs[kernel], rng, effect, options.block))
+                verdicts.append(verdict)
+                pairs += took
+            red += "slower" in verdicts
+            undecided += verdicts.count("inconclusive")
+        total = options.gates * options.kernels
+        print(
+            f"| {name} | {options.gates} | {red} | {upper(red, options.gates):.3%} | {undecided / total:.2%} | {pairs / total:.1f} |"
+        )
+    print("\n| slower by | found | given up as not slower | inconclusive | pairs |\n|---|---|---|---|---|")
+    for effect in (0.01, 0.015, 0.02, 0.03):
+        verdicts, pairs = [], 0
+        for times in runs.values():
+            for _ in range(options.planted):
+                verdict, took = rule.decide(pairs_of(times, rng, effect, options.block))
+                verdicts.append(verdict)
+                pairs += took
+        shares = [verdicts.count(each) / len(verdicts) for each in ("slower", "not slower", "inconclusive")]
+        print(
+            f"| {effect:.1%} | {' | '.join(f'{share:.1%}' for share in shares)} | {pairs / len(verdicts):.1f} |"
+        )
+
+
+def place(options: argparse.Namespace) -> None:
+    """Equal kernels with normal noise, whose second place in a pair takes longer."""
+    rng, rule = random.Random(2), Rule(Question(options.kernels))
+    print(
+        "| second place slower by | noise of a run | order | red gates | kernels called slower |\n|---|---|---|---|---|"
+    )
+    for cost in (0.0, 0.003, 0.01):
+        for coin in (False, True):
+
+            def ratio(cost: float = cost, coin: bool = coin) -> float:
+                now_second = not coin or rng.random() < 0.5
+                times = [1 + rng.gauss(0, 0.005), (1 + rng.gauss(0, 0.005)) * (1 + cost)]
+                return times[1] / times[0] if now_second else times[0] / times[1]
+
+            verdicts = [[rule.decide(ratio)[0] for _ in range(options.kernels)] for _ in range(options.gates)]
+            red = sum("slower" in each for each in verdicts) / options.gates
+            slower = sum(each.count("slower") for each in verdicts) / options.gates / options.kernels
+            order = "drawn" if coin else "fixed"
+            print(f"| {cost:.1%} | 0.5% | {order} | {red:.2%} | {slower:.2%} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=("untouched", "planted", "record", "resample", "place"))
+    parser.add_argument("folders", nargs="*", metavar="FILE|DIR")
+    parser.add_argument("--out", default="gate-figures")
+    parser.add_argument("--name", default="")
+    parser.add_argument("--gates", type=int, default=1)
+    parser.add_argument("--kernels", type=int, default=30)
+    parser.add_argument("--planted", type=int, default=500, help="of each kernel and effect")
+    parser.add_argument("--block", type=int, default=10)
+    parser.add_argument("--ten", action="store_true", help="only ten kernels")
+    options = parser.parse_args()
+    options.file = next(iter(options.folders), "")
+    globals()[options.what](options)
+
+
+if __name__ == "__main__":
+    main()
