@@ -217,7 +217,7 @@ def _announced(
     lines = [f"{count} to compare with {change.base_name} on {blank.gpu or 'the GPU'}; {share}"]
     if forecast.finds is not None:
         lines.append(
-            f"by its known noise, a slow-down of {100 * max(forecast.finds, question.margin):.1f}% is found with 95%, in at most {question.most_pairs} pairs a kernel"
+            f"by the noise of earlier gates, a slow-down of {100 * forecast.finds:.1f}% is found with 95%, in at most {question.most_pairs} pairs a kernel"
         )
     if forecast.seconds is not None:
         lines.append(f"that takes about {forecast.seconds:.0f} s")

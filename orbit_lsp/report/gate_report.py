@@ -40,8 +40,10 @@ def markdown(result: GateResult) -> str:
         parts += [f"| {' | '.join(['', *_HEAD])} |", f"|{'---|' * (len(_HEAD) + 1)}"]
         for kernel in listed[:_ROWS]:
             name, *cells = _row(kernel)
-            cells[-1] = f"**{cells[-1]}**" if kernel.verdict in ("slower", "failed") else cells[-1]
-            place = f"`{name}` {_escaped(f'{kernel.file}:{kernel.line}')}"
+            last = _escaped(cells[-1])
+            cells[-1] = f"**{last}**" if kernel.verdict in ("slower", "failed") else last
+            code = in_a_line(name).replace("`", "'").replace("|", "\\|")
+            place = f"`{code}` {_escaped(f'{kernel.file}:{kernel.line}')}"
             parts.append(f"| {_MARKS[kernel.verdict]} | {place} | {' | '.join(cells)} |")
         if len(listed) > _ROWS:
             parts.append(f"\n… and {len(listed) - _ROWS} more kernels.")

@@ -53,7 +53,7 @@ def test_a_slower_kernel_is_found_and_its_verdict_is_carried(author: Author) -> 
     anew, message = gate(author, "--again", code=6)
     assert anew["carried"] is None
     assert anew["forecast"] == {
-        "finds": pytest.approx(0.005),
+        "finds": pytest.approx(0.02),
         "unknown": 0,
         "seconds": anew["forecast"]["seconds"],
     }

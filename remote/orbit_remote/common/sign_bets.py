@@ -185,15 +185,17 @@ def _median(values: Sequence[float]) -> float:
 
 
 def effect_found(deviation: float, question: Question) -> float | None:
-    """The slow-down that is found in `POWER` of gates if the pairs' log ratios have this deviation; None where the pairs are too few
-    for any. The forecast alone takes the noise to be normal; no verdict does.
+    """The slow-down that is found in `POWER` of gates if the pairs' log ratios have this deviation, at least the one that is looked
+    for, since a smaller one may be given up; None where the pairs are too few for any. The forecast alone takes the noise to be
+    normal; no verdict does.
     """
     from statistics import NormalDist
 
     chance = _least_chance(question.most_pairs, question.log_goal(), min(0.999, POWER + question.miss))
     if chance is None:
         return None
-    return (1 + question.margin) * math.exp(deviation * NormalDist().inv_cdf(chance)) - 1
+    effect = (1 + question.margin) * math.exp(deviation * NormalDist().inv_cdf(chance)) - 1
+    return max(question.find, effect)
 
 
 @lru_cache(maxsize=64)
