@@ -15,15 +15,15 @@ from bench.order_of_pairs import Fixed
 from orbit_lsp.gate import changes, gate, gate_loop
 from orbit_lsp.gate.changes import ChangedKernel, Unit
 from orbit_lsp.gate.gate_loop import GateLoop
-from orbit_lsp.gate.gate_store import GateStore
+from orbit_lsp.gate.gate_store import GateStore, Noise
 from orbit_lsp.gate.results import GatedKernel, GateResult, exit_code
 from orbit_lsp.history import git
 from orbit_lsp.report import gate_report
 from orbit_lsp.runs.scheduler import Failed
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_remote.common import messages as c
+from orbit_remote.common.evidence.sign_bets import Question
 from orbit_remote.common.measurements import Telemetry
-from orbit_remote.common.sign_bets import Question
 from tests.test_git import Repository
 
 SHARED = Telemetry(3, shared=True)
@@ -285,15 +285,15 @@ def test_a_gate_is_remembered_with_the_noise_of_its_kernels(tmp_path: Path) -> N
     complaints: list[str] = []
     store = GateStore(lambda: tmp_path / "gates.sqlite", complaints.append)
     kernels = [
-        replace(KERNELS[0], noise=noise, pair_s=0.5, runs=((1.0,), (2.0,))) for noise in (0.001, 0.003, 0.002)
+        replace(KERNELS[0], noise=noise, pair_s=0.5, first_s=2.0, runs=((1.0,), (2.0,)))
+        for noise in (0.001, 0.003, 0.002)
     ]
     for kernel in kernels:
         store.keep("key", "/r", replace(RESULT, kernels=(kernel,)))
     assert store.earlier("key") == replace(RESULT, kernels=(kernels[-1],))
     assert store.earlier("another") is None
     known = store.noise("/r", "a b.cu", "fine", "H200")
-    assert known
-    assert (known.deviation, known.pair_s) == (0.002, 0.5)
+    assert known == Noise(0.002, 0.5, 2.0)
     assert store.noise("/r", "a b.cu", "fine", "B200") is None
     (tmp_path / "gates.sqlite").write_bytes(b"no database at all, but long enough to be one " * 99)
     assert store.earlier("key") is None

@@ -21,8 +21,8 @@ from orbit_lsp.report import gate_report
 from orbit_lsp.runs import summary
 from orbit_lsp.state import user_folders
 from orbit_remote.common import messages as c
+from orbit_remote.common.evidence.sign_bets import Question
 from orbit_remote.common.plain_text import visible
-from orbit_remote.common.sign_bets import Question
 
 FORMS = ("markdown", "junit", "sarif")
 

@@ -27,14 +27,12 @@ from orbit_lsp.runners.modal import spending
 from orbit_lsp.state import staleness, units
 from orbit_lsp.state.session import path_of
 from orbit_remote.common import messages as c
-from orbit_remote.common import sign_bets
+from orbit_remote.common.evidence import sign_bets
+from orbit_remote.common.evidence.sign_bets import Question
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.sign_bets import Question
 
 _RUNS_FOR_NOISE = 5
 """With fewer runs of the same code in the history, its noise is unknown."""
-_BUILDS_S = 3.0
-"""What the first pair of a kernel is assumed to take where no gate of it is known: it builds."""
 
 
 @dataclass(slots=True)
@@ -118,17 +116,15 @@ async def _measured(
         for then_ns, now_ns in zip(*runs.get((row.kernel.file, row.kernel.name), ((), ())), strict=True):
             row.add(then_ns, now_ns)
         if noise := known.get((row.kernel.file, row.kernel.name)):
-            row.noise, row.pair_s = noise.deviation, noise.pair_s or None
+            row.noise, row.pair_s = noise.deviation, noise.pair_s
 
-    def begins(seconds: float) -> None:
+    def timed(left_s: float) -> None:
         nonlocal forecast
-        if change.compared:
-            forecast = replace(forecast, seconds=loop.seconds + seconds)
-            say(
-                f"both sides are built and checked; the pairs take about {seconds:.0f} s if nothing is slower"
-            )
+        if forecast.seconds is None:
+            forecast = replace(forecast, seconds=loop.seconds + left_s)
+            say(f"after its first pairs: it takes about {left_s:.0f} s more if no kernel is slower")
 
-    await loop.run(begins)
+    await loop.run(timed)
     result = _result(loop, change, question, replace(blank, gpu=loop.device or blank.gpu), options, forecast)
     red = any(control.red for control in result.controls)
     if result.verdict != "failed" and not red and any(row.then_ns for row in loop.rows):
@@ -183,26 +179,30 @@ def _of_history(entries: Sequence[Entry], gpu: str) -> Noise | None:
     if len(times) < _RUNS_FOR_NOISE or min(times) <= 0:
         return None
     deviation = sign_bets.noise(times)
-    return Noise(math.sqrt(2) * deviation, 0.0) if deviation is not None else None
+    return Noise(math.sqrt(2) * deviation) if deviation is not None else None
 
 
 def _forecast(change: Change, question: Question, known: dict[tuple[str, str], Noise]) -> GateForecast:
-    finds, unknown, seconds = 0.0, 0, 0.0
-    for unit in change.units:
-        of_unit = [known.get((kernel.file, kernel.name)) for kernel in unit.kernels if kernel.base]
+    """What is known before anything runs."""
+    finds, unknown, first_s, pairs_s = 0.0, 0, 0.0, 0.0
+    units = [unit for unit in change.units if unit.jobs[1]]
+    for unit in units:
+        of_unit = [known.get((kernel.file, kernel.name)) for kernel in unit.kernels]
         noises = [noise for noise in of_unit if noise]
         unknown += len(of_unit) - len(noises)
         for noise in noises:
             effect = sign_bets.effect_found(noise.deviation, question)
             finds = math.inf if effect is None else max(finds, effect)
-        if noises:
-            pairs = max(sign_bets.pairs_expected(noise.deviation, question) for noise in noises)
-            pair_s = max(noise.pair_s for noise in noises)
-            seconds += _BUILDS_S + pairs * pair_s if pair_s else math.inf
-    timed = unknown == 0 and seconds < math.inf
-    controls = 1 + math.ceil(len(change.compared) / KERNELS_PER_CONTROL) / max(1, len(change.units))
+        pairs = max((sign_bets.pairs_expected(noise.deviation, question) for noise in noises), default=0.0)
+        timed = [(noise.pair_s, noise.first_s) for noise in noises if noise.pair_s and noise.first_s]
+        pairs_s += pairs * max((pair_s for pair_s, _ in timed), default=0.0)
+        first_s += max((first_s for _, first_s in timed), default=math.inf)
+    controls = math.ceil(len(change.compared) / KERNELS_PER_CONTROL) / max(1, len(units))
+    seconds = first_s + pairs_s * (1 + controls)
     return GateForecast(
-        finds if known and finds < math.inf else None, unknown, seconds * controls if timed else None
+        finds if known and finds < math.inf else None,
+        unknown,
+        seconds if units and seconds < math.inf else None,
     )
 
 

@@ -23,12 +23,13 @@ from orbit_lsp.history import variant_runs
 from orbit_lsp.history.variant_runs import VariantRuns
 from orbit_lsp.history.variants import Variant
 from orbit_lsp.runs.scheduler import Failed
-from orbit_remote.common import measure, sign_bets
+from orbit_remote.common import measure
 from orbit_remote.common import messages as c
+from orbit_remote.common.evidence import sign_bets
+from orbit_remote.common.evidence.sign_bets import Question
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.measurements import Telemetry
 from orbit_remote.common.requests import Job
-from orbit_remote.common.sign_bets import Question
 
 KERNELS_PER_CONTROL = 10
 _DISCARDS_IN_A_ROW = 8
@@ -77,14 +78,12 @@ class _Runs:
     files: tuple[dict[str, str], dict[str, str]] = field(default_factory=lambda: ({}, {}))
     seconds: list[float] = field(default_factory=list[float])
     """Of each counted or discarded pair."""
-    first_s: float | None = None
-    """Of the first run of each side together, without its build."""
     in_a_row: int = 0
     """Pairs that were discarded, since the last that counted."""
 
     @property
     def pair_s(self) -> float:
-        return measure.median(self.seconds) if self.seconds else self.rows[0].pair_s or self.first_s or 1.0
+        return measure.median(self.seconds) if self.seconds else self.rows[0].pair_s or 0.0
 
     @property
     def pairs(self) -> int:
@@ -123,6 +122,8 @@ class GateLoop:
                 self._alone.append((rows, now))
         self._controls = self._made_controls()
         self._began = time.monotonic()
+        self._first_s = 0.0
+        """From the beginning to the first pair."""
 
     def _made_controls(self) -> list[_Runs]:
         rows = [row for unit in self._units for row in unit.rows]
@@ -143,9 +144,9 @@ class GateLoop:
 
     # -- the loop -----------------------------------------------------------------------------
 
-    async def run(self, begins: Callable[[float], object]) -> None:
-        """Until each kernel is decided. `begins` is called with the seconds that the counted pairs are expected to take, once it is known
-        what runs at all.
+    async def run(self, timed: Callable[[float], object]) -> None:
+        """Until each kernel is decided. `timed` is called with the seconds that it is expected to take from then on, once each kernel
+        has run a pair.
         """
         try:
             await self._build_ahead()
@@ -153,11 +154,14 @@ class GateLoop:
                 await self._check(rows, now)
             for unit in self._units:
                 await self._first(unit)
-            begins(self.expected_s())
+            self._first_s, told = self.seconds, False
             while (unit := self._next() or self._control_behind()) and not self._is_late():
                 await self._pair(unit)
                 if self.red_control:
                     return
+                if not told and all(each.seconds for each in self._units if self._open(each)):
+                    told = True
+                    timed(self.expected_s())
         except Failed as error:
             self.failure = error.failure
 
@@ -170,7 +174,7 @@ class GateLoop:
     def _expected_pairs(self, unit: _Runs) -> float:
         known = [row.noise for row in unit.rows if row.noise is not None]
         pairs = sign_bets.pairs_expected(max(known, default=0.0), self.question)
-        return max(0.0, pairs - unit.pairs)
+        return max(1.0, pairs - unit.pairs)
 
     def _is_late(self) -> bool:
         if self._limit_s is None or self.seconds < self._limit_s:
@@ -266,15 +270,12 @@ class GateLoop:
 
     async def _first(self, unit: _Runs) -> None:
         """Build both sides and run each once, with the same checks as ever; nothing counts."""
-        unit.first_s = 0.0
         for at, variant in enumerate(unit.sides):
-            begin = time.monotonic()
             try:
                 finished = await self._once(variant, unit.files[at])
             except Failed as error:
                 self._fail(unit.rows, error.failure, of_base=at == 0)
                 return
-            unit.first_s += max(0.0, time.monotonic() - begin - (finished.build_s or 0.0))
             self._times(unit.rows, finished, at)
 
     async def _pair(self, unit: _Runs) -> None:
@@ -413,7 +414,7 @@ class GateLoop:
             finds=sign_bets.effect_found(known, question) if known is not None else None,
             reason=reason, failure=row.failure,
             remarks=tuple(dict.fromkeys((*now.remarks, *(base.remarks if base else ())))),
-            runs=(tuple(row.then_ns), tuple(row.now_ns)), pair_s=pair_s,
+            runs=(tuple(row.then_ns), tuple(row.now_ns)), pair_s=pair_s, first_s=self._first_s / max(1, len(self._units)),
         )  # fmt: skip
 
 

@@ -29,7 +29,7 @@ _TABLES = (
     """
 create table noises (
     id integer primary key, folder text not null, file text not null, kernel text not null, gpu text not null,
-    deviation real not null, pair_s real not null
+    deviation real not null, pair_s real not null, first_s real not null
 )
 """,
     "create index of_kernel on noises (folder, file, kernel, gpu, id)",
@@ -38,10 +38,13 @@ create table noises (
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """`deviation` is of a pair's log ratio, `pair_s` is how long a pair takes."""
+    """`deviation` is of a pair's log ratio, `pair_s` is how long a pair takes, and `first_s` what comes before the first; None where
+    that is unknown.
+    """
 
     deviation: float
-    pair_s: float
+    pair_s: float | None = None
+    first_s: float | None = None
 
 
 class GateStore:
@@ -71,15 +74,15 @@ class GateStore:
     def keep(self, key: str, folder: str, result: GateResult) -> None:
         body = zlib.compress(json.dumps(asdict(result), ensure_ascii=False).encode("utf-8", "replace"))
         noises = [
-            (folder, kernel.file, kernel.kernel, result.gpu, kernel.noise, kernel.pair_s)
+            (folder, kernel.file, kernel.kernel, result.gpu, kernel.noise, kernel.pair_s, kernel.first_s)
             for kernel in result.kernels
-            if kernel.noise is not None and kernel.pair_s is not None
+            if kernel.noise is not None and kernel.pair_s is not None and kernel.first_s is not None
         ]
 
         def work(file: sqlite3.Connection) -> None:
             file.execute("insert or replace into gates values (?, ?, ?)", (key, time.time(), body))
             file.executemany(
-                "insert into noises (folder, file, kernel, gpu, deviation, pair_s) values (?, ?, ?, ?, ?, ?)",
+                "insert into noises (folder, file, kernel, gpu, deviation, pair_s, first_s) values (?, ?, ?, ?, ?, ?, ?)",
                 noises,
             )
             file.execute(
@@ -99,9 +102,9 @@ class GateStore:
     def noise(self, folder: str, file: str, kernel: str, gpu: str) -> Noise | None:
         """The median of the newest gates of a kernel on a GPU; None without one."""
 
-        def work(open_file: sqlite3.Connection) -> list[tuple[float, float]]:
+        def work(open_file: sqlite3.Connection) -> list[tuple[float, float, float]]:
             return open_file.execute(
-                "select deviation, pair_s from noises where folder = ? and file = ? and kernel = ? and gpu = ? order by id desc limit ?",
+                "select deviation, pair_s, first_s from noises where folder = ? and file = ? and kernel = ? and gpu = ? order by id desc limit ?",
                 (folder, file, kernel, gpu, _LOOKED_AT),
             ).fetchall()
 
@@ -109,8 +112,7 @@ class GateStore:
             rows = self._file.do(work, transaction=False, writes=False)
         except Unusable:
             return None
-        deviations, seconds = [row[0] for row in rows], [row[1] for row in rows]
-        return Noise(measure.median(deviations), measure.median(seconds)) if rows else None
+        return Noise(*map(measure.median, zip(*rows, strict=True))) if rows else None
 
 
 def _make(file: sqlite3.Connection, version: int) -> None:

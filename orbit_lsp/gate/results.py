@@ -24,7 +24,7 @@ class GatedKernel:
     margin, as a natural logarithm; `needed` is what makes it slower. `discarded` are pairs left out for the state of the GPU.
     `noise` is the deviation of its pairs, and `finds` the slow-down that 95 % of gates find with it; null where unknown. `reason`
     says why there is no verdict; `failure` is how it failed. `runs` are the times of the counted runs in nanoseconds, by pairs: of the
-    base, now. `pair_s` is how long a pair took.
+    base, now. `pair_s` is how long a pair took, `first_s` how long it took to build both sides and to run each once.
     """
 
     file: str
@@ -48,6 +48,7 @@ class GatedKernel:
     remarks: tuple[str, ...] = ()
     runs: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
     pair_s: float | None = None
+    first_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,8 @@ class GateControl:
 @dataclass(frozen=True, slots=True)
 class GateForecast:
     """What was known before the counted pairs. `finds` is the slow-down that is found with 95 % in every kernel whose noise is
-    known; `unknown` are kernels without a known noise. `seconds` is how long the gate was to take, builds not included.
+    known; `unknown` are kernels without a known noise. `seconds` is how long the gate was to take, builds included, if no kernel is
+    slower: named before, or, where no gate of a kernel is known, after its first pair.
     """
 
     finds: float | None = None

@@ -8,8 +8,8 @@ import random
 import pytest
 
 from bench import gate as figures
-from orbit_remote.common import sign_bets
-from orbit_remote.common.sign_bets import Question
+from orbit_remote.common.evidence import sign_bets
+from orbit_remote.common.evidence.sign_bets import Question
 
 
 def mean_capital(wins: int, pairs: int) -> float:

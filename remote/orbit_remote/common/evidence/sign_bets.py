@@ -18,11 +18,13 @@ applications, Ann. Stat. 49 (2021), for several hypotheses.
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
 from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.measure import median
 
 MARGIN: Final = 0.005
 """A kernel may take this much more time and is not called slower: the layout of code and the addresses of buffers differ by as much."""
@@ -87,7 +89,7 @@ def upper_bound(ratios: Sequence[float], error: float) -> float:
     goal, bound = -math.log(error), math.inf
     ordered: list[float] = []
     for ratio in ratios:
-        _insert(ordered, ratio)
+        insort(ordered, ratio)
         if (wins := least_wins(len(ordered), goal)) is not None:
             bound = min(bound, ordered[wins - 1])
     return bound
@@ -97,12 +99,6 @@ def lower_bound(ratios: Sequence[float], error: float) -> float:
     """The same below; 0 for too few pairs."""
     bound = upper_bound([-ratio for ratio in ratios], error)
     return max(0.0, -bound)
-
-
-def _insert(ordered: list[float], value: float) -> None:
-    from bisect import insort
-
-    insort(ordered, value)
 
 
 # -- several kernels --------------------------------------------------------------------------------
@@ -174,14 +170,8 @@ def noise(ratios: Sequence[float]) -> float | None:
     if len(ratios) < _FOR_NOISE:
         return None
     logs = [math.log(ratio) for ratio in ratios]
-    middle = _median(logs)
-    return 1.4826 * _median([abs(each - middle) for each in logs])
-
-
-def _median(values: Sequence[float]) -> float:
-    from orbit_remote.common.measure import median
-
-    return median(values)
+    middle = median(logs)
+    return 1.4826 * median([abs(each - middle) for each in logs])
 
 
 def effect_found(deviation: float, question: Question) -> float | None:
