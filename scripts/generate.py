@@ -238,6 +238,7 @@ def explained() -> str:
         "term": ("Terms", "term"),
         "bottleneck": ("Bottlenecks", "bottleneck"),
         "loop": ("What became of a change in `orbit-lsp loop`", "word"),
+        "gate": ("Verdicts of `orbit-lsp gate`", "word | exit code"),
         "stall reason": ("Stall reasons", "reason"),
         "launch spec": ("Words of launch specs", "word"),
         "counter": ("Counters", "title | counter"),

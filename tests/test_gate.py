@@ -141,7 +141,14 @@ async def test_a_pair_is_discarded_for_the_state_of_the_gpu_before_its_times_are
     ],
 )
 def test_what_makes_a_pair_unfit(telemetry: Telemetry | None, why: str) -> None:
-    assert gate_loop._unfit(GOOD, telemetry) == gate_loop._unfit(telemetry, GOOD) == why
+    one, other = c.ok("1", telemetry=GOOD), c.ok("2", telemetry=telemetry)
+    assert gate_loop._unfit(one, other) == gate_loop._unfit(other, one) == why
+
+
+def test_two_gpus_make_no_pair() -> None:
+    first, second = (c.ok("1", device=c.Device("H200", uuid=uuid)) for uuid in ("GPU-1", "GPU-2"))
+    assert gate_loop._unfit(first, first) == ""
+    assert gate_loop._unfit(first, second) == "the two runs had different GPUs"
 
 
 async def test_a_gpu_that_is_never_fit_is_given_up() -> None:

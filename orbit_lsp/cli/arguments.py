@@ -122,7 +122,7 @@ GROUPS = {
         Command(
             "compare", "run two versions, kernels or GPUs in turn: which is faster?",
             ("compare k.cu --with HEAD~1", "compare k.cu --kernel new --with-kernel old", "compare k.cu --with-gpu L4 --json"), command_options.compare_options,
-            "Run the kernel of FILE in turn with another version of it, with another kernel, or with itself on another GPU: at most ten pairs of runs. The verdict is inconclusive "
+            "Run the kernel of FILE in turn with another version of it, with another kernel, or with itself on another GPU: at most twelve pairs of runs. The verdict is inconclusive "
             "unless a difference is shown. The exit code is 0 for each verdict. Use at most one of --with, "
             "--with-kernel and --with-gpu.",
         ),

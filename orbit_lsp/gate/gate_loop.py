@@ -28,7 +28,6 @@ from orbit_remote.common import messages as c
 from orbit_remote.common.evidence import sign_bets
 from orbit_remote.common.evidence.sign_bets import Question
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.measurements import Telemetry
 from orbit_remote.common.requests import Job
 
 KERNELS_PER_CONTROL = 10
@@ -288,7 +287,7 @@ class GateLoop:
                 self._fail(unit.rows, error.failure, of_base=at == 0)
                 return
         unit.seconds.append(time.monotonic() - begin)
-        if why := _unfit(finished[0].telemetry, finished[1].telemetry):
+        if why := _unfit(finished[0], finished[1]):
             unit.in_a_row += 1
             self.discarded[why] += 1
             for row in unit.rows:
@@ -418,11 +417,13 @@ class GateLoop:
         )  # fmt: skip
 
 
-def _unfit(one: Telemetry | None, other: Telemetry | None) -> str:
-    """Why a pair does not count, by the clocks and the neighbours of both runs; empty if it does. Times are not looked at, and the
-    rule is the same for both sides: it cannot favour one.
+def _unfit(one: c.Finished, other: c.Finished) -> str:
+    """Why a pair does not count, by the GPUs, the clocks and the neighbours of both runs; empty if it does. Times are not looked at,
+    and the rule is the same for both sides: it cannot favour one.
     """
-    for telemetry in (one, other):
+    if one.device and other.device and one.device.uuid != other.device.uuid:
+        return "the two runs had different GPUs"
+    for telemetry in (one.telemetry, other.telemetry):
         if telemetry is None:
             continue
         if telemetry.shared:

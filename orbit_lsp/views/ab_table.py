@@ -12,7 +12,7 @@ _SIZES = {"byte": units.size, "byte/second": units.bandwidth, "ns": units.time}
 
 
 def sentence(name: str, versus: AbResult) -> str:
-    """`saxpy takes 7.0% less time than HEAD~1 (6.6% to 7.4% less, 6 pairs of runs)`; its failure where it came to none."""
+    """`saxpy takes 7.0% less time than HEAD~1 (6.6% to 7.4% less, 7 pairs of runs)`; its failure where it came to none."""
     ab_verdict = versus.comparison
     if ab_verdict is None:
         why = versus.failure.message if versus.failure else "it was cancelled"

@@ -22,7 +22,7 @@ from tests.recorded_profiles import profile
 from tests.test_harness_view import KERNELBENCH
 
 __all__ = ["state"]  # a fixture
-SLOWER = "orbit: saxpy takes 7.5% more time than {} (7.5% to 7.5% more, 6 pairs of runs)"
+SLOWER = "orbit: saxpy takes 7.5% more time than {} (7.5% to 7.5% more, 7 pairs of runs)"
 
 
 def git(folder: Path, *words: str) -> str:
@@ -65,10 +65,10 @@ async def test_with_the_version_before(start, recorded_python) -> None:
     assert text.startswith("orbit: saxpy takes 7.5% more time than the version of ")
     assert await editor.hints() == [(5, MEASURED)]  # what ran is a run like any other
     hover = await editor.hover(5, 18)
-    for fact in ("268 µs", "288 µs", "+7.5% (+7.5% to +7.5%): slower", "300 (cold L2, 6 runs)"):
+    for fact in ("268 µs", "288 µs", "+7.5% (+7.5% to +7.5%): slower", "350 (cold L2, 7 runs)"):
         assert fact in hover.replace("\\", "")
     titles = [step.message for step in editor.progress()[-1] if step.message]
-    assert any(title.startswith("running: pair 6 of 6 to 10: now ") for title in titles)
+    assert any(title.startswith("running: pair 7 of 7 to 12: now ") for title in titles)
 
 
 async def offered(editor: Editor) -> list[str]:

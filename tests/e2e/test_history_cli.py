@@ -64,18 +64,18 @@ def test_a_comparison_with_the_last_version_and_with_a_revision(author: Author) 
     assert (code, out) == (
         0,
         """\
-saxpy takes 7.5% more time than the version of 14:05 (7.5% to 7.5% more, 6 pairs of runs); just now
+saxpy takes 7.5% more time than the version of 14:05 (7.5% to 7.5% more, 7 pairs of runs); just now
                 the version of 14:05   now                    change, 95 %
   time, median  268 µs ±0.1%           288 µs ±0.1%           +7.5% (+7.5% to +7.5%): slower
-  launches      300 (cold L2, 6 runs)  300 (cold L2, 6 runs)
+  launches      350 (cold L2, 7 runs)  350 (cold L2, 7 runs)
 """,
     ), message
-    assert "pair 6 of 6 to 10: now running" in message
+    assert "pair 7 of 7 to 12: now running" in message
     code, out, message = author.orbit("compare", "saxpy.cu", "--with", "HEAD", "--json")
     result = valid("compared", out)
     assert (code, message) == (0, "")
-    assert (result["verdict"], result["pairs"], result["against"]) == ("slower", 6, f"HEAD ({short})")
-    assert [type(first) for first in result["now_first"]] == [bool] * 6
+    assert (result["verdict"], result["pairs"], result["against"]) == ("slower", 7, f"HEAD ({short})")
+    assert [type(first) for first in result["now_first"]] == [bool] * 7
     assert result["ratio"] == pytest.approx(288_032 / 267_870, abs=0.0001)
 
 

@@ -82,7 +82,7 @@ saxpy: the loop
     )
     assert agents.kernel.read_text() == SAXPY.replace("{", "{/*FAST*/ int i1;")
     assert (
-        "iteration 1: KEEP, faster: -7.0% time against the best so far (-7.0% to -7.0%, 6 pairs of runs); best 268 µs\n"
+        "iteration 1: KEEP, faster: -7.0% time against the best so far (-7.0% to -7.0%, 7 pairs of runs); best 268 µs\n"
         in message
     )
     page = (agents.state / "history.html").read_text()

@@ -1,7 +1,7 @@
 """What becomes of a change: measured in turn against the best so far by the engine of `orbit-lsp compare`, and judged here.
 
-A change is kept if, and only if, that comparison's verdict is *faster*: six of six pairs of runs, or nine of ten, and at least
-0.5 % less time. Between equal versions that happens in at most 2.2 % of comparisons, whatever the noise (half of the 4.3 % of
+A change is kept if, and only if, that comparison's verdict is *faster*: seven of seven pairs of runs, or eleven of twelve, and at least
+0.5 % less time. Between equal versions that happens in at most 1 % of comparisons, whatever the noise (half of the 1.9 % of
 `measure.settled`, which errs to both sides alike), and so *inconclusive* is a REVERT: what cannot be told from noise is not
 worth its text. docs/dev/results/decisions.md has the simulation.
 """

@@ -27,6 +27,7 @@ Kind = Literal[
     "launch spec",
     "instruction",
     "loop",
+    "gate",
     "setting",
 ]
 
@@ -162,9 +163,9 @@ LOOP = {
     "the best version from now on.",
     "REVERT": "The change is not kept: `orbit-lsp loop` puts the best version so far back into the kernel file. The change stays in the "
     "loop's folder.",
-    "faster": "A comparison's verdict: the new version took less time in all six pairs of runs, or in nine of ten. In the median of the pairs, "
+    "faster": "A comparison's verdict: the new version took less time in all seven pairs of runs, or in eleven of twelve. In the median of the pairs, "
     "the time is at least 0.5 % less.",
-    "slower": "A comparison's verdict: the new version took more time in all six pairs of runs, or in nine of ten. In the median of the pairs, "
+    "slower": "A comparison's verdict: the new version took more time in all seven pairs of runs, or in eleven of twelve. In the median of the pairs, "
     "the time is at least 0.5 % more.",
     "unchanged": "The worker of a loop left the kernel file as it was, so nothing was measured.",
     "failed": "The change of a loop's worker does not compile, fails, gives a wrong answer or takes too long.",
@@ -177,6 +178,31 @@ LOOP = {
     "end the loop.",
 }
 """Decisions and outcomes of an iteration."""
+
+GATE = {
+    (
+        "slower (gate)",
+        "exit code 6",
+        "6",
+    ): "`orbit-lsp gate` found a kernel that takes more time than in the base. The chance that a gate calls any kernel "
+    "slower which is not is at most `--false-alarm`.",
+    (
+        "inconclusive (gate)",
+        "exit code 7",
+        "7",
+    ): "`orbit-lsp gate --fail-inconclusive` could not decide every kernel: too few pairs for their noise, the time "
+    "limit, a GPU in a bad state, or a control that differed from itself. Without the option the exit code is 0.",
+    (
+        "not slower",
+    ): "A gate's verdict: the kernel is not slower by as much as `--find`, 2 % unless you say otherwise.",
+    (
+        "not compared",
+    ): "A kernel of a gate that has no base, or that nothing can run. The reason is beside it.",
+    (
+        "control",
+    ): "A kernel that a gate runs against itself, one for ten kernels. If it differs, the machine's times cannot be trusted, and the gate is inconclusive.",
+}
+"""Of `orbit-lsp gate`, by names."""
 
 BOTTLENECKS = {
     "compute": "The arithmetic units are at 60 % of their peak or more, memory is at a lower share of its peak, and the kernel is not "
@@ -349,6 +375,7 @@ def entries() -> list[Explanation]:
         *(Explanation("term", (name,), text) for name, text in TERMS.items()),
         *(Explanation("bottleneck", (name,), text) for name, text in BOTTLENECKS.items()),
         *(Explanation("loop", (name,), text) for name, text in LOOP.items()),
+        *(Explanation("gate", names, text) for names, text in GATE.items()),
         *(Explanation("counter", (name, title), text) for name, (title, text) in COUNTERS.items()),
         *(Explanation("stall reason", (name,), f"The warp {text}. {REMEDIES.get(name, '')}".strip()) for name, text in STALLS.items()),
         *(Explanation("launch spec", (name,), f"{text[0].upper()}{text[1:]}.") for name, text in (PARTS | WORDS).items()),
