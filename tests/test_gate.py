@@ -155,7 +155,20 @@ async def test_a_gpu_that_is_never_fit_is_given_up() -> None:
     loop = await ran(Machine(slow_b, lambda _: SHARED), "a")
     (kernel,) = loop.kernels()
     assert (kernel.verdict, kernel.pairs, kernel.discarded) == ("inconclusive", 0, 8)
-    assert kernel.reason == "8 pairs in a row were discarded for the state of the GPU"
+    assert kernel.reason == "8 pairs in a row were discarded: another process used the GPU"
+
+
+async def test_a_run_without_times_is_a_discarded_pair_and_at_first_no_comparison() -> None:
+    """0 stands for launches that were not recorded."""
+    loop = await ran(Machine(lambda name, number: 0.0 if number in (5, 9) else 100.0), "a")
+    assert verdicts(loop) == {"a": ("not slower", 8)}
+    assert loop.discarded == {"a run has no times of the kernel": 2}
+    loop = await ran(Machine(lambda name, number: 0.0 if number == 1 else 100.0), "a")
+    (kernel,) = loop.kernels()
+    assert (kernel.verdict, kernel.reason) == ("not compared", "base: a was not launched, or has no time")
+    loop = await ran(Machine(lambda name, number: 0.0 if number > 2 else 100.0), "a")
+    (kernel,) = loop.kernels()
+    assert (kernel.verdict, kernel.pairs, kernel.discarded) == ("inconclusive", 0, 8)
 
 
 async def test_a_control_that_differs_from_itself_ends_the_gate() -> None:

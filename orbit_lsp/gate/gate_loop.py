@@ -13,7 +13,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import field, replace
 from itertools import count
 
@@ -33,6 +33,8 @@ from orbit_remote.common.requests import Job
 KERNELS_PER_CONTROL = 10
 _DISCARDS_IN_A_ROW = 8
 """So many unfit pairs of a unit, one after the other, and it is given up."""
+_NO_TIME = "a run has no times of the kernel"
+"""As where the recorder lost launches: the kernel was launched in the first run."""
 _AT_FIRST = 2
 """Pairs of each kernel before it is guessed how many it needs."""
 _FAULTS = {
@@ -201,13 +203,16 @@ class GateLoop:
 
     def _open(self, unit: _Runs) -> list[GateRow]:
         """The kernels of a unit that more pairs may decide."""
-        if unit.in_a_row >= _DISCARDS_IN_A_ROW or unit.pairs >= self.question.most_pairs:
+        if unit.in_a_row >= _DISCARDS_IN_A_ROW or len(unit.seconds) >= 2 * self.question.most_pairs:
             return []
         slower = dict(zip(map(id, self.rows), self.slower, strict=True))
         return [
             row
             for row in unit.rows
-            if row.compared and not slower[id(row)] and not self.question.is_clear(row.ratios)
+            if row.compared
+            and len(row.ratios) < self.question.most_pairs
+            and not slower[id(row)]
+            and not self.question.is_clear(row.ratios)
         ]
 
     def _next(self) -> _Runs | None:
@@ -253,10 +258,11 @@ class GateLoop:
 
         async def build(job: Job) -> None:
             async with lanes:
-                runner = await self._runs.places.runner_of(job)
-                async with aclosing(runner.run(job)) as events:
-                    async for _ in events:
-                        pass
+                with suppress(Failed):
+                    runner = await self._runs.places.runner_of(job)
+                    async with aclosing(runner.run(job)) as events:
+                        async for _ in events:
+                            pass
 
         await asyncio.gather(*map(build, jobs))
 
@@ -275,7 +281,12 @@ class GateLoop:
             except Failed as error:
                 self._fail(unit.rows, error.failure, of_base=at == 0)
                 return
-            self._times(unit.rows, finished, at)
+            for row, time_ns in zip(unit.rows, self._times(unit.rows, finished, at), strict=True):
+                if row.compared and time_ns is None:
+                    remarks = f" ({'; '.join(finished.remarks)})" if finished.remarks else ""
+                    row.reason = (
+                        f"{variant.name}: {row.kernel.name} was not launched, or has no time{remarks}"
+                    )
 
     async def _pair(self, unit: _Runs) -> None:
         begin = time.monotonic()
@@ -287,17 +298,22 @@ class GateLoop:
                 self._fail(unit.rows, error.failure, of_base=at == 0)
                 return
         unit.seconds.append(time.monotonic() - begin)
-        if why := _unfit(finished[0], finished[1]):
-            unit.in_a_row += 1
-            self.discarded[why] += 1
-            for row in unit.rows:
-                row.discarded += 1
-            return
-        unit.in_a_row = 0
+        unfit = _unfit(finished[0], finished[1])
         then, now = (self._times(unit.rows, finished[at], at) for at in (0, 1))
+        counted, reasons = False, set[str]()
         for row, before, after in zip(unit.rows, then, now, strict=True):
-            if row.compared and before > 0 and after > 0:
+            if not row.compared:
+                continue
+            if why := unfit or ("" if before and after else _NO_TIME):
+                row.discarded += 1
+                reasons.add(why)
+            else:
+                assert before
+                assert after
                 row.add(before, after)
+                counted = True
+        self.discarded.update(reasons)
+        unit.in_a_row = 0 if counted else unit.in_a_row + 1
 
     async def _once(self, variant: Variant, files: dict[str, str]) -> c.Finished:
         """One run. Raises Failed; what may pass by itself is tried once more."""
@@ -316,21 +332,17 @@ class GateLoop:
                     raise
         raise AssertionError
 
-    def _times(self, rows: list[GateRow], finished: c.Finished, at: int) -> list[float]:
-        """The time of each kernel in a run of side `at`; 0 of one that was not launched, which is then not compared."""
-        times: list[float] = []
+    def _times(self, rows: list[GateRow], finished: c.Finished, at: int) -> list[float | None]:
+        """The time of each kernel in a run of side `at`; None of one that was not launched, or whose launches were not recorded."""
+        times: list[float | None] = []
         for row in rows:
             variant = row.kernel.now if at else row.kernel.base
-            if variant is None or not row.compared:
-                times.append(0.0)
-                continue
-            try:
-                launches = variant_runs.launches_of(variant, finished)
-            except Failed as error:
-                row.reason = error.failure.message
-                times.append(0.0)
-                continue
-            times.append(variant_runs.total_ns([launch.timing for launch in launches]))
+            time_ns = None
+            if variant and row.compared:
+                with suppress(Failed):
+                    launches = variant_runs.launches_of(variant, finished)
+                    time_ns = variant_runs.total_ns([launch.timing for launch in launches]) or None
+            times.append(time_ns)
         return times
 
     def _fail(self, rows: list[GateRow], failure: c.Failure, *, of_base: bool) -> None:
@@ -391,7 +403,7 @@ class GateLoop:
         elif question.is_clear(ratios):
             verdict = "not slower"
         elif given_up:
-            reason = f"{_DISCARDS_IN_A_ROW} pairs in a row were discarded for the state of the GPU"
+            reason = f"{_DISCARDS_IN_A_ROW} pairs in a row were discarded: {', '.join(self.discarded)}"
         elif len(ratios) >= question.most_pairs:
             reason = f"{len(ratios)} pairs were too few for its noise"
         elif self.failure:
