@@ -3,8 +3,10 @@
     python -P bench/gate.py untouched --name ten --gates 5 --out DIR   on a GPU: gates of code that did not change
     python -P bench/gate.py planted --gates 3 --out DIR        on a GPU: gates of kernels that do 2 % more work
     python -P bench/gate.py ways --out DIR                     on a GPU: a program, a script, a test and a harness
+    python -P bench/gate.py table DIR...                       the gates that were kept, as tables
     python -P bench/gate.py record DIR... --out bench/gate_runs.json
     python -P bench/gate.py resample bench/gate_runs.json      offline: many gates drawn from the recorded runs
+    python -P bench/gate.py exact                              offline: the bound, and what is found by noise
     python -P bench/gate.py place                              offline: a gate of equal kernels, the second place 1 % slower
 
 The kernels are those of `examples/` with launch specs. `untouched` and `planted` keep what the gate printed in DIR. `record` takes the
@@ -200,6 +202,39 @@ def with_more_work(text: str, name: str, kernels: dict[str, tuple[str, str]]) ->
     return text
 
 
+def table(options: argparse.Namespace) -> None:
+    """The gates of some folders, and of the planted ones each kernel, as the page has them."""
+    gates = [
+        (path.stem, json.loads(path.read_text()))
+        for folder in options.folders
+        for path in sorted(Path(folder).glob("*-*.json"))
+    ]
+    print("| gate | kernels | slower | pairs | discarded | controls: pairs, red | seconds | named before |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name, result in gates:
+        kernels, named = result["kernels"], (result["forecast"] or {}).get("seconds")
+        controls = ", ".join(
+            f"{each['pairs']} {'red' if each['red'] else 'no'}" for each in result["controls"]
+        )
+        slower = sum(kernel["verdict"] == "slower" for kernel in kernels)
+        pairs, named = sum(kernel["pairs"] for kernel in kernels), "" if named is None else f"{named:.0f}"
+        print(
+            f"| {name} | {len(kernels)} | {slower} | {pairs} | {sum(result['discarded'].values())} | {controls} | {result['seconds']:.0f} | {named} |"
+        )
+    print("\n| planted kernel | time | measured | slower in | pairs |\n|---|---|---|---|---|")
+    rows: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for name, result in gates:
+        for kernel in result["kernels"] if name.startswith("planted") else ():
+            rows.setdefault((kernel["file"], kernel["kernel"]), []).append(kernel)
+    for (_, name), kernels in sorted(rows.items()):
+        changes = ", ".join(f"{100 * (kernel['ratio'] - 1):+.1f}%" for kernel in kernels)
+        found = sum(kernel["verdict"] == "slower" for kernel in kernels)
+        pairs = ", ".join(str(kernel["pairs"]) for kernel in kernels)
+        print(
+            f"| {name} | {kernels[0]['then_ns'] / 1e3:.0f} µs | {changes} | {found} of {len(kernels)} | {pairs} |"
+        )
+
+
 # -- the recording ----------------------------------------------------------------------------------
 
 
@@ -301,7 +336,7 @@ def resample(options: argparse.Namespace) -> None:
         f"gates of {options.kernels} kernels, blocks of {options.block} runs, false alarms at most {question.false_alarm:.0%}"
     )
     print(
-        "| kernels | gates | red | upper bound, 95 % | inconclusive kernels | pairs of a kernel |\n|---|---|---|---|---|---|"
+        "\n| kernels | gates | red | upper bound, 95 % | inconclusive kernels | pairs of a kernel |\n|---|---|---|---|---|---|"
     )
     for name, effect in (("unchanged", 0.0), (f"{question.margin:.1%} slower: the margin", question.margin)):
         red = undecided = pairs = 0
@@ -331,6 +366,28 @@ def resample(options: argparse.Namespace) -> None:
         )
 
 
+def exact(options: argparse.Namespace) -> None:
+    """The bound on false alarms, and what is found by noise; nothing is drawn."""
+    del options
+    print("| kernels | pairs that must agree | within 60 pairs | within 200 pairs |\n|---|---|---|---|")
+    for kernels in (1, 10, 30, 100):
+        goal = Question(kernels).log_goal()
+        agree = next(pairs for pairs in range(1, 60) if sign_bets.least_wins(pairs, goal))
+        chances = [kernels * sign_bets.reaches(0.5, pairs, goal)[0] for pairs in (60, 200)]
+        print(f"| {kernels} | {agree} | {chances[0]:.2%} | {chances[1]:.2%} |")
+    print("\n| noise of a run | 1 kernel | 10 kernels | 30 kernels | pairs |\n|---|---|---|---|---|")
+    for noise in (0.002, 0.005, 0.0066, 0.01, 0.014):
+        deviation = math.sqrt(2) * noise
+        finds = [
+            sign_bets.effect_found(deviation, Question(kernels, find=sign_bets.MARGIN)) or math.inf
+            for kernels in (1, 10, 30)
+        ]
+        pairs = sign_bets.pairs_expected(deviation, Question(30))
+        print(
+            f"| {100 * noise:g} % | {' | '.join(f'{100 * effect:.1f} %' for effect in finds)} | {pairs:.1f} |"
+        )
+
+
 def place(options: argparse.Namespace) -> None:
     """Equal kernels with normal noise, whose second place in a pair takes longer."""
     rng, rule = random.Random(2), Rule(Question(options.kernels))
@@ -356,7 +413,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("untouched", "planted", "ways", "record", "resample", "place"))
+    parser.add_argument(
+        "what", choices=("untouched", "planted", "ways", "table", "record", "resample", "exact", "place")
+    )
     parser.add_argument("folders", nargs="*", metavar="FILE|DIR")
     parser.add_argument("--out", default="gate-figures")
     parser.add_argument("--name", default="")
