@@ -43,7 +43,7 @@ class Machine:
     def show(self, text: str) -> None: ...
 
     async def perform(self, variant: Any, run: str, files: Any, heard: Callable[[Any], None]) -> c.Finished:
-        name = variant.kernel if variant.name == "the control" else f"{variant.kernel} {variant.name}"
+        name = f"{variant.kernel} {variant.name}"
         self.ran.append(name)
         time = self.times(name, len(self.ran))
         finished = c.ok(run, telemetry=self.telemetry(len(self.ran)), run_s=time)
@@ -110,8 +110,9 @@ async def test_each_kernel_is_decided_as_soon_as_it_can_be() -> None:
     assert verdicts(loop) == {"a": ("not slower", 8), "b": ("slower", 11), "c": ("not slower", 8)}
     assert [control.pairs for control in loop.controls()] == [11]  # as many as the slower kernel
     assert not loop.red_control
-    counts = {name: machine.ran.count(name) for name in ("a now", "b now", "b base")}
-    assert counts == {"a now": 9, "b now": 12, "b base": 12}  # the first of each does not count
+    counts = {name: machine.ran.count(name) for name in ("a base", "b now", "b base")}
+    assert counts == {"a base": 9, "b now": 12, "b base": 12}  # the first of each does not count
+    assert machine.ran.count("a now") == 9 + 2 * 11  # with its control
 
 
 async def test_a_pair_is_discarded_for_the_state_of_the_gpu_before_its_times_are_read() -> None:
@@ -195,6 +196,20 @@ async def test_a_kernel_that_the_change_breaks_later_has_failed() -> None:
     loop = await ran(Breaks(slow_b), "a")
     (kernel,) = loop.kernels()
     assert (kernel.verdict, kernel.failure and kernel.failure.message) == ("failed", "y[7] is 1 and not 2")
+
+
+async def test_what_fails_in_a_control_has_failed_in_its_kernel() -> None:
+    class Breaks(Machine):
+        async def perform(
+            self, variant: Any, run: str, files: Any, heard: Callable[[Any], None]
+        ) -> c.Finished:
+            if (variant.kernel, variant.name) == ("a", "now") and self.ran[-1:] == ["a now"]:
+                raise Failed(c.Failure("runtime error", "now: misaligned address"))
+            return await super().perform(variant, run, files, heard)
+
+    loop = await ran(Breaks(slow_b), "a", "c")
+    assert verdicts(loop)["a"][0] == "failed"
+    assert verdicts(loop)["c"] == ("not slower", 8)
 
 
 async def test_a_machine_that_fails_ends_the_gate_and_one_that_fails_once_does_not() -> None:

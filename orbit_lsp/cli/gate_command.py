@@ -30,6 +30,8 @@ FORMS = ("markdown", "junit", "sarif")
 async def run(options: argparse.Namespace, engine: Engine, watcher: TerminalWatcher) -> int:
     """Returns the exit code. Raises UsageError."""
     paths, files, question = _paths(options), _files(options), _question(options)
+    await engine.places.look_around()
+    terminal_text.check_gpu(engine.session, options.gpu)
 
     def say(text: str) -> None:
         watcher.clear()

@@ -59,12 +59,11 @@ async def perform(
     show: Callable[[str], object],
     warn: Callable[[str], object],
 ) -> GateResult:
-    """`say` gets lines that stay, `show` what one waits for. Raises GitError and NoBase, and NoVariant where the base cannot be read."""
+    """What this machine has is known. `say` gets lines that stay, `show` what one waits for. Raises GitError and NoBase, and NoVariant where the base cannot be read."""
     folder = await asyncio.to_thread(_folder, options.paths[0])
     base, base_name = await asyncio.to_thread(changes.base_of, folder, options.base, os.environ)
     tree = await asyncio.to_thread(git.checkout, folder, base)
     head = await asyncio.to_thread(git.commit_of, folder, "HEAD")
-    await engine.places.look_around()
     with tempfile.TemporaryDirectory(prefix="orbit-gate-") as beside:
         change = await changes.find(
             engine, tree, base_name, options.paths, Path(beside), every=options.every, warn=warn

@@ -79,6 +79,8 @@ class _Runs:
     files: tuple[dict[str, str], dict[str, str]] = field(default_factory=lambda: ({}, {}))
     seconds: list[float] = field(default_factory=list[float])
     """Of each counted or discarded pair."""
+    of: GateRow | None = None
+    """Of a control, the kernel that it is."""
     in_a_row: int = 0
     """Pairs that were discarded, since the last that counted."""
 
@@ -130,7 +132,7 @@ class GateLoop:
         rows = [row for unit in self._units for row in unit.rows]
         chosen = rows[::KERNELS_PER_CONTROL]
         return [
-            _Runs([GateRow(row.kernel)], (replace(now, name="the control"), replace(now, name="the control")))
+            _Runs([GateRow(replace(row.kernel, base=now))], (now, now), of=row)
             for row in chosen
             if (now := row.kernel.now)
         ]
@@ -221,7 +223,7 @@ class GateLoop:
         if not is_open:
             return None
         mean = sum(unit.pairs for unit in self._units) / len(self._units)
-        behind = [each for each in self._controls if len(each.seconds) < mean]
+        behind = [each for each in self._running_controls() if len(each.seconds) < mean]
         if behind:
             return min(behind, key=lambda each: len(each.seconds))
         new = [unit for unit, _ in is_open if unit.pairs < _AT_FIRST]
@@ -237,8 +239,16 @@ class GateLoop:
     def _control_behind(self) -> _Runs | None:
         """A control with fewer pairs than a kernel that is slower: with as many it would show a machine that favours a side."""
         slower = [len(row.ratios) for row, is_slower in zip(self.rows, self.slower, strict=True) if is_slower]
-        behind = (each for each in self._controls if each.pairs < max(slower, default=0))
-        return next((each for each in behind if each.in_a_row < _DISCARDS_IN_A_ROW), None)
+        return next((each for each in self._running_controls() if each.pairs < max(slower, default=0)), None)
+
+    def _running_controls(self) -> list[_Runs]:
+        return [
+            each
+            for each in self._controls
+            if each.rows[0].compared
+            and each.in_a_row < _DISCARDS_IN_A_ROW
+            and len(each.seconds) < 2 * self.question.most_pairs
+        ]
 
     # -- a pair -------------------------------------------------------------------------------
 
@@ -295,7 +305,9 @@ class GateLoop:
             try:
                 finished[at] = await self._once(unit.sides[at], unit.files[at])
             except Failed as error:
-                self._fail(unit.rows, error.failure, of_base=at == 0)
+                self._fail(unit.rows, error.failure, of_base=at == 0 and unit.of is None)
+                if unit.of:  # its code is the change's
+                    self._fail([unit.of], error.failure, of_base=False)
                 return
         unit.seconds.append(time.monotonic() - begin)
         unfit = _unfit(finished[0], finished[1])
