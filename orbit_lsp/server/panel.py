@@ -70,7 +70,7 @@ async def _history(ls: OrbitServer) -> list[Json]:
 
 
 def status(ls: OrbitServer) -> Json:
-    """`H100 80GB HBM3 · 1 running` with what stands behind it."""
+    """`H100 80GB HBM3 · Run saxpy, 2 more`, and what stands behind it: the version, where runs go, each run and rented GPU."""
     setup, rented = ls.session.setup, ls.places.rental.sessions()
     own = setup.own_gpu()
     running = [each for each in ls.watcher.runs.all() if not each.outcome]
@@ -89,9 +89,16 @@ def status(ls: OrbitServer) -> Json:
         if setup.host and ls.places.unreached:
             text, where = setup.host, ls.places.unreached.message
     icon = "sync~spin" if running else "flame" if rented else "circuit-board"
-    count = f" · {len(running)} running" if running else ""
-    lines = [where, *(each.title for each in running), *map(ls.places.rental.session_text, rented)]
-    return {"text": text + count, "icon": icon, "tooltip": "\n".join(lines)}
+    if running:
+        more = f", {len(running) - 1} more" if len(running) > 1 else ""
+        text = f"{text} · {_SCOPES.sub('', running[0].title)}{more}"
+    lines = [
+        f"orbit-lsp {__version__}",
+        where,
+        *(each.title for each in running),
+        *map(ls.places.rental.session_text, rented),
+    ]
+    return {"text": text, "icon": icon, "tooltip": "\n".join(lines)}
 
 
 def _run(ls: OrbitServer, run: LoggedRun) -> Json:

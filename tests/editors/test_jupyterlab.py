@@ -30,8 +30,15 @@ display({'image/png': base64.b64encode(png).decode(), 'text/plain': 'a picture'}
 CELLS = ["x = 20\nx + 1", IMAGE, f"{RECORDED}print('prepared')", ADD, "print('begun')\nwhile True: pass", "x"]
 
 
+def own_folders(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of JupyterLab, its kernels and what they keep."""
+    for name, place in [("JUPYTER_DATA_DIR", "jupyter"), ("JUPYTER_RUNTIME_DIR", "runtime"), ("JUPYTER_CONFIG_DIR", "config"),
+                        ("XDG_STATE_HOME", "state"), ("IPYTHONDIR", "ipython")]:  # fmt: skip
+        monkeypatch.setenv(name, str(folder / place))
+
+
 @contextmanager
-def jupyterlab(folder: Path) -> Iterator[str]:
+def served(folder: Path) -> Iterator[str]:
     """Its address; it ends with all that it started."""
     command = [
         program("jupyter-lab"), "--no-browser", "--allow-root", "--ServerApp.token=", "--ServerApp.port=0",
@@ -54,9 +61,7 @@ def jupyterlab(folder: Path) -> Iterator[str]:
 
 
 def test_a_kernel_in_jupyterlab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, place in [("JUPYTER_DATA_DIR", "jupyter"), ("JUPYTER_RUNTIME_DIR", "runtime"), ("JUPYTER_CONFIG_DIR", "config"),
-                        ("XDG_STATE_HOME", "state"), ("IPYTHONDIR", "ipython")]:  # fmt: skip
-        monkeypatch.setenv(name, str(tmp_path / place))
+    own_folders(tmp_path, monkeypatch)
     (tmp_path / "work").mkdir()
     orbit(tmp_path, "kernel", "install", "--python", sys.executable)
     notebook = new_notebook(cells=[new_code_cell(source) for source in CELLS])
@@ -64,7 +69,7 @@ def test_a_kernel_in_jupyterlab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     node, pictures = EDITORS / "vscode" / "node", EDITORS / "pictures"
     pictures.mkdir(exist_ok=True)
     monkeypatch.setenv("ORBIT_CHROMIUM", chromium())
-    with jupyterlab(tmp_path) as address:
+    with served(tmp_path) as address:
         done = subprocess.run(
             [str(node), str(DRIVE), str(EDITORS / "vscode"), f"{address}/tree/kernels.ipynb", str(pictures)],
             capture_output=True, text=True, timeout=LIMIT_S * 5, check=False,

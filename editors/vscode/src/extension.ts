@@ -59,7 +59,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
         return undefined;
       },
       changed: () => {
-        const shown = show(server.state, server.info, [...server.running.values()]);
+        const shown = show(server.state, server.panel?.status);
         item.text = shown.text;
         item.tooltip = shown.tooltip;
         item.show();
@@ -211,7 +211,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
       ...always,
     ];
     const choice = await vscode.window.showQuickPick(items, {
-      title: show(server.state, server.info, [...server.running.values()]).tooltip,
+      title: show(server.state, server.panel?.status).tooltip,
     });
     if (choice) await vscode.commands.executeCommand(choice.command, ...(choice.argument ? [choice.argument] : []));
   }

@@ -1,6 +1,7 @@
 // The view Orbit of the activity bar: trees of items as the server's `orbit/panel` has them.
 
 import * as vscode from 'vscode';
+import type { Said } from './status';
 
 export interface Action {
   command: string;
@@ -26,7 +27,7 @@ export interface Choice {
 }
 
 export interface Panel {
-  status: { text: string; icon: string; tooltip: string };
+  status: Said;
   runs: Item[];
   gpus: Item[];
   history: Item[];

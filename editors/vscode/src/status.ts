@@ -1,17 +1,9 @@
-// What the status bar says, from the answer of `orbit.info` and the runs under way.
+// What the status bar says, and what is read of the answer of `orbit.info`.
 
 export interface Info {
   version: string | undefined;
-  runner: string | undefined;
-  gpu: string | undefined;
-  /** Whether the server knows this machine's GPUs yet. */
-  looked: boolean;
   /** One sentence for each rented GPU. */
   rented: string[];
-  /** What a picker shows -> the GPU that it stands for. */
-  gpus: Record<string, string>;
-  /** The GPU that runs on Modal get. */
-  chosen: string | undefined;
 }
 
 export type State = 'starting' | 'running' | 'stopped';
@@ -21,39 +13,25 @@ export interface Shown {
   tooltip: string;
 }
 
+/** `status` of `orbit/panel`; the icon is the name of a codicon. */
+export interface Said extends Shown {
+  icon: string;
+}
+
 /** The parts of `orbit.info` that are shown; what is absent or of another form, as from an older server, is left out. */
 export function readInfo(answer: unknown): Info {
   const info = object(answer);
-  const runner = object(info.runner);
   return {
     version: string(info['orbit-lsp']),
-    runner: string(runner.name),
-    gpu: string(runner.gpu),
-    looked: Array.isArray(runner.devices),
     rented: Array.isArray(info.rented) ? info.rented.filter((one) => typeof one === 'string') : [],
-    gpus: Object.fromEntries(
-      Object.entries(object(info.gpus)).filter((entry): entry is [string, string] => typeof entry[1] === 'string'),
-    ),
-    chosen: string(object(info.settings).gpu),
   };
 }
 
-export function show(state: State, info: Info | undefined, running: readonly string[]): Shown {
+/** The server says it, once it has answered `orbit/panel`. */
+export function show(state: State, said: Said | undefined): Shown {
   if (state === 'stopped') return { text: '$(error) orbit-lsp', tooltip: 'orbit-lsp is not running' };
-  if (state === 'starting' || !info) return { text: '$(sync~spin) orbit-lsp', tooltip: 'orbit-lsp is starting' };
-  const gpu = info.gpu?.replace(/^NVIDIA /, '') ?? (info.looked ? 'no GPU' : 'orbit-lsp');
-  const place = info.gpu && info.runner === 'modal' ? `${gpu} · Modal` : gpu;
-  const icon = running.length > 0 ? '$(sync~spin)' : info.rented.length > 0 ? '$(flame)' : '$(circuit-board)';
-  const count = running.length > 0 ? ` · ${running.length} running` : '';
-  return {
-    text: `${icon} ${place}${count}`,
-    tooltip: [`orbit-lsp ${info.version ?? ''}`.trim(), ...whereabouts(info), ...running, ...info.rented].join('\n'),
-  };
-}
-
-function whereabouts({ gpu, runner, looked }: Info): string[] {
-  if (gpu) return [`${gpu}, ${runner === 'modal' ? 'rented from Modal' : "this machine's own"}`];
-  return looked ? ['no GPU found'] : [];
+  if (state === 'starting' || !said) return { text: '$(sync~spin) orbit-lsp', tooltip: 'orbit-lsp is starting' };
+  return { text: `$(${said.icon}) ${said.text}`, tooltip: said.tooltip };
 }
 
 /** What runs, from the token of its progress, `orbit/run saxpy r3`; undefined for a compile, which nobody started. */

@@ -4,38 +4,17 @@ import { afterEnd } from '../src/backoff';
 import { coloured, guarded } from '../src/policy';
 import { readInfo, runOf, show } from '../src/status';
 
-const LOCAL = {
-  'orbit-lsp': '0.1.0',
-  runner: { name: 'local', gpu: 'NVIDIA H100 80GB HBM3' },
-  settings: { gpu: 'L4' },
-};
-const MODAL = {
-  ...LOCAL,
-  runner: { name: 'modal', gpu: 'L4' },
-  rented: ['L4: warm until 14:05:00, 1 run'],
-  gpus: { 'L4, $0.80/h': 'L4' },
-};
-
-function check(info: unknown, running: string[], text: string, tooltip: string): void {
-  assert.deepEqual(show('running', readInfo(info), running), { text, tooltip });
-}
-
-test('the status bar says the GPU, where it is, and what runs', () => {
-  const own = "orbit-lsp 0.1.0\nNVIDIA H100 80GB HBM3, this machine's own";
-  check(LOCAL, [], '$(circuit-board) H100 80GB HBM3', own);
-  check(LOCAL, ['Run saxpy'], '$(sync~spin) H100 80GB HBM3 · 1 running', `${own}\nRun saxpy`);
-  const rented = 'orbit-lsp 0.1.0\nL4, rented from Modal\nL4: warm until 14:05:00, 1 run';
-  check(MODAL, [], '$(flame) L4 · Modal', rented);
-  const none = (devices: string[] | null) => ({ 'orbit-lsp': '0.1.0', runner: { gpu: null, devices } });
-  check(none([]), [], '$(circuit-board) no GPU', 'orbit-lsp 0.1.0\nno GPU found');
-  check(none(null), [], '$(circuit-board) orbit-lsp', 'orbit-lsp 0.1.0');
+test('the status bar says what the server says, and whether there is one', () => {
+  const said = { text: 'H100 80GB HBM3 · Run saxpy', icon: 'sync~spin', tooltip: 'orbit-lsp 0.1.0\nRun saxpy' };
+  assert.deepEqual(show('running', said), { text: '$(sync~spin) H100 80GB HBM3 · Run saxpy', tooltip: said.tooltip });
+  assert.equal(show('running', undefined).tooltip, 'orbit-lsp is starting');
+  assert.equal(show('stopped', said).tooltip, 'orbit-lsp is not running');
 });
 
 test('an answer of another form breaks nothing', () => {
-  for (const answer of [null, 7, 'x', [], { runner: [], rented: {}, gpus: [1] }, { rented: [1, 'L4'], gpus: { a: 1 } }])
-    assert.equal(readInfo(answer).gpu, undefined);
-  assert.deepEqual(readInfo({ rented: [1, 'L4'] }).rented, ['L4']);
-  assert.deepEqual(readInfo({ gpus: { one: 'H100', two: 2 } }).gpus, { one: 'H100' });
+  for (const answer of [null, 7, 'x', [], { 'orbit-lsp': 1, rented: {} }])
+    assert.deepEqual(readInfo(answer), { version: undefined, rented: [] });
+  assert.deepEqual(readInfo({ 'orbit-lsp': '0.1.0', rented: [1, 'L4'] }), { version: '0.1.0', rented: ['L4'] });
 });
 
 test('runs are told from compiles by the token of their progress', () => {

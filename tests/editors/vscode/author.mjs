@@ -57,12 +57,12 @@ export async function work({ window, saw, say, pictures, place, ...more }) {
 
   await window.open('slow.cu');
   await window.page.click(window.lens('Run'));
-  await window.status('1 running');
+  await window.status('· Run saxpy');
   await window.status('saxpy: running');
   saw('progress', 'status bar');
   await window.picture(join(pictures, 'vscode-running.png'));
   await window.page.click(window.lens('(cancel)'));
-  await window.gone('.statusbar-item:has-text("1 running")');
+  await window.gone('.statusbar-item:has-text("· Run saxpy")');
   saw('cancel', 'lens, palette'); // the palette: see mishaps.moved
 
   await window.open('program.cu');

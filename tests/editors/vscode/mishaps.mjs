@@ -4,7 +4,7 @@ import { existsSync, renameSync, rmSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { until } from './code_server.mjs';
 
-const RUNNING = '.statusbar-item:has-text("1 running")';
+const RUNNING = '.statusbar-item:has-text("· Run saxpy")';
 
 /** A workspace that names a program of its own: not started in Restricted Mode, started once the folder is trusted. */
 export async function untrusted({ window, say, touched }) {

@@ -181,7 +181,7 @@ async function round(session, number) {
   );
 
   await open('slow.cu', window.lens('Run'));
-  await act('Run', click(window.lens('Run')), '.statusbar-item:has-text("1 running")', window.lens('(cancel)'));
+  await act('Run', click(window.lens('Run')), '.statusbar-item:has-text("· Run saxpy")', window.lens('(cancel)'));
   await run('cancel', click(window.lens('(cancel)')));
 
   await open('alone.cu', window.lens('Draft'));
