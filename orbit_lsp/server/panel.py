@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orbit_lsp import __version__
 from orbit_lsp.history.version_groups import grouped
 from orbit_lsp.queue import notebook_sessions
 from orbit_lsp.runners.modal.ledger import clock, rented_gpus

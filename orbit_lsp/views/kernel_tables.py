@@ -7,7 +7,7 @@ from pathlib import Path
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state import units
 from orbit_lsp.state.results import Profiled, Result
-from orbit_lsp.state.session import Session
+from orbit_lsp.state.session import Session, uri_of
 from orbit_lsp.views import (
     gpu_table,
     kernel_status,
@@ -20,7 +20,7 @@ from orbit_lsp.views.ab_table import tables as tables_in_turn
 from orbit_lsp.views.compiler import gpu_occupancy
 from orbit_lsp.views.kernel_status import KernelStatus
 from orbit_lsp.views.profile import profile_hover
-from orbit_lsp.views.tables import Code, Row, Section
+from orbit_lsp.views.tables import Code, Link, Row, Section
 from orbit_remote.common import measure, occupancy
 from orbit_remote.common.measurements import Telemetry, Timing
 from orbit_remote.common.messages import Cost, Device, Finished, Launches, Resources
@@ -59,7 +59,8 @@ def content(session: Session, uri: str, known: KernelStatus, now: float) -> list
         elif not rows:
             rows = [("launches", "none: the program did not launch it", "CUPTI")]
         if driver := known.result.driver:
-            rows.append(("launched by", driver.id, driver.kind))
+            file = Path(session.setup.directory(session.path(uri)), driver.file)
+            rows.append(("launched by", Link(driver.id, uri_of(str(file))), driver.kind))
         sections.append((title, rows + run_rows(known.result.finished)))
         if known.result.through == "spec" and (
             table := sweep_tables.table(known.result, f"{name}: every run")

@@ -15,6 +15,18 @@ class Code(str):
     __slots__ = ()
 
 
+class Link(str):
+    """A cell that leads to a file, where links are drawn."""
+
+    address: str
+    """Its URI, quoted."""
+
+    def __new__(cls, text: str, address: str) -> Link:
+        cell = super().__new__(cls, text)
+        cell.address = address
+        return cell
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     title: str
@@ -65,12 +77,7 @@ def render(sections: Sequence[Section], *, markdown: bool, columns: int | None =
         title, rows = section
         if markdown:
             lines = [f"**{escape(title)}**", "", "| what | value | from |", "|---|---|---|"]
-            lines += [
-                "| "
-                + " | ".join(_code(cell) if isinstance(cell, Code) else escape(cell) for cell in _short(row))
-                + " |"
-                for row in rows
-            ]
+            lines += ["| " + " | ".join(map(_cell, _short(row))) + " |" for row in rows]
         else:
             # a kernel's own name is longer than what is said of it
             width = max((len(name) for name, _, _ in rows if not isinstance(name, Code)), default=0)
@@ -135,6 +142,12 @@ def _table(table: Table, *, markdown: bool) -> str:
         "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows
     ]
     return "\n".join([table.title, *(line.rstrip() for line in lines)])
+
+
+def _cell(cell: str) -> str:
+    if isinstance(cell, Link):
+        return f"[{escape(cell)}]({cell.address})"
+    return _code(cell) if isinstance(cell, Code) else escape(cell)
 
 
 def _code(text: str) -> str:

@@ -74,7 +74,9 @@ async def test_a_click_runs_the_nearest_test(start, recorded_python) -> None:
     assert await runs(editor) == ["▶ Run on H100 80GB HBM3: test_softmax?"]
     await editor.click()
     assert await result(editor) == [f"⏱ {TIME}", "▶ Run: test_softmax"]
-    assert "via tests/test" in await editor.hover(SOFTMAX, 6)
+    hover = await editor.hover(SOFTMAX, 6)
+    assert "via tests/test" in hover
+    assert "ZZZ" in hover
 
 
 async def test_a_time_of_few_launches_can_be_measured_again(start, recorded_python) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.e2e.conftest import Editor
 from tests.e2e.test_dumps import content
-from tests.e2e.test_history import click, opened, state
+from tests.e2e.test_history import SAXPY, click, opened, state
 
 __all__ = ["state"]
 KERNEL = """
@@ -76,6 +76,17 @@ async def test_the_trees_have_the_run_the_gpu_and_the_history(start, recorded_py
     assert (
         next(item["label"] for item in after["choices"] if item["now"]) == "H100 80GB HBM3, of this machine"
     )
+
+
+async def test_the_status_names_what_runs(start, recorded_python) -> None:
+    editor = await opened(start, recorded_python, text=SAXPY + "// SLOW\n")
+    await editor.command("orbit.run", {"uri": editor.uri, "kernel": "saxpy"})
+    status = (await panel(editor))["status"]
+    assert (status["text"], status["icon"]) == ("H100 80GB HBM3 · Run saxpy", "sync~spin")
+    assert status["tooltip"].endswith("NVIDIA H100 80GB HBM3, of this machine\nRun saxpy")
+    await editor.command("orbit.cancel")
+    await editor.until(editor.ended)
+    assert (await panel(editor))["status"]["text"] == "H100 80GB HBM3"
 
 
 async def test_a_notebook_kernel_and_a_gpu_of_another_program_are_listed_and_the_kernel_is_ended(

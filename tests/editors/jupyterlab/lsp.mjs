@@ -5,7 +5,7 @@
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 
-const PATIENCE_MS = 45_000; // the end of what hangs
+const PATIENCE_MS = 120_000; // the end of what hangs
 const [prefix, url, folder] = process.argv.slice(2);
 const { chromium } = createRequire(join(prefix, 'node_modules', 'x.js'))('playwright-core');
 const browser = await chromium.launch({
@@ -55,6 +55,7 @@ async function replace(text, old, word) {
   await line(text).waitFor();
 }
 
+let edited;
 try {
   await page.goto(url);
   await page.locator('.jp-Dialog select').selectOption({ label: 'Orbit: this GPU' });
@@ -70,10 +71,12 @@ try {
 
   await run(0);
   await run(1, 'measured on');
-  await page.locator('.cm-lintRange-hint, .cm-lintRange-info').first().waitFor();
-  console.error(await page.locator('.cm-lintRange-hint, .cm-lintRange-info').evaluateAll((x) => x.map((e) => [e.className, e.textContent, e.closest('.cm-line').textContent])));
+  step('measured', await said('hint', 'add'));
   await picture('2-measured');
-  step('measured', '');
+  await replace('tl.load(x + at', '1', '2');
+  while (!(edited = await said('hint', 'add')).includes('edited'));
+  step('edited', edited);
+  await picture('3-edited');
 } catch (error) {
   await picture('failed');
   throw error;
