@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence
+from typing import Self
 
 from orbit_remote.common.lazy_dataclass import dataclass
 
@@ -16,12 +17,11 @@ class Code(str):
 
 
 class Link(str):
-    """A cell that leads to a file, where links are drawn."""
+    """A cell that leads to a file, of which `address` is the quoted URI, where links are drawn."""
 
-    address: str
-    """Its URI, quoted."""
+    __slots__ = ("address",)
 
-    def __new__(cls, text: str, address: str) -> Link:
+    def __new__(cls, text: str, address: str) -> Self:
         cell = super().__new__(cls, text)
         cell.address = address
         return cell

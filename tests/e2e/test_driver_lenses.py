@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,8 @@ async def test_a_click_runs_the_nearest_test(start, recorded_python) -> None:
     assert await result(editor) == [f"⏱ {TIME}", "▶ Run: test_softmax"]
     hover = await editor.hover(SOFTMAX, 6)
     assert "via tests/test" in hover
-    assert "ZZZ" in hover
+    link = rf"\[tests/test\\_softmax.py::test\\_softmax]\({editor.folder.as_uri()}/tests/test_softmax.py\)"
+    assert re.search(link, hover), hover
 
 
 async def test_a_time_of_few_launches_can_be_measured_again(start, recorded_python) -> None:
