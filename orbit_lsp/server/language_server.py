@@ -91,8 +91,8 @@ class OrbitServer(LanguageServer):
             mirror_hints=not (hint and hint.refresh_support),
             tags=bool(published and published.tag_support),
             draws_lenses=bool(document and document.code_lens),
-            # clients say which parser of markdown they have; those that say none (Neovim, Helix) show its source
-            draws_tables=bool(general and general.markdown),
+            # clients say which parser of markdown they have; those that say none (Neovim, Helix) show its source, kakoune-lsp's knows no tables
+            draws_tables=bool(general and general.markdown and general.markdown.parser != "kakoune-lsp"),
             takes_output=ours.get("output") is True,
             shows_answers=name not in ("helix", "Kate"),
             shows_panel=ours.get("panel") is True,

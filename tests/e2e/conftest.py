@@ -369,7 +369,8 @@ async def start(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
     """start(editor name, **settings) -> Editor; every server it started is shut down at the end.
 
     Each is a process of its own. It is forked from one that has imported everything; `forked=False` starts it as an
-    editor does. `constants` are other values of constants of its modules, as "orbit_lsp.server.handlers.SETTINGS_S".
+    editor does. `markdown` is the parser of it that the editor says to have. `constants` are other values of constants of
+    the server's modules, as "orbit_lsp.server.handlers.SETTINGS_S".
     """
     started: list[Editor] = []
     conversations = request.node.stash.setdefault(CONVERSATIONS, [])
@@ -380,6 +381,7 @@ async def start(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
         name: str,
         *,
         encoding: str | None = None,
+        markdown: str | None = None,
         withhold_settings: bool = False,
         forked: bool = True,
         constants: Mapping[str, Any] | None = None,
@@ -393,6 +395,9 @@ async def start(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
                     position_encodings=[lsp.PositionEncodingKind(encoding)]
                 ),
             )
+        if markdown:
+            parser = lsp.MarkdownClientCapabilities(markdown)
+            offered = attrs.evolve(offered, general=lsp.GeneralClientCapabilities(markdown=parser))
         number = len(conversations) + 1
         conversations.append(Conversation(f"{name}, server {number}", tmp_path / f"server-{number}.log"))
         client = Client(conversations[-1])

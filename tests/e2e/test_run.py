@@ -46,6 +46,15 @@ async def test_a_click_puts_the_time_on_the_kernels_line(start, recorded_python,
     assert ("```" in hover) is (name not in ("vscode", "emacs"))  # Emacs reads plain text only
 
 
+async def test_a_parser_of_markdown_that_knows_no_tables_gets_a_block_of_text(start, recorded_python) -> None:
+    editor: Editor = await start("vscode", python=recorded_python, markdown="kakoune-lsp")
+    editor.open("saxpy.cu", SOURCE)
+    await named_gpu(editor)
+    await editor.click()
+    await editor.until(editor.ended)
+    assert (await editor.hover(0, 18)).startswith("```text\nsaxpy: ⏱ 288 µs")
+
+
 @pytest.mark.parametrize("answers", [True, False], ids=["late", "never"])
 async def test_a_click_before_the_settings_have_come_waits_for_them(
     start, recorded_python, answers: bool
