@@ -303,7 +303,11 @@ def _counters(machine: c.Machine, gpu: str) -> list[str]:
     on = f" on {gpu}"
     if profiler is None or profiler.permitted is None:
         on += "; the first profile shows whether the driver permits counters"
-    lines = [f"profiles of launch specs and Triton kernels: counters of CUPTI {machine.cupti}{on}"] if machine.cupti else []
+    lines = (
+        [f"profiles of launch specs and Triton kernels: counters of CUPTI {machine.cupti}{on}"]
+        if machine.cupti
+        else []
+    )
     if profiler:
         what = f"profiles{_OTHER_PROFILES}" if machine.cupti else "profiles"
         lines.append(f"{what}: counters of Nsight Compute{on}")
