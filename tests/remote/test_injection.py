@@ -313,6 +313,15 @@ def test_a_process_that_becomes_another_program_starts_its_names_anew(tmp_path):
     assert [r.symbol for r in injection.read(tmp_path).records] == ["_Z4workPfi", "other"]
 
 
+def test_a_follower_reads_on_where_the_recorder_has_emptied_its_file(tmp_path):
+    write(tmp_path, HEADER, NAME, kernel(100, 150), kernel(200, 250))
+    follower = injection.Follower(tmp_path, 42)
+    assert [list(s.starts) for s in follower.fresh()] == [[100, 200]]
+    write(tmp_path, HEADER, ["n", 0, "other"], kernel(300, 350))
+    assert [(s.launch.symbol, list(s.starts)) for s in follower.fresh()] == [("other", [300])]
+    assert follower.fresh() == []
+
+
 @pytest.mark.parametrize("cut", range(1, 60, 7))
 def test_a_torn_last_line_costs_itself_alone(cut, tmp_path):
     whole = json.dumps(kernel(200, 250), separators=(",", ":")).encode()

@@ -473,6 +473,8 @@ class Follower:
         reader = _Reader(UNKNOWN)
         try:
             with regular_files.opened(self._path) as file:
+                if file.seek(0, os.SEEK_END) < self._at:  # the recorder has emptied it
+                    self._at, self._process = 0, None
                 file.seek(self._at)
                 lines = regular_files.upto(file, limits.LAUNCHES.most).splitlines(keepends=True)
                 for line in lines:

@@ -90,14 +90,17 @@ class Native:
         return recorded.since(self._since) if self._since else recorded
 
     def again(self) -> None:
-        """For another job in this process: what was recorded until now does not belong to it."""
+        """For another job in this process: what was recorded until now does not belong to it, and is dropped. A process has a limit of
+        records, which the jobs of a day would reach: after that, none of their kernels would count as launched.
+        """
         self.record("automatic")
-        self.fresh()
+        self.forget()
         self._since = self.timestamp()
 
     def forget(self) -> None:
         """Drop what was recorded until now, and with it the count of launches that is limited."""
         self._library.orbit_forget()
+        self._follower = injection.Follower(self._directory, os.getpid())
 
 
 class Kineto:
