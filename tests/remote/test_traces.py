@@ -83,7 +83,7 @@ def traced(carry_out: Any, folder: Path, asked: traces.Evaluation) -> dict[str, 
 
 
 def job(**fields: Any) -> Job:
-    values: dict[str, Any] = {"id": "f" * 16, "started": 1.0, "ended": 2.0, **fields}
+    values: dict[str, Any] = {"id": "f" * 16, "submitted": 0.5, "started": 1.0, "ended": 2.0, **fields}
     return Job(**{field.name: values.get(field.name, "") for field in dataclasses.fields(Job)})
 
 
@@ -243,9 +243,8 @@ def test_a_right_answer_that_a_policy_gives_no_score_is_right_in_every_form() ->
     for told in (made["evaluation"], answered, agents):
         assert (told["score"], told["policy"]) == (None, "libraries")
     assert result_text.lines(job(), result)[1:] == [
-        "grade: referee: it was",
-        "no score by the policy libraries: 100 % is cuBLAS",
-    ]
+        "grade: referee: it was", "no score by the policy libraries: 100 % is cuBLAS", "waited: 0.5 s",
+    ]  # fmt: skip
     assert summary.one_line(result.finished, compiled_only=False) == (
         "right, no score by the policy libraries: 100 % is cuBLAS"
     )
