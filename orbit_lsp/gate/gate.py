@@ -174,7 +174,7 @@ def _of_history(entries: Sequence[Entry], gpu: str) -> Noise | None:
         if device and device.name == gpu and (same := setup(entry)) is not None:
             total = sum(launch.timing.median for launch in entry.result.launches)
             groups.setdefault((entry.digest, same), []).append(total)
-    times = max(groups.values(), key=len, default=[])
+    times = max(groups.values(), key=len, default=list[float]())
     if len(times) < _RUNS_FOR_NOISE or min(times) <= 0:
         return None
     deviation = sign_bets.noise(times)
