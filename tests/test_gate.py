@@ -164,9 +164,12 @@ async def test_a_run_without_times_is_a_discarded_pair_and_at_first_no_compariso
     loop = await ran(Machine(lambda name, number: 0.0 if number in (5, 9) else 100.0), "a")
     assert verdicts(loop) == {"a": ("not slower", 8)}
     assert loop.discarded == {"a run has no times of the kernel": 2}
+    assert not loop.is_blind
     loop = await ran(Machine(lambda name, number: 0.0 if number == 1 else 100.0), "a")
     (kernel,) = loop.kernels()
     assert (kernel.verdict, kernel.reason) == ("not compared", "base: a was not launched, or has no time")
+    assert loop.is_blind
+    assert gate.verdict_of((kernel,), red_control=False, failure=loop.is_blind) == "inconclusive"
     loop = await ran(Machine(lambda name, number: 0.0 if number > 2 else 100.0), "a")
     (kernel,) = loop.kernels()
     assert (kernel.verdict, kernel.pairs, kernel.discarded) == ("inconclusive", 0, 8)

@@ -244,7 +244,7 @@ def _result(
     kernels = tuple(sorted(kernels, key=lambda kernel: (kernel.file, kernel.line)))
     controls = loop.controls()
     red = any(control.red for control in controls)
-    verdict = verdict_of(kernels, red_control=red, failure=loop.failure is not None)
+    verdict = verdict_of(kernels, red_control=red, failure=loop.is_blind or loop.failure is not None)
     sentence = results.sentence(
         verdict, kernels, base=change.base_name, find=question.find, false_alarm=question.false_alarm,
         red_control=red, failure=loop.failure,

@@ -53,6 +53,8 @@ class GateRow:
     discarded: int = 0
     failure: c.Failure | None = None
     reason: str = ""
+    untimed: bool = False
+    """Its first run had no times of it."""
     noise: float | None = None
     """Known before the gate."""
     pair_s: float | None = None
@@ -144,6 +146,13 @@ class GateLoop:
     @property
     def device(self) -> str:
         return next((ended.device.name for ended in self.ended if ended.device), "")
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether no kernel has a time, and one that ran has none. One kernel may be launched by neither side; of all of them that says
+        that launches are not recorded.
+        """
+        return any(row.untimed for row in self.rows) and not any(row.ratios for row in self.rows)
 
     # -- the loop -----------------------------------------------------------------------------
 
@@ -293,6 +302,7 @@ class GateLoop:
                 return
             for row, time_ns in zip(unit.rows, self._times(unit.rows, finished, at), strict=True):
                 if row.compared and time_ns is None:
+                    row.untimed = True
                     remarks = f" ({'; '.join(finished.remarks)})" if finished.remarks else ""
                     row.reason = (
                         f"{variant.name}: {row.kernel.name} was not launched, or has no time{remarks}"
