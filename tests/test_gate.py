@@ -356,7 +356,7 @@ def test_the_base_is_the_merge_base_of_the_branch_that_ci_names(tmp_path: Path) 
         first,
         f"origin/release ({first[:7]})",
     )
-    with pytest.raises(changes.NoBase, match="the base branch origin/absent is not here: fetch it"):
+    with pytest.raises(changes.NoBaseError, match="the base branch origin/absent is not here: fetch it"):
         changes.base_of(folder, None, {"GITHUB_BASE_REF": "absent"})
 
 

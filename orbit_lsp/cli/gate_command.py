@@ -45,7 +45,7 @@ async def run(options: argparse.Namespace, engine: Engine, watcher: TerminalWatc
         result = await gate.perform(
             engine, store, wanted, say, lambda text: watcher.show("gate", "running", text), terminal_text.warn
         )
-    except (git.GitError, changes.NoBase) as error:
+    except (git.GitError, changes.NoBaseError) as error:
         return _failed(options, str(error))
     except NoVariant as reason:
         return _failed(options, str(reason))

@@ -31,7 +31,7 @@ _OF_CI = ("GITHUB_BASE_REF", "BUILDKITE_PULL_REQUEST_BASE_BRANCH", "CI_MERGE_REQ
 _IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([.\w]+)|import[ \t]+([.\w, \t]+))", re.MULTILINE)
 
 
-class NoBase(ValueError):  # noqa: N818 - the repository has none, which is for its author to name
+class NoBaseError(ValueError):
     """There is nothing to compare a change with; the text is the sentence to say."""
 
 
@@ -83,7 +83,7 @@ class Change:
 
 def base_of(folder: str, named: str | None, environment: Mapping[str, str]) -> tuple[str, str]:
     """The commit to compare with, and how it is called: the one that is named, else the newest that HEAD shares with the branch
-    that the change is for. Blocking. Raises GitError and NoBase.
+    that the change is for. Blocking. Raises GitError and NoBaseError.
     """
     if named:
         commit = git.commit_of(folder, named)
@@ -97,11 +97,11 @@ def base_of(folder: str, named: str | None, environment: Mapping[str, str]) -> t
                 raise
             if branch in of_ci:
                 text = f"the base branch {branch} is not here: fetch it, or name the base with --base"
-                raise NoBase(text) from None
+                raise NoBaseError(text) from None
             continue
         commit = git.merge_base(folder, "HEAD", branch)
         return commit, f"{branch} ({commit[:7]})"
-    raise NoBase("the repository has no branch main or master: name the base, as in --base HEAD~1")
+    raise NoBaseError("the repository has no branch main or master: name the base, as in --base HEAD~1")
 
 
 async def find(

@@ -59,7 +59,7 @@ async def perform(
     show: Callable[[str], object],
     warn: Callable[[str], object],
 ) -> GateResult:
-    """What this machine has is known. `say` gets lines that stay, `show` what one waits for. Raises GitError and NoBase, and NoVariant where the base cannot be read."""
+    """What this machine has is known. `say` gets lines that stay, `show` what one waits for. Raises GitError and NoBaseError, and NoVariant where the base cannot be read."""
     folder = await asyncio.to_thread(_folder, options.paths[0])
     base, base_name = await asyncio.to_thread(changes.base_of, folder, options.base, os.environ)
     tree = await asyncio.to_thread(git.checkout, folder, base)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orbit_remote.child.capture import values
-from orbit_remote.child.capture.launch_watch import Form, NotCaptured
+from orbit_remote.child.capture.launch_watch import Form, NotCapturedError
 from orbit_remote.child.capture.layouts import layout
 from orbit_remote.child.spec import as_captured
 from orbit_remote.common import codec, limits
@@ -174,7 +174,7 @@ def text_of(tensor: torch.Tensor) -> str:
     form = Form("float32", tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset() * 4 % 16)
     try:
         own = layout("x", form)
-    except NotCaptured as why:
+    except NotCapturedError as why:
         return str(why)
     view = own.of(torch.empty(own.extents))
     assert tuple(view.shape) == form.shape

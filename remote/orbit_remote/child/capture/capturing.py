@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from orbit_remote.child.capture import launch_watch, values, written_outputs
-from orbit_remote.child.capture.launch_watch import Copies, Form, LaunchWatch, NotCaptured, Taken
+from orbit_remote.child.capture.launch_watch import Copies, Form, LaunchWatch, NotCapturedError, Taken
 from orbit_remote.child.capture.layouts import layout
 from orbit_remote.child.capture.spec_text import SpecText
 from orbit_remote.child.capture.values import Made
@@ -49,13 +49,13 @@ def of_driver(torch: Any, job: Job, watch: LaunchWatch, gpu: Gpu) -> c.Captured:
     if refused is None and watch.taken:
         try:
             return _Capturing(torch, job, watch.taken, watch, gpu).captured()
-        except NotCaptured as why:
+        except NotCapturedError as why:
             refused = why
         except SpecError as error:
-            refused = NotCaptured(f"the launch spec would not run: {error.fault.message.rstrip('.')}")
+            refused = NotCapturedError(f"the launch spec would not run: {error.fault.message.rstrip('.')}")
         except Exception as error:  # noqa: BLE001 - of CUDA, torch or the kernel, which is launched on copies
             first = (str(error).strip() or type(error).__name__).splitlines()[0]
-            refused = NotCaptured(f"launching it again failed: {first[:200]}")
+            refused = NotCapturedError(f"launching it again failed: {first[:200]}")
     assert refused
     return c.Captured(kernel, why=str(refused), remedy=refused.remedy, launch=number, seen=watch.seen)
 
@@ -109,7 +109,7 @@ class _Capturing:
             self._remarks.append(f"autotuning had chosen {chosen}, and tunes again for this launch spec")
 
     def captured(self) -> c.Captured:
-        """Raises NotCaptured, SpecError, and what launches raise."""
+        """Raises NotCapturedError, SpecError, and what launches raise."""
         if self._gpu.device == "cuda" and self._taken.device is not None:
             self._torch.cuda.set_device(self._taken.device)
         self._addresses()
@@ -117,7 +117,7 @@ class _Capturing:
         forms = {name: form for name, form in self._taken.forms.items() if name not in same}
         found = written_outputs.roles(self._torch, self._taken, forms, self._gpu.synchronize)
         if not found.outputs:
-            raise NotCaptured("it writes to none of its arguments, so there is nothing to compare")
+            raise NotCapturedError("it writes to none of its arguments, so there is nothing to compare")
         before = Copies(self._torch, self._taken)
         made = {name: self._made(name, form, before, found) for name, form in forms.items()}
         evaluated = self._with_sure_values(made, same, forms, found, before)
@@ -147,7 +147,7 @@ class _Capturing:
     # -- what no launch spec can describe ---------------------------------------------------------
 
     def _addresses(self) -> None:
-        """Raises NotCaptured where a number is an address of memory: in another process it is none."""
+        """Raises NotCapturedError where a number is an address of memory: in another process it is none."""
         wide = {
             name: form
             for name, form in self._taken.forms.items()
@@ -160,13 +160,15 @@ class _Capturing:
             if numbers is not None and any(
                 bool(((numbers >= begin) & (numbers < end)).any()) for begin, end in self._taken.segments
             ):
-                raise NotCaptured(f"{name} holds addresses of memory, which a launch spec cannot describe")
+                raise NotCapturedError(
+                    f"{name} holds addresses of memory, which a launch spec cannot describe"
+                )
         for name, value in self._taken.arguments.items():
             if type(value) is int and any(begin <= value < end for begin, end in self._taken.segments):
-                raise NotCaptured(f"{name} is an address of memory, which a launch spec cannot describe")
+                raise NotCapturedError(f"{name} is an address of memory, which a launch spec cannot describe")
 
     def _aliases(self) -> dict[str, str]:
-        """The parameters that are given the tensor of one before them, by name. Raises NotCaptured where two share a part."""
+        """The parameters that are given the tensor of one before them, by name. Raises NotCapturedError where two share a part."""
         same: dict[str, str] = {}
         known: dict[str, Form] = {}
         for name, form in self._taken.forms.items():
@@ -174,7 +176,7 @@ class _Capturing:
                 if form == before:
                     same[name] = other
                 elif form.address < before.end and before.address < form.end and self._overlap(form, before):
-                    raise NotCaptured(
+                    raise NotCapturedError(
                         f"{other} and {name} share memory, each a part of it, which a launch spec cannot describe"
                     )
             if name not in same:
@@ -212,7 +214,7 @@ class _Capturing:
         return self._kept(name, form, before)
 
     def _kept(self, name: str, form: Form, before: Copies) -> Made:
-        """The values as they were, stored. Raises NotCaptured where there are too many."""
+        """The values as they were, stored. Raises NotCapturedError where there are too many."""
         own, tensor = layout(name, form), before.of(form)
         dense = self._torch.zeros(own.extents, dtype=tensor.dtype, device=tensor.device)
         _single(own.of(dense)).copy_(_single(tensor))
@@ -220,7 +222,7 @@ class _Capturing:
         self._stored[key] = as_captured.stored(self._torch, dense)
         total = sum(len(each.data) for each in self._stored.values())
         if total > _MOST_KEPT:
-            raise NotCaptured(
+            raise NotCapturedError(
                 f"its values matter, and with {name} there are {amount(total)} of them: more than {amount(_MOST_KEPT)} are not stored",
                 "name a smaller launch with --launch",
             )
@@ -277,7 +279,7 @@ class _Capturing:
     def _evaluated(
         self, made: Mapping[str, Made], same: Mapping[str, str], forms: Mapping[str, Form]
     ) -> _Evaluated:
-        """Raises NotCaptured where the spec has an error, or makes other tensors; SpecError and what launches raise."""
+        """Raises NotCapturedError where the spec has an error, or makes other tensors; SpecError and what launches raise."""
         statements = SpecText(self._taken, made, same, self._tuned).statements()
         stored = stored_tensors.written(self._stored_of(made), {})
         # whatever is expected as captured makes random numbers portable; nothing is compared yet
@@ -286,7 +288,7 @@ class _Capturing:
         job = replace(self._job, text=text, start=SpecStart(definition, {self._file: codec.packed(stored)}))
         checked = launch_spec.check(text, launch_spec.target_of(definition, "triton"))
         if error := next((fault for fault in checked.faults if fault.severity == "error"), None):
-            raise NotCaptured(f"the launch spec would be wrong: {error.message.rstrip('.')}")
+            raise NotCapturedError(f"the launch spec would be wrong: {error.message.rstrip('.')}")
         trials = Trials(checked, job, Triton(self._torch, job, _module(self._taken.function)), self._gpu)
         point = Point()
         trials.tune(point)
@@ -294,7 +296,7 @@ class _Capturing:
         for name, form in forms.items():
             value = trial.values.get(name)
             if not isinstance(value, Tensor) or value.shape != form.shape or not _steps_alike(value, form):
-                raise NotCaptured(f"{name} has strides that a launch spec cannot make")
+                raise NotCapturedError(f"{name} has strides that a launch spec cannot make")
         trial.launch()
         self._gpu.synchronize()
         return _Evaluated(
@@ -336,7 +338,7 @@ class _Capturing:
                 within = f" within {dtype.rtol:.2g}, {max(dtype.atol, _SPREAD * spreads[name]):.2g}"
             expects[name] = key, within
         if not expects:
-            raise NotCaptured("all that it writes are integers which differ from launch to launch")
+            raise NotCapturedError("all that it writes are integers which differ from launch to launch")
         return evaluated, expects, not differing
 
     def _differing(self, evaluated: _Evaluated, again: Trial, outputs: tuple[str, ...]) -> list[str]:

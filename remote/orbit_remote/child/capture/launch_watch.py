@@ -27,7 +27,7 @@ _RELAUNCHES: Final = 20
 _ALIGNMENT: Final = 512  # what torch aligns to
 
 
-class NotCaptured(Exception):  # noqa: N818 - what it says, not what went wrong
+class NotCapturedError(Exception):
     """A launch that no launch spec describes. The text is a sentence, `remedy` what to do."""
 
     def __init__(self, why: str, remedy: str = "") -> None:
@@ -159,7 +159,7 @@ class LaunchWatch:
         self._tuning = 0
         self.seen = 0
         self.taken: Taken | None = None
-        self.why: NotCaptured | None = None
+        self.why: NotCapturedError | None = None
         self.interpreted = False
         self.relaunched: tuple[LaunchSeries, ...] = ()
         """The records of the launches that `relaunch` made."""
@@ -251,10 +251,10 @@ class LaunchWatch:
             is_wanted = self.is_wanted(function, extents, given | options)
             if is_wanted or (self.seen == 1 and self._wanted.launch is None):
                 self.keep(_taken(function, names, given, options, extents, grid, self.seen), wanted=is_wanted)
-        except NotCaptured as why:
+        except NotCapturedError as why:
             self.why = why
         except Exception as error:  # noqa: BLE001 - the driver goes on as if nothing had been wanted of it
-            self.why = NotCaptured(f"launch {self.seen} of {self._kernel} could not be copied: {error}")
+            self.why = NotCapturedError(f"launch {self.seen} of {self._kernel} could not be copied: {error}")
 
     @property
     def is_done(self) -> bool:
@@ -284,22 +284,22 @@ class LaunchWatch:
             self.taken, self._first = self._first, None
             self.fell_back = self.taken is not None
 
-    def refusal(self) -> NotCaptured | None:
+    def refusal(self) -> NotCapturedError | None:
         """Why nothing was taken, once the driver has ended; None where something was."""
         if self.taken or self.why:
             return self.why
         if self.interpreted:
-            return NotCaptured(
+            return NotCapturedError(
                 f"{self._kernel} ran in Triton's interpreter, on the CPU",
                 "run the driver without TRITON_INTERPRET",
             )
         if not self.seen:
-            return NotCaptured(
+            return NotCapturedError(
                 f"{self._kernel} was not launched by the process of the driver",
                 "name another driver with --through: `orbit-lsp drivers` lists them",
             )
         times = "once" if self.seen == 1 else f"{self.seen:,} times"
-        return NotCaptured(
+        return NotCapturedError(
             f"{self._kernel} was launched {times}: there is no launch {self._wanted.launch}",
             f"name one from 1 to {self.seen:,}",
         )
@@ -314,11 +314,11 @@ def _taken(
     driver_grid: Any,
     number: int,
 ) -> Taken:
-    """Raises NotCaptured."""
+    """Raises NotCapturedError."""
     torch = sys.modules["torch"]
     cuda: Any = torch.cuda
     if cuda.is_initialized() and cuda.is_current_stream_capturing():
-        raise NotCaptured(
+        raise NotCapturedError(
             "it is launched inside a CUDA graph, which is recorded then and runs later",
             "capture a driver that launches it without a graph",
         )
@@ -326,7 +326,7 @@ def _taken(
     arguments = {name: _argument(torch, name, given[name], tensors) for name in names if name in given}
     total = sum(end - begin for begin, end, _ in _spans(tensors))
     if total > CAPTURED.most:
-        raise NotCaptured(
+        raise NotCapturedError(
             f"its arguments are {amount(total)}, more than {CAPTURED.size}",
             "name a smaller launch with --launch",
         )
@@ -344,12 +344,12 @@ def _taken(
 
 
 def _argument(torch: Any, name: str, value: Any, tensors: list[tuple[Form, Any]]) -> Any:
-    """Raises NotCaptured for what a launch spec cannot pass."""
+    """Raises NotCapturedError for what a launch spec cannot pass."""
     value = plain(value)
     if isinstance(value, torch.Tensor):
         dtype = str(value.dtype).removeprefix("torch.")
         if dtype not in DTYPES or value.layout != torch.strided:
-            raise NotCaptured(f"{name} is a tensor of {dtype}, which launch specs do not have")
+            raise NotCapturedError(f"{name} is a tensor of {dtype}, which launch specs do not have")
         form = Form(dtype, tuple(value.shape), tuple(value.stride()), int(value.data_ptr()))
         tensors.append((form, value))
         return form
@@ -357,7 +357,7 @@ def _argument(torch: Any, name: str, value: Any, tensors: list[tuple[Form, Any]]
         base = _argument(torch, name, value.base, tensors)
         whole = list(value.shape) == list(base.shape) and list(value.strides) == list(base.strides)
         if not whole or getattr(value, "padding", "zero") != "zero":
-            raise NotCaptured(
+            raise NotCapturedError(
                 f"{name} is a descriptor of a part of a tensor, which a launch spec cannot describe"
             )
         return Descriptor(base, tuple(value.block_shape))
@@ -367,7 +367,7 @@ def _argument(torch: Any, name: str, value: Any, tensors: list[tuple[Form, Any]]
         return value
     if type(value).__module__.startswith("triton.language") and type(value).__name__ == "dtype":
         return value
-    raise NotCaptured(f"{name} is {_kind(value)}, which a launch spec cannot pass")
+    raise NotCapturedError(f"{name} is {_kind(value)}, which a launch spec cannot pass")
 
 
 def _are_numbers(value: object) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from orbit_remote.child.capture.launch_watch import Form, NotCaptured
+from orbit_remote.child.capture.launch_watch import Form, NotCapturedError
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec.values import contiguous, text_of
 
@@ -69,7 +69,7 @@ class Layout:
 
 
 def layout(name: str, form: Form) -> Layout:
-    """How a launch spec makes a tensor of this form. Raises NotCaptured where its elements overlap, or are not spread evenly."""
+    """How a launch spec makes a tensor of this form. Raises NotCapturedError where its elements overlap, or are not spread evenly."""
     shape, rank = form.shape, len(form.shape)
     aside = form.address % 16 // form.size
     dense = contiguous(shape)
@@ -99,7 +99,7 @@ def layout(name: str, form: Form) -> Layout:
         if before is not None:
             room, rest = divmod(steps[outside_in[before]], step)
             if rest or room < extents[place]:
-                raise NotCaptured(
+                raise NotCapturedError(
                     f"{name} has the shape {text_of(shape)} and the strides {text_of(form.strides)}, which no views of a dense tensor have"
                 )
             extents[place] = room
@@ -107,7 +107,7 @@ def layout(name: str, form: Form) -> Layout:
     if aside and counted and inner == 1 and extents[above] - kept[above][1] >= aside:
         kept[above] = (aside, aside + kept[above][1])
     elif aside:
-        raise NotCaptured(
+        raise NotCapturedError(
             f"{name} begins {aside} elements behind an address that 16 divides, and is not dense"
         )
     order = tuple(outside_in.index(at) for at in range(rank))

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
-from orbit_remote.child.capture.launch_watch import Descriptor, Form, NotCaptured, Taken, Tuned
+from orbit_remote.child.capture.launch_watch import Descriptor, Form, NotCapturedError, Taken, Tuned
 from orbit_remote.child.capture.values import Made
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec.rules import OPTIONS
@@ -72,7 +72,7 @@ class SpecText:
         self._sizes()
 
     def statements(self) -> list[str]:
-        """Sizes, tensors, and the launch. Raises NotCaptured."""
+        """Sizes, tensors, and the launch. Raises NotCapturedError."""
         lines = [
             f"{self._variable(name)} = {made.text(self._said)}"
             for name in self._parameters
@@ -133,7 +133,7 @@ class SpecText:
             if name in self._tuned.names or value is None:
                 continue
             if name not in OPTIONS:
-                raise NotCaptured(
+                raise NotCapturedError(
                     f"it is launched with {name}={value!r:.40}, which a launch spec does not pass"
                 )
             arguments.append(f"{name}={value!r}")
@@ -162,7 +162,7 @@ class SpecText:
             return str(value)
         if isinstance(value, str):
             if not re.fullmatch(r"[\w .,:+*/-]*", value):
-                raise NotCaptured(f"{name} is a text that a launch spec cannot pass")
+                raise NotCapturedError(f"{name} is a text that a launch spec cannot pass")
             return f'"{value}"'
         return f"tl.{value}"
 
@@ -222,7 +222,7 @@ class SpecText:
             if all(product.value(each) == extent for each, extent in others):
                 return product.text
         if self._tuned.configurations and any(extent != wanted for _, extent in others):
-            raise NotCaptured(
+            raise NotCapturedError(
                 "its grid follows from constants that autotuning chooses, in a way that could not be found out",
                 "write the launch spec's grid by hand: `orbit-lsp draft` prints a spec to begin with",
             )

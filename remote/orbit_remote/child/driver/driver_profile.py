@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from orbit_remote.child import triton_instances
-from orbit_remote.child.capture.launch_watch import Copies, LaunchWatch, NotCaptured, Taken, plain
+from orbit_remote.child.capture.launch_watch import Copies, LaunchWatch, NotCapturedError, Taken, plain
 from orbit_remote.child.spec import launch_counting
 from orbit_remote.child.spec.launch_counting import Counting
 from orbit_remote.child.spec.launches import Facts
@@ -73,7 +73,7 @@ class DriverProfile(LaunchWatch):
             synchronise()
             began = clock()
             self._made = self._counted(sys.modules["torch"], self.every)
-        except (UncountedError, NotCaptured) as why:
+        except (UncountedError, NotCapturedError) as why:
             self._uncounted = str(why)
         except Exception as error:  # noqa: BLE001 - of CUDA, torch or the kernel, which is launched on copies
             first = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -100,7 +100,7 @@ class DriverProfile(LaunchWatch):
     def _counted(
         self, torch: Any, every: Sequence[Taken]
     ) -> tuple[tuple[c.Profile, ...], tuple[c.Dump, ...], list[str], dict[str, str]]:
-        """Raises UncountedError, NotCaptured."""
+        """Raises UncountedError, NotCapturedError."""
         if every[0].device is not None:
             torch.cuda.set_device(every[0].device)
         driver = self._job.driver.short if self._job.driver else "the driver"
