@@ -266,6 +266,9 @@ def _row(entry: Explanation) -> str:
             return f"| {entry.names[0]} | {entry.names[2]} | {text} |"
         case "CUDA error":
             return f"| `{entry.names[0]}` | {', '.join(entry.names[1:])} | {text} |"
+        case "gate":
+            code = entry.names[2] if len(entry.names) > 1 else ""
+            return f"| `{entry.names[0]}` | {code} | {text} |"
         case "counter":
             return f"| {entry.names[1]} | `{entry.names[0]}` | {text} |"
         case _:

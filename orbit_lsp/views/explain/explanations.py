@@ -184,8 +184,8 @@ GATE = {
         "slower (gate)",
         "exit code 6",
         "6",
-    ): "`orbit-lsp gate` found a kernel that takes more time than in the base. The chance that a gate calls any kernel "
-    "slower which is not is at most `--false-alarm`.",
+    ): "`orbit-lsp gate` found a kernel that takes more time than in the base. The chance that a gate calls an unchanged "
+    "kernel slower is at most `--false-alarm`, for all its kernels together.",
     (
         "inconclusive (gate)",
         "exit code 7",
