@@ -179,6 +179,17 @@ def test_what_is_right_and_yet_worth_knowing(carry_out, forward, words):
     assert words in problem.message
 
 
+def test_a_problem_whose_answers_are_smaller_than_its_tolerance(carry_out):
+    text = new("return torch.zeros(8, 5)").replace("return [3.0]", "return [1e-6]")
+    finished = carry_out(text)
+    check(finished, "ok")
+    assert (
+        "zeros would pass for output: no expected value is larger than its tolerance (0.0001 relative, 0.0001 absolute)"
+        in finished.remarks
+    )
+    assert not [remark for remark in carry_out(new("return x * self.k")).remarks if "zeros" in remark]
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orbit_remote.child.spec.device_memory import POISONS, Memory, needed
-from orbit_remote.child.spec.output_compare import compare, unravelled
+from orbit_remote.child.spec.output_compare import compare, unravelled, zeros_pass
 from orbit_remote.spec.dtypes import DTYPES, Tolerance, tolerance
 from orbit_remote.spec.values import Tensor, contiguous
 from tests.later import Later
@@ -186,3 +186,20 @@ def test_pieces_give_what_the_whole_gives(monkeypatch: pytest.MonkeyPatch) -> No
 )
 def test_flat_indices_are_unravelled(flat: int, shape: tuple[int, ...], index: tuple[int, ...]) -> None:
     assert unravelled(flat, shape) == index
+
+
+@pytest.mark.parametrize(
+    ("expected", "allowed", "pass_"),
+    [
+        ([1e-6, -2e-6], Tolerance(1e-5, 1e-5), True),
+        ([1e-6, 1.0], Tolerance(1e-5, 1e-5), False),
+        ([0.5, 0.5], Tolerance(1.0, 0.0), True),
+        ([0.0, 0.0], Tolerance(1e-5, 1e-5), False),  # zeros are what is wanted
+        ([1e-6, float("nan")], Tolerance(1e-5, 1e-5), False),
+        ([1e-6, float("inf")], Tolerance(1e-5, 1e-5), False),
+    ],
+)
+def test_whether_zeros_would_pass(expected: list[float], allowed: Tolerance, pass_: bool) -> None:
+    said = zeros_pass(torch, "y", torch.tensor(expected), allowed)
+    assert said.startswith("zeros would pass for y: ") if pass_ else said == ""
+    assert zeros_pass(torch, "y", torch.tensor([0, 1]), allowed) == ""

@@ -35,7 +35,9 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One comparison; where it failed, what a person reads of it, and what may be behind it."""
+    """One comparison; where it failed, what a person reads of it, and in `hint` what may be behind it. The hint of one that passed says
+    what it does not show.
+    """
 
     check: c.Check
     words: str = ""

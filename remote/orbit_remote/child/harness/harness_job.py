@@ -241,8 +241,8 @@ class _Run:
             self._say(c.Problem("error", text, "orbit", self.place))
             if self._failure is None:
                 self._failure = c.Failure("wrong answer", text, place=self.place)
-            if judged.hint:
-                self.remarks.append(judged.hint)
+        if judged.hint:
+            self.remarks.append(judged.hint)
         return check
 
     def _say(self, problem: c.Problem) -> None:

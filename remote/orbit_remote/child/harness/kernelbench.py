@@ -227,7 +227,10 @@ def compared(torch: Any, name: str, actual: Any, expected: Any, within: Within |
         result.index, result.actual, result.expected, result.error, allowed.rtol, allowed.atol,
     )  # fmt: skip
     if check.passed:
-        return Judged(check)
+        return Judged(
+            check,
+            hint=output_compare.zeros_pass(torch, name, expected, Tolerance(allowed.rtol, allowed.atol)),
+        )
     if not result.differing:
         return Judged(
             check,

@@ -66,6 +66,21 @@ def compare(torch: Any, actual: Any, expected: Any, tolerance: Tolerance) -> Com
     return Comparison(count, differing, where, *shown, None if largest < 0 else largest)
 
 
+def zeros_pass(torch: Any, name: str, expected: Any, tolerance: Tolerance) -> str:
+    """Return a sentence if an output of zeros is within the tolerance of `expected`, which is not zero: then a kernel that computes
+    nothing passes too. Else an empty text.
+    """
+    if not expected.is_floating_point() or expected.numel() == 0:
+        return ""
+    wide = expected.float() if expected.itemsize == 1 else expected  # fp8 has no norm of its own
+    largest = float(torch.linalg.vector_norm(wide, float("inf")))
+    room = tolerance.atol + (tolerance.chain * _rms(torch, expected.reshape(-1)) if tolerance.chain else 0.0)
+    if largest == 0 or not (1 - tolerance.rtol) * largest <= room:  # of NaN neither holds
+        return ""
+    allowed = f"{tolerance.rtol:g} relative, {tolerance.atol:g} absolute"
+    return f"zeros would pass for {name}: no expected value is larger than its tolerance ({allowed})"
+
+
 def _converted(torch: Any, piece: Any, wide: Any) -> Any:
     if piece.dtype == torch.bool:  # a byte that is neither 0 nor 1 is no bool, and is not equal to one
         piece = piece.view(torch.uint8)
