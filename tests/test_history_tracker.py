@@ -18,11 +18,12 @@ from orbit_lsp.state.session import Session
 from orbit_lsp.views import hints, version_table
 from orbit_remote.common import measure
 from orbit_remote.common import messages as c
-from orbit_remote.common.measurements import Line
+from orbit_remote.common.measurements import Line, Telemetry
 from orbit_remote.common.requests import Job
 from tests.recorded_profiles import Profiling, finished, profile, profiled
 from tests.test_history import entry
 from tests.test_report import Reader
+from tests.test_views import LAUNCHES
 
 # -- which runs may be compared ---------------------------------------------------------------------
 
@@ -341,3 +342,23 @@ def test_the_launch_that_took_longest_speaks_for_a_profile() -> None:
     assert counter_diff.main((item, other)) is longest
     assert counter_diff.main((replace(item, tier="times"),)) is None
     assert counter_diff.main(()) is None
+
+
+def runs_of(millijoules: float, busy: float = 0.98, runs: int = 3) -> list[c.Finished]:
+    """Runs of a kernel that was launched 1,000 times, as NVML's counter sees them in steps of 0.1 J."""
+    telemetry = Telemetry(9, energy_j=millijoules, energy_step_j=0.1, busy=busy)
+    launches = (replace(LAUNCHES, count=1000),)
+    return [c.ok("r", launches=launches, telemetry=telemetry)] * runs
+
+
+def test_the_energy_of_a_launch_is_compared_where_the_counter_tells_it() -> None:
+    (change,) = counter_diff.energy(runs_of(12), runs_of(9))
+    assert (change.name, change.before, change.after, change.unit) == (
+        "energy of a launch, the whole GPU",
+        12,
+        9,
+        "mJ",
+    )
+    assert counter_diff.energy(runs_of(12), runs_of(9, busy=0.5)) == ()  # the GPU idled between
+    assert counter_diff.energy(runs_of(12, runs=2), runs_of(9)) == ()
+    assert counter_diff.energy(runs_of(1), runs_of(9)) == ()  # too few steps

@@ -211,7 +211,10 @@ class _Comparison:
                 runs=(_totals(then.times), _totals(now.times)),
                 now_first=tuple(self._now_first),
                 devices=(then.devices, now.devices),
-                moved=counter_diff.moved(then.profile, now.profile) if then.profile and now.profile else (),
+                moved=(
+                    *counter_diff.energy(then.ended, now.ended),
+                    *(counter_diff.moved(then.profile, now.profile) if then.profile and now.profile else ()),
+                ),
                 remarks=tuple(self._remarks()),
                 failure=failure,
                 cost=cost,

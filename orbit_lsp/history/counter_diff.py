@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from orbit_lsp.profile.bottleneck import COMPUTE, DRAM, MEMORY, TIME, WAVE, value, warp_state
 from orbit_lsp.state.results import Moved
-from orbit_remote.common.messages import Profile
+from orbit_remote.common import measure
+from orbit_remote.common.messages import Finished, Profile
 
 _NAMES = {
     TIME: "time under ncu",
@@ -31,6 +34,7 @@ _SHARE = 0.05
 _WARPS = 0.2
 """A stall reason counts from as many warps per issued instruction on."""
 _MOST_STALLS = 5
+_RUNS = 3
 
 
 def moved(before: Profile, after: Profile) -> tuple[Moved, ...]:
@@ -52,6 +56,24 @@ def moved(before: Profile, after: Profile) -> tuple[Moved, ...]:
         key=lambda change: -abs(change.after - change.before),
     )
     return (*first, *stalls[:_MOST_STALLS])
+
+
+def energy(before: Sequence[Finished], after: Sequence[Finished]) -> tuple[Moved, ...]:
+    """Return what a launch took of energy in the runs of two versions, where NVML's counter tells it of three runs of each."""
+    medians: list[float] = []
+    for runs in (before, after):
+        told = [
+            of_a_launch[0]
+            for run in runs
+            if run.telemetry
+            and (of_a_launch := run.telemetry.of_a_launch([each.count for each in run.launches]))
+        ]
+        if len(told) < _RUNS:
+            return ()
+        medians.append(1000 * measure.median(told))
+    return (
+        Moved("energy of a launch, the whole GPU", "nvmlDeviceGetTotalEnergyConsumption", *medians, "mJ"),
+    )
 
 
 def main(profiles: tuple[Profile, ...]) -> Profile | None:

@@ -25,9 +25,6 @@ from orbit_remote.common import measure, occupancy
 from orbit_remote.common.measurements import Telemetry, Timing
 from orbit_remote.common.messages import Cost, Device, Finished, Launches, Resources
 
-_BUSY = 0.9
-_STEPS = 20
-"""A launch's energy is stated where its kernel ran for this share of the time, and for this many steps of the counter."""
 HOW_COMPILED = "how the file is compiled"
 """The title of the table that is the same for all kernels of a file."""
 _MOST_REASONS = 6
@@ -269,11 +266,11 @@ def _energy(telemetry: Telemetry, step_j: float, launches: tuple[Launches, ...])
     """`12.3 J, to 0.4 J`, and of a launch where one kernel had the GPU nearly all of the time."""
     total = telemetry.energy_j or 0.0
     text = f"{total:.3g} J, to {step_j:.2g} J"
-    alone = len(launches) == 1 and (telemetry.busy or 0.0) >= _BUSY
-    if not alone or total < _STEPS * step_j:
+    of_a_launch = telemetry.of_a_launch([each.count for each in launches])
+    if of_a_launch is None:
         return text
-    count = launches[0].count
-    return f"{text}; {1000 * total / count:.3g} mJ a launch, to {1000 * step_j / count:.2g} mJ"
+    joules, exact_to = of_a_launch
+    return f"{text}; {1000 * joules:.3g} mJ a launch, to {1000 * exact_to:.2g} mJ"
 
 
 def _resource_rows(session: Session, uri: str, known: KernelStatus, resources: Resources) -> list[Row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import field
 from typing import Literal
 
@@ -140,6 +141,11 @@ class TelemetrySeries:
     utilization: tuple[float | None, ...] = ()
 
 
+_BUSY = 0.9
+_STEPS = 20
+"""A launch's energy is stated where its kernel ran for this share of the time, and for this many steps of the counter."""
+
+
 @dataclass(frozen=True, slots=True)
 class Telemetry:
     """NVML while the kernels ran; each triple is [lowest, median, highest] of the samples.
@@ -164,3 +170,17 @@ class Telemetry:
     busy: float | None = None
     series: TelemetrySeries | None = None
     shared: bool = False
+
+    def of_a_launch(self, counts: Sequence[int]) -> tuple[float, float] | None:
+        """Return the energy of a launch in joules, and how exact it is, where `counts` says how often each kernel was launched: of one
+        kernel, which had the GPU nearly all of the time, for many steps of the counter. Else None.
+        """
+        alone = len(counts) == 1 and counts[0] > 0 and (self.busy or 0.0) >= _BUSY
+        if (
+            not alone
+            or not self.energy_j
+            or not self.energy_step_j
+            or self.energy_j < _STEPS * self.energy_step_j
+        ):
+            return None
+        return self.energy_j / counts[0], self.energy_step_j / counts[0]
