@@ -174,6 +174,7 @@ def test_kate(kate: Kate) -> None:
     kate.until(lambda: kate.told()[-1] == "")
     before = kate.windows()
     kate.until(lambda: kate.windows() > before, lambda: kate.keys("alt+Return"))  # the menu of code actions
-    kate.keys("Down", "Return")
+    # the menu takes no keys before it has been drawn
+    kate.until(lambda: kate.windows() == before, lambda: kate.keys("Home", "Return"))
     kate.until(lambda: kate.told()[-1].startswith(f"⏱ {TIME}"))
     kate.until(lambda: "edited since" in kate.told()[-1], lambda: kate.type("1;"))
