@@ -123,7 +123,7 @@ class Author:
 @pytest.fixture
 def costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Costs:
     """In the middle of a month: what may run on into the next one is no cost of this."""
-    middle = datetime(2026, 11, 15, tzinfo=UTC).timestamp()
+    middle = datetime.now(UTC).replace(day=15).timestamp()
     monkeypatch.setattr(ledger, "_STARTED", ledger._STARTED + middle - clock())
     return Costs(lambda: tmp_path / "rented.sqlite")
 

@@ -72,7 +72,13 @@ def energy(before: Sequence[Finished], after: Sequence[Finished]) -> tuple[Moved
             return ()
         medians.append(1000 * measure.median(told))
     return (
-        Moved("energy of a launch, the whole GPU", "nvmlDeviceGetTotalEnergyConsumption", *medians, "mJ"),
+        Moved(
+            "energy of a launch, the whole GPU",
+            "nvmlDeviceGetTotalEnergyConsumption",
+            medians[0],
+            medians[1],
+            "mJ",
+        ),
     )
 
 

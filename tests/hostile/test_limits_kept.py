@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -172,6 +173,8 @@ TRIED: dict[str, Callable[[int, Path], bool]] = {
     "TENSOR": _tensor,
 }
 ELSEWHERE = {
+    "STORED": "tests/hostile/test_limits_kept.py::test_a_file_of_captured_tensors_has_a_limit",
+    "CAPTURED": "tests/hostile/test_limits_kept.py::test_a_launch_with_more_arguments_than_a_capture_may_have",
     "GPU_DUMP": "tests/remote/test_gpu_dump.py::test_a_dump_that_is_larger_than_the_limit",
     "STATEMENTS": "tests/hostile/test_limits_kept.py::test_kernels_behind_so_many_statements_are_left_out",
     "HASHED": "tests/remote/test_regular_files.py::test_what_is_no_regular_file_of_that_size_is_refused_at_once",
@@ -209,6 +212,33 @@ def test_a_bundle_has_the_files_before_its_limit(tmp_path: Path, monkeypatch: py
     assert [remark.partition(":")[0] for remark in bundle.remarks] == [
         "c.ii and the files after it are left out"
     ]
+
+
+@pytest.mark.parametrize(("size", "fits"), [(100, True), (101, False)])
+def test_a_file_of_captured_tensors_has_a_limit(size: int, fits: bool) -> None:
+    limit = replace(limits.STORED, most=100)
+    if fits:
+        assert len(codec.unpacked(codec.packed(b"x" * size), limit)) == size
+    else:
+        with pytest.raises(ValueError):
+            codec.unpacked(codec.packed(b"x" * size), limit)
+
+
+@pytest.mark.parametrize(("most", "taken"), [(256, True), (255, False)])
+def test_a_launch_with_more_arguments_than_a_capture_may_have(
+    most: int, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from orbit_remote.child.capture import launch_watch
+    from orbit_remote.common.requests import Capture
+
+    monkeypatch.setattr(launch_watch, "CAPTURED", replace(limits.CAPTURED, most=most))
+    watch = launch_watch.LaunchWatch("k", __file__, Capture())
+    kernel = SimpleNamespace(arg_names=["x"])
+    watch.see(kernel, (torch.zeros(64),), (1,), {})
+    assert (watch.taken is not None) is taken
+    assert taken or "its arguments are 256 B" in str(watch.why)
 
 
 @pytest.mark.parametrize("fill", ["import a\n", "def f(): x = 1\n", "class C:\n  def f(): pass\n"])

@@ -243,3 +243,16 @@ def test_varied_arguments_keep_their_shape_and_range(family: families.Family, dt
 def test_whole_numbers_have_no_families() -> None:
     result = judged(lambda x: x * 2, draw=lambda: [torch.arange(8)])
     assert told(result) == {"every family": "left out: no argument has finite numbers that are not whole"}
+
+
+@pytest.mark.parametrize("family", families.FAMILIES, ids=lambda family: family.name)
+def test_what_a_draw_repeats_stays_repeated(family: families.Family) -> None:
+    """As dense tensors, which do not say that they were expanded."""
+    one, other = (torch.randn(1, 4).expand(8, 4).contiguous() for _ in range(2))
+    made = families.varied(torch, family, one, other)
+    assert made.shape == (8, 4)
+    assert torch.equal(made, made[:1].expand(8, 4))
+    alone = families.varied(
+        torch, family, torch.ones(8, 4), torch.ones(8, 4)
+    )  # a constant is varied as a whole
+    assert alone.shape == (8, 4)

@@ -104,12 +104,31 @@ def fits(torch: Any, tensor: Any) -> bool:
 
 
 def varied(torch: Any, family: Family, tensor: Any, other: Any) -> Any:
-    """New values of the tensor's shape and type, within the type's range."""
-    values = _wide(torch, tensor)
+    """New values of the tensor's shape and type, within the type's range. What `get_inputs` repeats by `expand` stays repeated: a
+    candidate may rely on that.
+    """
+    own, another = _unrepeated(torch, tensor, other)
+    values = _wide(torch, own)
     rms = float(values.double().square().mean().sqrt())
-    made = family.vary(torch, values.contiguous(), _wide(torch, other), rms)
+    made = family.vary(torch, values.contiguous(), _wide(torch, another), rms)
     most = torch.finfo(tensor.dtype).max
-    return made.clamp(-most, most).to(tensor.dtype)
+    return made.clamp(-most, most).to(tensor.dtype).expand(tensor.shape)
+
+
+def _unrepeated(torch: Any, tensor: Any, other: Any) -> tuple[Any, Any]:
+    """Return two draws without the dimensions along which both repeat themselves, which have the extent 1 then. A constant is no
+    repetition.
+    """
+    own, another = tensor, other
+    for axis in range(tensor.dim()):
+        if tensor.shape[axis] < 2:
+            continue
+        first, second = own.narrow(axis, 0, 1), another.narrow(axis, 0, 1)
+        if bool((_wide(torch, own) == _wide(torch, first)).all()) and bool(
+            (_wide(torch, another) == _wide(torch, second)).all()
+        ):
+            own, another = first, second
+    return (own, another) if own.numel() > 1 else (tensor, other)
 
 
 def _wide(torch: Any, tensor: Any) -> Any:
