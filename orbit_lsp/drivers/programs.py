@@ -27,7 +27,7 @@ _CASES = frozenset(
 _FRAMEWORK = re.compile(r"\b(?:TEST(?:_F|_P|_CASE)?|TYPED_TEST|C2H_TEST|SCENARIO|NVBENCH_BENCH\w*)\s*\(")
 _BENCHED = re.compile(r"\bNVBENCH_BENCH\w*\s*\(\s*(?:NVBENCH_\w+\s*\(\s*)?(\w+)")
 _BEHIND = re.compile(r"[;{}]|^[ \t]*#.*$|//.*$|\*/", re.MULTILINE)
-"""What a declaration can stand behind: another one, a line of the preprocessor, a comment."""
+"""A declaration begins behind one of these: another declaration, a line of the preprocessor, a comment."""
 _ENDS = re.compile(r"[;{}]")
 _ATTRIBUTES = r"(?:\[\[[^\]]*\]\]|(?:__attribute__|__declspec)\s*\([^;{}]*\))\s*"
 _HEAD = re.compile(rf"(?:{_ATTRIBUTES}|extern\s*\"C\"\s*)*[\w:<>,*&\s]+(?:{_ATTRIBUTES})*")

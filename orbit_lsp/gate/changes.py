@@ -37,7 +37,7 @@ class NoBaseError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ChangedKernel:
-    """A kernel as it stands and in the base. `base` is None where it cannot be compared, for `reason`; `now` where it cannot be run."""
+    """A kernel in the working tree (`now`) and in the base. `base` is None if the kernel cannot be compared, for `reason`; `now` if it cannot be run."""
 
     file: str
     target: KernelId
@@ -62,7 +62,7 @@ class Unit:
 
 
 @dataclass(slots=True)
-class Change:
+class GateChange:
     """`unchanged` counts the kernels that are the same in the base, `left_out` are those that cannot be run."""
 
     tree: git.Checkout
@@ -73,7 +73,7 @@ class Change:
 
     @property
     def kernels(self) -> list[ChangedKernel]:
-        """Those that run."""
+        """Return the kernels that run."""
         return [kernel for unit in self.units for kernel in unit.kernels]
 
     @property
@@ -113,11 +113,11 @@ async def find(
     *,
     every: bool,
     warn: Callable[[str], object],
-) -> Change:
+) -> GateChange:
     """The kernels under `paths`, absolute ones. `folder` is for files of the base, and lives as long as the gate; `every`: those that
     are unchanged too. Raises NoVariant where git fails.
     """
-    change = Change(tree, base_name)
+    change = GateChange(tree, base_name)
     if not (tree.changed or every):
         return change
     for place, text in await asyncio.to_thread(_files, tree, paths, every=every):
@@ -199,7 +199,9 @@ def _kernels(engine: Engine, place: str, uri: str) -> list[ChangedKernel]:
     ]
 
 
-async def _add(engine: Engine, change: Change, kernel: ChangedKernel, folder: Path, *, every: bool) -> None:
+async def _add(
+    engine: Engine, change: GateChange, kernel: ChangedKernel, folder: Path, *, every: bool
+) -> None:
     session = engine.session
     base = Candidate("revision", change.tree.base)
     try:
@@ -226,7 +228,7 @@ async def _add(engine: Engine, change: Change, kernel: ChangedKernel, folder: Pa
 
 
 def _is_run_by(unit: Unit, kernel: ChangedKernel) -> bool:
-    """Whether the jobs of a unit run a kernel too: the same program or driver."""
+    """Return whether the jobs of a unit also run this kernel: the same program or driver launches it."""
     now, base = unit.jobs
     if kernel.now is None or now.job.start.through not in BY_AUTHOR:
         return False

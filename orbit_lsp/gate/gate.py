@@ -15,7 +15,7 @@ from pathlib import Path
 
 from orbit_lsp.engine.engine import Engine
 from orbit_lsp.gate import changes, results
-from orbit_lsp.gate.changes import Change, ChangedKernel
+from orbit_lsp.gate.changes import ChangedKernel, GateChange
 from orbit_lsp.gate.gate_loop import KERNELS_PER_CONTROL, GateLoop
 from orbit_lsp.gate.gate_store import GateStore, Noise
 from orbit_lsp.gate.results import GatedKernel, GateForecast, GateResult, GateVerdict
@@ -59,7 +59,9 @@ async def perform(
     show: Callable[[str], object],
     warn: Callable[[str], object],
 ) -> GateResult:
-    """What this machine has is known. `say` gets lines that stay, `show` what one waits for. Raises GitError and NoBaseError, and NoVariant where the base cannot be read."""
+    """Run a gate, once the machine has been looked at. `say` gets lines that stay, `show` what one waits for. Raises GitError and NoBaseError, and
+    NoVariant if the base cannot be read.
+    """
     folder = await asyncio.to_thread(_folder, options.paths[0])
     base, base_name = await asyncio.to_thread(changes.base_of, folder, options.base, os.environ)
     tree = await asyncio.to_thread(git.checkout, folder, base)
@@ -86,7 +88,7 @@ async def _measured(
     engine: Engine,
     store: GateStore,
     options: GateOptions,
-    change: Change,
+    change: GateChange,
     question: Question,
     blank: GateResult,
     say: Callable[[str], object],
@@ -140,7 +142,7 @@ def _gpu(engine: Engine) -> str:
     return own.name if own else ""
 
 
-def _key(change: Change, question: Question, gpu: str) -> str:
+def _key(change: GateChange, question: Question, gpu: str) -> str:
     """Differs as soon as something differs that the verdict is of."""
     made = hashlib.sha256(f"{change.tree.identity}\n{gpu}\n{question}".encode())
     for kernel in change.kernels:
@@ -153,8 +155,10 @@ def _key(change: Change, question: Question, gpu: str) -> str:
 # -- before -----------------------------------------------------------------------------------------
 
 
-async def _noises(engine: Engine, store: GateStore, change: Change, gpu: str) -> dict[tuple[str, str], Noise]:
-    """How much pairs of each kernel differ: by earlier gates, else by runs of the same code in the history."""
+async def _noises(
+    engine: Engine, store: GateStore, change: GateChange, gpu: str
+) -> dict[tuple[str, str], Noise]:
+    """Return how much pairs of each kernel differ: by earlier gates, else by runs of the same code in the history."""
     known: dict[tuple[str, str], Noise] = {}
     for kernel in change.compared:
         noise = await asyncio.to_thread(store.noise, change.tree.root, kernel.file, kernel.name, gpu)
@@ -181,8 +185,8 @@ def _of_history(entries: Sequence[Entry], gpu: str) -> Noise | None:
     return Noise(math.sqrt(2) * deviation) if deviation is not None else None
 
 
-def _forecast(change: Change, question: Question, known: dict[tuple[str, str], Noise]) -> GateForecast:
-    """What is known before anything runs."""
+def _forecast(change: GateChange, question: Question, known: dict[tuple[str, str], Noise]) -> GateForecast:
+    """Forecast the gate before anything runs."""
     finds, unknown, first_s, pairs_s = 0.0, 0, 0.0, 0.0
     units = [unit for unit in change.units if unit.jobs[1]]
     for unit in units:
@@ -206,7 +210,7 @@ def _forecast(change: Change, question: Question, known: dict[tuple[str, str], N
 
 
 def _announced(
-    change: Change, question: Question, blank: GateResult, forecast: GateForecast, *, continued: bool
+    change: GateChange, question: Question, blank: GateResult, forecast: GateForecast, *, continued: bool
 ) -> list[str]:
     compared = len(change.compared)
     if not compared:
@@ -234,7 +238,7 @@ def _announced(
 
 def _result(
     loop: GateLoop,
-    change: Change,
+    change: GateChange,
     question: Question,
     blank: GateResult,
     options: GateOptions,

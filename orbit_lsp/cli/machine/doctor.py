@@ -23,7 +23,7 @@ from orbit_remote.common.requests import Job
 
 _TRITON = ("torch", "triton")
 _OTHER_PROFILES = " of programs, and in full"
-"""Those that CUPTI does not count yet."""
+"""The profiles that CUPTI does not count yet."""
 _LAUNCHERS = ("cuda-core", "cuda-bindings")
 _NVML = "nvidia-ml-py"
 

@@ -31,7 +31,7 @@ _NCU = _Tool("Nsight Compute", 2.8, 20)
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
+class ProfilePrice:
     """`text` is `0.7 s last time`, or `about 3 s: 20 passes of 0.06 ms by Nsight Compute`."""
 
     seconds: float
@@ -42,13 +42,13 @@ class Price:
         return self.seconds >= LONG_S
 
 
-def of(session: Session, known: KernelStatus, detail: Detail = "click") -> Price | None:
-    """Return how long a profile will take; None where neither a run nor a profile tells. How many passes a full one has depends on the
+def of(session: Session, known: KernelStatus, detail: Detail = "click") -> ProfilePrice | None:
+    """Return how long a profile will take; None if neither a run nor a profile tells. How many passes a full one has depends on the
     GPU, so only the last one tells.
     """
     profile = known.profile
     if profile and profile.detail == detail and profile.finished.run_s is not None:
-        return Price(profile.finished.run_s, f"{_seconds(profile.finished.run_s)} last time")
+        return ProfilePrice(profile.finished.run_s, f"{_seconds(profile.finished.run_s)} last time")
     if detail == "full" or known.result is None or not known.result.launches:
         return None
     kernel_s = (
@@ -59,7 +59,7 @@ def of(session: Session, known: KernelStatus, detail: Detail = "click") -> Price
     if tool is _NCU or known.plan.through != "spec":  # else the process is there already
         seconds += known.result.finished.run_s or 0.0
     passes = f"{tool.passes} passes of {units.time(kernel_s * 1e9)} by {tool.name}"
-    return Price(seconds, f"about {_seconds(seconds)}: {passes}")
+    return ProfilePrice(seconds, f"about {_seconds(seconds)}: {passes}")
 
 
 def _tool(session: Session, known: KernelStatus) -> _Tool:

@@ -136,7 +136,7 @@ class Draws:
     def sizes(self) -> list[int]:
         """Bytes of each tensor that a draw has, without drawing one; empty where the author's calls need values."""
         try:
-            with self._seeds.of(0, "cpu"), _Placed(self._torch, "meta"):
+            with self._seeds.of(0, "cpu"), _placed(self._torch, "meta"):
                 drawn = self._get()
             return [
                 leaf.numel() * leaf.element_size() for _, leaf in tensor_data.leaves(self._torch, drawn, "")
@@ -150,7 +150,7 @@ class Draws:
             return self._mixed(seed)
         if self._on_gpu:
             try:
-                with self._seeds.of(seed, self._device), _Placed(self._torch, self._device):
+                with self._seeds.of(seed, self._device), _placed(self._torch, self._device):
                     return self._listed(self._get())
             except Refused:
                 raise
@@ -204,7 +204,7 @@ def _scattered(torch: Any, tensor: Any) -> bool:
     return not ordered and torch.unique(flat).numel() < flat.numel()
 
 
-def _Placed(torch: Any, device: str) -> Any:  # noqa: N802 - it makes a context, which is a class of torch
+def _placed(torch: Any, device: str) -> Any:
     """A context in which what makes tensors makes them on `device`, also where the author names another one."""
     mode: Any = importlib.import_module("torch.overrides").TorchFunctionMode
     makers: Any = getattr(importlib.import_module("torch.utils._device"), "_device_constructors")()  # noqa: B009 - a private name

@@ -81,8 +81,8 @@ class DriverProfile(LaunchWatch):
         return began
 
     def added(self, finished: c.Finished) -> c.Finished:
-        """Return the end of the driver with the profile. A profile of the tier `times` says why there is no other; there is none of a
-        kernel that the driver did not launch.
+        """Return the end of the driver with the profile. A profile of the tier `times` says why nothing was counted. A kernel that the
+        driver did not launch has no profile.
         """
         if self._made is None:
             refusal = self.refusal() if self.seen else None

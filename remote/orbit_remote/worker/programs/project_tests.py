@@ -44,7 +44,10 @@ def of_cmake(folder: str, configuration: str, executable: str) -> list[ProjectTe
 def of_meson(folder: str, executable: str) -> list[ProjectTest]:
     """Return the tests of a build folder that run an executable, in Meson's order. Takes time."""
     path = Path(folder, *_MESON)
-    read = lambda: codec.read_json(regular_files.read(path, limits.TOOL_LOG))  # noqa: E731 - raises within `_tests`
+
+    def read() -> Iterable[dict[str, Any]]:
+        return codec.read_json(regular_files.read(path, limits.TOOL_LOG))
+
     return _tests(read, _of_meson, folder, executable)
 
 
