@@ -61,8 +61,8 @@ class Project:
         """What an editor shows."""
         self.loads: list[Path] = []
         """What the test loads."""
-        self.failure: c.Failure | None = None
-        """Why the test ends without a launch."""
+        self.needs = ""
+        """The module without which the test ends before its launch, as pytest words it."""
         self.ran = False
 
     def edit(self, name: str, old: str, new: str, *, age_s: float = 0.0) -> None:
@@ -84,8 +84,8 @@ class Project:
 
     async def _run(self) -> c.Finished:
         self.ran = True
-        if self.failure:
-            return c.failed("r1", self.failure)
+        if self.needs and not self.libraries():
+            return c.failed("r1", c.Failure("infrastructure", f"could not be collected: {self.needs}"))
         timing = measure.timing([1000], "in program")
         launch = c.Launches("_Z12scale_kernelPf", "scale_kernel(float *)", (1, 1, 1), (1, 1, 1), timing, 1)
         return c.Finished("r1", "ok", launches=(launch,), files={str(path): "hash" for path in self.loads})
@@ -196,14 +196,25 @@ async def test_what_is_built_for_another_python_is_not_looked_at(project: Projec
     ) in await project.says()
 
 
-async def test_an_extension_that_was_never_built(project: Project) -> None:
+@pytest.mark.parametrize(
+    ("needs", "setup", "said"),
+    [
+        ("ModuleNotFoundError: No module named 'scale_ext'", SETUP,
+         "ran: ok | scale_ext was not built yet, and was built by `python setup.py build_ext --inplace`"),
+        ("ImportError: cannot import name 'scale_ext' from partially initialized module 'scaling' (most likely)", SETUP,
+         "ran: ok | scaling.scale_ext was not built yet, and was built by `python setup.py build_ext --inplace`"),
+        ("ModuleNotFoundError: No module named 'setuptools_scm'", SETUP,
+         "build it: python -m pip install --no-build-isolation --no-deps -e ."),
+        ("ModuleNotFoundError: No module named 'scale_ext'", "from setuptools import setup\nsetup(name='scale_ext')\n",
+         "build it: python -m pip install --no-build-isolation --no-deps -e ."),
+    ],
+    ids=["module", "of a package", "another module", "not declared"],
+)  # fmt: skip
+async def test_an_extension_that_was_never_built(needs: str, setup: str, said: str, project: Project) -> None:
     project.libraries()[0].unlink()
-    project.failure = c.Failure(
-        "infrastructure", "could not be collected: ModuleNotFoundError: No module named 'scale_ext'"
-    )
-    assert (await project.says()).endswith(
-        "build it: python -m pip install --no-build-isolation --no-deps -e ."
-    )
+    (project.folder / "setup.py").write_text(setup)
+    project.needs = needs
+    assert (await project.says()).endswith(said)
 
 
 def test_a_test_names_the_library_that_it_loads(project: Project) -> None:

@@ -1,5 +1,5 @@
 """The Python extension whose kernels a test or script launches: built anew by its project's own command where it is older than
-the sources, and refused where it stays older
+the sources or was never built, and refused where it stays older
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from orbit_remote.common import codec, symbols
+from orbit_remote.common import codec, limits, regular_files, symbols
 from orbit_remote.common import messages as c
 from orbit_remote.common.configured import cmake_folder
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -32,6 +32,8 @@ from orbit_remote.worker.programs.build_commands import BuildCommands, NotBuiltE
 from orbit_remote.worker.programs.project_build import include_folders, shown
 from orbit_remote.worker.programs.sources import Sources
 
+_SETUP = "setup.py"
+_IN_PLACE = (_SETUP, "build_ext", "--inplace")
 _OTHER_PYTHON = re.compile(r"\.(?:cpython|pypy|cp)-?\d+")
 
 
@@ -49,6 +51,8 @@ async def with_fresh(job: Job, context: Context, act: Callable[[], Awaitable[c.F
     try:
         await work.prepare()
         finished = await act()
+        if await work.build_absent(finished):
+            finished = await act()
         return await asyncio.to_thread(work.checked, finished)
     except NotBuiltError as why:
         return replace(c.failed(job.run, why.failure), problems=why.problems)
@@ -62,7 +66,8 @@ class _Work:
         self._job, self._context, self._start = job, context, job.start
         self._root = os.path.normpath(job.directory or os.path.dirname(job.path))
         self._names = registered_kernels.names(job.text)
-        self._rebuilt = ""
+        self._remark = ""
+        """What was built for the run, and why."""
         self._built: list[_Library] = []
         """Those that the project and its installed copy have, before the run."""
 
@@ -79,29 +84,47 @@ class _Work:
         folder, command = await asyncio.to_thread(self._command, old.path)
         if not command:
             return
-        compiler = await asyncio.to_thread(nvcc.find, self._job.nvcc)
-        build = BuildCommands(self._job, self._context, folder)
-        build.compiler = "" if isinstance(compiler, c.Failure) else compiler.path
         name = self._place(old.path)
-        async with self._context.alone(("project", self._root)), self._context.build(self._job):
-            self._context.stage(self._job, "building", f"rebuilding {name}: {shlex.join(command)}")
-            await build.run(command, f"{name} was not rebuilt")
-        self._built = await asyncio.to_thread(self._libraries, await asyncio.to_thread(self._read))
+        await self._build(folder, command, f"rebuilding {name}", f"{name} was not rebuilt")
         if all(each.late for each in self._built):
             late = next((each.late for each in self._built if each.path == old.path), old.late)
             text = f"{name} was built before {shown(late, self._root)} changed, and `{shlex.join(command)}` did not build it anew"
             raise NotBuiltError(
                 c.Failure("infrastructure", f"{text}, so nothing was run", f"remove {name} and build it")
             )
-        self._rebuilt = (
+        self._remark = (
             f"{name} was older than {shown(old.late, self._root)} and was rebuilt by `{shlex.join(command)}`"
         )
 
+    async def build_absent(self, finished: c.Finished) -> bool:
+        """Build the extension if the run ended because it was never built, and return whether it was. Raises NotBuiltError, OSError.
+
+        Only the project's setup.py is run, which builds in its own folder; what pip would install is left to the author.
+        """
+        name = _absent_module(finished.failure.message) if finished.failure else ""
+        folder = self._setup_folder()
+        if self._built or not name or not await asyncio.to_thread(_declares, folder, name):
+            return False
+        command = [sys.executable, *_IN_PLACE]
+        await self._build(folder, command, f"{name} was never built: building it", f"{name} was not built")
+        self._remark = f"{name} was not built yet, and was built by `{shlex.join(command)}`"
+        return True
+
+    async def _build(self, folder: str, command: Sequence[str], what: str, failed: str) -> None:
+        """Run the project's command in a folder, and look again at what there is. Raises NotBuiltError, OSError."""
+        compiler = await asyncio.to_thread(nvcc.find, self._job.nvcc)
+        build = BuildCommands(self._job, self._context, folder)
+        build.compiler = "" if isinstance(compiler, c.Failure) else compiler.path
+        async with self._context.alone(("project", self._root)), self._context.build(self._job):
+            self._context.stage(self._job, "building", f"{what}: {shlex.join(command)}")
+            await build.run(command, failed)
+        self._built = await asyncio.to_thread(self._libraries, await asyncio.to_thread(self._read))
+
     def checked(self, finished: c.Finished) -> c.Finished:
         """Return the end of the run, refused where what it loaded is older than the sources. Takes time."""
-        if self._rebuilt:
-            finished = replace(finished, remarks=(self._rebuilt, *finished.remarks))
-        if not self._built and finished.failure and "ModuleNotFoundError" in finished.failure.message:
+        if self._remark:
+            finished = replace(finished, remarks=(self._remark, *finished.remarks))
+        if not self._built and finished.failure and _absent_module(finished.failure.message):
             _, command = self._command("")
             remedy = f"if that is the project's extension, build it: {shlex.join(command)}" if command else ""
             return replace(
@@ -173,24 +196,48 @@ class _Work:
                     "--parallel",
                     str(os.cpu_count() or 1),
                 ] if cmake else []
-        folder = next(
-            (
-                each
-                for each in _above(self._job.path, self._root)
-                if any(os.path.isfile(os.path.join(each, name)) for name in ("setup.py", "pyproject.toml"))
-            ),
-            "",
-        )
+        folder = self._setup_folder()
         if not folder:
             return "", []
-        if inside and os.path.isfile(os.path.join(folder, "setup.py")):
+        if inside and os.path.isfile(os.path.join(folder, _SETUP)):
             # forced, since setuptools does not look at headers; ninja still compiles only what changed
-            return folder, [sys.executable, "setup.py", "build_ext", "--inplace", "--force"]
+            return folder, [sys.executable, *_IN_PLACE, "--force"]
         words = shlex.split(installing.installer(sys.executable, client_environment.current()))
         if "&&" in words or "pip" not in words:
             return folder, []
         editable = inside or not library or dict(_installed(self._root)).get(library, False)
         return folder, [*words, "--no-build-isolation", "--no-deps", *(["-e"] if editable else []), "."]
+
+    def _setup_folder(self) -> str:
+        """Return the nearest folder above the file that pip can install; empty if there is none."""
+        return next(
+            (
+                each
+                for each in _above(self._job.path, self._root)
+                if any(os.path.isfile(os.path.join(each, name)) for name in (_SETUP, "pyproject.toml"))
+            ),
+            "",
+        )
+
+
+def _absent_module(message: str) -> str:
+    """Return the name of the module that an import did not find; empty if the message tells of something else."""
+    if found := re.search(r"No module named '([\w.]+)'", message):
+        return found[1]
+    found = re.search(
+        r"cannot import name '(\w+)' from (?:partially initialized module )?'([\w.]+)'", message
+    )
+    return f"{found[2]}.{found[1]}" if found else ""
+
+
+def _declares(folder: str, name: str) -> bool:
+    """Return whether the setup.py of a folder makes an extension that is imported by this name. Takes time."""
+    try:
+        text = regular_files.text(os.path.join(folder, _SETUP), limits.SOURCE) if folder else ""
+    except OSError:
+        return False
+    last = re.escape(name.rpartition(".")[2])
+    return bool(re.search(rf"Extension\s*\(\s*(?:name\s*=\s*)?f?[\"'](?:[^\"']*\.)?{last}[\"']", text))
 
 
 def _above(path: str, root: str) -> Iterator[str]:
