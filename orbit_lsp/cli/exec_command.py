@@ -35,6 +35,8 @@ SNIPPET = "_orbit_exec.py"
 AT_THE_LIMIT = 124
 """The exit code of timeout(1), which scripts know."""
 _ROWS = 20
+_NAME_CHARS = 60
+"""Of a kernel in the table, which leaves room for its numbers in a terminal of 120 columns."""
 _BY_PYTHON = re.compile(r"#!(?:[^\n]*python|/bin/sh\n'''exec')")
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
@@ -259,12 +261,17 @@ def _report(finished: c.Finished) -> None:
     print(visible("\n".join(lines)), file=sys.stderr)
 
 
+def _cut(name: str) -> str:
+    """Return the name with its end left out if it is long: kernels of templates have names of 2,000 characters."""
+    return name if len(name) <= _NAME_CHARS else f"{name[: _NAME_CHARS - 1]}…"
+
+
 def kernel_table(launches: Sequence[c.Launches]) -> str:
     from orbit_lsp.views import tables
 
     longest = sorted(launches, key=lambda each: -each.count * each.timing.median)
     rows = tuple(
-        (each.name, str(each.count), units.timing(each.timing), "x".join(map(str, each.grid)), "x".join(map(str, each.block)))
+        (_cut(each.name), str(each.count), units.timing(each.timing), "x".join(map(str, each.grid)), "x".join(map(str, each.block)))
         for each in longest[:_ROWS]
     )  # fmt: skip
     more = f", the first {_ROWS} of {len(launches)}" if len(launches) > _ROWS else ""

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from orbit_lsp.cli.exec_command import kernel_table
+from orbit_remote.common import measure
+from orbit_remote.common import messages as c
 from tests import processes_check
 from tests.e2e.forks import LIMIT_S, Ended, command
 
@@ -229,3 +232,12 @@ def test_the_times_of_its_kernels(folder: Path, recorded_python: str) -> None:
         "kernel launches median grid block",
         "saxpy(int, float, const float *, float *) 20 288 µs ±0.2% 262144x1x1 256x1x1",
     ]
+
+
+def test_a_long_name_leaves_the_numbers_in_sight() -> None:
+    name = f"at::native::vectorized_elementwise_kernel<4, {'at::native::Functor<float>, ' * 40}>"
+    timing = measure.timing([1000], "in program")
+    table = kernel_table([c.Launches("_Z", name, (8, 1, 1), (256, 1, 1), timing, 1)])
+    assert [" ".join(line.split()) for line in table.splitlines()][2] == (
+        "at::native::vectorized_elementwise_kernel<4, at::native::Fu… 1 1.00 µs 8x1x1 256x1x1"
+    )
