@@ -23,7 +23,6 @@ from orbit_remote.common.requests import Job
 from tests.recorded_profiles import Profiling, finished, profile, profiled
 from tests.test_history import entry
 from tests.test_report import Reader
-from tests.test_views import LAUNCHES
 
 # -- which runs may be compared ---------------------------------------------------------------------
 
@@ -344,11 +343,12 @@ def test_the_launch_that_took_longest_speaks_for_a_profile() -> None:
     assert counter_diff.main(()) is None
 
 
-def runs_of(millijoules: float, busy: float = 0.98, runs: int = 3) -> list[c.Finished]:
-    """Runs of a kernel that was launched 1,000 times, as NVML's counter sees them in steps of 0.1 J."""
-    telemetry = Telemetry(9, energy_j=millijoules, energy_step_j=0.1, busy=busy)
-    launches = (replace(LAUNCHES, count=1000),)
-    return [c.ok("r", launches=launches, telemetry=telemetry)] * runs
+def runs_of(
+    millijoules: float, busy: float = 0.98, runs: int = 3, others: tuple[int, ...] = ()
+) -> list[c.Finished]:
+    """Runs of a kernel that was launched 1,000 times, as NVML's counter sees them in steps of 0.1 J; `others` are other kernels' counts."""
+    telemetry = Telemetry(9, energy_j=millijoules, energy_step_j=0.1).with_launches([1000, *others], busy)
+    return [c.ok("r", telemetry=telemetry)] * runs
 
 
 def test_the_energy_of_a_launch_is_compared_where_the_counter_tells_it() -> None:
@@ -362,3 +362,6 @@ def test_the_energy_of_a_launch_is_compared_where_the_counter_tells_it() -> None
     assert counter_diff.energy(runs_of(12), runs_of(9, busy=0.5)) == ()  # the GPU idled between
     assert counter_diff.energy(runs_of(12, runs=2), runs_of(9)) == ()
     assert counter_diff.energy(runs_of(1), runs_of(9)) == ()  # too few steps
+    assert (
+        counter_diff.energy(runs_of(12), runs_of(9, others=(1000,))) == ()
+    )  # such as what empties L2 for a launch spec

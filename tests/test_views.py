@@ -275,7 +275,8 @@ def test_a_kernel_shorter_than_the_recording_can_tell_has_no_number() -> None:
     ids=["one kernel", "the GPU idled between", "too few steps of the counter"],
 )
 def test_energy_is_of_a_launch_where_one_kernel_had_the_gpu(energy_j: float, busy: float, row: str) -> None:
-    seen = Telemetry(50, utilization=(90.0, 97.0, 100.0), energy_j=energy_j, energy_step_j=0.4, busy=busy)
+    seen = Telemetry(50, utilization=(90.0, 97.0, 100.0), energy_j=energy_j, energy_step_j=0.4)
+    seen = seen.with_launches([20], busy)
     bench = Bench().ran(LAUNCHES, telemetry=seen)
     shown = hover.hover(bench.session, URI, 0, markdown=False)
     assert shown

@@ -63,10 +63,9 @@ def energy(before: Sequence[Finished], after: Sequence[Finished]) -> tuple[Moved
     medians: list[float] = []
     for runs in (before, after):
         told = [
-            of_a_launch[0]
+            run.telemetry.launch_energy_j[0]
             for run in runs
-            if run.telemetry
-            and (of_a_launch := run.telemetry.of_a_launch([each.count for each in run.launches]))
+            if run.telemetry and run.telemetry.launch_energy_j
         ]
         if len(told) < _RUNS:
             return ()

@@ -208,7 +208,7 @@ def run_rows(finished: Finished) -> list[Row]:
     if finished.device:
         rows += _device_rows(finished.device)
     if finished.telemetry:
-        rows += _telemetry_rows(finished.telemetry, finished.launches)
+        rows += _telemetry_rows(finished.telemetry)
     if finished.outcome != "ok":
         why = f": {finished.failure.message}" if finished.failure else ""
         rows.append(("outcome", f"{finished.outcome}{why}", "program"))
@@ -238,7 +238,7 @@ def _device_rows(device: Device) -> list[Row]:
     return [("GPU", f"{device.name}{driver}", "NVML")]
 
 
-def _telemetry_rows(telemetry: Telemetry, launches: tuple[Launches, ...]) -> list[Row]:
+def _telemetry_rows(telemetry: Telemetry) -> list[Row]:
     rows: list[Row] = []
     source = f"NVML, n={telemetry.samples}"
     if telemetry.sm_clock_mhz:
@@ -256,20 +256,19 @@ def _telemetry_rows(telemetry: Telemetry, launches: tuple[Launches, ...]) -> lis
         low, median, high = telemetry.utilization
         rows.append(("GPU in use", f"{median:.0f} % of the time ({low:.0f} to {high:.0f})", source))
     if telemetry.energy_j is not None and telemetry.energy_step_j:
-        rows.append(("energy, the whole GPU", _energy(telemetry, telemetry.energy_step_j, launches), source))
+        rows.append(("energy, the whole GPU", _energy(telemetry, telemetry.energy_step_j), source))
     if telemetry.memory_used is not None:
         rows.append(("memory used", units.size(telemetry.memory_used), source))
     return rows
 
 
-def _energy(telemetry: Telemetry, step_j: float, launches: tuple[Launches, ...]) -> str:
+def _energy(telemetry: Telemetry, step_j: float) -> str:
     """`12.3 J, to 0.4 J`, and of a launch where one kernel had the GPU nearly all of the time."""
     total = telemetry.energy_j or 0.0
     text = f"{total:.3g} J, to {step_j:.2g} J"
-    of_a_launch = telemetry.of_a_launch([each.count for each in launches])
-    if of_a_launch is None:
+    if telemetry.launch_energy_j is None:
         return text
-    joules, exact_to = of_a_launch
+    joules, exact_to = telemetry.launch_energy_j
     return f"{text}; {1000 * joules:.3g} mJ a launch, to {1000 * exact_to:.2g} mJ"
 
 

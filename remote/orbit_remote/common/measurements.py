@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Literal
 
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -152,7 +152,8 @@ class Telemetry:
 
     `throttle_reasons` is None where the GPU does not report them, empty where it reported none. `utilization` as in
     `TelemetrySeries`. `energy_j` is what the whole GPU used from the first sample to the last, by its own counter, which
-    advances in steps of `energy_step_j`; None where it has none, or did not advance. `busy` is the share of that time
+    advances in steps of `energy_step_j`; None where it has none, or did not advance. `launch_energy_j` is [joules of a launch, how
+    exact they are], where one kernel alone ran for nearly all of the time; else None. `busy` is the share of that time
     in which kernels that were recorded ran. `shared`: another process used the GPU meanwhile.
     """
 
@@ -167,20 +168,18 @@ class Telemetry:
     utilization: tuple[float, float, float] | None = None
     energy_j: float | None = None
     energy_step_j: float | None = None
+    launch_energy_j: tuple[float, float] | None = None
     busy: float | None = None
     series: TelemetrySeries | None = None
     shared: bool = False
 
-    def of_a_launch(self, counts: Sequence[int]) -> tuple[float, float] | None:
-        """Return the energy of a launch in joules, and how exact it is, where `counts` says how often each kernel was launched: of one
-        kernel, which had the GPU nearly all of the time, for many steps of the counter. Else None.
-        """
-        alone = len(counts) == 1 and counts[0] > 0 and (self.busy or 0.0) >= _BUSY
-        if (
-            not alone
-            or not self.energy_j
-            or not self.energy_step_j
-            or self.energy_j < _STEPS * self.energy_step_j
-        ):
-            return None
-        return self.energy_j / counts[0], self.energy_step_j / counts[0]
+    def with_launches(self, counts: Sequence[int], busy: float) -> Telemetry:
+        """Return the same of a run in which kernels ran for the share `busy` of the time; `counts` says how often each was launched."""
+        alone = len(counts) == 1 and counts[0] > 0 and busy >= _BUSY
+        energy, step = self.energy_j, self.energy_step_j
+        told = (
+            (energy / counts[0], step / counts[0])
+            if alone and energy and step and energy >= _STEPS * step
+            else None
+        )
+        return replace(self, busy=busy, launch_energy_j=told)

@@ -102,4 +102,5 @@ def watched(sampler: telemetry.Sampler, series: Sequence[LaunchSeries]) -> Telem
     if not measured or not measured.samples:
         return None
     ran = sum(sum(launches.durations) for launches in timed)
-    return replace(measured, busy=min(1.0, ran / (last - first + 2 * _SAMPLE_NS)))
+    busy = min(1.0, ran / (last - first + 2 * _SAMPLE_NS))
+    return measured.with_launches([len(launches.durations) for launches in timed], busy)
