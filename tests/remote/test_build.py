@@ -13,7 +13,7 @@ import pytest
 
 from orbit_remote.common import messages as c
 from orbit_remote.common.requests import Job
-from orbit_remote.toolchain import build, nvcc
+from orbit_remote.toolchain import build, host_diagnostics, nvcc
 from orbit_remote.toolchain.build_cache import Cache
 from tests.processes_check import LIMIT_S
 from tests.remote.nvcc_check import COMPILER, built, check, ignore, lines_of, needs_nvcc
@@ -57,6 +57,63 @@ async def test_a_program_with_its_resources(tmp_path):
     assert tiled.place == c.Place(str(tmp_path / "k.cu"), 3, 57, 62)
     assert result.toolchain == {"nvcc": COMPILER.version, "host compiler": COMPILER.host_version}
     assert files_in(tmp_path / ".scratch") == [result.executable.name]
+
+
+CALLS_CURAND = """\
+extern "C" int curandGetVersion(int *version);
+__global__ void touch(float *p) { p[threadIdx.x] = 1; }
+int main() { int version; touch<<<1, 32>>>(nullptr); return curandGetVersion(&version); }
+"""
+
+
+async def test_the_library_whose_functions_a_program_calls_is_linked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library is a stand-in with one function: the real one has 100 MB."""
+    result = await built(tmp_path, CALLS_CURAND, action="run")
+    assert result.failure
+    assert "undefined reference to `curandGetVersion'" in result.failure.message
+    assert result.failure.remedy.startswith(
+        "it calls functions of -lcurand: install that library, or name its folder with -L"
+    )
+    (tmp_path / "libraries").mkdir()
+    stand_in = [
+        os.environ.get("CXX", "g++"),
+        "-shared",
+        "-fPIC",
+        "-x",
+        "c",
+        "-",
+        "-o",
+        tmp_path / "libraries" / "libcurand.so",
+    ]
+    await asyncio.to_thread(
+        subprocess.run, stand_in, input=b"int curandGetVersion(int *v) { return 7; }", check=True
+    )
+    monkeypatch.setenv("LIBRARY_PATH", str(tmp_path / "libraries"))
+    result = await built(tmp_path, CALLS_CURAND, action="run")
+    assert result.failure is None
+    assert result.built.problems == ()
+    assert result.remarks == ("linked with -lcurand, whose functions it calls",)
+    assert [each.name for each in result.built.resources] == ["touch"]
+    program = {"LD_LIBRARY_PATH": str(tmp_path / "libraries")}
+    ended = await asyncio.to_thread(subprocess.run, [result.executable], env=program, check=False)
+    assert ended.returncode == 7
+
+
+@pytest.mark.parametrize(
+    ("said", "flags"),
+    [
+        ("undefined reference to `cublasSgemm_v2'\nundefined reference to `cublasCreate_v2'", "-lcublas"),
+        ("ld.lld: error: undefined symbol: cublasLtMatmul", "-lcublasLt"),
+        ("undefined reference to `cuInit'\nundefined reference to `omp_get_wtime'", "-lcuda -Xcompiler -fopenmp"),
+        ("undefined reference to `cuInit'\nundefined reference to `launch_scale(float*)'", ""),
+        ("undefined reference to `cudaFoo'", ""),
+        ("undefined reference to `main'", ""),
+    ],
+)  # fmt: skip
+def test_the_library_that_has_a_function(said: str, flags: str) -> None:
+    assert " ".join(host_diagnostics.missing_libraries(said)) == flags
 
 
 async def test_unsaved_text_is_compiled_as_the_file_itself(tmp_path):

@@ -13,6 +13,7 @@ import shutil
 import tempfile
 import time
 import zlib
+from collections.abc import Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from orbit_remote.common.nvcc_flags import allowed_flags, is_shell_active
 from orbit_remote.common.requests import Job
 from orbit_remote.process import client_environment, disk_space, process_groups
 from orbit_remote.process.process_groups import Started
-from orbit_remote.toolchain import diagnostics, kept_files, nvcc, ptx, ptxas
+from orbit_remote.toolchain import diagnostics, host_diagnostics, kept_files, nvcc, ptx, ptxas
 from orbit_remote.toolchain.build_cache import Cache, Entry
 from orbit_remote.toolchain.nvcc import Nvcc
 
@@ -130,6 +131,8 @@ class NvccCall:
         roots = {compiler.root, os.path.realpath(compiler.root)} - {"/usr"}
         self.toolchain_folders = tuple(r + os.sep for r in (*roots, "/usr/include", "/usr/lib/gcc"))
         self.running = job.action != "compile"
+        self._remedy = ""
+        """What to do about what the linker did not find."""
         stem = re.sub(r"[^\w.+-]", "_", Path(self.path).stem, flags=re.ASCII) or "kernel"
         self.output = scratch / (
             f"{stem}.exe" if self.running else f"{stem}.fatbin" if self.many else f"{stem}.cubin"
@@ -176,14 +179,14 @@ class NvccCall:
         limit = self.job.build_timeout_s
         command = self.command(source, staged=staged)
         try:
-            status, out, err = await process_groups.communicate(
-                command,
-                timeout_s=limit,
-                cwd=Path(self.directory),
-                env=self.environment(),
-                started=started,
-                memory=compiler_memory(),
-            )
+            status, out, err = await self._call(command, started)
+            if status and (linked := await self._linked(f"{out}\n{err}", started)):
+                status, out, err = (
+                    0,
+                    host_diagnostics.without_linker(out),
+                    host_diagnostics.without_linker(err),
+                )
+                self.remarks = (*self.remarks, linked)
         except TimeoutError:
             failure = Failure(
                 "timed out",
@@ -200,6 +203,43 @@ class NvccCall:
         }
         kept = await asyncio.to_thread(kept_files.packed, texts, kept_files.of_nvcc(self.work, self.output))
         return replace(made, kept=kept.archive, remarks=(*made.remarks, *kept.remarks))
+
+    async def _call(self, command: Sequence[str], started: Started) -> tuple[int, str, str]:
+        """Raises TimeoutError."""
+        return await process_groups.communicate(
+            command,
+            timeout_s=self.job.build_timeout_s,
+            cwd=Path(self.directory),
+            env=self.environment(),
+            started=started,
+            memory=compiler_memory(),
+        )
+
+    async def _linked(self, output: str, started: Started) -> str:
+        """Link again with the libraries of CUDA whose functions the linker did not find, and return what to say of it; empty if that is not
+        what was wrong, or did not help. A file that is compiled by hand has its `-lcublas` in its author's memory. Raises TimeoutError.
+        """
+        missing = host_diagnostics.missing_libraries(output) if self.running else ()
+        compiled = [str(path) for path in self.work.glob("*.o") if not path.stem.endswith("_dlink")]
+        if not missing or len(compiled) != 1:
+            return ""
+        words = [word for flag in missing for word in self._library(flag)]
+        command = [self.compiler.path, *self.target, *self.flags, "-o", str(self.output), *compiled, *words]
+        status, _, _ = await self._call(command, started)
+        if status:
+            self._remedy = f"it calls functions of {shlex.join(missing)}: install that library, or name its folder with -L in `orbit: flags`"
+        return "" if status else f"linked with {shlex.join(missing)}, whose functions it calls"
+
+    def _library(self, flag: str) -> list[str]:
+        """The packages of PyPI have no `libcublas.so`, which `-lcublas` looks for, but the `libcublas.so.13` that programs load."""
+        folder = Path(self.compiler.root, "lib")
+        name = f"lib{flag.removeprefix('-l')}.so"
+        versions = (
+            sorted(folder.glob(f"{name}.*")) if flag.startswith("-l") and not (folder / name).exists() else []
+        )
+        return (
+            [f"-L{folder}", f"-l:{versions[-1].name}", "-Xlinker", f"-rpath={folder}"] if versions else [flag]
+        )
 
     def _source(self) -> tuple[str, bool]:
         """The file to compile, and whether it is a copy of what stands in the editor."""
@@ -371,7 +411,7 @@ class NvccCall:
         count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
         summary = first.message.partition("\n")[0]
         message = f"{name} does not compile ({count}): {where}{summary}"
-        return rest, Failure("compile error", message, place=first.place, symbol=first.symbol)
+        return rest, Failure("compile error", message, self._remedy, place=first.place, symbol=first.symbol)
 
     # -- the cache ----------------------------------------------------------------------------------
 

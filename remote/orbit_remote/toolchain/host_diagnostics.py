@@ -29,6 +29,23 @@ LINKER = re.compile(
     r" .*)$"
 )
 LINKER_IN = re.compile(r"in function [`'](?P<function>.+)':$")
+_ENDS = re.compile(r"^collect2: error: ", re.MULTILINE)
+_NOT_FOUND = re.compile(r"undefined (?:reference to [`']|symbol: )(\w+)")
+_LIBRARIES = (
+    (re.compile(r"cublasLt[A-Z]\w*"), ("-lcublasLt",)),
+    (re.compile(r"cublas[A-Z]\w*"), ("-lcublas",)),
+    (re.compile(r"cufft[A-Z]\w*"), ("-lcufft",)),
+    (re.compile(r"curand[A-Z]\w*"), ("-lcurand",)),
+    (re.compile(r"cusparse[A-Z]\w*"), ("-lcusparse",)),
+    (re.compile(r"cusolver[A-Z]\w*"), ("-lcusolver",)),
+    (re.compile(r"cudnn[A-Z]\w*"), ("-lcudnn",)),
+    (re.compile(r"nccl[A-Z]\w*"), ("-lnccl",)),
+    (re.compile(r"nvrtc[A-Z]\w*"), ("-lnvrtc",)),
+    (re.compile(r"nvml[A-Z]\w*"), ("-lnvidia-ml",)),
+    (re.compile(r"cu[A-Z]\w*"), ("-lcuda",)),
+    (re.compile(r"omp_\w+|GOMP_\w+"), ("-Xcompiler", "-fopenmp")),
+)
+"""Functions, as each library's own manual names them, and what links with the library."""
 _OPTION = re.compile(r" \[(-W[\w=+-]+)\]$")
 _QUOTED_NAME = re.compile(r"[`'‘]([A-Za-z_]\w*)(?:\(.*?\))?['’]")
 _UNDEFINED = re.compile(r"(?:symbol: |[`'])([^`'\n]+?)'?(?:; .*)?$")
@@ -79,6 +96,25 @@ def _first_use(name: str, context: Context, caller: str) -> Place | None:
     start = min((span.line for span in source.uses(caller)), default=1) if caller else 1
     span = next((span for span in uses if span.line >= start), uses[0])
     return Place(context.main, span.line, span.column, span.end_column)
+
+
+def missing_libraries(output: str) -> tuple[str, ...]:
+    """Return the flags of the libraries that have the functions which the linker did not find; none if one of them is in no library."""
+    flags: dict[tuple[str, ...], None] = {}
+    for name in dict.fromkeys(_NOT_FOUND.findall(output)):
+        of = next((words for functions, words in _LIBRARIES if functions.fullmatch(name)), None)
+        if of is None:
+            return ()
+        flags[of] = None
+    return tuple(word for words in flags for word in words)
+
+
+def without_linker(output: str) -> str:
+    """Return the compilers' messages without those of the linker, which was called again."""
+    lines = output.split("\n")
+    return "\n".join(
+        line for line in lines if not (LINKER.match(line) or LINKER_IN.search(line) or _ENDS.match(line))
+    )
 
 
 def _bare(function: str) -> str:
