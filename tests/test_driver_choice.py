@@ -285,6 +285,25 @@ def test_a_program_is_not_taken_where_runs_go_to_a_rented_gpu(tmp_path: Path) ->
     assert refusals.no_sources(job_builder.make(session, frozen, "run", "1")) is None
 
 
+@pytest.mark.parametrize(
+    ("driver", "sources", "taken"),
+    [
+        (Driver("program", "scale.cu", "scale", tool="make", output="scale"), ("scale.cu", "timer.cpp"), True),
+        (Driver("program", "scale.cu", tool="nvcc"), ("scale.cu", "timer.cpp"), True),
+        (Driver("program", "scale.cu", "scale", tool="cmake"), ("scale.cu",), False),
+        (Driver("program", "bench.cu", "bench", tool="cmake"), ("bench.cu", "scale.cu"), False),
+    ],
+    ids=["of make with another source", "of nvcc with another source", "of that file alone", "another program"],
+)  # fmt: skip
+def test_a_file_with_main_that_does_not_link_alone(
+    driver: Driver, sources: tuple[str, ...], taken: bool, tmp_path: Path
+) -> None:
+    text = SCALE + "int main() { scale<<<1, 1>>>(nullptr); }\n"
+    session, target = with_program(tmp_path, text)
+    session.routes[target] = Routes((Route(driver, ("scale", "main"), 1.0, sources=sources),))
+    assert driver_choice.chosen(session, target) == (driver if taken else None)
+
+
 def test_a_program_does_not_run_at_each_pause_in_typing(tmp_path: Path) -> None:
     session, target = with_program(tmp_path)
     session.results.learned[target] = {PROGRAM: Learned(3, 0.5)}

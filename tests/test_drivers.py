@@ -36,7 +36,15 @@ def listed(folder: Path) -> str:
 def shown(found: Routes) -> list[str]:
     if not found.routes:
         return [f"    none: {found.reason}"]
-    return [f"    {each.driver.kind} {each.driver.id}: {' <- '.join(each.way)}" for each in found.routes]
+    return [
+        f"    {each.driver.kind} {each.driver.id}: {' <- '.join(each.way)}"
+        + (
+            f" [with {' '.join(others)}]"
+            if (others := each.sources[1:]) and each.driver.tool == "nvcc"
+            else ""
+        )
+        for each in found.routes
+    ]
 
 
 @pytest.mark.parametrize("layout", sorted(path.stem for path in LAYOUTS.iterdir()))

@@ -32,6 +32,7 @@ _ENDS = re.compile(r"[;{}]")
 _ATTRIBUTES = r"(?:\[\[[^\]]*\]\]|(?:__attribute__|__declspec)\s*\([^;{}]*\))\s*"
 _HEAD = re.compile(rf"(?:{_ATTRIBUTES}|extern\s*\"C\"\s*)*[\w:<>,*&\s]+(?:{_ATTRIBUTES})*")
 _STATEMENT = re.compile(r"(?:return|else|throw|new|delete|co_return)\b")
+_PROTOTYPE = re.compile(r"\b(\w+)\s*\((?:[^;{}()]|\([^;{}()]*\))*\)[\w\s]*;")
 _LONGEST_HEAD = 300
 _LONGEST_PARAMETERS = 4_000
 _MOST_USES = 200
@@ -75,6 +76,7 @@ class Programs:
         self._included: dict[str, tuple[str, ...]] = {}
         self._closures: dict[str, set[str]] = {}
         self._seen: dict[tuple[str, str, str], bool] = {}
+        self._defined: dict[str, list[str]] = {}
 
     def routes(self, kernel: str) -> Iterator[Route]:
         """Yield the routes of a kernel of the text, one for each way in which a program that has it can be started."""
@@ -91,7 +93,7 @@ class Programs:
                 reached = [(start, _Way((base,), self._place, _NOT_SAID)) for start in starts[:1]]
             builds = self._builds(place) if reached else []
             for start, way in reached:
-                for driver, cost, sources in builds or self._by_nvcc(place, including):
+                for driver, cost, sources in builds or self._by_nvcc(place):
                     arguments = start.arguments or driver.arguments
                     rank = self._rank(kernel, place, driver, way)
                     rank += cost + (1.5 if start.wants_arguments and not arguments else 0.0)
@@ -170,16 +172,48 @@ class Programs:
             found.append((driver, 0.0, sources))
         return found
 
-    def _by_nvcc(self, place: str, including: bool) -> list[tuple[Driver, float, tuple[str, ...]]]:
-        """A file that has a `main` of its own and includes the kernel's: nvcc can compile it alone."""
-        if (
-            not including
-            or place == self._place
-            or not any(each.name == "main" for each in self._near.functions(place))
-        ):
+    def _by_nvcc(self, place: str) -> list[tuple[Driver, float, tuple[str, ...]]]:
+        """Return how nvcc makes a program of a file with a `main` and of the sources that it needs; none where they lack the kernel."""
+        if not self._has_main(place):
+            return []
+        units = self._units(place)
+        has_kernel = any(each == self._place or self._place in self._closure(each) for each in units)
+        if not has_kernel or units == (self._place,):  # the kernel's file is a program by itself
             return []
         cost = _NO_BUILD if self._has_build_files(place) else 0.0
-        return [(Driver("program", place, tool="nvcc", folder=posixpath.dirname(place)), cost, (place,))]
+        return [(Driver("program", place, tool="nvcc", folder=posixpath.dirname(place)), cost, units)]
+
+    def _units(self, place: str) -> tuple[str, ...]:
+        """Return a source and those that define what it declares, or what they declare in turn; of several that define it one."""
+        units = [place]
+        for unit in units:
+            closure = self._closure(unit)
+            for name in dict.fromkeys(name for each in sorted(closure) for name in self._declared(each)):
+                defining = self._defining(name)
+                if defining and not any(each in closure or each in units for each in defining):
+                    units.append(defining[0])
+        return tuple(units)
+
+    def _declared(self, place: str) -> Iterator[str]:
+        """Yield the functions that a text declares and may leave to others to define."""
+        names = dict.fromkeys(_PROTOTYPE.findall(self._near.texts[place]))
+        return (name for name in islice(names, _MOST_USES) if self._declares(place, name))
+
+    def _defining(self, name: str) -> list[str]:
+        """Return the sources that define a function and are no program, the kernel's own first, then the nearest."""
+        if name not in self._defined:
+            self._defined[name] = [
+                place
+                for place, text in self._near.texts.items()
+                if place.endswith(_UNITS)
+                and name in text
+                and any(each.name.rpartition("::")[2] == name for each in self._near.functions(place))
+                and not self._has_main(place)
+            ]
+        return self._defined[name]
+
+    def _has_main(self, place: str) -> bool:
+        return any(each.name == "main" for each in self._near.functions(place))
 
     def _has_build_files(self, place: str) -> bool:
         folder: str = posixpath.dirname(place)

@@ -27,10 +27,21 @@ def chosen(session: Session, target: KernelId) -> Driver | None:
         return min(launching, key=lambda driver: learned[driver].seconds)
     result = session.results.runs.get(target)
     missed = (result is not None and not result.launches) or _is_not_whole(session, target)
+    can_run = [
+        route
+        for route in ranked(session, target)
+        if route.driver not in learned and _runs_here(session, route.driver)
+    ]
     if session.files[target.uri].scan.entries and not missed:
-        return None
-    can_run = (route.driver for route in ranked(session, target) if _runs_here(session, route.driver))
-    return next((driver for driver in can_run if driver not in learned), None)
+        can_run = [route for route in can_run if _is_of_several(session, target, route)]
+    return can_run[0].driver if can_run else None
+
+
+def _is_of_several(session: Session, target: KernelId, route: Route) -> bool:
+    """Whether a route is the program of the kernel's own file, which is made of other sources too: that file alone does not link."""
+    folder = session.setup.directory(path_of(target.uri))
+    own = Path(folder, route.driver.file) == Path(path_of(target.uri))
+    return own and route.driver.kind == "program" and any(each != route.driver.file for each in route.sources)
 
 
 def _is_not_whole(session: Session, target: KernelId) -> bool:

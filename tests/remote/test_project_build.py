@@ -59,8 +59,8 @@ async def bench(tmp_path: Path, kept: Path) -> AsyncIterator[Bench]:
 class Project:
     """A folder with a Makefile and its sources."""
 
-    def __init__(self, folder: Path, bench: Bench) -> None:
-        self.folder, self._bench = folder, bench
+    def __init__(self, folder: Path, bench: Bench, sources: tuple[str, ...] = ()) -> None:
+        self.folder, self._bench, self._sources = folder, bench, sources
         self.texts: dict[str, str] = {}
         """What an editor shows."""
 
@@ -70,7 +70,7 @@ class Project:
         path = self.folder / kernel
         job = Job(
             "r1", "run", "cuda", str(path), path.read_text(), directory=str(self.folder),
-            start=DriverStart(driver, self.texts), build_timeout_s=300.0, architecture="sm_90",
+            start=DriverStart(driver, self.texts, sources=self._sources), build_timeout_s=300.0, architecture="sm_90",
         )  # fmt: skip
         job = replace(job, **fields)
         return await builds.build_file(job, None, self._bench.context, self._bench.folder)
@@ -450,11 +450,11 @@ async def test_a_program_of_meson(project: Project, monkeypatch: pytest.MonkeyPa
 def cuda(name: str, folder: Path, bench: Bench) -> tuple[Project, Driver, str]:
     """A project of tests/projects, the driver that is found for its first kernel, and that kernel's file."""
     expected = written(name, folder)
-    kernel = expected.partition(":")[0]
+    kernel = next(line for line in expected.splitlines() if line.endswith(": scale_kernel")).partition(":")[0]
     finder = Finder(str(folder), build_files=registry.build_files())
     finder.refresh()
-    found = finder.routes(str(folder / kernel), "scale_kernel")
-    return Project(folder, bench), found.routes[0].driver, kernel
+    (route, *_) = finder.routes(str(folder / kernel), "scale_kernel").routes
+    return Project(folder, bench, route.sources), route.driver, kernel
 
 
 @pytest.mark.parametrize(
@@ -473,6 +473,24 @@ async def test_a_project_of_cuda(
             for path in project.folder.rglob("*")
             if path.is_file() and path.suffix not in ("", ".cu", ".cuh", ".h")
         ]
+
+
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
+async def test_sources_without_a_build_file(tmp_path: Path, bench: Bench) -> None:
+    project, driver, kernel = cuda("program_sources", tmp_path / "work", bench)
+    made = await project.build(driver, kernel)
+    assert isinstance(made, build.Build), made.failure
+    assert {"main.cpp", "check.cc", "scale.cu", "shift.cu", "scale.h"} <= {
+        Path(path).name for path in made.built.files
+    }
+    project.edit(kernel, "x, n", "x, m")
+    failed = await project.build(driver, kernel)
+    assert isinstance(failed, c.Finished)
+    place = failed.problems[0].place
+    assert (failed.outcome, place and (Path(place.file).name, place.line)) == (
+        "compile error",
+        ("scale.cu", 3),
+    )
 
 
 @needs_cmake

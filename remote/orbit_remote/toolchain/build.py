@@ -46,7 +46,7 @@ _SIGNALS = {"Killed": 9, "Segmentation fault": 11, "Aborted": 6, "Terminated": 1
 _UNSAID = re.compile(r"^nvcc fatal\s+: (?:Failed to preprocess|Could not open output file)", re.MULTILINE)
 """What nvcc says where it cannot write its temporary files, without saying why."""
 _OPAQUE_FLAG = re.compile(
-    r"@.*|-optf|--options-file.*|-L.*|--library-path.*|[^-].*\.(?:o|a|so|obj|lib|cu|cpp)"
+    r"@.*|-optf|--options-file.*|-L.*|--library-path.*|[^-].*\.(?:o|a|so|obj|lib|cu|cpp|cc|cxx|c)"
 )
 
 

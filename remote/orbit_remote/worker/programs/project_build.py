@@ -45,7 +45,7 @@ def _start(job: Job) -> DriverStart:
 
 
 def alone(job: Job) -> Job | c.Failure:
-    """Return the job of a program that nvcc makes of one file: as if that file had been asked for. Takes time."""
+    """Return the job of a program that nvcc makes of its sources: as if the one with `main` had been asked for. Takes time."""
     read = _read(job)
     if unsaved := _unsaved(job, read):
         return unsaved
@@ -55,7 +55,11 @@ def alone(job: Job) -> Job | c.Failure:
     except (OSError, ValueError) as error:
         return c.Failure("infrastructure", f"{_start(job).driver.file} cannot be read: {error}")
     folders = [part for folder in read.folders for part in ("-I", folder)]
-    return replace(job, path=path, text=text, flags=(*job.flags, *folders))
+    root = job.directory or os.path.dirname(job.path)
+    others = [os.path.join(root, *each.split("/")) for each in _start(job).sources]
+    return replace(
+        job, path=path, text=text, flags=(*job.flags, *folders, *(each for each in others if each != path))
+    )
 
 
 def _main(job: Job) -> str:
