@@ -18,7 +18,7 @@ from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Running, Session
 from orbit_lsp.views import diagnostics, hints, hover, kernel_actions, kernel_status, lenses
 from orbit_remote.common import messages as c
-from orbit_remote.common import symbols
+from orbit_remote.common import measure, symbols
 from orbit_remote.common.measurements import Telemetry, Timing
 from tests.settings_check import settings_of_values
 
@@ -263,6 +263,24 @@ def test_a_kernel_shorter_than_the_recording_can_tell_has_no_number() -> None:
     assert shown
     assert "under 1 µs (in program, n=19)" in shown.contents.value
     assert not re.search(r"\d ns", shown.contents.value)
+
+
+@pytest.mark.parametrize(
+    ("cold_us", "warm_us", "row"),
+    [
+        (100, 98, "either: the cold time is at most 5% longer"),
+        (98, 100, "either: "),
+        (150, 100, "cold (1.5 times as long) if"),
+    ],
+)
+def test_which_time_counts(cold_us: int, warm_us: int, row: str) -> None:
+    cold, warm = (
+        measure.timing([1000 * us] * 50, label) for us, label in ((cold_us, "cold L2"), (warm_us, "warm L2"))
+    )
+    bench = Bench().ran(replace(LAUNCHES, timing=cold, warm=warm))
+    shown = hover.hover(bench.session, URI, 0, markdown=False)
+    assert shown
+    assert re.search(rf"cold or warm +{re.escape(row)}", shown.contents.value)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from orbit_lsp.specs import job_builder
@@ -27,6 +28,8 @@ from orbit_remote.common.messages import Cost, Device, Finished, Launches, Resou
 
 HOW_COMPILED = "how the file is compiled"
 """The title of the table that is the same for all kernels of a file."""
+_EQUAL = 1.05
+"""A cold time is no longer than a warm one if it is at most this many times as long."""
 _MOST_REASONS = 6
 """How many inferred flags and folders a hover names."""
 
@@ -139,6 +142,8 @@ def _launch_rows(launches: Launches, known: KernelStatus) -> list[Row]:
     if launches.warm:
         warm = launches.warm
         rows.append(("time, median, warm", f"{units.timing(warm)} ({warm.label})", warm.clock))
+        if timing.under is None and warm.under is None:
+            rows.append(("cold or warm", _which(timing, warm), "orbit"))
     if timing.stopped:
         rows.append(("measured until", _stopped(timing), "orbit"))
     if timing.dropped:
@@ -164,6 +169,17 @@ def _launch_rows(launches: Launches, known: KernelStatus) -> list[Row]:
         rows.append(("local memory per thread", units.size(launches.local_per_thread), "CUPTI"))
     rows += [(name, value, "Triton") for name, value in launches.constants.items()]
     return rows
+
+
+def _which(cold: Timing, warm: Timing) -> str:
+    """Which of the two times counts where the kernel is used; no measurement can tell that."""
+    ratio = cold.median / warm.median if warm.median else math.inf
+    if ratio <= _EQUAL:
+        return f"either: the cold time is at most {_EQUAL - 1:.0%} longer"
+    return (
+        f"cold ({ratio:.2g} times as long) if much is read or written between two launches, as in a model; "
+        "warm if the kernel before leaves the data in L2"
+    )
 
 
 def _stopped(timing: Timing) -> str:

@@ -99,6 +99,8 @@ LABELS = {
     "cold L2": "Before each launch, orbit-lsp reads three times as much data as L2 holds, so that none of the "
     "kernel's data is in L2.",
     "warm L2": "Launches follow each other with nothing in between, so data that fits in L2 is there.",
+    "cold or warm": "Which of the two times counts where the kernel is used. Compare with the cold one what a benchmark that flushes L2 says; "
+    "with the warm one what a loop over this kernel alone says.",
     "occ": "Occupancy: resident warps of a multiprocessor, as a share of the most it can hold. Before a run it is "
     "what the compiler's figures allow. ≤ means at most: only a profile counts the warps that were really active, and a block size that is "
     "not known yet may allow fewer.",
