@@ -48,6 +48,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "launch_watchers.h"
+
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace {
@@ -113,6 +115,7 @@ struct State {
   std::mutex leasing;  // leased
   bool leased = false;
   std::atomic<int64_t> waited{0};  // for the lease, in ns
+  orbit::Watchers watchers;
 };
 
 State& state() {
@@ -481,6 +484,7 @@ void entered(State& s, CUpti_CallbackDomain domain, Role role, const void* param
 void CUPTIAPI called(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
   if (!active.load(std::memory_order_acquire)) return;
   State& s = state();
+  if (s.watchers.pass_on(domain, id, data)) return;
   if (domain == CUPTI_CB_DOMAIN_RESOURCE) {
     if (id == CUPTI_CBID_RESOURCE_CONTEXT_CREATED) {
       wait_for_lease(s);  // by a call that we do not know
