@@ -1,4 +1,6 @@
-"""`bench`: a worker's profiles without a GPU, for the tests that import it, with an `ncu` that is a fake (fake_ncu.py)."""
+"""`bench`: a worker's profiles without a GPU, for the tests that import it, with an `ncu` that is a fake (fake_ncu.py), to which CUPTI
+leaves programs.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,11 @@ import pytest
 import pytest_asyncio
 
 from orbit_remote.common import messages as c
+from orbit_remote.counters.profiler import UncountedError
 from orbit_remote.ncu import ncu_options, ncu_run
 from orbit_remote.ncu.report_process import Reader
 from orbit_remote.worker import probe
+from orbit_remote.worker.actions import program_counting
 from tests.remote import fake_ncu, profiling
 from tests.remote.fake_ncu import PROGRESS
 from tests.remote.profiling import Bench
@@ -62,11 +66,16 @@ async def bench(
     # not by the path, which belongs to what a build is known by
     monkeypatch.setattr(ncu_options, "_candidates", lambda: [tmp_path / "bin" / "ncu"])
     monkeypatch.setattr(ncu_run, "_now", bench.time)
+    monkeypatch.setattr(program_counting, "counted", _uncounted)
     bench.shared._reports = reader
     yield bench
     bench.shared._reports = None
     await bench.context.close()
     assert not await profiling.left_over(tmp_path)
+
+
+async def _uncounted(*_: object) -> c.Finished:
+    raise UncountedError("there is no CUPTI")
 
 
 def unpacked(dump: c.Dump) -> str:

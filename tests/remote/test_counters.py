@@ -222,7 +222,7 @@ def sampled(name: str) -> tuple[Sampled, bytes]:
     made = {"places": [[symbol, at, stalls] for at, stalls in places.items()], "dropped": 0}
     images = elf.images(regular_files.read(FOLDER / f"{name}.ncu-rep", REPORT))
     code = next(image for image in images if symbol in elf.Cubin(image).functions())
-    return profiler._sampled(made, 2048), code
+    return profiler.sampled(made, 2048), code
 
 
 @pytest.mark.parametrize("name", [name for name in CLICKS if source_of(name).suffix == ".cu"])

@@ -82,8 +82,8 @@ def test_a_launch_that_cannot_be_made_again_says_why(profile: DriverProfile) -> 
     [
         ("triton", START, "click", True),
         ("triton", START, "full", False),
-        ("cuda", DriverStart(Driver("program", "main.cu", tool="nvcc")), "click", False),
-        ("cuda", START, "click", False),  # an extension's kernel
+        ("cuda", DriverStart(Driver("program", "main.cu", tool="nvcc")), "click", True),
+        ("cuda", START, "click", True),  # an extension's kernel
     ],
 )
 def test_which_profiles_through_drivers_cupti_counts(

@@ -485,7 +485,7 @@ def by_cupti(monkeypatch: pytest.MonkeyPatch, finished: c.Finished) -> list[str]
         return c.ok("r1", profiles=(c.Profile("k", "k", "counters"),))
 
     monkeypatch.setattr(profile_action, "_counted_by_cupti", cupti)
-    monkeypatch.setattr(profile_action, "_build_profiler", lambda _: None)
+    monkeypatch.setattr(profile_action, "_build_profiler", lambda *_: None)
     monkeypatch.setattr(profile_action._Attempt, "finished", nsight)
     return ways
 
@@ -543,8 +543,8 @@ async def test_a_launch_that_fails_is_not_launched_again(bench, monkeypatch):
 
 @pytest.mark.parametrize(
     "asked",
-    [{"detail": "full"}, {"sections": ("Occupancy",)}, {"by_spec": False}],
-    ids=["in full", "sections", "a program"],
+    [{"detail": "full"}, {"sections": ("Occupancy",)}, {"detail": "full", "by_spec": False}],
+    ids=["in full", "sections", "a program in full"],
 )
 async def test_what_is_nsight_computes_alone(asked, bench, monkeypatch):
     bench.ncu()

@@ -146,7 +146,7 @@ def test_symbols_are_matched_whole_and_literally() -> None:
 
 def test_many_instances_are_asked_for_by_the_kernels_name() -> None:
     from orbit_remote.common.requests import Job
-    from orbit_remote.ncu import kernel_selection
+    from orbit_remote.counters import kernel_selection
 
     job = Job("r", "profile", "cuda", "/k.cu", "", kernel="ns::k")
     instances = [f"_ZN2ns1kILi{n}EEvPf" for n in range(100)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Literal
 
 from orbit_lsp.state import units
@@ -17,15 +19,27 @@ LONG_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class _Tool:
-    """What a way of counting takes: `start_s` for a kernel that takes no time, and the passes that multiply the kernel's own time."""
+    """What a way of counting takes: `start_s` for a kernel that takes no time, and the passes that multiply the kernel's own time;
+    `fewer` of them if they would take longer than `longest_s`.
+    """
 
     name: str
     start_s: float
     passes: int
+    fewer: int = 0
+    longest_s: float = math.inf
+
+    def passes_of(self, kernel_s: float) -> int:
+        """Return how often a kernel that takes so long is launched."""
+        return self.passes if self.passes * kernel_s <= self.longest_s else self.fewer
 
 
-_CUPTI = _Tool("CUPTI", 0.7, 17)
-"""H200, 2026-11-30: docs/dev/results/measurements-profile.md, *A click on a launch spec, counted by CUPTI*."""
+_CUPTI = _Tool("CUPTI", 0.7, 17, fewer=4, longest_s=20.0)
+"""H200, 2026-11-30: docs/dev/results/measurements-profile.md, *A click on a launch spec, counted by CUPTI*. `longest_s` is that of
+orbit_remote's `counters.profiler`.
+"""
+_CUPTI_IN_PROGRAM = replace(_CUPTI, start_s=0.9)
+"""H200, 2026-12-01: the same page, *A click on a program, counted by CUPTI*."""
 _NCU = _Tool("Nsight Compute", 2.8, 20)
 """H100, 2026-11-21: the same page, *What the sections of a click cost*."""
 
@@ -55,20 +69,23 @@ def of(session: Session, known: KernelStatus, detail: Detail = "click") -> Profi
         sum(launches.timing.median for launches in known.result.launches) / 1e9
     )  # one launch of each configuration
     tool = _tool(session, known)
-    seconds = tool.start_s + tool.passes * kernel_s
+    count = tool.passes_of(kernel_s)
+    seconds = tool.start_s + count * kernel_s
     if tool is _NCU or known.plan.through != "spec":  # else the process is there already
         seconds += known.result.finished.run_s or 0.0
-    passes = f"{tool.passes} passes of {units.time(kernel_s * 1e9)} by {tool.name}"
+    passes = f"{count} passes of {units.time(kernel_s * 1e9)} by {tool.name}"
     return ProfilePrice(seconds, f"about {_seconds(seconds)}: {passes}")
 
 
 def _tool(session: Session, known: KernelStatus) -> _Tool:
     """Return what counts at a click."""
     machine = session.setup.machine
-    driver = known.plan.driver
-    in_python = driver is not None and driver.kind != "program" and known.kernel.language == "triton"
-    by_cupti = known.plan.through == "spec" or in_python
-    return _CUPTI if by_cupti and machine is not None and machine.cupti else _NCU
+    through, language = known.plan.through, known.kernel.language
+    if machine is None or not machine.cupti:
+        return _NCU
+    if through == "spec" or (through == "driver" and language == "triton"):
+        return _CUPTI
+    return _CUPTI_IN_PROGRAM if through in ("program", "driver") and language == "cuda" else _NCU
 
 
 def _seconds(seconds: float) -> str:

@@ -119,6 +119,13 @@ def _captured(job: Job, wanted: Capture, driver: driver_run.DriverRun, recorder:
 
 def _profiled(job: Job, driver: driver_run.DriverRun, recorder: Recorder) -> Finished:
     """A driver's run, of which a launch of each configuration is counted."""
+    if job.language == "cuda":
+        from orbit_remote.child.driver.extension_profile import ExtensionProfile
+
+        of_extension = ExtensionProfile(job, recorder)
+        with of_extension.counting():
+            finished = _run(replace(job, action="run"), driver.file, recorder, driver)
+        return of_extension.added(finished)
     from orbit_remote.child.driver.driver_profile import DriverProfile
 
     profile = DriverProfile(job, recorder)

@@ -20,12 +20,12 @@ _MOST_PASSES = 200
 """Passes beyond the plan's are a fault of CUPTI's."""
 _MOST_KERNELS = 4
 """Kernels of one launch and what flushes the cache before it."""
-_LONGEST_S = 20.0
+LONGEST_S = 20.0
 """Seconds of the kernels alone, in all passes together, up to which all counters of a click are read."""
-_PERIOD = 12
+PERIOD = 12
 """The exponent of two of the sampling period in cycles: a launch of 2 microseconds on all SMs has some 400 samples of them."""
 _LONGEST_PERIOD = 31
-_LONG_S = 0.02
+LONG_S = 0.02
 """Longer launches are sampled less often: they would have millions of samples. To change the period takes 0.15 s."""
 _STALLED = "smsp__pcsamp_warps_issue_stalled_"
 _NOT_ISSUED = "_not_issued"
@@ -103,7 +103,7 @@ class LaunchProfiler:
         for name in _FUNCTIONS:
             getattr(loaded, name).restype = ctypes.c_char_p
         self._library: Any = loaded
-        self._exponent = _PERIOD
+        self._exponent = PERIOD
 
     def plan(self, names: Sequence[str], chip: str = "") -> PassPlan:
         """Have these counters read: on the GPU of the current context, or on a `chip` (`GH100`) without a GPU."""
@@ -115,7 +115,7 @@ class LaunchProfiler:
         where the passes would take too long.
         """
         plan = self.plan(click_metrics.CLICK)
-        if plan.passes * seconds <= _LONGEST_S:
+        if plan.passes * seconds <= LONGEST_S:
             return plan, True
         return self.plan(click_metrics.SHORT), False
 
@@ -181,7 +181,7 @@ class LaunchProfiler:
             flush()
             self._call("orbit_samples")
             launch()
-            results.append(_sampled(self._json("orbit_samples"), 1 << self._exponent))
+            results.append(sampled(self._json("orbit_samples"), 1 << self._exponent))
         return results
 
     def _json(self, function: str, *arguments: Any) -> Any:
@@ -202,11 +202,11 @@ _FUNCTIONS = (
 
 def period_exponent(seconds: float) -> int:
     """Return the power of two whose cycles are a sampling period that suits a launch of this length."""
-    longer = max(seconds, _LONG_S) / _LONG_S
-    return min(_PERIOD + math.ceil(math.log2(longer)), _LONGEST_PERIOD)
+    longer = max(seconds, LONG_S) / LONG_S
+    return min(PERIOD + math.ceil(math.log2(longer)), _LONGEST_PERIOD)
 
 
-def _sampled(made: dict[str, Any], period: int) -> Sampled:
+def sampled(made: dict[str, Any], period: int) -> Sampled:
     totals: dict[str, int] = {}
     places: list[SampledInstruction] = []
     for function, offset, reasons in made["places"]:

@@ -515,6 +515,22 @@ void CUPTIAPI called(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, co
   }
 }
 
+// -- profiles ---------------------------------------------------------------------------------------
+
+// ORBIT_PROFILER counts launches as ORBIT_PROFILE says (program_profile.h). It is a library of its own, so that a run that is not profiled has
+// nothing of it.
+void begin_profile(State& s) {
+  const char* path = getenv("ORBIT_PROFILER");
+  const char* order = getenv("ORBIT_PROFILE");
+  if (path == nullptr || order == nullptr) return;
+  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return;
+  const auto profile =
+      reinterpret_cast<orbit::Watcher (*)(CUpti_SubscriberHandle, const char*, const char*)>(dlsym(library, "orbit_profile"));
+  if (profile == nullptr) return;
+  if (const orbit::Watcher watcher = profile(s.subscriber, order, s.folder.c_str())) s.watchers.add(watcher);
+}
+
 // -- beginning and end -------------------------------------------------------------------------------
 
 // A forked child has neither our CUDA context nor CUPTI's thread, and perhaps a lock held by a
@@ -584,17 +600,20 @@ bool begin(State& s) {
   // us, and lengthen some kernels of many blocks by up to 10 % (docs/measuring.md). Both add a constant.
   const char* wanted = getenv("ORBIT_RECORD");
   if (wanted != nullptr && strcmp(wanted, "concurrent") == 0) s.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
-  s.automatic = wanted == nullptr || (strcmp(wanted, "serial") != 0 && strcmp(wanted, "concurrent") != 0);
+  const bool nothing = wanted != nullptr && strcmp(wanted, "nothing") == 0;
+  s.recording = !nothing;
+  s.automatic = wanted == nullptr || (!nothing && strcmp(wanted, "serial") != 0 && strcmp(wanted, "concurrent") != 0);
   s.started = now();
   active.store(true, std::memory_order_release);
   if (s.cupti.cuptiActivityRegisterCallbacks(buffer_requested, buffer_completed) != CUPTI_SUCCESS ||
-      s.cupti.cuptiActivityEnable(s.kind) != CUPTI_SUCCESS) {
+      (s.recording && s.cupti.cuptiActivityEnable(s.kind) != CUPTI_SUCCESS)) {
     active.store(false, std::memory_order_release);
     s.cupti.cuptiUnsubscribe(s.subscriber);
     remark(s, "CUPTI refused to record kernels on this machine; launches were not recorded");
     return false;
   }
   s.cupti.cuptiActivityFlushPeriod(kDeliveryPeriodMs);
+  begin_profile(s);
   for (const Watched& w : kWatched) s.cupti.cuptiEnableCallback(1, s.subscriber, w.domain, w.id);
   for (const auto id : {CUPTI_CBID_RESOURCE_CONTEXT_CREATED, CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING}) {
     s.cupti.cuptiEnableCallback(1, s.subscriber, CUPTI_CB_DOMAIN_RESOURCE, id);

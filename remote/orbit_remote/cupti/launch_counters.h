@@ -37,24 +37,32 @@ class Plan {
   // does not have is left out.
   void make(CUcontext context, const std::string& chip_name, const std::vector<std::string>& wanted) {
     chip = chip_name;
-    if (context != nullptr) {
-      auto initialize = ORBIT_PARAMETERS(CUpti_Profiler_Initialize_Params);
-      ORBIT_CHECK(cupti_, cuptiProfilerInitialize, &initialize);
-      auto named = ORBIT_PARAMETERS(CUpti_Device_GetChipName_Params);
-      ORBIT_CHECK(cupti_, cuptiDeviceGetChipName, &named);
-      chip = named.pChipName;
-      auto available = ORBIT_PARAMETERS(CUpti_Profiler_GetCounterAvailability_Params);
-      available.ctx = context;
-      ORBIT_CHECK(cupti_, cuptiProfilerGetCounterAvailability, &available);
-      availability_.resize(available.counterAvailabilityImageSize);
-      available.pCounterAvailabilityImage = availability_.data();
-      ORBIT_CHECK(cupti_, cuptiProfilerGetCounterAvailability, &available);
-    }
+    if (context != nullptr) ask_device(context, [](const char*) {});
+    choose(wanted);
+  }
+
+  // The part of `make` that asks the device: warps cannot be sampled meanwhile.
+  template <typename Lap>
+  void ask_device(CUcontext context, const Lap& lap) {
+    auto initialize = ORBIT_PARAMETERS(CUpti_Profiler_Initialize_Params);
+    ORBIT_CHECK(cupti_, cuptiProfilerInitialize, &initialize);
+    lap("initialize");
+    auto named = ORBIT_PARAMETERS(CUpti_Device_GetChipName_Params);
+    ORBIT_CHECK(cupti_, cuptiDeviceGetChipName, &named);
+    chip = named.pChipName;
+    lap("chip");
+    auto available = ORBIT_PARAMETERS(CUpti_Profiler_GetCounterAvailability_Params);
+    available.ctx = context;
+    ORBIT_CHECK(cupti_, cuptiProfilerGetCounterAvailability, &available);
+    availability_.resize(available.counterAvailabilityImageSize);
+    available.pCounterAvailabilityImage = availability_.data();
+    ORBIT_CHECK(cupti_, cuptiProfilerGetCounterAvailability, &available);
+  }
+
+  // The rest of `make`.
+  void choose(const std::vector<std::string>& wanted) {
     open();
-    const std::set<std::string> known = base_metrics();
-    for (const std::string& name : wanted) {
-      if (known.count(name.substr(0, name.find('.')))) kept_.push_back(name);
-    }
+    kept_ = wanted;
     if (add(kept_) != CUPTI_SUCCESS) leave_out_unknown();
     for (const std::string& name : kept_) names.push_back(name.c_str());
     if (names.empty()) throw Failed{"CUPTI knows none of the counters on " + chip};
@@ -120,16 +128,27 @@ class Plan {
 
   // CUPTI does not say which of the counters it rejects.
   void leave_out_unknown() {
-    std::vector<std::string> accepted;
-    for (const std::string& name : kept_) {
-      close();
-      open();
-      if (add({name}) == CUPTI_SUCCESS) accepted.push_back(name);
-    }
-    kept_ = accepted;
+    const std::set<std::string> known = base_metrics();
+    const auto keep = [&](const auto& is_good) {
+      std::vector<std::string> good;
+      for (const std::string& name : kept_) {
+        if (is_good(name)) good.push_back(name);
+      }
+      kept_ = good;
+      reopen();
+    };
+    keep([&](const std::string& name) { return known.count(name.substr(0, name.find('.'))) != 0; });
+    if (add(kept_) == CUPTI_SUCCESS) return;
+    keep([&](const std::string& name) {
+      reopen();
+      return add({name}) == CUPTI_SUCCESS;
+    });
+    cupti_.check(add(kept_), "cuptiProfilerHostConfigAddMetrics");
+  }
+
+  void reopen() {
     close();
     open();
-    cupti_.check(add(kept_), "cuptiProfilerHostConfigAddMetrics");
   }
 
   const ProfilerCupti& cupti_;

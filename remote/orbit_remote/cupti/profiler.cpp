@@ -7,8 +7,9 @@
 // No exception leaves a function: they return nullptr where something failed, and orbit_why() says what, as a clause. Text that is
 // returned is JSON and lasts until the next call. One thread at a time.
 
-#include "launch_counters.h"
-#include "warp_samples.h"
+#include "launch_watchers.h"
+#include "profiler_json.h"
+#include "program_profile.h"
 
 #include <cstdio>
 #include <functional>
@@ -70,62 +71,6 @@ template <typename T>
 T& begun(const std::unique_ptr<T>& work) {
   if (work == nullptr) throw Failed{"it was not begun"};
   return *work;
-}
-
-void add_text(std::string& json, const std::string& text) {
-  json += '"';
-  for (const char c : text) {
-    if (c == '"' || c == '\\') json += '\\';
-    if (static_cast<unsigned char>(c) >= 0x20) json += c;
-  }
-  json += '"';
-}
-
-std::string of_plan(const Plan& plan) {
-  std::string json = "{\"chip\":";
-  add_text(json, plan.chip);
-  json += ",\"passes\":" + std::to_string(plan.passes) + ",\"names\":[";
-  for (size_t i = 0; i < plan.names.size(); ++i) {
-    if (i > 0) json += ',';
-    add_text(json, plan.names[i]);
-  }
-  return json + "]}";
-}
-
-// null for what is not finite.
-std::string of_values(const std::vector<std::vector<double>>& ranges) {
-  std::string json = "[";
-  char number[32];
-  for (const auto& values : ranges) {
-    json += json.size() > 1 ? ",[" : "[";
-    for (size_t i = 0; i < values.size(); ++i) {
-      if (i > 0) json += ',';
-      snprintf(number, sizeof number, "%.17g", values[i]);
-      json += std::isfinite(values[i]) ? number : "null";
-    }
-    json += ']';
-  }
-  return json + "]";
-}
-
-std::string of_samples(const Samples::Counts& counts, uint64_t dropped) {
-  std::string json = "{\"dropped\":" + std::to_string(dropped) + ",\"places\":[";
-  bool first = true;
-  for (const auto& [place, reasons] : counts) {
-    json += first ? "[" : ",[";
-    first = false;
-    add_text(json, place.first);
-    json += "," + std::to_string(place.second) + ",{";
-    bool only = true;
-    for (const auto& [reason, samples] : reasons) {
-      if (!only) json += ',';
-      only = false;
-      add_text(json, reason);
-      json += ":" + std::to_string(samples);
-    }
-    json += "}]";
-  }
-  return json + "]}";
 }
 
 std::vector<std::string> lines(const char* text) {
@@ -211,4 +156,18 @@ EXPORT const char* orbit_samples() {
 
 EXPORT const char* orbit_sampled() {
   return done([](State& s) { return s.samples.reset(), std::string(); });
+}
+
+// For the recorder of a program that is profiled: counts its launches from here on. nullptr where it cannot; the results say why.
+EXPORT orbit::Watcher orbit_profile(CUpti_SubscriberHandle subscriber, const char* order, const char* folder) {
+  static ProgramProfile* profile = nullptr;  // never destroyed
+  try {
+    profile = new ProgramProfile(order, folder, [] { atexit([] { profile->ended(); }); });
+    profile->begin(subscriber);
+  } catch (const Failed&) {
+    return nullptr;
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+  return [](CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) { return profile->called(domain, id, data); };
 }

@@ -30,7 +30,7 @@ struct Failed {
   X(cuptiRangeProfilerCounterDataImageInitialize) X(cuptiRangeProfilerSetConfig) X(cuptiRangeProfilerStart)        \
   X(cuptiRangeProfilerStop) X(cuptiRangeProfilerDecodeData) X(cuptiRangeProfilerGetCounterDataInfo)                                          \
   X(cuptiPCSamplingEnable) X(cuptiPCSamplingDisable) X(cuptiPCSamplingGetData) X(cuptiPCSamplingGetNumStallReasons) X(cuptiPCSamplingGetStallReasons)                 \
-  X(cuptiPCSamplingSetConfigurationAttribute)
+  X(cuptiPCSamplingSetConfigurationAttribute) X(cuptiGetCubinCrc) X(cuptiEnableCallback)
 
 struct ProfilerCupti {
 #define DECLARE(f) decltype(&::f) f = nullptr;

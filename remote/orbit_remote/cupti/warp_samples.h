@@ -18,6 +18,7 @@ class Samples {
   using Place = std::pair<std::string, uint64_t>;
   using Counts = std::map<Place, std::map<std::string, uint64_t>>;
   uint64_t dropped = 0;  // samples of the last launch for which there was no room
+  std::map<std::string, uint64_t> code;  // mangled name -> checksum of the cubin that it is of
 
   explicit Samples(const ProfilerCupti& cupti) : cupti_(cupti) {}
   Samples(const Samples&) = delete;
@@ -135,11 +136,12 @@ class Samples {
     ORBIT_CHECK(cupti_, cuptiPCSamplingSetConfigurationAttribute, &given);
   }
 
-  void add(const Buffer& got, Counts& counts) const {
+  void add(const Buffer& got, Counts& counts) {
     const size_t places = std::min<size_t>(got.data.totalNumPcs, got.places.size());
     for (size_t i = 0; i < places; ++i) {
       const CUpti_PCSamplingPCData place = got.places[i];  // copies: the structures are packed
       if (place.functionName == nullptr) continue;
+      code[place.functionName] = place.cubinCrc;
       auto& reasons = counts[{place.functionName, place.pcOffset}];
       for (size_t k = 0; k < place.stallReasonCount; ++k) {
         const CUpti_PCSamplingStallReason stall = place.stallReason[k];

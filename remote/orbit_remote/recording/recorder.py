@@ -38,7 +38,7 @@ class Native:
         """`at_first_context`: the driver begins it when CUDA begins, here and in every process that this one starts. Until then it
         touches nothing of CUDA, so that the process can fork, and can choose its GPUs.
         """
-        self._directory = directory
+        self.directory = directory
         directory.mkdir(parents=True, exist_ok=True)
         cupti = injection.find(in_this_process=True)
         path = injection.build(cache, cupti)
@@ -86,7 +86,7 @@ class Native:
         self._library.orbit_end(why.encode())
 
     def recorded(self) -> Recorded:
-        recorded = injection.read(self._directory, self.overhead)
+        recorded = injection.read(self.directory, self.overhead)
         return recorded.since(self._since) if self._since else recorded
 
     def again(self) -> None:
@@ -100,7 +100,7 @@ class Native:
     def forget(self) -> None:
         """Drop what was recorded until now, and with it the count of launches that is limited."""
         self._library.orbit_forget()
-        self._follower = injection.Follower(self._directory, os.getpid())
+        self._follower = injection.Follower(self.directory, os.getpid())
 
 
 class Kineto:

@@ -48,7 +48,7 @@ async def compile_or_run(job: Job, context: Context) -> c.Finished:
             return await _run_without(job, context, built, scratch)
         async with context.gpu(job):
             context.stage(job, "running")
-            return await _run(job, context, built, device, scratch)
+            return await run_built(job, context, built, device, scratch)
 
 
 async def _run_without(job: Job, context: Context, built: build.Build, scratch: Path) -> c.Finished:
@@ -70,10 +70,20 @@ def _name(job: Job) -> str:
     return job.driver.short if job.driver else "main"
 
 
-async def _run(job: Job, context: Context, built: build.Build, device: c.Device, scratch: Path) -> c.Finished:
+async def run_built(
+    job: Job,
+    context: Context,
+    built: build.Build,
+    device: c.Device,
+    scratch: Path,
+    counting: Mapping[str, str] | None = None,
+) -> c.Finished:
+    """Run a program, with the variables that are `counting` its launches in place of timing them, if there are any."""
     command = (str(built.executable), *job.arguments)
-    visible = gpu.visible_gpu(job)
-    overhead = await context.overheads.overhead(device, context.environment())
+    visible = {**gpu.visible_gpu(job), **(counting or {})}
+    overhead = injection.UNKNOWN
+    if not counting:
+        overhead = await context.overheads.overhead(device, context.environment())
     symbols = {resources.symbol: resources for resources in built.built.resources}
     began = time.time_ns()
     telling = asyncio.create_task(_tell(job, context, scratch / LAUNCHES, overhead, symbols))
@@ -101,7 +111,9 @@ async def _run(job: Job, context: Context, built: build.Build, device: c.Device,
         launches=launches,
         resources=built.built.resources,
         device=device,
-        telemetry=gpu.watched(sampler, recorded.series),
+        telemetry=sampler.telemetry(began, time.time_ns())
+        if counting
+        else gpu.watched(sampler, recorded.series),
         toolchain=built.toolchain,
         exit_code=ended.status,
         build_s=built.built.seconds,

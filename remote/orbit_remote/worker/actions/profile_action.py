@@ -23,9 +23,9 @@ from orbit_remote.common import limits, regular_files, symbols
 from orbit_remote.common import messages as c
 from orbit_remote.common.measurements import Telemetry
 from orbit_remote.common.requests import DriverStart, Job, SpecStart
-from orbit_remote.counters import profiler
+from orbit_remote.counters import kernel_selection, profiler
 from orbit_remote.counters.profiler import UncountedError
-from orbit_remote.ncu import compiler_dumps, counter_permission, kernel_selection, ncu_options
+from orbit_remote.ncu import compiler_dumps, counter_permission, ncu_options
 from orbit_remote.ncu.counter_permission import Known
 from orbit_remote.ncu.ncu_log import PERMISSION, Log
 from orbit_remote.ncu.ncu_options import DURATION, MOST_RESULTS, Tool
@@ -90,29 +90,34 @@ async def profile(job: Job, context: Context) -> c.Finished:
 
 def counts_by_cupti(job: Job) -> bool:
     """Whether CUPTI may count it: a report, rules and chosen sections are Nsight Compute's alone."""
-    ours = isinstance(job.start, SpecStart) or (
-        isinstance(job.start, DriverStart) and not job.is_program and job.language == "triton"
-    )
+    ours = job.is_program or isinstance(job.start, SpecStart | DriverStart)
     return job.detail == "click" and not job.sections and ours
 
 
 async def _counted_here(job: Job, context: Context, device: c.Device) -> c.Finished:
-    """The launches of a launch spec, counted by CUPTI in a process that is ready for them."""
-    building = asyncio.ensure_future(asyncio.to_thread(_build_profiler, context.home / "cupti"))
+    """Launches counted by CUPTI in the process that makes them: of a launch spec, a driver or a program."""
+    building = asyncio.ensure_future(asyncio.to_thread(_build_profiler, context.home / "cupti", job))
     try:
         return await _counted_by_cupti(job, context, device)
     finally:
         await asyncio.gather(building, return_exceptions=True)
 
 
-def _build_profiler(cache: Path) -> None:
+def _build_profiler(cache: Path, job: Job) -> None:
     """The first time it takes seconds, in which the kernel is built too. The process that counts says what is missing."""
     with contextlib.suppress(injection.Unavailable, UncountedError):
-        profiler.library(cache, injection.find(in_this_process=True))
+        profiler.library(cache, injection.find(nvcc=job.nvcc, in_this_process=not job.is_program))
 
 
 async def _counted_by_cupti(job: Job, context: Context, device: c.Device) -> c.Finished:
-    if job.language == "cuda":
+    if job.is_program:
+        from orbit_remote.worker.actions import program_counting
+
+        try:
+            finished = await program_counting.counted(job, context, device)
+        except UncountedError as uncounted:
+            finished = c.ok(job.run, profiles=(c.Profile("", "", "times", str(uncounted)),))
+    elif isinstance(job.start, SpecStart) and job.language == "cuda":
         from orbit_remote.worker.actions import spec_action
 
         finished, made = await spec_action.launched(job, context, device)

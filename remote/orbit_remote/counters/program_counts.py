@@ -1,0 +1,232 @@
+"""Launches of a program as it is, counted by CUPTI within its process (cupti/program_profile.h): what is asked of it, and what it found"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_remote.common import codec, limits, regular_files, symbols
+from orbit_remote.common.launch_records import LaunchRecord
+from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.messages import Dump, Profile, Resources
+from orbit_remote.common.requests import Level
+from orbit_remote.counters import click_metrics, profiler, profiles
+from orbit_remote.counters.profiler import Counted
+from orbit_remote.counters.profiles import Chip, LaunchedCode
+from orbit_remote.counters.source_lines import Authorship
+from orbit_remote.recording.injection import Cupti
+from orbit_remote.toolchain import dumps
+from orbit_remote.toolchain.elf import Cubin
+
+_ORDER = "profile.order"
+_MOST = 16
+"""Configurations that are counted, as many as with Nsight Compute."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountedLaunch:
+    """The first launch of a configuration. `complete`: all counters of a click were read; `seconds` is how long it took."""
+
+    record: LaunchRecord
+    counted: Counted
+    code: LaunchedCode
+    chip: Chip
+    passes: int
+    complete: bool
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramCounts:
+    """`why` is a clause: why a launch was not counted; `launched` are mangled names. `began`: a process came to the profiler."""
+
+    launches: tuple[CountedLaunch, ...] = ()
+    why: str = ""
+    launched: tuple[str, ...] = ()
+    began: bool = False
+    more: bool = False
+    """Whether launches of further configurations were not counted."""
+    failed: bool = False
+    """Whether a kernel failed when it was launched again, or its launch: the program's own fails too."""
+
+    @property
+    def uncounted(self) -> str:
+        """Why there is nothing, as a clause; empty where no wanted kernel was launched."""
+        if self.launches:
+            return ""
+        return self.why if self.why or self.began else "CUPTI could not come into any process of it"
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        told: list[str] = []
+        if self.more:
+            count = len(self.launches)
+            told.append(
+                f"only {count} launch{'es were' if count > 1 else ' was'} profiled: more have other configurations"
+            )
+        if self.launches and self.why:
+            told.append(f"a launch was not counted: {self.why}")
+        if self.launches and not any(each.counted.sampled.samples for each in self.launches):
+            told.append("CUPTI took no warp samples, so no line has a share")
+        if dropped := sum(each.counted.sampled.dropped for each in self.launches):
+            told.append(f"CUPTI dropped {dropped:,} warp samples, for which it had no room")
+        if short := next((each for each in self.launches if not each.complete), None):
+            told.append(
+                f"a launch takes {short.seconds:.2g} s, so no more counters were read than {short.passes} passes read"
+            )
+        return tuple(told)
+
+
+def environment(
+    folder: Path, cache: Path, cupti: Cupti, wanted: Sequence[str], pattern: str
+) -> dict[str, str]:
+    """Return the variables with which a recorded program counts its launches: the first of each configuration of the `wanted` kernels, or of
+    those that fit the `pattern`, both of mangled names. `folder` is that of its records. Raises UncountedError.
+    """
+    library = profiler.library(cache, cupti)
+    order = [
+        *(f"symbol {symbol}" for symbol in wanted),
+        *([f"pattern {pattern}"] if pattern and not wanted else []),
+        f"most {_MOST}",
+        f"longest {profiler.LONGEST_S}",
+        f"period {profiler.PERIOD}",
+        f"long {profiler.LONG_S}",
+        *(f"counter {name}" for name in click_metrics.CLICK),
+        *(f"short {name}" for name in click_metrics.SHORT),
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _ORDER).write_text("\n".join([*order, ""]), encoding="utf-8")
+    # serial records would leave the samples without functions
+    return {"ORBIT_PROFILER": str(library), "ORBIT_PROFILE": str(folder / _ORDER), "ORBIT_RECORD": "nothing"}
+
+
+def read(folder: Path) -> ProgramCounts:
+    """Return what the processes of a program counted. Torn lines are left out."""
+    launches: list[CountedLaunch] = []
+    whys: list[str] = []
+    launched: dict[str, None] = {}
+    files = sorted(folder.glob("*.counted"))
+    more = failed = False
+    for file in files:
+        for line in _lines(file):
+            with contextlib.suppress(KeyError, TypeError, ValueError):
+                if "values" in line:
+                    launches.append(_launch(line, folder))
+                elif "why" in line:
+                    whys.append(str(line["why"]))
+                elif "launched" in line:
+                    launched |= dict.fromkeys(map(str, line["launched"]))
+                else:
+                    more |= "more" in line
+                    failed |= "failed" in line
+    why = "; ".join(dict.fromkeys(whys))
+    return ProgramCounts(tuple(launches), why, tuple(launched), bool(files), more, failed)
+
+
+def begun(folder: Path) -> list[tuple[str, bytes]]:
+    """Return the kernels of which a launch is or was counted, by mangled name, each with its cubin."""
+    told = [line for file in folder.glob("*.counted") for line in _lines(file) if "begun" in line]
+    return [(str(line["begun"]), _code(str(line["begun"]), str(line["code"]), folder)) for line in told]
+
+
+def profiles_of(
+    counts: ProgramCounts, authorship: Authorship, tool: str, known: Mapping[str, Resources]
+) -> tuple[Profile, ...]:
+    """Return a profile of each launch. `tool` is CUPTI's version, `known` what the compiler said of kernels by mangled name."""
+    made: list[Profile] = []
+    for each in counts.launches:
+        resources = known.get(each.record.symbol)
+        barriers = (resources.barriers if resources else None) or 0
+        made.append(
+            profiles.profile(each.record, each.counted, each.code, each.chip, authorship, tool, barriers)
+        )
+    return tuple(made)
+
+
+def dumps_of(
+    counts: ProgramCounts,
+    known: Mapping[str, Resources],
+    listings: Mapping[tuple[str, bytes], str],
+    remarks: list[str],
+    ptx: str = "",
+) -> tuple[Dump, ...]:
+    """Return what the compiler made of the kernels that were counted: SASS out of `listings`, by kernel and cubin, and the `ptx` of the program.
+    `remarks` are added to.
+    """
+    made: dict[tuple[str, bytes], dumps.Made] = {}
+    for each in counts.launches:
+        symbol, cubin = each.record.symbol, each.code.cubin
+        texts: dict[Level, bytes] = {"ptx": ptx.encode("utf-8", "surrogateescape")} if ptx else {}
+        if sass := listings.get((symbol, cubin), ""):
+            texts["sass"] = sass.encode("utf-8", "replace")
+        name = known[symbol].name if symbol in known else symbols.short_name(symbol)
+        made.setdefault((symbol, cubin), dumps.Made(symbol, name, {}, texts))
+    return dumps.packed(list(made.values()), remarks)
+
+
+def _lines(file: Path) -> Iterator[dict[str, Any]]:
+    try:
+        content = regular_files.head(file, limits.LAUNCHES)
+    except OSError:  # of the program's own making
+        return
+    for line in content.splitlines():
+        with contextlib.suppress(ValueError):
+            item: Any = codec.read_json(line)
+            if isinstance(item, dict):
+                yield item
+
+
+def _launch(line: dict[str, Any], folder: Path) -> CountedLaunch:
+    cluster = _sizes(line["cluster"])
+    record = LaunchRecord(
+        symbol=str(line["symbol"]),
+        start_ns=0,
+        end_ns=round(float(line["values"].get("gpu__time_duration.sum", 0.0))),
+        grid=_sizes(line["grid"]),
+        block=_sizes(line["block"]),
+        cluster=cluster if all(cluster) else None,
+        registers=_allocated(line["registers"]),
+        static_shared=_known(line["static"]),
+        dynamic_shared=_known(line["dynamic"]),
+        local_per_thread=_known(line["local"]),
+    )
+    values = {name: float(value) for name, value in line["values"].items() if name in click_metrics.UNITS}
+    counted = Counted(values, profiler.sampled(line["samples"], int(line["period"])))
+    major, minor, multiprocessors = map(int, line["chip"])
+    return CountedLaunch(
+        record,
+        counted,
+        LaunchedCode(_code(record.symbol, str(line.get("code", "")), folder)),
+        Chip(f"{major}.{minor}", multiprocessors),
+        int(line["passes"]),
+        bool(line["complete"]),
+        float(line["seconds"]),
+    )
+
+
+def _code(symbol: str, checksum: str, folder: Path) -> bytes:
+    """Return the cubin that was launched: the one of this checksum, or else one that has the kernel."""
+    named = folder / f"{checksum}.cubin"
+    for file in (named, *sorted(folder.glob("*.cubin"))):
+        with contextlib.suppress(OSError, ValueError):
+            code = regular_files.read(file, limits.REPORT)
+            if symbol in Cubin(code).functions():
+                return code
+    return b""
+
+
+def _sizes(numbers: Any) -> tuple[int, int, int]:
+    x, y, z = map(int, numbers)
+    return x, y, z
+
+
+def _allocated(registers: Any) -> int | None:
+    """Registers of a thread as a launch gets them: in steps of eight (CUDA Programming Guide, *Compute Capabilities*)."""
+    used = _known(registers)
+    return None if used is None else max(16, -(-used // 8) * 8)
+
+
+def _known(number: Any) -> int | None:
+    return None if int(number) < 0 else int(number)
