@@ -88,9 +88,9 @@ def bare(tool: ncu_options.Tool, folder: Path, program: list[str], symbol: str) 
 
 
 async def cost(page: Page, bench: Bench, tool: ncu_options.Tool) -> None:
-    """Click and bare ncu in turn; the executable is built and the reader warm in both."""
+    """Click and bare ncu in turn; the executable is built."""
     rows = [
-        "| program | pairs | bare ncu | click | ratio, median of pairs | of a click before and after ncu |",
+        "| program | pairs | bare ncu | click | ratio, median of pairs | of a click before and after the program |",
         "|---|---|---|---|---|---|",
     ]
     ratios: list[float] = []
@@ -198,9 +198,10 @@ async def reading(page: Page, bench: Bench, tool: ncu_options.Tool) -> None:
 
 
 async def values(page: Page, bench: Bench, tool: ncu_options.Tool) -> None:
-    """Every number of a fresh click against NVIDIA's own reader, in a process of its own."""
+    """Every number of a fresh profile by ncu against NVIDIA's own reader, in a process of its own."""
     text = (RECORDED / "memory_bound.cu").read_text()
-    finished = await bench.profile(bench.job("memory_bound.cu", text, "saxpy"))
+    job = bench.job("memory_bound.cu", text, "saxpy", sections=ncu_options.CLICK)
+    finished = await bench.profile(job)
     check(finished)
     report = bench.report(finished)
     script = (
@@ -247,7 +248,7 @@ async def planted(page: Page, bench: Bench, out: Path) -> None:
         rows.append(
             f"| {item.file} | {item.line} | {hot.line} | {share:.0%} | {next(iter(hot.stalls), '')} |"
         )
-        if hot.line != item.line:
+        if hot.line != item.line and finished.report:
             shutil.copy(bench.report(finished), out / f"{item.file}.ncu-rep")
     rows += ["", f"{right} of {len(every)} named right (seed {SEED}, scripts/plant_hot_lines.py)."]
     page.figures["planted"] = {"right": right, "of": len(every)}
