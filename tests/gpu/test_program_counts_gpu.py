@@ -37,7 +37,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def counted(program: Path, way: str, cache: Path, folder: Path) -> ProgramCounts:
     """Run it alone and then counted; asserts that both end and print the same."""
     variables = injection.environment(folder, cache=cache)
-    variables |= program_counts.environment(folder, cache, injection.find(), KERNELS, "")
+    variables |= program_counts.environment(folder, cache, injection.find(), KERNELS, "", 60)
     ends = [
         subprocess.run([program, way], env=os.environ | more, capture_output=True, text=True, check=False)
         for more in ({}, variables)

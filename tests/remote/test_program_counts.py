@@ -118,7 +118,7 @@ def test_an_order_names_the_kernels_and_the_counters(tmp_path: Path, monkeypatch
         ((), "^k$", ["pattern ^k$"]),
         ((), "", []),
     ):
-        variables = program_counts.environment(tmp_path / "launches", tmp_path, cupti, wanted, pattern)
+        variables = program_counts.environment(tmp_path / "launches", tmp_path, cupti, wanted, pattern, 60)
         order = Path(variables["ORBIT_PROFILE"]).read_text().splitlines()
         assert order[: len(expected)] == expected
         assert f"counter {click_metrics.CLICK[0]}" in order

@@ -80,17 +80,18 @@ class ProgramCounts:
 
 
 def environment(
-    folder: Path, cache: Path, cupti: Cupti, wanted: Sequence[str], pattern: str
+    folder: Path, cache: Path, cupti: Cupti, wanted: Sequence[str], pattern: str, limit_s: float
 ) -> dict[str, str]:
     """Return the variables with which a recorded program counts its launches: the first of each configuration of the `wanted` kernels, or of
-    those that fit the `pattern`, both of mangled names. `folder` is that of its records. Raises UncountedError.
+    those that fit the `pattern`, both of mangled names. `folder` is that of its records, `limit_s` what the program may take. Raises
+    UncountedError.
     """
     library = profiler.library(cache, cupti)
     order = [
         *(f"symbol {symbol}" for symbol in wanted),
         *([f"pattern {pattern}"] if pattern and not wanted else []),
         f"most {_MOST}",
-        f"longest {profiler.LONGEST_S}",
+        f"longest {min(profiler.LONGEST_S, limit_s / 2)}",
         f"period {profiler.PERIOD}",
         f"long {profiler.LONG_S}",
         *(f"counter {name}" for name in click_metrics.CLICK),

@@ -37,20 +37,17 @@ class Plan {
   // does not have is left out.
   void make(CUcontext context, const std::string& chip_name, const std::vector<std::string>& wanted) {
     chip = chip_name;
-    if (context != nullptr) ask_device(context, [](const char*) {});
+    if (context != nullptr) ask_device(context);
     choose(wanted);
   }
 
   // The part of `make` that asks the device: warps cannot be sampled meanwhile.
-  template <typename Lap>
-  void ask_device(CUcontext context, const Lap& lap) {
+  void ask_device(CUcontext context) {
     auto initialize = ORBIT_PARAMETERS(CUpti_Profiler_Initialize_Params);
     ORBIT_CHECK(cupti_, cuptiProfilerInitialize, &initialize);
-    lap("initialize");
     auto named = ORBIT_PARAMETERS(CUpti_Device_GetChipName_Params);
     ORBIT_CHECK(cupti_, cuptiDeviceGetChipName, &named);
     chip = named.pChipName;
-    lap("chip");
     auto available = ORBIT_PARAMETERS(CUpti_Profiler_GetCounterAvailability_Params);
     available.ctx = context;
     ORBIT_CHECK(cupti_, cuptiProfilerGetCounterAvailability, &available);

@@ -169,5 +169,11 @@ EXPORT orbit::Watcher orbit_profile(CUpti_SubscriberHandle subscriber, const cha
   } catch (const std::exception&) {
     return nullptr;
   }
-  return [](CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) { return profile->called(domain, id, data); };
+  return [](CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
+    try {
+      return profile->called(domain, id, data);
+    } catch (const std::exception&) {  // of the standard library: no memory, no thread
+      return false;
+    }
+  };
 }

@@ -214,20 +214,16 @@ class ProgramProfile {
 
   void plan_of(CUcontext context) {
     plan_.reset();
-    Laps laps;
     try {
       auto plan = std::make_unique<Plan>(cupti_);
-      plan->ask_device(context, [&](const char* n) { laps.add(n); });
-      laps.add("device");
+      plan->ask_device(context);
       if (!asked_) asked_device_.set_value();
       asked_ = true;
       plan->choose(order_.counters);
-      laps.add("choose");
       plan_ = std::move(plan);
     } catch (const Failed& failed) {
       unplanned_ = failed.why;
     }
-    planning_laps_ = laps.json;
   }
 
   // Throws Failed.
@@ -309,34 +305,26 @@ class ProgramProfile {
       say("{\"failed\":true}");
       return stop();
     }
-    Laps laps;
     launch.load();
     const auto cubins = cubins_with(launch.call.symbol);
     Replay replay(driver_, launch, context, cubins);
     std::string begun = "{\"begun\":";
     add_text(begun, launch.call.symbol);
     say(begun + ",\"code\":\"" + std::to_string(cubins[0]->checksum) + "\"}");
-    laps.add("keep");
     try {
       const double began = seconds();
       replay.launch();
       const double took = seconds() - began;
-      laps.add("launch");
       std::string json = facts(launch, took);
       if (planning_.joinable()) asked_future_.wait();
-      laps.add("wait");
       replay.restore();
       sample(replay, context, launch.call.symbol, took, json);
-      laps.add("sample");
       Plan& whole = plan_for(context);
-      laps.add("plan");
       Plan fewer(cupti_);
       const bool complete = whole.passes * took <= order_.longest_s;
       if (!complete) fewer.make(context, "", order_.fewer);
       add_counters(replay, context, complete ? whole : fewer, json);
-      laps.add("count");
-      json += std::string(",\"complete\":") + (complete ? "true" : "false") + ",\"laps\":{" + laps.json + "},\"planning\":{" + planning_laps_ + "}}";
-      say(json);
+      say(json + ",\"complete\":" + (complete ? "true}" : "false}"));
     } catch (const Replay::Broken&) {
       say("{\"failed\":true}");
       if (planning_.joinable()) planning_.join();
@@ -414,17 +402,6 @@ class ProgramProfile {
     return json;
   }
 
-  struct Laps {
-    std::string json;
-    double last = seconds();
-    void add(const char* name) {
-      const double now = seconds();
-      if (!json.empty()) json += ',';
-      json += std::string("\"") + name + "\":" + std::to_string(now - last);
-      last = now;
-    }
-  };
-
   static double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
   void say_why(const std::string& why) {
@@ -459,7 +436,7 @@ class ProgramProfile {
   bool asked_ = false;
   std::unique_ptr<Plan> plan_;
   CUcontext planned_for_ = nullptr;
-  std::string unplanned_, planning_laps_;
+  std::string unplanned_;
   std::map<uint64_t, CubinNames> code_;
   std::set<std::string> launched_, configurations_, said_;
   bool done_ = false;

@@ -47,8 +47,9 @@ class ExtensionProfile:
             raise UncountedError("launches cannot be recorded here")
         cupti = injection.find(in_this_process=True)
         self._release = cupti.release
+        folder, cache = self._recorder.directory, self._recorder.cache
         pattern = kernel_selection.pattern(self._job)
-        return program_counts.environment(self._recorder.directory, self._recorder.cache, cupti, (), pattern)
+        return program_counts.environment(folder, cache, cupti, (), pattern, self._job.run_timeout_s)
 
     def added(self, finished: c.Finished) -> c.Finished:
         """Return the end of the driver with the profiles. A profile of the tier `times` says why nothing was counted. A kernel that the

@@ -44,6 +44,7 @@ async def counted(job: Job, context: Context, device: c.Device) -> c.Finished:
             cupti,
             wanted,
             kernel_selection.pattern(job),
+            job.run_timeout_s,
         )
         async with context.gpu(job):
             context.stage(job, "profiling")
