@@ -71,6 +71,12 @@ def test_the_code_is_found_by_its_kernel_where_no_sample_names_it(tmp_path: Path
     assert report.symbol in Cubin(counts.launches[0].code.cubin).functions()
 
 
+def test_a_configuration_that_several_processes_launch_is_shown_once(tmp_path: Path, report: Profile) -> None:
+    (tmp_path / "6.counted").write_text(json.dumps(line_of(report)))
+    counts = read(tmp_path, line_of(report), line_of(report, grid=[1, 1, 1]))
+    assert [each.record.grid for each in counts.launches] == [report.grid, (1, 1, 1)]
+
+
 def test_torn_and_foreign_lines_are_left_out(tmp_path: Path, report: Profile) -> None:
     whole = json.dumps(line_of(report))
     counts = read(tmp_path, whole[:500], "[1]", "{}", whole, {"values": {}}, whole[:-9])

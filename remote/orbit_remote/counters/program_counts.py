@@ -104,8 +104,8 @@ def environment(
 
 
 def read(folder: Path) -> ProgramCounts:
-    """Return what the processes of a program counted. Torn lines are left out."""
-    launches: list[CountedLaunch] = []
+    """Return what the processes of a program counted, of each configuration the first launch. Torn lines are left out."""
+    launches: dict[tuple[object, ...], CountedLaunch] = {}
     whys: list[str] = []
     launched: dict[str, None] = {}
     files = sorted(folder.glob("*.counted"))
@@ -114,7 +114,9 @@ def read(folder: Path) -> ProgramCounts:
         for line in _lines(file):
             with contextlib.suppress(KeyError, TypeError, ValueError):
                 if "values" in line:
-                    launches.append(_launch(line, folder))
+                    launch = _launch(line, folder)
+                    record = launch.record
+                    launches.setdefault((record.symbol, record.grid, record.block), launch)
                 elif "why" in line:
                     whys.append(str(line["why"]))
                 elif "launched" in line:
@@ -123,7 +125,7 @@ def read(folder: Path) -> ProgramCounts:
                     more |= "more" in line
                     failed |= "failed" in line
     why = "; ".join(dict.fromkeys(whys))
-    return ProgramCounts(tuple(launches), why, tuple(launched), bool(files), more, failed)
+    return ProgramCounts(tuple(launches.values()), why, tuple(launched), bool(files), more, failed)
 
 
 def begun(folder: Path) -> list[tuple[str, bytes]]:

@@ -17,6 +17,7 @@
 #include <regex.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <fstream>
@@ -128,8 +129,7 @@ class Replay {
 
 class ProgramProfile {
  public:
-  // Throws Failed.
-  // `ends` has `ended` called at the exit. Asked once the driver is there, so that the exit comes to it before it comes to the driver.
+  // Throws Failed. `ends` has `ended` called at the exit. Asked once the driver is there, so that the exit comes to it before it comes to the driver.
   ProgramProfile(const char* order, const std::string& folder, void (*ends)()) : order_(order), folder_(folder), ends_(ends), pid_(getpid()) {
     file_ = open((folder + "/" + std::to_string(pid_) + ".counted").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (file_ < 0) throw Failed{folder + " cannot be written"};
@@ -141,6 +141,7 @@ class ProgramProfile {
   void begin(CUpti_SubscriberHandle subscriber) {
     try {
       cupti_.load(ORBIT_CUPTI_LIBRARY);
+      for (const auto id : kUntried) cupti_.cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, id);
       cupti_.check(cupti_.cuptiEnableCallback(1, subscriber, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_MODULE_LOADED), "cuptiEnableCallback");
     } catch (const Failed& failed) {
       say_why(failed.why);
@@ -154,6 +155,7 @@ class ProgramProfile {
     if (inside()) return true;
     const auto& call = *static_cast<const CUpti_CallbackData*>(data);
     if (domain != CUPTI_CB_DOMAIN_DRIVER_API || call.callbackSite != CUPTI_API_ENTER) return false;
+    if (std::find(std::begin(kUntried), std::end(kUntried), id) != std::end(kUntried)) return refuse(call.functionName);
     LaunchCall launch;
     if (call.symbolName != nullptr && read_launch(id, call.functionParams, call.symbolName, launch)) launches(launch, call.context);
     return false;
@@ -189,6 +191,13 @@ class ProgramProfile {
       driver.cuCtxPopCurrent(&context);
     }
   };
+
+  bool refuse(const char* function) {
+    const std::lock_guard<std::mutex> hold(working_);
+    if (!done_) say_why(std::string("it gets memory by ") + function + ", and whether that can be restored is not known");
+    stop();
+    return false;
+  }
 
   bool of_resource(CUpti_CallbackId id, const CUpti_ResourceData& resource) {
     if (id == CUPTI_CBID_RESOURCE_MODULE_LOADED) {
@@ -416,6 +425,9 @@ class ProgramProfile {
     if (write(file_, json.data(), json.size()) < 0) done_ = true;
   }
 
+  // What gives a program memory of which was not tried whether CUPTI's checkpoints have it.
+  static constexpr CUpti_CallbackId kUntried[] = {CUPTI_DRIVER_TRACE_CBID_cuMemMap, CUPTI_DRIVER_TRACE_CBID_cuIpcOpenMemHandle,
+                                                  CUPTI_DRIVER_TRACE_CBID_cuIpcOpenMemHandle_v2};
   static constexpr size_t kMostNames = 64;
   static constexpr size_t kMostPasses = 200;
   static constexpr uint32_t kLongestPeriod = 31;
