@@ -96,6 +96,12 @@ def test_why_nothing_was_counted(lines: list[dict[str, Any]], uncounted: str, tm
     assert read(tmp_path, *lines).uncounted == uncounted
 
 
+def test_which_kernel_was_being_counted_when_the_program_was_ended(tmp_path: Path, report: Profile) -> None:
+    begun = {"begun": "_Z1kPf", "code": CHECKSUM}
+    assert read(tmp_path, begun).counting == "_Z1kPf"
+    assert read(tmp_path, begun, line_of(report)).counting == ""
+
+
 def test_a_program_that_never_came_to_cupti_has_to_be_counted_in_another_way(tmp_path: Path) -> None:
     assert program_counts.read(tmp_path).uncounted == "CUPTI could not come into any process of it"
 

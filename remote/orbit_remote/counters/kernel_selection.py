@@ -50,3 +50,11 @@ def pattern(job: Job) -> str:
         return ""
     base = re.escape(re.split(r"::|\.", name)[-1])
     return f"^{base}$" if job.language == "triton" else f"(^|[^0-9]){len(base)}{base}|^{base}$"
+
+
+def not_launched(job: Job, launched: Sequence[str]) -> str:
+    """Return the remark on a program that did not launch the requested kernel; `launched` are the names of those that it did launch."""
+    asked = job.definition.qualified if job.definition else job.kernel or "any kernel"
+    names = list(dict.fromkeys(launched))
+    instead = f"it launched {', '.join(names[:8])}" if names else "it launched no kernel at all"
+    return f"nothing was profiled: the program did not launch {asked}; {instead}"

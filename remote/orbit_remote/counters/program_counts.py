@@ -50,6 +50,8 @@ class ProgramCounts:
     """Whether launches of further configurations were not counted."""
     failed: bool = False
     """Whether a kernel failed when it was launched again, or its launch: the program's own fails too."""
+    counting: str = ""
+    """The mangled name of a kernel that was being counted when the program was ended."""
 
     @property
     def uncounted(self) -> str:
@@ -110,9 +112,11 @@ def read(folder: Path) -> ProgramCounts:
     launched: dict[str, None] = {}
     files = sorted(folder.glob("*.counted"))
     more = failed = False
+    counting = ""
     for file in files:
         for line in _lines(file):
             with contextlib.suppress(KeyError, TypeError, ValueError):
+                counting = str(line.get("begun", ""))
                 if "values" in line:
                     launch = _launch(line, folder)
                     record = launch.record
@@ -125,7 +129,7 @@ def read(folder: Path) -> ProgramCounts:
                     more |= "more" in line
                     failed |= "failed" in line
     why = "; ".join(dict.fromkeys(whys))
-    return ProgramCounts(tuple(launches.values()), why, tuple(launched), bool(files), more, failed)
+    return ProgramCounts(tuple(launches.values()), why, tuple(launched), bool(files), more, failed, counting)
 
 
 def begun(folder: Path) -> list[tuple[str, bytes]]:

@@ -395,19 +395,13 @@ class _Attempt:
             symbols_ |= {launch.symbol for launch in ordinary.launches if launch.name == other.qualified}
         wanted = [launch for launch in ordinary.launches if launch.symbol in symbols_]
         if not wanted and self._job.start.through in ("program", "driver"):
-            return replace(ordinary, remarks=(*ordinary.remarks, self._never(ordinary, log)))
+            names = [launch.name for launch in ordinary.launches] or map(symbols.short_name, log.launched)
+            remark = kernel_selection.not_launched(self._job, list(names))
+            return replace(ordinary, remarks=(*ordinary.remarks, remark))
         reason = f": {log.errors[0]}" if log.errors else ""
         ended = f" (it ended with exit code {log.status} under it)" if log.status else ""
         why = f"Nsight Compute profiled no launch, though the program makes some without it{ended}{reason}"
         return _with_times(ordinary, wanted or ordinary.launches, why)
-
-    def _never(self, ordinary: c.Finished, log: Log) -> str:
-        names = [*dict.fromkeys(launch.name for launch in ordinary.launches)] or [
-            symbols.short_name(symbol) for symbol in log.launched
-        ]
-        asked = self._job.definition.qualified if self._job.definition else self._job.kernel or "any kernel"
-        launched = f"; it launched {', '.join(names[:8])}" if names else "; it launched no kernel at all"
-        return f"nothing was profiled: the program did not launch {asked}{launched}"
 
     def _with_report(self, finished: c.Finished, under: Under) -> c.Finished:
         if under.report is None:

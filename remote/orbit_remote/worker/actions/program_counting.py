@@ -117,10 +117,11 @@ async def _without(job: Job, context: Context, finished: c.Finished, counts: Pro
         raise UncountedError("the program ended by a signal while CUPTI was in it")
     if counts.failed:  # an ordinary run says where
         return await plain_action.build_or_run(replace(job, action="run"), context)
+    if finished.outcome == "timed out" and counts.counting:
+        name = symbols.short_name(counts.counting)
+        remark = f"the limit was reached while {name} was launched again and again, to be counted"
+        return replace(finished, remarks=(*finished.remarks, remark))
     if finished.outcome not in ("ok", "wrong answer"):
         return finished
-    asked = job.definition.qualified if job.definition else job.kernel or "any kernel"
-    names = list(dict.fromkeys(map(symbols.short_name, counts.launched)))
-    launched = f"it launched {', '.join(names[:8])}" if names else "it launched no kernel at all"
-    text = f"nothing was profiled: the program did not launch {asked}; {launched}"
-    return replace(finished, remarks=(*finished.remarks, text))
+    remark = kernel_selection.not_launched(job, list(map(symbols.short_name, counts.launched)))
+    return replace(finished, remarks=(*finished.remarks, remark))
