@@ -66,7 +66,7 @@ async def profile(job: Job, context: Context) -> c.Finished:
     uncounted = ""
     if counts_by_cupti(job) and known.why != PERMISSION.sentence:
         finished = await _counted_here(job, context, device)
-        uncounted = _uncounted(finished)
+        uncounted = _uncounted(job, finished)
         if not uncounted:
             return finished
     if tool is None or not usable:
@@ -133,11 +133,11 @@ async def _counted_by_cupti(job: Job, context: Context, device: c.Device) -> c.F
     return replace(finished, profiles=tuple(_named(each, known, job) for each in finished.profiles))
 
 
-def _uncounted(finished: c.Finished) -> str:
+def _uncounted(job: Job, finished: c.Finished) -> str:
     """Why CUPTI counted nothing; empty where it did, or where the launches themselves failed."""
     if finished.outcome == "ok":
         return next((profile.why for profile in finished.profiles if profile.tier == "times"), "")
-    ended = finished.exit_code is not None and finished.exit_code < 0
+    ended = not job.is_program and finished.exit_code is not None and finished.exit_code < 0
     return "the process in which CUPTI counts ended" if ended else ""
 
 
