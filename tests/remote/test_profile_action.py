@@ -534,6 +534,14 @@ async def test_a_crash_while_cupti_counts_is_left_to_nsight_compute(bench, monke
     assert ways == ["CUPTI", "Nsight Compute"]
 
 
+async def test_a_program_that_crashes_after_its_kernel_was_counted_keeps_its_profile(bench, monkeypatch):
+    bench.ncu()
+    crash = c.failed("r1", c.Failure("runtime error", "it crashed"), exit_code=-6, profiles=(COUNTED,))
+    ways = by_cupti(monkeypatch, crash)
+    finished = await bench.profile(bench.job("k.cu", SAXPY, "saxpy"))
+    assert (ways, finished.profiles) == (["CUPTI"], (COUNTED,))
+
+
 async def test_a_launch_that_fails_is_not_launched_again(bench, monkeypatch):
     bench.ncu()
     ways = by_cupti(monkeypatch, c.failed("r1", c.Failure("runtime error", "an illegal address")))
