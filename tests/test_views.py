@@ -17,8 +17,8 @@ from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Running, Session
 from orbit_lsp.views import diagnostics, hints, hover, kernel_actions, kernel_status, lenses
-from orbit_remote.common import messages as c
 from orbit_remote.common import measure, symbols
+from orbit_remote.common import messages as c
 from orbit_remote.common.measurements import Telemetry, Timing
 from tests.settings_check import settings_of_values
 

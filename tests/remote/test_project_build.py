@@ -267,8 +267,20 @@ async def test_a_file_of_a_clock_that_is_ahead(project: Project) -> None:
             "infrastructure: bench was not built: [Makefile:2: bench] Error 1",
         ),
         (
-            "bench:\n\techo no licence && exit 3\n",
-            "infrastructure: bench was not built: [Makefile:2: bench] Error 3",
+            "bench:\n\techo no licence >&2 && exit 3\n",
+            "infrastructure: bench was not built: [Makefile:2: bench] Error 3: no licence",
+        ),
+        (
+            "NVCC = /usr/local/cuda-8.0/bin/nvcc\nbench: scale.cu\n\t$(NVCC) -o $@ $<\n",
+            "infrastructure: bench was not built: there is no /usr/local/cuda-8.0/bin/nvcc, which it starts",
+        ),
+        (
+            "bench: scale.cu\n\t@nvcc-8.0 -o $@ $< && echo built\n",
+            "infrastructure: bench was not built: there is no nvcc-8.0, which it starts",
+        ),
+        (
+            "bench:\n\techo \"nvcc fatal   : Unsupported gpu architecture 'sm_30'\" >&2 && exit 1\n",
+            "infrastructure: bench was not built: nvcc has no code for sm_30",
         ),
     ],
 )

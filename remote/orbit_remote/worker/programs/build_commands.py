@@ -33,6 +33,12 @@ _MESON_ERROR = re.compile(
 _NO_RULE = re.compile(
     r"^(?:g?make(?:\[\d+\])?: \*\*\*|ninja: (?:error|fatal):) (?P<words>[^\n]*)", re.MULTILINE
 )
+_NOT_STARTED = re.compile(
+    r"^(?:g?make(?:\[\d+\])?: |\S*sh: (?:line )?(?:\d+: )?)(?P<program>[^\s:*]+): "
+    r"(?:No such file or directory|(?:command )?not found)$",
+    re.MULTILINE,
+)
+_NO_ARCHITECTURE = re.compile(r"Unsupported gpu architecture '(\w+)'")
 _LONGEST = 300
 
 
@@ -70,7 +76,7 @@ class BuildCommands:
             remedy = "build the project once yourself, or raise the setting `orbit.build_timeout_s` (option --build-timeout)"
             raise NotBuiltError(c.Failure("timed out", text, remedy))
         if ended.status:
-            said = plain_text.plain(f"{ended.stderr}\n{ended.stdout}")
+            said = plain_text.plain(f"{ended.stderr}\n"), plain_text.plain(ended.stdout)
             failure, problems = await asyncio.to_thread(self._why, said, command, failed)
             raise NotBuiltError(failure, problems)
 
@@ -95,8 +101,11 @@ class BuildCommands:
 
         return show
 
-    def _why(self, said: str, command: Sequence[str], failed: str) -> tuple[c.Failure, tuple[c.Problem, ...]]:
-        """The reason why a command of the build failed, and the compiler's messages."""
+    def _why(
+        self, streams: tuple[str, str], command: Sequence[str], failed: str
+    ) -> tuple[c.Failure, tuple[c.Problem, ...]]:
+        """The reason why a command of the build failed, and the compiler's messages; `streams` are standard error and output."""
+        said = "".join(streams)
         if Path(command[0]).stem == "cmake" and command[1:2] != ["--build"]:
             return self._of_cmake(said, failed)
         words = _OF_TOOLS.sub("", said)
@@ -118,17 +127,31 @@ class BuildCommands:
             return c.Failure("infrastructure", f"{failed}: {meson['words']}", place=place), (problem,)
         if _CMAKE_ERROR.search(said):
             return self._of_cmake(said, failed)
-        rule = _NO_RULE.search(said)
-        last = next((line for line in reversed(words.splitlines()) if line.strip()), "")
-        reason = (errors[0].message if errors else rule["words"] if rule else last).strip()[:_LONGEST]
         remedy = f"`{shlex.join(command)}` in {self._folder} shows all of it"
+        if absent := _NOT_STARTED.search(streams[0]):
+            here = (
+                f"; nvcc is {self.compiler}" if self.compiler and absent["program"].endswith("nvcc") else ""
+            )
+            remedy = f"correct its path in the build file or install it{here}"
+            return c.Failure(
+                "infrastructure", f"{failed}: there is no {absent['program']}, which it starts", remedy
+            ), ()
+        if unknown := _NO_ARCHITECTURE.search(said):
+            remedy = f"name an architecture in the build file that this nvcc knows{f', such as {self._job.architecture}' if self._job.architecture else ''}"
+            return c.Failure("infrastructure", f"{failed}: nvcc has no code for {unknown[1]}", remedy), ()
+        rule = _NO_RULE.search(said)
+        told, last = (_last_line(_OF_TOOLS.sub("", text)) for text in (streams[0], said))
+        stopped = (
+            " ".join(filter(None, (f"{rule['words']}:" if told else rule["words"], told))) if rule else last
+        )
+        reason = (errors[0].message if errors else stopped).strip()[:_LONGEST]
         return c.Failure("infrastructure", f"{failed}: {reason or 'the build does not say why'}", remedy), ()
 
     def _of_cmake(self, said: str, failed: str) -> tuple[c.Failure, tuple[c.Problem, ...]]:
         match = _CMAKE_ERROR.search(said)
         if match is None:
-            last = next((line for line in reversed(said.splitlines()) if line.strip()), "it does not say why")
-            return c.Failure("infrastructure", f"{failed}: {last.strip()[:_LONGEST]}"), ()
+            last = _last_line(said)[:_LONGEST] or "it does not say why"
+            return c.Failure("infrastructure", f"{failed}: {last}"), ()
         # without a place it is followed by lines that are not indented
         text = match["words"] if match["file"] else said[match.start("words") :].partition("\n\n")[0]
         words = " ".join(text.split())[:_LONGEST]
@@ -137,6 +160,10 @@ class BuildCommands:
             place = c.Place(os.path.normpath(os.path.join(self._folder, match["file"])), int(match["line"]))
         problem = (c.Problem("error", words, "cmake", place),) if place else ()
         return c.Failure("infrastructure", f"{failed}: {words}", place=place), problem
+
+
+def _last_line(text: str) -> str:
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
 
 
 def _text_of(file: str) -> str | None:
