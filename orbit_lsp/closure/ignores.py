@@ -20,6 +20,8 @@ from orbit_remote.common import limits, regular_files
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
+_FOLDER_MARK = "ps_d"
+"""The group of pathspec's patterns that matches the `/` behind a folder."""
 BOTH = (".orbitignore", ".gitignore")
 """In the order in which they are asked."""
 
@@ -47,7 +49,9 @@ class Ignores:
     def _is_named(self, place: str, holder: str, names: tuple[str, ...], *, folder: bool) -> bool:
         path = f"{place}/" if folder else place
         for prefix, cut, spec in self._specs_for(holder, names):
-            if (ignored := spec.check_file(f"{prefix}{path[cut:]}").include) is not None:
+            here = f"{prefix}{path[cut:]}"
+            ignored = _of_folder(spec, here) if folder else spec.check_file(here).include
+            if ignored is not None:
                 return ignored
         return False
 
@@ -76,6 +80,19 @@ class Ignores:
             if key not in self._specs:
                 self._specs[key] = _specs(key)
             yield from self._specs[key]
+
+
+def _of_folder(spec: GitIgnoreSpec, path: str) -> bool | None:
+    """Return what the last pattern that names a folder says, None without one. pathspec means the files in it: there `!*/` takes
+    back nothing, and all is excluded from a folder whose ignore file has `*`, `!*.*` and `!*/`.
+    """
+    for pattern in reversed(spec.patterns):
+        regex: re.Pattern[str] | None = getattr(pattern, "regex", None)
+        for match in regex.finditer(path) if regex else ():
+            # a pattern of a folder also matches what lies in that folder, of which its own entry says enough
+            if match.groupdict().get(_FOLDER_MARK) is None or match.end(_FOLDER_MARK) == len(path):
+                return pattern.include
+    return None
 
 
 def _specs(path: str) -> list[GitIgnoreSpec]:
