@@ -48,6 +48,8 @@ _NOT_SAID = 3.0
 """A program includes the kernel's file, and no function of it is seen to call what leads to the kernel."""
 _NO_BUILD = 2.0
 """nvcc alone builds a file for which there are build files that do not name it."""
+_EACH_FOLDER = 0.3
+"""Between a `main` and the kernel's file, where no build file says that they belong together."""
 
 
 class _Way(NamedTuple):
@@ -180,8 +182,11 @@ class Programs:
         has_kernel = any(each == self._place or self._place in self._closure(each) for each in units)
         if not has_kernel or units == (self._place,):  # the kernel's file is a program by itself
             return []
+        folder = posixpath.dirname(place)
         cost = _NO_BUILD if self._has_build_files(place) else 0.0
-        return [(Driver("program", place, tool="nvcc", folder=posixpath.dirname(place)), cost, units)]
+        away = posixpath.relpath(posixpath.dirname(self._place) or ".", folder or ".")
+        cost += _EACH_FOLDER * (0 if away == "." else len(away.split("/")))
+        return [(Driver("program", place, tool="nvcc", folder=folder), cost, units)]
 
     def _units(self, place: str) -> tuple[str, ...]:
         """Return a source and those that define what it declares, or what they declare in turn; of several that define it one."""
