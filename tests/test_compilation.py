@@ -163,6 +163,60 @@ def test_clang_compiles_it(tmp_path: Path) -> None:
     check(tmp_path, files, f"-DA -gencode arch=compute_90,code=sm_90\n{message}")
 
 
+CLANGD = """\
+CompileFlags:
+  Add: [-DALL=1, --cuda-gpu-arch=sm_90, "-Iinclude"]  # for each file
+---
+If:
+  PathMatch: .*\\.cu
+CompileFlags:
+  Add:
+    - -DOF_CUDA
+    - '-std=c++20'
+    - -xcuda
+---
+If:
+  PathMatch: [.*\\.h, .*\\.hpp]
+CompileFlags: { Add: [-DOF_HEADERS] }
+"""
+
+
+def test_what_the_author_told_clangd(tmp_path: Path) -> None:
+    files = {".clangd": CLANGD, "include/a.h": "", "src/k.cu": '#include "a.h"\n'}
+    check(tmp_path, files, """
+        -DALL=1 -DOF_CUDA -std c++20 -Iinclude
+        by what was found in ROOT, because there is no compile_commands.json
+        -DALL=1: .clangd names it
+        -DOF_CUDA: .clangd names it
+        -std=c++20: .clangd names it
+        include: .clangd:1 names it
+    """)  # fmt: skip
+
+
+def test_compile_flags_of_clang(tmp_path: Path) -> None:
+    files = {
+        "compile_flags.txt": "-xcuda\n-D\n-DN=$(touch x)\n-DN=2\n-I\ninclude\n",
+        "include/a.h": "",
+        "src/k.cu": '#include "a.h"\n',
+    }
+    check(tmp_path, files, """
+        -DN=2 -Iinclude
+        by what was found in ROOT, because there is no compile_commands.json
+        -DN=2: compile_flags.txt names it
+        include: compile_flags.txt:1 names it
+    """)  # fmt: skip
+
+
+def test_a_build_that_names_the_source_counts_more_than_clangds_flags(tmp_path: Path) -> None:
+    files = {
+        "Makefile": "k: src/k.cu\n\tnvcc -DOF_MAKE -o k src/k.cu\n",
+        "compile_flags.txt": "-DOF_CLANGD\n",
+        "src/k.cu": "",
+    }
+    project(tmp_path, files)
+    assert find(tmp_path, "src/k.cu").flags == ("-DOF_MAKE",)
+
+
 def test_an_untrusted_workspaces_command_runs_nothing(tmp_path: Path) -> None:
     command = (
         "nvcc -forward-unknown-to-host-compiler -rdc=true -ccbin=./evil.sh --options-file inc.rsp -c k.cu"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 
 from orbit_lsp.closure import includes
-from orbit_lsp.compilation import build_files, command_line, inference, makers
+from orbit_lsp.compilation import build_files, clangd_flags, command_line, inference, makers
 from orbit_lsp.compilation import headers as header_search
 from orbit_lsp.compilation import installed as installed_headers
 from orbit_lsp.compilation.database import Databases, Match
@@ -89,6 +89,13 @@ class Finder:
         declared = (
             build_files.Declared() if match else build_files.declared(question.path, root, headers.builds)
         )
+        if not match and not declared.is_source:  # what a build gives the source counts more
+            of_clangd = clangd_flags.of(question.path, root)
+            declared = replace(
+                declared,
+                flags=(*declared.flags, *of_clangd.flags),
+                folders=(*declared.folders, *of_clangd.folders),
+            )
         of_project = match.command.flags if match else ()
         own, refused = nvcc_flags.allowed_flags(question.flags, question.trusted or question.flags_trusted)
         included, of_project = _included_of_workspace(of_project, root)
