@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import islice
+from pathlib import PurePosixPath
 
 from orbit_lsp.drivers.index import Index
 from orbit_lsp.kernels import CUDA_SUFFIXES, HEADER_SUFFIXES, HOST_SUFFIXES
@@ -15,6 +17,8 @@ from orbit_remote.common.lazy_dataclass import dataclass
 SUFFIXES = (*CUDA_SUFFIXES, ".c", *HOST_SUFFIXES, *HEADER_SUFFIXES)
 _MOST_FILES = 400
 _MOST_CHARACTERS = 8 << 20
+_DECLARING = ("setup.py", "pyproject.toml")
+"""Files that name a module, in the kernel's folder or above."""
 _ROUNDS = 4
 _BINDS = frozenset(("def", "impl"))
 _NAME = re.compile(r'"(?:\w+::)?(\w+)')
@@ -59,7 +63,9 @@ class NearTexts:
 
     @cached_property
     def modules(self) -> frozenset[str]:
-        declared = self._index.text("setup.py") + self._index.text("pyproject.toml")
+        folders = [*map(str, PurePosixPath(self._place).parents)]
+        files = (posixpath.normpath(posixpath.join(each, name)) for each in folders for name in _DECLARING)
+        declared = "".join(map(self._index.text, files))
         modules = {part for literal in _LITERAL.findall(declared) for part in literal.split(".")}
         modules.update(name for text in self.texts.values() for name in _MODULE.findall(text))
         return frozenset(modules)
