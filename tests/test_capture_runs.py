@@ -118,4 +118,4 @@ def test_what_is_refused_before_anything_runs(text: str, why: str) -> None:
 def test_the_configuration_that_took_most_time_is_wanted() -> None:
     one = c.Launches("k", "k", (1, 1, 1), (128, 1, 1), Timing(9, 1000.0, ""), 9, constants={"B": "8"})
     other = replace(one, grid=(2, 1, 1), timing=Timing(2, 9000.0, ""), count=2)
-    assert capture.wanted((one, other)) == Capture(None, (2, 1, 1), {"B": "8"})
+    assert capture.wanted((one, other)) == Capture(None, (2, 1, 1), {"B": "8"}, (128, 1, 1), "k")

@@ -51,10 +51,10 @@ class WrittenSpec:
 
 def refusal(session: Session, target: KernelId, kernel: Kernel) -> str:
     """Why no launch of a kernel can be captured, in a sentence; empty where one can."""
-    if kernel.dsl != "triton":
-        what = "CUDA" if kernel.language == "cuda" or kernel.dsl == "embedded" else kernel.dsl
-        return f"{target.key} is a kernel of {what}: so far, launches of Triton kernels alone are captured; `orbit-lsp draft` proposes a launch spec"
-    if kernel.qualified != kernel.name:
+    if kernel.language != "cuda" and kernel.dsl != "triton":
+        what = "CUDA in a Python file" if kernel.dsl == "embedded" else kernel.dsl
+        return f"{target.key} is a kernel of {what}: launches of Triton and of CUDA files are captured; `orbit-lsp draft` proposes a launch spec"
+    if kernel.language != "cuda" and kernel.qualified != kernel.name:
         return f"{target.key} is defined in a class or function, so no launch spec can launch it"
     if not kernel.launchable:
         return f"{target.key} is called by other kernels, and never launched"
@@ -86,7 +86,7 @@ def not_launched(target: KernelId, driver: Driver) -> str:
 def wanted(launches: tuple[c.Launches, ...]) -> Capture:
     """The configuration that took most time, of those that a run of the driver has shown, of which there is one."""
     main = max(launches, key=lambda each: each.count * each.timing.median)
-    return Capture(None, main.grid, main.constants)
+    return Capture(None, main.grid, main.constants, main.block, main.symbol)
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ def _capture(session: Session, known: KernelStatus) -> list[lsp.Command]:
     """What writes a launch spec from a launch of a driver's: of the one that a click takes, else the best one."""
     ranked = driver_choice.ranked(session, known.target)
     driver = known.plan.driver or (ranked[0].driver if ranked else None)
-    if driver is None or driver.kind == "program" or capture.refusal(session, known.target, known.kernel):
+    if driver is None or capture.refusal(session, known.target, known.kernel):
         return []
     title = f"Capture a launch spec from {driver.short} ({known.kernel.name})"
     return [kernel_commands.of_kernel(title, "orbit.capture", known.target, through=driver.id)]

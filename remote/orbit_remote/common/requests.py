@@ -129,11 +129,13 @@ class ProgramStart:
 @dataclass(frozen=True, slots=True)
 class SpecStart:
     """The launch spec above `definition` launches the kernel. `stored` are files of captured tensors that count in place of those in the
-    kernel file's folder, by name: their bytes, compressed by zlib and in base64.
+    kernel file's folder, by name: their bytes, compressed by zlib and in base64. `record` is the folder of a launch that was taken of a
+    program: the spec only names the kernel, and one that replays that launch is made.
     """
 
     definition: Definition
     stored: dict[str, str] = field(default_factory=dict[str, str])
+    record: str = ""
     through: Literal["spec"] = "spec"
 
 
@@ -166,12 +168,14 @@ class ExecStart:
 @dataclass(frozen=True, slots=True)
 class Capture:
     """One launch of the job's kernel is to be taken: number `launch`, counted from 1, else the first that has this `grid`, and of these
-    `constants` those that it has with these values; else the first of all.
+    `constants` those that it has with these values; else the first of all. Of a CUDA kernel it has this `block` and this mangled name too.
     """
 
     launch: int | None = None
     grid: tuple[int, ...] = ()
     constants: dict[str, str] = field(default_factory=dict[str, str])
+    block: tuple[int, ...] = ()
+    symbol: str = ""
 
 
 @dataclass(frozen=True, slots=True)

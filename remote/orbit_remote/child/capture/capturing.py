@@ -5,11 +5,11 @@ All of it is found out by launching the kernel again, in the process of its driv
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from orbit_remote.child.capture import launch_watch, values, written_outputs
 from orbit_remote.child.capture.launch_watch import Copies, Form, LaunchWatch, NotCapturedError, Taken
@@ -18,7 +18,7 @@ from orbit_remote.child.capture.spec_text import SpecText
 from orbit_remote.child.capture.values import Made
 from orbit_remote.child.capture.written_outputs import Roles
 from orbit_remote.child.spec import as_captured
-from orbit_remote.child.spec.trial import Gpu, Trial, Trials
+from orbit_remote.child.spec.trial import Backend, Gpu, Trial, Trials
 from orbit_remote.child.spec.triton_backend import Triton
 from orbit_remote.common import codec
 from orbit_remote.common import messages as c
@@ -27,7 +27,7 @@ from orbit_remote.common.requests import Definition, Job, SpecStart
 from orbit_remote.spec import launch_spec, stored_tensors
 from orbit_remote.spec.comment_scanner import lines_of
 from orbit_remote.spec.dtypes import DTYPES
-from orbit_remote.spec.launch_spec import Point
+from orbit_remote.spec.launch_spec import Checked, Point
 from orbit_remote.spec.stored_tensors import StoredTensor
 from orbit_remote.spec.syntax_tree import SpecError
 from orbit_remote.spec.values import Tensor, amount
@@ -42,22 +42,34 @@ _SPREAD: Final = 4
 
 def of_driver(torch: Any, job: Job, watch: LaunchWatch, gpu: Gpu) -> c.Captured:
     """The launch that the driver of a job has made, or why there is no launch spec for it. Never raises."""
-    kernel = job.definition.name if job.definition else job.kernel or "the kernel"
     watch.settle()
-    number = watch.taken.number if watch.taken else 0
-    refused = watch.refusal()
-    if refused is None and watch.taken:
-        try:
-            return _Capturing(torch, job, watch.taken, watch, gpu).captured()
-        except NotCapturedError as why:
-            refused = why
-        except SpecError as error:
-            refused = NotCapturedError(f"the launch spec would not run: {error.fault.message.rstrip('.')}")
-        except Exception as error:  # noqa: BLE001 - of CUDA, torch or the kernel, which is launched on copies
-            first = (str(error).strip() or type(error).__name__).splitlines()[0]
-            refused = NotCapturedError(f"launching it again failed: {first[:200]}")
-    assert refused
-    return c.Captured(kernel, why=str(refused), remedy=refused.remedy, launch=number, seen=watch.seen)
+
+    def made() -> c.Captured:
+        if refused := watch.refusal():
+            raise refused
+        assert watch.taken
+        form = _OfTriton(torch, job, watch.taken)
+        remarks = ["no launch had the grid of the run before"] if watch.fell_back else []
+        captured = Capturing(torch, job, watch.taken, form, gpu, remarks).captured()
+        return replace(captured, relaunched_ns=watch.relaunched_ns)
+
+    captured = without_failing(job, made)
+    return replace(captured, launch=watch.taken.number if watch.taken else 0, seen=watch.seen)
+
+
+def without_failing(job: Job, made: Callable[[], c.Captured]) -> c.Captured:
+    """What `made` returns, or why it cannot."""
+    try:
+        return made()
+    except NotCapturedError as why:
+        refused = why
+    except SpecError as error:
+        refused = NotCapturedError(f"the launch spec would not run: {error.fault.message.rstrip('.')}")
+    except Exception as error:  # noqa: BLE001 - of CUDA, torch or the kernel, which is launched on copies
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        refused = NotCapturedError(f"launching it again failed: {first[:200]}")
+    kernel = job.definition.name if job.definition else job.kernel or "the kernel"
+    return c.Captured(kernel, why=str(refused), remedy=refused.remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +96,21 @@ class _Evaluated:
         return at.memory.of(value)
 
 
-class _Capturing:
-    def __init__(self, torch: Any, job: Job, taken: Taken, watch: LaunchWatch, gpu: Gpu) -> None:
-        assert job.definition
-        self._torch = torch
-        self._job = job
-        self._taken = taken
-        self._watch = watch
-        self._gpu = gpu
-        self._kernel = job.definition.name
-        self._file = _file_name(job.path)
+class LanguageForm(Protocol):
+    """What differs between captures of CUDA and of Triton."""
+
+    remarks: Sequence[str]
+
+    def backend(self, checked: Checked) -> Backend: ...
+
+    def statements(self, made: Mapping[str, Made], same: Mapping[str, str]) -> list[str]: ...
+
+
+class _OfTriton:
+    def __init__(self, torch: Any, job: Job, taken: Taken) -> None:
+        self._torch, self._job, self._taken = torch, job, taken
         self._tuned = launch_watch.tuned(taken.function)
-        self._stored: dict[str, StoredTensor] = {}
-        self._remarks = ["no launch had the grid of the run before"] if watch.fell_back else []
+        self.remarks: list[str] = []
         if self._tuned.configurations:
             known = taken.arguments | taken.options
             names = [
@@ -106,7 +120,31 @@ class _Capturing:
                 if known.get(name) is not None
             ]
             chosen = ", ".join(f"{name}={known[name]}" for name in names)
-            self._remarks.append(f"autotuning had chosen {chosen}, and tunes again for this launch spec")
+            self.remarks.append(f"autotuning had chosen {chosen}, and tunes again for this launch spec")
+
+    def backend(self, checked: Checked) -> Backend:  # noqa: ARG002 - a CUDA kernel's signature is in it
+        return Triton(self._torch, self._job, _module(self._taken.function))
+
+    def statements(self, made: Mapping[str, Made], same: Mapping[str, str]) -> list[str]:
+        return SpecText(self._taken, made, same, self._tuned).statements()
+
+
+class Capturing:
+    """One launch that was taken, launched again and again until its launch spec is known."""
+
+    def __init__(
+        self, torch: Any, job: Job, taken: Taken, form: LanguageForm, gpu: Gpu, remarks: Sequence[str] = ()
+    ) -> None:
+        assert job.definition
+        self._torch = torch
+        self._job = job
+        self._taken = taken
+        self._form = form
+        self._gpu = gpu
+        self._kernel = job.definition.name
+        self._file = _file_name(job.path)
+        self._stored: dict[str, StoredTensor] = {}
+        self._remarks = [*remarks, *form.remarks]
 
     def captured(self) -> c.Captured:
         """Raises NotCapturedError, SpecError, and what launches raise."""
@@ -136,11 +174,9 @@ class _Capturing:
             file=self._file,
             data=codec.packed(data),
             launch=self._taken.number,
-            seen=self._watch.seen,
             random=tuple(name for name, each in made.items() if each.how == "random"),
             kept=tuple(name for name, each in made.items() if each.how == "kept"),
             orderly=orderly,
-            relaunched_ns=self._watch.relaunched_ns,
             remarks=tuple(self._remarks),
         )
 
@@ -280,16 +316,16 @@ class _Capturing:
         self, made: Mapping[str, Made], same: Mapping[str, str], forms: Mapping[str, Form]
     ) -> _Evaluated:
         """Raises NotCapturedError where the spec has an error, or makes other tensors; SpecError and what launches raise."""
-        statements = SpecText(self._taken, made, same, self._tuned).statements()
+        statements = self._form.statements(made, same)
         stored = stored_tensors.written(self._stored_of(made), {})
         # whatever is expected as captured makes random numbers portable; nothing is compared yet
         expected = f'expect {next(iter(made))} == load("{self._file}", "{self._kernel}") as captured'
-        text, definition = above(self._job.text, self._job.definition, [*statements, expected])
+        text, definition = above(self._job, [*statements, expected])
         job = replace(self._job, text=text, start=SpecStart(definition, {self._file: codec.packed(stored)}))
-        checked = launch_spec.check(text, launch_spec.target_of(definition, "triton"))
+        checked = launch_spec.check(text, launch_spec.target_of(definition, self._job.language))
         if error := next((fault for fault in checked.faults if fault.severity == "error"), None):
             raise NotCapturedError(f"the launch spec would be wrong: {error.message.rstrip('.')}")
-        trials = Trials(checked, job, Triton(self._torch, job, _module(self._taken.function)), self._gpu)
+        trials = Trials(checked, job, self._form.backend(checked), self._gpu)
         point = Point()
         trials.tune(point)
         trial = trials.make(point, 0)
@@ -366,17 +402,20 @@ class _Capturing:
         return spreads
 
 
-def above(text: str, definition: Definition | None, statements: list[str]) -> tuple[str, Definition]:
-    """The text with a spec of these statements, a line each, in place of what stands above the kernel now, and where the kernel is then."""
+def above(job: Job, statements: Sequence[str]) -> tuple[str, Definition]:
+    """A job's text with a spec of these statements, a line each, in place of what stands above its kernel now, and where the kernel is
+    then.
+    """
+    definition, mark = job.definition, "//" if job.language == "cuda" else "#"
     assert definition
-    lines = lines_of(text)
-    target = launch_spec.target_of(definition, "triton")
+    lines = lines_of(job.text)
+    target = launch_spec.target_of(definition, job.language)
     old = set(launch_spec.check_lines(lines, target).spec.lines)
     start = definition.start_line
     first = lines[start] if start < len(lines) else ""
     indentation = first[: len(first) - len(first.lstrip())]
     before = [line for at, line in enumerate(lines[:start]) if at not in old]
-    added = [f"{indentation}# orbit: {statement}" for statement in statements]
+    added = [f"{indentation}{mark} orbit: {statement}" for statement in statements]
     moved = len(added) - len(old)
     places = {name: getattr(definition, name) + moved for name in ("start_line", "line", "name_line")} | {
         "end_line": None if definition.end_line is None else definition.end_line + moved

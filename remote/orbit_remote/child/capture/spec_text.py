@@ -80,7 +80,7 @@ class SpecText:
         ]
         lines.append(self._launch())
         used = set(re.findall(r"\w+", " ".join(line.partition(" = ")[2] or line for line in lines)))
-        sizes = [f"{name} = {_size(value)}" for value, name in self._names.items() if name in used]
+        sizes = [f"{name} = {size_text(value)}" for value, name in self._names.items() if name in used]
         return [*sizes, *lines]
 
     def outputs(self, names: Sequence[str]) -> list[str]:
@@ -113,7 +113,7 @@ class SpecText:
                 self._names[extent] = name
 
     def _said(self, extent: int) -> str:
-        return self._names.get(extent) or _size(extent)
+        return self._names.get(extent) or size_text(extent)
 
     # -- the launch -------------------------------------------------------------------------------
 
@@ -169,7 +169,7 @@ class SpecText:
     def _whole(self, name: str, value: int) -> str:
         """A stride by its tensor, as host code has it."""
         if name in self._constants or "stride" not in name.lower() or value < 2:
-            return _size(value)
+            return size_text(value)
         rest = re.sub(r"strides?|_", "", name.lower())
         fitting = [
             (tensor, dim)
@@ -178,7 +178,7 @@ class SpecText:
             if step == value and made.layout.shape[dim] > 1
         ]
         if not fitting:
-            return self._names.get(value) or _size(value)
+            return self._names.get(value) or size_text(value)
         tensor, dim = max(fitting, key=lambda pair: _meant(pair[0], rest))
         return f"{self._variable(tensor)}.stride({dim})"
 
@@ -226,7 +226,7 @@ class SpecText:
                 "its grid follows from constants that autotuning chooses, in a way that could not be found out",
                 "write the launch spec's grid by hand: `orbit-lsp draft` prints a spec to begin with",
             )
-        return _size(wanted)
+        return size_text(wanted)
 
     def _products(self, wanted: int, constants: Mapping[str, int]) -> Iterator[_Product]:
         """What gives the wanted extent with these constants, the likelier first."""
@@ -236,7 +236,7 @@ class SpecText:
         numbers = [value for name in self._parameters if (value := self._whole_number(name)) > 1]
         extents = [extent for each in self._made.values() for extent in each.layout.shape if extent > 1]
         others = dict.fromkeys(value for value in (*numbers, *extents) if value not in self._names)
-        sizes = [*named, *(_Factor(_size(value), value) for value in others)]
+        sizes = [*named, *(_Factor(size_text(value), value) for value in others)]
         blocks = [name for name in constants if _OF_BLOCKS.search(name) or self._taken.grid_of]
         divided = [_Factor(size.name, size.size, block) for block in blocks for size in sizes]
         pairs = itertools.product([*named, *divided], divided)
@@ -266,7 +266,7 @@ def _meant(tensor: str, rest: str) -> int:
     return sum(1 for _ in pairs)
 
 
-def _size(value: int) -> str:
+def size_text(value: int) -> str:
     power = value.bit_length() - 1
     return f"1 << {power}" if value >= _SHIFTED and value == 1 << power else str(value)
 

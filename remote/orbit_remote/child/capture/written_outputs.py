@@ -46,12 +46,14 @@ def roles(torch: Any, taken: Taken, forms: dict[str, Form], synchronize: Callabl
             copies, poisons = launched(left)
             if len(group) == 1 and _is_unread(torch, before.of(forms[left[0]]), after.of(forms[left[0]]), copies.of(forms[left[0]]), poisons[left[0]]):  # fmt: skip
                 unread.add(left[0])
-            alike = [_alike(torch, copies.of(forms[name]), after.of(forms[name])) for name in left]
+            alike = [are_alike(torch, copies.of(forms[name]), after.of(forms[name])) for name in left]
             if all(alike) or len(group) == 1:
                 fresh |= {name for name, is_alike in zip(left, alike, strict=True) if is_alike}
     rewritten: list[str] = []
     for name in unchanged:
-        if not before.of(forms[name]).is_floating_point() and not bool(before.of(forms[name]).any()):
+        if not before.of(forms[name]).is_floating_point() and not bool(
+            bits(torch, before.of(forms[name]).contiguous()).any()
+        ):
             continue  # its poison would be its content
         copies, poisons = launched([name])
         found = copies.of(forms[name])
@@ -60,7 +62,7 @@ def roles(torch: Any, taken: Taken, forms: dict[str, Form], synchronize: Callabl
             known = before.of(forms[name])
             if _is_unread(torch, known, known, found, poisons[name]):
                 unread.add(name)
-            if _alike(torch, found, after.of(forms[name])):
+            if are_alike(torch, found, after.of(forms[name])):
                 fresh.add(name)
     outputs = tuple(name for name in forms if name in changed or name in rewritten)
     return Roles(outputs, frozenset(fresh), frozenset(unread | fresh), after)
@@ -68,11 +70,16 @@ def roles(torch: Any, taken: Taken, forms: dict[str, Form], synchronize: Callabl
 
 def _is_unread(torch: Any, before: Any, after: Any, poisoned: Any, poison: Any) -> bool:
     """Whether each element of an output is either what it is without the poison, or was left alone both times."""
-    kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     first, second, third, fourth = (
-        each.contiguous().view(kinds[each.element_size()]) for each in (before, after, poisoned, poison)
+        bits(torch, each.contiguous()) for each in (before, after, poisoned, poison)
     )
     return bool(((third == second) | ((third == fourth) & (second == first))).all())
+
+
+def bits(torch: Any, tensor: Any) -> Any:
+    """The elements of a dense tensor as integers of their size, of a type that torch computes with."""
+    kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return tensor.view(kinds[tensor.element_size()])
 
 
 def same(torch: Any, one: Any, other: Any) -> bool:
@@ -90,11 +97,11 @@ def _poison(torch: Any, tensor: Any) -> Any:
         )
         target.copy_(whole.view(tensor.dtype).reshape(target.shape))
     else:
-        target.fill_(0 if bool(tensor.any()) else 1)
+        target.fill_(0 if bool(bits(torch, tensor.contiguous()).any()) else 1)
     return tensor.clone()
 
 
-def _alike(torch: Any, one: Any, other: Any) -> bool:
+def are_alike(torch: Any, one: Any, other: Any) -> bool:
     """Whether two results may be one, but for the order in which it was added up."""
     if same(torch, one, other):
         return True

@@ -1,0 +1,102 @@
+"""How long the arrays of a CUDA launch are: a pointer does not say it, and its allocation may be longer, as torch's blocks are"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from orbit_remote.child.capture import cuda_arguments, written_outputs
+from orbit_remote.child.capture.cuda_spec_text import products
+from orbit_remote.child.capture.launch_watch import Copies, Form, Taken
+
+_MOST_TRIED: Final = 40
+_MOST_S: Final = 10.0
+_LARGE: Final = 3e4
+"""A number that float16 has too, and that no result has by chance."""
+
+
+def bounded(
+    torch: Any, taken: Taken, block: Sequence[int], after: Copies, synchronize: Callable[[], None]
+) -> tuple[Taken, list[str]]:
+    """The launch with each array no longer than its results depend on, where that is a size which its integers give, and the names of
+    those that lie in something longer. Raises what a launch raises.
+    """
+    began = time.monotonic()
+    sizes = candidates(taken, block)
+    arguments, cut = dict(taken.arguments), []
+    for name, form in taken.forms.items():
+        (full,) = form.shape
+        if full in sizes:
+            continue
+        for count in [size for size in sizes if size < full][:_MOST_TRIED]:
+            if time.monotonic() - began > _MOST_S:
+                break
+            if _suffices(torch, taken, name, count, after, synchronize):
+                arguments[name] = replace(form, shape=(count,))
+                cut.append(name)
+                break
+    return replace(taken, arguments=arguments), cut
+
+
+def candidates(taken: Taken, block: Sequence[int]) -> list[int]:
+    """What sizes may be, ascending: the integers' products, and as many as there are threads."""
+    sizes = {value for _, value in products(cuda_arguments.sizes(taken.arguments))}
+    blocks, threads = math.prod(taken.grid), math.prod(taken.grid) * math.prod(block)
+    return sorted(sizes | {blocks, threads, 2 * threads, 4 * threads})
+
+
+def _suffices(
+    torch: Any, taken: Taken, name: str, count: int, after: Copies, synchronize: Callable[[], None]
+) -> bool:
+    """Whether the launch leaves what is behind the first `count` elements alone, and gives the same whatever stands there."""
+    forms: Mapping[str, Form] = taken.forms
+    for turn in range(2):
+        copies = Copies(torch, taken)
+        tail = copies.of(forms[name])[count:]
+        _poison(torch, copies.of(forms[name]), count, turn)
+        poison = tail.clone()
+        copies.launch()
+        synchronize()
+        if not written_outputs.same(torch, tail, poison):
+            return False
+        for other, form in forms.items():
+            one, two = copies.of(form), after.of(form)
+            if form.address == forms[name].address:
+                one, two = one.view(torch.uint8), two.view(torch.uint8)
+                part = count * forms[name].size
+                if not written_outputs.same(torch, one[:part], two[:part]):
+                    kind = getattr(torch, form.dtype)
+                    if part % form.size or not written_outputs.are_alike(
+                        torch, one[:part].view(kind), two[:part].view(kind)
+                    ):
+                        return False
+            elif not written_outputs.are_alike(torch, one, two):
+                return False
+            del other
+    return True
+
+
+def _poison(torch: Any, whole: Any, count: int, turn: int) -> None:
+    """Fill what is behind: floats with NaN, then with large numbers of both signs, which a maximum or minimum would show; integers with
+    those of the array itself, which are indices if these are.
+    """
+    tail = whole[count:]
+    if whole.is_floating_point():
+        if turn == 0:
+            tail.view(torch.uint8).fill_(0xFF)
+        elif whole.element_size() == 1:
+            tail.view(torch.uint8).fill_(0x70)
+        else:
+            tail.fill_(_LARGE)
+            tail[1::3] = -_LARGE
+        return
+    bits = written_outputs.bits(torch, whole)
+    first = bits[:count]
+    times = -(-int(tail.numel()) // max(1, count))
+    rolled = torch.roll(first.flip(0), turn + 1).repeat(times)[: tail.numel()]
+    if bool((rolled == bits[count:]).all()):
+        rolled = torch.zeros_like(rolled) if bool(bits[count:].any()) else torch.ones_like(rolled)
+    bits[count:] = rolled

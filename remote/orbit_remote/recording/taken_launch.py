@@ -1,0 +1,209 @@
+"""A launch that the recorder took out of a program (cupti/launch_capture.h): what is asked of it, and what it wrote, read as data that
+may be damaged or hostile: the program could write there too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any, Final, cast
+
+from orbit_remote.common import codec, regular_files
+from orbit_remote.common.lazy_dataclass import dataclass
+from orbit_remote.common.limits import CAPTURED
+from orbit_remote.common.requests import Capture
+
+VARIABLE: Final = "ORBIT_CAPTURE"
+"""The environment variable that names the folder of a launch which is to be taken."""
+_RECORD: Final = "launch.json"
+_LONGEST_RECORD: Final = 1 << 20
+_GLOBAL: Final = re.compile(r"\b__(?:constant__|device__)\b([^;(){}=]{1,300})[;=]")
+_NAMED: Final = re.compile(r"(\w+)\s*(?:\[[^\]]*\]\s*)*$")
+_MOST_VARIABLES: Final = 64
+_SYMBOL: Final = re.compile(r"[\w.$]{1,4096}")
+_GRAPH: Final = "it is launched inside a CUDA graph, which is recorded then and runs later"
+_REASONS: Final = {
+    "graph": (_GRAPH, "capture a program that launches it without a graph"),
+    "large": (f"its arguments lie in more than {CAPTURED.size} of memory", "name a smaller launch with --launch"),
+    "memory": ("the GPU has no memory left for a copy of its arguments", "name a smaller launch with --launch"),
+    "driver": ("this NVIDIA driver does not tell what its parameters are: that takes the driver of CUDA 12.4", "update the driver"),
+    "peer": ("one of its arguments is memory of another GPU", "capture a program that uses one GPU"),
+    "failed": ("the driver rejected this launch", "run the program by itself to see why"),
+    "fault": ("the program failed on the GPU after this launch", "`orbit-lsp check` finds accesses out of bounds"),
+    "ended": ("the program ended before the GPU had finished this launch", "have it wait: cudaDeviceSynchronize()"),
+}  # fmt: skip
+_UNREADABLE: Final = ("its arguments could not be copied", "")
+_DAMAGED: Final = "what was recorded of it is damaged"
+
+
+class NotTakenError(Exception):
+    """No launch was taken; the text is a sentence that goes on after the kernel's name, `remedy` what to do."""
+
+    def __init__(self, why: str, remedy: str = "") -> None:
+        super().__init__(why)
+        self.remedy = remedy
+
+
+@dataclass(frozen=True, slots=True)
+class TakenRange:
+    """Memory from an address on, so many `size` bytes, of an allocation that begins at `base`. `kind` is `device`, `managed`, `host` or
+    `variable`; `changed` says that the launch, or another beside it, wrote there.
+    """
+
+    base: int
+    begin: int
+    size: int
+    kind: str
+    changed: bool
+
+    @property
+    def end(self) -> int:
+        return self.begin + self.size
+
+
+@dataclass(frozen=True, slots=True)
+class TakenLaunch:
+    """`parameters` are (offset, bytes) in `arguments`. `pointers` are (parameter, offset in it, range). `variables` are the ranges of
+    the program's variables by mangled name.
+    """
+
+    folder: str
+    symbol: str
+    number: int
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared: int
+    cooperative: bool
+    cluster: tuple[int, int, int] | None
+    parameters: tuple[tuple[int, int], ...]
+    arguments: bytes
+    pointers: tuple[tuple[int, int, int], ...]
+    ranges: tuple[TakenRange, ...]
+    variables: dict[str, int]
+
+    def argument(self, at: int) -> bytes:
+        """The bytes of an argument."""
+        offset, size = self.parameters[at]
+        return self.arguments[offset : offset + size]
+
+    def memory(self, at: int, *, after: bool = False) -> bytes:
+        """The bytes of a range before the launch or after it. Raises NotTakenError where the file is not of its size."""
+        known = self.ranges[at]
+        name = f"{'after' if after and known.changed else 'before'}-{at}"
+        try:
+            content = _read(self.folder, name, known.size + 1)
+        except OSError:
+            content = b""
+        if len(content) != known.size:
+            raise NotTakenError(_DAMAGED)
+        return content
+
+
+def ask(folder: Path, kernel: str, text: str, wanted: Capture) -> None:
+    """Write into a folder which launch is to be taken of a kernel, whose file has this text. Raises OSError."""
+    lines = [f"name {kernel}", f"most {CAPTURED.most}"]
+    if _SYMBOL.fullmatch(wanted.symbol):
+        lines.append(f"symbol {wanted.symbol}")
+    lines += [f"launch {wanted.launch}"] if wanted.launch else []
+    for word, extents in (("grid", wanted.grid), ("block", wanted.block)):
+        if extents:
+            lines.append(f"{word} {' '.join(str(each) for each in (*extents, 1, 1)[:3])}")
+    lines += [f"variable {name}" for name in variables(text)]
+    (folder / "wanted").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def variables(text: str) -> list[str]:
+    """The mangled names that the `__constant__` and `__device__` variables of a text may have: of one in a named namespace none."""
+    names = dict.fromkeys(
+        match[1] for declared in _GLOBAL.findall(text) if (match := _NAMED.search(declared.rstrip()))
+    )
+    return [
+        mangled
+        for name in list(names)[:_MOST_VARIABLES]
+        for mangled in (name, f"_ZL{len(name)}{name}", f"_ZN12_GLOBAL__N_1{len(name)}{name}E")
+    ]
+
+
+def _read(folder: str, name: str, most: int) -> bytes:
+    """Raises OSError, for a link too."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with regular_files.opened(name, within=descriptor) as file:
+            return regular_files.upto(file, most)
+    finally:
+        os.close(descriptor)
+
+
+def read(folder: Path | str) -> TakenLaunch:
+    """What the recorder wrote into a folder. Raises NotTakenError."""
+    try:
+        content = _read(str(folder), _RECORD, _LONGEST_RECORD + 1)
+    except OSError:
+        missed = os.path.exists(os.path.join(folder, "claimed"))  # noqa: PTH110, PTH118 - a path that may be anything
+        why = (
+            "the program ended before the GPU had finished this launch"
+            if missed
+            else "the program did not make this launch again"
+        )
+        remedy = "have it wait: cudaDeviceSynchronize()" if missed else "name a launch with --launch"
+        raise NotTakenError(why, remedy) from None
+    try:
+        record: Any = codec.read_json(content) if len(content) <= _LONGEST_RECORD else None
+    except ValueError:
+        record = None
+    if not isinstance(record, dict):
+        raise NotTakenError(_DAMAGED)
+    known = cast("dict[str, Any]", record)
+    if why := known.get("why"):
+        raise NotTakenError(*_REASONS.get(str(why), _UNREADABLE))
+    try:
+        return _taken(str(folder), known)
+    except (KeyError, TypeError, ValueError):
+        raise NotTakenError(_DAMAGED) from None
+
+
+def _taken(folder: str, record: dict[str, Any]) -> TakenLaunch:
+    """Raises KeyError, TypeError and ValueError."""
+    arguments = bytes.fromhex(record["bytes"])
+    parameters = tuple(_whole(each, 2) for each in record["parameters"])
+    ranges = tuple(_range(each) for each in record["ranges"])
+    pointers = tuple(_whole(each, 3) for each in record["pointers"])
+    named = {str(name): int(at) for name, at in record["variables"].items()}
+    if any(offset + size > len(arguments) for offset, size in parameters):
+        raise ValueError("parameters")
+    if any(
+        at >= len(parameters) or to >= len(ranges) or offset + 8 > parameters[at][1]
+        for at, offset, to in pointers
+    ):
+        raise ValueError("pointers")
+    if any(not 0 <= at < len(ranges) for at in named.values()):
+        raise ValueError("variables")
+    if sum(each.size for each in ranges) > CAPTURED.most or not _SYMBOL.fullmatch(record["symbol"]):
+        raise ValueError("sizes")
+    return TakenLaunch(
+        folder, record["symbol"], _whole([record["number"]], 1)[0], _three(record["grid"]), _three(record["block"]),
+        _whole([record["shared"]], 1)[0], record["cooperative"] is True, _three(record["cluster"]) if "cluster" in record else None,
+        cast("tuple[tuple[int, int], ...]", parameters), arguments, cast("tuple[tuple[int, int, int], ...]", pointers), ranges, named,
+    )  # fmt: skip
+
+
+def _range(entry: dict[str, Any]) -> TakenRange:
+    base, begin, size = _whole([entry["base"], entry["begin"], entry["bytes"]], 3)
+    if not (base <= begin and 0 < size <= CAPTURED.most):
+        raise ValueError("range")
+    return TakenRange(base, begin, size, str(entry["kind"]), entry["changed"] is True)
+
+
+def _three(extents: Any) -> tuple[int, int, int]:
+    x, y, z = _whole(extents, 3)
+    if min(x, y, z) < 1:
+        raise ValueError("extents")
+    return x, y, z
+
+
+def _whole(numbers: Any, count: int) -> tuple[int, ...]:
+    """So many integers that are not negative. Raises ValueError and TypeError."""
+    if len(numbers) != count or any(type(each) is not int or not 0 <= each < 1 << 64 for each in numbers):
+        raise ValueError("numbers")
+    return tuple(numbers)

@@ -1,0 +1,97 @@
+"""*Capture* of a CUDA kernel: a driver runs, the recorder takes one launch out of it, and a launch spec is made of that with the kernel
+compiled from its file
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from orbit_remote.child.capture import capturing, cuda_arguments
+from orbit_remote.child.capture.launch_watch import NotCapturedError
+from orbit_remote.common import messages as c
+from orbit_remote.common import symbols
+from orbit_remote.common.requests import Capture, DriverStart, Job, SpecStart
+from orbit_remote.recording import taken_launch
+from orbit_remote.recording.taken_launch import NotTakenError, TakenLaunch
+from orbit_remote.spec import launch_spec
+from orbit_remote.worker import gpu
+from orbit_remote.worker.actions import spec_action
+from orbit_remote.worker.context import Context
+
+_SPELLED_TYPES = re.compile(r"\((?:unsigned |signed )?(?:int|long|short|char|bool)\)(?=-?\d)")
+
+
+async def capture(job: Job, wanted: Capture, context: Context) -> c.Finished:
+    """The end of the driver's run, with what was captured, or why nothing was."""
+    from orbit_remote.worker.actions import plain_action
+
+    assert isinstance(job.start, DriverStart)
+    assert job.definition
+    async with context.scratch() as folder:
+        await asyncio.to_thread(taken_launch.ask, folder, job.definition.name, job.text, wanted)
+        variables = (*job.variables, f"{taken_launch.VARIABLE}={folder}")
+        plain = replace(job, start=replace(job.start, capture=None), variables=variables)
+        finished = await plain_action.build_or_run(plain, context)
+        if finished.outcome == "cancelled":
+            return finished
+        try:
+            launch = await asyncio.to_thread(taken_launch.read, folder)
+            captured = await _spec_of(job, launch, folder, context)
+        except (NotTakenError, NotCapturedError) as why:
+            captured = c.Captured(job.definition.name, why=str(why), remedy=why.remedy)
+    own = (each for each in finished.launches if symbols.base_name(each.symbol) == job.definition.name)
+    return replace(finished, captured=replace(captured, seen=sum(each.count for each in own)))
+
+
+async def _spec_of(job: Job, launch: TakenLaunch, folder: Path, context: Context) -> c.Captured:
+    """Raises NotCapturedError."""
+    text, definition = capturing.above(job, _first_statements(job, launch))
+    start = SpecStart(definition, record=str(folder))
+    device = await asyncio.to_thread(gpu.of, job)
+    if device is None:
+        raise NotCapturedError("there is no GPU to launch it again on")
+    # the project's folder is where its program ran; the spec's own run stands in that of the file
+    spec = replace(job, text=text, start=start, tool_kernel=None)
+    finished, _ = await spec_action.launched(spec, context, device)
+    if finished.captured is None:
+        why = (
+            finished.failure.message.partition("\n")[0]
+            if finished.failure
+            else "its process ended without an answer"
+        )
+        raise NotCapturedError(f"its file could not be compiled for a launch spec, or launched: {why}")
+    return finished.captured
+
+
+def _first_statements(job: Job, launch: TakenLaunch) -> list[str]:
+    """A launch spec that names the instance and has the launch's own numbers; tensors are there by name alone. Raises NotCapturedError."""
+    assert job.definition
+    header = launch_spec.check(job.text, launch_spec.target_of(job.definition, "cuda")).signature
+    if header is None:
+        raise NotCapturedError("its parameters could not be read from its text")
+    templates, types = cuda_arguments.instance(launch.symbol)
+    arguments = cuda_arguments.read(
+        launch, (signature := cuda_arguments.signature_of(header, types)).parameters
+    )
+    shown = [
+        "nullptr"
+        if value is None
+        else name
+        if isinstance(value, cuda_arguments.Form)
+        else cuda_arguments.shown(value, parameter.element)
+        for (name, value), parameter in zip(arguments.values.items(), signature.parameters, strict=True)
+    ]
+    tensors = [
+        f"{name} = empty(1)"
+        for name, value in arguments.values.items()
+        if isinstance(value, cuda_arguments.Form)
+    ]
+    name = job.definition.name + _SPELLED_TYPES.sub("", templates)
+    grid, block = (f"dim3({', '.join(map(str, each))})" for each in (launch.grid, launch.block))
+    more = " cooperative" if launch.cooperative else ""
+    if launch.cluster:
+        more += f" cluster({', '.join(map(str, launch.cluster))})"
+    return [*tensors, f"launch {name}<<<{grid}, {block}, {launch.shared}>>>({', '.join(shown)}){more}"]
