@@ -212,7 +212,7 @@ def capture_options(parser: argparse.ArgumentParser) -> None:
     option(
         parser,
         "--through",
-        "the test or script that launches it, one that `orbit-lsp drivers` lists; default: the best one",
+        "the test, script or program that launches it, one that `orbit-lsp drivers` lists; default: the best one",
         metavar="D",
         default="auto",
     )

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from orbit_lsp.closure.tree import below
 from orbit_lsp.kernels import Kernel
 from orbit_lsp.runs import result_filing
 from orbit_lsp.runs.scheduler import NO_ANSWER, Failed, Run, Scheduler, Watcher
@@ -68,6 +69,15 @@ def is_captured(session: Session, uri: str, kernel: Kernel) -> bool:
     """Whether a capture wrote the launch spec above a kernel, which another capture replaces."""
     checked = spec_cache.spec_of(session, uri, kernel)
     return checked is not None and any(expect.captured for expect in checked.spec.expects)
+
+
+def own_program(session: Session, target: KernelId) -> Driver | None:
+    """The program that a CUDA file is by itself, as a driver of its kernels; None where it has no `main`."""
+    file, path = session.files.get(target.uri), path_of(target.uri)
+    place = below(path, session.setup.directory(path))
+    if file is None or not place or file.scan.language != "cuda" or not file.scan.entries:
+        return None
+    return Driver("program", place, tool="nvcc", folder=place.rpartition("/")[0])
 
 
 def _launching(finished: c.Finished, launches: tuple[c.Launches, ...]) -> tuple[str, ...]:

@@ -21,13 +21,16 @@ from orbit_remote.common.requests import Capture, Driver
 
 @kernel_command("orbit.capture")
 def capture_launch(ls: OrbitServer, target: KernelId, argument: CommandArgument) -> None:
-    """Run a test or script that launches a kernel, {uri, kernel, through, launch}, and write a launch spec above the kernel that replays
+    """Run a test, script or program that launches a kernel, {uri, kernel, through, launch}, and write a launch spec above the kernel that replays
     one launch: number `launch`, from 1, else the first of the configuration that takes most time.
     """
     kernel = ls.session.find(target)
     why = capture.refusal(ls.session, target, kernel) if kernel else ""
     ranked = driver_choice.ranked(ls.session, target)
+    own = capture.own_program(ls.session, target)
     driver = driver_choice.named(ls.session, target, argument.through or "")
+    if own and argument.through in (None, "", own.id):
+        driver = own
     if argument.through and driver is None:
         why = why or f"{argument.through} is not known to launch {target.key}"
     elif driver is None and not ranked:

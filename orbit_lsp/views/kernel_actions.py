@@ -86,7 +86,8 @@ def _again(known: KernelStatus) -> list[lsp.Command]:
 def _capture(session: Session, known: KernelStatus) -> list[lsp.Command]:
     """What writes a launch spec from a launch of a driver's: of the one that a click takes, else the best one."""
     ranked = driver_choice.ranked(session, known.target)
-    driver = known.plan.driver or (ranked[0].driver if ranked else None)
+    driver = known.plan.driver or capture.own_program(session, known.target)
+    driver = driver or (ranked[0].driver if ranked else None)
     if driver is None or capture.refusal(session, known.target, known.kernel):
         return []
     title = f"Capture a launch spec from {driver.short} ({known.kernel.name})"

@@ -31,12 +31,16 @@ async def run(options: argparse.Namespace, engine: Engine, watcher: TerminalWatc
     assert kernel
     if why := capture.refusal(session, target, kernel):
         raise UsageError(why)
-    try:
-        driver, sets = await driver_search.asked_for(
-            session, target, options.through, user_folders.driver_index, engine.history.learn
-        )
-    except driver_search.UnknownDriverError as error:
-        raise UsageError(str(error)) from None
+    own, sets = capture.own_program(session, target), ()
+    if own and options.through in (driver_search.AUTO, own.file, options.file):
+        driver = own
+    else:
+        try:
+            driver, sets = await driver_search.asked_for(
+                session, target, options.through, user_folders.driver_index, engine.history.learn
+            )
+        except driver_search.UnknownDriverError as error:
+            raise UsageError(str(error)) from None
     root = session.setup.folders[0]
     if not places.settings.trust.covers(root):
         remedy = places.settings.trust.remedy("add --trust", root)

@@ -109,20 +109,24 @@ def ask(folder: Path, kernel: str, text: str, wanted: Capture) -> None:
     for word, extents in (("grid", wanted.grid), ("block", wanted.block)):
         if extents:
             lines.append(f"{word} {' '.join(str(each) for each in (*extents, 1, 1)[:3])}")
-    lines += [f"variable {name}" for name in variables(text)]
+    lines += [f"variable {each}" for name in declared(text) for each in mangled(name)]
     (folder / "wanted").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def variables(text: str) -> list[str]:
-    """The mangled names that the `__constant__` and `__device__` variables of a text may have: of one in a named namespace none."""
-    names = dict.fromkeys(
-        match[1] for declared in _GLOBAL.findall(text) if (match := _NAMED.search(declared.rstrip()))
-    )
-    return [
-        mangled
-        for name in list(names)[:_MOST_VARIABLES]
-        for mangled in (name, f"_ZL{len(name)}{name}", f"_ZN12_GLOBAL__N_1{len(name)}{name}E")
-    ]
+def declared(text: str) -> dict[str, str]:
+    """The `__constant__` and `__device__` variables of a text, each with what stands in front of its name; those of a named namespace have
+    other mangled names than `mangled` knows.
+    """
+    found: dict[str, str] = {}
+    for declaration in _GLOBAL.findall(text):
+        if (match := _NAMED.search(declaration.rstrip())) and len(found) < _MOST_VARIABLES:
+            found[match[1]] = declaration[: match.start()]
+    return found
+
+
+def mangled(name: str) -> tuple[str, ...]:
+    """The names that a variable may have in compiled code: outside of namespaces, `static`, in a namespace without a name."""
+    return name, f"_ZL{len(name)}{name}", f"_ZN12_GLOBAL__N_1{len(name)}{name}E"
 
 
 def _read(folder: str, name: str, most: int) -> bytes:

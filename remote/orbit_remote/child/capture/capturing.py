@@ -100,6 +100,10 @@ class LanguageForm(Protocol):
     """What differs between captures of CUDA and of Triton."""
 
     remarks: Sequence[str]
+    stored: Mapping[str, StoredTensor]
+    """What the statements load beside the tensors that are passed."""
+    bounded: bool
+    """Whether the lengths of tensors were found out, and are confirmed by a launch on memory of that length."""
 
     def backend(self, checked: Checked) -> Backend: ...
 
@@ -107,10 +111,13 @@ class LanguageForm(Protocol):
 
 
 class _OfTriton:
+    bounded = False
+
     def __init__(self, torch: Any, job: Job, taken: Taken) -> None:
         self._torch, self._job, self._taken = torch, job, taken
         self._tuned = launch_watch.tuned(taken.function)
         self.remarks: list[str] = []
+        self.stored: dict[str, StoredTensor] = {}
         if self._tuned.configurations:
             known = taken.arguments | taken.options
             names = [
@@ -142,7 +149,7 @@ class Capturing:
         self._form = form
         self._gpu = gpu
         self._kernel = job.definition.name
-        self._file = _file_name(job.path)
+        self._file = file_name(job.path)
         self._stored: dict[str, StoredTensor] = {}
         self._remarks = [*remarks, *form.remarks]
 
@@ -159,6 +166,8 @@ class Capturing:
         before = Copies(self._torch, self._taken)
         made = {name: self._made(name, form, before, found) for name, form in forms.items()}
         evaluated = self._with_sure_values(made, same, forms, found, before)
+        if self._form.bounded:
+            self._confirm(evaluated, forms, found, before)
         evaluated, expects, orderly = self._expected(evaluated, made, same, found)
         tensors = self._stored_of(made)
         for name, (key, _) in expects.items():
@@ -266,7 +275,7 @@ class Capturing:
 
     def _stored_of(self, made: Mapping[str, Made]) -> dict[str, StoredTensor]:
         keys = {f"{self._kernel}.{name}" for name, each in made.items() if each.how == "kept"}
-        return {key: each for key, each in self._stored.items() if key in keys}
+        return {key: each for key, each in self._stored.items() if key in keys} | dict(self._form.stored)
 
     def _with_sure_values(
         self,
@@ -296,6 +305,23 @@ class Capturing:
             if self._flows_alike(found, forms, {n: evaluated.output(n) for n in found.outputs}):
                 break
         return evaluated
+
+    def _confirm(
+        self, evaluated: _Evaluated, forms: Mapping[str, Form], found: Roles, before: Copies
+    ) -> None:
+        """Launch the spec with the values that were captured. Raises NotCapturedError where it gives something else."""
+        trial = evaluated.trials.make(Point(), 0)
+        for name, form in forms.items():
+            _single(evaluated.output(name, trial)).copy_(_single(before.of(form)))
+        trial.launch()
+        self._gpu.synchronize()
+        for name in found.outputs:
+            if not written_outputs.are_alike(
+                self._torch, evaluated.output(name, trial), found.after.of(forms[name])
+            ):
+                raise NotCapturedError(
+                    f"on memory of its own it writes something else to {name}: it reaches beyond what its pointers seem to span"
+                )
 
     def _flows_alike(self, found: Roles, forms: Mapping[str, Form], outputs: Mapping[str, Any]) -> bool:
         """Whether no integer and no count of NaN and infinities differs from those of the launch that was taken."""
@@ -428,7 +454,7 @@ def _module(function: Any) -> Any:
     return SimpleNamespace(**{str(name): value for name, value in function.fn.__globals__.items()})
 
 
-def _file_name(path: str) -> str:
+def file_name(path: str) -> str:
     stem = "".join(
         each if (each.isalnum() and each.isascii()) or each in "_.+-" else "_" for each in Path(path).stem
     )

@@ -8,9 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from orbit_remote.child.capture import capturing, cuda_arguments, cuda_extents, written_outputs
+from orbit_remote.child.capture import (
+    capturing,
+    cuda_arguments,
+    cuda_extents,
+    cuda_variables,
+    written_outputs,
+)
 from orbit_remote.child.capture.capturing import Capturing
 from orbit_remote.child.capture.cuda_spec_text import CudaForm, CudaSpecText
+from orbit_remote.child.capture.cuda_variables import SymbolStatements
 from orbit_remote.child.capture.launch_watch import Block, Copies, NotCapturedError, Taken
 from orbit_remote.child.capture.values import Made
 from orbit_remote.child.spec.cuda_backend import Cuda
@@ -20,7 +27,7 @@ from orbit_remote.common import messages as c
 from orbit_remote.common.requests import Job, SpecStart
 from orbit_remote.recording import taken_launch
 from orbit_remote.recording.taken_launch import NotTakenError, TakenLaunch
-from orbit_remote.spec import launch_spec
+from orbit_remote.spec import launch_spec, stored_tensors
 from orbit_remote.spec.launch_spec import Checked, Point
 from orbit_remote.spec.values import Tensor, World
 
@@ -30,6 +37,7 @@ class CudaKernel:
 
     def __init__(self, bound: Bound, names: Sequence[str]) -> None:
         self.arg_names = list(names)
+        self.params = ()  # of Triton's: those that are constants
         self._bound = bound
 
     def run(self, *, grid: Any, warmup: bool, **given: Any) -> None:  # noqa: ARG002 - as of Triton's kernels
@@ -40,17 +48,25 @@ class CudaKernel:
 
 
 class _OfCuda:
-    remarks: Sequence[str] = ()
+    bounded = True
 
-    def __init__(self, taken: Taken, form: CudaForm, backend: Backend, remarks: Sequence[str]) -> None:
-        self._taken, self._form, self._backend = taken, form, backend
+    def __init__(
+        self,
+        taken: Taken,
+        form: CudaForm,
+        backend: Backend,
+        symbols: SymbolStatements,
+        remarks: Sequence[str],
+    ) -> None:
+        self._taken, self._form, self._backend, self._symbols = taken, form, backend, symbols
         self.remarks = remarks
+        self.stored = dict(symbols.stored)
 
     def backend(self, checked: Checked) -> Backend:  # noqa: ARG002 - the compiled kernel is the same
         return self._backend
 
     def statements(self, made: Mapping[str, Made], same: Mapping[str, str]) -> list[str]:
-        return CudaSpecText(self._taken, made, same, self._form).statements()
+        return [*self._symbols.statements, *CudaSpecText(self._taken, made, same, self._form).statements()]
 
 
 def of_record(torch: Any, job: Job, backend: Cuda, checked: Checked, gpu: Gpu) -> c.Captured:
@@ -81,17 +97,28 @@ def _captured(
         kernel, launch.grid, None, dict(arguments.values), {}, _blocks(torch, launch), launch.number,
         torch.device("cuda", torch.cuda.current_device()), tuple((each.base, each.end) for each in launch.ranges),
     )  # fmt: skip
-    after = Copies(torch, taken)
-    after.launch()
-    gpu.synchronize()
-    _alike(torch, taken, launch, after)
+    _no_addresses(torch, taken, launch, arguments.typed)
+    after = _launched(torch, taken, gpu)
+    symbols = SymbolStatements()
+    if _differs(torch, taken, launch, after):
+        file = capturing.file_name(job.path)
+        symbols = cuda_variables.of_launch(
+            torch, job.text, launch, backend.variables(), file, spec.kernel.name
+        )
+        _set(torch, job, backend, symbols)
+        after = _launched(torch, taken, gpu)
+        if name := _differs(torch, taken, launch, after):
+            raise NotCapturedError(
+                f"launched again by itself it writes something else to {name}: it depends on more than its arguments, such as variables of "
+                "the program, or on kernels that run beside it"
+            )
     bounded, cut = cuda_extents.bounded(torch, taken, launch.block, after, gpu.synchronize)
     name = spec.kernel.name + (
         f"<{', '.join(each.text for each in spec.templates)}>" if spec.templates else ""
     )
     form = CudaForm(name, launch.block, launch.shared, launch.cluster, launch.cooperative, header.parameters)
     told = _remarks(launch, cut)
-    captured = Capturing(torch, job, bounded, _OfCuda(bounded, form, backend, told), gpu).captured()
+    captured = Capturing(torch, job, bounded, _OfCuda(bounded, form, backend, symbols, told), gpu).captured()
     return replace(captured, launch=launch.number)
 
 
@@ -109,15 +136,44 @@ def _blocks(torch: Any, launch: TakenLaunch, *, after: bool = False) -> tuple[Bl
     return tuple(blocks)
 
 
-def _alike(torch: Any, taken: Taken, launch: TakenLaunch, after: Copies) -> None:
-    """Raises NotCapturedError where the kernel gives something else than it gave in the program."""
+def _launched(torch: Any, taken: Taken, gpu: Gpu) -> Copies:
+    copies = Copies(torch, taken)
+    copies.launch()
+    gpu.synchronize()
+    return copies
+
+
+def _differs(torch: Any, taken: Taken, launch: TakenLaunch, after: Copies) -> str:
+    """The first tensor to which the kernel wrote something else in the program; empty where there is none. Raises NotCapturedError."""
     then = Copies(torch, replace(taken, blocks=_blocks(torch, launch, after=True)))
+    same = (
+        name
+        for name, form in taken.forms.items()
+        if not written_outputs.are_alike(torch, after.of(form), then.of(form))
+    )
+    return next(same, "")
+
+
+def _set(torch: Any, job: Job, backend: Cuda, symbols: SymbolStatements) -> None:
+    """Give the variables of the compiled file their values. Raises SpecError."""
+    text, definition = capturing.above(job, symbols.statements)
+    spec = launch_spec.check(text, launch_spec.target_of(definition, "cuda")).spec
+    content = {capturing.file_name(job.path): stored_tensors.written(dict(symbols.stored), {})}
+    world = World("cuda", torch, "cuda", memory=1 << 40, stored=content)
+    for each in spec.symbols:
+        backend.set_symbol(each, {}, world)
+
+
+def _no_addresses(torch: Any, taken: Taken, launch: TakenLaunch, typed: frozenset[str]) -> None:
+    """Raises NotCapturedError where memory of a type that launch specs do not have holds an address of the launch's memory."""
+    copies = Copies(torch, taken)
     for name, form in taken.forms.items():
-        if not written_outputs.are_alike(torch, after.of(form), then.of(form)):
-            raise NotCapturedError(
-                f"launched again by itself it writes something else to {name}: it depends on more than its arguments, such as variables of the "
-                "program, or on kernels that run beside it"
-            )
+        whole = form.shape[0] // 8 * 8
+        if name in typed or not whole or form.address % 8:
+            continue
+        words = copies.of(form)[:whole].view(torch.int64)
+        if any(bool(((words >= each.base) & (words < each.end)).any()) for each in launch.ranges):
+            raise NotCapturedError(f"{name} holds addresses of memory, which a launch spec cannot describe")
 
 
 def _remarks(launch: TakenLaunch, cut: Sequence[str]) -> list[str]:

@@ -246,6 +246,10 @@ class Cuda:
 
     # -- variables ----------------------------------------------------------------------------------
 
+    def variables(self) -> list[str]:
+        """The mangled names of the code's variables."""
+        return [each.symbol for each in Cubin(self._content).variables()]
+
     def set_symbol(self, assignment: Assignment, values: Mapping[str, Value], world: World) -> None:
         """Give a `__device__` or `__constant__` variable its value. Raises SpecError."""
         name = assignment.name.name
