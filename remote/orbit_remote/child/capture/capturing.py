@@ -151,6 +151,7 @@ class Capturing:
         self._kernel = job.definition.name
         self._file = file_name(job.path)
         self._stored: dict[str, StoredTensor] = {}
+        self._output = ""
         self._remarks = [*remarks, *form.remarks]
 
     def captured(self) -> c.Captured:
@@ -163,6 +164,7 @@ class Capturing:
         found = written_outputs.roles(self._torch, self._taken, forms, self._gpu.synchronize)
         if not found.outputs:
             raise NotCapturedError("it writes to none of its arguments, so there is nothing to compare")
+        self._output = found.outputs[0]
         before = Copies(self._torch, self._taken)
         made = {name: self._made(name, form, before, found) for name, form in forms.items()}
         evaluated = self._with_sure_values(made, same, forms, found, before)
@@ -345,7 +347,7 @@ class Capturing:
         statements = self._form.statements(made, same)
         stored = stored_tensors.written(self._stored_of(made), {})
         # whatever is expected as captured makes random numbers portable; nothing is compared yet
-        expected = f'expect {next(iter(made))} == load("{self._file}", "{self._kernel}") as captured'
+        expected = f'expect {self._output} == load("{self._file}", "{self._kernel}") as captured'
         text, definition = above(self._job, [*statements, expected])
         job = replace(self._job, text=text, start=SpecStart(definition, {self._file: codec.packed(stored)}))
         checked = launch_spec.check(text, launch_spec.target_of(definition, self._job.language))

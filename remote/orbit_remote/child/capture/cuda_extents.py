@@ -25,11 +25,13 @@ def bounded(
     those that lie in something longer. Raises what a launch raises.
     """
     began = time.monotonic()
-    sizes = candidates(taken, block)
+    known = {value for _, value in products(cuda_arguments.sizes(taken.arguments))}
+    threads = math.prod(taken.grid) * math.prod(block)
+    sizes = sorted(known | {math.prod(taken.grid), threads, 2 * threads, 4 * threads})
     arguments, cut = dict(taken.arguments), []
     for name, form in taken.forms.items():
         (full,) = form.shape
-        if full in sizes:
+        if full in known:
             continue
         for count in [size for size in sizes if size < full][:_MOST_TRIED]:
             if time.monotonic() - began > _MOST_S:
@@ -39,13 +41,6 @@ def bounded(
                 cut.append(name)
                 break
     return replace(taken, arguments=arguments), cut
-
-
-def candidates(taken: Taken, block: Sequence[int]) -> list[int]:
-    """What sizes may be, ascending: the integers' products, and as many as there are threads."""
-    sizes = {value for _, value in products(cuda_arguments.sizes(taken.arguments))}
-    blocks, threads = math.prod(taken.grid), math.prod(taken.grid) * math.prod(block)
-    return sorted(sizes | {blocks, threads, 2 * threads, 4 * threads})
 
 
 def _suffices(
@@ -62,21 +57,19 @@ def _suffices(
         synchronize()
         if not written_outputs.same(torch, tail, poison):
             return False
-        for other, form in forms.items():
-            one, two = copies.of(form), after.of(form)
-            if form.address == forms[name].address:
-                one, two = one.view(torch.uint8), two.view(torch.uint8)
-                part = count * forms[name].size
-                if not written_outputs.same(torch, one[:part], two[:part]):
-                    kind = getattr(torch, form.dtype)
-                    if part % form.size or not written_outputs.are_alike(
-                        torch, one[:part].view(kind), two[:part].view(kind)
-                    ):
-                        return False
-            elif not written_outputs.are_alike(torch, one, two):
+        for form in forms.values():
+            behind = count * forms[name].size if form.address == forms[name].address else None
+            if not _same_front(torch, copies.of(form), after.of(form), behind):
                 return False
-            del other
     return True
+
+
+def _same_front(torch: Any, one: Any, other: Any, size: int | None) -> bool:
+    """Whether two results are alike, as far as the first `size` bytes."""
+    if size is None:
+        return written_outputs.are_alike(torch, one, other)
+    whole = size // one.element_size()
+    return written_outputs.are_alike(torch, one[:whole], other[:whole])
 
 
 def _poison(torch: Any, whole: Any, count: int, turn: int) -> None:
