@@ -48,6 +48,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "launch_capture.h"
 #include "launch_watchers.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -604,6 +605,7 @@ bool begin(State& s) {
   s.recording = !nothing;
   s.automatic = wanted == nullptr || (!nothing && strcmp(wanted, "serial") != 0 && strcmp(wanted, "concurrent") != 0);
   s.started = now();
+  if (orbit::captures_a_launch()) s.watchers.add(orbit::capture_watcher);
   active.store(true, std::memory_order_release);
   if (s.cupti.cuptiActivityRegisterCallbacks(buffer_requested, buffer_completed) != CUPTI_SUCCESS ||
       (s.recording && s.cupti.cuptiActivityEnable(s.kind) != CUPTI_SUCCESS)) {

@@ -18,6 +18,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <ctime>
 #include <fstream>
 #include <map>
@@ -96,15 +97,9 @@ class LaunchCapture {
     if (phase_.load() != Phase::watching) return;
     phase_ = Phase::taken;
     if (!claim()) return;  // another process of the program took one
-    own_calls = true;
     mine_ = true;
     number_ = number;
-    try {
-      take(call);
-    } catch (const NotTaken& reason) {
-      refuse(reason.why);
-    }
-    own_calls = false;
+    among_ourselves([&] { take(call); });
   }
 
   // The launch has been enqueued, with this result; by the same thread.
@@ -113,15 +108,11 @@ class LaunchCapture {
     const std::lock_guard<std::mutex> hold(taking_);
     mine_ = false;
     if (!why_.empty()) return;
-    own_calls = true;
-    try {
+    among_ourselves([&] {
       if (result != 0) throw NotTaken{"failed"};
       copy_outputs();
       phase_ = Phase::enqueued;
-    } catch (const NotTaken& reason) {
-      refuse(reason.why);
-    }
-    own_calls = false;
+    });
   }
 
   // The program has waited for the GPU; with `last` it ends, or its context does.
@@ -129,16 +120,27 @@ class LaunchCapture {
     if (phase_.load(std::memory_order_acquire) != Phase::enqueued || own_calls) return;
     std::unique_lock<std::mutex> hold(taking_, std::try_to_lock);
     if (!hold.owns_lock() || phase_.load() != Phase::enqueued) return;
-    own_calls = true;
-    try {
-      fetch(last);
-    } catch (const NotTaken& reason) {
-      refuse(reason.why);
-    }
-    own_calls = false;
+    among_ourselves([&] { fetch(last); });
   }
 
  private:
+  // Calls of the driver that are ours. Another thread may record a graph, which forbids some calls to all threads.
+  template <typename Work>
+  void among_ourselves(Work work) {
+    own_calls = true;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    const bool relaxed = driver_.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS;
+    try {
+      work();
+    } catch (const NotTaken& reason) {
+      refuse(reason.why);
+    } catch (const std::exception&) {  // no memory of the host's left
+      refuse("fetch");
+    }
+    if (relaxed) driver_.cuThreadExchangeStreamCaptureMode(&mode);
+    own_calls = false;
+  }
+
   enum class Phase { unread, unwanted, watching, taken, enqueued, over };
   static constexpr size_t kPiece = size_t{64} << 20;
   static constexpr int kLastMs = 10'000;  // a program that ends while its kernel runs is waited for so long
@@ -200,21 +202,12 @@ class LaunchCapture {
       throw NotTaken{"graph"};
     }
     stream_ = call.stream;
-    // another thread may record a graph, which forbids some calls to all
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    driver_.cuThreadExchangeStreamCaptureMode(&mode);
-    try {
-      if (driver_.cuCtxGetCurrent(&context_) != CUDA_SUCCESS) throw NotTaken{"context"};
-      read_arguments(call);
-      find_pointers();
-      find_variables(call);
-      make_ranges();
-      for (MemoryRange& range : ranges_) range.before = copied(range);
-    } catch (...) {
-      driver_.cuThreadExchangeStreamCaptureMode(&mode);
-      throw;
-    }
-    driver_.cuThreadExchangeStreamCaptureMode(&mode);
+    if (driver_.cuCtxGetCurrent(&context_) != CUDA_SUCCESS) throw NotTaken{"context"};
+    read_arguments(call);
+    find_pointers();
+    find_variables(call);
+    make_ranges();
+    for (MemoryRange& range : ranges_) range.before = copied(range);
   }
 
   void describe(const LaunchCall& call) {
@@ -352,18 +345,10 @@ class LaunchCapture {
   // -- after it -----------------------------------------------------------------------------------------
 
   void copy_outputs() {
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    driver_.cuThreadExchangeStreamCaptureMode(&mode);
-    bool whole = true;
-    try {
-      for (MemoryRange& range : ranges_) range.after = copied(range);
-      whole = driver_.cuEventCreate(&done_, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS && driver_.cuEventRecord(done_, stream_) == CUDA_SUCCESS;
-    } catch (...) {
-      driver_.cuThreadExchangeStreamCaptureMode(&mode);
-      throw;
+    for (MemoryRange& range : ranges_) range.after = copied(range);
+    if (driver_.cuEventCreate(&done_, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS || driver_.cuEventRecord(done_, stream_) != CUDA_SUCCESS) {
+      throw NotTaken{"copy"};
     }
-    driver_.cuThreadExchangeStreamCaptureMode(&mode);
-    if (!whole) throw NotTaken{"copy"};
   }
 
   void fetch(bool last) {
@@ -494,6 +479,34 @@ class LaunchCapture {
 inline LaunchCapture& launch_capture() {
   static LaunchCapture* const instance = new LaunchCapture;
   return *instance;
+}
+
+// The recorder's watcher of calls (launch_watchers.h). A call after which the program may have waited for the GPU is any that is no launch.
+inline bool capture_watcher(CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
+  if (own_calls) return true;
+  LaunchCapture& capture = launch_capture();
+  if (domain == CUPTI_CB_DOMAIN_RESOURCE) {
+    if (id == CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING) capture.settle(true);
+    return false;
+  }
+  const auto& call = *static_cast<const CUpti_CallbackData*>(data);
+  LaunchCall launch;
+  if (domain != CUPTI_CB_DOMAIN_DRIVER_API || !read_launch(id, call.functionParams, call.symbolName, launch)) {
+    if (call.callbackSite == CUPTI_API_EXIT) capture.settle(false);
+  } else if (call.callbackSite == CUPTI_API_ENTER) {
+    capture.before(launch);
+  } else {
+    capture.after(call.functionReturnValue == nullptr ? 0 : *static_cast<const int*>(call.functionReturnValue));
+  }
+  return false;
+}
+
+// Whether a launch is wanted of this process. Registers the last look at one that is under way, for the process's exit.
+inline bool captures_a_launch() {
+  const char* folder = getenv("ORBIT_CAPTURE");
+  if (folder == nullptr || *folder == '\0') return false;
+  atexit([] { launch_capture().settle(true); });
+  return true;
 }
 
 }  // namespace orbit
