@@ -88,7 +88,7 @@ TITLES = {
     "orbit.draft": "Draft a Launch Spec for the Kernel at the Cursor",
     "orbit.cancel": "Cancel What Runs",
     "orbit.pinDriver": "Let Clicks on the Kernel at the Cursor Take Any Driver",
-    "orbit.capture": "Capture a Launch Spec for the Kernel at the Cursor from Its Test or Script",
+    "orbit.capture": "Capture a Launch Spec for the Kernel at the Cursor from Its Test, Script or Program",
     "orbit.forgetDrivers": "Forget Which Drivers Launched the Kernel at the Cursor",
     "orbit.locate": "End the Kernel at the Cursor and Show Where Its Warps Stand",
     "orbit.runRestricted": "Run the Kernel at the Cursor, Restricted: the Code Is Not Mine",

@@ -87,8 +87,8 @@ GROUPS = {
             ("run k.cu --kernel saxpy --sweep", "run pkg/softmax.py --through auto", "run bench.py --on H100,L4 -- --size 4096"), command_options.run_options,
         ),
         Command(
-            "capture", "write a launch spec from a launch that a test or script makes",
-            ("capture pkg/softmax.py --kernel softmax_kernel", "capture softmax.py --through bench.py --launch 3", "capture softmax.py --json"),
+            "capture", "write a launch spec from a launch that a test, script or program makes",
+            ("capture pkg/softmax.py --kernel softmax_kernel", "capture softmax.py --through bench.py --launch 3", "capture saxpy.cu"),
             command_options.capture_options,
             "Run a test or script that launches a Triton kernel, take one of its launches, and write a launch spec above the kernel "
             "that replays it, with the kernel's present outputs as what is expected. Tensors whose values matter are stored beside the file. The launch "
