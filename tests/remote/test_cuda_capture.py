@@ -64,14 +64,16 @@ def pointer(address: int) -> bytes:
     return address.to_bytes(8, "little")
 
 
-def text_of(signature: str, taken: TakenLaunch, made: Callable[[str, Form], Made] | None = None) -> str:
+def text_of(signature: str, taken: TakenLaunch) -> str:
     """The launch spec with arrays of random numbers."""
     parameters = cuda_arguments.signature_of(header(signature), "").parameters
     arguments = cuda_arguments.read(taken, parameters)
     kernel = type("Kernel", (), {"arg_names": [each.name for each in parameters], "params": ()})
     launched = Taken(kernel, taken.grid, None, dict(arguments.values), {}, (), 1, None)
-    how = made or (lambda name, form: Made("random", "randn({})", form.dtype, layout(name, form)))
-    tensors = {name: how(name, form) for name, form in launched.forms.items()}
+    tensors = {
+        name: Made("random", "randn({})", form.dtype, layout(name, form))
+        for name, form in launched.forms.items()
+    }
     form = CudaForm("k", taken.block, taken.shared, taken.cluster, taken.cooperative, parameters)
     statements = CudaSpecText(launched, tensors, {}, form).statements()
     spec = "".join(f"// orbit: {each}\n" for each in statements)

@@ -27,7 +27,7 @@ def record(**changed: Any) -> dict[str, Any]:
         {"base": X, "begin": X, "bytes": 12, "kind": "device", "changed": False},
         {"base": Y, "begin": Y, "bytes": 12, "kind": "device", "changed": True},
     ]
-    whole = {
+    whole: dict[str, Any] = {
         "orbit": 1, "why": "", "symbol": "_Z5saxpyifPKfPf", "number": 2, "shared": 0, "cooperative": False, "grid": [1, 1, 1],
         "block": [256, 1, 1], "parameters": [[0, 4], [4, 4], [8, 8], [16, 8]], "bytes": arguments,
         "pointers": [[2, 0, 0], [3, 0, 1]], "ranges": ranges, "variables": {},

@@ -116,8 +116,7 @@ class _OfTriton:
     def __init__(self, torch: Any, job: Job, taken: Taken) -> None:
         self._torch, self._job, self._taken = torch, job, taken
         self._tuned = launch_watch.tuned(taken.function)
-        self.remarks: list[str] = []
-        self.stored: dict[str, StoredTensor] = {}
+        remarks: list[str] = []
         if self._tuned.configurations:
             known = taken.arguments | taken.options
             names = [
@@ -127,7 +126,9 @@ class _OfTriton:
                 if known.get(name) is not None
             ]
             chosen = ", ".join(f"{name}={known[name]}" for name in names)
-            self.remarks.append(f"autotuning had chosen {chosen}, and tunes again for this launch spec")
+            remarks.append(f"autotuning had chosen {chosen}, and tunes again for this launch spec")
+        self.remarks: Sequence[str] = remarks
+        self.stored: Mapping[str, StoredTensor] = {}
 
     def backend(self, checked: Checked) -> Backend:  # noqa: ARG002 - a CUDA kernel's signature is in it
         return Triton(self._torch, self._job, _module(self._taken.function))

@@ -29,6 +29,7 @@ from orbit_remote.recording import taken_launch
 from orbit_remote.recording.taken_launch import NotTakenError, TakenLaunch
 from orbit_remote.spec import launch_spec, stored_tensors
 from orbit_remote.spec.launch_spec import Checked, Point
+from orbit_remote.spec.stored_tensors import StoredTensor
 from orbit_remote.spec.values import Tensor, World
 
 
@@ -60,7 +61,7 @@ class _OfCuda:
     ) -> None:
         self._taken, self._form, self._backend, self._symbols = taken, form, backend, symbols
         self.remarks = remarks
-        self.stored = dict(symbols.stored)
+        self.stored: Mapping[str, StoredTensor] = dict(symbols.stored)
 
     def backend(self, checked: Checked) -> Backend:  # noqa: ARG002 - the compiled kernel is the same
         return self._backend

@@ -28,7 +28,8 @@ def bounded(
     known = {value for _, value in products(cuda_arguments.sizes(taken.arguments))}
     threads = math.prod(taken.grid) * math.prod(block)
     sizes = sorted(known | {math.prod(taken.grid), threads, 2 * threads, 4 * threads})
-    arguments, cut = dict(taken.arguments), []
+    arguments = dict(taken.arguments)
+    cut: list[str] = []
     for name, form in taken.forms.items():
         (full,) = form.shape
         if full in known:
