@@ -115,6 +115,23 @@ def test_what_is_refused_before_anything_runs(text: str, why: str) -> None:
     assert bool(capture.refusal(session, target, kernel)) == bool(why)
 
 
+CUDA = "__global__ void k(float* x) { x[0] = 1; }\n"
+
+
+@pytest.mark.parametrize(("more", "file"), [("int main() { return 0; }\n", "k.cu"), ("", "")])
+def test_a_cuda_file_that_has_a_main_is_the_driver_of_its_kernels(
+    tmp_path: Path, more: str, file: str
+) -> None:
+    session = Session()
+    target = KernelId(uri_of(str(tmp_path / "k.cu")), "k")
+    session.open(target.uri, 1, CUDA + more)
+    kernel = session.find(target)
+    assert kernel
+    assert capture.refusal(session, target, kernel) == ""
+    driver = capture.own_program(session, target)
+    assert (driver.file if driver else "") == file
+
+
 def test_the_configuration_that_took_most_time_is_wanted() -> None:
     one = c.Launches("k", "k", (1, 1, 1), (128, 1, 1), Timing(9, 1000.0, ""), 9, constants={"B": "8"})
     other = replace(one, grid=(2, 1, 1), timing=Timing(2, 9000.0, ""), count=2)

@@ -52,10 +52,10 @@ class WrittenSpec:
 
 def refusal(session: Session, target: KernelId, kernel: Kernel) -> str:
     """Why no launch of a kernel can be captured, in a sentence; empty where one can."""
-    if kernel.language != "cuda" and kernel.dsl != "triton":
+    if kernel.dsl not in ("cuda", "triton"):
         what = "CUDA in a Python file" if kernel.dsl == "embedded" else kernel.dsl
         return f"{target.key} is a kernel of {what}: launches of Triton and of CUDA files are captured; `orbit-lsp draft` proposes a launch spec"
-    if kernel.language != "cuda" and kernel.qualified != kernel.name:
+    if kernel.dsl == "triton" and kernel.qualified != kernel.name:
         return f"{target.key} is defined in a class or function, so no launch spec can launch it"
     if not kernel.launchable:
         return f"{target.key} is called by other kernels, and never launched"

@@ -35,7 +35,7 @@ inline thread_local bool own_calls = false;
 #define ORBIT_DRIVER_FUNCTIONS(X)                                                                                      \
   X(cuStreamIsCapturing, "cuStreamIsCapturing") X(cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode") \
   X(cuPointerGetAttribute, "cuPointerGetAttribute") X(cuMemGetAddressRange, "cuMemGetAddressRange_v2")                 \
-  X(cuMemAllocAsync, "cuMemAllocAsync") X(cuMemcpyAsync, "cuMemcpyAsync") X(cuMemFree, "cuMemFree_v2")                  \
+  X(cuMemAllocAsync, "cuMemAllocAsync") X(cuMemcpyAsync, "cuMemcpyAsync") X(cuMemFreeAsync, "cuMemFreeAsync")           \
   X(cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2") X(cuStreamCreate, "cuStreamCreate")                                     \
   X(cuStreamSynchronize, "cuStreamSynchronize") X(cuStreamDestroy, "cuStreamDestroy_v2")                               \
   X(cuEventCreate, "cuEventCreate") X(cuEventRecord, "cuEventRecord") X(cuEventQuery, "cuEventQuery")                  \
@@ -391,8 +391,8 @@ class LaunchCapture {
       if (after >= 0) close(after);
       if (!whole) throw NotTaken{"fetch"};
       if (!range.changed) unlink(path_of("after", at).c_str());
-      driver_.cuMemFree(range.before);
-      driver_.cuMemFree(range.after);
+      driver_.cuMemFreeAsync(range.before, own);  // the plain function may wait for all streams
+      driver_.cuMemFreeAsync(range.after, own);
     }
     driver_.cuStreamDestroy(own);
     write_header("");
