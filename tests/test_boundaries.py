@@ -182,6 +182,7 @@ OPENS = {
     "remote/orbit_remote/common/regular_files.py": (1, "the one place"),
     "remote/orbit_remote/common/content_store.py": (4, "folders, and a file that it creates"),
     "remote/orbit_remote/spec/stored_tensors.py": (1, "a folder, so that a link in it is not followed"),
+    "remote/orbit_remote/recording/taken_launch.py": (1, "a folder, so that a link in it is not followed"),
     "remote/orbit_remote/modal_app/mirror.py": (1, "a file that it creates"),
     "remote/orbit_remote/modal_app/volume_cache.py": (4, "folders, and a file that it creates"),
     "remote/orbit_remote/process/process_groups.py": (7, "/proc, for every process of the machine"),

@@ -137,6 +137,10 @@ class Jobs:
             from orbit_remote.worker.actions import sanitize_action
 
             return await sanitize_action.check_memory(job, self._context)
+        if job.language == "cuda" and isinstance(job.start, requests.DriverStart) and job.start.capture:
+            from orbit_remote.worker.actions import capture_action
+
+            return await capture_action.capture(job, job.start.capture, self._context)
         return await plain_action.build_or_run(job, self._context)
 
 

@@ -18,7 +18,7 @@ from orbit_remote.recording import taken_launch
 from orbit_remote.recording.taken_launch import NotTakenError, TakenLaunch
 from orbit_remote.spec import launch_spec
 from orbit_remote.worker import gpu
-from orbit_remote.worker.actions import spec_action
+from orbit_remote.worker.actions import plain_action, spec_action
 from orbit_remote.worker.context import Context
 
 _SPELLED_TYPES = re.compile(r"\((?:unsigned |signed )?(?:int|long|short|char|bool)\)(?=-?\d)")
@@ -26,8 +26,6 @@ _SPELLED_TYPES = re.compile(r"\((?:unsigned |signed )?(?:int|long|short|char|boo
 
 async def capture(job: Job, wanted: Capture, context: Context) -> c.Finished:
     """The end of the driver's run, with what was captured, or why nothing was."""
-    from orbit_remote.worker.actions import plain_action
-
     assert isinstance(job.start, DriverStart)
     assert job.definition
     async with context.scratch() as folder:

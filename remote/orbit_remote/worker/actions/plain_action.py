@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orbit_remote.common import messages as c
-from orbit_remote.common.requests import DriverStart, Job
+from orbit_remote.common.requests import Job
 from orbit_remote.worker.actions import cuda_action
 from orbit_remote.worker.context import Context
 
@@ -13,10 +13,6 @@ async def build_or_run(job: Job, context: Context) -> c.Finished:
         from orbit_remote.worker.actions import exec_action
 
         return await exec_action.execute(job, context)
-    if job.language == "cuda" and isinstance(job.start, DriverStart) and job.start.capture:
-        from orbit_remote.worker.actions import capture_action
-
-        return await capture_action.capture(job, job.start.capture, context)
     if job.is_program:
         return await cuda_action.compile_or_run(job, context)
     if job.language == "cuda" and job.start.through != "driver":
