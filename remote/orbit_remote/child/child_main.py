@@ -22,6 +22,7 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
@@ -31,7 +32,7 @@ from orbit_remote.child.harness import built_extensions
 from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.requests import ContractStart, Job
+from orbit_remote.common.requests import ContractStart, Job, SpecStart
 from orbit_remote.process.gpu_nodes import has_gpu
 from orbit_remote.recording import first_context, injection, recorder
 from orbit_remote.recording.injection import UNKNOWN
@@ -143,7 +144,12 @@ def work(order: Order, events: TextIO, recording: recorder.Recorder) -> Done:
         else:
             from orbit_remote.child.spec import spec_job
 
-            finished = spec_job.run_launch_spec(job, send, recording, order.image)
+            instead = None
+            if isinstance(job.start, SpecStart) and job.start.record:
+                from orbit_remote.child.capture import cuda_capturing
+
+                instead = partial(cuda_capturing.captured, job)
+            finished = spec_job.run_launch_spec(job, send, recording, order.image, instead)
     except Exception as error:  # noqa: BLE001 - a fault of ours, told as one
         text = f"orbit failed while it ran the file: {type(error).__name__}: {error}"
         traceback.print_exc()

@@ -70,19 +70,20 @@ class _OfCuda:
         return [*self._symbols.statements, *CudaSpecText(self._taken, made, same, self._form).statements()]
 
 
-def of_record(torch: Any, job: Job, backend: Cuda, checked: Checked, gpu: Gpu) -> c.Captured:
-    """The launch in the folder that a job names, or why there is no launch spec for it. Never raises."""
+def captured(job: Job, torch: Any, checked: Checked, backend: Backend) -> c.Finished:
+    """What is captured of the launch in the folder that a job names, or why there is no launch spec for it. Never raises."""
     assert isinstance(job.start, SpecStart)
+    assert isinstance(backend, Cuda)
+    record = job.start.record
 
     def made() -> c.Captured:
         try:
-            launch = taken_launch.read(job.start.record) if isinstance(job.start, SpecStart) else None
+            launch = taken_launch.read(record)
         except NotTakenError as why:
             raise NotCapturedError(str(why), why.remedy) from None
-        assert launch
-        return _captured(torch, job, backend, checked, gpu, launch)
+        return _captured(torch, job, backend, checked, Gpu(torch), launch)
 
-    return capturing.without_failing(job, made)
+    return replace(c.ok(job.run), captured=capturing.without_failing(job, made))
 
 
 def _captured(
@@ -119,8 +120,8 @@ def _captured(
     )
     form = CudaForm(name, launch.block, launch.shared, launch.cluster, launch.cooperative, header.parameters)
     told = _remarks(launch, cut)
-    captured = Capturing(torch, job, bounded, _OfCuda(bounded, form, backend, symbols, told), gpu).captured()
-    return replace(captured, launch=launch.number)
+    made = Capturing(torch, job, bounded, _OfCuda(bounded, form, backend, symbols, told), gpu).captured()
+    return replace(made, launch=launch.number)
 
 
 def _blocks(torch: Any, launch: TakenLaunch, *, after: bool = False) -> tuple[Block, ...]:

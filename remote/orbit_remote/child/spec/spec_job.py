@@ -32,7 +32,7 @@ from orbit_remote.common import measure, python_errors, symbols
 from orbit_remote.common import messages as c
 from orbit_remote.common.measurements import Telemetry, Timing
 from orbit_remote.common.packages import installing
-from orbit_remote.common.requests import Job, SpecStart
+from orbit_remote.common.requests import Job
 from orbit_remote.recording.recorder import Recorder
 from orbit_remote.recording.telemetry import Sampler
 from orbit_remote.spec import launch_spec
@@ -51,10 +51,16 @@ _THROTTLED = (
 
 Send = Callable[[c.Event], None]
 Timed = Callable[[Trial], tuple[c.Launches, ...]]
+Instead = Callable[[Any, launch_spec.Checked, Backend], c.Finished]
+"""With torch."""
 
 
-def run_launch_spec(job: Job, send: Send, recorder: Recorder, image: Image | None) -> c.Finished:
-    """The whole job, in this process, which is good for no other afterwards."""
+def run_launch_spec(
+    job: Job, send: Send, recorder: Recorder, image: Image | None, instead: Instead | None = None
+) -> c.Finished:
+    """The whole job, in this process, which is good for no other afterwards. `instead` of a run something else is done with the compiled
+    kernels, as for a capture.
+    """
     began = time.perf_counter()
     send(c.Stage(job.run, "profiling" if job.action == "profile" else "running", time.time()))
     run: Run | None = None
@@ -72,12 +78,8 @@ def run_launch_spec(job: Job, send: Send, recorder: Recorder, image: Image | Non
 
             finished = spec_sanitize.launch_once(torch, job, send, checked, backend)
             return replace(finished, toolchain=_toolchain())
-        if isinstance(job.start, SpecStart) and job.start.record:
-            from orbit_remote.child.capture import cuda_capturing
-
-            assert isinstance(backend, cuda_backend.Cuda)
-            captured = cuda_capturing.of_record(torch, job, backend, checked, Gpu(torch))
-            return replace(c.ok(job.run), captured=captured)
+        if instead:
+            return instead(torch, checked, backend)
         kernels = helper_kernels.load(torch, getattr(recorder, "cache", None))
         clock, remark = recording_overhead.clock(torch, recorder, kernels)
         remarks += [remark] if remark else []
