@@ -114,6 +114,7 @@ def test_templates_by_value_and_by_type(tmp_path: Path) -> None:
         ("namespace {", "}", "k: (anonymous namespace)::k(float*) takes float*"),
         ('extern "C" {', "}", "k: k takes float*"),
         ("static", "", "k: k(float*) takes float*"),
+        ("#define N 512\n#define F 1\n#define f 2\n", "", "k: k(float*) takes float*"),
     ],
 )  # fmt: skip
 def test_where_a_kernel_may_stand(tmp_path: Path, before: str, after: str, expected: str) -> None:

@@ -375,22 +375,27 @@ class LaunchCapture {
     CUstream own = nullptr;
     if (driver_.cuStreamCreate(&own, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) throw NotTaken{"fetch"};
     std::vector<char> first(kPiece), second(kPiece);
+    const auto fetched = [&](CUdeviceptr from, std::vector<char>& to, size_t size) {
+      return driver_.cuMemcpyDtoHAsync(to.data(), from, size, own) == CUDA_SUCCESS && driver_.cuStreamSynchronize(own) == CUDA_SUCCESS;
+    };
     for (size_t at = 0; at < ranges_.size(); ++at) {
       MemoryRange& range = ranges_[at];
-      const int before = created("before", at), after = created("after", at);
-      bool whole = before >= 0 && after >= 0;
-      for (size_t from = 0; whole && from < range.bytes(); from += kPiece) {
+      for (size_t from = 0; !range.changed && from < range.bytes(); from += kPiece) {
         const size_t size = std::min(kPiece, range.bytes() - from);
-        whole = driver_.cuMemcpyDtoHAsync(first.data(), range.before + from, size, own) == CUDA_SUCCESS &&
-                driver_.cuMemcpyDtoHAsync(second.data(), range.after + from, size, own) == CUDA_SUCCESS &&
-                driver_.cuStreamSynchronize(own) == CUDA_SUCCESS && written(before, first.data(), size) &&
-                written(after, second.data(), size);
-        range.changed = range.changed || memcmp(first.data(), second.data(), size) != 0;
+        if (!fetched(range.before + from, first, size) || !fetched(range.after + from, second, size)) throw NotTaken{"fetch"};
+        range.changed = memcmp(first.data(), second.data(), size) != 0;
       }
-      if (before >= 0) close(before);
-      if (after >= 0) close(after);
-      if (!whole) throw NotTaken{"fetch"};
-      if (!range.changed) unlink(path_of("after", at).c_str());
+      for (const bool after : {false, true}) {
+        if (after && !range.changed) continue;
+        const int file = created(after ? "after" : "before", at);
+        bool whole = file >= 0;
+        for (size_t from = 0; whole && from < range.bytes(); from += kPiece) {
+          const size_t size = std::min(kPiece, range.bytes() - from);
+          whole = fetched((after ? range.after : range.before) + from, first, size) && written(file, first.data(), size);
+        }
+        if (file >= 0) close(file);
+        if (!whole) throw NotTaken{"fetch"};
+      }
       driver_.cuMemFreeAsync(range.before, own);  // the plain function may wait for all streams
       driver_.cuMemFreeAsync(range.after, own);
     }

@@ -25,16 +25,18 @@ def bounded(
     those that lie in something longer. Raises what a launch raises.
     """
     began = time.monotonic()
-    known = {value for _, value in products(cuda_arguments.sizes(taken.arguments))}
+    numbers = cuda_arguments.sizes(taken.arguments)
+    known = {value for _, value in products(numbers)}
     threads = math.prod(taken.grid) * math.prod(block)
-    sizes = sorted(known | {math.prod(taken.grid), threads, 2 * threads, 4 * threads})
+    of_grid = {f"grid {at}": extent for at, extent in enumerate(taken.grid)}
+    sizes = {value for _, value in products(numbers | of_grid)} | {math.prod(taken.grid), threads, 2 * threads, 4 * threads}
     arguments = dict(taken.arguments)
     cut: list[str] = []
     for name, form in taken.forms.items():
         (full,) = form.shape
         if full in known:
             continue
-        for count in [size for size in sizes if size < full][:_MOST_TRIED]:
+        for count in [size for size in sorted(sizes) if size < full][:_MOST_TRIED]:
             if time.monotonic() - began > _MOST_S:
                 break
             if _suffices(torch, taken, name, count, after, synchronize):
