@@ -45,6 +45,7 @@ def written(folder: Path, content: dict[str, Any] | str) -> Path:
 
 def test_a_record_has_the_arguments_and_the_memory_before_and_after(tmp_path: Path) -> None:
     launch = taken_launch.read(written(tmp_path, record()))
+    assert launch
     assert (launch.symbol, launch.number, launch.argument(0)) == ("_Z5saxpyifPKfPf", 2, b"\3\0\0\0")
     assert [launch.memory(0), launch.memory(0, after=True)] == [
         b"x" * 12
@@ -73,6 +74,7 @@ def test_a_record_that_is_not_whole_is_damaged(tmp_path: Path, damaged: dict[str
 
 def test_memory_of_another_size_or_behind_a_link_is_damaged(tmp_path: Path) -> None:
     launch = taken_launch.read(written(tmp_path, record()))
+    assert launch
     (tmp_path / "before-0").write_bytes(b"x" * 13)
     (tmp_path / "after-1").unlink()
     (tmp_path / "secret").write_bytes(b"s" * 12)
@@ -86,7 +88,9 @@ def test_memory_of_another_size_or_behind_a_link_is_damaged(tmp_path: Path) -> N
 def test_a_record_that_is_a_link_is_none(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text(json.dumps(record()))
     (tmp_path / "launch.json").symlink_to("elsewhere")
-    with pytest.raises(NotTakenError, match="did not make this launch again"):
+    assert taken_launch.read(tmp_path) is None
+    (tmp_path / "claimed").touch()
+    with pytest.raises(NotTakenError, match="ended before the GPU had finished"):
         taken_launch.read(tmp_path)
 
 

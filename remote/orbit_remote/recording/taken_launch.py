@@ -22,9 +22,12 @@ _GLOBAL: Final = re.compile(r"\b__(?:constant__|device__)\b([^;(){}=]{1,300})[;=
 _NAMED: Final = re.compile(r"(\w+)\s*(?:\[[^\]]*\]\s*)*$")
 _MOST_VARIABLES: Final = 64
 _SYMBOL: Final = re.compile(r"[\w.$]{1,4096}")
-_GRAPH: Final = "it is launched inside a CUDA graph, which is recorded then and runs later"
+IN_GRAPH: Final = (
+    "it is launched inside a CUDA graph, which is recorded then and runs later",
+    "capture a program that launches it without a graph",
+)
 _REASONS: Final = {
-    "graph": (_GRAPH, "capture a program that launches it without a graph"),
+    "graph": IN_GRAPH,
     "large": (f"its arguments lie in more than {CAPTURED.size} of memory", "name a smaller launch with --launch"),
     "memory": ("the GPU has no memory left for a copy of its arguments", "name a smaller launch with --launch"),
     "driver": ("this NVIDIA driver does not tell what its parameters are: that takes the driver of CUDA 12.4", "update the driver"),
@@ -139,19 +142,14 @@ def _read(folder: str, name: str, most: int) -> bytes:
         os.close(descriptor)
 
 
-def read(folder: Path | str) -> TakenLaunch:
-    """What the recorder wrote into a folder. Raises NotTakenError."""
+def read(folder: Path) -> TakenLaunch | None:
+    """What the recorder wrote into a folder; None where the launch was not made. Raises NotTakenError."""
     try:
         content = _read(str(folder), _RECORD, _LONGEST_RECORD + 1)
     except OSError:
-        missed = os.path.exists(os.path.join(folder, "claimed"))  # noqa: PTH110, PTH118 - a path that may be anything
-        why = (
-            "the program ended before the GPU had finished this launch"
-            if missed
-            else "the program did not make this launch again"
-        )
-        remedy = "have it wait: cudaDeviceSynchronize()" if missed else "name a launch with --launch"
-        raise NotTakenError(why, remedy) from None
+        if not (folder / "claimed").exists():
+            return None
+        raise NotTakenError(*_REASONS["ended"]) from None
     try:
         record: Any = codec.read_json(content) if len(content) <= _LONGEST_RECORD else None
     except ValueError:

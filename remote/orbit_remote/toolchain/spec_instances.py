@@ -91,7 +91,10 @@ def source(
     Their errors appear at `line` (from 1) of the file, which is the spec's launch. `overload` are the
     types of the parameters that tell the kernel from others of its name.
     """
-    parts = [*_using(definition), "template <int orbit_number, class orbit_type, orbit_type orbit_function> __global__ void kernel() {}"]
+    parts = [
+        *_using(definition),
+        "template <int orbit_number, class orbit_type, orbit_type orbit_function> __global__ void kernel() {}",
+    ]
     for at, name in enumerate(names):
         whole = f"&{_expression(name, definition)}"
         if overload and name == definition.name:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from orbit_remote.child.capture import (
@@ -78,9 +79,10 @@ def captured(job: Job, torch: Any, checked: Checked, backend: Backend) -> c.Fini
 
     def made() -> c.Captured:
         try:
-            launch = taken_launch.read(record)
+            launch = taken_launch.read(Path(record))
         except NotTakenError as why:
             raise NotCapturedError(str(why), why.remedy) from None
+        assert launch
         return _captured(torch, job, backend, checked, Gpu(torch), launch)
 
     return replace(c.ok(job.run), captured=capturing.without_failing(job, made))

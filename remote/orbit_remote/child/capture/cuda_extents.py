@@ -29,7 +29,12 @@ def bounded(
     known = {value for _, value in products(numbers)}
     threads = math.prod(taken.grid) * math.prod(block)
     of_grid = {f"grid {at}": extent for at, extent in enumerate(taken.grid)}
-    sizes = {value for _, value in products(numbers | of_grid)} | {math.prod(taken.grid), threads, 2 * threads, 4 * threads}
+    sizes = {value for _, value in products(numbers | of_grid)} | {
+        math.prod(taken.grid),
+        threads,
+        2 * threads,
+        4 * threads,
+    }
     arguments = dict(taken.arguments)
     cut: list[str] = []
     for name, form in taken.forms.items():

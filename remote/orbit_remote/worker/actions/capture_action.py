@@ -35,13 +35,33 @@ async def capture(job: Job, wanted: Capture, context: Context) -> c.Finished:
         finished = await plain_action.build_or_run(plain, context)
         if finished.outcome == "cancelled":
             return finished
+        name = job.definition.name
+        seen = sum(each.count for each in finished.launches if symbols.base_name(each.symbol) == name)
         try:
             launch = await asyncio.to_thread(taken_launch.read, folder)
+            if launch is None:
+                raise _not_made(seen, wanted)
             captured = await _spec_of(job, launch, folder, context)
         except (NotTakenError, NotCapturedError) as why:
-            captured = c.Captured(job.definition.name, why=str(why), remedy=why.remedy)
-    own = (each for each in finished.launches if symbols.base_name(each.symbol) == job.definition.name)
-    return replace(finished, captured=replace(captured, seen=sum(each.count for each in own)))
+            captured = c.Captured(name, why=str(why), remedy=why.remedy)
+    return replace(finished, captured=replace(captured, seen=seen))
+
+
+def _not_made(seen: int, wanted: Capture) -> NotTakenError:
+    """Why no launch was taken, of so many that the run's records have."""
+    if not seen:
+        return NotTakenError(
+            "the driver did not launch it",
+            "name another one with --through: `orbit-lsp drivers` lists them",
+        )
+    if wanted.launch and wanted.launch > seen:
+        times = "once" if seen == 1 else f"{seen:,} times"
+        return NotTakenError(
+            f"it was launched {times}: there is no launch {wanted.launch}", f"name one from 1 to {seen:,}"
+        )
+    if wanted.launch:
+        return NotTakenError(*taken_launch.IN_GRAPH)
+    return NotTakenError("no launch had the grid and block of the run before", "name a launch with --launch")
 
 
 async def _spec_of(job: Job, launch: TakenLaunch, folder: Path, context: Context) -> c.Captured:
@@ -67,6 +87,12 @@ async def _spec_of(job: Job, launch: TakenLaunch, folder: Path, context: Context
 def _first_statements(job: Job, launch: TakenLaunch) -> list[str]:
     """A launch spec that names the instance and has the launch's own numbers; tensors are there by name alone. Raises NotCapturedError."""
     assert job.definition
+    own, named = job.definition.qualified, symbols.qualified_name(launch.symbol)
+    if named not in (own, job.definition.name):
+        raise NotCapturedError(
+            f"a kernel of the same name was launched, {named}, and not {own}",
+            "name another launch with --launch",
+        )
     header = launch_spec.check(job.text, launch_spec.target_of(job.definition, "cuda")).signature
     if header is None:
         raise NotCapturedError("its parameters could not be read from its text")
