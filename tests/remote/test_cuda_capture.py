@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orbit_remote.child.capture import cuda_arguments, cuda_extents, cuda_variables, values
+from orbit_remote.child.capture import (
+    capturing,
+    cuda_arguments,
+    cuda_capturing,
+    cuda_extents,
+    cuda_variables,
+    values,
+)
 from orbit_remote.child.capture.cuda_spec_text import CudaForm, CudaSpecText
 from orbit_remote.child.capture.launch_watch import Block, Copies, Form, NotCapturedError, Taken
 from orbit_remote.child.capture.layouts import layout
 from orbit_remote.child.capture.values import Made
+from orbit_remote.child.debug_job import Host
+from orbit_remote.child.spec.launches import Bound
+from orbit_remote.common import codec, limits
+from orbit_remote.common import messages as c
+from orbit_remote.common.requests import Definition, Driver, DriverStart, Job, SpecStart
 from orbit_remote.recording.taken_launch import TakenLaunch, TakenRange
-from orbit_remote.spec import launch_spec
+from orbit_remote.spec import launch_spec, stored_tensors
 from orbit_remote.spec.comment_scanner import Target
+from orbit_remote.spec.interpreter import Scope, evaluate
 from orbit_remote.spec.signature import Signature
+from orbit_remote.spec.syntax_tree import Assignment, Launch
+from orbit_remote.spec.values import Tensor, Value, World
+from orbit_remote.worker.actions import capture_action
 from tests.later import Later
 
 if TYPE_CHECKING:
@@ -250,6 +267,172 @@ def test_indices_stay_indices() -> None:
         n=500,
     )
     assert (found["ids"], found["out"]) == (500, 500)
+
+
+# -- the whole way, with a kernel of Python's ----------------------------------------------------------
+
+
+class PythonKernels:
+    """A compiled file whose one kernel is a function of Python's on tensors of the CPU."""
+
+    def __init__(self, signature: str, body: Callable[..., None], variables: list[str]) -> None:
+        self._header = header(signature)
+        self._body = body
+        self._variables = variables
+        self.set: dict[str, Any] = {}
+
+    def signature(self, launch: Launch, values: Mapping[str, Value]) -> Signature:
+        del launch, values
+        return self._header
+
+    def bind(self, launch: Launch, values: Mapping[str, Value], world: World) -> Bound:
+        given = [evaluate(node, world, Scope(values)) for node in launch.arguments]
+        pairs = list(zip(self._header.parameters, given, strict=True))
+
+        def ready(memory: Callable[[Tensor], Any]) -> Any:
+            passed = [memory(each) if isinstance(each, Tensor) else each.value for each in given if each]  # type: ignore[union-attr]
+
+            class Ready:
+                def launch(_) -> None:  # noqa: N805 - `self` is the file
+                    self._body(self.set, *passed)
+
+            return Ready()
+
+        tensors = tuple((each, parameter.writable) for parameter, each in pairs if isinstance(each, Tensor))
+        return Bound(launch.span, tensors, ready)
+
+    def set_symbol(self, assignment: Assignment, values: Mapping[str, Value], world: World) -> None:
+        value = evaluate(assignment.value, world, Scope(values))
+        assert isinstance(value, Tensor)
+        self.set[assignment.name.name] = value.data
+
+    def tunes(self, launch: Launch) -> bool:
+        del launch
+        return False
+
+    def results(self, reference: Any, values: Any, world: Any) -> tuple[Any, ...]:
+        raise NotImplementedError
+
+    def variables(self) -> list[str]:
+        return self._variables
+
+
+def captured(
+    folder: Path,
+    source: str,
+    symbol: str,
+    body: Callable[..., None],
+    *arguments: Any,
+    variables: dict[str, Any] | None = None,
+) -> c.Captured:
+    """What is made of a launch in a program: `arguments` are bytes and tensors, each of an allocation; `source` ends with the kernel."""
+    known = variables or {}
+    places = {at: A + at * 0x1000000 for at, each in enumerate(arguments) if not isinstance(each, bytes)}
+    ranges = {
+        places[at]: each.numel() * each.element_size() for at, each in enumerate(arguments) if at in places
+    }
+    launched = launch(
+        [each if isinstance(each, bytes) else pointer(places[at]) for at, each in enumerate(arguments)],
+        ranges,
+    )
+    tensors = [each for each in arguments if not isinstance(each, bytes)]
+    before = [each.clone() for each in tensors]
+    unpacked = [struct.unpack("<i", each)[0] if isinstance(each, bytes) else each for each in arguments]
+    body(dict(known), *unpacked)
+    for at, (first, second) in enumerate(zip(before, tensors, strict=True)):
+        (folder / f"before-{at}").write_bytes(first.numpy().tobytes())
+        (folder / f"after-{at}").write_bytes(second.numpy().tobytes())
+    more = tuple(
+        TakenRange(C, C, each.numel() * each.element_size(), "variable", changed=False)
+        for each in known.values()
+    )
+    for at, each in enumerate(known.values(), len(tensors)):
+        (folder / f"before-{at}").write_bytes(each.numpy().tobytes())
+    names = {name: at for at, name in enumerate(known, len(tensors))}
+    launched = replace(
+        launched, folder=str(folder), symbol=symbol, ranges=(*launched.ranges, *more), variables=names
+    )
+    line = source.count("\n")
+    definition = Definition(
+        "k", "k", line, line, line, source.rindex(" k(") + 2 - source.rindex("\n") - 1 if line else 0
+    )
+    job = Job(
+        "r",
+        "run",
+        "cuda",
+        "/project/k.cu",
+        source,
+        tool_kernel=definition,
+        start=DriverStart(Driver("program", "k.cu")),
+    )
+    text, moved = capturing.above(job, capture_action.first_statements(job, launched))
+    job = replace(job, text=text, tool_kernel=None, start=SpecStart(moved))
+    checked = launch_spec.check(text, launch_spec.target_of(moved, "cuda"))
+    assert [fault.message for fault in checked.faults] == []
+    kernels = PythonKernels(source[source.rindex("\n") + 1 :].removesuffix(" { }"), body, list(known))
+    return capturing.without_failing(
+        job, lambda: cuda_capturing.of_launch(torch, job, kernels, checked, Host(torch), launched)
+    )
+
+
+def test_a_launch_becomes_a_launch_spec_with_what_the_kernel_wrote(tmp_path: Path) -> None:
+    def saxpy(_: Any, n: int, x: Any, y: Any) -> None:
+        y[:n] += 2 * x[:n]
+
+    source = "#include <cstdio>\n__global__ void k(int n, const float* x, float* y) { }"
+    x, y = torch.randn(1000), torch.randn(1000)
+    made = captured(tmp_path, source, "_Z1kiPKfPf", saxpy, struct.pack("<i", 1000), x, y)
+    assert (made.why, made.random, made.kept) == ("", ("x", "y"), ())
+    assert made.statements == (
+        "n = 1000", "x = randn(n)", "y = randn(n)", "launch k<<<(n + 255) / 256, 256>>>(n, x, y)",
+        'expect y == load("k.orbit.safetensors", "k.y") as captured',
+    )  # fmt: skip
+    stored = stored_tensors.of_bytes(codec.unpacked(made.data, limits.STORED))
+    assert stored.tensor("k.y").shape == (1000,)
+
+
+def test_a_kernel_that_reads_a_variable_has_it_in_its_launch_spec(tmp_path: Path) -> None:
+    def scaled(variables: dict[str, Any], x: Any, n: int) -> None:
+        x[:n] = torch.arange(n) * variables.get("coef", torch.zeros(2))[1]
+
+    source = "__constant__ float coef[2];\n__global__ void k(float* x, int n) { }"
+    known = {"coef": torch.tensor([0.5, 3.0])}
+    made = captured(
+        tmp_path, source, "_Z1kPfi", scaled, torch.zeros(300), struct.pack("<i", 300), variables=known
+    )
+    assert (made.why, made.statements[:3]) == (
+        "", ("symbol coef = tensor({0.5, 3}, dtype=float32)", "n = 300", "x = empty(n)")
+    )  # fmt: skip
+
+
+def test_a_kernel_that_depends_on_something_else_is_refused(tmp_path: Path) -> None:
+    launches = 0
+
+    def counting(_: Any, x: Any) -> None:
+        nonlocal launches
+        launches += 1
+        x[0] = launches
+
+    made = captured(tmp_path, "\n__global__ void k(float* x) { }", "_Z1kPf", counting, torch.zeros(4))
+    assert made.why.startswith(
+        "launched again by itself it writes something else to x: it depends on more than its arguments"
+    )
+
+
+def test_memory_of_a_struct_that_holds_addresses_is_refused(tmp_path: Path) -> None:
+    def linked(_: Any, nodes: Any, out: Any) -> None:
+        out[0] = nodes.sum()
+
+    nodes = torch.tensor([0, A + 16, 0], dtype=torch.int64).view(torch.uint8)
+    made = captured(
+        tmp_path,
+        "\n__global__ void k(const Node* nodes, float* out) { }",
+        "_Z1kPK4NodePf",
+        linked,
+        nodes,
+        torch.zeros(1),
+    )
+    assert made.why == "nodes holds addresses of memory, which a launch spec cannot describe"
 
 
 # -- variables ----------------------------------------------------------------------------------------
