@@ -42,7 +42,7 @@ def project(tmp_path: Path) -> Path:
 )
 def test_a_launch_is_written_above_its_kernel_and_replays(project: Path, kernel: str, statement: str) -> None:
     done = captured(project, kernel)
-    assert done.status == 0, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     assert statement in (project / "captured.cu").read_text()
 
 
@@ -52,5 +52,5 @@ def test_a_launch_is_written_above_its_kernel_and_replays(project: Path, kernel:
 )
 def test_what_no_launch_spec_describes_is_refused(project: Path, kernel: str, why: str) -> None:
     done = captured(project, kernel)
-    assert (done.status, why in done.stderr) == (5, True), done.stdout + done.stderr
+    assert (done.returncode, why in done.stderr) == (5, True), done.stdout + done.stderr
     assert (project / "captured.cu").read_text() == PROGRAM.read_text()

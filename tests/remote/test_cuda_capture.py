@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -272,6 +273,13 @@ def test_indices_stay_indices() -> None:
 # -- the whole way, with a kernel of Python's ----------------------------------------------------------
 
 
+class OnCpuReady:
+    """A launch whose arguments are known."""
+
+    def __init__(self, launch: Callable[[], None]) -> None:
+        self.launch = launch
+
+
 class PythonKernels:
     """A compiled file whose one kernel is a function of Python's on tensors of the CPU."""
 
@@ -292,11 +300,7 @@ class PythonKernels:
         def ready(memory: Callable[[Tensor], Any]) -> Any:
             passed = [memory(each) if isinstance(each, Tensor) else each.value for each in given if each]  # type: ignore[union-attr]
 
-            class Ready:
-                def launch(_) -> None:  # noqa: N805 - `self` is the file
-                    self._body(self.set, *passed)
-
-            return Ready()
+            return OnCpuReady(partial(self._body, self.set, *passed))
 
         tensors = tuple((each, parameter.writable) for parameter, each in pairs if isinstance(each, Tensor))
         return Bound(launch.span, tensors, ready)
