@@ -138,6 +138,14 @@ def test_numbers_are_written_in_the_type_of_their_parameter() -> None:
     )
 
 
+def test_a_size_beyond_int_is_no_shift_and_no_product() -> None:
+    numbers = [struct.pack("<q", 1 << 32), struct.pack("<i", 1 << 16)]
+    taken = launch([pointer(A), *numbers], {A: 1 << 34})
+    assert text_of("__global__ void k(float* x, long n, int m)", taken) == (
+        "n = 4294967296; x = randn(n); launch k<<<4, 256>>>(x, n, 65536)"
+    )
+
+
 def test_an_array_ends_where_the_next_one_of_its_allocation_begins() -> None:
     taken = launch([pointer(A), pointer(A + 400), pointer(0)], {A: 1000})
     values = cuda_arguments.read(

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from orbit_remote.child.capture import (
     capturing,
@@ -49,6 +49,12 @@ class CudaKernel:
         self._bound.ready(memory).launch()
 
 
+class CompiledFile(Backend, Protocol):
+    """The kernels of a file and its variables."""
+
+    def variables(self) -> list[str]: ...
+
+
 class _OfCuda:
     bounded = True
 
@@ -83,13 +89,13 @@ def captured(job: Job, torch: Any, checked: Checked, backend: Backend) -> c.Fini
         except NotTakenError as why:
             raise NotCapturedError(str(why), why.remedy) from None
         assert launch
-        return _captured(torch, job, backend, checked, Gpu(torch), launch)
+        return of_launch(torch, job, backend, checked, Gpu(torch), launch)
 
     return replace(c.ok(job.run), captured=capturing.without_failing(job, made))
 
 
-def _captured(
-    torch: Any, job: Job, backend: Cuda, checked: Checked, gpu: Gpu, launch: TakenLaunch
+def of_launch(
+    torch: Any, job: Job, backend: CompiledFile, checked: Checked, gpu: Gpu, launch: TakenLaunch
 ) -> c.Captured:
     """Raises NotCapturedError, SpecError, and what launches raise."""
     spec = checked.spec.launches[0]
@@ -98,20 +104,20 @@ def _captured(
     values, _ = launch_spec.compute(checked.spec, header, Point(), World("cuda"))
     kernel = CudaKernel(backend.bind(spec, values, World("cuda")), [each.name for each in header.parameters])
     taken = Taken(
-        kernel, launch.grid, None, dict(arguments.values), {}, _blocks(torch, launch), launch.number,
-        torch.device("cuda", torch.cuda.current_device()), tuple((each.base, each.end) for each in launch.ranges),
+        kernel, launch.grid, None, dict(arguments.values), {}, _blocks(torch, launch, gpu), launch.number,
+        torch.device(gpu.device, torch.cuda.current_device() if gpu.device == "cuda" else None), tuple((each.base, each.end) for each in launch.ranges),
     )  # fmt: skip
     _no_addresses(torch, taken, launch, arguments.typed)
     after = _launched(torch, taken, gpu)
     symbols = SymbolStatements()
-    if _differs(torch, taken, launch, after):
+    if _differs(torch, taken, launch, after, gpu):
         file = capturing.file_name(job.path)
         symbols = cuda_variables.of_launch(
             torch, job.text, launch, backend.variables(), file, spec.kernel.name
         )
-        _set(torch, job, backend, symbols)
+        _set(torch, job, backend, symbols, gpu)
         after = _launched(torch, taken, gpu)
-        if name := _differs(torch, taken, launch, after):
+        if name := _differs(torch, taken, launch, after, gpu):
             raise NotCapturedError(
                 f"launched again by itself it writes something else to {name}: it depends on more than its arguments, such as variables of "
                 "the program, or on kernels that run beside it"
@@ -126,7 +132,7 @@ def _captured(
     return replace(made, launch=launch.number)
 
 
-def _blocks(torch: Any, launch: TakenLaunch, *, after: bool = False) -> tuple[Block, ...]:
+def _blocks(torch: Any, launch: TakenLaunch, gpu: Gpu, *, after: bool = False) -> tuple[Block, ...]:
     """Raises NotCapturedError."""
     blocks: list[Block] = []
     for at, known in enumerate(launch.ranges):
@@ -136,7 +142,7 @@ def _blocks(torch: Any, launch: TakenLaunch, *, after: bool = False) -> tuple[Bl
             content = bytearray(launch.memory(at, after=after))
         except NotTakenError as why:
             raise NotCapturedError(str(why)) from None
-        blocks.append(Block(known.begin, torch.frombuffer(content, dtype=torch.uint8).to("cuda")))
+        blocks.append(Block(known.begin, torch.frombuffer(content, dtype=torch.uint8).to(gpu.device)))
     return tuple(blocks)
 
 
@@ -147,9 +153,9 @@ def _launched(torch: Any, taken: Taken, gpu: Gpu) -> Copies:
     return copies
 
 
-def _differs(torch: Any, taken: Taken, launch: TakenLaunch, after: Copies) -> str:
+def _differs(torch: Any, taken: Taken, launch: TakenLaunch, after: Copies, gpu: Gpu) -> str:
     """The first tensor to which the kernel wrote something else in the program; empty where there is none. Raises NotCapturedError."""
-    then = Copies(torch, replace(taken, blocks=_blocks(torch, launch, after=True)))
+    then = Copies(torch, replace(taken, blocks=_blocks(torch, launch, gpu, after=True)))
     same = (
         name
         for name, form in taken.forms.items()
@@ -158,12 +164,12 @@ def _differs(torch: Any, taken: Taken, launch: TakenLaunch, after: Copies) -> st
     return next(same, "")
 
 
-def _set(torch: Any, job: Job, backend: Cuda, symbols: SymbolStatements) -> None:
+def _set(torch: Any, job: Job, backend: Backend, symbols: SymbolStatements, gpu: Gpu) -> None:
     """Give the variables of the compiled file their values. Raises SpecError."""
     text, definition = capturing.above(job, symbols.statements)
     spec = launch_spec.check(text, launch_spec.target_of(definition, "cuda")).spec
     content = {capturing.file_name(job.path): stored_tensors.written(dict(symbols.stored), {})}
-    world = World("cuda", torch, "cuda", memory=1 << 40, stored=content)
+    world = World("cuda", torch, gpu.device, memory=1 << 40, stored=content)
     for each in spec.symbols:
         backend.set_symbol(each, {}, world)
 

@@ -90,11 +90,11 @@ class CudaSpecText(SpecText):
         free = [
             (name, value) for value, name in self._names.items() if name in used and name not in self._numbers
         ]
-        sizes = [f"{name} = {size_text(value)}" for name, value in (*assigned.items(), *free)]
+        sizes = [f"{name} = {_size(value)}" for name, value in (*assigned.items(), *free)]
         return [*sizes, *lines, launch]
 
     def _said(self, extent: int) -> str:
-        return self._expressions.get(extent) or self._names.get(extent) or size_text(extent)
+        return self._expressions.get(extent) or self._names.get(extent) or _size(extent)
 
     def _tensor(self, made: Made, parameter: Parameter) -> str:
         text = made.text(self._said)
@@ -136,10 +136,15 @@ class CudaSpecText(SpecText):
             if 1 < span < value and -(-value // span) == extent:
                 whole = f"({text})" if " " in text else text
                 return f"({whole} + {span - 1}) / {span}"
-        return size_text(extent)
+        return _size(extent)
 
     def _grid_sizes(self) -> list[tuple[str, int]]:
         """Sizes that a grid may cover: those of tensors go before the other numbers."""
         extents = {made.layout.extents[0] for made in self._made.values() if made.layout.extents}
         known = [(text, value) for text, value in products(self._numbers) if "+" not in text]
         return sorted(known, key=lambda pair: pair[1] not in extents)
+
+
+def _size(value: int) -> str:
+    """A shift of an `int` ends where `int` does."""
+    return size_text(value) if value < _MOST else str(value)

@@ -66,7 +66,7 @@ def _not_made(seen: int, wanted: Capture) -> NotTakenError:
 
 async def _spec_of(job: Job, launch: TakenLaunch, folder: Path, context: Context) -> c.Captured:
     """Raises NotCapturedError."""
-    text, definition = capturing.above(job, _first_statements(job, launch))
+    text, definition = capturing.above(job, first_statements(job, launch))
     start = SpecStart(definition, record=str(folder))
     device = await asyncio.to_thread(gpu.of, job)
     if device is None:
@@ -84,7 +84,7 @@ async def _spec_of(job: Job, launch: TakenLaunch, folder: Path, context: Context
     return finished.captured
 
 
-def _first_statements(job: Job, launch: TakenLaunch) -> list[str]:
+def first_statements(job: Job, launch: TakenLaunch) -> list[str]:
     """A launch spec that names the instance and has the launch's own numbers; tensors are there by name alone. Raises NotCapturedError."""
     assert job.definition
     own, named = job.definition.qualified, symbols.qualified_name(launch.symbol)
