@@ -16,7 +16,7 @@ from orbit_lsp.closure.tree import below
 from orbit_lsp.kernels import Kernel
 from orbit_lsp.runs import result_filing
 from orbit_lsp.runs.scheduler import NO_ANSWER, Failed, Run, Scheduler, Watcher
-from orbit_lsp.specs import job_builder, launch_plan, spec_blocks, spec_cache
+from orbit_lsp.specs import driver_choice, job_builder, launch_plan, spec_blocks, spec_cache
 from orbit_lsp.state.documents import split_lines
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Frozen, Session, path_of
@@ -72,18 +72,29 @@ def is_captured(session: Session, uri: str, kernel: Kernel) -> bool:
 
 
 def own_program(session: Session, target: KernelId) -> Driver | None:
-    """The program that a CUDA file is by itself, as a driver of its kernels; None where it has no `main`."""
+    """The program whose `main` is in a CUDA file, as a driver of its kernels: as the project builds it, where that was found, else compiled
+    alone; None where there is none.
+    """
     file, path = session.files.get(target.uri), path_of(target.uri)
     place = below(path, session.setup.directory(path))
     if file is None or not place or file.scan.language != "cuda" or not file.scan.entries:
         return None
-    return Driver("program", place, tool="nvcc", folder=place.rpartition("/")[0])
+    alone = Driver("program", place, tool="nvcc", folder=place.rpartition("/")[0])
+    found = (route.driver for route in driver_choice.ranked(session, target))
+    return next((each for each in found if each.file == place), alone)
 
 
 def _launching(finished: c.Finished, launches: tuple[c.Launches, ...]) -> tuple[str, ...]:
     """The parameter sets of a test's run in which the kernel was launched: other ones may launch it otherwise."""
     symbols = {each.symbol for each in launches}
     return tuple(each.id for each in finished.sets if symbols & each.launches.keys())
+
+
+def _without_gpu(finished: c.Finished) -> c.Failure | None:
+    """Why a run that ended well launched nothing, where its machine has no GPU."""
+    if finished.device:
+        return None
+    return c.Failure("infrastructure", c.NO_GPU, "capture a launch on a machine that has one")
 
 
 def not_launched(target: KernelId, driver: Driver) -> str:
@@ -125,8 +136,8 @@ class LaunchCapture:
         finished = await self.scheduler.result(run)
         launched = result_filing.launched(session, run.frozen, run.job, {target}, finished)
         launches = launched[target][1] if target in launched else ()
-        if not launches and finished.failure:
-            raise Failed(finished.failure)
+        if not launches and (failure := finished.failure or _without_gpu(finished)):
+            raise Failed(failure)
         return launches, _launching(finished, launches)
 
     def start(

@@ -16,11 +16,12 @@ from orbit_lsp.runs import capture, driver_search
 from orbit_lsp.runs.capture import LaunchCapture, WrittenSpec
 from orbit_lsp.runs.scheduler import Failed
 from orbit_lsp.state import units, user_folders
+from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session, path_of
 from orbit_remote.common import limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.plain_text import visible
-from orbit_remote.common.requests import Capture
+from orbit_remote.common.requests import Capture, Driver
 
 
 async def run(options: argparse.Namespace, engine: Engine, watcher: TerminalWatcher) -> int:
@@ -31,16 +32,7 @@ async def run(options: argparse.Namespace, engine: Engine, watcher: TerminalWatc
     assert kernel
     if why := capture.refusal(session, target, kernel):
         raise UsageError(why)
-    own, sets = capture.own_program(session, target), ()
-    if own and options.through in (driver_search.AUTO, own.file, options.file):
-        driver = own
-    else:
-        try:
-            driver, sets = await driver_search.asked_for(
-                session, target, options.through, user_folders.driver_index, engine.history.learn
-            )
-        except driver_search.UnknownDriverError as error:
-            raise UsageError(str(error)) from None
+    driver, sets = await _driver(options, engine, target)
     root = session.setup.folders[0]
     if not places.settings.trust.covers(root):
         remedy = places.settings.trust.remedy("add --trust", root)
@@ -67,6 +59,26 @@ async def run(options: argparse.Namespace, engine: Engine, watcher: TerminalWatc
     if not made:
         return _failed(finished, as_json=options.json)
     return _write(options, session, made[0], finished)
+
+
+async def _driver(
+    options: argparse.Namespace, engine: Engine, target: KernelId
+) -> tuple[Driver, tuple[str, ...]]:
+    """The driver that is named, with its parameter sets, else the file's own program, else the best one. Raises UsageError."""
+    session, unknown = engine.session, ""
+    driver, sets = None, ()
+    try:
+        driver, sets = await driver_search.asked_for(
+            session, target, options.through, user_folders.driver_index, engine.history.learn
+        )
+    except driver_search.UnknownDriverError as error:
+        unknown = str(error)
+    own = capture.own_program(session, target)
+    if own and (options.through == driver_search.AUTO or (driver is None and options.through == own.file)):
+        return own, ()
+    if driver is None:
+        raise UsageError(unknown)
+    return driver, sets
 
 
 def _write(options: argparse.Namespace, session: Session, written: WrittenSpec, finished: c.Finished) -> int:

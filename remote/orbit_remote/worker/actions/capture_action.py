@@ -10,13 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from orbit_remote.child.capture import capturing, cuda_arguments
-from orbit_remote.child.capture.launch_watch import NotCapturedError
+from orbit_remote.child.capture.launch_watch import Form, NotCapturedError
 from orbit_remote.common import messages as c
 from orbit_remote.common import symbols
 from orbit_remote.common.requests import Capture, DriverStart, Job, SpecStart
 from orbit_remote.recording import taken_launch
 from orbit_remote.recording.taken_launch import NotTakenError, TakenLaunch
 from orbit_remote.spec import launch_spec
+from orbit_remote.spec.signature import Parameter
 from orbit_remote.worker import gpu
 from orbit_remote.worker.actions import plain_action, spec_action
 from orbit_remote.worker.context import Context
@@ -28,6 +29,8 @@ async def capture(job: Job, wanted: Capture, context: Context) -> c.Finished:
     """The end of the driver's run, with what was captured, or why nothing was."""
     assert isinstance(job.start, DriverStart)
     assert job.definition
+    if (device := await asyncio.to_thread(gpu.of, job)) is None:
+        return gpu.no_gpu(job)
     async with context.scratch() as folder:
         await asyncio.to_thread(taken_launch.ask, folder, job.definition.name, job.text, wanted)
         variables = (*job.variables, f"{taken_launch.VARIABLE}={folder}")
@@ -41,7 +44,7 @@ async def capture(job: Job, wanted: Capture, context: Context) -> c.Finished:
             launch = await asyncio.to_thread(taken_launch.read, folder)
             if launch is None:
                 raise _not_made(seen, wanted)
-            captured = await _spec_of(job, launch, folder, context)
+            captured = await _spec_of(job, launch, folder, device, context)
         except (NotTakenError, NotCapturedError) as why:
             captured = c.Captured(name, why=str(why), remedy=why.remedy)
     return replace(finished, captured=replace(captured, seen=seen))
@@ -64,13 +67,12 @@ def _not_made(seen: int, wanted: Capture) -> NotTakenError:
     return NotTakenError("no launch had the grid and block of the run before", "name a launch with --launch")
 
 
-async def _spec_of(job: Job, launch: TakenLaunch, folder: Path, context: Context) -> c.Captured:
+async def _spec_of(
+    job: Job, launch: TakenLaunch, folder: Path, device: c.Device, context: Context
+) -> c.Captured:
     """Raises NotCapturedError."""
     text, definition = capturing.above(job, first_statements(job, launch))
     start = SpecStart(definition, record=str(folder))
-    device = await asyncio.to_thread(gpu.of, job)
-    if device is None:
-        raise NotCapturedError("there is no GPU to launch it again on")
     # the project's folder is where its program ran; the spec's own run stands in that of the file
     spec = replace(job, text=text, start=start, tool_kernel=None)
     finished, _ = await spec_action.launched(spec, context, device)
@@ -97,25 +99,19 @@ def first_statements(job: Job, launch: TakenLaunch) -> list[str]:
     if header is None:
         raise NotCapturedError("its parameters could not be read from its text")
     templates, types = cuda_arguments.instance(launch.symbol)
-    arguments = cuda_arguments.read(
-        launch, (signature := cuda_arguments.signature_of(header, types)).parameters
-    )
-    shown = [
-        "nullptr"
-        if value is None
-        else name
-        if isinstance(value, cuda_arguments.Form)
-        else cuda_arguments.shown(value, parameter.element)
-        for (name, value), parameter in zip(arguments.values.items(), signature.parameters, strict=True)
-    ]
-    tensors = [
-        f"{name} = empty(1)"
-        for name, value in arguments.values.items()
-        if isinstance(value, cuda_arguments.Form)
-    ]
+    parameters = cuda_arguments.signature_of(header, types).parameters
+    arguments = cuda_arguments.read(launch, parameters)
+    tensors = [f"{name} = empty(1)" for name, value in arguments.values.items() if isinstance(value, Form)]
+    shown = ", ".join(_passed(each, arguments.values[each.name]) for each in parameters)
     name = job.definition.name + _SPELLED_TYPES.sub("", templates)
     grid, block = (f"dim3({', '.join(map(str, each))})" for each in (launch.grid, launch.block))
     more = " cooperative" if launch.cooperative else ""
     if launch.cluster:
         more += f" cluster({', '.join(map(str, launch.cluster))})"
-    return [*tensors, f"launch {name}<<<{grid}, {block}, {launch.shared}>>>({', '.join(shown)}){more}"]
+    return [*tensors, f"launch {name}<<<{grid}, {block}, {launch.shared}>>>({shown}){more}"]
+
+
+def _passed(parameter: Parameter, value: cuda_arguments.Argument) -> str:
+    if value is None:
+        return "nullptr"
+    return parameter.name if isinstance(value, Form) else cuda_arguments.shown(value, parameter.element)
