@@ -99,7 +99,9 @@ def of_launch(
 ) -> c.Captured:
     """Raises NotCapturedError, SpecError, and what launches raise."""
     spec = checked.spec.launches[0]
-    header = cuda_arguments.signature_of(backend.signature(spec, {}), "")
+    compiled = backend.signature(spec, {})
+    assert compiled  # of a CUDA kernel it is always known
+    header = cuda_arguments.signature_of(compiled, "")
     arguments = cuda_arguments.read(launch, header.parameters)
     values, _ = launch_spec.compute(checked.spec, header, Point(), World("cuda"))
     kernel = CudaKernel(backend.bind(spec, values, World("cuda")), [each.name for each in header.parameters])
