@@ -161,6 +161,8 @@ def graded(finished: c.Finished | None) -> dict[str, Any]:
     saw: dict[str, Any] = {}
     if judged.beyond:
         saw = {"beyond": [dataclasses.asdict(attempt) for attempt in judged.beyond]}
+    if judged.stages:
+        saw["stages"] = judged.stages
     if judged.rounds:
         saw |= {
             "suspicious": judged.suspicious or None,

@@ -322,7 +322,8 @@ class Judged:
     judge's gate to the second, or with the host's part included. `verified_ns` is by the one that ends with right values in the judge's hands;
     the two agree within `resolution_ns`. What the recorder in the candidate's process says of one call: `recorded_ns`, the time in which
     at least one kernel ran, `own_share`, `streams` and `kernels`. `kept_bytes` are GPU memory that its calls did not give back. Errors
-    are against the reference in double precision, relative. `locks` held the candidate's process, `unlocked` did not.
+    are against the reference in double precision, relative. `locks` held the candidate's process, `unlocked` did not. `stages` are seconds
+    of the judge's own by what it did.
     """
 
     grade: Grade
@@ -345,6 +346,7 @@ class Judged:
     reference_error: float | None = None
     policies: tuple[PolicyFinding, ...] = ()
     beyond: tuple[Attempt, ...] = ()
+    stages: dict[str, float] = field(default_factory=dict[str, float])
 
     @property
     def policy(self) -> PolicyFinding | None:

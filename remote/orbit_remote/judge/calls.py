@@ -12,6 +12,7 @@ from orbit_remote.judge import verdict
 from orbit_remote.judge.arguments import Leaf
 from orbit_remote.judge.beyond import Beyond
 from orbit_remote.judge.party import Times
+from orbit_remote.judge.stopwatch import Stopwatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class Result:
     kept_bytes: int = 0
     held: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    watch: Stopwatch = field(default_factory=Stopwatch)
 
 
 @dataclass(slots=True)

@@ -30,6 +30,7 @@ from orbit_remote.judge import beside, beyond, channel, locks, memory, side, ver
 from orbit_remote.judge.calls import Result
 from orbit_remote.judge.match import BUDGET_S, Match, Unjudged
 from orbit_remote.judge.party import Failed, Party
+from orbit_remote.judge.stopwatch import Stopwatch
 from orbit_remote.process import process_groups
 
 Send = Callable[[c.Event], None]
@@ -137,22 +138,27 @@ def _between(
 ) -> c.Finished:
     torch = __import__("torch")
     parties: list[Party] = []
+    watch = Stopwatch()
     try:
         roles: tuple[tuple[side.Role, str], ...] = (("candidate", "ModelNew"), ("reference", "Model"))
         folder.chmod(0o711)
-        first = device == "cpu" or _begins_confined(folder)
-        for role, name in roles:
-            own = folder / role
-            own.mkdir()
-            copied = beside.bring(Path(reference[0]), reference[1], {Path(job.path).name}, own)
-            if copied:
-                (own / Path(reference[0]).name).write_text(reference[1], encoding="utf-8")
-            orders = side.Orders(job, reference, own, cache, device, role, bool(copied), first)
-            parties.append(_begun(orders, name, torch))
-        load_torch(job, "a referee needs", device)
+        with watch.during("probe"):
+            first = device == "cpu" or _begins_confined(folder)
+        with watch.during("processes"):
+            for role, name in roles:
+                own = folder / role
+                own.mkdir()
+                copied = beside.bring(Path(reference[0]), reference[1], {Path(job.path).name}, own)
+                if copied:
+                    (own / Path(reference[0]).name).write_text(reference[1], encoding="utf-8")
+                orders = side.Orders(job, reference, own, cache, device, role, bool(copied), first)
+                parties.append(_begun(orders, name, torch))
+        with watch.during("CUDA context"):
+            load_torch(job, "a referee needs", device)
+            own_memory = memory.of(torch, device, job.device)
         contest = Match(
-            torch, memory.of(torch, device, job.device), parties[0], parties[1], job, stage, most_s,
-            harness_files.within(reference[1]), harness_files.domain(reference[1]),
+            torch, own_memory, parties[0], parties[1], job, stage, most_s,
+            harness_files.within(reference[1]), harness_files.domain(reference[1]), watch=watch,
         )  # fmt: skip
         try:
             result = contest.judge()
@@ -252,6 +258,7 @@ def _judged(result: Result, **known: Any) -> c.Judged:
         locks=result.held,
         unlocked=result.missing,
         beyond=tuple(result.beyond.tried),
+        stages={name: round(taken, 4) for name, taken in result.watch.seconds.items()},
         **known,
     )
 

@@ -29,6 +29,7 @@ from orbit_remote.judge.beyond import Answered, Asked, Beyonds
 from orbit_remote.judge.calls import Call, Given, Output, Result, Taken, samples
 from orbit_remote.judge.channel import Message
 from orbit_remote.judge.party import GATE_S, Failed, Party, Times
+from orbit_remote.judge.stopwatch import Stopwatch
 
 ARENA_MOST: Final = 16 << 30
 _SHARE: Final = 10
@@ -70,6 +71,7 @@ class Match:
         within: Within | None = None,
         domain: Domain = "any",
         coin: random.Random | None = None,
+        watch: Stopwatch | None = None,
     ) -> None:
         """`coin` draws which call of a round is timed first: none that a side could foresee."""
         self._coin = coin or random.SystemRandom()
@@ -99,21 +101,24 @@ class Match:
         self._before: list[Any] = []
         self._arguments: tuple[Any, ...] = ()
         self._same_arguments = self._same_answers = True
-        self.result = Result(gated=own.gates, on_gpu=own.gates)
+        self.result = Result(gated=own.gates, on_gpu=own.gates, watch=watch or Stopwatch())
 
     def judge(self) -> Result:
         """Raises Failed, Unjudged."""
         result = self.result
+        during = result.watch.during
         self._begin()
         self._stage("checking")
-        for _ in range(_WARM):
-            if not self._round(gated=False, timed=False) and not (
-                self._adopt() and self._round(gated=False, timed=False)
-            ):
-                return result
+        with during("checks"):
+            for _ in range(_WARM):
+                if not self._round(gated=False, timed=False) and not (
+                    self._adopt() and self._round(gated=False, timed=False)
+                ):
+                    return result
         free = self._memory.free()
         self._stage("timing")
-        self._rounds()
+        with during("rounds"):
+            self._rounds()
         if self._wrong():
             return result
         result.kept_bytes = max(0, free - self._memory.free())
@@ -125,7 +130,22 @@ class Match:
         return result
 
     def _begin(self) -> None:
+        during = self.result.watch.during
+        with during("memory of arguments"):
+            self._open()
         self._seed = seed = secrets.randbits(48)
+        self._stage("compiling")
+        with during("reference's import"):
+            self._reference.ask({"do": "make", "seed": seed})
+        if self._memory.gates:
+            with during("calibration"):
+                self._calibrate()
+                # a model may keep something from call to call
+                self._reference.ask({"do": "make", "seed": seed})
+        with during("candidate's import"):  # only now
+            self._candidate.ask({"do": "make", "seed": seed})
+
+    def _open(self) -> None:
         size = min(ARENA_MOST, self._memory.free() // _SHARE)
         for party in (self._reference, self._candidate):
             opened, descriptors = party.ask({"do": "open", "size": size})
@@ -134,12 +154,6 @@ class Match:
                 os.close(descriptor)
             if not party.reference:
                 self.result.held, self.result.missing = tuple(opened["held"]), tuple(opened["missing"])
-        self._stage("compiling")
-        self._reference.ask({"do": "make", "seed": seed})
-        if self._memory.gates:
-            self._calibrate()
-            self._reference.ask({"do": "make", "seed": seed})  # a model may keep something from call to call
-        self._candidate.ask({"do": "make", "seed": seed})  # its module is imported only now
 
     def _adopt(self) -> bool:
         """Give the candidate the parameters of Model, once, if it made others that these fit. A candidate whose answers are right keeps its
@@ -260,6 +274,10 @@ class Match:
         return any(not checked.check.passed for checked in self.result.checks)
 
     def _arguments_of(self, seed: int) -> Given:
+        with self.result.watch.during("draws"):
+            return self._drawn(seed)
+
+    def _drawn(self, seed: int) -> Given:
         answer, descriptors = self._reference.ask({"do": "inputs", "seed": seed})
         if "too_large" in answer:
             raise Unjudged(f"{answer['too_large']}: take smaller inputs")
@@ -439,17 +457,26 @@ class Match:
     def _afterwards(self) -> None:
         """What is looked at once the times are taken: precision, arguments beyond the author's, kernels by name, late writes, bandwidth."""
         result, gated = self.result, self.result.gated
-        given = self._arguments_of(secrets.randbits(48))
-        call = self._call(self._candidate, given, gated=gated)
-        expected = self._call(self._reference, given, gated=gated)
-        self._compare(call, expected)
-        self._precision(call, expected)
+        during = result.watch.during
+        with during("precision"):
+            given = self._arguments_of(secrets.randbits(48))
+            call = self._call(self._candidate, given, gated=gated)
+            expected = self._call(self._reference, given, gated=gated)
+            self._compare(call, expected)
+            self._precision(call, expected)
         if self._wrong():
             return
-        self._beyond(expected, gated)
+        with during("families"):
+            self._beyond(expected, gated)
         if result.beyond.wrong or result.beyond.failed:
             return
         self._stage("recording")
+        with during("recording and last checks"):
+            self._last_looks(given)
+
+    def _last_looks(self, given: Given) -> None:
+        """Kernels by name, late writes, bandwidth, a GPU that is kept busy."""
+        result = self.result
         if self._memory.gates:
             for _ in range(_RECORDED):
                 result.ran.append(self._call(self._candidate, given, gated=False, record=True).ran)
