@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from orbit_remote.child import child_main
 from orbit_remote.common import codec
 from orbit_remote.common import messages as c
 from orbit_remote.common.requests import ContractStart, Job, Policy
@@ -451,7 +452,10 @@ def ids(cheats: tuple[Cheat, ...]) -> list[str]:
 
 
 def judge_in_a_fork(judge: Callable[[], c.Finished]) -> c.Finished:
-    """In a process of its own, so that what it starts (CUDA, other processes) is gone when it has ended."""
+    """In a process of its own, so that what it starts (CUDA, other processes) is gone when it has ended. It begins as the worker's
+    template does: with what a draw of sizes imports.
+    """
+    child_main.warm_up_for_judges()
     ours, theirs = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -59,7 +59,7 @@ class Template:
         self._control = control
         self._cache = cache
         self._spares: dict[int, int] = {}  # pid -> id
-        self._warmed_up = self._warmed_up_for_batch = False
+        self._warmed_up = self._warmed_up_for_batch = self._warmed_up_for_judges = False
 
     def serve(self) -> None:
         """Until the worker's end of the socket is closed."""
@@ -95,6 +95,9 @@ class Template:
         self._spares[pid] = order["fork"]
         self._tell(forked=order["fork"], pid=pid)
         self._warm_up_further(order["batch"])
+        if order["role"] == "judge" and not self._warmed_up_for_judges:
+            self._warmed_up_for_judges = True
+            child_main.warm_up_for_judges()
         return True
 
     def _warm_up_further(self, batch: bool) -> None:
