@@ -65,9 +65,10 @@ def folder(tmp_path: Path) -> Path:
     for name, text in files.items():
         (tmp_path / "work" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "work" / name).write_text(text)
-    # without torch the worker's Python begins in a moment
+    # without these the worker's Python begins in a moment
     (tmp_path / "absent").mkdir()
-    (tmp_path / "absent" / "torch.py").write_text("raise ImportError")
+    for name in ("torch", "triton"):
+        (tmp_path / "absent" / f"{name}.py").write_text("raise ImportError")
     return tmp_path / "work"
 
 
