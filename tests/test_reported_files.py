@@ -278,9 +278,7 @@ def test_what_does_not_compile_has_no_figures(tmp_path: Path, text: str) -> None
             "-U__CUDA_NO_HALF_OPERATORS__: add.py names it",
             marks=pytest.mark.slow,  # torch's headers take 20 s
         ),
-        ("plain.cu", "plain.cu", "k, compiled for sm_90a"),
-        ("automake_maxrreg", "k.cu", "registers per thread    32"),
-        ("automake_maxrreg", "k.cu", "--maxrregcount=32: Makefile.am names it"),
+        ("automake_maxrreg", "k.cu", "registers per thread    32 … --maxrregcount=32: Makefile.am names it"),
         ("cu_cc", "scale.cu.cc", "scale, compiled for sm_90a"),
         ("a b.cu", "a b.cu", "k, compiled for sm_90a"),
         ("bazel_rdc", "caller.cu", "-rdc=true: BUILD.bazel names it"),
@@ -295,7 +293,8 @@ def test_a_project_compiles(tmp_path: Path, project: str, file: str, says: str) 
     code, out, err = orbit(tmp_path, "compile", file, "--gpu", "H100")
     assert (code, err.startswith(f"Compile {Path(file).name}: ")) == (0, True), out + err
     how = orbit(tmp_path, "doctor", file)[1]
-    assert says in (out + err + how).replace(str(tmp_path), "ROOT"), out + err + how
+    said = (out + err + how).replace(str(tmp_path), "ROOT")
+    assert [part for part in says.split(" … ") if part not in said] == [], said
 
 
 @needs_nvcc

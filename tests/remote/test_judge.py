@@ -176,7 +176,7 @@ def test_odd_tensors_and_bad_manners(
         "torch.randn(512, 1024)", inputs
     )
     new = f"import torch\nfrom torch import nn\nclass ModelNew(nn.Module):\n    def forward(self, x):\n        return {candidate}\n"
-    finished = judge(new, text, limit_s=20.0 if "while" in candidate else 120.0)
+    finished = judge(new, text, limit_s=10.0 if "while" in candidate else 120.0)
     said = finished.failure.message if finished.failure else finished.outcome
     assert answer in said
 

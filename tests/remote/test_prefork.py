@@ -346,7 +346,7 @@ def main():
     [
         (300, "return"),
         (300, "time.sleep(600)"),
-        pytest.param(10_000, "time.sleep(600)", marks=pytest.mark.slow),
+        pytest.param(3_000, "time.sleep(600)", marks=pytest.mark.slow),
     ],
 )
 async def test_thousands_of_processes_of_a_job_end_with_it(most, end, own_pool, quick):

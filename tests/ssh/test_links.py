@@ -150,7 +150,7 @@ async def test_kills_at_random(runner: Make, host: Host, tmp_path: Path) -> None
     chance = random.Random(56)
     one = runner()
     outcomes: list[str] = []
-    for number in range(50 if random_cases.in_full else 12):
+    for number in range(25 if random_cases.in_full else 12):
         text = KERNEL.replace("x[0]", f"x[{number}]")
         task = asyncio.create_task(finished(one, job(tmp_path / "p", text, f"r{number}")))
         await asyncio.sleep(chance.uniform(0, 0.6))
