@@ -134,10 +134,9 @@ def test_the_project_is_that_of_the_file(folder: Path, here: str) -> None:
     (folder / "attn" / "pyproject.toml").touch()
     (folder / "attn" / "ops.py").write_text("import triton\n\n\n@triton.jit\ndef k(x):\n    pass\n")
     name = os.path.relpath(folder / "attn" / "ops.py", folder / here)
-    assert (
-        f"{own} is not started, because the folder is not trusted"
-        in in_shell(folder / here, f"show {name}")[2]
-    )
+    place = {"XDG_CACHE_HOME": str(folder / ".cache")}
+    said = orbit(folder / here, "show", name, environment=place)[2]
+    assert f"{own} is not started, because the folder is not trusted" in said
 
 
 def test_a_kernel_that_nothing_launches_is_not_run(folder: Path) -> None:

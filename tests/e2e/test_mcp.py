@@ -383,33 +383,35 @@ async def test_long_sass_is_cut_and_its_resource_is_whole(tmp_path: Path) -> Non
         assert f"orbit://job/{answer['job']}/code" in answer["resources"]
 
 
+NO_SASS: list[tuple[dict[str, str], str]] = [
+    ({"kernel": "fist"}, "there is no kernel fist in two.cu; it has: first, second, never"),
+    ({}, "which kernel? Name one: two.cu has first, second, never"),
+    (
+        {"kernel": "never"},
+        "there is no sass of never: the compiler generated no code for it: a template needs a launch spec or an instantiation",
+    ),
+    ({"kernel": "first", "level": "ttir"}, "ttir exists only for Triton kernels; a CUDA kernel has ptx and sass"),
+    ({"kernel": "first", "level": "asm"}, "'asm' is not a level; use one of ttir, ttgir, llir, ptx, sass"),
+    (
+        {"kernel": "first", "gpu": "local:0"},
+        "'local:0' is not a GPU that code can be compiled for; name one as in H100 or sm_90",
+    ),
+    ({"kernel": "first", "text": TWO.replace("int n", "it n")}, 'two.cu:4:33: error: identifier "it" is undefined'),
+]  # fmt: skip
+
+
 @needs_nvcc
-@pytest.mark.parametrize(
-    ("more", "sentence"),
-    [
-        ({"kernel": "fist"}, "there is no kernel fist in two.cu; it has: first, second, never"),
-        ({}, "which kernel? Name one: two.cu has first, second, never"),
-        (
-            {"kernel": "never"},
-            "there is no sass of never: the compiler generated no code for it: a template needs a launch spec or an instantiation",
-        ),
-        ({"kernel": "first", "level": "ttir"}, "ttir exists only for Triton kernels; a CUDA kernel has ptx and sass"),
-        ({"kernel": "first", "level": "asm"}, "'asm' is not a level; use one of ttir, ttgir, llir, ptx, sass"),
-        (
-            {"kernel": "first", "gpu": "local:0"},
-            "'local:0' is not a GPU that code can be compiled for; name one as in H100 or sm_90",
-        ),
-        ({"kernel": "first", "text": TWO.replace("int n", "it n")}, 'two.cu:4:33: error: identifier "it" is undefined'),
-    ],
-)  # fmt: skip
-async def test_why_there_is_no_sass(tmp_path: Path, more: dict[str, str], sentence: str) -> None:
+async def test_why_there_is_no_sass(tmp_path: Path) -> None:
     async with agent(tmp_path, sys.executable) as (client, _):
-        refused = await client.call_tool("disassemble", {"text": TWO, "name": "two.cu", **more})
-        assert refused.is_error
-        assert sentence in said(refused)
-        if refused.structured_content:
-            with pytest.raises(mcp.MCPError, match="has no compiled code: the tool `disassemble` keeps it"):
-                await client.read_resource(f"orbit://job/{refused.structured_content['job']}/code")
+        for more, sentence in NO_SASS:
+            refused = await client.call_tool("disassemble", {"text": TWO, "name": "two.cu", **more})
+            assert refused.is_error
+            assert sentence in said(refused)
+            if refused.structured_content:
+                with pytest.raises(
+                    mcp.MCPError, match="has no compiled code: the tool `disassemble` keeps it"
+                ):
+                    await client.read_resource(f"orbit://job/{refused.structured_content['job']}/code")
 
 
 @needs_nvcc

@@ -258,13 +258,19 @@ __global__ void scale(int n, float* y) {
   y[0] = n
 }
 """
+PROGRAM = SPEC.replace("orbit:", "") + "int main() { scale<<<1, 1>>>(1, nullptr); }"
 MISTAKE = 'k.cu:4:1: error: expected a ";" [nvcc]'
 
 
 @needs_nvcc
-@pytest.mark.parametrize("words", ["run", "profile", "check", "run --runner modal"])
 @pytest.mark.parametrize(
-    "text", [SPEC, SPEC.replace("orbit:", "") + "int main() { scale<<<1, 1>>>(1, nullptr); }"]
+    ("words", "text"),
+    [
+        ("run", SPEC),
+        ("profile", SPEC),
+        ("check", PROGRAM),
+        ("run --runner modal", PROGRAM),
+    ],
 )
 def test_a_compile_error_goes_before_the_ways_to_a_gpu(
     file: Path, tmp_path: Path, words: str, text: str

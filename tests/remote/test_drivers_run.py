@@ -79,21 +79,21 @@ def nothing(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "files", "driver", "prepare"),
+    ("place", "files", "driver", "prepare", "unsaved"),
     [
-        ("m.py", {}, PYTEST, nothing),
-        ("pkg/m.py", {"pkg/__init__.py": ""}, PYTEST, nothing),
-        ("pkg/__init__.py", {"pkg/other.py": ""}, PYTEST, nothing),
-        ("src/pkg/m.py", {"src/pkg/__init__.py": "", "pyproject.toml": ""}, PYTEST, nothing),
-        ("space/inner/m.py", {}, PYTEST, nothing),
-        ("m.py", {}, PYTEST, compiled),
-        ("m.py", {}, PYTEST, linked),
-        ("tests/m.py", {}, PYTEST, nothing),
-        ("m.py", {}, Driver("script", "tests/test_it.py", "test_it"), nothing),
+        ("m.py", {}, PYTEST, nothing, False),
+        ("m.py", {}, PYTEST, nothing, True),
+        ("pkg/m.py", {"pkg/__init__.py": ""}, PYTEST, nothing, True),
+        ("pkg/__init__.py", {"pkg/other.py": ""}, PYTEST, nothing, True),
+        ("src/pkg/m.py", {"src/pkg/__init__.py": "", "pyproject.toml": ""}, PYTEST, nothing, True),
+        ("space/inner/m.py", {}, PYTEST, nothing, True),
+        ("m.py", {}, PYTEST, compiled, True),
+        ("m.py", {}, PYTEST, linked, True),
+        ("tests/m.py", {}, PYTEST, nothing, True),
+        ("m.py", {}, Driver("script", "tests/test_it.py", "test_it"), nothing, True),
     ],
-    ids=["module", "package", "init", "src", "namespace", "byte code", "link", "beside", "script"],
+    ids=["saved", "module", "package", "init", "src", "namespace", "byte code", "link", "beside", "script"],
 )  # fmt: skip
-@pytest.mark.parametrize("unsaved", [True, False])
 def test_the_text_that_runs_is_the_one_in_the_editor(
     place: str, files: dict[str, str], driver: Driver, prepare: Any, unsaved: bool, tmp_path: Path
 ) -> None:

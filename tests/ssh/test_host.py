@@ -142,11 +142,16 @@ async def test_closing_leaves_the_worker_alone(runner: Make, host: Host, tmp_pat
 
 # -- logins ------------------------------------------------------------------------------------------
 
+NOISE = ("echo Welcome; printf 'no line end'; echo orbit- >&2",)
+
 
 @pytest.mark.parametrize(
-    "shell", ["/bin/sh", "/bin/bash", "/usr/bin/fish", "/bin/tcsh", "/bin/dash", "/bin/zsh"]
-)
-@pytest.mark.parametrize("noise", [(), ("echo Welcome; printf 'no line end'; echo orbit- >&2",)])
+    ("shell", "noise"),
+    [
+        ("/bin/sh", ()),
+        *((shell, NOISE) for shell in ("/bin/sh", "/bin/bash", "/usr/bin/fish", "/bin/tcsh", "/bin/dash", "/bin/zsh")),
+    ],
+)  # fmt: skip
 async def test_any_shell_and_a_login_that_prints(
     runner: Make, host: Host, shell: str, noise: tuple[str, ...]
 ) -> None:
