@@ -10,7 +10,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
-from importlib import metadata
 from pathlib import Path
 
 from orbit_remote import MAIN, PACKAGE
@@ -231,6 +230,8 @@ def _changed(folder: str) -> int:
 
 
 def _version(distribution: str) -> str | None:
+    from importlib import metadata  # a tenth of a worker's start, and few jobs ask for versions
+
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
