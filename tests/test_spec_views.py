@@ -179,6 +179,7 @@ def test_the_hover_says_everything_and_where_it_comes_from() -> None:
           saxpy<<<262144, 256>>>            52 launches  [CUPTI]
           time, median                      288 µs ±0.2% (cold L2, n=52)  [CUPTI activity records]
           time, median, warm                276 µs ±0.2% (cold L2, n=52)  [CUPTI activity records]
+          cold or warm                      either: the cold time is at most 5% longer  [orbit]
           measured until                    n=52: the median is known to ±0.1%  [orbit]
           time, 20 % to 80 %                287 µs to 289 µs  [CUPTI activity records]
           occupancy, theoretical            ≤100%, 8 blocks per SM  [derived from the launch]
