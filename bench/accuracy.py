@@ -38,10 +38,10 @@ from spec_job import job, kernel_of, run
 from orbit_remote.common import measure, symbols
 from orbit_remote.common import messages as c
 from orbit_remote.spec import launch_spec
-from orbit_remote.spec.comment_scanner import Target
-from orbit_remote.spec.interpreter import Scope, evaluate, grid
+from orbit_remote.spec.comment_scanner import SpecTarget
+from orbit_remote.spec.interpreter import SpecScope, evaluate, grid
 from orbit_remote.spec.signature import Parameter, Signature
-from orbit_remote.spec.syntax_tree import Launch
+from orbit_remote.spec.syntax_tree import SpecLaunch
 from orbit_remote.spec.values import Dim3, Scalar, Tensor, TensorMap, Value, World
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -75,7 +75,7 @@ class Driven:
         kernel = kernel_of(text, path, name)
         spot = kernel.name_span
         language = "cuda" if path.suffix == ".cu" else "triton"
-        target = Target(name, language, kernel.whole.line, kernel.line, spot.line, spot.end_column)
+        target = SpecTarget(name, language, kernel.whole.line, kernel.line, spot.line, spot.end_column)
         checked = launch_spec.check(text, target)
         assert checked.signature is not None
         assert not checked.faults, checked.faults
@@ -84,7 +84,7 @@ class Driven:
         (first, *_), _ = launch_spec.points(checked.spec)
         self.values, faults = launch_spec.compute(checked.spec, self.header, first, self.world)
         assert not faults, faults
-        self.scope = Scope(self.values)
+        self.scope = SpecScope(self.values)
         make = self._cuda if language == "cuda" else self._triton
         self.launches: list[Callable[[], object]] = [make(launch) for launch in checked.spec.launches]
         written = {
@@ -108,7 +108,7 @@ class Driven:
     def _value(self, node: Any) -> Value:
         return evaluate(node, self.world, self.scope)
 
-    def _cuda(self, item: Launch) -> Callable[[], object]:
+    def _cuda(self, item: SpecLaunch) -> Callable[[], object]:
         from cuda.bindings import driver
         from cuda.core import Device, LaunchConfig, ObjectCode, launch
 
@@ -130,7 +130,7 @@ class Driven:
         arguments = [_argument(parameter, self._value(node)) for parameter, node in pairs]
         return lambda: launch(device.default_stream, config, kernel, *arguments)
 
-    def _compiled(self, launch: Launch, architecture: str) -> tuple[bytes, str]:
+    def _compiled(self, launch: SpecLaunch, architecture: str) -> tuple[bytes, str]:
         templates = f"<{', '.join(each.text for each in launch.templates)}>" if launch.templates else ""
         instance = f"\nauto* orbit_instance = &{self.name}{templates};\n" if templates else ""
         with tempfile.TemporaryDirectory() as scratch:
@@ -146,7 +146,7 @@ class Driven:
             symbol = next(name for name in names if symbols.base_name(name) == self.name)
             return code, symbol
 
-    def _triton(self, launch: Launch) -> Callable[[], object]:
+    def _triton(self, launch: SpecLaunch) -> Callable[[], object]:
         made = importlib.util.spec_from_file_location(self.path.stem, self.path)
         assert made
         assert made.loader
@@ -259,9 +259,9 @@ def _base(kernel: str) -> str:
 
 async def clicks(chosen: list[tuple[str, str]], count: int) -> dict[str, list[c.Launches]]:
     """The first launch of each click's first point, by kernel."""
-    from orbit_lsp.runners.local import LocalRunner, Options
+    from orbit_lsp.runners.local import LocalOptions, LocalRunner
 
-    runner = LocalRunner(Options(python=sys.executable))
+    runner = LocalRunner(LocalOptions(python=sys.executable))
     launcheseses: dict[str, list[c.Launches]] = {}
     try:
         for file, name in chosen:

@@ -49,7 +49,7 @@ async def serve(folder: Path) -> None:
 
     from orbit_lsp.agents import mcp_server
     from orbit_lsp.api import connections, http_app
-    from orbit_lsp.api.guard import Limits
+    from orbit_lsp.api.guard import RequestLimits
     from orbit_lsp.queue import pool
     from orbit_lsp.queue.job_queue import JobQueue
     from orbit_lsp.queue.job_store import JobStore
@@ -57,9 +57,9 @@ async def serve(folder: Path) -> None:
     queue = JobQueue(JobStore(folder / "jobs.sqlite"), pool.parse("local:0"), lambda _: Never(), "api")
     await queue.start()
     agents = mcp_server.over_http(queue, budget_usd=0.0)
-    app = http_app.app(queue, Limits(rate=1e9, burst=1e9), ["127.0.0.1"], agents)
+    app = http_app.app(queue, RequestLimits(rate=1e9, burst=1e9), ["127.0.0.1"], agents)
     config = uvicorn.Config(
-        app, port=0, access_log=False, log_level="warning", http=connections.Connection, ws="none"
+        app, port=0, access_log=False, log_level="warning", http=connections.BoundedConnection, ws="none"
     )
     server = uvicorn.Server(config)
     with config.bind_socket() as socket:

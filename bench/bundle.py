@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from orbit_lsp.closure import closure
-from orbit_remote.common.content_store import Store
+from orbit_remote.common.content_store import ContentStore
 from orbit_remote.common.requests import Job
 
 FOLDERS = 10
@@ -52,7 +52,7 @@ def project(folder: Path, language: Literal["cuda", "triton"], count: int) -> Jo
     return Job("1", "run", language, str(folder / main), text, directory=str(folder), flags=("-I", "."))
 
 
-def click(job: Job, folder: Path, store: Store, tree: Path) -> tuple[float, float, int]:
+def click(job: Job, folder: Path, store: ContentStore, tree: Path) -> tuple[float, float, int]:
     """Seconds of the closure, seconds of the other side, files sent."""
     began = time.perf_counter()
     result = closure(job, [str(folder)], data=(), limit=LIMIT)
@@ -74,7 +74,7 @@ def main(count: int = 200, clicks: int = 50) -> None:
             folder = Path(scratch, "project")
             job = project(folder, language, count)
             time.sleep(2.5)  # files at rest, as those of a person who edits one of them
-            store, tree = Store(Path(scratch, "store"), LIMIT), Path(scratch, "tree")
+            store, tree = ContentStore(Path(scratch, "store"), LIMIT), Path(scratch, "tree")
             first = click(job, folder, store, tree)
             edited = next(folder.rglob("*3.cuh" if language == "cuda" else "*3.py"))
             times: list[tuple[float, float, int]] = []

@@ -69,12 +69,12 @@ def project(root: Path, count: int, texts: list[Path]) -> Path:
 
 def measure(root: str, kernel: str, cache: str, *, memory: bool) -> Iterator[tuple[str, float]]:
     """In a process of its own: seconds, and MiB."""
-    from orbit_lsp.drivers.finder import Finder
+    from orbit_lsp.drivers.finder import DriverFinder
 
     if memory:
         tracemalloc.start()
     begun = time.perf_counter()
-    finder = Finder(root, lambda: Path(cache))
+    finder = DriverFinder(root, lambda: Path(cache))
     near = 0.0
     while not finder.refresh(kernel, within=0.1):
         if not near and finder.drivers(kernel, "op0_kernel").drivers:

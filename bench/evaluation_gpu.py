@@ -30,7 +30,7 @@ import httpx2
 import psutil
 
 from orbit_lsp.api import http_app
-from orbit_lsp.api.guard import Limits
+from orbit_lsp.api.guard import RequestLimits
 from orbit_lsp.queue import gpu_check, pool
 from orbit_lsp.queue.job_queue import JobQueue
 from orbit_lsp.queue.job_store import JobStore, Result
@@ -187,7 +187,7 @@ async def server(folder: Path, *, guarded: bool = False) -> AsyncGenerator[Serve
         JobStore(folder / f"{time.time_ns()}.sqlite"), pool.parse("local:0"), engine, "bench", guarded=guarded
     )
     await jobs.start()
-    app = http_app.app(jobs, Limits(rate=1e9, burst=1e9), ["127.0.0.1"])
+    app = http_app.app(jobs, RequestLimits(rate=1e9, burst=1e9), ["127.0.0.1"])
     try:
         transport = httpx2.ASGITransport(app=app)
         async with httpx2.AsyncClient(

@@ -11,7 +11,7 @@
 
 The kernels are those of `examples/` with launch specs. `untouched` and `planted` keep what the gate printed in DIR. `record` takes the
 single runs out of these files. `resample` draws blocks of consecutive runs, so that drift stays, and asks what the product asks
-(`sign_bets.Question`).
+(`sign_bets.GateQuestion`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "remote"))
 
 from orbit_remote.common.evidence import sign_bets
-from orbit_remote.common.evidence.sign_bets import Question
+from orbit_remote.common.evidence.sign_bets import GateQuestion
 from orbit_remote.common.measure import median
 
 ROOT = Path(__file__).parents[1]
@@ -264,9 +264,9 @@ def record(options: argparse.Namespace) -> None:
 
 
 class Rule:
-    """`Question`'s rule of stopping with its bounds in tables: a gate of thirty kernels in a millisecond."""
+    """`GateQuestion`'s rule of stopping with its bounds in tables: a gate of thirty kernels in a millisecond."""
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: GateQuestion) -> None:
         numbers = range(1, question.most_pairs + 1)
         none = question.most_pairs + 1
         self.slower = [none] + [sign_bets.least_wins(n, question.log_goal()) or none for n in numbers]
@@ -322,7 +322,7 @@ def upper(count: int, of: int) -> float:
 def resample(options: argparse.Namespace) -> None:
     recorded = json.loads(Path(options.file).read_text())
     runs = {name: times for name, times in recorded["runs"].items() if len(times) >= options.block}
-    question = Question(options.kernels)
+    question = GateQuestion(options.kernels)
     rule, rng = Rule(question), random.Random(1)
     noises = {
         name: sign_bets.noise([b / a for a, b in zip(times[::2], times[1::2], strict=False)]) or 0.0
@@ -371,7 +371,7 @@ def exact(options: argparse.Namespace) -> None:
     del options
     print("| kernels | pairs that must agree | within 60 pairs | within 200 pairs |\n|---|---|---|---|")
     for kernels in (1, 10, 30, 100):
-        goal = Question(kernels).log_goal()
+        goal = GateQuestion(kernels).log_goal()
         agree = next(pairs for pairs in range(1, 60) if sign_bets.least_wins(pairs, goal))
         chances = [kernels * sign_bets.reaches(0.5, pairs, goal)[0] for pairs in (60, 200)]
         print(f"| {kernels} | {agree} | {chances[0]:.2%} | {chances[1]:.2%} |")
@@ -379,10 +379,10 @@ def exact(options: argparse.Namespace) -> None:
     for noise in (0.002, 0.005, 0.0066, 0.01, 0.014):
         deviation = math.sqrt(2) * noise
         finds = [
-            sign_bets.effect_found(deviation, Question(kernels, find=sign_bets.MARGIN)) or math.inf
+            sign_bets.effect_found(deviation, GateQuestion(kernels, find=sign_bets.MARGIN)) or math.inf
             for kernels in (1, 10, 30)
         ]
-        pairs = sign_bets.pairs_expected(deviation, Question(30))
+        pairs = sign_bets.pairs_expected(deviation, GateQuestion(30))
         print(
             f"| {100 * noise:g} % | {' | '.join(f'{100 * effect:.1f} %' for effect in finds)} | {pairs:.1f} |"
         )
@@ -390,7 +390,7 @@ def exact(options: argparse.Namespace) -> None:
 
 def place(options: argparse.Namespace) -> None:
     """Equal kernels with normal noise, whose second place in a pair takes longer."""
-    rng, rule = random.Random(2), Rule(Question(options.kernels))
+    rng, rule = random.Random(2), Rule(GateQuestion(options.kernels))
     print(
         "| second place slower by | noise of a run | order | red gates | kernels called slower |\n|---|---|---|---|---|"
     )

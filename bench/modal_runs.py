@@ -31,11 +31,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import psutil
 
 from orbit_lsp.runners.modal import call as modal_call
-from orbit_lsp.runners.modal.pool import Options
+from orbit_lsp.runners.modal.pool import ModalOptions
 from orbit_lsp.runners.modal.runner import ModalRunner
 from orbit_remote.common import messages as c
 from orbit_remote.common.requests import ExecStart, Job
-from orbit_remote.modal_app.image_spec import Spec
+from orbit_remote.modal_app.image_spec import ImageSpec
 from tests.modal_loopback.loopback import Loopback
 
 HERE = Path(__file__).parent
@@ -162,15 +162,15 @@ async def bundle(bench: Bench, runner: ModalRunner, folder: Path) -> None:
     )
     before, sent = list[float](), list[tuple[int, int]]()
     began = 0.0
-    submit = modal_call.Call._submit
+    submit = modal_call.ModalCall._submit
 
-    async def submitting(self: modal_call.Call, method: str, arguments: list[Any]) -> None:
+    async def submitting(self: modal_call.ModalCall, method: str, arguments: list[Any]) -> None:
         request, blobs = arguments
         before.append(time.perf_counter() - began)
         sent.append((len(blobs), len(request) + sum(map(len, blobs.values()))))
         await submit(self, method, arguments)
 
-    modal_call.Call._submit = submitting
+    modal_call.ModalCall._submit = submitting
     try:
         await once(runner, what)
         await asyncio.sleep(2.5)  # files at rest, as those of a person who edits one of them
@@ -182,7 +182,7 @@ async def bundle(bench: Bench, runner: ModalRunner, folder: Path) -> None:
             began = time.perf_counter()
             await once(runner, what)
     finally:
-        modal_call.Call._submit = submit
+        modal_call.ModalCall._submit = submit
     bench.row("200 files, one changed: before the call, p50", middle(before), "ms", 50)
     bench.row("… slowest", 1e3 * max(before), "ms")
     bench.row("… files sent with a click, most", max(files for files, _ in sent), "files", 1)
@@ -192,7 +192,7 @@ async def bundle(bench: Bench, runner: ModalRunner, folder: Path) -> None:
 async def cancel(bench: Bench, folder: Path) -> None:
     cache = bench.folder / "builds"
     bench.python("told-of-a-gpu", f'"{TOLD_OF_A_GPU}" "$1" "$2" "$3" --cache "{cache}"')
-    runner = ModalRunner(Options(Spec("0.2.0"), (str(folder),)))
+    runner = ModalRunner(ModalOptions(ImageSpec("0.2.0"), (str(folder),)))
     gone: list[float] = []
     try:
         for _ in range(bench.times(30)):
@@ -268,7 +268,7 @@ async def measure(bench: Bench) -> None:
     for folder in folders.values():
         folder.mkdir()
     for name, work in (("small", warm_click), ("project", bundle)):
-        runner = ModalRunner(Options(Spec("0.1.0"), (str(folders[name]),)))
+        runner = ModalRunner(ModalOptions(ImageSpec("0.1.0"), (str(folders[name]),)))
         try:
             await work(bench, runner, folders[name])
         finally:

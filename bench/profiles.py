@@ -181,7 +181,7 @@ async def reading(page: Page, bench: Bench, tool: ncu_options.Tool) -> None:
     rows = ["| report | bytes | read | target |", "|---|---|---|---|"]
     for kind, target in TARGETS.items():
         report = RECORDED / f"memory_bound.{kind}.ncu-rep"
-        request = report_reader.Request(str(report), "/src/memory_bound.cu")
+        request = report_reader.ReportRequest(str(report), "/src/memory_bound.cu")
         spent: list[float] = []
         for _ in range(8):
             began = time.perf_counter()

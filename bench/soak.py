@@ -37,7 +37,7 @@ import psutil
 sys.path.insert(0, str(Path(__file__).parent))
 import spec_job
 
-from orbit_lsp.runners.local import LocalRunner, Options
+from orbit_lsp.runners.local import LocalOptions, LocalRunner
 from orbit_remote.common import messages as c
 from orbit_remote.common.requests import Job
 from orbit_remote.worker.lease import EVERYBODYS
@@ -101,7 +101,7 @@ async def one(runner: LocalRunner, job: Job) -> dict[str, Any]:
 
 async def client(options: argparse.Namespace) -> None:
     """The jobs whose numbers are given, one after another; a line of JSON for each."""
-    runner = LocalRunner(Options(cache=str(options.folder / "cache"), client=f"client {options.client}"))
+    runner = LocalRunner(LocalOptions(cache=str(options.folder / "cache"), client=f"client {options.client}"))
     try:
         for number in options.numbers:
             if (options.folder / "over").exists():

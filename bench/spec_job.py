@@ -13,7 +13,7 @@ from orbit_lsp.kernels.model import Kernel
 from orbit_lsp.kernels.python import triton_kernels
 from orbit_lsp.runners import Runner
 from orbit_remote.common import messages as c
-from orbit_remote.common.requests import Definition, Job, SpecStart
+from orbit_remote.common.requests import Job, KernelDefinition, SpecStart
 
 _numbers = itertools.count(1)
 
@@ -29,7 +29,9 @@ def job(path: Path, name: str, limit_s: float = 120.0) -> Job:
     text = path.read_text(encoding="utf-8")
     kernel = kernel_of(text, path, name)
     spot = kernel.name_span
-    where = Definition(name, kernel.qualified, kernel.whole.line, kernel.line, spot.line, spot.end_column)
+    where = KernelDefinition(
+        name, kernel.qualified, kernel.whole.line, kernel.line, spot.line, spot.end_column
+    )
     return Job(
         f"{path.name}/{next(_numbers)}", "run", "cuda" if path.suffix == ".cu" else "triton", str(path), text, name,
         str(path.parent), run_timeout_s=limit_s, start=SpecStart(where),

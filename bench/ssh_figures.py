@@ -14,12 +14,11 @@ from contextlib import aclosing
 from pathlib import Path
 
 from orbit_lsp.runners import shared_worker
-from orbit_lsp.runners.local import LocalRunner
-from orbit_lsp.runners.local import Options as LocalOptions
+from orbit_lsp.runners.local import LocalOptions, LocalRunner
 from orbit_lsp.runners.ssh import leaving
 from orbit_lsp.runners.ssh import runner as ssh_runner
-from orbit_lsp.runners.ssh.connection import Place
-from orbit_lsp.runners.ssh.runner import Options, SshRunner
+from orbit_lsp.runners.ssh.connection import SshPlace
+from orbit_lsp.runners.ssh.runner import SshOptions, SshRunner
 from orbit_remote.common import messages as c
 from orbit_remote.common.requests import Action, Job
 from tests.ssh.host import Host
@@ -73,8 +72,8 @@ async def main() -> None:
 
 
 async def figures(host: Host, project: Path) -> None:
-    place = Place(host.name, str(host.python), "0123")
-    far = SshRunner(Options(place))
+    place = SshPlace(host.name, str(host.python), "0123")
+    far = SshRunner(SshOptions(place))
     print(f"bare host, first run     {await seconds(far, job(project, 0, 'run')):8.3f} s")
     times = [await seconds(far, job(project, number, "run")) for number in range(1, TIMES)]
     print(f"warm run over ssh        {statistics.median(times) * 1e3:8.1f} ms (median of {len(times)})")
@@ -90,7 +89,7 @@ async def figures(host: Host, project: Path) -> None:
     for number in range(200):
         (project / "include" / f"h{number}.cuh").write_text(f"#define H{number} {number}\n")
     includes = "".join(f'#include "include/h{number}.cuh"\n' for number in range(200))
-    far = SshRunner(Options(Place(host.name, str(host.python), "4567")))
+    far = SshRunner(SshOptions(SshPlace(host.name, str(host.python), "4567")))
     near = LocalRunner(LocalOptions(shared=False))
     wanted = [job(project, number, "compile") for number in range(100, 106)]
     wanted = [Job(**{**vars_of(each), "text": includes + each.text}) for each in wanted]

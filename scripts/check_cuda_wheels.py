@@ -46,7 +46,7 @@ def requirement(release: str) -> str:
     return re.sub(r"\].*", f"]=={release}", wanted) if release else wanted
 
 
-async def compile_with(python: Path, folder: Path, action: str) -> build.Build:
+async def compile_with(python: Path, folder: Path, action: str) -> build.BuildResult:
     result = nvcc.find(python=str(python))
     if isinstance(result, c.Failure):
         raise SystemExit(f"{result.message}: {result.remedy}")

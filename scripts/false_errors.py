@@ -21,7 +21,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orbit_lsp.compilation.finder import Finder, Question
+from orbit_lsp.compilation.finder import CompilationFinder, CompilationQuestion
 from orbit_remote.common.messages import Built
 from orbit_remote.common.requests import Job
 from orbit_remote.toolchain import build
@@ -87,17 +87,23 @@ def errors(built: Built) -> Counter[tuple[str, int, str]]:
     )
 
 
-async def compiled(job: Job, folder: Path) -> build.Build:
+async def compiled(job: Job, folder: Path) -> build.BuildResult:
     return await build.build(
         job, architecture=ARCHITECTURE, started=ignored, cache=Cache(folder / "builds", limit=1 << 28), scratch=folder
     )  # fmt: skip
 
 
 async def examine(
-    path: Path, root: Path, finder: Finder, front_ends: FrontEnds, folder: Path, versions: int, count: Count
+    path: Path,
+    root: Path,
+    finder: CompilationFinder,
+    front_ends: FrontEnds,
+    folder: Path,
+    versions: int,
+    count: Count,
 ) -> None:
     text = await asyncio.to_thread(path.read_text, errors="replace")
-    question = Question(
+    question = CompilationQuestion(
         str(path), text, (str(root),), tuple(FLAGS), flags_trusted=True, python=sys.executable
     )
     flags = (await asyncio.to_thread(finder.find, question)).flags
@@ -137,7 +143,7 @@ async def examine_all(folders: list[Path], most: int, versions: int) -> None:
         work = Path(name)
         front_ends = FrontEnds(work / "front-end", work)
         for folder in folders:
-            count, finder = Count(), Finder()
+            count, finder = Count(), CompilationFinder()
             files = sorted(folder.rglob("*.cu"))
             random.Random(0).shuffle(files)
             for path in files[:most]:

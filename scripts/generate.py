@@ -20,7 +20,7 @@ from argparse_manpage.manpage import Manpage  # pyright: ignore[reportMissingTyp
 
 from orbit_lsp.cli import arguments
 from orbit_lsp.cli.reference import schema
-from orbit_lsp.runners.modal.costs import Costs
+from orbit_lsp.runners.modal.costs import RentalCosts
 from orbit_lsp.server.handlers import server
 from orbit_lsp.state import config
 from orbit_lsp.views import gpu_table, tables
@@ -356,7 +356,7 @@ def supported(text: str) -> str:
 
 def priced(text: str) -> str:
     """docs/guide/modal.md with the built-in prices, which have a date."""
-    table = tables.render([gpu_table.prices(Costs(), config.Modal().idle_s)], markdown=True)
+    table = tables.render([gpu_table.prices(RentalCosts(), config.Modal().idle_s)], markdown=True)
     before, begin, rest = text.partition(
         "<!-- from orbit_lsp/runners/modal/rates.py by scripts/generate.py -->\n"
     )

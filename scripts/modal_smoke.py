@@ -36,11 +36,11 @@ from orbit_lsp.runners.modal import errors as modal_errors
 from orbit_lsp.runners.modal.rates import Rates
 from orbit_lsp.runs import summary
 from orbit_lsp.state import modal_gpus
-from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.placement import RunSetup
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
 from orbit_remote.common.requests import Job
-from orbit_remote.modal_app.image_spec import Spec, unpack
+from orbit_remote.modal_app.image_spec import ImageSpec, unpack
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -103,7 +103,7 @@ int main() {
 NETWORK = "timeout 5 bash -c '</dev/tcp/1.1.1.1/443' 2>/dev/null && echo network || echo no network"
 
 
-class Failed(Exception):  # noqa: N818 - of a step, not of this script
+class CheckFailedError(Exception):
     """The sentence that stands in the report."""
 
 
@@ -137,7 +137,7 @@ class Smoke:
         self._queue = "not asked"
         self.looking: asyncio.Task[None] | None = None
         self._steps = 0
-        self.places = Places(Session(setup=Setup(folders=[str(folder)])), print, lambda _: None)
+        self.places = Places(Session(setup=RunSetup(folders=[str(folder)])), print, lambda _: None)
         asked = {"runner": "modal", "gpu": options.gpu, "trusted": True, "modal": {"idle_s": 120}}
         self.places.settings.options = asked
         if complaints := self.places.settings.configure(None):
@@ -148,7 +148,7 @@ class Smoke:
         try:
             async with asyncio.timeout(limit_s):
                 good, message = True, await work()
-        except Failed as error:
+        except CheckFailedError as error:
             good, message = False, str(error)
         except Exception as error:  # noqa: BLE001 - whatever happens there is what the report is for
             good, message = False, f"{type(error).__name__}: {modal_errors.trouble(error).message}"
@@ -185,11 +185,13 @@ class Smoke:
         seen = await self.run(job)
         finished = seen.finished
         if finished.outcome != "ok":
-            raise Failed(
+            raise CheckFailedError(
                 f"{finished.outcome}: {finished.failure.message if finished.failure else ''}\n{finished.stderr}"
             )
         if finished.device is None or not modal_gpus.answers(self.options.gpu, finished.device.name):
-            raise Failed(f"asked for {self.options.gpu}, got {finished.device and finished.device.name}")
+            raise CheckFailedError(
+                f"asked for {self.options.gpu}, got {finished.device and finished.device.name}"
+            )
         return seen
 
     async def cancel(self, job: Job, state: str) -> str:
@@ -197,7 +199,7 @@ class Smoke:
         events: AsyncGenerator[c.Event, None] = self.places.rental.runner().run(job)
         async for event in events:
             if isinstance(event, c.Finished):
-                raise Failed(
+                raise CheckFailedError(
                     f"it ended before it was {state}: {summary.one_line(event, compiled_only=False)}"
                 )
             if isinstance(event, c.Stage) and state in f"{event.state}: {event.why}":
@@ -206,7 +208,7 @@ class Smoke:
         await events.aclose()
         took = time.perf_counter() - began
         if took > 2:
-            raise Failed(f"cancelled only after {took:.1f} s")
+            raise CheckFailedError(f"cancelled only after {took:.1f} s")
         return f"cancelled in {took:.2f} s"
 
     # -- the steps ----------------------------------------------------------------------------
@@ -221,7 +223,7 @@ class Smoke:
         await account.deploy()
         apps = [app.name for app in await account.apps() if app.present]
         if apps != [await account.name()]:
-            raise Failed(f"{await account.name()} is not among the apps")
+            raise CheckFailedError(f"{await account.name()} is not among the apps")
         return f"{apps[0]} is there"
 
     async def rates(self) -> str:
@@ -244,7 +246,7 @@ class Smoke:
         finally:
             await call.cancel.aio()
         if "broken" in answer:
-            raise Failed(f"{answer['broken']}\n{answer.get('trace', '')}")
+            raise CheckFailedError(f"{answer['broken']}\n{answer.get('trace', '')}")
         told = "\n".join(f"{name}: {value}" for name, value in answer["facts"].items())
         return f"answered after {time.perf_counter() - began:.1f} s, {answer['age_s'] or 0:.1f} s old\n{told}"
 
@@ -274,7 +276,7 @@ class Smoke:
     async def compiled(self) -> str:
         finished = (await self.run(self.job(LIVE, action="compile"))).finished
         if finished.outcome != "ok":
-            raise Failed(finished.failure.message if finished.failure else finished.outcome)
+            raise CheckFailedError(finished.failure.message if finished.failure else finished.outcome)
         return f"nvcc {finished.toolchain.get('nvcc', 'not named')}, without a GPU"
 
     async def cold(self) -> str:
@@ -284,10 +286,10 @@ class Smoke:
         device = seen.finished.device
         assert device is not None
         if early is None:
-            raise Failed("what the program printed did not come as an event")
+            raise CheckFailedError("what the program printed did not come as an event")
         launches = seen.finished.launches
         if not launches:
-            raise Failed("no launch was recorded: CUPTI's records are missing")
+            raise CheckFailedError("no launch was recorded: CUPTI's records are missing")
         return (
             f"asked for {self.options.gpu}, NVML says {device.name}, driver {device.driver}\n"
             f"{sum(each.count for each in launches)} launches recorded, by {launches[0].timing.clock}\n"
@@ -299,7 +301,7 @@ class Smoke:
     async def warm(self) -> str:
         seen = await self.good(self.job(LIVE + "// again\n"))
         if "waiting" in seen.whys():
-            raise Failed("it waited for a GPU that should have been warm")
+            raise CheckFailedError("it waited for a GPU that should have been warm")
         there = next(
             at
             for at, event in seen.events
@@ -318,14 +320,14 @@ class Smoke:
     async def mistake(self) -> str:
         finished = (await self.run(self.job(WRONG))).finished
         if finished.outcome != "compile error":
-            raise Failed(f"outcome {finished.outcome}")
+            raise CheckFailedError(f"outcome {finished.outcome}")
         return finished.failure.message if finished.failure else ""
 
     async def profiled(self) -> str:
         """Whatever it says: not every workspace may read counters."""
         finished = (await self.good(self.job(PROFILED, "profiled.cu", action="profile"))).finished
         if not finished.profiles:
-            raise Failed("it has no profile")
+            raise CheckFailedError("it has no profile")
         profile = finished.profiles[0]
         if profile.tier == "times":
             return f"times only: {profile.why}"
@@ -333,7 +335,7 @@ class Smoke:
             name: metric.value for name, metric in profile.metrics.items() if metric.value == metric.value
         }
         if not whole:
-            raise Failed("every counter is missing or not a number")
+            raise CheckFailedError("every counter is missing or not a number")
         name = next(iter(whole))
         return (
             f"by {profile.tool or 'a tool that is not named'}: {len(whole)} counters, {name} {whole[name]:g}"
@@ -343,7 +345,9 @@ class Smoke:
         job = self.job(OUTSIDE, "out_of_bounds_write.cu", action="sanitize", tools=("memcheck",))
         finished = (await self.run(job)).finished
         if finished.outcome != "runtime error" or not finished.problems:
-            raise Failed(f"it did not find a write out of bounds: {finished.outcome} {finished.failure}")
+            raise CheckFailedError(
+                f"it did not find a write out of bounds: {finished.outcome} {finished.failure}"
+            )
         return f"compute-sanitizer {finished.toolchain.get('compute-sanitizer', '')}: {finished.problems[0].message}"
 
     async def cancel_running(self) -> str:
@@ -352,7 +356,7 @@ class Smoke:
         for _ in range(3):
             told.append(await self.cancel(self.job(SLOW), "running"))
             if not self.places.rental.sessions():
-                raise Failed(f"{told[-1]}, but the container is gone")
+                raise CheckFailedError(f"{told[-1]}, but the container is gone")
         return "\n".join(f"{each}, the container is still warm" for each in told)
 
     async def preempted(self) -> str:
@@ -362,7 +366,7 @@ class Smoke:
         try:
             async for event in events:
                 if isinstance(event, c.Finished):
-                    raise Failed(f"it ended: {summary.one_line(event, compiled_only=False)}")
+                    raise CheckFailedError(f"it ended: {summary.one_line(event, compiled_only=False)}")
                 if not isinstance(event, c.Stage):
                     continue
                 if "was lost" in event.why:
@@ -370,7 +374,7 @@ class Smoke:
                 if event.state == "running" and not stopped:
                     stopped = next(iter(session.container for session in self.places.rental.sessions()))
                     await self.modal("container", "stop", "--yes", stopped)
-            raise Failed("its events ended")
+            raise CheckFailedError("its events ended")
         finally:
             await events.aclose()
 
@@ -386,7 +390,7 @@ class Smoke:
                         break
                     told.append(parts[0].decode(errors="replace") if name == "notice" else name)
                 else:
-                    raise Failed(f"its kernel was not started: {told} {await kernel.ended}")
+                    raise CheckFailedError(f"its kernel was not started: {told} {await kernel.ended}")
             return f"a kernel was there after {time.perf_counter() - began:.1f} s\n{await rented.cost()}"
         finally:
             await rented.close(keep=False)
@@ -408,7 +412,9 @@ class Smoke:
             check=False,
         )
         if done.returncode:
-            raise Failed(f"modal {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
+            raise CheckFailedError(
+                f"modal {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}"
+            )
         return done.stdout
 
     async def expiring(self) -> str:
@@ -455,10 +461,10 @@ class Smoke:
     async def tools(self) -> str:
         """Against the versions that the image is made of."""
         told = (await self.good(self.job(LOOK.format(command=_c(TOOLS))))).finished.stdout.strip()
-        spec: Spec = self.places.rental.runner().options.spec
+        spec: ImageSpec = self.places.rental.runner().options.spec
         wanted = (spec.nsight_compute, f"{spec.python}.", spec.torch, spec.triton)
         if lacking := [each for each in wanted if each not in told]:
-            raise Failed(f"it does not have {', '.join(lacking)}\n{told}")
+            raise CheckFailedError(f"it does not have {', '.join(lacking)}\n{told}")
         return told
 
     async def counters(self) -> str:
@@ -470,7 +476,7 @@ class Smoke:
         job = self.job(LOOK.format(command=_c(NETWORK)), restricted=True)
         seen = await self.good(job)
         if seen.finished.stdout.strip() == "network":
-            raise Failed("it reached the network")
+            raise CheckFailedError("it reached the network")
         return f"ran in a container of its own: {seen.finished.stdout.strip()}"
 
     async def stranger_larger(self) -> str:
@@ -484,7 +490,7 @@ class Smoke:
         letters = "".join(random.choices("abcdefghijklmnopqrstuvwxyz0123456789", k=3_000_000))
         finished = (await self.run(self.job(LIVE + f"// {letters}\n", restricted=True))).finished
         if not finished.failure or "a restricted run may send" not in finished.failure.message:
-            raise Failed(f"it was not refused: {finished.outcome}")
+            raise CheckFailedError(f"it was not refused: {finished.outcome}")
         return f"refused: {finished.failure.message}"
 
     async def large(self) -> str:
@@ -497,9 +503,9 @@ class Smoke:
         """By our books and by Modal's own list. What else runs has compiled, or was asked for and cancelled."""
         mine = {session.container for session in self.places.rental.sessions()}
         if not await self.places.rental.runner().release(self.options.gpu):
-            raise Failed("Modal rejected the request, so it stops after its idle time")
+            raise CheckFailedError("Modal rejected the request, so it stops after its idle time")
         if self.places.rental.sessions():
-            raise Failed("a container is still reported as warm")
+            raise CheckFailedError("a container is still reported as warm")
         left = await self.containers()
         for _ in range(10):
             if not mine & set(left):
@@ -507,7 +513,9 @@ class Smoke:
             await asyncio.sleep(1)
             left = await self.containers()
         if mine & set(left):
-            raise Failed(f"by Modal's own list it still runs after 10 s: {', '.join(mine & set(left))}")
+            raise CheckFailedError(
+                f"by Modal's own list it still runs after 10 s: {', '.join(mine & set(left))}"
+            )
         for each in left:
             await self.modal("container", "stop", "--yes", each)
         others = f"; {len(left)} others, which ran no job, were stopped" if left else ""
@@ -528,9 +536,9 @@ class Smoke:
             if app.present:
                 await account.stop(app)
         if any(app.present for app in await account.apps()):
-            raise Failed("it is still listed")
+            raise CheckFailedError("it is still listed")
         if left := await self.containers():
-            raise Failed(f"by Modal's own list these still run: {', '.join(left)}")
+            raise CheckFailedError(f"by Modal's own list these still run: {', '.join(left)}")
         return "the app and its containers are gone, by Modal's own list too"
 
 

@@ -222,7 +222,7 @@ class Outcomes:
 
 async def judge(folder: Path, mutants: list[Mutant], at_once: int) -> dict[str, c.Finished]:
     """How each ended, by file; the originals by their own names. Builds go side by side, runs one by one."""
-    from orbit_lsp.runners.local import LocalRunner, Options
+    from orbit_lsp.runners.local import LocalOptions, LocalRunner
 
     outcomes = Outcomes(folder / "outcomes.json")
     jobs = {example: job(EXAMPLES / example, kernel, LIMIT_S) for example, kernel in KERNELS}
@@ -231,7 +231,7 @@ async def judge(folder: Path, mutants: list[Mutant], at_once: int) -> dict[str, 
         for mutant in mutants
         if not mutant.broken
     }
-    runner = LocalRunner(Options(python=sys.executable))
+    runner = LocalRunner(LocalOptions(python=sys.executable))
     places = asyncio.Semaphore(at_once)
 
     async def one(file: str, request: Job) -> None:

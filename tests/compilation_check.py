@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
-from orbit_lsp.compilation.finder import Finder, Question
+from orbit_lsp.compilation.finder import CompilationFinder, CompilationQuestion
 from orbit_lsp.state.compilation import Compilation
 
 SETUP = "from torch.utils.cpp_extension import CUDAExtension\nCUDAExtension('k', ['k.cu'], extra_compile_args={'nvcc': [%s]})\n"
@@ -24,7 +24,7 @@ def project(folder: Path, files: Mapping[str, str]) -> None:
 def find(folder: Path, name: str, **question: object) -> Compilation:
     path = folder / name
     text = path.read_text() if path.exists() else ""
-    return Finder().find(Question(str(path), text, (str(folder),), **question))  # type: ignore[arg-type]
+    return CompilationFinder().find(CompilationQuestion(str(path), text, (str(folder),), **question))  # type: ignore[arg-type]
 
 
 def check(

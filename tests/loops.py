@@ -16,12 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from orbit_lsp.agents.loop import judge
-from orbit_lsp.agents.loop.coordinator import Limits, Loop, Setup
+from orbit_lsp.agents.loop.coordinator import Loop, LoopLimits, LoopSetup
 from orbit_lsp.agents.loop.journal import Journal
-from orbit_lsp.agents.loop.judge import Measured, Target
-from orbit_lsp.agents.loop.parties import Command, Party
+from orbit_lsp.agents.loop.judge import LoopTarget, Measured
+from orbit_lsp.agents.loop.parties import CommandParty, LoopParty
 from orbit_lsp.agents.loop.records import Iteration, LoopSummary, Role, WorkerResult
-from orbit_lsp.agents.loop.subject import Subject
+from orbit_lsp.agents.loop.subject import LoopSubject
 from orbit_remote.common import measure
 from tests.remote.test_measure_versions import NOISE, ORDERED, runs
 
@@ -81,16 +81,16 @@ class Lines:
 class Bench:
     """A folder with `k.cu` and its loop. `edits` are what the worker appends in each iteration, then nothing."""
 
-    def __init__(self, folder: Path, *, text: str = COPY, subject: Subject | None = None) -> None:
+    def __init__(self, folder: Path, *, text: str = COPY, subject: LoopSubject | None = None) -> None:
         self.folder, self.kernel = folder, folder / "k.cu"
         self.state, self.began = folder / "state", folder / "began"
         self.kernel.write_text(text)
         self.began.touch()
         self.meter = Meter(self.began)
-        self.limits = Limits(iterations=2)
-        self.target = Target("time_us")
-        self.subject = subject or Subject(self.kernel, "copy", checked=True)
-        self.parties: dict[Role, Party] = {}
+        self.limits = LoopLimits(iterations=2)
+        self.target = LoopTarget("time_us")
+        self.subject = subject or LoopSubject(self.kernel, "copy", checked=True)
+        self.parties: dict[Role, LoopParty] = {}
         self.lines = Lines()
         self.harness: dict[str, str] = {}
 
@@ -116,13 +116,13 @@ class Bench:
         path = self.folder / f"{role}.sh"
         path.write_text(f"echo {role} $1 >> {self.began}\n{script}\n")
         words = ["/bin/sh", str(path), "{iteration}", "{result}"]
-        self.parties[role] = Command(role, words, self.state, "mark")
+        self.parties[role] = CommandParty(role, words, self.state, "mark")
 
-    def setup(self) -> Setup:
+    def setup(self) -> LoopSetup:
         async def harness(start: str, text: str) -> dict[str, str]:
             return dict(self.harness)
 
-        return Setup(
+        return LoopSetup(
             self.subject, self.meter, self.parties, self.target, self.limits, harness, self.lines, "command", "raise --budget",
         )  # fmt: skip
 

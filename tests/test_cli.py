@@ -379,7 +379,7 @@ def test_a_gpu_may_be_named_as_its_owner_does(folder: Path, name: str, architect
 def test_a_named_gpu_is_compiled_for_on_a_machine_with_another(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placement.Setup, "own_gpu", lambda _: DEVICE)
+    monkeypatch.setattr(placement.RunSetup, "own_gpu", lambda _: DEVICE)
     for words, architecture in (("", "sm_90a"), ("--gpu L4", "sm_89"), ("--gpu B200:2", "sm_100a")):
         _, _, errors = orbit(folder, "compile", "k.cu", *words.split())
         assert errors.splitlines()[-1] == f"ok: 1 kernel compiled for {architecture}"

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orbit_lsp.closure import Closure, absolute_flags, closure, imports, includes
-from orbit_remote.common.content_store import Store
+from orbit_remote.common.content_store import ContentStore
 from orbit_remote.common.messages import content_hash
 from orbit_remote.common.requests import Job, Manifest
 from tests.closure_check import LIMIT, find, refusal, remarks, travels, write
@@ -459,7 +459,7 @@ def test_files_that_come_and_go(project: Path) -> None:
 
 def arrive(closure: Closure, tmp_path: Path) -> Path:
     """The closure as a tree of its own, through a store, with the author's folders gone."""
-    store, tree = Store(tmp_path / "store", LIMIT), tmp_path / "tree"
+    store, tree = ContentStore(tmp_path / "store", LIMIT), tmp_path / "tree"
     for digest in store.missing(closure.manifest):
         content = closure.contents[digest]
         store.put(digest, content if isinstance(content, bytes) else content.read_bytes())

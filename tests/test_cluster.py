@@ -24,7 +24,7 @@ from orbit_lsp.queue.cluster import ClusterEngine
 from orbit_lsp.queue.job_queue import JobQueue
 from orbit_lsp.queue.job_store import JobStore, Result
 from orbit_lsp.queue.pool import Slot
-from orbit_lsp.queue.request import Refused, Request
+from orbit_lsp.queue.request import Request, RequestRefusedError
 from orbit_lsp.queue.slot_engine import EngineOptions, SlotEngine, Stage
 from orbit_remote.common import messages as c
 from tests.later import Later
@@ -223,7 +223,7 @@ def test_a_cluster_that_is_not_there(
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     monkeypatch.setattr(cluster, "_CURRENT", str(tmp_path / "none"))
     monkeypatch.setenv("RAY_ADDRESS", address)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefusedError) as refused:
         cluster.connect()
     assert str(refused.value) == text
 

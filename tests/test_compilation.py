@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orbit_lsp.compilation import headers, projects
-from orbit_lsp.compilation.finder import Finder, Question, root_of
+from orbit_lsp.compilation.finder import CompilationFinder, CompilationQuestion, root_of
 from tests.compilation_check import check, database, entry, find, project
 
 
@@ -281,7 +281,7 @@ def test_a_makefile_reaches_as_far_as_what_it_includes(tmp_path: Path) -> None:
     }
     project(tmp_path, files)
     path = str(tmp_path / "kernels/one/k.cu")
-    made = Finder().find(Question(path, '#include "lib.cuh"\n', ()))
+    made = CompilationFinder().find(CompilationQuestion(path, '#include "lib.cuh"\n', ()))
     assert (made.root, made.missing) == (str(tmp_path), {})
 
 
@@ -297,7 +297,10 @@ def test_a_file_outside_of_every_workspace_folder_belongs_to_its_repository(tmp_
 
 def test_a_header_that_comes_is_found_once_the_editor_reports_it(tmp_path: Path) -> None:
     project(tmp_path, {"src/k.cu": '#include "late.h"\n'})
-    finder, question = Finder(), Question(str(tmp_path / "src/k.cu"), '#include "late.h"\n', (str(tmp_path),))
+    finder, question = (
+        CompilationFinder(),
+        CompilationQuestion(str(tmp_path / "src/k.cu"), '#include "late.h"\n', (str(tmp_path),)),
+    )
     assert "late.h" in finder.find(question).missing
     project(tmp_path, {"lib/late.h": ""})
     finder.forget(str(tmp_path / "lib/late.h"))

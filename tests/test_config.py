@@ -12,7 +12,7 @@ import pytest
 
 from orbit_lsp.places.places import Places
 from orbit_lsp.state import config, user_folders
-from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.placement import RunSetup
 from orbit_lsp.state.session import Session
 from orbit_remote.process import program
 
@@ -207,7 +207,7 @@ def test_the_workspaces_own_environment_is_used_only_where_it_is_trusted(tmp_pat
     python = tmp_path / ".venv/bin/python"
     python.parent.mkdir(parents=True)
     python.touch()
-    session = Session(setup=Setup(folders=[str(tmp_path)]))
+    session = Session(setup=RunSetup(folders=[str(tmp_path)]))
     result = Places(session, print, lambda uris: None)
     result.settings.configure(None)
     assert result.python.path != str(python)

@@ -12,8 +12,8 @@ import pytest
 from orbit_lsp.api import device_metrics, metric_jobs
 from orbit_lsp.profile import roofline
 from orbit_lsp.profile.sections import SECTIONS
-from orbit_lsp.queue.job_store import Job, Result
-from orbit_lsp.queue.request import Refused, Request, check
+from orbit_lsp.queue.job_store import Result, StoredJob
+from orbit_lsp.queue.request import Request, RequestRefusedError, check
 from orbit_remote.common import messages as c
 from orbit_remote.common.measurements import Metric
 from orbit_remote.common.requests import Grade
@@ -230,7 +230,7 @@ def test_at_grade_referee_no_host_code_runs_under_the_profiler(
         0.0,
         "",
     )
-    wanted, why = metric_jobs._requests(Job(*row), request, ended)
+    wanted, why = metric_jobs._requests(StoredJob(*row), request, ended)
     assert [each.key for each in wanted.values()] == (["device-metrics:id"] if profiled else [])
     assert why.startswith("" if profiled else "at grade referee the candidate's own host code is not run")
 
@@ -243,18 +243,18 @@ def test_what_the_environment_of_the_server_says() -> None:
             "NCU_SECTIONS": "Occupancy, SpeedOfLight,Occupancy",
         }
     )
-    assert named == metric_jobs.Settings(enabled=True, sections=("Occupancy", "SpeedOfLight"))
+    assert named == metric_jobs.MetricSettings(enabled=True, sections=("Occupancy", "SpeedOfLight"))
     asked = [
         named.of(Request(name="k.cu", text="x"), wanted).sections == named.sections
         for wanted in (None, True, False)
     ]
     assert asked == [True, True, False]
     with pytest.raises(
-        Refused,
+        RequestRefusedError,
         match="NCU_SECTIONS names 'Speed', which is not a section of Nsight Compute; use some of Comp",
     ):
         metric_jobs.settings({"NCU_SECTIONS": "Speed"})
-    with pytest.raises(Refused, match="ENABLE_DEVICE_METRICS is 'maybe'; write true or false"):
+    with pytest.raises(RequestRefusedError, match="ENABLE_DEVICE_METRICS is 'maybe'; write true or false"):
         metric_jobs.settings({"ENABLE_DEVICE_METRICS": "maybe"})
 
 
@@ -262,5 +262,5 @@ def test_a_request_names_known_sections_alone() -> None:
     assert set(device_metrics.SECTIONS) <= set(SECTIONS)
     request = Request(name="k.cu", text="__global__ void k() {}")
     check(replace(request, sections=device_metrics.SECTIONS), trusted=False)
-    with pytest.raises(Refused, match="'--set' is not a section of Nsight Compute; use some of "):
+    with pytest.raises(RequestRefusedError, match="'--set' is not a section of Nsight Compute; use some of "):
         check(replace(request, sections=("--set",)), trusted=False)

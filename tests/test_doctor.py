@@ -13,7 +13,7 @@ from orbit_lsp.cli.machine import doctor
 from orbit_lsp.places import python_choice
 from orbit_lsp.state.compilation import Compilation
 from orbit_lsp.state.config import Settings
-from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.placement import RunSetup
 from orbit_remote.common import messages as c
 from orbit_remote.common.packages import installing
 from orbit_remote.common.requests import Job
@@ -64,7 +64,7 @@ def check(
     untrusted: str = "",
     **settings: object,
 ) -> None:
-    setup = Setup(settings_of_values(settings), machine=machine, modal_account=token)
+    setup = RunSetup(settings_of_values(settings), machine=machine, modal_account=token)
     text = doctor.lines(setup, machine, compiles_on_modal=on_modal, compiler=compiler, untrusted=untrusted)
     message = "\n".join(text) + "\n"
     assert message.replace(sys.executable, "PYTHON") == expected
@@ -242,7 +242,7 @@ does not work yet
 
 def test_modal_may_compile_where_there_is_no_compiler() -> None:
     machine = replace(LAPTOP, nvcc=None, problems=(NO_GPU, NO_NVCC))
-    setup = Setup(settings=Settings(), machine=machine, modal_account=True)
+    setup = RunSetup(settings=Settings(), machine=machine, modal_account=True)
     lines = doctor.lines(setup, machine, compiles_on_modal=False)
     assert lines[lines.index("    fix it: pip install it") + 1] == (
         "    or set `orbit.modal.compile`: Modal compiles, without a GPU"
@@ -300,7 +300,7 @@ does not work yet
 
 def test_memory_checks_need_compute_sanitizer() -> None:
     machine = replace(FULL, sanitizer=None)
-    messages = doctor.lines(Setup(settings=Settings(), machine=machine), machine, compiles_on_modal=False)
+    messages = doctor.lines(RunSetup(settings=Settings(), machine=machine), machine, compiles_on_modal=False)
     assert messages[-2:] == [
         "  ✗ memory checks: there is no compute-sanitizer",
         "    fix it: install the CUDA toolkit, or /py -m pip install nvidia-cuda-sanitizer-api",
@@ -309,7 +309,7 @@ def test_memory_checks_need_compute_sanitizer() -> None:
 
 def said_of_counters(profiler: c.Profiler | None, cupti: str | None = None) -> list[str]:
     machine = replace(FULL, profiler=profiler, cupti=cupti)
-    every = doctor.lines(Setup(settings=Settings(), machine=machine), machine, compiles_on_modal=False)
+    every = doctor.lines(RunSetup(settings=Settings(), machine=machine), machine, compiles_on_modal=False)
     at = next(i for i, line in enumerate(every) if "counters" in line)
     return [line.strip() for line in every[at : at + 2]]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orbit_lsp.state import documents
-from orbit_lsp.state.documents import Change, Document, from_client, split_lines, to_client
+from orbit_lsp.state.documents import Document, TextChange, from_client, split_lines, to_client
 
 ENCODINGS = ("utf-8", "utf-16", "utf-32")
 TEXTS = st.text(alphabet="ab \r\n\té𝄞\x0c\u2028\x00", max_size=40)
@@ -38,13 +38,13 @@ def position(text: str, offset: int, encoding: str) -> tuple[int, int]:
 )
 def test_incremental_edits_give_the_clients_text(text: str, edits: list, encoding: str) -> None:
     document, at_once = (Document("file:///a.cu", "/a.cu", 0, text) for _ in range(2))
-    changes: list[Change] = []
+    changes: list[TextChange] = []
     for number, (item, other, new) in enumerate(edits, 1):
         start, end = sorted((min(item, len(text)), min(other, len(text))))
         # an edit never splits a \r\n: no client has a position inside it
         start -= text[start - 1 : start + 1] == "\r\n"
         end += text[end - 1 : end + 1] == "\r\n"
-        change = Change(position(text, start, encoding), position(text, end, encoding), new)
+        change = TextChange(position(text, start, encoding), position(text, end, encoding), new)
         document.apply(number, [change], encoding)
         text = text[:start] + new + text[end:]
         assert document.text == text
@@ -62,7 +62,7 @@ def test_many_changes_of_one_message_make_the_text_once(monkeypatch: pytest.Monk
     offset = Document._offset  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr(Document, "_offset", lambda *args: offsets.append(1) or offset(*args))
     document = Document("file:///a.cu", "/a.cu", 0, "int a;\n" * 100)
-    document.apply(1, [Change((line, 4), (line, 5), "b") for line in reversed(range(100))], "utf-16")
+    document.apply(1, [TextChange((line, 4), (line, 5), "b") for line in reversed(range(100))], "utf-16")
     assert (document.text, offsets) == ("int b;\n" * 100, [])
 
 
@@ -78,7 +78,7 @@ def test_lines_made_beside_an_edit_are_of_the_edited_text() -> None:
     document = Document("file:///a.cu", "/a.cu", 1, "a\nb")
     document.split()
     assert document.is_split
-    document.apply(2, [Change(None, None, "c\nd\n")], "utf-16")
+    document.apply(2, [TextChange(None, None, "c\nd\n")], "utf-16")
     assert not document.is_split
     assert document.lines == ["c\n", "d\n", ""]
 
@@ -117,18 +117,18 @@ def test_columns_there_and_back(text: str, column: int, encoding: str, size: int
 )
 def test_where_a_line_stands_after_an_edit(edit: tuple, was: int, now: int | None) -> None:
     document = Document("file:///a.cu", "/a.cu", 1, "0\n1\n2\n3\n4\n")
-    document.apply(2, [Change(*edit)], "utf-16")
+    document.apply(2, [TextChange(*edit)], "utf-16")
     assert document.line_since(1, was) == now
     assert document.line_since(2, was) == was
 
 
 def test_a_whole_new_text_forgets_every_line() -> None:
     document = Document("file:///a.cu", "/a.cu", 1, "0\n1\n")
-    document.apply(2, [Change(None, None, "0\n1\n")], "utf-16")
+    document.apply(2, [TextChange(None, None, "0\n1\n")], "utf-16")
     assert document.line_since(1, 0) is None
 
 
 def test_positions_beyond_the_text_are_clamped() -> None:
     document = Document("file:///a.cu", "/a.cu", 1, "one")
-    document.apply(2, [Change((9, 9), (99, 99), "!")], "utf-16")
+    document.apply(2, [TextChange((9, 9), (99, 99), "!")], "utf-16")
     assert document.text == "one!"

@@ -17,7 +17,7 @@ from orbit_lsp.cli import arguments
 from orbit_lsp.cli.doors import jobs_command
 from orbit_lsp.notebook import cell_commands
 from orbit_lsp.queue import request as requests
-from orbit_lsp.queue.request import Refused, Request
+from orbit_lsp.queue.request import Request, RequestRefusedError
 
 PAGE = Path(__file__).parent.parent / "docs" / "dev" / "doors.md"
 FIELDS = [field.name for field in dataclasses.fields(Request) if field.name != "version"]
@@ -130,11 +130,13 @@ def test_one_decoder_makes_requests(tmp_path: Path) -> None:
     )
     assert made == Request(name="k.cu", text=KERNEL, path=str(tmp_path / "k.cu"), flags=("-O1",))
     assert requests.decoded({"name": "k.cu", "text": KERNEL, "levels": ["sass"]}).levels == ("sass",)
-    with pytest.raises(Refused, match="there is no file"):
+    with pytest.raises(RequestRefusedError, match="there is no file"):
         requests.decoded({"file": str(tmp_path / "absent.cu")})
 
 
 def test_a_detail_that_there_is_not_is_refused() -> None:
     values: Any = {"name": "k.cu", "text": KERNEL, "detail": "all"}
-    with pytest.raises(Refused, match="'all' is not a detail of a profile; use one of click, full"):
+    with pytest.raises(
+        RequestRefusedError, match="'all' is not a detail of a profile; use one of click, full"
+    ):
         requests.check(requests.decoded(values), trusted=True)

@@ -7,7 +7,7 @@ from lsprotocol import types as lsp
 
 from orbit_lsp.kernels.python import triton_kernels
 from orbit_lsp.specs import job_builder
-from orbit_lsp.state.documents import Change
+from orbit_lsp.state.documents import TextChange
 from orbit_lsp.views import diagnostics
 from orbit_lsp.views.spec import spec_drafts
 from tests.drafting import FROM_LAUNCH, FROM_SIGNATURE, HOST, WRAPPERS, check, opened, written
@@ -413,7 +413,7 @@ def test_applied_the_file_has_no_fault_and_the_draft_is_not_offered_again() -> N
     (edit,) = change.edits
     assert isinstance(edit, lsp.TextEdit)
     line = edit.range.start.line
-    session.change(uri, 4, [Change((line, 0), (line, 0), edit.new_text)])
+    session.change(uri, 4, [TextChange((line, 0), (line, 0), edit.new_text)])
     assert [diagnostic.message for diagnostic in diagnostics.diagnostics(session, uri)] == []
     kernel = session.files[uri].scan.kernels[0]
     assert spec_drafts.drafts(session, uri, kernel) == []
@@ -434,7 +434,7 @@ def test_the_files_own_line_ends(end: str, language: str) -> None:
     (edit,) = changes[uri]
     wrong = edit.new_text.replace("launch ", "launch no_")
     line = edit.range.start.line
-    session.change(uri, 4, [Change((line, 0), (line, 0), wrong)])
+    session.change(uri, 4, [TextChange((line, 0), (line, 0), wrong)])
     assert session.files[uri].document.text.count("\n") in (0, session.files[uri].document.text.count(end))
     (diagnostic,) = [
         item for item in diagnostics.diagnostics(session, uri) if "This launches" in item.message

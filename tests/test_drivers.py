@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orbit_lsp.compilation.build_systems import registry
-from orbit_lsp.drivers.finder import Finder
+from orbit_lsp.drivers.finder import DriverFinder
 from orbit_lsp.drivers.module import read
 from orbit_lsp.kernels import tracker
 from orbit_lsp.state.results import Routes
@@ -21,7 +21,7 @@ from tests.driver_layouts import LAYOUTS, write, written
 
 def listed(folder: Path) -> str:
     """The drivers of all kernels of a folder, as text."""
-    finder = Finder(str(folder), build_files=registry.build_files())
+    finder = DriverFinder(str(folder), build_files=registry.build_files())
     finder.refresh()
     lines: list[str] = []
     for place in sorted((*finder.index.files, *finder.index.places("", (".cu", ".cuh", ".h")))):
@@ -64,10 +64,12 @@ def softmax(x):
 TEST = "from softmax import softmax\n\ndef test_softmax():\n    softmax(1)\n"
 
 
-def check(folder: Path, files: dict[str, str], expected: list[str], finder: Finder | None = None) -> Finder:
+def check(
+    folder: Path, files: dict[str, str], expected: list[str], finder: DriverFinder | None = None
+) -> DriverFinder:
     """What is found for `softmax_kernel` of softmax.py in a folder with these files."""
     write(folder, {"softmax.py": SOFTMAX} | files)
-    finder = finder or Finder(str(folder))
+    finder = finder or DriverFinder(str(folder))
     finder.refresh()
     found = finder.routes(str(folder / "softmax.py"), "softmax_kernel")
     assert [each.driver.id for each in found.routes] == expected, found.reason
@@ -164,7 +166,7 @@ def test_no_file_is_too_strange_to_be_passed_over(tmp_path: Path) -> None:
         "setup.py": "package_dir={",
     }.items():
         (tmp_path / name).write_text(text)
-    finder = Finder(str(tmp_path), lambda: tmp_path / "drivers.sqlite")
+    finder = DriverFinder(str(tmp_path), lambda: tmp_path / "drivers.sqlite")
     check(tmp_path, {"test_softmax.py": TEST}, ["test_softmax.py::test_softmax"], finder)
 
 
@@ -194,7 +196,7 @@ def test_what_refers_to_itself(tmp_path: Path) -> None:
         "test_x.py": "from row330 import softmax\n\ndef test_x(x):\n    softmax(x)\n",
     }
     write(tmp_path, files)
-    finder = Finder(str(tmp_path))
+    finder = DriverFinder(str(tmp_path))
     finder.refresh()
     found = finder.routes(str(tmp_path / "softmax.py"), "softmax_bwd_kernel")
     assert [each.driver.id for each in found.routes] == ["test_x.py::test_x"]
@@ -237,7 +239,7 @@ def test_a_name_that_300_tests_use_leads_nowhere(tmp_path: Path) -> None:
     }
     user = "import torch, lib\n\ndef test_{0}():\n    torch.softmax({0})\n"
     write(tmp_path, package | {"test_one.py": user.format("one")})
-    finder = Finder(str(tmp_path))
+    finder = DriverFinder(str(tmp_path))
     finder.refresh()
     place = str(tmp_path / "lib" / "softmax.py")
     assert [each.driver.id for each in finder.routes(place, "softmax_kernel").routes] == [
@@ -300,7 +302,7 @@ def test_a_cuda_text_that_is_not_saved_counts(tmp_path: Path) -> None:
     }
     bound = 'void host() { k<<<1, 1>>>(); }\nPYBIND11_MODULE(fast_ext, m) { m.def("scale", &host); }\n'
     write(tmp_path, files | {"k.cu": "__global__ void k() {}\n"})
-    finder = Finder(str(tmp_path))
+    finder = DriverFinder(str(tmp_path))
     finder.refresh()
     path = str(tmp_path / "k.cu")
     assert (
@@ -317,7 +319,7 @@ def test_a_cuda_text_that_is_not_saved_counts(tmp_path: Path) -> None:
 def test_the_nearest_folders_are_read_first(tmp_path: Path) -> None:
     far = {f"other/deep/er/m{i}.py": "" for i in range(40)}
     write(tmp_path, {"pkg/ops/softmax.py": SOFTMAX, "tests/test_softmax.py": TEST} | far)
-    finder = Finder(str(tmp_path))
+    finder = DriverFinder(str(tmp_path))
     kernel = str(tmp_path / "pkg/ops/softmax.py")
     steps = 1
     while not finder.refresh(kernel, within=0):
@@ -330,7 +332,7 @@ def test_the_nearest_folders_are_read_first(tmp_path: Path) -> None:
 
 def test_before_all_is_read_the_reason_says_so(tmp_path: Path) -> None:
     write(tmp_path, {"softmax.py": SOFTMAX, "tests/test_softmax.py": TEST})
-    finder = Finder(str(tmp_path))
+    finder = DriverFinder(str(tmp_path))
     kernel = str(tmp_path / "softmax.py")
     finder.refresh(kernel, within=0)
     assert finder.routes(kernel, "softmax_kernel").reason == "the project's files are still being read"
@@ -340,11 +342,11 @@ def test_the_next_process_reads_only_what_has_changed(tmp_path: Path) -> None:
     """What is kept of a file counts as long as its size and time are the same: here its text is another, unnoticed."""
     project, cache = tmp_path / "project", tmp_path / "drivers.sqlite"
     write(project, {"softmax.py": SOFTMAX, "test_softmax.py": TEST})
-    Finder(str(project), lambda: cache).refresh()
+    DriverFinder(str(project), lambda: cache).refresh()
     status = (project / "test_softmax.py").stat()
     (project / "test_softmax.py").write_text(TEST.replace("softmax", "xamtfos"))
     os.utime(project / "test_softmax.py", ns=(status.st_atime_ns, status.st_mtime_ns))
-    second = Finder(str(project), lambda: cache)
+    second = DriverFinder(str(project), lambda: cache)
     second.refresh()
     assert second.index.mention("softmax") == ["softmax.py", "test_softmax.py"]
     os.utime(project / "test_softmax.py", ns=(0, 0))
@@ -353,7 +355,7 @@ def test_the_next_process_reads_only_what_has_changed(tmp_path: Path) -> None:
     with sqlite3.connect(cache) as file:
         assert file.execute("select count(*) from files").fetchone() == (2,)
     (project / "test_softmax.py").unlink()
-    Finder(str(project), lambda: cache).refresh()
+    DriverFinder(str(project), lambda: cache).refresh()
     with sqlite3.connect(cache) as file:
         assert file.execute("select place from files").fetchall() == [("softmax.py",)]
 
@@ -361,7 +363,7 @@ def test_the_next_process_reads_only_what_has_changed(tmp_path: Path) -> None:
 def test_the_index_keeps_the_last_20_projects(tmp_path: Path) -> None:
     for i in range(22):
         write(tmp_path, {f"{i}/softmax.py": SOFTMAX})
-        Finder(str(tmp_path / str(i)), lambda: tmp_path / "drivers.sqlite").refresh()
+        DriverFinder(str(tmp_path / str(i)), lambda: tmp_path / "drivers.sqlite").refresh()
     with sqlite3.connect(tmp_path / "drivers.sqlite") as file:
         kept = {Path(root).name for (root,) in file.execute("select root from files")}
     assert kept == {str(i) for i in range(2, 22)}
@@ -375,7 +377,7 @@ def test_an_index_that_is_damaged_or_cannot_be_written_costs_nothing(tmp_path: P
             project,
             {"test_softmax.py": TEST},
             ["test_softmax.py::test_softmax"],
-            Finder(str(project), lambda where=where: where),
+            DriverFinder(str(project), lambda where=where: where),
         )
     with sqlite3.connect(cache) as file:  # a new one
         assert file.execute("select count(*) from files").fetchone() == (2,)
@@ -500,7 +502,7 @@ def configured(folder: Path, project: Path) -> None:
 def test_the_project_in_which_a_program_is_built(tmp_path: Path) -> None:
     """The smallest that has all of it, unless a larger one is configured."""
     written("program_nested", tmp_path)
-    finder = Finder(str(tmp_path), build_files=registry.build_files())
+    finder = DriverFinder(str(tmp_path), build_files=registry.build_files())
     finder.refresh()
 
     def folder(place: str, kernel: str) -> str:
@@ -518,7 +520,7 @@ def test_nvcc_alone_counts_less_where_a_build_file_of_any_kind_is(tmp_path: Path
     (tmp_path / "bench.cu").write_text('#include "k.cuh"\nint main() { scale<<<1, 1>>>(nullptr); }\n')
 
     def cost() -> float:
-        finder = Finder(str(tmp_path), build_files=registry.build_files())
+        finder = DriverFinder(str(tmp_path), build_files=registry.build_files())
         finder.refresh()
         return finder.routes(str(tmp_path / "k.cuh"), "scale").routes[0].cost
 

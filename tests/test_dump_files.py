@@ -11,7 +11,7 @@ from orbit_lsp.profile import dump_files
 from orbit_lsp.runs import listings
 from orbit_lsp.runs.scheduler import Run
 from orbit_lsp.specs import job_builder
-from orbit_lsp.state.documents import Change
+from orbit_lsp.state.documents import TextChange
 from orbit_lsp.state.results import Profiled
 from orbit_lsp.views import hover, kernel_actions
 from orbit_remote.common import messages as c
@@ -92,7 +92,7 @@ def test_a_listing_has_what_a_profile_measured_on_each_line(tmp_path: Path) -> N
     (target,) = bench.session.results.profiles
     bench.session.results.listings[target, "sass"] = None
     made = dumps.packed(
-        [dumps.Made("saxpy", "saxpy", {}, {"sass": answer("memory_bound").sass[0].encode()})], []
+        [dumps.DumpedInstance("saxpy", "saxpy", {}, {"sass": answer("memory_bound").sass[0].encode()})], []
     )
 
     def listed() -> list[str]:
@@ -108,7 +108,7 @@ def test_a_listing_has_what_a_profile_measured_on_each_line(tmp_path: Path) -> N
 
     body = "y[i] = a * x[i] + y[i];"
     assert listed() == ["6    if (i < n)    ◂ 1.2% · wait", f"7    {body}    ◂ 92% · long scoreboard"]
-    bench.session.change(bench.uri, 2, [Change((5, 13), (5, 14), "n - 1")])
+    bench.session.change(bench.uri, 2, [TextChange((5, 13), (5, 14), "n - 1")])
     assert listed() == [f"7    {body}    ◂ 92% · long scoreboard · edited since"]
 
 

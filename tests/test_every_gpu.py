@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from orbit_lsp.features.every_gpu import CAPABILITIES, WARPS, EveryGpu
-from orbit_lsp.state.documents import Change
-from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.documents import TextChange
+from orbit_lsp.state.placement import RunSetup
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
 from orbit_remote.common.requests import Job
@@ -53,7 +53,7 @@ class Runner:
     ],
 )
 async def test_only_what_was_compiled_is_compiled_again(before: str, asked: bool) -> None:
-    session = Session(setup=Setup(settings=settings_of_values({"every_gpu": "hover"}), machine=HERE))
+    session = Session(setup=RunSetup(settings=settings_of_values({"every_gpu": "hover"}), machine=HERE))
     session.open(URI, 1, TEXT)
     runs: Any = SimpleNamespace(under_way=list)
     runner: Any = Runner()
@@ -68,7 +68,7 @@ async def test_only_what_was_compiled_is_compiled_again(before: str, asked: bool
         )
         every.run_ended(ended)
     if before == "an edit":
-        session.change(URI, 2, [Change((5, 4), (5, 8), "return")])
+        session.change(URI, 2, [TextChange((5, 4), (5, 8), "return")])
     if before == "a change on disk":
         await session.disk.note("/src/other.py")
     if before == "a hover before" and (first := every.wanted(URI)):

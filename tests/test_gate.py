@@ -13,16 +13,16 @@ import pytest
 
 from bench.order_of_pairs import Fixed
 from orbit_lsp.gate import changes, gate, gate_loop
-from orbit_lsp.gate.changes import ChangedKernel, Unit
+from orbit_lsp.gate.changes import ChangedKernel, GateUnit
 from orbit_lsp.gate.gate_loop import GateLoop
 from orbit_lsp.gate.gate_store import GateStore, Noise
 from orbit_lsp.gate.results import GatedKernel, GateResult, exit_code
 from orbit_lsp.history import git
 from orbit_lsp.report import gate_report
-from orbit_lsp.runs.scheduler import Failed
+from orbit_lsp.runs.scheduler import RunFailedError
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_remote.common import messages as c
-from orbit_remote.common.evidence.sign_bets import Question
+from orbit_remote.common.evidence.sign_bets import GateQuestion
 from orbit_remote.common.measurements import Telemetry
 from tests.test_git import Repository
 
@@ -71,23 +71,23 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def unit(name: str, *, base: bool = True) -> Unit:
+def unit(name: str, *, base: bool = True) -> GateUnit:
     plan, job = (
         SimpleNamespace(driver=None, through="spec"),
         SimpleNamespace(language="triton", start=SimpleNamespace(through="spec")),
     )
     now, then = (Side(kernel=name, name=side, plan=plan, job=job, remarks=()) for side in ("now", "base"))
     kernel: Any = ChangedKernel("k.py", KernelId("file:///k.py", name), name, 1, now, then if base else None)  # type: ignore[arg-type]
-    return Unit([kernel])
+    return GateUnit([kernel])
 
 
 async def ran(
-    machine: Machine, *names: str, coin: random.Random | None = None, question: Question | None = None
+    machine: Machine, *names: str, coin: random.Random | None = None, question: GateQuestion | None = None
 ) -> GateLoop:
     runs: Any = machine
     loop = GateLoop(
         [unit(name) for name in names],
-        question or Question(len(names)),
+        question or GateQuestion(len(names)),
         runs,
         run_id="g",
         coin=coin or random.Random(1),
@@ -178,11 +178,11 @@ async def test_a_run_without_times_is_a_discarded_pair_and_at_first_no_compariso
 async def test_a_control_that_differs_from_itself_ends_the_gate() -> None:
     """A machine that becomes slower with every run, and a coin that always falls the same way."""
     machine = Machine(lambda name, number: 100.0 * 1.03**number)
-    loop = await ran(machine, "a", "b", coin=Fixed(), question=Question(2, most_pairs=30))
+    loop = await ran(machine, "a", "b", coin=Fixed(), question=GateQuestion(2, most_pairs=30))
     assert loop.red_control
     assert gate.verdict_of(loop.kernels(), red_control=True, failure=False) == "inconclusive"
     drawn = await ran(
-        Machine(machine.times), "a", "b", coin=random.Random(3), question=Question(2, most_pairs=30)
+        Machine(machine.times), "a", "b", coin=random.Random(3), question=GateQuestion(2, most_pairs=30)
     )
     assert not drawn.red_control
 
@@ -193,7 +193,7 @@ async def test_a_kernel_that_the_change_breaks_later_has_failed() -> None:
             self, variant: Any, run: str, files: Any, heard: Callable[[Any], None]
         ) -> c.Finished:
             if variant.name == "now" and len(self.ran) > 6:
-                raise Failed(c.Failure("wrong answer", "now: y[7] is 1 and not 2"))
+                raise RunFailedError(c.Failure("wrong answer", "now: y[7] is 1 and not 2"))
             return await super().perform(variant, run, files, heard)
 
     loop = await ran(Breaks(slow_b), "a")
@@ -207,7 +207,7 @@ async def test_what_fails_in_a_control_has_failed_in_its_kernel() -> None:
             self, variant: Any, run: str, files: Any, heard: Callable[[Any], None]
         ) -> c.Finished:
             if (variant.kernel, variant.name) == ("a", "now") and self.ran[-1:] == ["a now"]:
-                raise Failed(c.Failure("runtime error", "now: misaligned address"))
+                raise RunFailedError(c.Failure("runtime error", "now: misaligned address"))
             return await super().perform(variant, run, files, heard)
 
     loop = await ran(Breaks(slow_b), "a", "c")
@@ -224,7 +224,7 @@ async def test_a_machine_that_fails_ends_the_gate_and_one_that_fails_once_does_n
         ) -> c.Finished:
             if len(self.ran) == 5 and self.left:
                 self.left -= 1
-                raise Failed(c.Failure("infrastructure", "the link is down", retryable=True))
+                raise RunFailedError(c.Failure("infrastructure", "the link is down", retryable=True))
             return await super().perform(variant, run, files, heard)
 
     machine = Fails(slow_b)

@@ -11,12 +11,12 @@ from orbit_lsp.cli.terminal_text import UsageError
 from orbit_lsp.places.places import Places
 from orbit_lsp.queue import request as requests
 from orbit_lsp.queue.pool import Slot
-from orbit_lsp.queue.request import Refused, Request
+from orbit_lsp.queue.request import Request, RequestRefusedError
 from orbit_lsp.runners import refusals
 from orbit_lsp.runners.modal.rates import Rates
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state import config, modal_gpus
-from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.placement import RunSetup
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import diagnostics, lenses
 from orbit_remote.common import architectures, peaks
@@ -160,7 +160,9 @@ def test_a_longer_number_is_another_gpu(name: str, architecture: str | None) -> 
 def test_the_setting_rents_what_it_says_or_nothing(
     values: dict[str, Any], rents: str, complaint: str
 ) -> None:
-    session = Session(setup=Setup(folders=["/w"], machine=c.Machine("p", c.RESULT_VERSION, "python", "3.12")))
+    session = Session(
+        setup=RunSetup(folders=["/w"], machine=c.Machine("p", c.RESULT_VERSION, "python", "3.12"))
+    )
     places = Places(session, print, lambda _: None)
     places.settings.options = values | {"runner": "modal"}
     complaints = places.settings.configure(None)
@@ -207,7 +209,7 @@ def test_a_mistake_spends_and_permits_nothing(
 
 
 def rented_session(text: str = KERNEL, **values: object) -> Session:
-    setup = Setup(machine=c.Machine("p", c.RESULT_VERSION, "python", "3.12"), modal_account=True)
+    setup = RunSetup(machine=c.Machine("p", c.RESULT_VERSION, "python", "3.12"), modal_account=True)
     setup.settings = config.parse({"runner": "modal"} | values)[0]
     session = Session(setup=setup)
     session.open(URI, 1, text)
@@ -287,7 +289,7 @@ async def test_a_gpu_that_is_kept_warm_or_released_is_one_of_modals() -> None:
     ],
 )  # fmt: skip
 def test_the_gpu_of_a_command(named: str, place: str, machine: c.Machine | None, refusal: str) -> None:
-    setup = Setup(settings=config.parse({"runner": place})[0], machine=machine)
+    setup = RunSetup(settings=config.parse({"runner": place})[0], machine=machine)
     why = setup.gpu_refusal(named)
     assert why.startswith(refusal)
     assert bool(why) is bool(refusal)
@@ -325,7 +327,7 @@ def test_a_job_that_compiles_is_for_a_known_gpu(gpu: str, known: bool) -> None:
     if known:
         requests.check(request, trusted=False)
         return
-    with pytest.raises(Refused, match="'A1000X' is not a GPU that code can be compiled for"):
+    with pytest.raises(RequestRefusedError, match="'A1000X' is not a GPU that code can be compiled for"):
         requests.check(request, trusted=False)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from orbit_lsp.history import history_store
-from orbit_lsp.history.history_store import Entry, Store, StoredResult
+from orbit_lsp.history.history_store import HistoryEntry, HistoryStore, StoredResult
 from orbit_remote.common import measure
 from orbit_remote.common import messages as c
 from orbit_remote.common.measurements import Advice, Line, Metric
@@ -23,7 +23,7 @@ from tests.e2e import recorded_worker as recorded
 TEXT = "__global__ void saxpy() {}\n"
 
 
-def entry(number: int = 0, kernel: str = "saxpy", **fields: object) -> Entry:
+def entry(number: int = 0, kernel: str = "saxpy", **fields: object) -> HistoryEntry:
     """Run `number` of a kernel that gets slower by 1 µs each time."""
     timing = measure.timing([288_000 + 1_000 * number + i for i in range(100)], "cold L2, n=100")
     launches = (replace(recorded.SAXPY, timing=timing, warm=timing),)
@@ -35,16 +35,16 @@ def entry(number: int = 0, kernel: str = "saxpy", **fields: object) -> Entry:
     stored = StoredResult(
         finished, launches, {"/src/a.cuh": "00"}, "spec", kernel, "// orbit: n = 1024", ("float32",)
     )
-    made = Entry(1_000.0 + number, "/src/saxpy.cu", kernel, "run", f"d{number}", "inputs", stored)
+    made = HistoryEntry(1_000.0 + number, "/src/saxpy.cu", kernel, "run", f"d{number}", "inputs", stored)
     return replace(made, **fields)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(lambda: tmp_path / "state" / "history.sqlite")
+def store(tmp_path: Path) -> HistoryStore:
+    return HistoryStore(lambda: tmp_path / "state" / "history.sqlite")
 
 
-def test_everything_that_was_said_comes_back_with_the_text(store: Store) -> None:
+def test_everything_that_was_said_comes_back_with_the_text(store: HistoryStore) -> None:
     store.keep(entry(1), TEXT)
     store.keep(entry(2), TEXT + "// more\n")
     store.keep(entry(3, "other"), TEXT)
@@ -59,7 +59,7 @@ def test_everything_that_was_said_comes_back_with_the_text(store: Store) -> None
     assert store.complaints() == []
 
 
-def test_a_file_has_one_history_whatever_path_led_to_it(store: Store, tmp_path: Path) -> None:
+def test_a_file_has_one_history_whatever_path_led_to_it(store: HistoryStore, tmp_path: Path) -> None:
     (tmp_path / "kernels").mkdir()
     (tmp_path / "linked").symlink_to(tmp_path / "kernels")
     real, linked = (tmp_path / folder / "saxpy.cu" for folder in ("kernels", "linked"))
@@ -72,7 +72,7 @@ def test_a_file_has_one_history_whatever_path_led_to_it(store: Store, tmp_path: 
         assert store.kernels(path) == ["saxpy"]
 
 
-def test_a_renamed_file_takes_its_runs_along_with_all_that_they_say_of_it(store: Store) -> None:
+def test_a_renamed_file_takes_its_runs_along_with_all_that_they_say_of_it(store: HistoryStore) -> None:
     first = entry(1)
     store.keep(
         replace(first, result=replace(first.result, files={"/src/saxpy.cu": "11", "/src/a.cuh": "00"})), TEXT
@@ -89,7 +89,9 @@ def test_a_renamed_file_takes_its_runs_along_with_all_that_they_say_of_it(store:
     assert store.complaints() == []
 
 
-def test_a_row_that_cannot_be_read_is_renamed_and_said_when_it_is_read(store: Store, tmp_path: Path) -> None:
+def test_a_row_that_cannot_be_read_is_renamed_and_said_when_it_is_read(
+    store: HistoryStore, tmp_path: Path
+) -> None:
     store.keep(entry(1), TEXT)
     with closing(sqlite3.connect(tmp_path / "state" / "history.sqlite", isolation_level=None)) as file:
         file.execute("update runs set said = x'00'")
@@ -109,7 +111,7 @@ def test_a_row_that_cannot_be_read_is_renamed_and_said_when_it_is_read(store: St
     ids=["it is gone", "it is still there", "another text", "another kernel"],
 )
 def test_a_file_that_is_gone_is_known_again_by_a_kernel(
-    store: Store, tmp_path: Path, there: bool, kernel: str, digest: str, same: bool
+    store: HistoryStore, tmp_path: Path, there: bool, kernel: str, digest: str, same: bool
 ) -> None:
     old = tmp_path / "old.cu"
     if there:
@@ -119,13 +121,13 @@ def test_a_file_that_is_gone_is_known_again_by_a_kernel(
 
 
 def test_a_place_that_cannot_be_looked_at_is_a_complaint(tmp_path: Path) -> None:
-    store = Store(lambda: tmp_path / ("long" * 100) / "history.sqlite")
+    store = HistoryStore(lambda: tmp_path / ("long" * 100) / "history.sqlite")
     assert store.entries("/src/saxpy.cu") == []
     (message,) = store.complaints()
     assert message.startswith("the history of kernels cannot be read: ")
 
 
-def test_looking_makes_no_file(store: Store) -> None:
+def test_looking_makes_no_file(store: HistoryStore) -> None:
     assert (store.entries("/src/saxpy.cu"), store.kernels("/src/saxpy.cu"), store.text("00")) == (
         [],
         [],
@@ -134,7 +136,7 @@ def test_looking_makes_no_file(store: Store) -> None:
     assert not store._where().parent.exists()
 
 
-def test_a_profile_comes_back_with_its_counters_and_without_the_report(store: Store) -> None:
+def test_a_profile_comes_back_with_its_counters_and_without_the_report(store: HistoryStore) -> None:
     metric = Metric("gpu__time_duration.sum", 288_032.0, "ns")
     line = Line("/src/saxpy.cu", 3, 120, {"long_scoreboard": 90}, sectors=64, ideal_sectors=64)
     profile = c.Profile(
@@ -149,14 +151,14 @@ def test_a_profile_comes_back_with_its_counters_and_without_the_report(store: St
 
 
 @pytest.mark.parametrize("text", ["\ud800", "", "é€😀\r\n\0"])
-def test_any_text_that_an_editor_can_hold(store: Store, text: str) -> None:
+def test_any_text_that_an_editor_can_hold(store: HistoryStore, text: str) -> None:
     store.keep(entry(), text)
     (result,) = store.entries("/src/saxpy.cu")
     assert store.text(result.text or "") == text
 
 
 def test_a_kernel_keeps_its_newest_runs_and_texts_go_with_the_last_run_that_had_them(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: HistoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(history_store, "MOST_RUNS", 3)
     store.keep(entry(0, "other"), TEXT)
@@ -170,7 +172,7 @@ def test_a_kernel_keeps_its_newest_runs_and_texts_go_with_the_last_run_that_had_
 
 def test_the_file_stays_within_its_bound_and_keeps_the_newest(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(history_store, "_AT_ONCE", 10)
-    store = Store(lambda: tmp_path / "state" / "history.sqlite", most_bytes=400_000)
+    store = HistoryStore(lambda: tmp_path / "state" / "history.sqlite", most_bytes=400_000)
     for number in range(60):
         store.keep(entry(number, f"kernel{number}"), os.urandom(8_000).hex())
     kept = store.kernels("/src/saxpy.cu")
@@ -183,7 +185,9 @@ def test_the_file_stays_within_its_bound_and_keeps_the_newest(tmp_path: Path, mo
 @pytest.mark.parametrize(
     "content", [b"no database at all" * 100, b"SQLite format 3\0" + bytes(3_000)], ids=["text", "zeros"]
 )
-def test_a_damaged_file_is_set_aside_with_a_message(store: Store, tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_file_is_set_aside_with_a_message(
+    store: HistoryStore, tmp_path: Path, content: bytes
+) -> None:
     path = store._where()
     path.parent.mkdir()
     path.write_bytes(content)
@@ -196,7 +200,7 @@ def test_a_damaged_file_is_set_aside_with_a_message(store: Store, tmp_path: Path
     assert aside.read_bytes() == content
 
 
-def test_a_page_that_was_overwritten_is_met_later_and_the_rest_is_kept_aside(store: Store) -> None:
+def test_a_page_that_was_overwritten_is_met_later_and_the_rest_is_kept_aside(store: HistoryStore) -> None:
     for number in range(30):
         store.keep(entry(number), TEXT * (number + 1))
     path = store._where()
@@ -209,7 +213,7 @@ def test_a_page_that_was_overwritten_is_met_later_and_the_rest_is_kept_aside(sto
     assert len(store.entries("/src/saxpy.cu")) == 1
 
 
-def test_a_file_of_a_newer_version_is_left_to_it(store: Store) -> None:
+def test_a_file_of_a_newer_version_is_left_to_it(store: HistoryStore) -> None:
     store.keep(entry(), TEXT)
     with closing(sqlite3.connect(store._where())) as file:
         file.execute("pragma user_version = 9")
@@ -223,14 +227,14 @@ def test_a_file_of_a_newer_version_is_left_to_it(store: Store) -> None:
     assert [path.name for path in store._where().parent.iterdir()] == ["history.sqlite"]
 
 
-def test_a_file_that_another_editor_has_just_replaced_is_left_in_peace(store: Store) -> None:
+def test_a_file_that_another_editor_has_just_replaced_is_left_in_peace(store: HistoryStore) -> None:
     store.keep(entry(), TEXT)
     store._file.set_aside(store._where(), ValueError("of old"), (0, 0))
     assert len(store.entries("/src/saxpy.cu")) == 1
     assert store.complaints() == []
 
 
-def test_a_row_that_cannot_be_read_hides_no_other(store: Store) -> None:
+def test_a_row_that_cannot_be_read_hides_no_other(store: HistoryStore) -> None:
     store.keep(entry(1), TEXT)
     store.keep(entry(2), TEXT)
     with closing(sqlite3.connect(store._where())) as file:
@@ -241,7 +245,7 @@ def test_a_row_that_cannot_be_read_hides_no_other(store: Store) -> None:
 
 def test_a_folder_that_cannot_be_made_is_a_complaint_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    store = Store(lambda: tmp_path / "file" / "state" / "history.sqlite")
+    store = HistoryStore(lambda: tmp_path / "file" / "state" / "history.sqlite")
     store.keep(entry(), TEXT)
     assert store.entries("/src/saxpy.cu") == []
     assert all(
@@ -253,12 +257,12 @@ def test_no_home_folder_is_a_complaint() -> None:
     def where() -> Path:
         raise RuntimeError("no home folder")
 
-    store = Store(where)
+    store = HistoryStore(where)
     store.keep(entry(), TEXT)
     assert store.complaints() == ["the history of kernels cannot be kept: no home folder"]
 
 
-def test_a_file_of_another_program_is_set_aside(store: Store) -> None:
+def test_a_file_of_another_program_is_set_aside(store: HistoryStore) -> None:
     where = store._where()
     where.parent.mkdir(parents=True, exist_ok=True)
     with closing(sqlite3.connect(where)) as file:
@@ -272,7 +276,7 @@ def test_a_file_of_another_program_is_set_aside(store: Store) -> None:
         assert file.execute("select count(*) from runs").fetchone() == (0,)
 
 
-def test_a_run_that_cannot_be_kept_now_is_kept_later(store: Store) -> None:
+def test_a_run_that_cannot_be_kept_now_is_kept_later(store: HistoryStore) -> None:
     store._file.busy_s = 0.05
     store.keep(entry(1), TEXT)
     with closing(sqlite3.connect(store._where(), isolation_level=None)) as file:
@@ -282,7 +286,7 @@ def test_a_run_that_cannot_be_kept_now_is_kept_later(store: Store) -> None:
         assert store.complaints() == [message + "another process holds it: wait for that process, or end it"]
         assert len(store.entries("/src/saxpy.cu")) == 1  # who reads does not wait for who writes
         file.execute("rollback")
-    Store(store._where).write_again()  # whoever it is in this process
+    HistoryStore(store._where).write_again()  # whoever it is in this process
     assert [kept.at for kept in store.entries("/src/saxpy.cu")] == [entry(1).at, entry(2).at]
     assert store.complaints() == []
 
@@ -293,7 +297,7 @@ from pathlib import Path
 from orbit_lsp.history import history_store
 from tests.test_history import TEXT, entry
 history_store._BUSY_S = 120  # a busy machine: what is tested is that nothing is lost, not how long an editor waits
-store = history_store.Store(lambda: Path(sys.argv[1]))
+store = history_store.HistoryStore(lambda: Path(sys.argv[1]))
 for number in range(40):
     store.keep(entry(number, f"kernel{sys.argv[2]}"), f"{TEXT}// {sys.argv[2]} {number}")
 assert not store.complaints(), store.complaints()
@@ -301,7 +305,7 @@ assert not store.complaints(), store.complaints()
 
 
 @pytest.mark.slow
-def test_several_editors_write_at_once_from_the_first_moment(store: Store) -> None:
+def test_several_editors_write_at_once_from_the_first_moment(store: HistoryStore) -> None:
     path = store._where()
     root = Path(__file__).parents[1]
     environment = {**os.environ, "PYTHONPATH": f"{root}:{root / 'remote'}"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orbit_lsp.history import counter_diff, version_groups
-from orbit_lsp.history.history_store import Entry
+from orbit_lsp.history.history_store import HistoryEntry
 from orbit_lsp.history.history_tracker import HistoryTracker
 from orbit_lsp.report import history_report as history_page
 from orbit_lsp.report import page
@@ -27,9 +27,9 @@ from tests.test_report import Reader
 # -- which runs may be compared ---------------------------------------------------------------------
 
 
-def timed(*middles: int, digests: str = "abcdefgh", **fields: object) -> list[Entry]:
+def timed(*middles: int, digests: str = "abcdefgh", **fields: object) -> list[HistoryEntry]:
     """Runs by the median of their times in µs; the digests are letters, one a run."""
-    entries: list[Entry] = []
+    entries: list[HistoryEntry] = []
     for number, (middle, digest) in enumerate(zip(middles, digests, strict=False)):
         item = entry(number)
         timing = measure.timing([middle * 1_000 + i for i in range(100)], "cold L2, n=100")
@@ -38,7 +38,7 @@ def timed(*middles: int, digests: str = "abcdefgh", **fields: object) -> list[En
     return entries
 
 
-def regression(entries: list[Entry]) -> tuple[float, int] | None:
+def regression(entries: list[HistoryEntry]) -> tuple[float, int] | None:
     result = version_groups.regression(entries)
     return (round(result.change, 2), result.edits) if result else None
 
@@ -65,7 +65,7 @@ def test_a_regression_counts_the_versions_since_the_fastest() -> None:
     assert regression([]) is None
 
 
-def on_gpu(stored: Entry, name: str) -> Entry:
+def on_gpu(stored: HistoryEntry, name: str) -> HistoryEntry:
     device = stored.result.finished.device
     assert device
     return replace(
@@ -76,14 +76,14 @@ def on_gpu(stored: Entry, name: str) -> Entry:
     )
 
 
-def with_nvcc(stored: Entry, version: str) -> Entry:
+def with_nvcc(stored: HistoryEntry, version: str) -> HistoryEntry:
     return replace(
         stored,
         result=replace(stored.result, finished=replace(stored.result.finished, toolchain={"nvcc": version})),
     )
 
 
-def at_values(stored: Entry, **values: str) -> Entry:
+def at_values(stored: HistoryEntry, **values: str) -> HistoryEntry:
     point = replace(stored.result.finished.points[0], values=values)
     return replace(
         stored, result=replace(stored.result, finished=replace(stored.result.finished, points=(point,)))
@@ -124,7 +124,7 @@ def test_what_was_run_otherwise_is_no_witness(elsewhere) -> None:
 
 
 def test_a_programs_kernel_in_several_configurations_has_no_one_time() -> None:
-    def program(stored: Entry, *grids: int) -> Entry:
+    def program(stored: HistoryEntry, *grids: int) -> HistoryEntry:
         launches = tuple(replace(stored.result.launches[0], grid=(grid, 1, 1)) for grid in grids)
         return replace(stored, result=replace(stored.result, through="program", launches=launches))
 

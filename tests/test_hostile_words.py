@@ -14,7 +14,7 @@ import pytest
 from orbit_lsp.cli.terminal_watcher import TerminalWatcher
 from orbit_lsp.compilation import finder
 from orbit_lsp.places.places import Places
-from orbit_lsp.runners.local import LocalRunner, Options
+from orbit_lsp.runners.local import LocalOptions, LocalRunner
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
 from orbit_remote.common import python_errors
@@ -28,7 +28,7 @@ async def test_half_a_surrogate_pair_in_a_message(tmp_path: Path) -> None:
     script = tmp_path / "python"
     script.write_text(f"#!/bin/sh\nread job\ncat '{tmp_path}/event'\ncat >/dev/null\n")
     script.chmod(0o755)
-    runner = LocalRunner(Options(python=str(script), cache=str(tmp_path / "cache")))
+    runner = LocalRunner(LocalOptions(python=str(script), cache=str(tmp_path / "cache")))
     events = [event async for event in runner.run(Job("r", "compile", "cuda", "/k.cu", ""))]
     await runner.close()
     (finished,) = events
@@ -52,7 +52,7 @@ async def test_an_answer_that_is_none_ends_the_run(tmp_path: Path, line: str) ->
     script = tmp_path / "python"
     script.write_text(f"#!/bin/sh\nread job\ncat '{tmp_path}/event'\ncat >/dev/null\n")
     script.chmod(0o755)
-    runner = LocalRunner(Options(python=str(script), cache=str(tmp_path / "cache")))
+    runner = LocalRunner(LocalOptions(python=str(script), cache=str(tmp_path / "cache")))
     async with asyncio.timeout(20):
         (finished,) = [event async for event in runner.run(Job("r", "compile", "cuda", "/k.cu", ""))]
     await runner.close()
@@ -71,7 +71,7 @@ async def test_an_answer_that_is_none_ends_the_run(tmp_path: Path, line: str) ->
 )
 async def test_a_path_that_no_file_has(path: str, directory: str, message: str) -> None:
     job = Job("r", "compile", "cuda", path, "", directory=directory)
-    (finished,) = [event async for event in LocalRunner(Options()).run(job)]
+    (finished,) = [event async for event in LocalRunner(LocalOptions()).run(job)]
     assert isinstance(finished, c.Finished)
     assert finished.failure
     assert finished.failure.message == f"{message} holds a NUL character or half a surrogate pair"
@@ -79,16 +79,18 @@ async def test_a_path_that_no_file_has(path: str, directory: str, message: str) 
 
 @pytest.mark.parametrize("path", ["/a\0/k.cu", "/a\ud800/k.cu"])
 def test_how_a_file_is_compiled_whose_folder_cannot_be(path: str) -> None:
-    question = finder.Question(path, '#include "a\0.h"\n#include <b.h>\n', (path.removesuffix("/k.cu"),))
-    assert finder.Finder().find(question).flags == ()
+    question = finder.CompilationQuestion(
+        path, '#include "a\0.h"\n#include <b.h>\n', (path.removesuffix("/k.cu"),)
+    )
+    assert finder.CompilationFinder().find(question).flags == ()
 
 
 def test_an_exception_that_cannot_be_written() -> None:
-    class Mute(Exception):  # noqa: N818
+    class MuteError(Exception):
         def __str__(self) -> str:
             raise ZeroDivisionError
 
-    assert python_errors.explain(Mute(), "/k.py").failure.message == "Mute"
+    assert python_errors.explain(MuteError(), "/k.py").failure.message == "MuteError"
 
 
 def test_a_reader_that_leaves_while_the_program_prints(monkeypatch: pytest.MonkeyPatch) -> None:

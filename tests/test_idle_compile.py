@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from orbit_lsp.features.idle_compile import IdleCompile, pause_s
-from orbit_lsp.state.documents import Change
+from orbit_lsp.state.documents import TextChange
 from orbit_lsp.state.kernel_ids import KernelId
-from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.placement import RunSetup
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
 from tests.settings_check import settings_of_values
@@ -51,7 +51,7 @@ class Runs:
     ids=["a .cu file", "turned off", "nothing is compiled", "no nvcc here", "Live builds it", "a header"],
 )
 async def test_what_is_compiled_while_it_is_typed(uri, settings, machine, live, waits) -> None:
-    session = Session(setup=Setup(settings=settings_of_values(settings), machine=machine))
+    session = Session(setup=RunSetup(settings=settings_of_values(settings), machine=machine))
     session.open(uri, 1, KERNEL)
     if live:
         session.live.add(KernelId(uri, "k"))
@@ -63,7 +63,7 @@ async def test_what_is_compiled_while_it_is_typed(uri, settings, machine, live, 
 
 async def test_a_newer_edit_ends_the_older_compile() -> None:
     uri, runs = "file:///k.cu", Runs()
-    session = Session(setup=Setup(machine=HERE))
+    session = Session(setup=RunSetup(machine=HERE))
     session.open(uri, 1, KERNEL)
     idle = IdleCompile(session, runs)  # type: ignore[arg-type]
     idle._paused(uri)
@@ -105,7 +105,7 @@ async def test_typing_in_a_triton_file_runs_only_what_a_command_has_run(
 ) -> None:
     uri, runs = "file:///k.py", Runs()
     machine = c.Machine("p", 1, "python", "3.11", packages={"triton": "3.6.0"}, devices=devices)
-    session = Session(setup=Setup(settings=settings_of_values(settings), machine=machine))
+    session = Session(setup=RunSetup(settings=settings_of_values(settings), machine=machine))
     session.open(uri, 1, TRITON)
     idle = IdleCompile(session, runs)  # type: ignore[arg-type]
 
@@ -125,7 +125,7 @@ async def test_typing_in_a_triton_file_runs_only_what_a_command_has_run(
             finished=c.Finished("r", "ok", build_s=0.2),
         )
     )
-    session.change(uri, 2, [Change(None, None, TRITON.replace(old, new, 1) if old else new + TRITON)])
+    session.change(uri, 2, [TextChange(None, None, TRITON.replace(old, new, 1) if old else new + TRITON)])
     typed()
     assert runs.asked == ([f"compile {uri}"] if compiles else [])
     may = settings == {"trusted": True} and not devices

@@ -9,7 +9,7 @@ import pytest
 
 from orbit_lsp.compilation import compiler_messages, inference, installed, missing
 from orbit_lsp.compilation.headers import Headers
-from orbit_lsp.compilation.installed import Installed
+from orbit_lsp.compilation.installed import InstalledHeaders
 from orbit_lsp.state.compilation import Compilation
 from orbit_remote.common.messages import Place, Problem
 from tests.compilation_check import SETUP, check, database, entry, find, project
@@ -306,7 +306,7 @@ def test_where_torch_is_installed(
     monkeypatch.setenv("HOME", f"{tmp_path}/home")
     header = f"{torch or 'usr/lib/python3/dist-packages'}/torch/include/torch/extension.h"
     project(tmp_path, {**files, header: "", "env/bin/python": "", "usr/bin/python3": ""})
-    package = Installed((f"{tmp_path}/{python}",)).package("torch/extension.h")
+    package = InstalledHeaders((f"{tmp_path}/{python}",)).package("torch/extension.h")
     assert (package and package.folders[0]) == (torch and f"{tmp_path}/{torch}/torch/include")
 
 
@@ -331,7 +331,7 @@ def test_headers_that_a_remedy_has_installed(
         .removeprefix("nvidia/mathdx/include/")
         .removeprefix("cutlass/tools/util/include/")
     )
-    package = Installed((f"{tmp_path}/py",)).package(name)
+    package = InstalledHeaders((f"{tmp_path}/py",)).package(name)
     assert package
     assert [each.removeprefix(f"{tmp_path}/").removeprefix(f"{site}/") for each in package.folders] == folders
 

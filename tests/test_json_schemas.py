@@ -12,7 +12,7 @@ import pytest
 
 from orbit_lsp.cli import arguments, command_options
 from orbit_lsp.cli.reference import schema
-from orbit_lsp.drivers.index import Index
+from orbit_lsp.drivers.index import WordIndex
 from orbit_lsp.runners import shared_worker
 from orbit_remote.common.handshake import Status
 from orbit_remote.common.messages import RESULT_VERSION
@@ -30,7 +30,9 @@ def test_each_kind_can_be_chosen_and_is_named_in_the_help(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("command", arguments.COMMANDS.values(), ids=lambda command: command.name)
-def test_the_help_of_schema_names_each_command_with_json(command: arguments.Command, tmp_path: Path) -> None:
+def test_the_help_of_schema_names_each_command_with_json(
+    command: arguments.CliCommand, tmp_path: Path
+) -> None:
     parser = argparse.ArgumentParser(conflict_handler="resolve", epilog="")
     command.options(parser)
     if "--json" in parser.format_help():
@@ -161,6 +163,6 @@ def test_a_path_that_is_not_utf8(tmp_path: Path) -> None:
             or "k.cu: the path is" in said
         )
     (folder / "test_k.py").write_text("def test_k(): pass\n")
-    index = Index(str(folder), lambda: tmp_path / "drivers.sqlite")
+    index = WordIndex(str(folder), lambda: tmp_path / "drivers.sqlite")
     assert index.read()
     assert list(index.files) == ["test_k.py"]

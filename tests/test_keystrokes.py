@@ -14,8 +14,8 @@ import pytest
 from orbit_lsp.features.keystrokes import Keystrokes
 from orbit_lsp.places.places import Places
 from orbit_lsp.runners.local import LocalRunner
-from orbit_lsp.state.documents import Change
-from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.documents import TextChange
+from orbit_lsp.state.placement import RunSetup
 from orbit_lsp.state.results import Problems
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
@@ -67,7 +67,7 @@ async def settle() -> None:
 async def test_what_is_shown_at_a_keystroke(answers: Any, settings: Any, shown: Any) -> None:
     from tests.settings_check import settings_of_values
 
-    session = Session(setup=Setup(settings=settings_of_values(settings), machine=HERE))
+    session = Session(setup=RunSetup(settings=settings_of_values(settings), machine=HERE))
     session.open(URI, 1, KERNEL)
     runner: Any = Runner(*answers)
     keystrokes = Keystrokes(session, lambda: runner, lambda _: None)
@@ -78,7 +78,7 @@ async def test_what_is_shown_at_a_keystroke(answers: Any, settings: Any, shown: 
     ended: Any = SimpleNamespace(frozen=frozen, job=job, action="compile", built=c.Built("r1", (OLD, SPILL)))
     keystrokes.run_ended(ended)
     await settle()
-    session.change(URI, 2, [Change((0, 27), (0, 27), " ")])
+    session.change(URI, 2, [TextChange((0, 27), (0, 27), " ")])
     keystrokes.edited(URI)
     await settle()
     problems = [each.message for kept in session.results.problems.values() for each in kept.items]
@@ -102,7 +102,7 @@ async def test_the_python_is_looked_for_before_a_job_and_kept_between(
     for name in ("CONDA_PREFIX", "VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "other").mkdir()
-    session = Session(setup=Setup(folders=[str(tmp_path)]))
+    session = Session(setup=RunSetup(folders=[str(tmp_path)]))
     places = Places(session, print, lambda _: None)
     job = Job("r1", "compile", "cuda", str(tmp_path / "k.cu"), KERNEL)
 

@@ -12,7 +12,7 @@ from orbit_lsp.runs import summary
 from orbit_lsp.state import fitting
 from orbit_lsp.state.fitting import Part
 from orbit_lsp.state.kernel_ids import KernelId
-from orbit_lsp.state.results import Failed
+from orbit_lsp.state.results import FailedRun
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import hints, hover, kernel_actions, lenses
 from orbit_lsp.views.answer import place
@@ -112,7 +112,7 @@ def test_a_failure_gives_way_to_the_result_of_the_text_as_it_is() -> None:
 
 def test_a_failure_keeps_its_mark_where_there_is_little_room() -> None:
     bench = debuggable(numpy="2.2.6", debugpy="1.8.22")
-    bench.session.results.failures[KernelId(bench.uri, "ones_kernel")] = Failed("", 0.0, "compile error")
+    bench.session.results.failures[KernelId(bench.uri, "ones_kernel")] = FailedRun("", 0.0, "compile error")
     assert row(bench) == "✗ compile error · edited since | ▶ Run | Profile | Debug"
 
 
@@ -350,7 +350,7 @@ def test_a_kernel_of_which_nothing_is_known_but_its_failure_has_a_hover() -> Non
 def test_a_failure_of_the_compiler_ends_with_the_next_build_and_others_with_the_next_run() -> None:
     bench = failed("1 error", "compile error")
     target = KernelId(URI, "saxpy")
-    assert isinstance(bench.session.results.failures[target], Failed)
+    assert isinstance(bench.session.results.failures[target], FailedRun)
     compiled(bench)
     assert target not in bench.session.results.failures
     bench = failed("main ended with exit code 3")
@@ -406,7 +406,7 @@ def test_a_failed_check_offers_the_first_wrong_element() -> None:
         return [command.title for command in commands if command and command.command == "orbit.debug"]
 
     assert offered() == ["Debug (ones_kernel)"]
-    bench.session.results.failures[target] = Failed("", 0.0, "wrong answer")
+    bench.session.results.failures[target] = FailedRun("", 0.0, "wrong answer")
     assert offered() == ["Debug (ones_kernel)", "Debug at the first wrong element (ones_kernel)"]
 
 

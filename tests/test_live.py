@@ -9,7 +9,7 @@ import pytest
 
 from orbit_lsp.features.live import LiveRuns
 from orbit_lsp.runs.scheduler import Run, Scheduler
-from orbit_lsp.state.documents import Change
+from orbit_lsp.state.documents import TextChange
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
@@ -150,7 +150,7 @@ async def test_while_the_kernels_name_is_typed_nothing_runs_and_it_goes_on(desk:
 
 
 async def test_the_kernel_is_built_while_it_is_typed_and_nothing_is_said(desk: Desk) -> None:
-    desk.session.change(URI, 2, [Change((5, 0), (5, 0), " ")])
+    desk.session.change(URI, 2, [TextChange((5, 0), (5, 0), " ")])
     desk.live.edited(URI)
     job = await desk.answers.built.get()
     assert (job.action, job.start.through, job.kernel) == ("build", "spec", "saxpy")

@@ -15,10 +15,10 @@ from pydantic import TypeAdapter
 from rich.console import Console
 
 from orbit_lsp.agents.loop import history, judge, parties, records, subject
-from orbit_lsp.agents.loop.coordinator import Limits, LoopError
-from orbit_lsp.agents.loop.judge import Measured, Target
+from orbit_lsp.agents.loop.coordinator import LoopError, LoopLimits
+from orbit_lsp.agents.loop.judge import LoopTarget, Measured
 from orbit_lsp.agents.loop.parties import Manual
-from orbit_lsp.agents.loop.records import ReviewerVerdict, Unusable, WorkerResult
+from orbit_lsp.agents.loop.records import ReviewerVerdict, UnusableAnswerError, WorkerResult
 from orbit_lsp.cli.doors import loop_view
 from orbit_lsp.views.explain import explanations
 from tests.cli_check import orbit
@@ -35,7 +35,7 @@ def bench(tmp_path: Path) -> Bench:
 
 
 def test_what_is_faster_stays_and_everything_else_goes(bench: Bench) -> None:
-    bench.limits = Limits(iterations=5)
+    bench.limits = LoopLimits(iterations=5)
     bench.worker("FAST", "NOISE", "SLOW", "BUG", "FAST")
     bench.kernel.chmod(0o640)
     (bench.folder / "beside.cuh").write_text("// not ours\n")
@@ -93,7 +93,7 @@ def test_what_is_faster_stays_and_everything_else_goes(bench: Bench) -> None:
 def test_what_a_worker_and_a_reviewer_may_write(
     bench: Bench, worker: dict[str, str], reviewer: dict[str, str], outcome: str, reason: str
 ) -> None:
-    bench.limits = Limits(iterations=1)
+    bench.limits = LoopLimits(iterations=1)
     bench.worker("FAST", **worker)
     bench.reviewer(**reviewer)
     bench.run()
@@ -114,7 +114,7 @@ def test_what_a_worker_and_a_reviewer_may_write(
     ],
 )  # fmt: skip
 def test_a_worker_that_leaves_no_file(bench: Bench, script: str, reason: str) -> None:
-    bench.limits = Limits(iterations=1)
+    bench.limits = LoopLimits(iterations=1)
     bench.party("worker", script)
     bench.run()
     (row,) = bench.rows()
@@ -124,7 +124,7 @@ def test_a_worker_that_leaves_no_file(bench: Bench, script: str, reason: str) ->
 
 
 def test_a_worker_that_never_answers_is_ended_with_all_it_started(bench: Bench) -> None:
-    bench.limits = Limits(iterations=1, wait_minutes=0.005)
+    bench.limits = LoopLimits(iterations=1, wait_minutes=0.005)
     bench.party("worker", f"sleep 1000 & echo $! > {bench.folder}/pid; wait")
     bench.run()
     why = "the worker was ended at the limit of 0.005 minutes and has not written worker_result.json"
@@ -133,15 +133,15 @@ def test_a_worker_that_never_answers_is_ended_with_all_it_started(bench: Bench) 
 
 
 def test_what_a_worker_prints_is_kept_within_bounds(bench: Bench) -> None:
-    bench.limits = Limits(iterations=1)
+    bench.limits = LoopLimits(iterations=1)
     bench.party("worker", "yes | head -c 5000000; exit 1")
     bench.run()
     assert 1_000 < (bench.state / "iter_0001" / "worker.log").stat().st_size < 1_000_000
 
 
 def test_a_worker_that_cannot_be_started(bench: Bench) -> None:
-    bench.limits = Limits(iterations=1)
-    bench.parties["worker"] = parties.Command("worker", ["/absent/agent"], bench.state, "m")
+    bench.limits = LoopLimits(iterations=1)
+    bench.parties["worker"] = parties.CommandParty("worker", ["/absent/agent"], bench.state, "m")
     bench.run()
     assert bench.rows()[0].reason == "the worker cannot be started: /absent/agent: No such file or directory"
 
@@ -149,9 +149,9 @@ def test_a_worker_that_cannot_be_started(bench: Bench) -> None:
 def test_another_file_may_not_change(bench: Bench) -> None:
     """Not even one that the text newly needs; it is an evidence error in each turn until it is as it was."""
     bench.harness = {"a.cuh": "1"}
-    bench.limits = Limits(iterations=1)
+    bench.limits = LoopLimits(iterations=1)
     bench.run()
-    bench.limits = Limits(iterations=3)
+    bench.limits = LoopLimits(iterations=3)
     bench.worker("FAST", "FAST", "FAST")
     bench.harness = {"a.cuh": "2", "b.cuh": "1"}
     bench.run()
@@ -166,14 +166,14 @@ def test_another_file_may_not_change(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("limits", "edits", "stopped", "count"),
     [
-        (Limits(), ["FAST", "FAST", "FAST"], "target reached", 2),
-        (Limits(iterations=1), ["FAST"], "iterations", 1),
-        (Limits(no_progress=3), ["FAST", "NOISE", "SLOW", "BUG"], "no progress", 4),
-        (Limits(minutes=1e-9), ["FAST"], "minutes", 0),
+        (LoopLimits(), ["FAST", "FAST", "FAST"], "target reached", 2),
+        (LoopLimits(iterations=1), ["FAST"], "iterations", 1),
+        (LoopLimits(no_progress=3), ["FAST", "NOISE", "SLOW", "BUG"], "no progress", 4),
+        (LoopLimits(minutes=1e-9), ["FAST"], "minutes", 0),
     ],
 )
-def test_the_limits(bench: Bench, limits: Limits, edits: list[str], stopped: str, count: int) -> None:
-    bench.target = Target("time_us", 88.0)
+def test_the_limits(bench: Bench, limits: LoopLimits, edits: list[str], stopped: str, count: int) -> None:
+    bench.target = LoopTarget("time_us", 88.0)
     bench.limits = limits
     bench.worker(*edits)
     summary = bench.run()
@@ -182,11 +182,11 @@ def test_the_limits(bench: Bench, limits: Limits, edits: list[str], stopped: str
 
 def test_failures_of_the_machine_in_a_row_stop_it_and_the_next_start_tries_again(bench: Bench) -> None:
     bench.meter = Meter(bench.began, "infrastructure")
-    bench.limits = Limits()
+    bench.limits = LoopLimits()
     bench.worker("FAST", "BUG", "BUG", "BUG", "FAST")
     summary = bench.run()
     assert (summary.stopped, summary.iterations) == ("infrastructure", 4)
-    bench.limits = Limits(iterations=5)
+    bench.limits = LoopLimits(iterations=5)
     assert bench.run().stopped == "iterations"
     assert bench.outcomes()[-1] == "KEEP faster"
 
@@ -202,7 +202,7 @@ def test_the_reviewer_stops_it(bench: Bench, verdict: str, stopped: str) -> None
 
 
 def test_a_target_is_not_reached_by_a_reviewers_word(bench: Bench) -> None:
-    bench.target = Target("time_us", 1.0)
+    bench.target = LoopTarget("time_us", 1.0)
     bench.reviewer("STOP_TARGET_REACHED")
     assert bench.run().stopped == "iterations"
 
@@ -249,13 +249,13 @@ def test_by_hand_half_a_file_is_waited_for_and_no_answer_is_a_failure(
             def rest(*given: object) -> object:
                 monkeypatch.setattr(records, "read", read)
                 (folder / "worker_result.json").write_text(text)
-                raise Unusable("infrastructure failure", "half a file")
+                raise UnusableAnswerError("infrastructure failure", "half a file")
 
             monkeypatch.setattr(records, "read", rest)
             return await super().answer(replace(ask, limit_s=600.0))
 
     bench.parties = {"worker": Slowly(), "reviewer": Manual()}
-    bench.limits = Limits(iterations=1, wait_minutes=1e-6)
+    bench.limits = LoopLimits(iterations=1, wait_minutes=1e-6)
     bench.run()
     (row,) = bench.rows()
     assert (row.outcome, row.reason[:55]) == (
@@ -272,7 +272,7 @@ def test_by_hand_half_a_file_that_stays_half_is_a_failure(
     (bench.state / "iter_0001").mkdir(parents=True)
     (bench.state / "iter_0001" / "worker_result.json").write_text('{"iteration": 1,')
     bench.parties = {"worker": Manual()}
-    bench.limits = Limits(iterations=1)
+    bench.limits = LoopLimits(iterations=1)
     bench.run()
     assert bench.rows()[0].reason.startswith("worker_result.json: Invalid JSON: EOF")
 
@@ -366,7 +366,7 @@ def test_what_a_loop_cannot_be_about(
     monkeypatch.chdir(tmp_path)
     if text is not None:
         (tmp_path / "k.cu").write_text(text)
-    with pytest.raises(subject.NoSubject) as refused:
+    with pytest.raises(subject.NoSubjectError) as refused:
         subject.subject("k.cu", kernel)
     assert str(refused.value).startswith(message)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orbit_lsp.agents.loop import records
-from orbit_lsp.agents.loop.coordinator import Limits
+from orbit_lsp.agents.loop.coordinator import LoopLimits
 from orbit_lsp.agents.loop.journal import HEARTBEAT, Journal, JournalError
 from tests.loops import COPY, Bench, killed_at
 
@@ -159,7 +159,7 @@ def test_a_copy_that_was_changed_is_not_put_back(bench: Bench) -> None:
     bench.run()
     for copy in (bench.state / "copies").iterdir():
         copy.write_text("// mine\n")
-    bench.limits = Limits(iterations=3)
+    bench.limits = LoopLimits(iterations=3)
     with pytest.raises(JournalError, match="was changed; begin with --fresh-start"):
         bench.run()
     assert bench.kernel.read_text() == COPY + "// FAST\n"

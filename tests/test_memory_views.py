@@ -7,9 +7,9 @@ import time
 from orbit_lsp.cli import source_listing
 from orbit_lsp.runs import memory_filing, result_filing, summary
 from orbit_lsp.specs import job_builder
-from orbit_lsp.state.documents import Change
+from orbit_lsp.state.documents import TextChange
 from orbit_lsp.state.kernel_ids import KernelId
-from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.placement import RunSetup
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import diagnostics, hover, kernel_actions, lenses
 from orbit_remote.common import messages as c
@@ -36,7 +36,7 @@ class Bench:
     """A session with one file whose kernel has been checked."""
 
     def __init__(self, **settings: object) -> None:
-        self.session = Session(setup=Setup(settings=settings_of_values(settings)))
+        self.session = Session(setup=RunSetup(settings=settings_of_values(settings)))
         self.session.open(URI, 1, TEXT)
 
     def checked(self, *problems: c.Problem, outcome: c.Outcome | None = None) -> Bench:
@@ -55,7 +55,7 @@ class Bench:
 
     def typed(self, line: int, start: int, end: int, text: str) -> Bench:
         version = self.session.files[URI].document.version + 1
-        self.session.change(URI, version, [Change((line, start), (line, end), text)])
+        self.session.change(URI, version, [TextChange((line, start), (line, end), text)])
         return self
 
     @property

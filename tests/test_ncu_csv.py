@@ -137,7 +137,7 @@ def test_units_come_from_the_page_and_what_is_unknown_is_absent(page: str, launc
     ],
 )  # fmt: skip
 def test_what_cannot_be_used_says_why(page: str, why: str) -> None:
-    with pytest.raises(ncu_csv.Unreadable, match=why):
+    with pytest.raises(ncu_csv.UnreadableError, match=why):
         ncu_csv.read(page, 9)
 
 
@@ -155,6 +155,6 @@ def test_a_page_that_is_cut_has_no_other_number(name: str) -> None:
     for end in range(0, len(whole), len(whole) // 40):
         try:
             page = ncu_csv.read(whole[:end], 9)
-        except ncu_csv.Unreadable:
+        except ncu_csv.UnreadableError:
             continue
         assert page.profiles[0].metrics.items() <= numbers.items()

@@ -18,7 +18,7 @@ from orbit_lsp.runners.modal import payload
 from orbit_lsp.runners.modal.notebook_files import NotebookFiles
 from orbit_remote.common import brought_files, codec, limits
 from orbit_remote.common import messages as c
-from orbit_remote.common.content_store import Store
+from orbit_remote.common.content_store import ContentStore
 from orbit_remote.common.requests import Manifest
 from orbit_remote.modal_app.mirror import Mirror
 
@@ -32,7 +32,7 @@ class Sides:
         self.here, self.there = folder / "here", folder / "there"
         self.here.mkdir()
         self.there.mkdir()
-        self._store = Store(folder / "store", 64 * MIB)
+        self._store = ContentStore(folder / "store", 64 * MIB)
         self._mirror = Mirror(self.there)
         self.files = NotebookFiles(str(self.here), MIB, "there", self._say)
         self.records: Counter[str] = Counter()

@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from orbit_lsp.history.history_store import Store
+from orbit_lsp.history.history_store import HistoryStore
 from orbit_lsp.notebook.cell_commands import CellCommands
 from orbit_lsp.notebook.cell_history import entries
 from orbit_lsp.notebook.served import Served
 from orbit_lsp.queue.request import Action
-from orbit_lsp.runners.api_client import Server
+from orbit_lsp.runners.api_client import EvaluationServer
 from orbit_lsp.state.user_folders import state_folder
 from orbit_remote.common import messages as c
 from orbit_remote.common.measurements import Timing
@@ -69,7 +69,7 @@ class Answering(Served):
     """Stands in for a server with a GPU: each job is answered with this result, as its record has it."""
 
     def __init__(self, folder: Path, result: dict[str, Any]) -> None:
-        super().__init__(Server("http://127.0.0.1:1"), folder, "never")
+        super().__init__(EvaluationServer("http://127.0.0.1:1"), folder, "never")
         self._result = result
 
     async def job(self, action: Action, name: str, kernel: str | None, text: str) -> dict[str, Any]:
@@ -98,5 +98,5 @@ async def test_a_servers_result_is_in_the_history_here(
         "notebook": str(tmp_path / "nb.ipynb"),
     }
     assert "first 1 µs" in (await commands.answer(asked))["text"]
-    store = Store(lambda: state_folder() / "history.sqlite")
+    store = HistoryStore(lambda: state_folder() / "history.sqlite")
     assert store.kernels(str(tmp_path / "nb.ipynb")) == kept

@@ -134,10 +134,10 @@ def test_which_report_is_opened(tmp_path: Path) -> None:
     target = bench.kernels["saxpy"]
     written = opening.write(bench.session, target, tmp_path)
     assert "memory 79% of peak" in written.read_text()
-    with pytest.raises(opening.NoReport, match="no run of saxpy to report on"):
+    with pytest.raises(opening.NoReportError, match="no run of saxpy to report on"):
         opening.write(bench.session, target, tmp_path, "run")
     bench.session.results.profiles.clear()
-    with pytest.raises(opening.NoReport, match="no profile of saxpy to report on; profile it first"):
+    with pytest.raises(opening.NoReportError, match="no profile of saxpy to report on; profile it first"):
         opening.write(bench.session, target, tmp_path, "profile")
 
 
@@ -211,20 +211,20 @@ def test_a_profile_without_a_report_is_kept_too(tmp_path: Path) -> None:
     ],
 )
 def test_a_report_that_cannot_be_kept(report: str, why: str) -> None:
-    with pytest.raises(report_store.NotKept, match=why):
+    with pytest.raises(report_store.NotKeptError, match=why):
         report_store.unpack(report)
 
 
 def test_a_report_that_unpacks_to_more_than_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report_store, "MOST_BYTES", 1000)
     assert len(report_store.unpack(packed(b"0" * 1000))) == 1000
-    with pytest.raises(report_store.NotKept, match="larger"):
+    with pytest.raises(report_store.NotKeptError, match="larger"):
         report_store.unpack(packed(b"0" * 1001))
 
 
 def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(report_store.NotKept, match="cannot be kept in"):
+    with pytest.raises(report_store.NotKeptError, match="cannot be kept in"):
         keep(tmp_path / "file")
     assert report_store.newest(tmp_path / "file", "/src/k.cu") == []
 
@@ -275,7 +275,7 @@ def test_half_a_file_is_not_left_behind(tmp_path: Path, monkeypatch) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(report_store.NotKept, match="No space left on device"):
+    with pytest.raises(report_store.NotKeptError, match="No space left on device"):
         keep(tmp_path, name="later.cu")
     assert not [*tmp_path.glob(".*")]
 

@@ -15,10 +15,10 @@ from orbit_lsp.cli import source_listing
 from orbit_lsp.runs import profile_filing, result_filing
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state.config import Settings
-from orbit_lsp.state.documents import Change
+from orbit_lsp.state.documents import TextChange
 from orbit_lsp.state.kernel_ids import KernelId
-from orbit_lsp.state.placement import Setup
-from orbit_lsp.state.results import Result
+from orbit_lsp.state.placement import RunSetup
+from orbit_lsp.state.results import RunResult
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import diagnostics, hints, hover, kernel_actions, lenses
 from orbit_lsp.views.profile import counter_rows, next_steps, profile_lines
@@ -36,7 +36,7 @@ def shown(bench: Profiling, last: int) -> str:
 
 def edited(bench: Profiling, line: int, start: int, end: int, text: str) -> None:
     version = bench.session.files[bench.uri].document.version + 1
-    bench.session.change(bench.uri, version, [Change((line, start), (line, end), text)])
+    bench.session.change(bench.uri, version, [TextChange((line, start), (line, end), text)])
 
 
 def on_lines(bench: Profiling) -> dict[int, str]:
@@ -415,13 +415,13 @@ FILL = "__global__ void fill(float* y) { y[threadIdx.x] = 1; }\n"
 def offered_profile(milliseconds: float, spec: str = "", cupti: str | None = None) -> tuple[str, str | None]:
     """The lens *Profile* and its tooltip, after a run whose launches took so long and whose program took half a second."""
     machine = c.Machine("p", c.RESULT_VERSION, "/py", "3.12", devices=(H100,), cupti=cupti)
-    session = Session(setup=Setup(settings=Settings(), machine=machine))
+    session = Session(setup=RunSetup(settings=Settings(), machine=machine))
     session.open(
         uri := "file:///src/fill.cu", 1, f"{spec}{FILL}int main() {{ fill<<<1, 256>>>(nullptr); }}\n"
     )
     target = KernelId(uri, "fill")
     launch = replace(LAUNCHES, timing=replace(LAUNCHES.timing, median=milliseconds * 1e6))
-    session.results.runs[target] = Result("", 0, c.ok("r", run_s=0.5), (launch,), "", {})
+    session.results.runs[target] = RunResult("", 0, c.ok("r", run_s=0.5), (launch,), "", {})
     commands = [lens.command for lens in lenses.lenses(session, uri) if lens.command]
     return next((each.title, each.tooltip) for each in commands if each.command == "orbit.profile")
 

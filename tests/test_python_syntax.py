@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from orbit_lsp.features.python_syntax import PythonSyntax
-from orbit_lsp.state.documents import Change
-from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.documents import TextChange
+from orbit_lsp.state.placement import RunSetup
 from orbit_lsp.state.results import Problems
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import diagnostics
@@ -27,7 +27,7 @@ async def looked() -> None:
 
 def feature(text: str, python: str = "3.11.7", **settings: object) -> tuple[PythonSyntax, Session]:
     machine = c.Machine("p", 1, "python", python)
-    session = Session(setup=Setup(settings=settings_of_values(settings), machine=machine))
+    session = Session(setup=RunSetup(settings=settings_of_values(settings), machine=machine))
     session.open(URI, 1, text)
     context: Any = SimpleNamespace(
         session=session, places=SimpleNamespace(looked=looked), changed=lambda _: None
@@ -65,6 +65,6 @@ async def test_it_goes_with_the_mistake_and_what_a_compile_said_of_it_goes_too()
     session.results.keep_problems("compile", {URI: Problems(1, (told,))})
     await checking._check(URI)
     assert len(shown(session)) == 1
-    session.change(URI, 2, [Change((4, 11), (4, 12), "")])
+    session.change(URI, 2, [TextChange((4, 11), (4, 12), "")])
     await checking._check(URI)
     assert shown(session) == []

@@ -21,10 +21,10 @@ import pytest
 
 from orbit_lsp.queue import gpu_check, job_queue, job_store, pool, request, result_text
 from orbit_lsp.queue.job_queue import JobQueue
-from orbit_lsp.queue.job_store import Job, JobStore, Result
+from orbit_lsp.queue.job_store import JobStore, Result, StoredJob
 from orbit_lsp.queue.owners import Owner
 from orbit_lsp.queue.pool import Slot
-from orbit_lsp.queue.request import Refused, Request
+from orbit_lsp.queue.request import Request, RequestRefusedError
 from orbit_lsp.queue.slot_engine import Stage
 from orbit_remote.common import messages as c
 from orbit_remote.common.measurements import Telemetry, Timing
@@ -129,7 +129,7 @@ async def queue(
         await jobs.close()
 
 
-async def over(jobs: JobQueue, *known: Job) -> list[str]:
+async def over(jobs: JobQueue, *known: StoredJob) -> list[str]:
     """`name: outcome` of each."""
     async with asyncio.timeout(WAIT_S):
         ended = [await jobs.wait(job.id) for job in known]
@@ -319,7 +319,7 @@ async def test_a_compile_is_for_the_gpu_of_the_place_that_it_names(
     async with queue(tmp_path, "local:0,modal:L4*1") as (jobs, _):
         job = await jobs.submit(asks("compiled", action="compile", gpu=gpu))
         assert job.gpu == compiled_for
-        with pytest.raises(Refused, match="'local:0' is not a GPU that code can be compiled for"):
+        with pytest.raises(RequestRefusedError, match="'local:0' is not a GPU that code can be compiled for"):
             await jobs.submit(asks("compiled", action="compile", gpu="local:0"))  # its GPU is not known
 
 
@@ -405,7 +405,9 @@ async def test_a_key_names_one_job(tmp_path: Path) -> None:
         first = await jobs.submit(asks("once", key="k1"))
         await over(jobs, first)
         assert (await jobs.submit(asks("once", key="k1"))).id == first.id
-        with pytest.raises(Refused, match=f"the key k1 was used for another request, job {first.id}"):
+        with pytest.raises(
+            RequestRefusedError, match=f"the key k1 was used for another request, job {first.id}"
+        ):
             await jobs.submit(asks("twice", key="k1"))
         assert shown.begun == ["local:0 once"]
 
@@ -439,7 +441,7 @@ async def test_a_key_names_one_job(tmp_path: Path) -> None:
     ],
 )
 def test_a_request_that_cannot_be_a_job(wanted: Request, message: str) -> None:
-    with pytest.raises(Refused) as why:
+    with pytest.raises(RequestRefusedError) as why:
         request.check(wanted, trusted=False)
     assert str(why.value).startswith(message)
 
@@ -468,7 +470,7 @@ def test_a_request_that_cannot_be_a_job(wanted: Request, message: str) -> None:
 def test_pools(text: str, names: str) -> None:
     try:
         result = " ".join(slot.name for slot in pool.parse(text))
-    except Refused as why:
+    except RequestRefusedError as why:
         result = str(why)
     assert result.startswith(names)
 

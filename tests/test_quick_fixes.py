@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from lsprotocol import types as lsp
 
-from orbit_lsp.state.documents import Change
+from orbit_lsp.state.documents import TextChange
 from orbit_lsp.state.session import path_of, uri_of
 from orbit_lsp.views.compiler import quick_fixes
 from orbit_remote.common import messages as c
@@ -25,7 +25,7 @@ def applied(bench: Bench, action: lsp.CodeAction) -> str:
     document = bench.session.files[bench.uri].document
     for edit in action.edit.changes[bench.uri]:
         start, end = edit.range.start, edit.range.end
-        change = Change((start.line, start.character), (end.line, end.character), edit.new_text)
+        change = TextChange((start.line, start.character), (end.line, end.character), edit.new_text)
         document.apply(document.version + 1, [change], "utf-16")
     return document.text
 

@@ -24,7 +24,7 @@ from orbit_lsp.agents import drop_folder
 from orbit_lsp.agents.drop_folder import DropFolder
 from orbit_lsp.queue import job_store, pool
 from orbit_lsp.queue.job_queue import JobQueue
-from orbit_lsp.queue.job_store import JobStore, Result, StoreError, StoreUnusable
+from orbit_lsp.queue.job_store import JobStore, Result, StoreError, StoreUnusableError
 from orbit_lsp.queue.owners import Owner
 from orbit_lsp.queue.request import Request
 from orbit_lsp.queue.slot_engine import Stage
@@ -97,7 +97,7 @@ async def test_a_queue_outlives_an_outage(tmp_path: Path, name: str) -> None:
             shown.gate("waits").set()
             assert await over(jobs, running) == ["waits: ok"]
             assert (jobs.store.result(running.id) or {})["finished"]["outcome"] == "ok"
-            with pytest.raises(StoreUnusable, match=r"^the record of jobs cannot be used: "):
+            with pytest.raises(StoreUnusableError, match=r"^the record of jobs cannot be used: "):
                 await jobs.submit(asks("late"))
             assert (await jobs.cancel(waiting[2].id) or running).outcome == "cancelled"
             assert [trouble.path for trouble in jobs.troubles()] == [path]
@@ -313,7 +313,9 @@ def test_what_waits_is_written_in_its_order(tmp_path: Path) -> None:
     file.do(insert("a"))
     with held(tmp_path / "x.sqlite"):
         for word in "bc":
-            with pytest.raises(sqlite_file.Unusable, match=f"^database is locked .*x.sqlite.; {HELD}$"):
+            with pytest.raises(
+                sqlite_file.UnusableFileError, match=f"^database is locked .*x.sqlite.; {HELD}$"
+            ):
                 file.keep(insert(word))
         assert (file.waits(), file.write_again(at_once=True)) == (2, False)
     assert file.write_again(at_once=True)
@@ -335,7 +337,7 @@ def test_a_disk_that_is_full_is_a_sentence_with_what_to_do(
     file.do(insert("a"))
     with monkeypatch.context() as patch:
         patch.setattr(sqlite3, "connect", limited)
-        with pytest.raises(sqlite_file.Unusable) as why:
+        with pytest.raises(sqlite_file.UnusableFileError) as why:
             file.keep(insert("b" * 9_000))
     assert str(why.value) == f"database or disk is full ({tmp_path / 'x.sqlite'}); free disk space"
     [trouble] = sqlite_file.troubles(tmp_path)

@@ -11,7 +11,7 @@ import pytest
 from orbit_lsp.agents.drop_folder import TAKEN
 from orbit_lsp.places.places import Places
 from orbit_lsp.queue import request
-from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.placement import RunSetup
 from orbit_lsp.state.session import Session
 from tests.cli_check import orbit
 
@@ -111,7 +111,7 @@ def test_a_users_own_file_may_have_any_name_that_can_be_printed(tmp_path: Path) 
     (tmp_path / "a b#%ü.cu").write_text(KERNEL)
     (tmp_path / "a\nb.cu").write_text(KERNEL)
     request.check(request.decoded({"file": str(tmp_path / "a b#%ü.cu")}), trusted=True)
-    with pytest.raises(request.Refused, match="has a control character; rename it"):
+    with pytest.raises(request.RequestRefusedError, match="has a control character; rename it"):
         request.check(request.decoded({"file": str(tmp_path / "a\nb.cu")}), trusted=True)
 
 
@@ -126,7 +126,7 @@ def test_a_relative_program_of_the_settings_is_one_of_the_open_folders(
     program = tmp_path / "two" / "bin" / name
     program.parent.mkdir(parents=True)
     program.touch()
-    session = Session(setup=Setup(folders=[str(tmp_path / "one"), str(tmp_path / "two")]))
+    session = Session(setup=RunSetup(folders=[str(tmp_path / "one"), str(tmp_path / "two")]))
     places = Places(session, print, lambda _: None)
     places.settings.options = {name: f"bin/{name}", "trusted": trusted}
     complaints = places.settings.configure(None)

@@ -11,7 +11,7 @@ import pytest
 
 from orbit_lsp.profile import report_folder
 from orbit_lsp.report import opening, page, plot, sweep_report, telemetry_plot
-from orbit_lsp.report.page import Facts, Page, Rows, Source
+from orbit_lsp.report.page import FactList, Page, Rows, SourceText
 from orbit_lsp.report.plot import Mark, Plot, Series
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_remote.common.measurements import Telemetry, TelemetrySeries
@@ -117,7 +117,13 @@ def test_nothing_in_a_report_is_markup_and_nothing_is_loaded() -> None:
     marks = Series(evil, [Mark(1, 1, evil), Mark(200, 300, evil, 1, 400)])
     drawn = Plot(evil, evil, evil, [marks, marks], lambda value: evil, limit=200, limit_text=evil)
     named = Plot(evil, evil, evil, [Series(evil, [Mark(0, 1, evil)])], str, ticks=(evil,))
-    blocks = [Facts(evil, [(evil, evil)]), Rows(evil, [evil], [[evil]]), Source(evil, evil), drawn, named]
+    blocks = [
+        FactList(evil, [(evil, evil)]),
+        Rows(evil, [evil], [[evil]]),
+        SourceText(evil, evil),
+        drawn,
+        named,
+    ]
     html = page.html(Page(evil, evil, blocks))
     reader = Reader(html)
     assert reader.open == []
@@ -155,9 +161,9 @@ def test_only_the_newest_reports_are_kept(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="what cannot be written as Unix has it")
 def test_what_cannot_be_reported_is_a_sentence(tmp_path: Path) -> None:
     spec = Spec()
-    with pytest.raises(opening.NoReport, match="no run of saxpy to report on; run it first"):
+    with pytest.raises(opening.NoReportError, match="no run of saxpy to report on; run it first"):
         opening.write(spec.session, KernelId(URI, "saxpy"), tmp_path)
     (tmp_path / "file").write_text("")
     spec.answered(point())
-    with pytest.raises(opening.NoReport, match=r"the report cannot be written to .*file: .*[a-z]"):
+    with pytest.raises(opening.NoReportError, match=r"the report cannot be written to .*file: .*[a-z]"):
         opening.write(spec.session, spec.key, tmp_path / "file")

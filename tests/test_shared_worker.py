@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 from orbit_lsp.runners import local, shared_worker
-from orbit_lsp.runners.local import LocalRunner, Options
+from orbit_lsp.runners.local import LocalOptions, LocalRunner
 from orbit_remote.common import messages as c
 from orbit_remote.common import requests
 from orbit_remote.common.requests import Job
@@ -63,7 +63,7 @@ class Clients:
         return str(folder / "nvcc")
 
     def client(self, name: str = "Neovim") -> LocalRunner:
-        self._made.append(LocalRunner(Options(cache=str(self.folder / "cache"), client=name)))
+        self._made.append(LocalRunner(LocalOptions(cache=str(self.folder / "cache"), client=name)))
         return self._made[-1]
 
     async def compile(self, runner: LocalRunner, run: str = "r", text: str = "") -> list[c.Event]:

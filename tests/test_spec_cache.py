@@ -6,8 +6,8 @@ import pytest
 
 from orbit_lsp.features.spec_checks import SpecChecks
 from orbit_lsp.specs import spec_cache
-from orbit_lsp.state.documents import Change
-from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.documents import TextChange
+from orbit_lsp.state.placement import RunSetup
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import diagnostics
 from orbit_remote.spec import comment_scanner, launch_spec
@@ -22,14 +22,14 @@ __global__ void k(int n, float* x) {}
 
 
 def opened(text: str = WRONG, uri: str = URI, **settings: object) -> Session:
-    session = Session(setup=Setup(settings=settings_of_values({"gpu": "H100"} | settings)))
+    session = Session(setup=RunSetup(settings=settings_of_values({"gpu": "H100"} | settings)))
     assert session.open(uri, 1, text)
     return session
 
 
 def typed(session: Session, line: int, start: int, end: int, text: str) -> None:
     version = session.files[URI].document.version + 1
-    session.change(URI, version, [Change((line, start), (line, end), text)])
+    session.change(URI, version, [TextChange((line, start), (line, end), text)])
 
 
 def said(session: Session, uri: str = URI) -> list[tuple[int, int, int, str]]:

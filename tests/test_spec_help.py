@@ -8,7 +8,7 @@ import pytest
 from lsprotocol import types as lsp
 
 from orbit_lsp.state.documents import to_client
-from orbit_lsp.state.session import Client, Session
+from orbit_lsp.state.session import ClientAbilities, Session
 from orbit_lsp.views.spec import spec_completion, spec_hover
 from orbit_remote.common.nvcc_flags import allowed_flags
 
@@ -39,7 +39,7 @@ def at_cursor(line: str, language: str, encoding: str = "utf-16") -> tuple[Sessi
     text = (CUDA if language == "cuda" else TRITON).format(line=f"{mark} orbit: {line}")
     before = text[: text.index("|")]
     uri = "file:///src/k.cu" if language == "cuda" else "file:///src/k.py"
-    session = Session(client=Client(encoding=encoding))
+    session = Session(client=ClientAbilities(encoding=encoding))
     assert session.open(uri, 1, text.replace("|", "", 1))
     row = before.count("\n")
     return session, uri, row, to_client(before.rpartition("\n")[2], 10**6, encoding)

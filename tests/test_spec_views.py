@@ -18,7 +18,7 @@ from orbit_lsp.state.session import path_of
 from orbit_lsp.views import hints, hover, lenses
 from orbit_remote.common import messages as c
 from orbit_remote.common.measurements import Timing, Tried
-from orbit_remote.common.requests import Definition
+from orbit_remote.common.requests import KernelDefinition
 from tests.test_views import URI, Bench
 
 H100 = c.Device(
@@ -126,7 +126,7 @@ def test_the_job_of_a_click() -> None:
         ("-O3",),
         5,
     )
-    assert job.definition == Definition("saxpy", "saxpy", 6, 6, 6, 21)
+    assert job.definition == KernelDefinition("saxpy", "saxpy", 6, 6, 6, 21)
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ import pytest
 
 from orbit_lsp.places.places import Places
 from orbit_lsp.runners.modal import ledger, spending
-from orbit_lsp.runners.modal.costs import Costs, Wanted
-from orbit_lsp.runners.modal.ledger import Month, Span, clock
+from orbit_lsp.runners.modal.costs import RentalCosts, WantedGpu
+from orbit_lsp.runners.modal.ledger import Month, RentedTime, clock
 from orbit_lsp.runners.modal.rates import Price
-from orbit_lsp.runners.modal.sessions import Session
+from orbit_lsp.runners.modal.sessions import ContainerSession
 from orbit_lsp.runs import multi_gpu, summary
 from orbit_lsp.state import session as sessions
-from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.placement import RunSetup
 from orbit_lsp.state.results import GpuResult, MultiGpuResult
 from orbit_lsp.views import gpu_table, tables
 from orbit_remote.common import messages as c
@@ -33,25 +33,25 @@ MODALS = Price(0.001, "Modal's rates")
     ("session", "message"),
     [
         (
-            Session("H100", NOW - 100, NOW + 200, 2, 3.14, price=MODALS),
+            ContainerSession("H100", NOW - 100, NOW + 200, 2, 3.14, price=MODALS),
             "2 runs, 3.1 s of work; $0.10 so far, $0.20 more if it idles to its end, at Modal's rates",
         ),
         (
-            Session("H100", NOW - 100, None, 0, 0.0, price=MODALS),
+            ContainerSession("H100", NOW - 100, None, 0, 0.0, price=MODALS),
             "H100: at work, 0 runs, 0.0 s of work; $0.10 so far, $0.30 more if it idles to its end, at Modal's rates",
         ),
         (
-            Session("H100", NOW - 100, NOW, 1, 9.0, kept=True, price=MODALS),
+            ContainerSession("H100", NOW - 100, NOW, 1, 9.0, kept=True, price=MODALS),
             (
                 "H100: kept warm until it is released, 1 run, 9.0 s of work; $0.10 so far, $3.60/h from now on, "
                 "at Modal's rates"
             ),
         ),
-        (Session("H100", NOW - 100, NOW, 1, 9.0), "1 run, 9.0 s of work; its price is not known"),
+        (ContainerSession("H100", NOW - 100, NOW, 1, 9.0), "1 run, 9.0 s of work; its price is not known"),
     ],
     ids=["warm", "at work", "kept", "no price"],
 )
-def test_a_session(session: Session, message: str) -> None:
+def test_a_session(session: ContainerSession, message: str) -> None:
     assert spending.session_text(session, 300, NOW).endswith(message)
 
 
@@ -106,7 +106,7 @@ def test_a_run(cost: c.Cost, message: str) -> None:
 
 # -- the budget -------------------------------------------------------------------------------------
 
-HOUR = Wanted("r1", "H100", 3600)
+HOUR = WantedGpu("r1", "H100", 3600)
 """$4.08 by the table."""
 
 
@@ -121,14 +121,14 @@ class Author:
 
 
 @pytest.fixture
-def costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Costs:
+def costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RentalCosts:
     """In the middle of a month: what may run on into the next one is no cost of this."""
     middle = datetime.now(UTC).replace(day=15).timestamp()
     monkeypatch.setattr(ledger, "_STARTED", ledger._STARTED + middle - clock())
-    return Costs(lambda: tmp_path / "rented.sqlite")
+    return RentalCosts(lambda: tmp_path / "rented.sqlite")
 
 
-async def test_two_runs_that_fit_alone_and_not_together(costs: Costs) -> None:
+async def test_two_runs_that_fit_alone_and_not_together(costs: RentalCosts) -> None:
     budget = spending.Budget(costs)
     other = replace(HOUR, run="r2")
     assert await budget.question([HOUR], 5) is None
@@ -141,14 +141,14 @@ async def test_two_runs_that_fit_alone_and_not_together(costs: Costs) -> None:
     assert await budget.question([other], 5) is None
 
 
-async def test_two_editors_share_the_month(costs: Costs, tmp_path: Path) -> None:
+async def test_two_editors_share_the_month(costs: RentalCosts, tmp_path: Path) -> None:
     assert await spending.Budget(costs).question([HOUR], 5) is None
-    other = Costs(lambda: tmp_path / "rented.sqlite")
+    other = RentalCosts(lambda: tmp_path / "rented.sqlite")
     assert await costs.month()  # what was told before is written
     assert await spending.Budget(other).question([HOUR], 5)
 
 
-async def test_a_damaged_record_of_this_month_is_asked_about(costs: Costs, tmp_path: Path) -> None:
+async def test_a_damaged_record_of_this_month_is_asked_about(costs: RentalCosts, tmp_path: Path) -> None:
     (tmp_path / "rented.sqlite").write_bytes(b"no database " * 1000)
     question = await spending.Budget(costs).question([HOUR], 50)
     assert question
@@ -161,16 +161,18 @@ async def test_a_damaged_record_of_this_month_is_asked_about(costs: Costs, tmp_p
     assert await spending.Budget(costs).question([HOUR], 50) is None
 
 
-async def test_a_build_on_a_machine_without_a_gpu_leaves_the_reservation_of_the_gpu(costs: Costs) -> None:
+async def test_a_build_on_a_machine_without_a_gpu_leaves_the_reservation_of_the_gpu(
+    costs: RentalCosts,
+) -> None:
     assert await spending.Budget(costs).question([HOUR], 5) is None
-    costs.put(Span("ta-1", "", clock(), None, 0.0, ""), "r1")
+    costs.put(RentedTime("ta-1", "", clock(), None, 0.0, ""), "r1")
     assert await spending.Budget(costs).question([replace(HOUR, run="r2")], 5)
-    costs.put(Span("ta-2", "H100", clock(), clock(), 0.0, ""), "r1")
+    costs.put(RentedTime("ta-2", "H100", clock(), clock(), 0.0, ""), "r1")
     assert await spending.Budget(costs).question([replace(HOUR, run="r2")], 5) is None
 
 
-async def test_a_gpu_without_a_price_is_asked_about(costs: Costs) -> None:
-    question = await spending.Budget(costs).question([Wanted("r1", "B300", 1)], 500)
+async def test_a_gpu_without_a_price_is_asked_about(costs: RentalCosts) -> None:
+    question = await spending.Budget(costs).question([WantedGpu("r1", "B300", 1)], 500)
     assert question
     assert question.startswith(
         "the price of B300 is not known, so the month's budget of $500.00 may be exceeded"
@@ -181,7 +183,9 @@ async def test_a_gpu_without_a_price_is_asked_about(costs: Costs) -> None:
     ("answer", "refused", "again"),
     [(spending.ONCE, False, True), (spending.ALWAYS, False, False), (None, True, True), ("else", True, True)],
 )
-async def test_what_the_author_answers(costs: Costs, answer: str | None, refused: bool, again: bool) -> None:
+async def test_what_the_author_answers(
+    costs: RentalCosts, answer: str | None, refused: bool, again: bool
+) -> None:
     author = Author(answer)
     budget = spending.Budget(costs, author)
     question = await budget.question([HOUR], 1)
@@ -193,7 +197,7 @@ async def test_what_the_author_answers(costs: Costs, answer: str | None, refused
     assert (await budget.question([replace(HOUR, run="r2")], 1) is not None) is again
 
 
-async def test_where_nobody_can_answer_it_is_refused_with_a_remedy(costs: Costs) -> None:
+async def test_where_nobody_can_answer_it_is_refused_with_a_remedy(costs: RentalCosts) -> None:
     failure = await spending.Budget(costs).asked("too much", [HOUR])
     assert failure == c.Failure("infrastructure", "too much", "raise the setting `orbit.modal.budget_usd`")
 
@@ -274,7 +278,7 @@ def test_a_price_or_a_time_that_is_not_known_is_null() -> None:
 )
 async def test_whatever_rents_a_gpu_goes_through_the_months_budget(action: Action, asks: bool) -> None:
     session = sessions.Session(
-        setup=Setup(settings_of_values({"runner": "modal", "modal": {"budget_usd": 1, "compile": True}}))
+        setup=RunSetup(settings_of_values({"runner": "modal", "modal": {"budget_usd": 1, "compile": True}}))
     )
     places = Places(session, pytest.fail, lambda uris: None)
     job = Job("r1", action, "cuda", "/src/k.cu", "", gpu="H100")

@@ -12,7 +12,9 @@ LOG = (Path(__file__).parent / "recordings" / "cutlass_gemm.log").read_text()
 
 
 def test_an_error_of_a_template_library_stands_at_the_line_that_uses_it() -> None:
-    parsed = diagnostics.parse(LOG, diagnostics.Context("/src/gemm.cu", lambda _: None), failed=True)
+    parsed = diagnostics.parse(
+        LOG, diagnostics.DiagnosticContext("/src/gemm.cu", lambda _: None), failed=True
+    )
     problems = compiler_messages.explained(parsed, "/src/gemm.cu", "", Compilation())
     errors = [problem for problem in problems if problem.severity == "error"]
     assert [(error.place.file, error.place.line) for error in errors if error.place] == [

@@ -13,12 +13,12 @@ from orbit_lsp.closure import closure
 from orbit_lsp.history import compare_candidates, variant_runs, variants
 from orbit_lsp.history.compare_candidates import Candidate
 from orbit_lsp.history.history_tracker import HistoryTracker
-from orbit_lsp.history.variants import NoVariant, Variant
-from orbit_lsp.runners.local import LocalRunner, Options
+from orbit_lsp.history.variants import NoVariantError, Variant
+from orbit_lsp.runners.local import LocalOptions, LocalRunner
 from orbit_lsp.state.compilation import Compilation
 from orbit_lsp.state.config import Settings
 from orbit_lsp.state.kernel_ids import KernelId
-from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.placement import RunSetup
 from orbit_lsp.state.session import Session, path_of
 from orbit_remote.common import messages as c
 from orbit_remote.common.requests import Job, ProgramStart
@@ -36,7 +36,7 @@ class Author:
 
     def __init__(self, repository: Repository, name: str, text: str) -> None:
         self.repository = repository
-        self.session = Session(setup=Setup(settings=Settings(), folders=[str(repository.folder)]))
+        self.session = Session(setup=RunSetup(settings=Settings(), folders=[str(repository.folder)]))
         self.uri = (repository.folder / name).as_uri()
         self.session.open(self.uri, 1, text)
         self.target = KernelId(self.uri, "k")
@@ -67,7 +67,7 @@ def repository(tmp_path: Path) -> Repository:
 
 async def shared_memory(job: Job) -> int | None:
     """Bytes that the compiler gives the kernel of a job."""
-    runner = LocalRunner(Options(python=sys.executable))
+    runner = LocalRunner(LocalOptions(python=sys.executable))
     asked = replace(job, run="r1", action="compile", architecture="sm_90a", start=ProgramStart())
     try:
         async with aclosing(runner.run(asked)) as events:
@@ -210,7 +210,7 @@ async def test_a_spec_of_now_serves_a_triton_kernel_of_then(tmp_path: Path) -> N
 )
 async def test_what_there_is_not(repository: Repository, kind: str, name: str, message: str) -> None:
     author = Author(repository, "src/k.cu", NOW)
-    with pytest.raises(NoVariant) as error:
+    with pytest.raises(NoVariantError) as error:
         await author.side(kind, name)
     assert str(error.value).startswith(message)
     assert error.value.category == (
@@ -221,11 +221,11 @@ async def test_what_there_is_not(repository: Repository, kind: str, name: str, m
 def test_a_kernel_that_cannot_be_run_is_no_side(repository: Repository) -> None:
     author = Author(repository, "src/k.cu", KERNEL.format(spec=""))
     with pytest.raises(
-        NoVariant, match=r"the present text of k\.cu has neither a launch spec above k nor a main"
+        NoVariantError, match=r"the present text of k\.cu has neither a launch spec above k nor a main"
     ):
         variants.now(author.session, author.target)
     broken = Author(repository, "src/k.cu", NOW.replace("(x)\n", "(z)\n"))
-    with pytest.raises(NoVariant, match=r"the present text of k\.cu cannot be run: "):
+    with pytest.raises(NoVariantError, match=r"the present text of k\.cu cannot be run: "):
         variants.now(broken.session, broken.target)
 
 
@@ -269,7 +269,7 @@ def test_another_gpu_is_asked_for_with_its_architecture(repository: Repository) 
     author.session.setup.modal_account = True
     variant = variants._gpu(author.session, variants.now(author.session, author.target), "b200")
     assert (variant.name, variant.job.gpu, variant.job.architecture) == ("B200 on Modal", "B200", "sm_100a")
-    with pytest.raises(NoVariant, match="'Z9' is not one of the GPUs on Modal: T4, "):
+    with pytest.raises(NoVariantError, match="'Z9' is not one of the GPUs on Modal: T4, "):
         variants._gpu(author.session, variant, "Z9")
 
 

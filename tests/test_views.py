@@ -12,10 +12,10 @@ from orbit_lsp.places.places import Places
 from orbit_lsp.runs import result_filing
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state.compilation import Compilation
-from orbit_lsp.state.documents import Change
+from orbit_lsp.state.documents import TextChange
 from orbit_lsp.state.kernel_ids import KernelId
-from orbit_lsp.state.placement import Setup
-from orbit_lsp.state.session import Running, Session
+from orbit_lsp.state.placement import RunSetup
+from orbit_lsp.state.session import AwaitedRun, Session
 from orbit_lsp.views import diagnostics, hints, hover, kernel_actions, kernel_status, lenses
 from orbit_remote.common import measure, symbols
 from orbit_remote.common import messages as c
@@ -44,7 +44,7 @@ class Bench:
 
     def __init__(self, text: str = SAXPY, uri: str = URI, **settings: object) -> None:
         self.session = Session(
-            setup=Setup(
+            setup=RunSetup(
                 settings=settings_of_values(settings), modal_account=settings.get("runner") == "modal"
             )
         )
@@ -72,7 +72,7 @@ class Bench:
 
     def typed(self, line: int, start: int, end: int, text: str) -> Bench:
         version = self.session.files[self.uri].document.version + 1
-        self.session.change(self.uri, version, [Change((line, start), (line, end), text)])
+        self.session.change(self.uri, version, [TextChange((line, start), (line, end), text)])
         return self
 
     def shows(self, expected: str) -> None:
@@ -372,7 +372,7 @@ def test_a_runtime_error_without_a_line_stands_on_the_kernel_that_was_clicked() 
 
 def test_while_it_runs_the_lens_counts_and_cancels() -> None:
     bench = Bench()
-    bench.session.running[KernelId(URI, "saxpy")] = Running("r1", "running", began=10.0)
+    bench.session.running[KernelId(URI, "saxpy")] = AwaitedRun("r1", "running", began=10.0)
     (lens,) = lenses.lenses(bench.session, URI, now=13.4)
     assert lens.command
     assert (lens.command.title, lens.command.command) == ("⏳ running 3 s (cancel)", "orbit.cancel")
@@ -381,7 +381,7 @@ def test_while_it_runs_the_lens_counts_and_cancels() -> None:
 def test_a_run_of_seconds_offers_to_show_where_its_kernel_is() -> None:
     bench = Bench()
     bench.session.setup.machine = c.Machine("p", c.RESULT_VERSION, "python", "3.12", devices=(H100,))
-    bench.session.running[KernelId(URI, "saxpy")] = Running("r1", "running", began=10.0)
+    bench.session.running[KernelId(URI, "saxpy")] = AwaitedRun("r1", "running", began=10.0)
     shown = [lens.command and lens.command.title for lens in lenses.lenses(bench.session, URI, now=16.0)]
     assert shown == ["⏳ running 6 s (cancel)", "Where is it?"]
     offered = kernel_actions.actions(bench.session, URI, 1, 1)

@@ -19,7 +19,7 @@ import pytest
 from orbit_lsp.closure import includers
 from orbit_lsp.compilation import build_files, database, headers, installed, projects
 from orbit_lsp.compilation.build_systems import setup_files
-from orbit_lsp.compilation.finder import Finder, Question
+from orbit_lsp.compilation.finder import CompilationFinder, CompilationQuestion
 from orbit_lsp.compilation.folders import folders_above
 from orbit_remote.child.user_module import UserFile
 from tests.cli_check import orbit
@@ -176,7 +176,7 @@ def test_an_environment_that_may_not_be_looked_into_is_none(
     path = str(tmp_path / "k.cu")
     assert list(installed.venvs(path, str(tmp_path))) == []
     assert projects.project_of(str(tmp_path))
-    assert Finder().find(Question(path, KERNEL, (str(tmp_path),))).root == str(tmp_path)
+    assert CompilationFinder().find(CompilationQuestion(path, KERNEL, (str(tmp_path),))).root == str(tmp_path)
 
 
 def _server(folder: Path, code: str = "", errors: int | None = None) -> StdioServer:

@@ -139,7 +139,7 @@ def test_the_views_beside_the_text_are_described() -> None:
 
 
 def test_bottlenecks_settings_and_words_of_launch_specs() -> None:
-    kinds = get_args(get_type_hints(bottleneck.Verdict)["kind"])
+    kinds = get_args(get_type_hints(bottleneck.BottleneckVerdict)["kind"])
     assert set(kinds) == set(explanations.BOTTLENECKS)
     for name in (*kinds, *(f"orbit.{name}" for name, _, _ in config.rows()), *WORDS, *PARTS):
         assert any(explanation.text.endswith(".") for explanation in explain(name)), name
@@ -245,7 +245,7 @@ def test_each_command_of_the_shell_and_of_an_editor_has_a_line_in_the_guide() ->
 
 
 @pytest.mark.parametrize("command", arguments.COMMANDS.values(), ids=lambda command: command.name)
-def test_a_command_has_three_examples(command: arguments.Command, tmp_path: Path) -> None:
+def test_a_command_has_three_examples(command: arguments.CliCommand, tmp_path: Path) -> None:
     assert len(command.examples) == 3
     code, out, _ = orbit(tmp_path, command.name, "--help")
     assert (code, [example for example in command.examples if f"  orbit-lsp {example}\n" not in out]) == (
@@ -256,7 +256,7 @@ def test_a_command_has_three_examples(command: arguments.Command, tmp_path: Path
 
 
 @pytest.mark.parametrize("command", arguments.COMMANDS.values(), ids=lambda command: command.name)
-def test_every_option_has_a_line(command: arguments.Command) -> None:
+def test_every_option_has_a_line(command: arguments.CliCommand) -> None:
     parser = argparse.ArgumentParser(conflict_handler="resolve", epilog="")
     command.options(parser)
     assert [action.dest for action in parser._actions if not action.help] == []

@@ -19,7 +19,7 @@ import pytest
 
 from orbit_lsp.cli.machine import doctor
 from orbit_lsp.runners import local
-from orbit_lsp.runners.local import LocalRunner, Options
+from orbit_lsp.runners.local import LocalOptions, LocalRunner
 from orbit_lsp.state import user_folders
 from orbit_remote.common import handshake
 from orbit_remote.common import messages as c
@@ -59,7 +59,7 @@ async def test_a_worker_may_die_at_any_byte_of_its_answer(tmp_path: Path, sent: 
     script = tmp_path / "python"
     script.write_text(f"#!/bin/sh\nread job\ncat '{tmp_path}/part'\nkill -9 $$\n")
     script.chmod(0o755)
-    runner = LocalRunner(Options(python=str(script), cache=str(tmp_path / "cache"), shared=False))
+    runner = LocalRunner(LocalOptions(python=str(script), cache=str(tmp_path / "cache"), shared=False))
     async with asyncio.timeout(processes_check.LIMIT_S):
         (finished,) = [event async for event in runner.run(Job("r", "compile", "cuda", "/k.cu", ""))]
     await runner.close()
@@ -112,7 +112,7 @@ async def test_a_full_runtime_folder_leaves_a_worker_of_ones_own(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    async def own(options: Options, _: Path) -> None:
+    async def own(options: LocalOptions, _: Path) -> None:
         wanted.append(options.client)
         raise local.WorkerError("it is not started here")
 

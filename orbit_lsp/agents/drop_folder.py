@@ -32,9 +32,9 @@ from orbit_lsp.agents import drop_request
 from orbit_lsp.agents.drop_request import Header
 from orbit_lsp.queue import owners
 from orbit_lsp.queue.job_queue import JobQueue
-from orbit_lsp.queue.job_store import Job, StoreError, StoreUnusable, interrupted
+from orbit_lsp.queue.job_store import StoredJob, StoreError, StoreUnusableError, interrupted
 from orbit_lsp.queue.owners import Owner
-from orbit_lsp.queue.request import Refused, Request
+from orbit_lsp.queue.request import Request, RequestRefusedError
 from orbit_remote.common import codec, limits, regular_files
 
 log = logging.getLogger("orbit.watch")
@@ -210,8 +210,8 @@ class DropFolder:
             outcome = job.outcome or "cancelled"
             answer = functools.partial(drop_request.answer, self._queue.store, job, header)
             content = await self._queue.read(answer)
-        except (Refused, StoreError, OSError) as why:
-            outcome = "usage" if isinstance(why, Refused) else "infrastructure"
+        except (RequestRefusedError, StoreError, OSError) as why:
+            outcome = "usage" if isinstance(why, RequestRefusedError) else "infrastructure"
             text = f"{name!r:.80} cannot be read: {why.strerror}" if isinstance(why, OSError) else str(why)
             content = drop_request.refused(text, header)
         if not await self._written(name, content):
@@ -219,12 +219,12 @@ class DropFolder:
         self.outcomes.append(outcome)
         self._tell(f"{name}: {content['message']}")
 
-    async def _submitted(self, wanted: Request) -> Job:
-        """Submit the job; a watcher that stays waits until it can be recorded. Raises Refused and StoreError."""
+    async def _submitted(self, wanted: Request) -> StoredJob:
+        """Submit the job; a watcher that stays waits until it can be recorded. Raises RequestRefusedError and StoreError."""
         while True:
             try:
                 return await self._queue.submit(wanted)
-            except StoreUnusable:
+            except StoreUnusableError:
                 if not self._stays:
                     raise
             await asyncio.sleep(_AGAIN_S)
@@ -288,9 +288,9 @@ class DropFolder:
 
 
 def _text(path: Path) -> str:
-    """Raises Refused and OSError."""
+    """Raises RequestRefusedError and OSError."""
     if _kind(path) == stat.S_IFLNK:
-        raise Refused(f"{path.name!r:.80} is a link; drop the file itself")
+        raise RequestRefusedError(f"{path.name!r:.80} is a link; drop the file itself")
     return regular_files.text(path, limits.SOURCE)
 
 

@@ -17,8 +17,8 @@ from orbit_lsp.profile import bottleneck
 from orbit_lsp.queue import request as requests
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_queue import Followed
-from orbit_lsp.queue.job_store import Job, JobStore, Result
-from orbit_lsp.queue.request import GRADES, POLICIES, Action, Refused, Request
+from orbit_lsp.queue.job_store import JobStore, Result, StoredJob
+from orbit_lsp.queue.request import GRADES, POLICIES, Action, Request, RequestRefusedError
 from orbit_lsp.runs import summary
 from orbit_lsp.views import sweep_tables
 from orbit_remote.common import messages as c
@@ -44,21 +44,21 @@ class Header:
 
 
 def request(name: str, text: str, timeout_s: float | None = None) -> tuple[Request, Header]:
-    """Raises Refused."""
+    """Raises RequestRefusedError."""
     header, lines = _header(text)
     kind = header.fields.get("type", "").lower()
     if kind and kind not in _TYPES:
-        raise Refused(f"Type is {kind!r:.40}; use one of {', '.join(_TYPES)}")
+        raise RequestRefusedError(f"Type is {kind!r:.40}; use one of {', '.join(_TYPES)}")
     grade = header.fields.get("grade", "").lower() or "author"
     if grade not in GRADES:
-        raise Refused(f"Grade is {grade!r:.40}; use one of {', '.join(GRADES)}")
+        raise RequestRefusedError(f"Grade is {grade!r:.40}; use one of {', '.join(GRADES)}")
     named: Action = "compile" if name.startswith("compile_") else "run"
     if header.fields:
         text = _without_its_indent(text, lines)
     action = _TYPES.get(kind, named)
     allow = [word for word in re.split(r"[\s,]+", header.fields.get("allow", "").lower()) if word]
     if unknown := [word for word in allow if word not in POLICIES]:
-        raise Refused(f"Allow has {unknown[0]!r:.40}; use {' or '.join(POLICIES)}")
+        raise RequestRefusedError(f"Allow has {unknown[0]!r:.40}; use {' or '.join(POLICIES)}")
     asked = {
         "action": action, "name": name, "text": text, "grade": grade, "allow": allow, "timeout_s": timeout_s,
     }  # fmt: skip
@@ -93,7 +93,7 @@ def _without_its_indent(text: str, header: int) -> str:
     return "\n".join(lines)
 
 
-def answer(store: JobStore, job: Job, header: Header) -> dict[str, Any]:
+def answer(store: JobStore, job: StoredJob, header: Header) -> dict[str, Any]:
     """A job that is over in a drop folder's field names: measured values, or null; `orbit` is the whole record."""
     result = result_text.result_of(store, job)
     fields = _fields(job.outcome == "ok", job.summary, result, header)

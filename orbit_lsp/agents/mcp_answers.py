@@ -7,14 +7,14 @@ from typing import Any
 
 from orbit_lsp.profile import bottleneck
 from orbit_lsp.queue import job_store, result_text
-from orbit_lsp.queue.job_store import Job, Result
+from orbit_lsp.queue.job_store import Result, StoredJob
 from orbit_remote.common.lazy_dataclass import dataclass
 
 # the SDK makes its schemas from classes without slots
 
 
 @dataclass(frozen=True)
-class Number:
+class AnswerNumber:
     """One measured or compiled number; `source` says where it comes from."""
 
     kernel: str
@@ -25,7 +25,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Problem:
+class AnswerProblem:
     severity: str
     file: str | None
     line: int | None
@@ -35,7 +35,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class CodeLine:
+class AnswerCodeLine:
     """Instructions that follow each other, and the line of the source that they are of; `line` is null where none is known.
     `inner` names the lines that were inlined there.
     """
@@ -48,7 +48,7 @@ class CodeLine:
 
 
 @dataclass(frozen=True)
-class Code:
+class AnswerCode:
     """What the compiler made of one instance of a kernel, or the beginning of it. `length` is that of all: instructions of SASS,
     lines of another level.
     """
@@ -57,7 +57,7 @@ class Code:
     level: str
     architecture: str
     length: int
-    lines: tuple[CodeLine, ...]
+    lines: tuple[AnswerCodeLine, ...]
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ class JobAnswer:
     position: int | None
     failure: str
     remedy: str
-    problems: tuple[Problem, ...]
-    numbers: tuple[Number, ...]
+    problems: tuple[AnswerProblem, ...]
+    numbers: tuple[AnswerNumber, ...]
     verdict: str
     grade: str | None
     grade_why: str
@@ -92,11 +92,11 @@ class JobAnswer:
     resources: tuple[str, ...]
     waited_s: float | None
     predicted_wait_s: float | None
-    code: tuple[Code, ...] = ()
+    code: tuple[AnswerCode, ...] = ()
 
 
 def of_job(
-    job: Job,
+    job: StoredJob,
     position: int | None,
     result: Result | None,
     code: Sequence[job_store.Code] = (),
@@ -106,7 +106,7 @@ def of_job(
     finished = result.finished if result else None
     failure = finished.failure if finished else None
     problems = tuple(
-        Problem(
+        AnswerProblem(
             problem.severity,
             problem.place.file if problem.place else None,
             problem.place.line if problem.place else None,
@@ -133,29 +133,35 @@ def of_job(
     )  # fmt: skip
 
 
-def _code(code: job_store.Code) -> Code:
-    lines = tuple(CodeLine(line.file, line.line, line.inner, line.source, line.code) for line in code.lines)
-    return Code(code.kernel, code.level, code.architecture, code.length, lines)
+def _code(code: job_store.Code) -> AnswerCode:
+    lines = tuple(
+        AnswerCodeLine(line.file, line.line, line.inner, line.source, line.code) for line in code.lines
+    )
+    return AnswerCode(code.kernel, code.level, code.architecture, code.length, lines)
 
 
-def _numbers(result: Result) -> tuple[Number, ...]:
+def _numbers(result: Result) -> tuple[AnswerNumber, ...]:
     """Of launches and of the compiler, in the order in which they were made."""
-    numbers: list[Number] = []
+    numbers: list[AnswerNumber] = []
     for launch in result.finished.launches:
         timing = launch.timing
         if timing.under is not None:
             numbers.append(
-                Number(launch.name, f"time, less than ({timing.label})", timing.under, "ns", timing.clock)
+                AnswerNumber(
+                    launch.name, f"time, less than ({timing.label})", timing.under, "ns", timing.clock
+                )
             )
             continue
         numbers.append(
-            Number(launch.name, f"time, median ({timing.label})", timing.median, "ns", timing.clock)
+            AnswerNumber(launch.name, f"time, median ({timing.label})", timing.median, "ns", timing.clock)
         )
         if timing.spread is not None:
-            numbers.append(Number(launch.name, "spread of the time", 100 * timing.spread, "%", timing.clock))
+            numbers.append(
+                AnswerNumber(launch.name, "spread of the time", 100 * timing.spread, "%", timing.clock)
+            )
         if launch.warm:
             numbers.append(
-                Number(
+                AnswerNumber(
                     launch.name,
                     f"time, median ({launch.warm.label})",
                     launch.warm.median,
@@ -164,7 +170,7 @@ def _numbers(result: Result) -> tuple[Number, ...]:
                 )
             )
         if launch.registers is not None:
-            numbers.append(Number(launch.name, "registers per thread", launch.registers, "", "CUPTI"))
+            numbers.append(AnswerNumber(launch.name, "registers per thread", launch.registers, "", "CUPTI"))
     for made in result.finished.resources:
         for what, value, unit in (
             ("registers per thread", made.registers, ""),
@@ -173,10 +179,10 @@ def _numbers(result: Result) -> tuple[Number, ...]:
             ("spill loads", made.spill_loads, "byte"),
         ):
             if value is not None:
-                numbers.append(Number(made.name, f"{what}, {made.architecture}", value, unit, "ptxas"))
+                numbers.append(AnswerNumber(made.name, f"{what}, {made.architecture}", value, unit, "ptxas"))
     for profile in result.finished.profiles:
         numbers += [
-            Number(profile.name, metric.name, metric.value, metric.unit, profile.source)
+            AnswerNumber(profile.name, metric.name, metric.value, metric.unit, profile.source)
             for metric in (profile.metrics[name] for name in sorted(profile.metrics))
             if metric.name in _SHOWN
         ]

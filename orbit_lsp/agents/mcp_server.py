@@ -29,8 +29,8 @@ from orbit_lsp.agents.mcp_answers import JobAnswer
 from orbit_lsp.queue import compiled_code, result_text
 from orbit_lsp.queue import request as requests
 from orbit_lsp.queue.job_queue import JobQueue
-from orbit_lsp.queue.job_store import Job, Result, StoreError
-from orbit_lsp.queue.request import Refused, Request
+from orbit_lsp.queue.job_store import Result, StoredJob, StoreError
+from orbit_lsp.queue.request import Request, RequestRefusedError
 from orbit_lsp.state import units
 from orbit_remote.common import limits, regular_files
 from orbit_remote.common import requests as worker_requests
@@ -60,7 +60,7 @@ _BY_TEXT = "Give `text` with `name`: this server reads none of its own files for
 
 
 @dataclass(frozen=True)
-class Place:
+class PoolPlace:
     """One GPU of the pool; `gpu` is empty where its name is not known yet, `job` where it is free. `aside` is why it takes no
     job; empty where it does. `absent` is why there is no GPU: only compiling works then.
     """
@@ -79,8 +79,8 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Pool:
-    places: tuple[Place, ...]
+class PoolAnswer:
+    places: tuple[PoolPlace, ...]
     waiting: int
     budget_usd: float
     """What rented GPUs may cost in this calendar month; only who started the server can change it."""
@@ -166,11 +166,11 @@ class _Tools:
         try:
             with _told(ToolError):
                 job = await self.queue.submit(await asyncio.to_thread(_request, asked, self._reads_files))
-        except Refused as why:
+        except RequestRefusedError as why:
             raise ToolError(str(why)) from None
         return await self.waited(context, job, wait_s)
 
-    async def waited(self, context: Context[Any], job: Job, wait_s: float) -> Answer:
+    async def waited(self, context: Context[Any], job: StoredJob, wait_s: float) -> Answer:
         """The job once it is over, or as it is after `wait_s`; a call that is cancelled ends the job."""
         step = 0
         try:
@@ -215,9 +215,9 @@ class _Tools:
             is_error=known.outcome not in (None, "ok"),
         )
 
-    def pool(self) -> Pool:
+    def pool(self) -> PoolAnswer:
         places = tuple(
-            Place(
+            PoolPlace(
                 place["name"] or "",
                 place["gpu"] or "",
                 place["job"] or "",
@@ -226,7 +226,7 @@ class _Tools:
             )
             for place in self.queue.places()
         )
-        return Pool(places, self.queue.waiting(), self._budget)
+        return PoolAnswer(places, self.queue.waiting(), self._budget)
 
 
 class _Server(MCPServer[Any]):
@@ -372,7 +372,7 @@ def _following(made: MCPServer[Any], common: _Tools) -> None:
         return await common.answer(known.job.id)
 
     @made.tool()
-    async def gpus() -> Annotated[CallToolResult, Pool]:
+    async def gpus() -> Annotated[CallToolResult, PoolAnswer]:
         """Which GPUs jobs can run on, what runs there now, how many jobs wait, and what renting may cost this month."""
         pool = common.pool()
         lines = [
@@ -389,7 +389,7 @@ def _following(made: MCPServer[Any], common: _Tools) -> None:
 
 
 def _resources(made: MCPServer[Any], queue: JobQueue) -> None:
-    async def known(job: str) -> tuple[Job, Result | None]:
+    async def known(job: str) -> tuple[StoredJob, Result | None]:
         with _told(ResourceError):
             if (followed := await queue.job(job)) is None:
                 raise ResourceError(f"there is no job {job!r:.40}")
@@ -448,24 +448,24 @@ def _resources(made: MCPServer[Any], queue: JobQueue) -> None:
 
 
 def _request(asked: dict[str, Any], reads_files: bool) -> Request:
-    """Raises Refused."""
+    """Raises RequestRefusedError."""
     file, text, name = asked.pop("file"), asked.pop("text"), asked.pop("name") or "kernel.cu"
     other_file, other_text = asked.pop("other_file", ""), asked.pop("other_text", "")
     if not reads_files and (file or other_file):
-        raise Refused(
+        raise RequestRefusedError(
             "this server reads no files of its own machine: give `text` and `name`, or `other_text`"
         )
     if bool(file) == bool(text):
-        raise Refused("give either `file`, a path, or `text` with `name`")
+        raise RequestRefusedError("give either `file`, a path, or `text` with `name`")
     if asked["action"] == "compare":
         if bool(other_file) == bool(other_text):
-            raise Refused("give either `other_file` or `other_text` to compare with")
+            raise RequestRefusedError("give either `other_file` or `other_text` to compare with")
         asked |= {
             "against": requests.read(other_file)[0] if other_file else (file or name),
             "against_text": other_text,
         }
     elif other_file or other_text:
-        raise Refused(
+        raise RequestRefusedError(
             f"`other_file` and `other_text` are for compare: leave them out, or use it instead of {asked['action']}"
         )
     return requests.decoded(asked | ({"file": file} if file else {"name": name, "text": text}))

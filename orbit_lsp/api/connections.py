@@ -35,14 +35,14 @@ class _Idle:
     """
 
     def __init__(self) -> None:
-        self.silent: dict[Connection, None] = {}
-        self.served: dict[Connection, None] = {}
+        self.silent: dict[BoundedConnection, None] = {}
+        self.served: dict[BoundedConnection, None] = {}
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, connection: BoundedConnection) -> None:
         self.silent.pop(connection, None)
         self.served.pop(connection, None)
 
-    def longest(self, newest: Connection) -> Connection:
+    def longest(self, newest: BoundedConnection) -> BoundedConnection:
         """Whose place the newest one gets; itself where the server waits for no other."""
         for waiting in (self.silent, self.served):
             if (longest := next(iter(waiting), newest)) is not newest:
@@ -53,7 +53,7 @@ class _Idle:
 _IDLE: WeakKeyDictionary[ServerState, _Idle] = WeakKeyDictionary()
 
 
-class Connection(H11Protocol):
+class BoundedConnection(H11Protocol):
     head_s = HEAD_S
     most = MOST
 
@@ -112,7 +112,7 @@ class Connection(H11Protocol):
             self.transport.close()
 
 
-class Server(uvicorn.Server):
+class NotebookEndingServer(uvicorn.Server):
     """Ends its notebook kernels first: who waits for one is told so, and the connection with it is over."""
 
     def __init__(self, config: uvicorn.Config, notebooks: Notebooks) -> None:

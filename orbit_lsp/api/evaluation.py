@@ -16,8 +16,8 @@ from orbit_lsp.api.metric_jobs import NOTHING, Metrics
 from orbit_lsp.compilation import compiler_messages
 from orbit_lsp.kernels import cells
 from orbit_lsp.queue import result_text
-from orbit_lsp.queue.job_store import Job, Result
-from orbit_lsp.queue.request import Refused, Request
+from orbit_lsp.queue.job_store import Result, StoredJob
+from orbit_lsp.queue.request import Request, RequestRefusedError
 from orbit_lsp.runs import summary
 from orbit_remote.common import messages as c
 from orbit_remote.common.contracts import harness_files
@@ -69,13 +69,13 @@ class Compare(_Limits):
 
 
 def compared(body: Compare) -> Request:
-    """Raises Refused."""
+    """Raises RequestRefusedError."""
     reference, candidate = (
         kernel or Kernel(source_code=code, kernel_type="torch")
         for kernel, code in ((body.ref_kernel, body.ref_code), (body.custom_kernel, body.custom_code))
     )
     if not reference.source_code or not candidate.source_code:
-        raise Refused("give ref_kernel and custom_kernel, or ref_code and custom_code")
+        raise RequestRefusedError("give ref_kernel and custom_kernel, or ref_code and custom_code")
     if sides.is_pair(reference, candidate):
         return _judged(body, reference.source_code, candidate.source_code)
     return _judged(body, *sides.pair(reference, candidate))
@@ -96,16 +96,18 @@ def _judged(body: Compare | Evaluate, model: str, candidate: str) -> Request:
 
 
 def _tolerance(body: Compare, reference: str) -> str:
-    """A line that states the request's tolerance, for the end of the reference. Raises Refused."""
+    """A line that states the request's tolerance, for the end of the reference. Raises RequestRefusedError."""
     if body.rtol is None and body.atol is None:
         return ""
     if harness_files.within(reference):
-        raise Refused("the reference states a tolerance in a comment; give that, or rtol and atol, not both")
-    return f"\n{harness_files.Within(body.rtol or 0.0, body.atol or 0.0).line}\n"
+        raise RequestRefusedError(
+            "the reference states a tolerance in a comment; give that, or rtol and atol, not both"
+        )
+    return f"\n{harness_files.AllowedDifference(body.rtol or 0.0, body.atol or 0.0).line}\n"
 
 
 def evaluated(body: Evaluate) -> Request:
-    """Raises Refused."""
+    """Raises RequestRefusedError."""
     kernel = body.kernel
     if pair := sides.alone(kernel):
         return _judged(body, *pair)
@@ -136,7 +138,7 @@ def evaluated(body: Evaluate) -> Request:
 
 
 def answer(
-    job: Job, result: Result | None, request: Request, metrics: Metrics = NOTHING
+    job: StoredJob, result: Result | None, request: Request, metrics: Metrics = NOTHING
 ) -> tuple[int, dict[str, Any]]:
     """The HTTP status and the body: 200 where the engine did its work, however the kernel did; 500 where it could not. Places are those
     of the text that was handed in.

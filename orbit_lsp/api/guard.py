@@ -26,7 +26,7 @@ _GUESSES = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestLimits:
     """`rate` is requests per second of one token, or of one address where there is none; `burst` how many at once. `body`
     is bytes of one request, `bodies` of all that are under way; `body_s` seconds.
     """
@@ -49,14 +49,14 @@ def cookie_of(token: str) -> str:
     return hmac.new(token.encode(), b"the pages of this server", "sha256").hexdigest()
 
 
-class _Refused(Exception):  # noqa: N818 - answered where it is raised
+class _RefusedError(Exception):
     pass
 
 
 class Guard:
     """ASGI middleware. `hosts` are the names under which the server may be addressed."""
 
-    def __init__(self, app: ASGIApp, limits: Limits, hosts: Sequence[str]) -> None:
+    def __init__(self, app: ASGIApp, limits: RequestLimits, hosts: Sequence[str]) -> None:
         self._app, self._limits = app, limits
         self._hosts = frozenset(host.strip("[]").lower() for host in hosts)
         self._requests = _Allowance(limits.rate, limits.burst, limits.clock)
@@ -100,7 +100,7 @@ class Guard:
                 await send(message)
 
         try:
-            with suppress(_Refused):
+            with suppress(_RefusedError):
                 await self._app(scope, bounded, passed)
         finally:
             self._held -= body.taken
@@ -199,7 +199,7 @@ def _given(headers: Mapping[str, str]) -> list[str]:
 class _Body:
     """A request's body while it arrives. `taken` are its bytes so far; `refusal` is the answer to one that is refused."""
 
-    def __init__(self, receive: Receive, limits: Limits) -> None:
+    def __init__(self, receive: Receive, limits: RequestLimits) -> None:
         self._receive, self._limits = receive, limits
         self._until = asyncio.get_running_loop().time() + limits.body_s
         self._whole = False
@@ -207,7 +207,7 @@ class _Body:
         self.refusal: tuple[int, str] | None = None
 
     async def next(self, held: int) -> Message:
-        """`held` are the bytes of all bodies. Raises _Refused."""
+        """`held` are the bytes of all bodies. Raises _RefusedError."""
         if self._whole:
             return await self._receive()  # the end of the connection
         try:
@@ -218,7 +218,7 @@ class _Body:
                 408,
                 f"the request's body did not arrive within {self._limits.body_s:g} s, the limit",
             )
-            raise _Refused from None
+            raise _RefusedError from None
         self._whole = not message.get("more_body", False)
         size = len(message.get("body", b""))
         if self.taken + size > self._limits.body:
@@ -226,22 +226,22 @@ class _Body:
         elif held + size > self._limits.bodies:
             self.refusal = (503, "too many request bodies are arriving at the moment; try again in a second")
         if self.refusal:
-            raise _Refused
+            raise _RefusedError
         self.taken += size
         return message
 
     def counted(self, content: bytes) -> bytes:
-        """The body, which is JSON, unless it has too many values. Raises _Refused."""
+        """The body, which is JSON, unless it has too many values. Raises _RefusedError."""
         if codec.is_crowded(content):
             self.refusal = (
                 400,
                 f"the request's body has more than {VALUES.size}, the limit for {VALUES.what}",
             )
-            raise _Refused
+            raise _RefusedError
         return content
 
 
-def _too_large(limits: Limits) -> tuple[int, str]:
+def _too_large(limits: RequestLimits) -> tuple[int, str]:
     return 413, f"the request's body is larger than {limits.body:,} bytes, the limit"
 
 

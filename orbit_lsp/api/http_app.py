@@ -32,14 +32,14 @@ from orbit_lsp.api import (
     popcorn_routes,
     trace_routes,
 )
-from orbit_lsp.api.guard import Guard, Limits
+from orbit_lsp.api.guard import Guard, RequestLimits
 from orbit_lsp.api.job_routes import unknown
 from orbit_lsp.api.notebook_routes import Notebooks
-from orbit_lsp.api.popcorn import Problem
+from orbit_lsp.api.popcorn import PopcornProblem
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_queue import JobQueue
-from orbit_lsp.queue.job_store import StoreError, StoreUnusable
-from orbit_lsp.queue.request import Refused, Request
+from orbit_lsp.queue.job_store import StoreError, StoreUnusableError
+from orbit_lsp.queue.request import Request, RequestRefusedError
 
 _RETRY_S = 5
 """When a client may try again what could not be recorded."""
@@ -50,12 +50,12 @@ _FIELDS = "GET /openapi.json describes its fields"
 
 def app(
     queue: JobQueue,
-    limits: Limits,
+    limits: RequestLimits,
     hosts: list[str],
     agents: Starlette | None = None,
-    problems: Sequence[Problem] = (),
+    problems: Sequence[PopcornProblem] = (),
     notebooks: Notebooks | None = None,
-    metrics: metric_jobs.Settings = metric_jobs.BY_REQUEST,
+    metrics: metric_jobs.MetricSettings = metric_jobs.BY_REQUEST,
 ) -> FastAPI:
     """`hosts` are the names under which the server may be addressed, `metrics` says which evaluations get device metrics. The
     routes of `agents` are served too, behind the same guard; popcorn's are, where there are `problems`.
@@ -115,14 +115,14 @@ def _errors(made: FastAPI) -> None:
             headers = {"Allow": ", ".join(methods)}
         return JSONResponse({"error": text}, error.status_code, headers)
 
-    @made.exception_handler(Refused)
-    async def refused(_: HttpRequest, why: Refused) -> JSONResponse:
+    @made.exception_handler(RequestRefusedError)
+    async def refused(_: HttpRequest, why: RequestRefusedError) -> JSONResponse:
         return JSONResponse({"error": str(why)}, 400)
 
     @made.exception_handler(StoreError)
     async def unkept(_: HttpRequest, why: StoreError) -> JSONResponse:
         body = {"error": str(why), "outcome": "infrastructure"}
-        if isinstance(why, StoreUnusable):
+        if isinstance(why, StoreUnusableError):
             return JSONResponse(body, 503, {"Retry-After": str(_RETRY_S)})
         return JSONResponse(body, 500)
 
@@ -238,7 +238,7 @@ def _figure_lines(queue: JobQueue) -> list[str]:
     return lines
 
 
-def _evaluating(made: FastAPI, queue: JobQueue, metrics: metric_jobs.Settings) -> None:
+def _evaluating(made: FastAPI, queue: JobQueue, metrics: metric_jobs.MetricSettings) -> None:
     async def judged(request: Request, wanted: bool | None) -> JSONResponse:
         job = await queue.submit(metrics.of(request, wanted))
         ended = await queue.wait(job.id)
@@ -255,7 +255,7 @@ def _evaluating(made: FastAPI, queue: JobQueue, metrics: metric_jobs.Settings) -
         if result:
             try:
                 collected = await metric_jobs.collected(queue, followed.job, request, result, wait=wait)
-            except StoreUnusable as why:
+            except StoreUnusableError as why:
                 collected = metric_jobs.Metrics(why=str(why))
         status, body = evaluation.answer(followed.job, result, request, collected)
         device = result.finished.device if result else None

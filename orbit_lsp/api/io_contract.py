@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from orbit_lsp import kernels
 from orbit_lsp.api import tensors
 from orbit_lsp.kernels import Language
-from orbit_lsp.queue.request import Refused
+from orbit_lsp.queue.request import RequestRefusedError
 from orbit_lsp.queue.slot_engine import PACKED
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -135,43 +135,45 @@ class Kernel(BaseModel):
         return self.function or self.word("class_name")
 
     def word(self, key: str) -> str:
-        """A name of `metadata`, empty where it is not there. Raises Refused."""
+        """A name of `metadata`, empty where it is not there. Raises RequestRefusedError."""
         name = str(self.metadata.get(key) or "")
         if name and not _is_name(name):
-            raise Refused(f"metadata.{key} is {name!r:.60}; it must be a name")
+            raise RequestRefusedError(f"metadata.{key} is {name!r:.60}; it must be a name")
         return name
 
     @property
     def kernel_name(self) -> str:
         """Of the kernel in a CUDA or Triton source, with its name spaces or classes if the request has them (`a::k`, `A.k`); empty where
-        it is not there. Raises Refused.
+        it is not there. Raises RequestRefusedError.
         """
         name = str(self.metadata.get("kernel_name") or "").removeprefix("::")
         if name and not all(map(_is_name, re.split(r"::|\.", name))):
-            raise Refused(f"metadata.kernel_name is {name!r:.60}; it must be a name, as k, a::k or A.k")
+            raise RequestRefusedError(
+                f"metadata.kernel_name is {name!r:.60}; it must be a name, as k, a::k or A.k"
+            )
         return name
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """The compiler's. Raises Refused."""
+        """The compiler's. Raises RequestRefusedError."""
         options = self.metadata.get("compiler_options")
         if options is None:
             return ()
         if not isinstance(options, list) or not all(isinstance(option, str) for option in options):  # pyright: ignore[reportUnknownVariableType]
-            raise Refused("metadata.compiler_options is a list of flags")
+            raise RequestRefusedError("metadata.compiler_options is a list of flags")
         return tuple(str(option) for option in options)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
     @property
     def backend(self) -> str:
-        """The compiler of a CUDA source that `metadata` names; empty where it names none. Raises Refused."""
+        """The compiler of a CUDA source that `metadata` names; empty where it names none. Raises RequestRefusedError."""
         backend = str(self.metadata.get("backend") or "")
         if self.kernel_type == "cuda" and backend not in ("", "nvcc", "nvrtc"):
-            raise Refused(f"metadata.backend is {backend!r:.40}; it must be nvcc or nvrtc")
+            raise RequestRefusedError(f"metadata.backend is {backend!r:.40}; it must be nvcc or nvrtc")
         return backend
 
 
 @dataclass(frozen=True, slots=True)
-class Specified:
+class ContractSpec:
     """The text with the contract as a launch spec above its kernel, that kernel's name, and the files that the spec reads."""
 
     text: str
@@ -185,8 +187,8 @@ def _is_name(text: str) -> bool:
 
 def with_spec(
     text: str, language: Language, name: str, io: IOContract, iterations: int | None = None
-) -> Specified:
-    """`iterations` is the largest number of timed launches. Raises Refused."""
+) -> ContractSpec:
+    """`iterations` is the largest number of timed launches. Raises RequestRefusedError."""
     kernel = kernel_of(text, language, name)
     mark = "//" if language == "cuda" else "#"
     lines = text.split("\n")
@@ -195,7 +197,7 @@ def with_spec(
     spec = _lines(kernel.name, language, io, files)
     spec[-1:-1] = [f"iterations {iterations}"] if iterations else []
     lines[at:at] = [f"{mark} the next {len(spec)} {_ABOVE}", *(f"{mark} orbit: {line}" for line in spec)]
-    return Specified("\n".join(lines), kernel.qualified, files)
+    return ContractSpec("\n".join(lines), kernel.qualified, files)
 
 
 def as_handed_in(problems: Sequence[c.Problem], name: str, text: str) -> tuple[c.Problem, ...]:
@@ -223,13 +225,13 @@ def as_handed_in(problems: Sequence[c.Problem], name: str, text: str) -> tuple[c
 
 
 def kernel_of(text: str, language: Language, name: str) -> kernels.Kernel:
-    """The kernel `name`, with or without its name spaces, or the only one. Raises Refused."""
+    """The kernel `name`, with or without its name spaces, or the only one. Raises RequestRefusedError."""
     known = [kernel for kernel in kernels.tracker(language).scan(text).kernels if kernel.launchable]
     have = ", ".join(kernel.qualified for kernel in known) or "none"
     if name:
         known = [kernel for kernel in known if name in (kernel.name, kernel.qualified)]
     if len(known) > 1 and len({kernel.qualified for kernel in known}) == 1:
-        raise Refused(
+        raise RequestRefusedError(
             f"the source has {len(known)} kernels with the name {known[0].name}; give the one that is launched a name of its own"
         )
     if len(known) != 1:
@@ -240,7 +242,7 @@ def kernel_of(text: str, language: Language, name: str) -> kernels.Kernel:
                 if known
                 else f"there is no kernel {name}"
             )
-        raise Refused(f"{what}; the source has: {have}")
+        raise RequestRefusedError(f"{what}; the source has: {have}")
     return known[0]
 
 
@@ -269,27 +271,27 @@ def _lines(kernel: str, language: Language, io: IOContract, files: dict[str, str
 
 
 def named(argument: Argument, language: Language = "cuda") -> str:
-    """A word of Python is a name in CUDA: a kernel's `in`. Raises Refused."""
+    """A word of Python is a name in CUDA: a kernel's `in`. Raises RequestRefusedError."""
     if not _NAME.fullmatch(argument.name) or (language == "triton" and keyword.iskeyword(argument.name)):
-        raise Refused(f"io.args: {argument.name!r:.40} is not a valid name of an argument")
+        raise RequestRefusedError(f"io.args: {argument.name!r:.40} is not a valid name of an argument")
     return argument.name
 
 
 def tensor_spec(argument: Argument) -> TensorSpec:
-    """What a tensor is made of, which is either data or a shape. Raises Refused."""
+    """What a tensor is made of, which is either data or a shape. Raises RequestRefusedError."""
     spec = argument.tensor_spec
     if spec is None:
-        raise Refused(f"io.args: the tensor {argument.name} needs a tensor_spec with its shape")
+        raise RequestRefusedError(f"io.args: the tensor {argument.name} needs a tensor_spec with its shape")
     if argument.role not in ("input", "output", "inout"):
-        raise Refused(
+        raise RequestRefusedError(
             f"io.args: the role of {argument.name} is {argument.role!r:.20}; it must be input, output or inout"
         )
     if spec.dtype is not None and spec.dtype not in tensors.SIZES:
-        raise Refused(
+        raise RequestRefusedError(
             f"io.args: {argument.name} has the element type {spec.dtype!r:.30}; use one of {', '.join(tensors.SIZES)}"
         )
     if spec.data is None and (not spec.shape or not all(0 < size <= 1 << 40 for size in spec.shape)):
-        raise Refused(
+        raise RequestRefusedError(
             f"io.args: the shape of {argument.name} is {spec.shape!r:.60}; it must be a list of sizes of at least 1"
         )
     return spec
@@ -314,10 +316,10 @@ def _typed(dtype: str | None) -> str:
     return f", dtype={dtype}" if dtype else ""
 
 
-def brought(name: str, spec: TensorSpec, data: TensorData) -> tensors.Tensor:
-    """The elements that came with the request. Raises Refused."""
+def brought(name: str, spec: TensorSpec, data: TensorData) -> tensors.PackedTensor:
+    """The elements that came with the request. Raises RequestRefusedError."""
     if spec.init is not None:
-        raise Refused(f"io.args: {name} has both init and data; give one of them")
+        raise RequestRefusedError(f"io.args: {name} has both init and data; give one of them")
     if data.safetensors_b64:
         tensor = tensors.from_safetensors(data.safetensors_b64, data.key, name)
         wanted = spec.dtype or tensor.dtype, tuple(spec.shape) or tensor.shape
@@ -326,15 +328,15 @@ def brought(name: str, spec: TensorSpec, data: TensorData) -> tensors.Tensor:
         tensor = tensors.from_bytes(data.data_b64, dtype, shape, name, compressed=data.compress == "zlib")
         wanted = spec.dtype or dtype, tuple(spec.shape or shape)
     if wanted != (tensor.dtype, tensor.shape) or not tensor.shape or 0 in tensor.shape:
-        raise Refused(
+        raise RequestRefusedError(
             f"io.args: {name} is {wanted[0]} {list(wanted[1])}, and its data is {tensor.dtype} {list(tensor.shape)}; both must be the "
             "same, with at least one dimension and one element"
         )
     return tensor
 
 
-def not_filled(name: str, init: Init) -> Refused:
-    return Refused(
+def not_filled(name: str, init: Init) -> RequestRefusedError:
+    return RequestRefusedError(
         f"io.args: {name} cannot be filled by {init.kind!r:.20}; use randn, uniform, zeros, ones, full with its fill_value, or arange"
     )
 
@@ -365,9 +367,9 @@ def _scaled(tensor: str, factor: float | None, offset: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """As it stands in an expression. Raises Refused."""
+    """As it stands in an expression. Raises RequestRefusedError."""
     if value is None or not math.isfinite(value):
-        raise Refused(f"io.args: {value} is not a number that a tensor can be filled with")
+        raise RequestRefusedError(f"io.args: {value} is not a number that a tensor can be filled with")
     text = str(int(value)) if value == int(value) and abs(value) < 1 << 53 else repr(value)
     return f"({text})" if value < 0 else text
 
@@ -379,24 +381,28 @@ def scalar(argument: Argument) -> bool | int | float | str:
     value = argument.value
     if argument.type == "str":
         if not isinstance(value, str):
-            raise Refused(f"io.args: {argument.name} is {value!r:.40}, and its type is str; give a text")
+            raise RequestRefusedError(
+                f"io.args: {argument.name} is {value!r:.40}, and its type is str; give a text"
+            )
         return value
     if isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if isinstance(value, str) and argument.is_meta and _WORD.fullmatch(value):
         return value
-    raise Refused(f"io.args: {argument.name} is {value!r:.40}; a scalar needs a number or a truth value")
+    raise RequestRefusedError(
+        f"io.args: {argument.name} is {value!r:.40}; a scalar needs a number or a truth value"
+    )
 
 
 def _scalar(argument: Argument, language: Language) -> str:
     value = scalar(argument)
     if isinstance(value, str):
         if language == "cuda":
-            raise Refused(
+            raise RequestRefusedError(
                 f"io.args: {argument.name} is a text, which no CUDA kernel takes; give a number, a truth value or a tensor"
             )
         if not _WORD.fullmatch(value):
-            raise Refused(
+            raise RequestRefusedError(
                 f"io.args: {argument.name} is {value!r:.40}; a text that a Triton kernel is given may have letters, digits and "
                 "the signs _ . + - only"
             )
@@ -406,11 +412,11 @@ def _scalar(argument: Argument, language: Language) -> str:
 
 def _launch(kernel: str, language: Language, launch: Launch, values: Sequence[str]) -> str:
     if launch.grid is None:
-        raise Refused("io.launch needs a grid")
+        raise RequestRefusedError("io.launch needs a grid")
     grid = launch.grid
     if language == "cuda":
         if launch.block is None:
-            raise Refused("io.launch needs a block")
+            raise RequestRefusedError("io.launch needs a block")
         block = launch.block
         shared = f", {launch.shared_mem_bytes}" if launch.shared_mem_bytes else ""
         shape = f"dim3({grid.x}, {grid.y}, {grid.z}), dim3({block.x}, {block.y}, {block.z}){shared}"

@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from orbit_lsp.queue import request as requests
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_queue import Followed, JobQueue
-from orbit_lsp.queue.job_store import Job, StoreError
-from orbit_lsp.queue.request import Refused, Request
+from orbit_lsp.queue.job_store import StoredJob, StoreError
+from orbit_lsp.queue.request import Request, RequestRefusedError
 
 _MOST_WAIT_S = 600.0
 _BATCH = 1_000
@@ -80,11 +80,11 @@ class JobRequest(_Body):
     )
 
     def request(self, key: str) -> Request:
-        """Raises Refused."""
+        """Raises RequestRefusedError."""
         values = dict(self)
         if values["action"] == "compare":
             if not values["against_text"]:
-                raise Refused("compare needs `against_text`: the other version's text")
+                raise RequestRefusedError("compare needs `against_text`: the other version's text")
             values["against"] = values["against"] or values["name"]
         return requests.decoded(values | {"key": values["key"] or key})
 
@@ -117,8 +117,8 @@ def submitting(made: FastAPI, queue: JobQueue) -> None:
         wanted = [_request(each) for each in body.jobs]
         submitted = iter(await queue.submit_all([each for each in wanted if isinstance(each, Request)]))
         jobs = [next(submitted) if isinstance(each, Request) else each for each in wanted]
-        recorded = iter(records(queue, [job for job in jobs if isinstance(job, Job)]))
-        answers = [next(recorded) if isinstance(job, Job) else {"error": str(job)} for job in jobs]
+        recorded = iter(records(queue, [job for job in jobs if isinstance(job, StoredJob)]))
+        answers = [next(recorded) if isinstance(job, StoredJob) else {"error": str(job)} for job in jobs]
         return JSONResponse({"jobs": answers}, 202)
 
 
@@ -169,15 +169,15 @@ def reading(made: FastAPI, queue: JobQueue) -> None:
         return await record(job)
 
 
-def records(queue: JobQueue, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+def records(queue: JobQueue, jobs: Sequence[StoredJob]) -> list[dict[str, Any]]:
     """The records of jobs, without their results."""
     return [result_text.as_json(queue.store, followed, whole=False) for followed in queue.positions(jobs)]
 
 
-def _request(asked: JobRequest) -> Request | Refused:
+def _request(asked: JobRequest) -> Request | RequestRefusedError:
     try:
         return asked.request("")
-    except Refused as why:
+    except RequestRefusedError as why:
         return why
 
 

@@ -15,8 +15,8 @@ from orbit_lsp.api import device_metrics, sides
 from orbit_lsp.profile.sections import SECTIONS
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_queue import JobQueue
-from orbit_lsp.queue.job_store import Job, Result
-from orbit_lsp.queue.request import Refused, Request
+from orbit_lsp.queue.job_store import Result, StoredJob
+from orbit_lsp.queue.request import Request, RequestRefusedError
 from orbit_lsp.queue.slot_engine import longest
 from orbit_remote.common.lazy_dataclass import dataclass
 
@@ -41,7 +41,7 @@ class ModelNew(Model):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class MetricSettings:
     """What the server's environment says: whether requests that do not say so get device metrics, and of which sections."""
 
     enabled: bool = False
@@ -53,21 +53,21 @@ class Settings:
         return replace(request, sections=self.sections) if asked else request
 
 
-BY_REQUEST = Settings()
+BY_REQUEST = MetricSettings()
 
 
-def settings(environment: Mapping[str, str]) -> Settings:
-    """Raises Refused."""
+def settings(environment: Mapping[str, str]) -> MetricSettings:
+    """Raises RequestRefusedError."""
     enabled = environment.get(ENABLED, "").strip().lower()
     if enabled not in (*_YES, *_NO):
-        raise Refused(f"{ENABLED} is {enabled!r:.40}; write true or false")
+        raise RequestRefusedError(f"{ENABLED} is {enabled!r:.40}; write true or false")
     words = [word.strip() for word in environment.get(SECTIONS_OF, "").split(",")]
     named = tuple(dict.fromkeys(word for word in words if word))
     if unknown := [name for name in named if name not in SECTIONS]:
-        raise Refused(
+        raise RequestRefusedError(
             f"{SECTIONS_OF} names {unknown[0]!r:.60}, which is not a section of Nsight Compute; use some of {', '.join(SECTIONS)}"
         )
-    return Settings(enabled in _YES, named or device_metrics.SECTIONS)
+    return MetricSettings(enabled in _YES, named or device_metrics.SECTIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +88,14 @@ NOTHING = Metrics(why=_NOT_RUN)
 class _Profile:
     """The profile of one of the sources: its job, and what it came to or why it did not."""
 
-    job: Job | None = None
+    job: StoredJob | None = None
     groups: dict[str, Any] | None = None
     why: str = ""
 
 
-async def collected(queue: JobQueue, job: Job, request: Request, result: Result, *, wait: bool) -> Metrics:
+async def collected(
+    queue: JobQueue, job: StoredJob, request: Request, result: Result, *, wait: bool
+) -> Metrics:
     """Of an evaluation that is over. With `wait` not before the profiles are."""
     wanted, why = _requests(job, request, result)
     if why:
@@ -116,7 +118,7 @@ async def collected(queue: JobQueue, job: Job, request: Request, result: Result,
     return Metrics(known if any(known.values()) else None, why or None)
 
 
-def _requests(job: Job, request: Request, result: Result) -> tuple[dict[str, Request], str]:
+def _requests(job: StoredJob, request: Request, result: Result) -> tuple[dict[str, Request], str]:
     """The profiles of an evaluation by the field that they fill, or why nothing is profiled."""
     finished = result.finished
     if not request.sections or request.action != "run":
@@ -152,7 +154,7 @@ async def _handed_in(queue: JobQueue, request: Request) -> _Profile:
         return _Profile(job=known)
     try:
         return _Profile(job=await queue.submit(request))
-    except Refused as why:
+    except RequestRefusedError as why:
         return _Profile(why=str(why))
 
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request as HttpRequest
 
 from orbit_lsp.queue.pool import Slot
-from orbit_lsp.queue.request import Refused
+from orbit_lsp.queue.request import RequestRefusedError
 from orbit_lsp.runners.kernel_host import HostProcess
 from orbit_remote.common import limits, requests
 
@@ -46,17 +46,17 @@ class Notebooks:
         self._closing = False
 
     async def open(self, asked: Opened, client: str) -> str:
-        """The id of a session. Raises Refused and OSError."""
+        """The id of a session. Raises RequestRefusedError and OSError."""
         if os.name != "posix":
-            raise Refused("notebook kernels run on Linux and macOS; on Windows use WSL")
+            raise RequestRefusedError("notebook kernels run on Linux and macOS; on Windows use WSL")
         if asked.contract != requests.VERSION:
-            raise Refused(
+            raise RequestRefusedError(
                 f"it speaks version {requests.VERSION} of the contract, and you speak {asked.contract}; install the same orbit-lsp on both sides"
             )
         if self._closing:
-            raise Refused("it is ending")
+            raise RequestRefusedError("it is ending")
         if not self._places:
-            raise Refused("it has no GPU of its own; for a rented one use --on modal:GPU")
+            raise RequestRefusedError("it has no GPU of its own; for a rented one use --on modal:GPU")
         for name in [name for name, kept in self._kept.items() if kept.process.ended]:
             del self._kept[name]
         before = next(
@@ -123,7 +123,7 @@ def routes(made: FastAPI, notebooks: Notebooks) -> None:
         try:
             await process.put(await request.body())
         except ValueError as error:
-            raise Refused(str(error)) from None
+            raise RequestRefusedError(str(error)) from None
         return Response(status_code=204)
 
     @made.get("/v1/notebooks/{session}", summary="Wait for signed pieces, and for the end")

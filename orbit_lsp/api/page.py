@@ -10,7 +10,7 @@ from html import escape
 from urllib.parse import quote
 
 from orbit_lsp.queue.job_queue import Followed
-from orbit_lsp.queue.job_store import Job
+from orbit_lsp.queue.job_store import StoredJob
 from orbit_lsp.queue.request import ACTIONS, GRADES
 from orbit_lsp.report.page import STYLE
 from orbit_remote.common.plain_text import visible
@@ -216,7 +216,7 @@ def _state(followed: Followed) -> str:
     return f"{known.state}, {followed.position} before it"
 
 
-def _what(known: Job) -> str:
+def _what(known: StoredJob) -> str:
     return " ".join(filter(None, (known.action, known.file.rpartition("/")[2], known.kernel)))
 
 

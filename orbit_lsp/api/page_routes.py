@@ -13,11 +13,11 @@ from starlette.requests import Request as HttpRequest
 
 from orbit_lsp import __version__
 from orbit_lsp.api import page
-from orbit_lsp.api.guard import COOKIE, Limits, cookie_of
+from orbit_lsp.api.guard import COOKIE, RequestLimits, cookie_of
 from orbit_lsp.queue import request as requests
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_queue import JobQueue
-from orbit_lsp.queue.request import Refused
+from orbit_lsp.queue.request import RequestRefusedError
 from orbit_remote.common import limits as sizes
 from orbit_remote.common import regular_files
 
@@ -69,7 +69,7 @@ def submitting(made: FastAPI, queue: JobQueue) -> None:
         given["text"] = given["text"].replace("\r\n", "\n")  # as browsers send the lines of a form
         try:
             job = await queue.submit(requests.decoded(given))
-        except Refused as why:
+        except RequestRefusedError as why:
             return await overview(queue, given, str(why))
         return RedirectResponse(f"/page/jobs/{job.id}", 303)
 
@@ -81,7 +81,7 @@ def submitting(made: FastAPI, queue: JobQueue) -> None:
         return RedirectResponse(f"/page/jobs/{followed.job.id}", 303)
 
 
-def signing_in(made: FastAPI, limits: Limits) -> None:
+def signing_in(made: FastAPI, limits: RequestLimits) -> None:
     @made.post("/page/sign-in", include_in_schema=False)
     async def sign_in(request: HttpRequest) -> Response:
         given = (await _form(request)).get("token", "").strip()

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from orbit_lsp.queue import result_text
-from orbit_lsp.queue.job_store import Job, Result
-from orbit_lsp.queue.request import Refused, Request
+from orbit_lsp.queue.job_store import Result, StoredJob
+from orbit_lsp.queue.request import Request, RequestRefusedError
 from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.contracts import harness_files, popcorn_task
@@ -36,31 +36,33 @@ RANKED = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class PopcornProblem:
     name: str
     folder: Path
 
 
-def problems(folder: Path) -> list[Problem]:
+def problems(folder: Path) -> list[PopcornProblem]:
     """Every folder with a task.yml, the folder itself included. Raises OSError."""
     places = sorted({file.parent for file in folder.absolute().rglob(harness_files.TASK)})[:_MOST]
-    return [Problem(place.resolve().name.lower(), place) for place in places]
+    return [PopcornProblem(place.resolve().name.lower(), place) for place in places]
 
 
-def request(problem: Problem, mode: str, gpu: str, text: str) -> Request:
-    """Raises Refused."""
+def request(problem: PopcornProblem, mode: str, gpu: str, text: str) -> Request:
+    """Raises RequestRefusedError."""
     if mode not in MODES:
-        raise Refused(f"{mode!r:.40} is not a mode; use one of {', '.join(MODES)}")
+        raise RequestRefusedError(f"{mode!r:.40} is not a mode; use one of {', '.join(MODES)}")
     kept = harness_files.kept(text)
     if kept is None or kept.kind != "popcorn":
-        raise Refused("a submission needs a function custom_kernel(data) at its top level")
+        raise RequestRefusedError("a submission needs a function custom_kernel(data) at its top level")
     try:
         task = popcorn_task.of_file(problem.folder / harness_files.TASK)
         files = _files(problem.folder, task)
     except popcorn_task.TaskError as error:
-        raise Refused(f"task.yml of {problem.name}, line {error.line}: {error.message}") from None
+        raise RequestRefusedError(f"task.yml of {problem.name}, line {error.line}: {error.message}") from None
     except (OSError, ValueError) as error:
-        raise Refused(f"the files of the problem {problem.name} cannot be read: {error}") from None
+        raise RequestRefusedError(
+            f"the files of the problem {problem.name} cannot be read: {error}"
+        ) from None
     about = {"leaderboard": problem.name, "mode": mode, "ranking_by": task.ranking_by}
     return Request(
         action="profile" if mode == "profile" else "run",
@@ -108,18 +110,18 @@ def job_of(number: int) -> str:
 
 
 def about(request: Request) -> dict[str, str]:
-    """Raises Refused for a job of another kind."""
+    """Raises RequestRefusedError for a job of another kind."""
     if ABOUT not in request.files:
-        raise Refused("that job is not a submission to a leaderboard")
+        raise RequestRefusedError("that job is not a submission to a leaderboard")
     return codec.read_json(request.files[ABOUT])
 
 
-def accepted(job: Job, queue: dict[str, Any]) -> dict[str, Any]:
+def accepted(job: StoredJob, queue: dict[str, Any]) -> dict[str, Any]:
     ids = {"id": number(job.id), "job_status_id": number(job.id)}
     return {"details": ids, "runner_queue": queue, "status": "accepted"}
 
 
-def shown(job: Job, request: Request, result: Result | None, queue: dict[str, Any]) -> dict[str, Any]:
+def shown(job: StoredJob, request: Request, result: Result | None, queue: dict[str, Any]) -> dict[str, Any]:
     """A submission as it is now."""
     known = about(request)
     runs: list[dict[str, Any]] = []
@@ -140,7 +142,7 @@ def shown(job: Job, request: Request, result: Result | None, queue: dict[str, An
     }  # fmt: skip
 
 
-def full_result(job: Job, request: Request, result: Result) -> dict[str, Any]:
+def full_result(job: StoredJob, request: Request, result: Result) -> dict[str, Any]:
     """What popcorn calls a FullResult; what is not known is null."""
     finished, known = result.finished, about(request)
     run = {
@@ -222,7 +224,7 @@ def _when(seconds: float | None) -> str | None:
 class Score:
     """Of a submission that counts. `text` is a hash: a text that is submitted twice is ranked once. `gpu` is NVML's name."""
 
-    job: Job
+    job: StoredJob
     leaderboard: str
     text: str
     gpu: str
@@ -230,7 +232,7 @@ class Score:
     grade: str
 
 
-def score(job: Job, request: Request, result: Result | None) -> Score | None:
+def score(job: StoredJob, request: Request, result: Result | None) -> Score | None:
     """None where it does not count: of another mode or kind, or without a time."""
     if result is None or ABOUT not in request.files:
         return None
@@ -270,7 +272,7 @@ def ranking(scores: Sequence[Score], gpu: str) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def leaderboard(problem: Problem, gpus: Sequence[str]) -> dict[str, Any]:
+def leaderboard(problem: PopcornProblem, gpus: Sequence[str]) -> dict[str, Any]:
     return {
         "name": problem.name,
         "description": "",

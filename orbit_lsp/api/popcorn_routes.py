@@ -14,17 +14,17 @@ from starlette.datastructures import UploadFile
 from starlette.requests import Request as HttpRequest
 
 from orbit_lsp.api import page, popcorn
-from orbit_lsp.api.popcorn import Problem
+from orbit_lsp.api.popcorn import PopcornProblem
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_queue import Followed, JobQueue
-from orbit_lsp.queue.job_store import Job, StoreError
-from orbit_lsp.queue.request import Refused
+from orbit_lsp.queue.job_store import StoredJob, StoreError
+from orbit_lsp.queue.request import RequestRefusedError
 
 
 class _Routes:
     """What the routes have in common."""
 
-    def __init__(self, queue: JobQueue, problems: Sequence[Problem]) -> None:
+    def __init__(self, queue: JobQueue, problems: Sequence[PopcornProblem]) -> None:
         self.queue = queue
         self.problems = {problem.name: problem for problem in problems}
         self._scores: dict[str, popcorn.Score | None] = {}
@@ -59,7 +59,7 @@ class _Routes:
 
     async def submitted(
         self, leaderboard: str, gpu: str, mode: str, request: HttpRequest
-    ) -> Job | JSONResponse:
+    ) -> StoredJob | JSONResponse:
         """The job of an upload, or the answer to one that is refused."""
         problem = self.problems.get(leaderboard.lower())
         if problem is None:
@@ -74,14 +74,14 @@ class _Routes:
             return await self.queue.submit(asked)
         except UnicodeDecodeError:
             return _refusal(400, "the submission is not a text in UTF-8")
-        except Refused as why:
+        except RequestRefusedError as why:
             return _refusal(400, str(why))
 
     async def shown(self, number: int) -> Followed | None:
         return await self.queue.job(popcorn.job_of(number)) if number >= 0 else None
 
 
-def routes(made: FastAPI, queue: JobQueue, problems: Sequence[Problem]) -> None:
+def routes(made: FastAPI, queue: JobQueue, problems: Sequence[PopcornProblem]) -> None:
     known = _Routes(queue, problems)
     _listing(made, known)
     _ranking(made, known)
@@ -169,7 +169,7 @@ def _following(made: FastAPI, known: _Routes) -> None:
         return JSONResponse({"status": "ok", "submission_id": number})
 
 
-async def _events(queue: JobQueue, job: Job) -> AsyncGenerator[str]:
+async def _events(queue: JobQueue, job: StoredJob) -> AsyncGenerator[str]:
     """`status` while it waits and runs, then `result`, or `error` where nothing was measured."""
     try:
         async for followed in queue.follow(job.id):

@@ -16,7 +16,7 @@ from typing import Literal
 from orbit_lsp.api import io_contract
 from orbit_lsp.api.io_contract import Argument, IOContract, Kernel
 from orbit_lsp.api.submitted_sources import BROUGHT, SOURCES
-from orbit_lsp.queue.request import Refused, Request
+from orbit_lsp.queue.request import Request, RequestRefusedError
 from orbit_lsp.specs import spec_blocks
 from orbit_remote.common import limits, nvcc_flags
 from orbit_remote.common import messages as c
@@ -93,8 +93,8 @@ _COMPILED = textwrap.dedent("""
 
     @functools.cache
     def _kernel():
-        parameters = [cuda_source.Parameter(*parameter) for parameter in {parameters!r}]
-        return cuda_source.Kernel({file!r}, {source!r}, {name!r}, {flags!r}, parameters)
+        parameters = [cuda_source.SourceParameter(*parameter) for parameter in {parameters!r}]
+        return cuda_source.SourceKernel({file!r}, {source!r}, {name!r}, {flags!r}, parameters)
 """)
 _READY = "_kernel()  # before any call is timed"
 _INPUTS = textwrap.dedent("""
@@ -119,13 +119,13 @@ def is_pair(reference: Kernel, candidate: Kernel) -> bool:
 
 
 def pair(reference: Kernel, candidate: Kernel) -> tuple[str, str]:
-    """The texts of `Model` with its `get_inputs` and the tolerance that its source states, and of `ModelNew`. Raises Refused."""
+    """The texts of `Model` with its `get_inputs` and the tolerance that its source states, and of `ModelNew`. Raises RequestRefusedError."""
     model, made = _pair(reference, candidate)
     within = harness_files.within(reference.source_code)
     try:
         domain = harness_files.domain_line(harness_files.domain(reference.source_code))
     except ValueError as why:
-        raise Refused(str(why)) from None
+        raise RequestRefusedError(str(why)) from None
     stated = [within.line if within else "", domain]
     return model + "".join(f"\n{line}\n" for line in stated if line), made
 
@@ -133,7 +133,7 @@ def pair(reference: Kernel, candidate: Kernel) -> tuple[str, str]:
 def _pair(reference: Kernel, candidate: Kernel) -> tuple[str, str]:
     for side in (reference, candidate):
         if len(side.source_code) > limits.CONTRACT.most:
-            raise Refused(f"a {side.kernel_type} source is too large: {limits.CONTRACT.exceeded}")
+            raise RequestRefusedError(f"a {side.kernel_type} source is too large: {limits.CONTRACT.exceeded}")
     reference, candidate = _typed(reference), _typed(candidate)
     model = _text(reference, "Model", tensors_alone=False) + _inputs(reference, candidate)
     return model, _text(
@@ -189,7 +189,7 @@ def _is_python(kernel: Kernel) -> bool:
 
 def _text(kernel: Kernel, role: _Role, *, tensors_alone: bool) -> str:
     if kernel.kernel_type == "multi_kernel" and not kernel.function:
-        raise Refused(
+        raise RequestRefusedError(
             "a multi_kernel source that is compared, or has an io contract, needs metadata.entry_point: the name of its Python function "
             "that takes the inputs and returns the outputs"
         )
@@ -206,7 +206,7 @@ def _text(kernel: Kernel, role: _Role, *, tensors_alone: bool) -> str:
     else:
         text = top + _triton(kernel, role, own or [])
     if len(text) > limits.CONTRACT.most:
-        raise Refused(f"the source with its io contract is too large: {limits.CONTRACT.exceeded}")
+        raise RequestRefusedError(f"the source with its io contract is too large: {limits.CONTRACT.exceeded}")
     return text
 
 
@@ -230,7 +230,7 @@ def _python(kernel: Kernel, role: _Role, own: list[object] | None, tensors_alone
     default = "ModelNew" if role == "ModelNew" and harness_files.binds(source, "ModelNew") else "Model"
     name = function or kernel.word("class_name") or default
     if not harness_files.binds(source, name):
-        raise Refused(
+        raise RequestRefusedError(
             f"the {kernel.kernel_type} source has no {'function' if function else 'class'} {name}; metadata may name another "
             "function_name or class_name"
         )
@@ -263,19 +263,19 @@ def _triton(kernel: Kernel, role: _Role, own: list[object]) -> str:
 
 def _cuda(kernel: Kernel, role: _Role, side: str, own: list[object]) -> str:
     if kernel.backend == "nvcc":
-        raise Refused(
+        raise RequestRefusedError(
             "NVRTC compiles a CUDA source that is compared; leave metadata.backend out, or let POST /evaluate run it by itself"
         )
     io, known, source = kernel.contract, _header(kernel), kernel.source_code
     assert io
     launch, grid = _launch(io)
     if launch.block is None:
-        raise Refused("io.launch needs a block")
+        raise RequestRefusedError("io.launch needs a block")
     block = launch.block
     parameters = [_parameter(*pair) for pair in zip(io.args, known.header.parameters, strict=True)]
     flags, refused = nvcc_flags.allowed_flags(kernel.flags, trusted=False)
     if refused:
-        raise Refused(f"a compiler flag is not permitted: {refused[0]}")
+        raise RequestRefusedError(f"a compiler flag is not permitted: {refused[0]}")
     values = ", ".join(f"value_{at}" for at in range(len(io.args)))
     call = f"_kernel().launch({grid}, ({block.x}, {block.y}, {block.z}), {launch.shared_mem_bytes or 0}, [{values}])"
     compiled = _COMPILED.format(
@@ -285,50 +285,52 @@ def _cuda(kernel: Kernel, role: _Role, side: str, own: list[object]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _NamedKernel:
     """A kernel by its qualified name."""
 
     name: str
     header: Signature
 
 
-def _header(kernel: Kernel) -> _Known:
-    """The kernel of a CUDA source with its parameters, as many as the contract has arguments. Raises Refused."""
+def _header(kernel: Kernel) -> _NamedKernel:
+    """The kernel of a CUDA source with its parameters, as many as the contract has arguments. Raises RequestRefusedError."""
     if kernel.contract is None:
-        raise Refused("a CUDA source that is compared needs an io contract")
+        raise RequestRefusedError("a CUDA source that is compared needs an io contract")
     known = io_contract.kernel_of(kernel.source_code, "cuda", kernel.kernel_name)
     header = signature(kernel.source_code.split("\n"), spec_blocks.target(known))
     if header is None or known.template:
-        raise Refused(
+        raise RequestRefusedError(
             f"the parameters of {known.name} cannot be read from the source; write the kernel out without a macro or a template"
         )
     have, wanted = len(kernel.contract.args), len(header.parameters)
     if have != wanted:
-        raise Refused(f"io.args: {known.name} takes {wanted} arguments, not {have}")
-    return _Known(known.qualified, header)
+        raise RequestRefusedError(f"io.args: {known.name} takes {wanted} arguments, not {have}")
+    return _NamedKernel(known.qualified, header)
 
 
 def _parameter(argument: Argument, parameter: Parameter) -> tuple[str, str, bool]:
-    """The fields of its `cuda_source.Parameter`. Raises Refused."""
+    """The fields of its `cuda_source.SourceParameter`. Raises RequestRefusedError."""
     name, pointer = io_contract.named(argument), parameter.kind == "pointer"
     if parameter.kind not in ("pointer", "scalar") or not parameter.element:
-        raise Refused(f"io.args: the type of {name}, {parameter.type}, is not known here; spell it out")
+        raise RequestRefusedError(
+            f"io.args: the type of {name}, {parameter.type}, is not known here; spell it out"
+        )
     if pointer != (argument.type == "tensor"):
         kind = "a tensor" if pointer else "a number"
-        raise Refused(f"io.args: {name} is {argument.type!r:.20}; {parameter.type} takes {kind}")
+        raise RequestRefusedError(f"io.args: {name} is {argument.type!r:.20}; {parameter.type} takes {kind}")
     if not pointer:
         value = io_contract.scalar(argument)
         if isinstance(value, str) or misfit(Scalar(value, type(value).__name__), DTYPES[parameter.element]):
-            raise Refused(f"io.args: {name} is {value!r:.40}, which is no {parameter.type}")
+            raise RequestRefusedError(f"io.args: {name} is {value!r:.40}, which is no {parameter.type}")
         return name, parameter.element, False
     dtype = io_contract.tensor_spec(argument).dtype
     if dtype is not None and dtype != parameter.element:
-        raise Refused(f"io.args: {name} is {dtype}, and the kernel takes {parameter.type}")
+        raise RequestRefusedError(f"io.args: {name} is {dtype}, and the kernel takes {parameter.type}")
     return name, parameter.element, True
 
 
 def _typed(kernel: Kernel) -> Kernel:
-    """The same with an element type for each tensor: those of a CUDA kernel's parameters where the contract has none. Raises Refused."""
+    """The same with an element type for each tensor: those of a CUDA kernel's parameters where the contract has none. Raises RequestRefusedError."""
     if kernel.kernel_type != "cuda":
         return kernel
     io, header = kernel.contract, _header(kernel).header
@@ -349,36 +351,38 @@ def _typed(kernel: Kernel) -> Kernel:
 
 
 def _launch(io: IOContract) -> tuple[io_contract.Launch, str]:
-    """The launch, and its grid as Python writes it. Raises Refused."""
+    """The launch, and its grid as Python writes it. Raises RequestRefusedError."""
     launch = io.launch or io_contract.Launch()
     if launch.grid is None:
-        raise Refused("io.launch needs a grid")
+        raise RequestRefusedError("io.launch needs a grid")
     _within(launch.grid, "grid", rules.MOST_GRID)
     if launch.block:
         threads = math.prod(_within(launch.block, "block", rules.MOST_BLOCK))
         if threads > rules.MOST_THREADS:
-            raise Refused(
+            raise RequestRefusedError(
                 f"io.launch: the block has {threads} threads; a block has at most {rules.MOST_THREADS}"
             )
     if not 0 <= (launch.shared_mem_bytes or 0) < 1 << 31:
-        raise Refused(
+        raise RequestRefusedError(
             f"io.launch: shared_mem_bytes is {launch.shared_mem_bytes!r:.40}, not a number of bytes"
         )
     return launch, f"({launch.grid.x}, {launch.grid.y}, {launch.grid.z})"
 
 
 def _within(size: io_contract.Dimensions, what: str, most: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Raises Refused."""
+    """Raises RequestRefusedError."""
     extents = size.x, size.y, size.z
     for extent, name, limit in zip(extents, "xyz", most, strict=True):
         if not 1 <= extent <= limit:
-            raise Refused(f"io.launch: the {what} is {extent!s:.40} in {name}; CUDA takes 1 to {limit}")
+            raise RequestRefusedError(
+                f"io.launch: the {what} is {extent!s:.40} in {name}; CUDA takes 1 to {limit}"
+            )
     return extents
 
 
 def _kernel(io: IOContract, role: _Role, own: list[object], call: str, ready: str) -> str:
     """A class whose `forward` makes the outputs, launches the kernel by `call` with `value_0`, `value_1`, …, and returns the outputs.
-    Raises Refused.
+    Raises RequestRefusedError.
     """
     lines: list[str] = []
     outputs: list[str] = []
@@ -396,7 +400,9 @@ def _kernel(io: IOContract, role: _Role, own: list[object], call: str, ready: st
             outputs.append(f"value_{at}")
         lines.append(f"value_{at} = {made}")
     if not outputs:
-        raise Refused("io.args: a kernel that is compared needs a tensor with the role output or inout")
+        raise RequestRefusedError(
+            "io.args: a kernel that is compared needs a tensor with the role output or inout"
+        )
     return _KERNEL.format(
         role=role,
         own=own,
@@ -411,7 +417,7 @@ def _inputs(reference: Kernel, candidate: Kernel) -> str:
         return _INPUTS.format(inputs="_source.get_inputs()")
     io = reference.contract or candidate.contract
     if io is None:
-        raise Refused(
+        raise RequestRefusedError(
             "say what the inputs are: by an io contract, or by a function get_inputs in the source of the reference"
         )
     values = [
@@ -420,7 +426,7 @@ def _inputs(reference: Kernel, candidate: Kernel) -> str:
         if _goes_in(argument)
     ]
     if not values:
-        raise Refused("io.args: there is no input")
+        raise RequestRefusedError("io.args: there is no input")
     return _INPUTS.format(inputs=f"[{', '.join(values)}]")
 
 

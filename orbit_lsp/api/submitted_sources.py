@@ -44,4 +44,4 @@ BROUGHT = textwrap.dedent("""
         data = bytearray(zlib.decompress(base64.b64decode(packed)))
         return torch.frombuffer(data, dtype=torch.uint8).view(dtype).reshape(shape)
 """)
-"""A function that makes a tensor of `tensors.Tensor.packed`."""
+"""A function that makes a tensor of `tensors.PackedTensor.packed`."""

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
-from orbit_lsp.queue.request import Refused
+from orbit_lsp.queue.request import RequestRefusedError
 from orbit_remote.common import limits
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec import stored_tensors
@@ -19,7 +19,7 @@ SIZES = {name: dtype.size for name, dtype in DTYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class PackedTensor:
     """Elements in C order, little-endian."""
 
     dtype: str
@@ -31,49 +31,55 @@ class Tensor:
         return base64.b64encode(zlib.compress(self.data, 1)).decode()
 
 
-def from_bytes(text: str, dtype: str, shape: Sequence[int], name: str, *, compressed: bool) -> Tensor:
-    """Base64 of the elements, or of zlib's format of them. Raises Refused."""
+def from_bytes(text: str, dtype: str, shape: Sequence[int], name: str, *, compressed: bool) -> PackedTensor:
+    """Base64 of the elements, or of zlib's format of them. Raises RequestRefusedError."""
     size = _size(dtype, shape, name)
     data = _decoded(text, name)
     if compressed:
         try:
             data = zlib.decompressobj().decompress(data, size + 1)
         except zlib.error as error:
-            raise Refused(f"the data of {name} is not in zlib's format: {error}") from None
+            raise RequestRefusedError(f"the data of {name} is not in zlib's format: {error}") from None
     if len(data) != size:
         more = "more" if len(data) > size else f"{len(data):,}"
-        raise Refused(f"the data of {name} has {more} bytes; {list(shape)} of {dtype} has {size:,}")
-    return Tensor(dtype, tuple(shape), data)
+        raise RequestRefusedError(
+            f"the data of {name} has {more} bytes; {list(shape)} of {dtype} has {size:,}"
+        )
+    return PackedTensor(dtype, tuple(shape), data)
 
 
-def from_safetensors(text: str, key: str, name: str) -> Tensor:
-    """A tensor of a safetensors file in base64; without a key its only one. Raises Refused."""
+def from_safetensors(text: str, key: str, name: str) -> PackedTensor:
+    """A tensor of a safetensors file in base64; without a key its only one. Raises RequestRefusedError."""
     content = _decoded(text, name)
     try:
         file = stored_tensors.of_bytes(content)
         stored = file.tensor(next(iter(file.entries)) if not key and len(file.entries) == 1 else key)
     except ValueError as error:
-        raise Refused(f"the data of {name} {error}") from None
+        raise RequestRefusedError(f"the data of {name} {error}") from None
     _size(stored.dtype, stored.shape, name)
-    return Tensor(stored.dtype, stored.shape, stored.data)
+    return PackedTensor(stored.dtype, stored.shape, stored.data)
 
 
 def _decoded(text: str, name: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise Refused(f"the data of {name} is not in base64: {error}") from None
+        raise RequestRefusedError(f"the data of {name} is not in base64: {error}") from None
 
 
 def _size(dtype: str, shape: Sequence[Any], name: str) -> int:
-    """Bytes. Raises Refused."""
+    """Bytes. Raises RequestRefusedError."""
     if dtype not in SIZES:
-        raise Refused(f"{name} has the element type {dtype!r:.30}, which is not one of {', '.join(SIZES)}")
+        raise RequestRefusedError(
+            f"{name} has the element type {dtype!r:.30}, which is not one of {', '.join(SIZES)}"
+        )
     if not all(isinstance(extent, int) and not isinstance(extent, bool) and extent >= 0 for extent in shape):
-        raise Refused(f"the shape of {name} is {list(shape)!r:.60}, not a list of sizes")
+        raise RequestRefusedError(f"the shape of {name} is {list(shape)!r:.60}, not a list of sizes")
     size = SIZES[dtype]
     for extent in shape:
         size *= extent
         if size > limits.TENSOR.most:  # at once: the product of thousands of long numbers would take minutes
-            raise Refused(f"{name} is larger than {limits.TENSOR.size}, the limit of {limits.TENSOR.what}")
+            raise RequestRefusedError(
+                f"{name} is larger than {limits.TENSOR.size}, the limit of {limits.TENSOR.what}"
+            )
     return size

@@ -11,17 +11,19 @@ from orbit_lsp.api import traces
 from orbit_lsp.api.job_routes import Wait, records, unknown
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_queue import JobQueue
-from orbit_lsp.queue.job_store import Job
-from orbit_lsp.queue.request import Refused
+from orbit_lsp.queue.job_store import StoredJob
+from orbit_lsp.queue.request import RequestRefusedError
 
 
 def routes(made: FastAPI, queue: JobQueue) -> None:
     @made.post("/v1/traces", status_code=202, summary="Submit a solution; each workload becomes a job")
     async def submit(body: traces.Evaluation) -> JSONResponse:
         jobs = await queue.submit_all(await asyncio.to_thread(traces.requests, body))
-        if refused := [job for job in jobs if isinstance(job, Refused)]:
+        if refused := [job for job in jobs if isinstance(job, RequestRefusedError)]:
             raise refused[0]
-        return JSONResponse({"jobs": records(queue, [job for job in jobs if isinstance(job, Job)])}, 202)
+        return JSONResponse(
+            {"jobs": records(queue, [job for job in jobs if isinstance(job, StoredJob)])}, 202
+        )
 
     @made.get("/v1/traces/{job}", summary="The Trace of a job; 202 with the job while it has not ended")
     async def trace(job: str, wait_s: Wait = 0) -> JSONResponse:

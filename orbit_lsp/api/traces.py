@@ -20,12 +20,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from orbit_lsp.api import tensors
 from orbit_lsp.api.submitted_sources import BROUGHT, SOURCES
 from orbit_lsp.queue import result_text
-from orbit_lsp.queue.job_store import Job, Result
-from orbit_lsp.queue.request import Refused, Request
+from orbit_lsp.queue.job_store import Result, StoredJob
+from orbit_lsp.queue.request import Request, RequestRefusedError
 from orbit_remote.common import codec
 from orbit_remote.common import limits as sizes
 from orbit_remote.common import messages as c
-from orbit_remote.common.contracts.harness_files import Within
+from orbit_remote.common.contracts.harness_files import AllowedDifference
 from orbit_remote.common.requests import Grade, Policy
 
 ABOUT = "orbit_trace.json"
@@ -133,16 +133,16 @@ class Evaluation(BaseModel):
 
 
 def requests(body: Evaluation) -> list[Request]:
-    """A job for each workload. Raises Refused."""
+    """A job for each workload. Raises RequestRefusedError."""
     definition, solution = body.definition, body.solution
     if solution.definition != definition.name:
-        raise Refused(
+        raise RequestRefusedError(
             f"solution.definition is {solution.definition!r:.60}, and the definition's name is {definition.name!r:.60}"
         )
     top = _entry(solution)
     for name in (*definition.inputs, *definition.outputs):
         if not _NAME.fullmatch(name):
-            raise Refused(f"{name!r:.40} is not a valid name of an input or output")
+            raise RequestRefusedError(f"{name!r:.40} is not a valid name of an input or output")
     sources = {source.path: source.content for source in solution.sources}
     folders = {str(folder) for path in sources for folder in PurePosixPath(path).parents} - {"."}
     sources = {f"{folder}/__init__.py": "" for folder in sorted(folders)} | sources
@@ -156,12 +156,12 @@ def _entry(solution: Solution) -> str:
         return f"from {match[1].replace('/', '.')} import {match[2]} as _run\n"
     match = _NATIVE_ENTRY.fullmatch(spec.entry_point)
     if match is None or match[1] not in paths:
-        raise Refused(
+        raise RequestRefusedError(
             f"solution.spec.entry_point is {spec.entry_point!r:.80}; it must be FILE::FUNCTION, and FILE one of the sources, a .py, .cu or "
             "C++ file"
         )
     if wrong := next((path for path in sorted(paths) if not _PLACE.fullmatch(path)), None):
-        raise Refused(f"the source's path {wrong!r:.80} is not one below the solution's folder")
+        raise RequestRefusedError(f"the source's path {wrong!r:.80} is not one below the solution's folder")
     texts = {source.path: source.content for source in solution.sources}
     bound = spec.binding or ("tvm-ffi" if any("TVM_FFI" in text for text in texts.values()) else "torch")
     flags = spec.compile_options or Flags.model_validate({})
@@ -186,7 +186,9 @@ def _request(body: Evaluation, workload: Workload, top: str, sources: Mapping[st
         for name, spec in definition.outputs.items()
     ]
     limits = workload.tolerance or Limits.model_validate({})
-    allowed = Within(limits.max_rtol, limits.max_atol, limits.required_matched_ratio, limits.max_error_cap)
+    allowed = AllowedDifference(
+        limits.max_rtol, limits.max_atol, limits.required_matched_ratio, limits.max_error_cap
+    )
     about = {
         "definition": definition.name,
         "solution": body.solution.name,
@@ -198,7 +200,7 @@ def _request(body: Evaluation, workload: Workload, top: str, sources: Mapping[st
     ordered = _ORDERED.format(names=names)
     candidate = SOURCES.format(files=sources, known="") + ordered + top + called
     if len(candidate) > sizes.CONTRACT.most:
-        raise Refused(f"the solution's sources are too large: {sizes.CONTRACT.exceeded}")
+        raise RequestRefusedError(f"the solution's sources are too large: {sizes.CONTRACT.exceeded}")
     reference = {"orbit_reference.py": definition.reference}
     model = SOURCES.format(files=reference, known="") + ordered + _MODEL.format(inputs=", ".join(inputs))
     return Request(
@@ -290,7 +292,9 @@ def _axes(definition: Definition, workload: Workload) -> dict[str, int]:
     for name, axis in definition.axes.items():
         value = axis.value if axis.type == "const" else workload.axes.get(name)
         if value is None or value < 0:
-            raise Refused(f"the axis {name} of workload {workload.uuid!r:.60} has no value of at least 0")
+            raise RequestRefusedError(
+                f"the axis {name} of workload {workload.uuid!r:.60} has no value of at least 0"
+            )
         axes[name] = value
     return axes
 
@@ -300,29 +304,33 @@ def _input(name: str, spec: Spec, given: Input, axes: Mapping[str, int], brought
     shape, dtype = _shape(name, spec, axes), _dtype(name, spec)
     if given.type == "scalar":
         if given.value is None or not math.isfinite(given.value):
-            raise Refused(f"the scalar {name} has no finite value")
+            raise RequestRefusedError(f"the scalar {name} has no finite value")
         return repr(given.value)
     if given.type == "random" and shape is not None:
         return f"_random({shape}, torch.{dtype})"
     if given.type == "safetensors" and shape is not None:
         if given.path not in brought:
-            raise Refused(
+            raise RequestRefusedError(
                 f"the workload reads {name} from {given.path!r:.80}: put that file into `tensors`, in base64"
             )
         tensor = tensors.from_safetensors(brought[given.path], given.tensor_key, name)
         if (tensor.dtype, list(tensor.shape)) != (dtype, shape):
-            raise Refused(f"{name} is {dtype} {shape}, and its file has {tensor.dtype} {list(tensor.shape)}")
+            raise RequestRefusedError(
+                f"{name} is {dtype} {shape}, and its file has {tensor.dtype} {list(tensor.shape)}"
+            )
         return f"_brought({tensor.packed()!r}, {shape}, torch.{dtype})"
     if given.type == "custom":
-        raise Refused(f"{name} is made by a function of the definition (type custom), which is not supported")
-    raise Refused(f"{name} has no shape: give its value in the workload, as a scalar")
+        raise RequestRefusedError(
+            f"{name} is made by a function of the definition (type custom), which is not supported"
+        )
+    raise RequestRefusedError(f"{name} has no shape: give its value in the workload, as a scalar")
 
 
 def _shape(name: str, spec: Spec, axes: Mapping[str, int]) -> list[int] | None:
     if spec.shape is None:
         return None
     if unknown := [axis for axis in spec.shape if axis not in axes and not axis.isdecimal()]:
-        raise Refused(
+        raise RequestRefusedError(
             f"the shape of {name} has {unknown[0]!r:.40}, which is not one of the definition's axes"
         )
     return [axes[axis] if axis in axes else int(axis[:12]) for axis in spec.shape]
@@ -330,7 +338,7 @@ def _shape(name: str, spec: Spec, axes: Mapping[str, int]) -> list[int] | None:
 
 def _dtype(name: str, spec: Spec) -> str:
     if spec.dtype not in tensors.SIZES:
-        raise Refused(
+        raise RequestRefusedError(
             f"{name} has the element type {spec.dtype!r:.30}; use one of {', '.join(tensors.SIZES)}"
         )
     return spec.dtype
@@ -344,10 +352,10 @@ Status = Literal[
 ]  # fmt: skip
 
 
-def trace(job: Job, request: Request, result: Result) -> dict[str, Any] | None:
-    """None where the engine could not do its work, which says nothing of the solution; raises Refused for a job of another kind."""
+def trace(job: StoredJob, request: Request, result: Result) -> dict[str, Any] | None:
+    """None where the engine could not do its work, which says nothing of the solution; raises RequestRefusedError for a job of another kind."""
     if ABOUT not in request.files:
-        raise Refused(f"job {job.id} was not submitted by POST /v1/traces")
+        raise RequestRefusedError(f"job {job.id} was not submitted by POST /v1/traces")
     finished = result.finished
     status = _status(finished, started=job.started is not None)
     if status is None:

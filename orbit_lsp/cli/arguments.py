@@ -28,7 +28,7 @@ def _any_of(words: list[str]) -> str:
     return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-class Parser(argparse.ArgumentParser):
+class CommandParser(argparse.ArgumentParser):
     """Errors in one form, with the nearest command or option, and exit code 64."""
 
     def error(self, message: str) -> NoReturn:
@@ -70,7 +70,7 @@ class Help(argparse.RawDescriptionHelpFormatter):
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class CliCommand:
     """`options` adds the command's own options; `examples` are command lines without `orbit-lsp`."""
 
     name: str
@@ -82,11 +82,11 @@ class Command:
 
 GROUPS = {
     "Measure a kernel (on a GPU: this machine's, or one rented from the cloud service Modal)": (
-        Command(
+        CliCommand(
             "run", "build a file, run it, time its kernels and check their results",
             ("run k.cu --kernel saxpy --sweep", "run pkg/softmax.py --through auto", "run bench.py --on H100,L4 -- --size 4096"), command_options.run_options,
         ),
-        Command(
+        CliCommand(
             "capture", "write a launch spec from a launch that a test, script or program makes",
             ("capture pkg/softmax.py --kernel softmax_kernel", "capture softmax.py --through bench.py --launch 3", "capture saxpy.cu"),
             command_options.capture_options,
@@ -94,39 +94,39 @@ GROUPS = {
             "that replays it, with the kernel's present outputs as what is expected. Tensors whose values matter are stored beside the file. The launch "
             "spec is run first: if it does not replay the launch, nothing is written, and the exit code is that of the failure.",
         ),
-        Command(
+        CliCommand(
             "exec", "run any Python code or program, and time its kernels",
             ("exec bench.py --bring 'out/**'", "exec -c 'import torch; print(torch.cuda.get_device_name())' --on H100 --budget 5", "exec train.py --limit candidate -- --size 4096"),
             command_options.exec_options,
             "Run any Python code or program in a copy of the current folder, on this machine's GPU or a rented one, and time its kernels. "
             "Standard output and the exit code are the program's; 124: it reached its limit.",
         ),
-        Command(
+        CliCommand(
             "trace", "record a Python file's run with torch.profiler, as a trace for Perfetto",
             ("trace train.py", "trace softmax.py --json", "trace bench.py --gpu H100 --runner modal -- --size 4096"), command_options.trace_options,
             "Run a Python file under torch.profiler, print its kernels and operators, and keep the trace as a file. Needs torch. "
             "Without a GPU, the trace has what the CPU does.",
         ),
-        Command(
+        CliCommand(
             "profile", "count what the hardware does in one launch, line by line",
             ("profile k.cu --kernel saxpy", "profile k.cu --full --json", "profile softmax.py --dump ir"), command_options.profile_options,
             "Count what the GPU does in a launch of a kernel and report its bottleneck and its hot lines: by CUPTI for a launch spec and for a Triton kernel through a driver, else under "
             "Nsight Compute. Without permission to read the GPU's hardware counters, it reports times only, and how to enable counters.",
         ),
-        Command(
+        CliCommand(
             "check", "find memory faults with compute-sanitizer",
             ("check k.cu", "check k.cu --kernel saxpy --tool racecheck", "check k.cu --timeout 300 --json"), command_options.check_options,
             "Run a kernel under compute-sanitizer and report each memory fault at its line. Exit code 2: faults were found, or the "
             "program itself failed. 4: a tool exceeded --timeout. 5: no GPU, or no working compute-sanitizer.",
         ),
-        Command(
+        CliCommand(
             "compare", "run two versions, kernels or GPUs in turn: which is faster?",
             ("compare k.cu --with HEAD~1", "compare k.cu --kernel new --with-kernel old", "compare k.cu --with-gpu L4 --json"), command_options.compare_options,
             "Run the kernel of FILE in turn with another version of it, with another kernel, or with itself on another GPU: at most twelve pairs of runs. The verdict is inconclusive "
             "unless a difference is shown. The exit code is 0 for each verdict. Use at most one of --with, "
             "--with-kernel and --with-gpu.",
         ),
-        Command(
+        CliCommand(
             "gate", "in CI: is any kernel of a change slower than before?",
             ("gate", "gate --base origin/main --markdown report.md", "gate kernels/ --junit gate.xml --fail-inconclusive"), command_options.gate_options,
             "Compare the kernels of a change with the base of the change, in pairs of runs on the same GPU. Kernels run by their launch specs, their "
@@ -136,34 +136,34 @@ GROUPS = {
         ),
     ),
     "Look at a file (needs no GPU)": (
-        Command(
+        CliCommand(
             "show", "print a file with errors, registers, occupancy and times at its lines, as an editor shows it",
             ("show k.cu", "show k.cu --gpu B200", "show --run --color always k.cu"), command_options.show_options,
         ),
-        Command(
+        CliCommand(
             "draft", "print a launch spec (comments that say how to run a kernel) for each kernel without one",
             ("draft k.cu", "draft k.cu --kernel saxpy", "draft softmax.py --json"), command_options.draft_options,
             "Print a launch spec for each kernel without one: comments to put above the kernel, which say how to run it. A draft is "
             "made from the kernel's launch in the file, or, if there is none, from its signature. Guesses are marked. Nothing is run.",
         ),
-        Command(
+        CliCommand(
             "drivers", "list the tests, scripts and programs that launch each kernel",
             ("drivers softmax.py", "drivers softmax.py --kernel softmax_kernel", "drivers . --json"), command_options.drivers_options,
             "List the tests, benchmarks and scripts of the project that lead to each kernel of a file, the best guess first, each with its way and "
             "its cost; for a folder, list the best one of each kernel. Files are read, and nothing is run.",
         ),
-        Command(
+        CliCommand(
             "compile", "report compiler errors, registers, shared memory and occupancy",
             ("compile k.cu", "compile k.cu --gpu B200 --flag=-DN=4", "compile softmax.py --json"), command_options.compile_options,
             "Report compiler errors, registers, shared memory and occupancy. No GPU is needed or rented. A Triton file is imported, so its top-level code runs.",
         ),
-        Command(
+        CliCommand(
             "disassemble", "print a kernel's SASS with its source lines, its PTX or Triton IR",
             ("disassemble k.cu --kernel saxpy", "disassemble softmax.py --level ttgir --arch sm_100", "disassemble k.cu --against HEAD~1"), command_options.disassemble_options,
             "Print a kernel's SASS with its source lines, or its PTX or Triton IR. No kernel is run, and no GPU is needed. SASS needs "
             "NVIDIA's nvdisasm, which comes with the CUDA toolkit and with Triton.",
         ),
-        Command(
+        CliCommand(
             "debug-compile", "collect all that a compilation made, to debug it or to report it",
             ("debug-compile gemm.cu --arch sm_90a", "debug-compile k.cu --flag=-Icutlass/include --zip", "debug-compile add.py --output bundle"),
             command_options.debug_compile_options,
@@ -173,7 +173,7 @@ GROUPS = {
         ),
     ),
     "Submit": (
-        Command(
+        CliCommand(
             "submit", "test a file against its reference, and submit it to a GPU MODE leaderboard with popcorn-cli",
             ("submit submission.py --mode test", "submit submission.py --mode leaderboard --yes", "submit submission.py --mode benchmark --dry-run"),
             command_options.submit_options,
@@ -185,7 +185,7 @@ GROUPS = {
         ),
     ),
     "Optimise again and again": (
-        Command(
+        CliCommand(
             "loop", "let an agent, a script or a person change a kernel; keep a change only if it is faster",
             ("loop k.cu --kernel saxpy", "loop k.cu --mode command --worker 'agent {prompt}' --max-iterations 10",
              "loop --kernel-path k.cu --target-metric-name time_us --target-metric-threshold 250 --mode dry-run"),
@@ -198,11 +198,11 @@ GROUPS = {
         ),
     ),
     "Earlier results": (
-        Command(
+        CliCommand(
             "history", "list the versions of a file's kernels and their times",
             ("history k.cu", "history k.cu --kernel saxpy --json", "history k.cu --text 3"), command_options.history_options,
         ),
-        Command(
+        CliCommand(
             "report", "write the last profile of a kernel as a page for a browser",
             ("report k.cu", "report k.cu --kernel saxpy --output saxpy.html", "report k.cu --from other.ncu-rep"), command_options.report_options,
             "Write the last profile of a kernel as an HTML page, and print the page's path. The profile can come from the command "
@@ -210,18 +210,18 @@ GROUPS = {
         ),
     ),
     "Many files, coding agents and servers": (
-        Command(
+        CliCommand(
             "jobs", "run files on a pool of GPUs; list, show, cancel and prune jobs",
             ("jobs submit a.cu b.py --pool local:0,local:1", "jobs list --under-way", "jobs cancel 3f2a91c0"), door_options.jobs_options,
             "Run files on a pool of GPUs, and list, show, cancel or prune jobs. Jobs are recorded in ~/.local/state/orbit-lsp/jobs.sqlite.",
         ),
-        Command(
+        CliCommand(
             "mcp", "serve coding agents: run, profile, check and compare as MCP tools",
             ("mcp", "mcp --pool local:0 --trust", "mcp --pool modal:H100 --budget 5"), door_options.mcp_options,
             "Serve MCP on standard input and output. Your coding agent starts this command, as its configuration says (command: "
             "orbit-lsp, args: mcp), and gets tools to run, profile, check and compare kernels. An agent cannot raise --budget. Needs the extra `mcp` of orbit-lsp.",
         ),
-        Command(
+        CliCommand(
             "api", "accept jobs over HTTP, for teams and graders",
             ("api", "api --pool local:0,local:1 --port 9000", "api --host 0.0.0.0 --name gpu7.example.org"), door_options.api_options,
             "Accept jobs over HTTP, also from KernelBench, FlashInfer-Bench and popcorn-cli. By default the server listens only on "
@@ -231,7 +231,7 @@ GROUPS = {
             "evaluations; NCU_SECTIONS=A,B limits them to these sections of Nsight Compute. Needs the extra `serve` of "
             "orbit-lsp.",
         ),
-        Command(
+        CliCommand(
             "watch", "run the files that appear in a folder, and write results into another",
             ("watch drop --results results", "watch drop --results results --once", "watch in --results out --pool local:0,local:1"),
             door_options.watch_options,
@@ -241,14 +241,14 @@ GROUPS = {
         ),
     ),
     "Notebooks": (
-        Command(
+        CliCommand(
             "kernel", "add a Jupyter kernel, which also builds, runs and times %%cuda cells",
             ("kernel install", "kernel install --on modal:H100 --budget 20", "kernel remove orbit-local"), door_options.kernel_options,
             "Add a Jupyter kernel to the kernel menus of JupyterLab and VS Code. Its cells run on this machine "
             "in your own Python, on a GPU rented from Modal, or on the machine of an `orbit-lsp api`. A %%cuda cell is built, run and timed. Needs the extra `notebook` of "
             "orbit-lsp, and ipykernel in the Python that runs the cells.",
         ),
-        Command(
+        CliCommand(
             "sessions", "list running notebook kernels and rented GPUs, or end a kernel",
             ("sessions list", "sessions end all", "sessions list --json"), command_options.sessions_options,
             "List the notebook kernels that run and the GPUs that are rented, with what they cost so far, or end kernels. A rented "
@@ -256,47 +256,47 @@ GROUPS = {
         ),
     ),
     "Set up and help": (
-        Command(
+        CliCommand(
             "doctor", "show what works on this machine, and how to fix the rest",
             ("doctor", "doctor saxpy.cu", "doctor --json"), command_options.doctor_options,
         ),
-        Command(
+        CliCommand(
             "stop", "end orbit-lsp's background processes (workers) and their jobs",
             ("stop", "stop --yes", "stop --json | jq ."), command_options.stop,
             "List this installation's workers on this machine (the background processes that compile and run files), end them and cancel "
             "their jobs. At a terminal it asks before it ends them. The next run starts a new worker.",
         ),
-        Command(
+        CliCommand(
             "trust", "use the Python, the compilers, the flags and the settings of a folder",
             ("trust", "trust ~/kernels", "trust --list"), command_options.trust_options,
             "Trust a folder and all folders in it: from now on, use its Python, the compilers and flags that its build files name, and in "
             "editors all of its settings. These can run any code as you. In other folders, only flags and settings that can do no harm "
             "are used. This holds for the command line, and for editors without workspace trust of their own.",
         ),
-        Command(
+        CliCommand(
             "explain", "explain a word that orbit-lsp shows, such as an outcome, counter, stall reason or setting",
             ("explain long scoreboard", "explain 5", "explain orbit.gpu --json"), command_options.explain_options,
         ),
-        Command(
+        CliCommand(
             "modal", "show, deploy and remove the apps on Modal, and show costs",
             ("modal status", "modal deploy --python .venv/bin/python", "modal prune"), command_options.modal_options,
         ),
-        Command(
+        CliCommand(
             "skills", "list or install pages that teach a coding agent these commands",
             ("skills list", "skills install --to .claude/skills", "skills install --to ~/.codex/skills"), door_options.skills_options,
         ),
-        Command(
+        CliCommand(
             "completion", "print a script that completes commands, options and files in bash, zsh or fish",
             ("completion bash > ~/.local/share/bash-completion/completions/orbit-lsp", "completion zsh > ~/.zfunc/_orbit-lsp",
              "completion fish > ~/.config/fish/completions/orbit-lsp.fish"),
             command_options.completion_options,
         ),
-        Command("settings", "print every setting with its default and meaning, as Markdown", ("settings", "settings | grep modal", "settings > settings.md")),
-        Command(
+        CliCommand("settings", "print every setting with its default and meaning, as Markdown", ("settings", "settings | grep modal", "settings > settings.md")),
+        CliCommand(
             "schema", "print the JSON schema of a command's --json output, or of the files that a loop reads",
             ("schema", "schema compared", "schema history"), command_options.schema_options,
         ),
-        Command(
+        CliCommand(
             "serve", "start the language server (LSP on standard input and output); `orbit-lsp` alone does the same",
             ("serve", "serve --stdio", "serve 2> orbit.log"), command_options.serve_options,
         ),
@@ -308,12 +308,12 @@ COMMANDS = {command.name: command for group in GROUPS.values() for command in gr
 
 def parser(
     only: str | None = None, *, listed: bool = False
-) -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
+) -> tuple[CommandParser, dict[str, argparse.ArgumentParser]]:
     """The whole command line, and the parser of each command; of one command alone, where its name is given: making all
     takes 10 ms. `listed`: argparse lists the commands too, which the help does in groups.
     """
     wanted = [COMMANDS[only]] if only in COMMANDS else COMMANDS.values()
-    root = Parser(
+    root = CommandParser(
         prog="orbit-lsp",
         usage="orbit-lsp COMMAND [OPTIONS]",
         formatter_class=Help,
@@ -326,7 +326,7 @@ def parser(
     commands = root.add_subparsers(
         dest="command",
         metavar="COMMAND",
-        parser_class=Parser,
+        parser_class=CommandParser,
         prog="orbit-lsp",
         help="command" if listed else argparse.SUPPRESS,
     )

@@ -18,7 +18,7 @@ from orbit_lsp.history import variants
 from orbit_lsp.history.history_tracker import HistoryTracker
 from orbit_lsp.profile import dump_files, listing
 from orbit_lsp.runs import disassembly
-from orbit_lsp.runs.disassembly import Made, Sources
+from orbit_lsp.runs.disassembly import DisassembledInstance, ListedSources
 from orbit_lsp.runs.scheduler import Scheduler
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session
@@ -100,7 +100,7 @@ async def source(
             other = await variants.against(
                 session, versions, now, file_or_revision(options.against), Path(folder)
             )
-        except variants.NoVariant as why:
+        except variants.NoVariantError as why:
             raise UsageError(str(why)) from None
         job = replace(other.job, run=runs.new_id(), levels=levels, kernel=run.job.kernel)
         before = await runs.outcome(job)
@@ -147,8 +147,8 @@ def _failed(
 def _print_result(
     options: argparse.Namespace,
     finished: c.Finished,
-    made: Sequence[Made],
-    before: tuple[str, Sequence[Made]] | None,
+    made: Sequence[DisassembledInstance],
+    before: tuple[str, Sequence[DisassembledInstance]] | None,
     architecture: str,
 ) -> int:
     if finished.outcome != "ok":
@@ -168,7 +168,7 @@ def _print_result(
         )
         print(json_results.text(answer))
         return 0
-    sources = Sources()
+    sources = ListedSources()
     for listing_made, of in pairs:
         head = f"{dump_files.TITLES[listing_made.dump.level]} of {dump_files.instance(listing_made.dump)}"
         head += f", {architecture}" if architecture else ""
@@ -183,14 +183,14 @@ def _print_result(
     return 0
 
 
-def _listed(made: Made, sources: Sources) -> str:
+def _listed(made: DisassembledInstance, sources: ListedSources) -> str:
     if not made.instructions:
         return made.text.rstrip()
-    changes = [listing.Change(" ", each) for each in made.instructions]
+    changes = [listing.ListingChange(" ", each) for each in made.instructions]
     return listing.text(changes, sources.of(made.instructions), marked=False)
 
 
-def _changed(made: Made, of: Made | None, sources: Sources) -> str:
+def _changed(made: DisassembledInstance, of: DisassembledInstance | None, sources: ListedSources) -> str:
     """The instructions, or the lines of another level, that differ from the other version, and how many."""
     if of is None:
         return "// the other version has no such instance"
@@ -213,7 +213,9 @@ def _difference(before: str, now: str) -> str:
     return "\n".join(lines) or "// no difference"
 
 
-def _paired(made: Sequence[Made], before: Sequence[Made]) -> list[tuple[Made, Made | None]]:
+def _paired(
+    made: Sequence[DisassembledInstance], before: Sequence[DisassembledInstance]
+) -> list[tuple[DisassembledInstance, DisassembledInstance | None]]:
     """Each with the same instance of the other version: by its symbol and number, else the only one there is."""
     named = {(made.dump.symbol, made.dump.instance): made for made in before}
     only = before[0] if len(before) == len(made) == 1 else None
@@ -223,14 +225,14 @@ def _paired(made: Sequence[Made], before: Sequence[Made]) -> list[tuple[Made, Ma
     ]
 
 
-def _explained(instructions: Sequence[listing.Instruction]) -> list[str]:
+def _explained(instructions: Sequence[listing.ListedInstruction]) -> list[str]:
     names = sorted({instruction.mnemonic.partition(".")[0] for instruction in instructions})
     meanings = [(name, sass_instructions.meaning(name)) for name in names]
     lines = [f"// {name:<12}{text}" for name, text in meanings if text]
     return [*lines, f"// {'control code':<12} {sass_instructions.CONTROL_CODE}"]
 
 
-def _instance(made: Made, of: Made | None) -> json_results.Instance:
+def _instance(made: DisassembledInstance, of: DisassembledInstance | None) -> json_results.Instance:
     instructions = tuple(json_results.Instruction(**_fields(each)) for each in made.instructions)
     changes = None
     if of is not None:
@@ -243,7 +245,7 @@ def _instance(made: Made, of: Made | None) -> json_results.Instance:
     return json_results.Instance(dump.symbol, dump.name, dump.constants, made.text, instructions, changes)
 
 
-def _fields(instruction: listing.Instruction) -> dict[str, Any]:
+def _fields(instruction: listing.ListedInstruction) -> dict[str, Any]:
     return {
         "offset": instruction.offset, "control": instruction.control or None, "text": instruction.text, "file": instruction.file or None, "line": instruction.line,
     }  # fmt: skip

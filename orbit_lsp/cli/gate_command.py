@@ -16,12 +16,12 @@ from orbit_lsp.gate.gate import GateOptions
 from orbit_lsp.gate.gate_store import GateStore
 from orbit_lsp.gate.results import GateResult
 from orbit_lsp.history import git
-from orbit_lsp.history.variants import NoVariant
+from orbit_lsp.history.variants import NoVariantError
 from orbit_lsp.report import gate_report
 from orbit_lsp.runs import summary
 from orbit_lsp.state import user_folders
 from orbit_remote.common import messages as c
-from orbit_remote.common.evidence.sign_bets import Question
+from orbit_remote.common.evidence.sign_bets import GateQuestion
 from orbit_remote.common.plain_text import visible
 
 FORMS = ("markdown", "junit", "sarif")
@@ -47,7 +47,7 @@ async def run(options: argparse.Namespace, engine: Engine, watcher: TerminalWatc
         )
     except (git.GitError, changes.NoBaseError) as error:
         return _failed(options, str(error))
-    except NoVariant as reason:
+    except NoVariantError as reason:
         return _failed(options, str(reason))
     finally:
         watcher.clear()
@@ -91,7 +91,7 @@ def _write(result: GateResult, files: dict[str, str]) -> None:
             Path(files[form]).write_text(text, encoding="utf-8", errors="replace")
 
 
-def _question(options: argparse.Namespace) -> Question:
+def _question(options: argparse.Namespace) -> GateQuestion:
     """Raises UsageError."""
     if options.find <= options.margin:
         raise UsageError(
@@ -101,7 +101,7 @@ def _question(options: argparse.Namespace) -> Question:
         raise UsageError("--pairs is a number from 10 to 1000")
     if options.limit is not None and not options.limit > 0:
         raise UsageError("--limit is a number of seconds")
-    return Question(1, options.false_alarm, options.find, margin=options.margin, most_pairs=options.pairs)
+    return GateQuestion(1, options.false_alarm, options.find, margin=options.margin, most_pairs=options.pairs)
 
 
 def _failed(options: argparse.Namespace, text: str) -> int:

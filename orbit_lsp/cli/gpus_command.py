@@ -10,7 +10,7 @@ from orbit_lsp.cli import json_results, terminal_text
 from orbit_lsp.engine.engine import Engine
 from orbit_lsp.runs import summary
 from orbit_lsp.runs.multi_gpu import MultiGpu
-from orbit_lsp.runs.scheduler import Watcher
+from orbit_lsp.runs.scheduler import RunWatcher
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.views import gpu_table, tables
 from orbit_remote.common import messages as c
@@ -19,7 +19,7 @@ from orbit_remote.common.plain_text import visible
 
 async def run(
     engine: Engine,
-    watcher: Watcher,
+    watcher: RunWatcher,
     uri: str,
     targets: Sequence[KernelId | None],
     gpus: Sequence[str],

@@ -13,13 +13,13 @@ from orbit_lsp.cli.terminal_text import UsageError, check_gpu, only_kernel
 from orbit_lsp.engine.engine import Engine
 from orbit_lsp.history.ab_compare import AbCompare
 from orbit_lsp.history.compare_candidates import Candidate
-from orbit_lsp.history.history_store import Entry
+from orbit_lsp.history.history_store import HistoryEntry
 from orbit_lsp.history.history_tracker import HistoryTracker
 from orbit_lsp.history.version_groups import grouped, regression
 from orbit_lsp.report import results_json
 from orbit_lsp.runners.modal import spending
 from orbit_lsp.runs import summary
-from orbit_lsp.runs.scheduler import Watcher
+from orbit_lsp.runs.scheduler import RunWatcher
 from orbit_lsp.state import harness, modal_gpus
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import path_of
@@ -34,7 +34,7 @@ from orbit_remote.common.plain_text import visible
 async def compare(
     options: argparse.Namespace,
     engine: Engine,
-    watcher: Watcher,
+    watcher: RunWatcher,
     uri: str,
     target: KernelId | None,
 ) -> int:
@@ -100,7 +100,7 @@ def file_or_revision(name: str) -> Candidate:
 async def history(options: argparse.Namespace, versions: HistoryTracker, uri: str) -> int:
     """Returns the exit code. Raises UsageError. A kernel that is no longer in the file has its history all the same."""
     path = path_of(uri)
-    by_kernel: dict[str, list[Entry]] = {}
+    by_kernel: dict[str, list[HistoryEntry]] = {}
     for entry in await versions.entries(path):
         by_kernel.setdefault(entry.kernel, []).append(entry)
     if options.kernel:
@@ -130,7 +130,7 @@ async def history(options: argparse.Namespace, versions: HistoryTracker, uri: st
     return 0
 
 
-async def _text(versions: HistoryTracker, by_kernel: dict[str, list[Entry]], number: int) -> int:
+async def _text(versions: HistoryTracker, by_kernel: dict[str, list[HistoryEntry]], number: int) -> int:
     """Print the file as it was when a version of its one kernel ran."""
     if len(by_kernel) != 1:
         raise UsageError("--text needs one kernel: add --kernel")

@@ -12,7 +12,7 @@ from typing import Literal
 from orbit_lsp.cli import json_results
 from orbit_lsp.cli.terminal_text import refused
 from orbit_lsp.profile import bottleneck, report_store
-from orbit_lsp.profile.report_store import Kept
+from orbit_lsp.profile.report_store import KeptProfile
 from orbit_lsp.report import opening, profile_report
 from orbit_lsp.state.documents import split_lines
 from orbit_lsp.state.results import Profiled
@@ -62,7 +62,7 @@ def main(options: argparse.Namespace) -> int:
         print(
             opening.write_to(options.output, made, cache_folder() / "reports", f"{Path(path).stem}-{kernel}")
         )
-    except opening.NoReport as why:
+    except opening.NoReportError as why:
         print(str(why).replace("orbit:", "orbit-lsp:", 1), file=sys.stderr)
         return c.EXIT_CODES["infrastructure"]
     if newest.report:
@@ -70,7 +70,7 @@ def main(options: argparse.Namespace) -> int:
     return 0
 
 
-def profiled(kept: Kept) -> Profiled | None:
+def profiled(kept: KeptProfile) -> Profiled | None:
     """A kept profile as a session has it; None where the file is not what this version writes."""
     try:
         finished = codec.build(c.Finished, kept.finished, lenient=True)

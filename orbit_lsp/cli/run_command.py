@@ -26,8 +26,8 @@ from orbit_lsp.runs.scheduler import BY_WORD, Action, Scheduler
 from orbit_lsp.specs import job_builder, spec_cache
 from orbit_lsp.state import harness, modal_gpus, ssh_hosts, user_folders
 from orbit_lsp.state.kernel_ids import KernelId
-from orbit_lsp.state.placement import Setup
-from orbit_lsp.state.session import Client, Frozen, Session, path_of, uri_of
+from orbit_lsp.state.placement import RunSetup
+from orbit_lsp.state.session import ClientAbilities, Frozen, Session, path_of, uri_of
 from orbit_lsp.views import kernel_status
 from orbit_remote.common import architectures, limits, regular_files
 from orbit_remote.common import messages as c
@@ -50,7 +50,7 @@ async def _main(options: argparse.Namespace) -> int:
         from orbit_lsp.cli import exec_command
 
         exec_command.settle(options)
-    session = Session(setup=_setup(options), client=Client(name=f"orbit-lsp {options.command}"))
+    session = Session(setup=_setup(options), client=ClientAbilities(name=f"orbit-lsp {options.command}"))
     # what is printed while a bundle is made stands in the bundle
     watcher = TerminalWatcher(quiet=options.json or options.command == "debug-compile")
     remedy = "add --over-budget, or raise --budget"
@@ -195,7 +195,7 @@ def _with_history(session: Session, name: str) -> str:
         raise UsageError(f"{name} is not the path of a file") from None
 
 
-def _setup(options: argparse.Namespace) -> Setup:
+def _setup(options: argparse.Namespace) -> RunSetup:
     """The workspace is the current folder if that holds the file, unless it holds all of a disk or of a user; else the file's project. That is
     the workspace too where a test or program of the project runs.
     """
@@ -203,7 +203,7 @@ def _setup(options: argparse.Namespace) -> Setup:
         here = str(Path.cwd())
     except FileNotFoundError:  # it has been deleted
         here = ""
-    folder, setup = here, Setup()
+    folder, setup = here, RunSetup()
     if options.command == "gate":
         options.file = (options.paths or [os.curdir])[0]
     if options.file and options.command not in ("exec", "history"):

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import field
 from pathlib import Path
 
-from orbit_lsp.closure.tree import Tree, below
+from orbit_lsp.closure.tree import SentTree, below
 from orbit_remote.common import limits, regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import content_hash
@@ -89,7 +89,7 @@ def closure(
         content = _content(job)
     except OSError as error:
         return Closure(root, Manifest(content_hash(b"")), refusal=f"{path} cannot be read: {error.strerror}.")
-    tree = Tree(root, limit, path, content, mounted=bool(mount))
+    tree = SentTree(root, limit, path, content, mounted=bool(mount))
     if job.language == "cuda" and job.driver is None:
         from orbit_lsp.closure import includes
 
@@ -154,7 +154,7 @@ def _root(language: str, path: str, folders: Sequence[str]) -> str:
     return str(folder)
 
 
-def _closure(tree: Tree) -> Closure:
+def _closure(tree: SentTree) -> Closure:
     name = content_hash(tree.root.encode("utf-8", "surrogatepass"))
     remarks = list(tree.remarks)
     if len(remarks) > _MOST_REMARKS:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from fnmatch import translate
 
-from orbit_lsp.closure.tree import OUTSIDE, Spot, Tree, outside, shown
+from orbit_lsp.closure.tree import OUTSIDE, SentTree, Spot, outside, shown
 from orbit_remote.common import regular_files
 
 _NEVER = {".git", ".hg", ".svn", OUTSIDE}
@@ -21,16 +21,16 @@ _MOST_LOOKED_AT = 200_000
 _ANY = "**"
 
 
-def follow(tree: Tree, patterns: Sequence[str]) -> None:
+def follow(tree: SentTree, patterns: Sequence[str]) -> None:
     """Let travel the files that the patterns match."""
-    search = _Search(tree)
+    search = _DataSearch(tree)
     for pattern in patterns:
         search.run(pattern)
 
 
-def mount(tree: Tree) -> None:
+def mount(tree: SentTree) -> None:
     """Let travel all of the folder but hidden files, Python's own caches and its virtual environments."""
-    search = _Search(tree, mounted=True)
+    search = _DataSearch(tree, mounted=True)
     search.walk([_ANY])
     if search.looked_at > _MOST_LOOKED_AT:
         tree.refuse(
@@ -38,8 +38,8 @@ def mount(tree: Tree) -> None:
         )
 
 
-class _Search:
-    def __init__(self, tree: Tree, *, mounted: bool = False) -> None:
+class _DataSearch:
+    def __init__(self, tree: SentTree, *, mounted: bool = False) -> None:
         self.tree = tree
         self._mounted = mounted
         self.looked_at = 0

@@ -13,7 +13,7 @@ import tree_sitter_python
 from tree_sitter import Language, Node, Parser
 from tree_sitter import Tree as SyntaxTree
 
-from orbit_lsp.closure.tree import Spot, Tree, below, shown
+from orbit_lsp.closure.tree import SentTree, Spot, below, shown
 from orbit_remote.common.requests import Job
 
 _LANGUAGE = Language(tree_sitter_python.language())
@@ -39,7 +39,7 @@ class Import(NamedTuple):
     star: bool = False
 
 
-class Asks(NamedTuple):
+class TextImports(NamedTuple):
     """What a text imports; `unknown` are the lines of imports whose module is known only at run time."""
 
     imports: tuple[Import, ...]
@@ -48,7 +48,7 @@ class Asks(NamedTuple):
     changes_path: bool
 
 
-def parse(content: bytes) -> Asks:
+def parse(content: bytes) -> TextImports:
     """Every import in the text, those in functions and branches too; a syntax error costs only its own."""
     tree = Parser(_LANGUAGE).parse(_SLOW_LINE.sub(b"", content))
     everywhere = b"__all__" in content or any(name in content for name in (*_BY_NAME, *_BY_FILE))
@@ -72,7 +72,7 @@ def parse(content: bytes) -> Asks:
             left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
             if left and right and left.text == b"__all__":
                 exports += _strings(right)
-    return Asks(tuple(imports), tuple(unknown), tuple(exports), b"sys.path" in content)
+    return TextImports(tuple(imports), tuple(unknown), tuple(exports), b"sys.path" in content)
 
 
 def _nodes(tree: SyntaxTree, *, everywhere: bool) -> Iterator[Node]:
@@ -146,7 +146,7 @@ def _strings(node: Node) -> Iterator[str]:
             yield text
 
 
-class Found(NamedTuple):
+class FoundModule(NamedTuple):
     """The file that importing a module runs, none for a namespace package, and the folders of the module's submodules."""
 
     file: str
@@ -155,34 +155,34 @@ class Found(NamedTuple):
 
 def look_up(
     folders: Sequence[str], name: str, is_file: Callable[[str], bool], is_folder: Callable[[str], bool]
-) -> Found:
+) -> FoundModule:
     """Return what Python finds for a module in folders, as it finds it: the first package or file, else all folders of that name."""
     spaces: list[str] = []
     for folder in folders:
         place = posixpath.join(folder, name)
         if is_file(init := f"{place}/__init__.py"):
-            return Found(init, (place,))
+            return FoundModule(init, (place,))
         if is_file(f"{place}.py"):
-            return Found(f"{place}.py", ())
+            return FoundModule(f"{place}.py", ())
         if is_folder(place):
             spaces.append(place)
-    return Found("", tuple(spaces))
+    return FoundModule("", tuple(spaces))
 
 
-def follow(tree: Tree, job: Job, read: Sequence[str], python_path: Sequence[str] = ()) -> None:
+def follow(tree: SentTree, job: Job, read: Sequence[str], python_path: Sequence[str] = ()) -> None:
     """Let travel the modules that the job's file imports; `read` are files that an earlier run is known to have read.
 
     They are looked up where the author's Python looks, and in `src`, where packages that are installed
     for editing usually are.
     """
-    _Walk(tree, job, python_path).run(read)
+    _ImportWalk(tree, job, python_path).run(read)
 
 
-class _Walk:
-    def __init__(self, tree: Tree, job: Job, python_path: Sequence[str]) -> None:
+class _ImportWalk:
+    def __init__(self, tree: SentTree, job: Job, python_path: Sequence[str]) -> None:
         self.tree = tree
-        self.waiting: list[tuple[Spot, Asks]] = []
-        self.asks: dict[str, Asks] = {}
+        self.waiting: list[tuple[Spot, TextImports]] = []
+        self.asks: dict[str, TextImports] = {}
         self.folders: dict[str, bool] = {}
         self.compiled: dict[str, list[str]] = {}
         own = posixpath.dirname(tree.main.place)
@@ -225,7 +225,7 @@ class _Walk:
             self.asks[place] = asks
             self.waiting.append((spot, asks))
 
-    def _follow(self, spot: Spot, asks: Asks) -> None:
+    def _follow(self, spot: Spot, asks: TextImports) -> None:
         folder = posixpath.dirname(spot.place)
         roots = self.roots
         if asks.changes_path:  # what it adds is not known: any folder above the file may be

@@ -67,7 +67,7 @@ def read(
     seen = {path}
     while (
         not runs
-        and (way := _Way.to_source(path, folders, (*SOURCE_SUFFIXES, *(_OF_HOST if of_host else ()))))
+        and (way := _IncludeWay.to_source(path, folders, (*SOURCE_SUFFIXES, *(_OF_HOST if of_host else ()))))
         and way.files[-1] not in seen
     ):
         before, including = way.texts()
@@ -84,14 +84,14 @@ def read(
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _IncludeWay:
     """`files` lead from a file through those that include it to a source. `by_name` has all files that were looked at."""
 
     files: tuple[str, ...]
     by_name: dict[str, list[str]]
 
     @classmethod
-    def to_source(cls, header: str, folders: Sequence[str], suffixes: tuple[str, ...]) -> _Way | None:
+    def to_source(cls, header: str, folders: Sequence[str], suffixes: tuple[str, ...]) -> _IncludeWay | None:
         """To the nearest source that includes a file, directly or through other headers; None if no source does.
 
         Reads files of the innermost of `folders` that holds the header, else of the header's own folder.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from orbit_lsp.closure.tree import Spot, Tree, below, shown
+from orbit_lsp.closure.tree import SentTree, Spot, below, shown
 from orbit_lsp.kernels.cuda.lexer import clean_directive
 from orbit_lsp.kernels.cuda.macros import directives
 from orbit_remote.common.requests import Job
@@ -43,7 +43,7 @@ class Include(NamedTuple):
     form: Form
 
 
-class Asks(NamedTuple):
+class TextIncludes(NamedTuple):
     """What a text includes; `macros` are what stands behind `#include` and is no name."""
 
     includes: tuple[Include, ...]
@@ -51,7 +51,7 @@ class Asks(NamedTuple):
     definitions: tuple[tuple[str, str], ...]
 
 
-def parse(content: bytes) -> Asks:
+def parse(content: bytes) -> TextIncludes:
     """Comments, strings and branches that are never taken do not count."""
     includes: dict[Include, None] = {}
     macros: dict[str, None] = {}
@@ -67,7 +67,7 @@ def parse(content: bytes) -> Asks:
             includes[Include(name, "next" if match["word"] == "include_next" else form)] = None
         elif define := _DEFINE.match(text):
             definitions[define[1], define[2]] = None
-    return Asks(tuple(includes), tuple(macros), tuple(definitions))
+    return TextIncludes(tuple(includes), tuple(macros), tuple(definitions))
 
 
 def rewrite(flags: Sequence[str], change: Callable[[Kind, str], str]) -> tuple[str, ...]:
@@ -135,20 +135,20 @@ def _next(words: Iterator[str]) -> list[str]:
     return [] if value is None else [value]
 
 
-def follow(tree: Tree, job: Job, read: Sequence[str]) -> None:
+def follow(tree: SentTree, job: Job, read: Sequence[str]) -> None:
     """Let travel what the job's file includes; `read` are files that an earlier build is known to have read."""
-    _Walk(tree, job).run(read)
+    _IncludeWalk(tree, job).run(read)
 
 
-class _Walk:
-    def __init__(self, tree: Tree, job: Job) -> None:
+class _IncludeWalk:
+    def __init__(self, tree: SentTree, job: Job) -> None:
         self.tree = tree
         self.directory = job.directory or str(Path(job.path).parent)
         self.folders: dict[Kind, list[Spot]] = {"quote": [], "folder": [], "system": []}
         self.first: list[str] = []
         self.inputs: list[str] = []
         self.definitions: dict[str, dict[str, None]] = {}
-        self.waiting: list[tuple[Spot, Asks]] = []
+        self.waiting: list[tuple[Spot, TextIncludes]] = []
         self.macros: dict[tuple[Spot, str], bool] = {}
         """What stands behind `#include` in which file, and whether a meaning is known."""
         self.spots: dict[tuple[str, str, Form], list[Spot]] = {}
@@ -210,7 +210,7 @@ class _Walk:
         for spot in filter(None, spots):
             self._take(spot)
 
-    def _follow(self, spot: Spot, asks: Asks) -> None:
+    def _follow(self, spot: Spot, asks: TextIncludes) -> None:
         for include in asks.includes:
             for reached in self._find(spot, include):
                 self._take(reached)

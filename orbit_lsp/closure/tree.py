@@ -39,7 +39,7 @@ class Spot(NamedTuple):
     path: str
 
 
-class Tree:
+class SentTree:
     """Collects files. Nothing raises: what is not sent is a remark or, where a run is no use, a refusal."""
 
     def __init__(self, root: str, limit: int, main: str, content: bytes, *, mounted: bool = False) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from orbit_lsp.closure import Closure, data
-from orbit_lsp.closure.tree import Tree, is_private, shown
+from orbit_lsp.closure.tree import SentTree, is_private, shown
 from orbit_remote.common.messages import content_hash
 from orbit_remote.common.requests import Manifest
 
@@ -22,7 +22,7 @@ def workspace(folder: str, limit: int) -> Closure:
         return Closure(
             folder, Manifest(name), refusal=f"the notebook's folder {shown(folder)} is gone; make it again"
         )
-    tree = Tree(folder, limit, folder, b"", mounted=True)
+    tree = SentTree(folder, limit, folder, b"", mounted=True)
     tree.remedy = "Move the notebook into a folder of its own"
     data.mount(tree)
     if refusal := tree.too_large() or " ".join(list(tree.refusals)[:3]):

@@ -10,7 +10,7 @@ from pathlib import Path
 from orbit_lsp.closure import includes
 from orbit_lsp.compilation import database
 from orbit_lsp.compilation.build_systems.cmake import presets
-from orbit_lsp.compilation.finder import Question, root_of
+from orbit_lsp.compilation.finder import CompilationQuestion, root_of
 from orbit_lsp.compilation.installed import folders_outside, prefixes, venvs
 from orbit_lsp.state.compilation import Compilation
 
@@ -27,7 +27,7 @@ def is_of_build(path: str) -> bool:
     return name in _NAMES or name.endswith(".rsp")
 
 
-def on_disk(question: Question, compilation: Compilation) -> frozenset[object]:
+def on_disk(question: CompilationQuestion, compilation: Compilation) -> frozenset[object]:
     """The databases and build folders that may tell how the file is compiled, and the folders that packages are installed
     in, as they are now; and the headers of `compilation` that were missing and are there. Reads folders, for some 1 ms.
     """
@@ -35,7 +35,7 @@ def on_disk(question: Question, compilation: Compilation) -> frozenset[object]:
     return frozenset((*places, *_answers(compilation, question.path)))
 
 
-def _places(question: Question) -> Iterator[str]:
+def _places(question: CompilationQuestion) -> Iterator[str]:
     from orbit_lsp.compilation import missing  # its patterns take 6 ms to compile
 
     root = root_of(question.path, question.folders)

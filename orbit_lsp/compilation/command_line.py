@@ -79,7 +79,7 @@ _MOST_OPTION_FILES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class CompileCommand:
     """`flags` are nvcc's, with absolute folders. `program` is the compiler as the build names it. `remarks` say what
     of the build is compiled in another way here.
     """
@@ -92,7 +92,7 @@ class Command:
     """Flags that decide about figures, and are not used: `-G`, because figures are of optimized code."""
 
 
-def parse(command: Sequence[str] | str, directory: str, path: str) -> Command:
+def parse(command: Sequence[str] | str, directory: str, path: str) -> CompileCommand:
     """The command by which a build, running in `directory`, compiles the file `path`. Reads the option files that it
     names, so call it off the event loop.
     """
@@ -102,7 +102,7 @@ def parse(command: Sequence[str] | str, directory: str, path: str) -> Command:
     program, rest = _program(words)
     name = re.split(r"[\\/]", program)[-1]
     compiler: Compiler = "clang" if _CLANG.fullmatch(name) else "host" if _HOST.fullmatch(name) else "nvcc"
-    return _Reader(compiler, program, directory, path).read(rest)
+    return _OptionReader(compiler, program, directory, path).read(rest)
 
 
 def split(command: str) -> list[str]:
@@ -189,7 +189,7 @@ def _expanded(
                 yield from _expanded(split(text), directory, depth + 1, read)
 
 
-class _Reader:
+class _OptionReader:
     def __init__(self, compiler: Compiler, program: str, directory: str, path: str) -> None:
         self.compiler: Compiler = compiler
         self.program = program
@@ -199,7 +199,7 @@ class _Reader:
         self.targets: list[str] = []
         self.debug = False
 
-    def read(self, words: Sequence[str]) -> Command:
+    def read(self, words: Sequence[str]) -> CompileCommand:
         rest = iter(words)
         for word in rest:
             self._take(word, rest)
@@ -212,7 +212,7 @@ class _Reader:
             )
         flags = (word for flag in self.flags for word in flag.split("\0"))
         left_out = ("-G",) if self.debug else ()
-        return Command(
+        return CompileCommand(
             (*flags, *self._architectures()), self.compiler, self.program, tuple(remarks), left_out
         )
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 
 from orbit_lsp.compilation import command_line
 from orbit_lsp.compilation.build_systems.cmake import presets
-from orbit_lsp.compilation.command_line import Command
+from orbit_lsp.compilation.command_line import CompileCommand
 from orbit_lsp.compilation.folders import folders_above
 from orbit_lsp.kernels import SOURCE_SUFFIXES
 from orbit_remote.common import codec, regular_files
@@ -39,11 +39,11 @@ _MOST_TRIED = 200
 """Commands that are read to find one that can include a header, and files to find one that includes a source."""
 
 
-class Match(NamedTuple):
+class DatabaseMatch(NamedTuple):
     """The command of a file, or of one `beside` it by which it is compiled too; `includes`: that one includes the file."""
 
     database: str
-    command: Command
+    command: CompileCommand
     beside: str = ""
     includes: bool = False
 
@@ -62,7 +62,7 @@ class _Entry:
     file: str
     raw: bytes
 
-    def parse(self) -> Command:
+    def parse(self) -> CompileCommand:
         record: dict[str, Any] = codec.read_json(self.raw.decode("utf-8", "replace"))
         words = record.get("arguments")
         listed = tuple(map(str, cast("list[Any]", words))) if isinstance(words, list) else None
@@ -78,7 +78,7 @@ class Databases:
         default_factory=dict[str, "tuple[tuple[int, int], _Entries]"]
     )
 
-    def find(self, path: str, root: str, setting: str = "") -> Match | None:
+    def find(self, path: str, root: str, setting: str = "") -> DatabaseMatch | None:
         """The command for `path`: its own in the nearest database that has one, the newest where several are equally
         near; else that of a source that includes it, of a file of the same folder, or of one that has the file's folder
         among its include folders. `setting` names the database, or a folder that holds it, and then no other is asked.
@@ -89,16 +89,16 @@ class Databases:
         for database in databases:
             entries = self._entries(database).by_file
             for name in wanted & entries.keys():
-                return Match(database, entries[name].parse())
+                return DatabaseMatch(database, entries[name].parse())
         for database in databases:
             if entry := _by_link(self._entries(database).by_file, path):
-                return Match(database, entry.parse())
+                return DatabaseMatch(database, entry.parse())
         for database in databases:
             if entry := _including(self._entries(database).by_file, path):
-                return Match(database, entry.parse(), entry.file, includes=True)
+                return DatabaseMatch(database, entry.parse(), entry.file, includes=True)
         for database in databases:
             if entry := _beside(self._entries(database).by_file, path):
-                return Match(database, entry.parse(), entry.file)
+                return DatabaseMatch(database, entry.parse(), entry.file)
         return None
 
     def faults(self, path: str, root: str, setting: str = "") -> list[tuple[str, str]]:

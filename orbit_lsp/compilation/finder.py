@@ -12,10 +12,10 @@ from orbit_lsp.closure import includes
 from orbit_lsp.compilation import build_files, clangd_flags, command_line, inference, makers
 from orbit_lsp.compilation import headers as header_search
 from orbit_lsp.compilation import installed as installed_headers
-from orbit_lsp.compilation.database import Databases, Match
+from orbit_lsp.compilation.database import DatabaseMatch, Databases
 from orbit_lsp.compilation.headers import Headers
 from orbit_lsp.compilation.inference import Inferred, Texts
-from orbit_lsp.compilation.installed import Installed, prefixes, venvs
+from orbit_lsp.compilation.installed import InstalledHeaders, prefixes, venvs
 from orbit_lsp.compilation.projects import project_of
 from orbit_lsp.state.compilation import Compilation, Reason
 from orbit_remote.common import architectures as architectures_of
@@ -37,7 +37,7 @@ _OLDEST_ARCHITECTURE = 75
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class CompilationQuestion:
     """A file, and all that its compilation depends on besides what lies on disk."""
 
     path: str
@@ -63,7 +63,7 @@ class Question:
 
 
 @dataclass(slots=True)
-class Finder:
+class CompilationFinder:
     """Used by one thread at a time."""
 
     _databases: Databases = field(default_factory=Databases)
@@ -79,7 +79,7 @@ class Finder:
         """Return whether the file's project has nvcc compile sources of C++ as CUDA. Reads files."""
         return build_files.compiles_host_sources(path, root, self._headers_of(root).builds)
 
-    def find(self, question: Question) -> Compilation:
+    def find(self, question: CompilationQuestion) -> Compilation:
         """How the file is compiled. Reads files and folders, some 100 ms the first time: call it off the event loop."""
         if any(not _is_path(each) for each in (question.path, *question.folders)):
             return Compilation()
@@ -103,7 +103,7 @@ class Finder:
         kept = (*included, *kept)
         kept, refused = (*own, *kept), (*refused, *more)  # what the author set is searched first
         pythons = (*venvs(question.path, root), *question.not_started, question.python)
-        installed = Installed(prefixes(pythons), question.nvcc)
+        installed = InstalledHeaders(prefixes(pythons), question.nvcc)
         inferred = inference.infer(
             question.path, question.text, kept, headers, installed, declared, self._texts
         )
@@ -170,7 +170,7 @@ class Finder:
         headers: Headers,
         python: str,
         declared: build_files.Declared,
-        installed: Installed,
+        installed: InstalledHeaders,
     ) -> dict[str, str]:
         if not inferred.missing:
             return {}
@@ -293,7 +293,7 @@ def _year(flag: str) -> int:
 
 
 def _source(
-    match: Match | None, root: str, headers: Headers, command: str, faults: Sequence[tuple[str, str]]
+    match: DatabaseMatch | None, root: str, headers: Headers, command: str, faults: Sequence[tuple[str, str]]
 ) -> str:
     """`faults` are of databases that cannot be read as a whole."""
     remarks = [f"{os.path.relpath(database, root)} {fault}" for database, fault in faults]
@@ -310,7 +310,7 @@ def _source(
     return f"by what was found in {root}{partly}, because {why}{how}"
 
 
-def _of_command(match: Match | None, root: str) -> list[Reason]:
+def _of_command(match: DatabaseMatch | None, root: str) -> list[Reason]:
     """What the command of a database gives its compiler, and is not used."""
     if match is None:
         return []
@@ -318,7 +318,7 @@ def _of_command(match: Match | None, root: str) -> list[Reason]:
     return [Reason(what, f"{shown} has it, and {_LEFT_OUT[what]}") for what in match.command.left_out]
 
 
-def _compiler(match: Match | None) -> str | None:
+def _compiler(match: DatabaseMatch | None) -> str | None:
     """The nvcc that the project names by its path."""
     if match is None or match.command.compiler != "nvcc":
         return None
@@ -326,7 +326,7 @@ def _compiler(match: Match | None) -> str | None:
     return program if os.path.isabs(program) and os.path.isfile(program) else None
 
 
-def _not_started(match: Match | None, question: Question) -> str:
+def _not_started(match: DatabaseMatch | None, question: CompilationQuestion) -> str:
     """The project's nvcc, where only trust is lacking and another one compiles in its place."""
     named = _compiler(match)
     if named is None or question.trusted or question.nvcc_chosen:

@@ -18,7 +18,7 @@ from orbit_lsp.compilation import build_files, templates
 from orbit_lsp.compilation import headers as header_search
 from orbit_lsp.compilation.build_files import Declared
 from orbit_lsp.compilation.headers import Headers
-from orbit_lsp.compilation.installed import INCOMPATIBLE, STANDARD, Installed, nvidia_folders
+from orbit_lsp.compilation.installed import INCOMPATIBLE, STANDARD, InstalledHeaders, nvidia_folders
 from orbit_lsp.compilation.toolkit_headers import REMOVED, is_toolkits, toolkits_own
 from orbit_lsp.state.compilation import Reason
 from orbit_remote.common import regular_files
@@ -53,7 +53,7 @@ _MOST_REQUIRED = 32
 """Macros that are looked for in build files."""
 
 
-class Wanted(NamedTuple):
+class WantedInclude(NamedTuple):
     name: str
     quoted: bool
 
@@ -73,7 +73,7 @@ class Inferred:
 class Included(NamedTuple):
     """What a file includes, whether it is of C++20 whatever compiles it, and the macros without which it is an error."""
 
-    wanted: tuple[Wanted, ...] = ()
+    wanted: tuple[WantedInclude, ...] = ()
     newest: bool = False
     required: tuple[str, ...] = ()
 
@@ -110,12 +110,12 @@ def included(content: bytes) -> Included:
     )
 
 
-def wanted(content: bytes) -> tuple[Wanted, ...]:
+def wanted(content: bytes) -> tuple[WantedInclude, ...]:
     """What a text includes, in each of its branches."""
-    needed: dict[Wanted, None] = {}
+    needed: dict[WantedInclude, None] = {}
     if b"include" in content or b"import" in content:
         for quoted, angle in chain.from_iterable(map(_INCLUDE.findall, _pieces(_without_comments(content)))):
-            needed[Wanted((quoted or angle).decode("utf-8", "replace").strip(), bool(quoted))] = None
+            needed[WantedInclude((quoted or angle).decode("utf-8", "replace").strip(), bool(quoted))] = None
     return tuple(needed)
 
 
@@ -166,23 +166,23 @@ def infer(
     text: str,
     flags: Sequence[str],
     headers: Headers,
-    installed: Installed,
+    installed: InstalledHeaders,
     declared: Declared,
     texts: Texts,
 ) -> Inferred:
     """What `flags` lack for the headers that the file, and what it includes, name. Reads files and folders."""
-    walk = _Walk(path, flags, headers, installed, declared, texts)
+    walk = _InferenceWalk(path, flags, headers, installed, declared, texts)
     walk.run(text)
     return walk.inferred
 
 
-class _Walk:
+class _InferenceWalk:
     def __init__(
         self,
         path: str,
         flags: Sequence[str],
         headers: Headers,
-        installed: Installed,
+        installed: InstalledHeaders,
         declared: Declared,
         texts: Texts,
     ) -> None:
@@ -233,7 +233,7 @@ class _Walk:
             if flag and not any(each.startswith(f"-D{name}=") for each in self.inferred.flags):
                 self._flag(flag, f"{self._shown(file)} defines it, and {self._shown(source)} needs it")
 
-    def _find(self, source: str, include: Wanted) -> str | None:
+    def _find(self, source: str, include: WantedInclude) -> str | None:
         """The file of the workspace that is meant; None where it is another's, or nowhere."""
         name, quoted = include
         if "\\" in name or os.path.isabs(name):
@@ -246,7 +246,7 @@ class _Walk:
             self.answers[key] = self._search(source, include)
         return self.answers[key]
 
-    def _search(self, source: str, include: Wanted) -> str | None:
+    def _search(self, source: str, include: WantedInclude) -> str | None:
         name = include.name
         for folder in self.folders:
             if os.path.isfile(os.path.join(folder, name)):
@@ -331,7 +331,7 @@ class _Walk:
                 return folder
         return None
 
-    def _own_of_toolkits_name(self, include: Wanted) -> str | None:
+    def _own_of_toolkits_name(self, include: WantedInclude) -> str | None:
         """The folder of a header of the project that is called as one of the toolkit's: the compiler looks in the folders that a
         build file names before the toolkit's.
         """
@@ -344,7 +344,7 @@ class _Walk:
         )
         return self._declared(name) if inside else None
 
-    def _in_workspace(self, source: str, include: Wanted) -> str | None:
+    def _in_workspace(self, source: str, include: WantedInclude) -> str | None:
         """The nearest folder of the workspace from which the name leads to a file."""
         own = include.quoted and include.name in REMOVED
         if (

@@ -43,7 +43,7 @@ class Package:
 
 
 @dataclass(frozen=True, slots=True)
-class _Site:
+class _PackageFolder:
     """A folder with packages, and the include folders of those that are not known by name."""
 
     folder: str
@@ -52,7 +52,7 @@ class _Site:
 
 
 @dataclass(slots=True)
-class Installed:
+class InstalledHeaders:
     """What can be included on this machine besides the workspace. `pythons` are the prefixes of the Pythons whose
     packages count, the chosen one first; `nvcc` is the compiler's path, where it is known. Folders are listed once.
     """
@@ -60,7 +60,7 @@ class Installed:
     pythons: tuple[str, ...] = ()
     nvcc: str | None = None
     _has: dict[str, bool] = field(default_factory=dict[str, bool])
-    _sites: list[_Site] | None = None
+    _sites: list[_PackageFolder] | None = None
     _places: list[str] | None = None
 
     def toolkit_or_system(self, name: str) -> bool:
@@ -175,13 +175,15 @@ def _named_by_pth(site: str) -> Iterator[str]:
                 yield folder
 
 
-def _site(folder: str, prefix: str) -> _Site:
+def _site(folder: str, prefix: str) -> _PackageFolder:
     patterns = ("nvidia/cu1*/include", "nvidia/*/include", "cutlass_library/source/include", "*/include")
     listed = (glob.glob(os.path.join(glob.escape(folder), pattern)) for pattern in patterns)
-    return _Site(folder, prefix, tuple(each for found in listed for each in sorted(found, reverse=True)))
+    return _PackageFolder(
+        folder, prefix, tuple(each for found in listed for each in sorted(found, reverse=True))
+    )
 
 
-def _of_site(place: _Site, name: str) -> Package | None:
+def _of_site(place: _PackageFolder, name: str) -> Package | None:
     site, prefix = place.folder, place.prefix
 
     def has(folder: str) -> bool:

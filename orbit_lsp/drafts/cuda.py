@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 
 from orbit_lsp.drafts import guesses
-from orbit_lsp.drafts.guesses import Sizes, Statement, Subject, guessed
+from orbit_lsp.drafts.guesses import DraftStatement, DraftSubject, Sizes, guessed
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec import dtypes, launch_bounds
 from orbit_remote.spec.rules import MOST_THREADS
@@ -25,7 +25,7 @@ _SQUARE_TILE = re.compile(
 )
 
 
-def draft(subject: Subject) -> list[Statement] | None:
+def draft(subject: DraftSubject) -> list[DraftStatement] | None:
     """None where a launch spec cannot pass a parameter, or a type cannot be chosen."""
     header = subject.header
     instance = template_arguments(subject)
@@ -48,7 +48,7 @@ def draft(subject: Subject) -> list[Statement] | None:
     of = f"{subject.name}<{', '.join(instance)}>" if instance else subject.name
     launch = f"launch {of}<<<{', '.join(configuration)}>>>({', '.join(parameter.name for parameter in parameters)}){together}"
     remark = "guessed: grid, block" + ", shared memory" * (len(configuration) > 2)
-    return [*statements, Statement(launch, remark)]
+    return [*statements, DraftStatement(launch, remark)]
 
 
 def named(parameters: tuple[Parameter, ...]) -> list[Parameter]:
@@ -64,7 +64,7 @@ def named(parameters: tuple[Parameter, ...]) -> list[Parameter]:
 # -- template arguments ------------------------------------------------------------------------------
 
 
-def template_arguments(subject: Subject) -> list[str] | None:
+def template_arguments(subject: DraftSubject) -> list[str] | None:
     """Up to the last that is needed: a value by its name, `float` for a type. None where a type cannot be chosen."""
 
     def types(template: TemplateParameter) -> list[str]:
@@ -103,7 +103,7 @@ def _template_value(template: TemplateParameter, body: str) -> str:
 # -- arguments ---------------------------------------------------------------------------------------
 
 
-def sizes_of(subject: Subject) -> Sizes:
+def sizes_of(subject: DraftSubject) -> Sizes:
     parameters = named(subject.header.parameters)
     wide = {dtype.name for dtype in dtypes.DTYPES.values() if dtype.kind == "integer" and dtype.size >= 4}
     counts = [
@@ -123,7 +123,9 @@ def _row_length(body: str) -> str:
     return product[1] if product else ""
 
 
-def value_of(parameter: Parameter, sizes: Sizes, types: dict[str, str], subject: Subject) -> Statement:
+def value_of(
+    parameter: Parameter, sizes: Sizes, types: dict[str, str], subject: DraftSubject
+) -> DraftStatement:
     """The assignment of a parameter that is no size."""
     element = element_of(parameter, types)
     shown = f"{parameter.type} {parameter.name}"
@@ -143,7 +145,7 @@ def value_of(parameter: Parameter, sizes: Sizes, types: dict[str, str], subject:
     return guessed(parameter.name, guesses.stride(parameter.name, subject.names, sizes), shown)
 
 
-def _counted(name: str, subject: Subject) -> tuple[str, ...]:
+def _counted(name: str, subject: DraftSubject) -> tuple[str, ...]:
     """The constant of the file that bounds every index of a pointer, as `BINS` of `bins[b]` after `b < BINS`; empty if no constant does."""
     indices = set(re.findall(rf"(?<![\w.]){re.escape(name)}\s*\[([^][]*)\]", subject.body))
     bounds: set[str] = set()
@@ -201,7 +203,7 @@ def _write(name: str) -> str:
 class _Threads:
     """How the body numbers its threads; `chosen` are the template arguments."""
 
-    subject: Subject
+    subject: DraftSubject
     sizes: Sizes
     chosen: dict[str, str]
 
@@ -285,7 +287,7 @@ _DYNAMIC = re.compile(
 _BODY = re.compile(r"\)\s*+(?:(?:const|noexcept|override|final|mutable|try|->[\s\w:<>*&]*+)\s*+)*+$")
 
 
-def shared_element(subject: Subject) -> str:
+def shared_element(subject: DraftSubject) -> str:
     """The type of the `extern __shared__` array that a kernel's body declares or names; empty where it has none."""
     outside = text = subject.around.text
     for start, end in reversed(bodies(text) if _DYNAMIC.search(text) else []):

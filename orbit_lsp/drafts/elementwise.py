@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
-from orbit_lsp.drafts.guesses import Statement, Subject
+from orbit_lsp.drafts.guesses import DraftStatement, DraftSubject
 from orbit_lsp.kernels.cuda import launch_sites
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec.functions.elementwise import ELEMENTWISE
@@ -53,8 +53,11 @@ class _Reading:
 
 
 def statements(
-    subject: Subject, draft: Sequence[Statement], values: Mapping[str, Value], tree: ast.Module | None
-) -> list[Statement]:
+    subject: DraftSubject,
+    draft: Sequence[DraftStatement],
+    values: Mapping[str, Value],
+    tree: ast.Module | None,
+) -> list[DraftStatement]:
     """`expect` and `bytes` for a draft whose first values are these; none where the body is anything but elementwise,
     or the draft's tensors are not as long as what it covers.
     """
@@ -78,13 +81,13 @@ def statements(
                 return []  # of integers a quotient is another in each language
             moved[way, passed[name]] = tensor.dtype.size
     expected = [
-        Statement(f"expect {passed[name]} == {_renamed(text, passed)}", _REMARK)
+        DraftStatement(f"expect {passed[name]} == {_renamed(text, passed)}", _REMARK)
         for name, text in reading.stored.items()
     ]
     sizes = list(moved.values())
     amount = f"{len(sizes)} * {sizes[0]}" if len(set(sizes)) == 1 else f"({' + '.join(map(str, sizes))})"
     amount = amount.removeprefix("1 * ")
-    return [*expected, Statement(f"bytes {' * '.join([amount, *counts])}", _REMARK)]
+    return [*expected, DraftStatement(f"bytes {' * '.join([amount, *counts])}", _REMARK)]
 
 
 def _number(text: str, values: Mapping[str, Value]) -> int | float | None:
@@ -97,7 +100,7 @@ def _each(name: str, language: Language) -> bool:
     return known is not None and known in ELEMENTWISE
 
 
-def _passed(subject: Subject, launch: str, *, cuda: bool) -> dict[str, str] | None:
+def _passed(subject: DraftSubject, launch: str, *, cuda: bool) -> dict[str, str] | None:
     """Parameter -> what the launch of a draft passes for it."""
     if cuda:
         inner = launch.rpartition(">>>(")[2].removesuffix(" cooperative").removesuffix(")")
@@ -131,7 +134,7 @@ def _renamed(text: str, passed: Mapping[str, str]) -> str:
 # -- CUDA --------------------------------------------------------------------------------------------
 
 
-def _cuda(subject: Subject) -> _Reading | None:
+def _cuda(subject: DraftSubject) -> _Reading | None:
     """Of a body that computes a linear index, or a row and a column, guards it, and stores through it; or of a loop over
     the grid.
     """
@@ -165,7 +168,7 @@ def _cuda(subject: Subject) -> _Reading | None:
     return None
 
 
-def _plane(subject: Subject, x: str, y: str, body: str) -> _Reading | None:
+def _plane(subject: DraftSubject, x: str, y: str, body: str) -> _Reading | None:
     """Of a thread for each element of a matrix, whose place is `row * columns + column`."""
     inside = re.match(rf"if ?\( ?({x}|{y}) ?< ?(\w+) ?&& ?({x}|{y}) ?< ?(\w+) ?\) ?(.*)$", body)
     outside = re.match(
@@ -193,7 +196,7 @@ def _plane(subject: Subject, x: str, y: str, body: str) -> _Reading | None:
     return None
 
 
-def _stored(subject: Subject, index: str, bound: str, block: str) -> _Reading | None:
+def _stored(subject: DraftSubject, index: str, bound: str, block: str) -> _Reading | None:
     """`block` is `{ …; }` or one statement."""
     braced = block.startswith("{") and block.endswith("}")
     inner = block[1:-1] if braced else block
@@ -228,7 +231,7 @@ def _stored(subject: Subject, index: str, bound: str, block: str) -> _Reading | 
 
 
 def _value(
-    subject: Subject, index: str, text: str, local: Mapping[str, str], reading: _Reading
+    subject: DraftSubject, index: str, text: str, local: Mapping[str, str], reading: _Reading
 ) -> str | None:
     """An expression over whole tensors in place of one over elements; None where it is another's."""
     pointers = {each.name for each in subject.header.parameters if each.kind == "pointer"}
@@ -271,7 +274,7 @@ def _value(
 # -- Triton ------------------------------------------------------------------------------------------
 
 
-def _python(subject: Subject, tree: ast.Module) -> _Reading | None:
+def _python(subject: DraftSubject, tree: ast.Module) -> _Reading | None:
     """Of a body that loads at `program_id * BLOCK + arange(BLOCK)` under a mask, computes, and stores there."""
     definitions = [
         node
@@ -282,7 +285,7 @@ def _python(subject: Subject, tree: ast.Module) -> _Reading | None:
     ]
     if len(definitions) != 1:
         return None
-    walk = _Walk(set(subject.names))
+    walk = _ElementwiseWalk(set(subject.names))
     for node in definitions[0].body:
         match node:
             case ast.Expr(value=ast.Constant()):
@@ -306,7 +309,7 @@ _Known = tuple[str, str]
 """What a name stands for: (kind, text). Kinds: program, start, range, offsets, mask, pointer, value."""
 
 
-class _Walk:
+class _ElementwiseWalk:
     def __init__(self, parameters: set[str]) -> None:
         self.parameters = parameters
         self.names: dict[str, _Known] = {}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.spec.comment_scanner import Target
+from orbit_remote.spec.comment_scanner import SpecTarget
 from orbit_remote.spec.file_context import Surroundings
 from orbit_remote.spec.signature import Signature, signature
 
@@ -31,7 +31,7 @@ _COLUMNS = frozenset(("cols", "columns", "ncols", "width", "nx", "w"))
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class DraftSubject:
     """The kernel to draft for. `body` and the text of `around` have no comments."""
 
     name: str
@@ -44,7 +44,7 @@ class Subject:
         return [parameter.name for parameter in self.header.parameters]
 
 
-def subject(lines: list[str], of: Target, last_line: int) -> Subject | None:
+def subject(lines: list[str], of: SpecTarget, last_line: int) -> DraftSubject | None:
     """The kernel `of`, whose definition ends on `last_line`; None where its parameters cannot be read."""
     around = Surroundings(lines, of.language)
     header = signature(lines, of, around)
@@ -52,10 +52,10 @@ def subject(lines: list[str], of: Target, last_line: int) -> Subject | None:
         return None
     clean = around.text.split("\n")
     body = "\n".join(clean[of.name_line : last_line + 1])[of.name_end :]
-    return Subject(of.name, header, body[body.find("{") :], around)
+    return DraftSubject(of.name, header, body[body.find("{") :], around)
 
 
-class Statement(NamedTuple):
+class DraftStatement(NamedTuple):
     """A statement of a draft. `remark` becomes the comment behind it; without one it was read from the code."""
 
     text: str
@@ -66,21 +66,21 @@ class Statement(NamedTuple):
         """Whether the author has to write its value: until then it is an error."""
         return self.remark.startswith("fill in")
 
-    def named(self, name: str) -> Statement:
+    def named(self, name: str) -> DraftStatement:
         """The same value under another name."""
         return self._replace(text=f"{name} ={self.text.partition(' =')[2]}")
 
 
-def guessed(name: str, value: str | None, kind: str = "") -> Statement:
+def guessed(name: str, value: str | None, kind: str = "") -> DraftStatement:
     """An assignment; without a value it is the author's to fill in, with something of this kind."""
     if value:
-        return Statement(f"{name} = {value}", "guessed")
-    return Statement(f"{name} =", f"fill in: {kind}" if kind else "fill in")
+        return DraftStatement(f"{name} = {value}", "guessed")
+    return DraftStatement(f"{name} =", f"fill in: {kind}" if kind else "fill in")
 
 
-def used(statements: Sequence[Statement]) -> list[Statement]:
+def used(statements: Sequence[DraftStatement]) -> list[DraftStatement]:
     """Without assignments of names that nothing below them mentions."""
-    kept: list[Statement] = []
+    kept: list[DraftStatement] = []
     for each in reversed(statements):
         name = re.match(r"(\w+) =", each.text)
         if name is None or any(re.search(rf"\b{name[1]}\b", below.text) for below in kept):

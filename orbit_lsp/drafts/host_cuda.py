@@ -7,7 +7,7 @@ from dataclasses import field
 from itertools import islice
 
 from orbit_lsp.drafts import cuda
-from orbit_lsp.drafts.guesses import Statement, Subject, guessed
+from orbit_lsp.drafts.guesses import DraftStatement, DraftSubject, guessed
 from orbit_lsp.kernels.cuda import launch_sites
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec import dtypes
@@ -37,7 +37,7 @@ _DEEPEST = 12
 _MOST_SITES = 50
 
 
-def draft(subject: Subject) -> list[Statement] | None:
+def draft(subject: DraftSubject) -> list[DraftStatement] | None:
     """None where the file launches the kernel nowhere, or in no way that a spec can say."""
     header, text = subject.header, subject.around.text
     if any(parameter.refused for parameter in header.parameters):
@@ -51,7 +51,7 @@ def draft(subject: Subject) -> list[Statement] | None:
             continue
         arguments = _parts(inner)
         if len(arguments) == len(header.parameters) and 2 <= len(launch.arguments) <= 4:
-            host = _Host(subject, _before(text, site.start()), _parts((site[1] or "")[1:-1]))
+            host = _CudaHostCode(subject, _before(text, site.start()), _parts((site[1] or "")[1:-1]))
             if statements := host.statements(launch.arguments, arguments):
                 return statements
     return None
@@ -70,18 +70,18 @@ def _before(text: str, place: int) -> str:
 
 
 @dataclass
-class _Host:
+class _CudaHostCode:
     """The text before a launch that is in its scope; names are looked up in it from its end. `chosen` are the launch's
     template arguments, `passed` the expressions of its numbers by parameter.
     """
 
-    subject: Subject
+    subject: DraftSubject
     before: str
     chosen: list[str]
-    assigned: dict[str, Statement] = field(default_factory=dict[str, Statement])
+    assigned: dict[str, DraftStatement] = field(default_factory=dict[str, DraftStatement])
     passed: dict[str, str] = field(default_factory=dict[str, str])
 
-    def statements(self, configuration: tuple[str, ...], arguments: list[str]) -> list[Statement] | None:
+    def statements(self, configuration: tuple[str, ...], arguments: list[str]) -> list[DraftStatement] | None:
         header = self.subject.header
         if header.lacking(len(self.chosen)):
             return None
@@ -102,7 +102,7 @@ class _Host:
         known = known[:2] if known[2:] == ["0"] else known
         instance = f"{self.subject.name}<{', '.join(self.chosen)}>" if self.chosen else self.subject.name
         launch = f"launch {instance}<<<{', '.join(known)}>>>({', '.join(passed)})"
-        return [*self.assigned.values(), Statement(launch)]
+        return [*self.assigned.values(), DraftStatement(launch)]
 
     def argument(self, parameter: Parameter, text: str) -> str:
         """Its expression, or a name with an assignment to it."""
@@ -121,7 +121,7 @@ class _Host:
             self.assigned[name] = value  # below the sizes that it is made of
         return name
 
-    def guess(self, parameter: Parameter) -> Statement:
+    def guess(self, parameter: Parameter) -> DraftStatement:
         """A value as the signature alone suggests it, of the sizes that the launch passes."""
         sizes = cuda.sizes_of(self.subject)
         if parameter.kind == "scalar" and parameter.name in sizes.values:
@@ -140,7 +140,7 @@ class _Host:
             zip((parameter.name for parameter in self.subject.header.templates), self.chosen, strict=False)
         )
 
-    def allocated(self, parameter: Parameter, name: str) -> Statement | None:
+    def allocated(self, parameter: Parameter, name: str) -> DraftStatement | None:
         """The assignment of a pointer that memory was allocated for, as much as known names say."""
         calls = list(re.finditer(_ALLOCATION.format(name=re.escape(name)), self.before))
         inner = bracketed("(" + self.before[calls[-1].end() : calls[-1].end() + 2000]) if calls else None
@@ -151,7 +151,7 @@ class _Host:
             return None
         made = cuda.contents(parameter, (f"({count})" if lanes > 1 else count,), element, self.subject.body)
         # what integers are good for, an allocation does not tell
-        return guessed(name, made) if "randint" in made else Statement(f"{name} = {made}")
+        return guessed(name, made) if "randint" in made else DraftStatement(f"{name} = {made}")
 
     def elements(self, size: str, itemsize: int, depth: int = 0) -> str | None:
         """`n` of `n * sizeof(float)`, through names; else the bytes divided."""
@@ -204,7 +204,7 @@ class _Host:
         if name not in self.assigned and depth <= _DEEPEST and (value := self.defined(name)):
             known = self.expression(value, depth + 1)
             if known is not None:
-                self.assigned[name] = Statement(f"{name} = {known}")
+                self.assigned[name] = DraftStatement(f"{name} = {known}")
         return name in self.assigned
 
     def defined(self, name: str) -> str | None:

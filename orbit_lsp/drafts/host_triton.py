@@ -13,8 +13,8 @@ from dataclasses import field
 from typing import NamedTuple
 
 from orbit_lsp.drafts import guesses, triton
-from orbit_lsp.drafts.guesses import Statement, Subject, guessed, used
-from orbit_lsp.drafts.python_scopes import Choice, Frame, frames, lookup
+from orbit_lsp.drafts.guesses import DraftStatement, DraftSubject, guessed, used
+from orbit_lsp.drafts.python_scopes import BranchValue, ScopeFrame, frames, lookup
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.requests import HostLaunch
 from orbit_remote.spec.dtypes import named, told
@@ -42,14 +42,14 @@ _MOST_WAYS = 8
 """How many ways from the calls of a file to a launch are read; the one with the fewest guesses is taken."""
 
 
-def draft(subject: Subject, body: triton.Body, tree: ast.Module) -> list[Statement] | None:
+def draft(subject: DraftSubject, body: triton.Body, tree: ast.Module) -> list[DraftStatement] | None:
     """None where the file launches the kernel nowhere, or in no way that a spec can say."""
     read = _read(subject, body, tree)
     return read.statements if read else None
 
 
 def launch(
-    subject: Subject, body: triton.Body, tree: ast.Module, drivers: Sequence[ast.Module] = ()
+    subject: DraftSubject, body: triton.Body, tree: ast.Module, drivers: Sequence[ast.Module] = ()
 ) -> HostLaunch | None:
     """Return what the same launch is compiled with; `drivers` are files that call functions of this one."""
     read = _read(subject, body, tree, drivers)
@@ -72,7 +72,7 @@ class _Read(NamedTuple):
     """
 
     line: int
-    statements: list[Statement]
+    statements: list[DraftStatement]
     guesses: tuple[str, ...]
     unknown: tuple[str, ...]
     assumed: tuple[str, ...]
@@ -81,7 +81,7 @@ class _Read(NamedTuple):
 
 
 def _read(
-    subject: Subject, body: triton.Body, tree: ast.Module, drivers: Sequence[ast.Module] = ()
+    subject: DraftSubject, body: triton.Body, tree: ast.Module, drivers: Sequence[ast.Module] = ()
 ) -> _Read | None:
     """The launch with the fewest guesses, the first of those."""
     if any(parameter.refused for parameter in subject.header.parameters):
@@ -94,7 +94,7 @@ def _read(
                 name == subject.name
             ):
                 ways = (
-                    _Host(subject, body, frame, element).launch(call)
+                    _TritonHostCode(subject, body, frame, element).launch(call)
                     for frame in frames(tree, call, _MOST_WAYS, drivers)
                 )
                 read += filter(None, ways)
@@ -104,16 +104,16 @@ def _read(
 
 
 @dataclass
-class _Host:
+class _TritonHostCode:
     """`frame` is the code around the launch; `names` says under which name of the spec a value of the code stands, `element`
     which type guessed tensors have, if the file says it.
     """
 
-    subject: Subject
+    subject: DraftSubject
     body: triton.Body
-    frame: Frame
+    frame: ScopeFrame
     element: str = ""
-    assigned: dict[str, Statement] = field(default_factory=dict[str, Statement])
+    assigned: dict[str, DraftStatement] = field(default_factory=dict[str, DraftStatement])
     names: dict[tuple[int, str, int], str] = field(default_factory=dict["tuple[int, str, int]", str])
     typed: set[str] = field(default_factory=set[str])
     """Names of the spec that are guessed numbers whose type an annotation of the code tells."""
@@ -155,7 +155,7 @@ class _Host:
                 continue
             if name in OPTIONS or name in self.body.constants:
                 constants.append(parts[-1].removeprefix(prefix))
-        grid: ast.expr | Choice = call.func.slice
+        grid: ast.expr | BranchValue = call.func.slice
         frame = self.frame
         value = lookup(grid.id, frame, line) if isinstance(grid, ast.Name) else None
         if value and isinstance(value.node, ast.Lambda):  # a lambda stands in launches only
@@ -164,7 +164,10 @@ class _Host:
         if not text:
             return None
         statements = used(
-            [*self.assigned.values(), Statement(f"launch {self.subject.name}[{text}]({', '.join(parts)})")]
+            [
+                *self.assigned.values(),
+                DraftStatement(f"launch {self.subject.name}[{text}]({', '.join(parts)})"),
+            ]
         )
         guesses = {statement.text.partition(" =")[0] for statement in statements if statement.remark}
         assumed = [name for name, value in passed.items() if guesses & self.behind_type(value)]
@@ -221,7 +224,7 @@ class _Host:
             case _:
                 return [(keyword.arg, keyword.value)]
 
-    def rank(self, name: str, frame: Frame, line: int, depth: int = 0) -> int:
+    def rank(self, name: str, frame: ScopeFrame, line: int, depth: int = 0) -> int:
         """How many dimensions a tensor has, as `M, K = a.shape` or the call that makes it says; 0 where nothing does."""
         if names := re.search(
             rf"(?<![\w, ])([\w, ]+) = {name}\.(?:shape|size\(\))$", frame.code, re.MULTILINE
@@ -309,7 +312,7 @@ class _Host:
 
     # -- tensors -----------------------------------------------------------------------------------
 
-    def tensor(self, name: str, frame: Frame) -> Statement:
+    def tensor(self, name: str, frame: ScopeFrame) -> DraftStatement:
         """A tensor of as many dimensions as the code around speaks of: `M, K = a.shape`, `a.stride(0)`."""
         code = frame.code
         unpacked = re.findall(rf"(?<![\w, ])([\w, ]+) = {name}\.shape$|from_tensor\({name}, (?:block_shape=)?\[([^\]]{{1,400}})\]", code, re.MULTILINE)  # fmt: skip
@@ -320,28 +323,30 @@ class _Host:
         of = f", dtype=torch.{self.element}" if self.element not in ("", "float32") else ""
         return guessed(name, f"torch.randn({_SHAPES[min(max(known), 4) - 1]}{of})")
 
-    def is_tensor(self, name: str, frame: Frame) -> bool:
+    def is_tensor(self, name: str, frame: ScopeFrame) -> bool:
         """Whether a parameter of the function around is used as a tensor."""
         pattern = rf"\b{name}\.|(?:_like|from_tensor)\({name}\b"
         return name in frame.parameters and re.search(pattern, frame.code) is not None
 
     # -- expressions -------------------------------------------------------------------------------
 
-    def expression(self, node: ast.expr | Choice, frame: Frame, line: int, depth: int = 0) -> str | None:
+    def expression(
+        self, node: ast.expr | BranchValue, frame: ScopeFrame, line: int, depth: int = 0
+    ) -> str | None:
         """The same expression without what chooses a device, its names assigned before; None where specs cannot
         compute it: then nothing stays assigned for its sake.
         """
         before = dict(self.assigned), dict(self.names)
         text = (
             self._choice(node, depth)
-            if isinstance(node, Choice)
+            if isinstance(node, BranchValue)
             else self._expression(node, frame, line, depth)
         )
         if text is None:
             self.assigned, self.names = before
         return text
 
-    def _choice(self, choice: Choice, depth: int) -> str | None:
+    def _choice(self, choice: BranchValue, depth: int) -> str | None:
         parts = [
             self.expression(branch.node, branch.frame, branch.line, depth + 1)
             for branch in (choice.then, choice.condition, choice.otherwise)
@@ -352,7 +357,7 @@ class _Host:
             *(f"({part})" if part and " if " in part else part for part in parts)
         )
 
-    def _expression(self, node: ast.expr, frame: Frame, line: int, depth: int) -> str | None:
+    def _expression(self, node: ast.expr, frame: ScopeFrame, line: int, depth: int) -> str | None:
         text = _DEVICE.sub("", ast.unparse(node))
         tree = PythonParser.parsed(text)
         own = tree.parameter if isinstance(tree, Lambda) else ""
@@ -377,7 +382,7 @@ class _Host:
             text = ast.unparse(_Renamed(renamed).visit(ast.parse(text, mode="eval")))
         return text if tree else None
 
-    def resolve(self, name: str, frame: Frame, line: int, depth: int) -> str:
+    def resolve(self, name: str, frame: ScopeFrame, line: int, depth: int) -> str:
         """Assigns a name of the code, after those it is made of; under which name, or nothing where that cannot be."""
         value = lookup(name, frame, line)
         if depth > _DEEPEST:
@@ -399,7 +404,7 @@ class _Host:
             if text is None:
                 return ""
             self.names[key] = self.unique(name)
-            self.assigned[self.names[key]] = Statement(f"{self.names[key]} = {text}")
+            self.assigned[self.names[key]] = DraftStatement(f"{self.names[key]} = {text}")
         return self.names[key]
 
     def unique(self, name: str) -> str:

@@ -24,14 +24,14 @@ _DEEPEST_CALLS = 4
 
 
 @dataclass(eq=False)
-class Frame:
+class ScopeFrame:
     """A function, or the file, while something at `line` of it happens. `given` are the parameters that a call gave
     values; `outer` is the code around the function's definition.
     """
 
     scope: Function | ast.Module
     line: int
-    outer: Frame | None = None
+    outer: ScopeFrame | None = None
     given: Mapping[str, Value] = field(default_factory=dict[str, "Value"])
 
     @cached_property
@@ -44,7 +44,7 @@ class Frame:
         """The function with which the calls begin that lead here, with the parameters of a test that are taken, its first; empty where no
         call is known.
         """
-        first: Frame = self
+        first: ScopeFrame = self
         while value := next(iter(first.given.values()), None):
             if isinstance(value.frame.scope, ast.Module):
                 break
@@ -83,13 +83,13 @@ class Frame:
 class Value:
     """An expression, and from where its own names are looked up."""
 
-    node: ast.expr | Choice
-    frame: Frame
+    node: ast.expr | BranchValue
+    frame: ScopeFrame
     line: int
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class BranchValue:
     """`then if condition else otherwise`, made of a branch."""
 
     condition: Value
@@ -101,10 +101,10 @@ class _UnknownError(Exception):
     """The name has a value that the text does not give."""
 
 
-def lookup(name: str, frame: Frame, line: int) -> Value | None:
+def lookup(name: str, frame: ScopeFrame, line: int) -> Value | None:
     """The value of `name` at `line` of the frame; None if the text does not give it."""
     try:
-        at: Frame | None = frame
+        at: ScopeFrame | None = frame
         while at is not None:
             if value := _after(at.scope.body, name, line, None, at):
                 return value
@@ -123,7 +123,9 @@ def lookup(name: str, frame: Frame, line: int) -> Value | None:
     return None
 
 
-def _after(body: Sequence[ast.stmt], name: str, line: int, value: Value | None, frame: Frame) -> Value | None:
+def _after(
+    body: Sequence[ast.stmt], name: str, line: int, value: Value | None, frame: ScopeFrame
+) -> Value | None:
     """The value of `name` at `line`, behind statements before which it was `value`. Raises _UnknownError."""
     for statement in body:
         if statement.lineno >= line:
@@ -132,7 +134,9 @@ def _after(body: Sequence[ast.stmt], name: str, line: int, value: Value | None, 
     return value
 
 
-def _behind(statement: ast.stmt, name: str, line: int, value: Value | None, frame: Frame) -> Value | None:
+def _behind(
+    statement: ast.stmt, name: str, line: int, value: Value | None, frame: ScopeFrame
+) -> Value | None:
     inside = line <= (statement.end_lineno or statement.lineno)
     match statement:
         case ast.AugAssign(target=ast.Name(id=target), op=operator, value=node) if target == name:
@@ -147,7 +151,11 @@ def _behind(statement: ast.stmt, name: str, line: int, value: Value | None, fram
             if _leaves(orelse) or otherwise is None:
                 return then
             return (
-                Value(Choice(Value(test, frame, statement.lineno), then, otherwise), frame, statement.lineno)
+                Value(
+                    BranchValue(Value(test, frame, statement.lineno), then, otherwise),
+                    frame,
+                    statement.lineno,
+                )
                 if then
                 else otherwise
             )
@@ -175,7 +183,7 @@ def _in_loop(
     name: str,
     line: int,
     value: Value | None,
-    frame: Frame,
+    frame: ScopeFrame,
     *,
     inside: bool,
 ) -> Value | None:
@@ -208,7 +216,9 @@ def _leaves(body: Sequence[ast.stmt]) -> bool:
 # -- calls -------------------------------------------------------------------------------------------
 
 
-def frames(tree: ast.Module, node: ast.Call, most: int, drivers: Sequence[ast.Module] = ()) -> list[Frame]:
+def frames(
+    tree: ast.Module, node: ast.Call, most: int, drivers: Sequence[ast.Module] = ()
+) -> list[ScopeFrame]:
     """The chains of calls that lead to a call: a frame for each, `most` of them; those that begin in `drivers`, other files that call
     functions of this one, are the first.
     """
@@ -221,14 +231,14 @@ def frames(tree: ast.Module, node: ast.Call, most: int, drivers: Sequence[ast.Mo
         method: each.name for each in ast.walk(tree) if isinstance(each, ast.ClassDef) for method in each.body
     }
 
-    def ways(module: ast.Module, at: ast.Call, depth: int) -> Iterator[Frame]:
+    def ways(module: ast.Module, at: ast.Call, depth: int) -> Iterator[ScopeFrame]:
         around = [each for each in functions[module] if each.lineno <= at.lineno <= (each.end_lineno or 0)]
         if not around:
-            yield Frame(module, at.lineno)
+            yield ScopeFrame(module, at.lineno)
             return
-        whole = outer = Frame(module, _LAST_LINE)
+        whole = outer = ScopeFrame(module, _LAST_LINE)
         for each in around[:-1]:
-            outer = Frame(each, _LAST_LINE, outer)
+            outer = ScopeFrame(each, _LAST_LINE, outer)
         last = around[-1]
         reached = False
         for of, call in calls if depth < _DEEPEST_CALLS else ():
@@ -243,10 +253,10 @@ def frames(tree: ast.Module, node: ast.Call, most: int, drivers: Sequence[ast.Mo
             for caller in ways(of, call, depth + 1):
                 reached = True
                 values = {name: Value(value, caller, call.lineno) for name, value in given.items()}
-                yield Frame(last, at.lineno, outer, values)
+                yield ScopeFrame(last, at.lineno, outer, values)
         if not reached:
             values = {name: Value(value, whole, _LAST_LINE) for name, value in _parametrized(last)}
-            yield Frame(last, at.lineno, outer, values)
+            yield ScopeFrame(last, at.lineno, outer, values)
 
     return list(islice(ways(tree, node, 0), most))
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from orbit_lsp.drafts.guesses import Statement
+    from orbit_lsp.drafts.guesses import DraftStatement
     from orbit_remote.spec.syntax_tree import Language
 
 _LINE = 110
 
 
-def above(language: Language, statements: Sequence[Statement], first: str) -> str:
+def above(language: Language, statements: Sequence[DraftStatement], first: str) -> str:
     """Comment lines in the indentation of the kernel's `first` line: short assignments with the same remark share one."""
     mark = "//" if language == "cuda" else "#"
     indentation = re.match(r"[ \t]*", first)

@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from orbit_lsp.drafts import guesses
-from orbit_lsp.drafts.guesses import Sizes, Statement, Subject, guessed
+from orbit_lsp.drafts.guesses import DraftStatement, DraftSubject, Sizes, guessed
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec.file_context import bracketed
 from orbit_remote.spec.signature import Parameter
@@ -139,7 +139,7 @@ class Body:
         return ""
 
 
-def body_of(subject: Subject, tree: ast.Module) -> Body | None:
+def body_of(subject: DraftSubject, tree: ast.Module) -> Body | None:
     """Of the definition with these parameters, which `kernel = triton.jit(function)` may have given another name."""
     constants = {parameter.name for parameter in subject.header.parameters if parameter.kind == "constexpr"}
     for node in ast.walk(tree):
@@ -199,7 +199,7 @@ def _range(node: ast.AST) -> str:
 # -- the draft ---------------------------------------------------------------------------------------
 
 
-def _by_heuristics(subject: Subject) -> set[str]:
+def _by_heuristics(subject: DraftSubject) -> set[str]:
     """The constants that `@triton.heuristics` makes: the keys of its dictionary, in the decorators of the kernel."""
     text = subject.around.text
     own = re.search(rf"^[ \t]*def\s+{re.escape(subject.name)}\s*\(", text, re.MULTILINE)
@@ -210,7 +210,7 @@ def _by_heuristics(subject: Subject) -> set[str]:
     return set(re.findall(r"['\"](\w+)['\"]\s*:", " ".join(given)))
 
 
-def draft(subject: Subject, body: Body) -> list[Statement] | None:
+def draft(subject: DraftSubject, body: Body) -> list[DraftStatement] | None:
     header = subject.header
     if any(parameter.refused for parameter in header.parameters):
         return None
@@ -233,10 +233,10 @@ def draft(subject: Subject, body: Body) -> list[Statement] | None:
     programs = grid(subject, body, sizes, tuned)
     statements += [] if programs else [guessed("grid", "")]
     launch = f"launch {subject.name}[{programs or 'grid'}]({', '.join(arguments)})"
-    return [*statements, Statement(launch, "guessed: grid" if programs else "")]
+    return [*statements, DraftStatement(launch, "guessed: grid" if programs else "")]
 
 
-def sizes_of(subject: Subject, body: Body) -> Sizes:
+def sizes_of(subject: DraftSubject, body: Body) -> Sizes:
     called = (node.value for node in body.nodes if isinstance(node, ast.Attribute))
     objects = {of.id for of in called if isinstance(of, ast.Name)}  # descriptors load and store themselves
     no_sizes = body.pointers | body.blocks | objects
@@ -251,7 +251,7 @@ def sizes_of(subject: Subject, body: Body) -> Sizes:
     return Sizes(values, known.shape, known.matrices)
 
 
-def grid(subject: Subject, body: Body, sizes: Sizes, tuned: set[str]) -> str:
+def grid(subject: DraftSubject, body: Body, sizes: Sizes, tuned: set[str]) -> str:
     """Along the axes that masks divide, a program for every block; along the other axes, one for every row.
     Empty where it could be either of several sizes.
     """
@@ -276,7 +276,7 @@ def grid(subject: Subject, body: Body, sizes: Sizes, tuned: set[str]) -> str:
     return f"lambda META: {text}" if "META[" in text else text
 
 
-def value_of(parameter: Parameter, body: Body, sizes: Sizes) -> Statement:
+def value_of(parameter: Parameter, body: Body, sizes: Sizes) -> DraftStatement:
     """The assignment of a parameter that is no size."""
     name = parameter.name
     if name in body.pointers:

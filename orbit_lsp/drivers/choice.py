@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
-from orbit_lsp.drivers.module import STATEMENTS, Module, Unit
+from orbit_lsp.drivers.module import STATEMENTS, CodeUnit, Module
 from orbit_lsp.drivers.project import Project, Symbol
 from orbit_lsp.drivers.pytest_files import Pytest
 from orbit_lsp.kernels.python.reader import ENTRIES, MAIN_GUARD
@@ -57,7 +57,7 @@ class Step(NamedTuple):
         return tuple(step.label for step in self.steps())
 
 
-class Choice:
+class DriverChoice:
     """The drivers of one kernel. `pytest` gives a folder's configuration."""
 
     def __init__(self, project: Project, pytest: Callable[[str], Pytest], place: str, kernel: str) -> None:
@@ -65,7 +65,7 @@ class Choice:
         self._place, self._kernel = place, kernel
         self._package = project.package(place)
 
-    def route(self, step: Step, module: Module, unit: Unit) -> Route | None:
+    def route(self, step: Step, module: Module, unit: CodeUnit) -> Route | None:
         """Return the route to a unit at the end of a way, None where it is no driver."""
         kind: Literal["pytest", "script"] = "pytest"
         place = step.symbol.place
@@ -89,7 +89,7 @@ class Choice:
         cost = round(against + self._rank(step, unit, kind), 2)
         return Route(Driver(kind, place, name, keyword), step.way(), cost, unit.cases)
 
-    def _against_test(self, place: str, module: Module, unit: Unit, pytest: Pytest) -> float | None:
+    def _against_test(self, place: str, module: Module, unit: CodeUnit, pytest: Pytest) -> float | None:
         """What speaks against a unit as a test, None where it is none."""
         owner, _, name = unit.name.rpartition("::")
         holder = module.classes.get(owner)
@@ -125,7 +125,7 @@ class Choice:
             against += 3.0
         return against
 
-    def _heir(self, symbol: Symbol, unit: Unit) -> Symbol | None:
+    def _heir(self, symbol: Symbol, unit: CodeUnit) -> Symbol | None:
         """The first test class that inherits a method from a class that pytest does not collect."""
         owner, _, name = unit.name.rpartition("::")
         if not owner or not name.startswith("test"):
@@ -136,7 +136,7 @@ class Choice:
                 return Symbol(use.place, use.unit.name)
         return None
 
-    def _is_unittest(self, place: str, unit: Unit, depth: int = 4) -> bool:
+    def _is_unittest(self, place: str, unit: CodeUnit, depth: int = 4) -> bool:
         for base in unit.bases:
             if base[-1].endswith("TestCase"):
                 return True
@@ -176,7 +176,7 @@ class Choice:
             if module := self._project.module(each):
                 yield each, module
 
-    def _against_script(self, place: str, module: Module, unit: Unit, pytest: Pytest) -> float | None:
+    def _against_script(self, place: str, module: Module, unit: CodeUnit, pytest: Pytest) -> float | None:
         name = posixpath.basename(place)
         if name in ("conftest.py", "setup.py", "__init__.py", "conf.py", "noxfile.py"):
             return None
@@ -192,7 +192,7 @@ class Choice:
             return against + (2.0 if place == self._place else 4.0)
         return None
 
-    def _rank(self, step: Step, unit: Unit, kind: str) -> float:
+    def _rank(self, step: Step, unit: CodeUnit, kind: str) -> float:
         """The way's cost, and what names say: `test_softmax` in test_softmax.py is for the kernel of softmax.py."""
         place, way = step.symbol.place, step.way()
         stem, own = posixpath.basename(place)[:-3], posixpath.basename(self._place)[:-3]
@@ -216,7 +216,7 @@ class Choice:
             cost += 0.5
         return cost
 
-    def _goes_back(self, step: Step, place: str, unit: Unit, depth: int = 2) -> bool:
+    def _goes_back(self, step: Step, place: str, unit: CodeUnit, depth: int = 2) -> bool:
         """Whether a driver runs backward passes: it says so, or what it calls beside the way does, or a fixture that it takes."""
         if unit.backward:
             return True

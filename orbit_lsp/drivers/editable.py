@@ -9,7 +9,7 @@ import re
 from typing import Any, NamedTuple
 
 from orbit_lsp.closure.tree import below
-from orbit_lsp.drivers.index import Index
+from orbit_lsp.drivers.index import WordIndex
 from orbit_remote.common import regular_files
 from orbit_remote.common.limits import DRIVER_FILE
 
@@ -18,14 +18,14 @@ _PACKAGE_DIR = re.compile(r"package_dir\s*=\s*(\{[^{}]*\})")
 _PLACES = ("lib/python3*/site-packages", "Lib/site-packages")
 
 
-class Installed(NamedTuple):
+class EditablePackages(NamedTuple):
     """`packages` are names with the folders that hold them, `folders` those in which Python looks."""
 
     packages: dict[str, str]
     folders: tuple[str, ...]
 
 
-def installed(index: Index) -> Installed:
+def installed(index: WordIndex) -> EditablePackages:
     """Return what the environments in the project's folder, its `pyproject.toml` and its `setup.py` say, as text."""
     packages: dict[str, str] = {}
     folders: dict[str, None] = {}
@@ -54,7 +54,7 @@ def installed(index: Index) -> Installed:
                 for line in _text(path).splitlines():
                     if line.strip() and not line.startswith(("import ", "#")):
                         note("", line.strip())
-    return Installed(packages, tuple(folders))
+    return EditablePackages(packages, tuple(folders))
 
 
 def _text(path: str) -> str:

@@ -9,9 +9,9 @@ from functools import cached_property
 from itertools import islice
 from pathlib import PurePosixPath
 
-from orbit_lsp.drivers.index import Index
+from orbit_lsp.drivers.index import WordIndex
 from orbit_lsp.kernels import CUDA_SUFFIXES, HEADER_SUFFIXES, HOST_SUFFIXES
-from orbit_lsp.kernels.cuda.functions import Function, Text, closings
+from orbit_lsp.kernels.cuda.functions import CudaFunction, CudaText, closings
 from orbit_remote.common.lazy_dataclass import dataclass
 
 SUFFIXES = (*CUDA_SUFFIXES, ".c", *HOST_SUFFIXES, *HEADER_SUFFIXES)
@@ -41,9 +41,9 @@ class Bindings:
 class NearTexts:
     """The C++ texts near one of them, as they are on the disk now, read when somebody asks."""
 
-    def __init__(self, index: Index, place: str) -> None:
+    def __init__(self, index: WordIndex, place: str) -> None:
         self._index, self._place = index, place
-        self._functions: dict[str, list[Function]] = {}
+        self._functions: dict[str, list[CudaFunction]] = {}
         self._macros: dict[str, list[tuple[str, frozenset[str]]]] = {}
 
     @cached_property
@@ -70,9 +70,9 @@ class NearTexts:
         modules.update(name for text in self.texts.values() for name in _MODULE.findall(text))
         return frozenset(modules)
 
-    def functions(self, place: str) -> list[Function]:
+    def functions(self, place: str) -> list[CudaFunction]:
         if place not in self._functions:
-            text = Text(self.texts[place])
+            text = CudaText(self.texts[place])
             self._functions[place] = list(text.functions())
             self._macros[place] = [
                 (each.name, frozenset(_WORD.findall(each.body))) for each in text.macros.values()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from orbit_lsp.drivers import editable, extension, pytest_files
 from orbit_lsp.drivers.declared import BuildFiles
-from orbit_lsp.drivers.index import Index
+from orbit_lsp.drivers.index import WordIndex
 from orbit_lsp.drivers.programs import Programs
 from orbit_lsp.drivers.project import Project
 from orbit_lsp.drivers.pytest_files import Pytest
@@ -21,14 +21,14 @@ from orbit_lsp.drivers.search import Search
 from orbit_lsp.state.results import Routes
 
 
-class Finder:
+class DriverFinder:
     """The drivers of the kernels of one folder. Every method takes time and may be called from any thread, off the event loop."""
 
     def __init__(
         self, root: str, cache: Callable[[], Path] | None = None, build_files: BuildFiles | None = None
     ) -> None:
         """`cache` names the SQLite file in which the index is kept, None keeps none. `build_files` reads build files, None reads none."""
-        self.index = Index(root, cache)
+        self.index = WordIndex(root, cache)
         self._project = Project(self.index, lambda place: self._pytest(posixpath.dirname(place)).is_class)
         self._build_files = build_files or BuildFiles()
         self._lock = threading.RLock()

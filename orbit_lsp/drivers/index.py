@@ -17,7 +17,7 @@ from zlib import crc32
 
 from orbit_lsp.closure.ignores import Ignores
 from orbit_lsp.closure.tree import below
-from orbit_lsp.state.sqlite_file import SqliteFile, Unusable
+from orbit_lsp.state.sqlite_file import SqliteFile, UnusableFileError
 from orbit_remote.common import regular_files
 from orbit_remote.common.limits import DRIVER_FILE
 
@@ -48,7 +48,7 @@ _MOST_PROJECTS = 20
 _FORMAT = 2
 
 
-class Index:
+class WordIndex:
     """Files are known by their place, the path below `root` with `/`. One thread at a time may use it.
 
     What is kept of a file is its size, its time and 3 bytes for each word: two words in 16 million are taken for one, so
@@ -232,7 +232,7 @@ class Index:
 
         try:
             return self._store.do(work, transaction=False, writes=False)
-        except Unusable:
+        except UnusableFileError:
             return {}
 
     def _save(self, gone: set[str] | None = None) -> None:
@@ -256,7 +256,7 @@ class Index:
 
         try:
             self._store.do(work)
-        except Unusable:
+        except UnusableFileError:
             return
 
 

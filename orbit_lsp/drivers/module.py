@@ -45,7 +45,7 @@ _LONGEST = 80
 
 
 @dataclass(slots=True, eq=False)
-class Unit:
+class CodeUnit:
     """What can refer to a symbol: a function, a class, a method of a test class, an assignment, the module's own statements.
 
     `refs` are the names that it reads, each with the methods that do. `pairs` are names that a call or a table gives to
@@ -93,8 +93,8 @@ class Module:
 
     binds: dict[str, Import] = field(default_factory=dict[str, Import])
     stars: list[Import] = field(default_factory=list[Import])
-    units: dict[str, Unit] = field(default_factory=dict[str, Unit])
-    classes: dict[str, Unit] = field(default_factory=dict[str, Unit])
+    units: dict[str, CodeUnit] = field(default_factory=dict[str, CodeUnit])
+    classes: dict[str, CodeUnit] = field(default_factory=dict[str, CodeUnit])
     exports: frozenset[str] | None = None
     lazy: bool = False
     runs: bool = False
@@ -114,7 +114,7 @@ def read(text: str, is_class: Callable[[str], bool]) -> Module:
         wants_ranks=bool(_WANTS_RANKS.search(text)),
         lazy="def __getattr__" in text or "_import_structure" in text or "LazyModule" in text,
     )
-    reader = _Reader(module, is_class)
+    reader = _ModuleReader(module, is_class)
     for body in _bodies(text):
         try:
             reader.take(body)
@@ -172,12 +172,12 @@ def bound(node: ast.Import | ast.ImportFrom) -> dict[str, Import]:
     }
 
 
-class _Reader:
+class _ModuleReader:
     def __init__(self, module: Module, is_class: Callable[[str], bool]) -> None:
         self._module, self._is_class = module, is_class
         self._filled: list[tuple[str, Chain]] = []
-        self._loose = Unit(STATEMENTS, "statements", 1)
-        self._main = Unit(MAIN_GUARD, "statements", 1)
+        self._loose = CodeUnit(STATEMENTS, "statements", 1)
+        self._main = CodeUnit(MAIN_GUARD, "statements", 1)
 
     def take(self, body: list[ast.stmt]) -> None:
         for statement in _flat(body):
@@ -212,7 +212,7 @@ class _Reader:
             self._other(node)
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, around: str) -> None:
-        unit = Unit(around + node.name, "function", node.lineno, required=_required(node))
+        unit = CodeUnit(around + node.name, "function", node.lineno, required=_required(node))
         if around:
             unit.required = unit.required[1:]
         local = _walk(unit, node)
@@ -222,7 +222,7 @@ class _Reader:
 
     def _class(self, node: ast.ClassDef, around: str) -> None:
         name = around + node.name
-        unit = Unit(name, "class", node.lineno)
+        unit = CodeUnit(name, "class", node.lineno)
         unit.bases = [c for base in node.bases if (c := chain_of(base))]
         unit.methods = tuple(each.name for each in node.body if isinstance(each, _DEF))
         _decorate(unit, node.decorator_list)
@@ -266,7 +266,7 @@ class _Reader:
             )  # fmt: skip
             return
         for name in names[:_ROW]:
-            unit = Unit(name, "assignment", node.lineno)
+            unit = CodeUnit(name, "assignment", node.lineno)
             _walk(unit, node)
             self._add(unit)
         if not names or calls:
@@ -275,7 +275,7 @@ class _Reader:
                 isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
             )
 
-    def _add(self, unit: Unit) -> None:
+    def _add(self, unit: CodeUnit) -> None:
         """Of two definitions with one name, in two branches, either may be the one that runs."""
         known = self._module.units.get(unit.name)
         if known is None or (known.kind == "assignment") != (unit.kind == "assignment"):
@@ -320,7 +320,7 @@ def _required(node: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[str, ...]:
     return tuple(each.arg for each in (*bare, *named))
 
 
-def _decorate(unit: Unit, decorators: list[ast.expr]) -> None:
+def _decorate(unit: CodeUnit, decorators: list[ast.expr]) -> None:
     cases = 1
     for node in decorators:
         name = chain_of(node.func if isinstance(node, ast.Call) else node)
@@ -357,7 +357,7 @@ def _length(node: ast.expr) -> int:
     return 1
 
 
-def _walk(unit: Unit, root: ast.AST) -> set[str]:
+def _walk(unit: CodeUnit, root: ast.AST) -> set[str]:
     """Note in `unit` what a tree refers to; returns the names that are bound in it."""
     local: set[str] = set()
     words: set[str] = set()
@@ -423,7 +423,7 @@ def _walk(unit: Unit, root: ast.AST) -> set[str]:
     return local
 
 
-def _refer(unit: Unit, chain: Chain, method: str) -> None:
+def _refer(unit: CodeUnit, chain: Chain, method: str) -> None:
     known = unit.refs.get(chain)
     unit.refs[chain] = _alone(method) if known is None else known if method in known else known | {method}
 
@@ -434,7 +434,7 @@ def _alone(method: str) -> frozenset[str]:
     return frozenset((method,))
 
 
-def _string(unit: Unit, value: object) -> None:
+def _string(unit: CodeUnit, value: object) -> None:
     if not isinstance(value, str):
         return
     if len(value) <= _LONGEST and (match := _NAME.match(value)):
@@ -445,14 +445,14 @@ def _string(unit: Unit, value: object) -> None:
         )
 
 
-def _call(unit: Unit, node: ast.Call) -> None:
+def _call(unit: CodeUnit, node: ast.Call) -> None:
     given = [*node.args, *(keyword.value for keyword in node.keywords)]
     _pair(unit, given)
     if chain_of(node.func) == ("getattr",) and node.args and (chain := chain_of(node.args[0])):
         unit.dynamic.add(chain)
 
 
-def _pair(unit: Unit, given: list[ast.expr] | list[ast.expr | None]) -> None:
+def _pair(unit: CodeUnit, given: list[ast.expr] | list[ast.expr | None]) -> None:
     texts = [
         match[0]
         for each in given

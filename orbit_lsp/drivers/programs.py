@@ -12,9 +12,9 @@ from typing import NamedTuple
 from orbit_lsp.drivers.choice import tokens
 from orbit_lsp.drivers.declared import BuildFiles, DeclaredProgram
 from orbit_lsp.drivers.extension import NearTexts
-from orbit_lsp.drivers.index import Index
+from orbit_lsp.drivers.index import WordIndex
 from orbit_lsp.kernels import HOST_SUFFIXES
-from orbit_lsp.kernels.cuda.functions import Function
+from orbit_lsp.kernels.cuda.functions import CudaFunction
 from orbit_lsp.state.results import Route
 from orbit_remote.common.requests import Driver
 
@@ -52,7 +52,7 @@ _EACH_FOLDER = 0.3
 """Between a `main` and the kernel's file, where no build file says that they belong together."""
 
 
-class _Way(NamedTuple):
+class _CallWay(NamedTuple):
     """The functions from the kernel to one that calls it, the last of them in the file `place`."""
 
     labels: tuple[str, ...]
@@ -72,7 +72,7 @@ class _Start(NamedTuple):
 class Programs:
     """The programs near a C++ text; what is read for one kernel is kept for the next ones."""
 
-    def __init__(self, index: Index, near: NearTexts, place: str, build_files: BuildFiles) -> None:
+    def __init__(self, index: WordIndex, near: NearTexts, place: str, build_files: BuildFiles) -> None:
         self._index, self._near, self._place, self._build_files = index, near, place, build_files
         self._built: dict[str, list[DeclaredProgram]] = {}
         self._included: dict[str, tuple[str, ...]] = {}
@@ -92,7 +92,7 @@ class Programs:
             reached = [(start, way) for start in starts if (way := self._leads(start, place, ways))]
             if not reached and including and place != self._place:
                 # how it calls the kernel is hidden, in macros or templates
-                reached = [(start, _Way((base,), self._place, _NOT_SAID)) for start in starts[:1]]
+                reached = [(start, _CallWay((base,), self._place, _NOT_SAID)) for start in starts[:1]]
             builds = self._builds(place) if reached else []
             for start, way in reached:
                 for driver, cost, sources in builds or self._by_nvcc(place):
@@ -262,12 +262,12 @@ class Programs:
 
     # -- ways ---------------------------------------------------------------------------------------
 
-    def _ways(self, kernel: str) -> dict[str, _Way]:
+    def _ways(self, kernel: str) -> dict[str, _CallWay]:
         """The names of functions and macros that lead to a kernel, each with the cheapest way."""
-        ways = {kernel: _Way((kernel,), self._place, 0.0)}
+        ways = {kernel: _CallWay((kernel,), self._place, 0.0)}
         fresh = {kernel}
         for _ in range(_ROUNDS):
-            found: dict[str, _Way] = {}
+            found: dict[str, _CallWay] = {}
             for place, text in self._near.texts.items():
                 if not any(name in text for name in fresh):
                     continue
@@ -278,7 +278,7 @@ class Programs:
                     way = min((ways[each] for each in called), key=lambda each: each.cost)
                     cost = way.cost + (_SAME_FILE if place == way.place else _OTHER_FILE)
                     if name not in found or cost < found[name].cost:
-                        found[name] = _Way((*way.labels, name), place, cost)
+                        found[name] = _CallWay((*way.labels, name), place, cost)
             ways |= found
             fresh = set(found)
             if not fresh or len(ways) > _MOST_WAYS:
@@ -313,7 +313,7 @@ class Programs:
                 return True
         return False
 
-    def _leads(self, start: _Start, place: str, ways: dict[str, _Way]) -> _Way | None:
+    def _leads(self, start: _Start, place: str, ways: dict[str, _CallWay]) -> _CallWay | None:
         """The cheapest way from the kernel to where a program begins."""
         called = [
             ways[each] for each in start.words & ways.keys() if self._sees(place, ways[each].place, each)
@@ -323,7 +323,7 @@ class Programs:
         way = min(called, key=lambda each: each.cost)
         return way._replace(cost=way.cost + (_SAME_FILE if place == way.place else _OTHER_FILE))
 
-    def _rank(self, kernel: str, place: str, driver: Driver, way: _Way) -> float:
+    def _rank(self, kernel: str, place: str, driver: Driver, way: _CallWay) -> float:
         """The way's cost, and what names say: bench_softmax.cu is for the kernel of softmax.cu."""
         own = posixpath.splitext(posixpath.basename(self._place))[0]
         stem = posixpath.splitext(posixpath.basename(place))[0]
@@ -332,6 +332,6 @@ class Programs:
         return way.cost + 0.4 * (4 - min(near, 4))
 
 
-def _arguments(function: Function) -> list[str]:
+def _arguments(function: CudaFunction) -> list[str]:
     """What stands between the brackets of a test's head."""
     return ["".join(part) for part in function.parameter_list()]

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from orbit_lsp.closure.imports import Import, look_up
 from orbit_lsp.drivers import module as modules
-from orbit_lsp.drivers.index import Index
-from orbit_lsp.drivers.module import Chain, Module, Unit
+from orbit_lsp.drivers.index import WordIndex
+from orbit_lsp.drivers.module import Chain, CodeUnit, Module
 
 _MOST_CHARACTERS = 7 << 20
 """Of the texts whose modules are kept: a module takes two to three bytes for each."""
@@ -34,7 +34,7 @@ class Use(NamedTuple):
     """A unit that refers to a symbol, in those of its methods. `calls` are names that it gives to the symbol."""
 
     place: str
-    unit: Unit
+    unit: CodeUnit
     methods: frozenset[str]
     calls: tuple[str, ...] = ()
     sure: bool = True
@@ -43,7 +43,7 @@ class Use(NamedTuple):
 class Project:
     """Modules are read when they are asked for. What names mean is remembered until a file of the index changes."""
 
-    def __init__(self, index: Index, tests: Callable[[str], Callable[[str], bool]]) -> None:
+    def __init__(self, index: WordIndex, tests: Callable[[str], Callable[[str], bool]]) -> None:
         """`tests` gives for a file what tells, of a class's name, that it holds tests."""
         self.index = index
         self._tests = tests
@@ -205,7 +205,7 @@ class Project:
                 guess = guess or found
         return guess
 
-    def resolve(self, place: str, unit: Unit, chain: Chain) -> Symbol | None:
+    def resolve(self, place: str, unit: CodeUnit, chain: Chain) -> Symbol | None:
         """Return the symbol that a name in a unit means; an attribute of a class or function is that class or function."""
         bind = unit.binds.get(chain[0])
         at = self.meaning(place, bind) if bind else self.symbol(place, chain[0])
@@ -262,7 +262,7 @@ class Project:
                         done.add(key)
                         yield use
 
-    def _use(self, target: Symbol, place: str, unit: Unit, words: set[str]) -> Use | None:
+    def _use(self, target: Symbol, place: str, unit: CodeUnit, words: set[str]) -> Use | None:
         hits: list[Chain] = []
         sure = False
         for chain in unit.refs:
@@ -286,7 +286,7 @@ class Project:
         calls = tuple(text for text, chain in unit.pairs if chain in hits)
         return Use(place, unit, frozenset(methods), calls, sure)
 
-    def _texts(self, place: str, unit: Unit) -> set[str]:
+    def _texts(self, place: str, unit: CodeUnit) -> set[str]:
         """Strings that `getattr` may get: the unit's own, and those of the module's lists that it names."""
         module = self.module(place)
         lists = [

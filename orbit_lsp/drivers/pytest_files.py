@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
-from orbit_lsp.drivers.index import Index
+from orbit_lsp.drivers.index import WordIndex
 from orbit_remote.common import regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.limits import DRIVER_FILE
@@ -53,7 +53,7 @@ def _matches(name: str, pattern: str) -> bool:
     return fnmatchcase(name, pattern) if re.search(r"[*?\[]", pattern) else name.startswith(pattern)
 
 
-def configuration(index: Index, folder: str) -> Pytest:
+def configuration(index: WordIndex, folder: str) -> Pytest:
     """Return the configuration for the tests of a folder: the first file in it and above that pytest would take."""
     while True:
         for name in _FILES:
@@ -65,7 +65,7 @@ def configuration(index: Index, folder: str) -> Pytest:
         folder = posixpath.dirname(folder)
 
 
-def _options(index: Index, place: str, name: str) -> dict[str, Any] | None:
+def _options(index: WordIndex, place: str, name: str) -> dict[str, Any] | None:
     """The options in one file, None where it configures no pytest."""
     try:
         text = regular_files.read(index.path(place), DRIVER_FILE).decode("utf-8-sig", "replace")

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from itertools import count
 
 from orbit_lsp.drivers import extension
-from orbit_lsp.drivers.choice import Choice, Step, tokens
-from orbit_lsp.drivers.module import STATEMENTS, Chain, Unit
+from orbit_lsp.drivers.choice import DriverChoice, Step, tokens
+from orbit_lsp.drivers.module import STATEMENTS, Chain, CodeUnit
 from orbit_lsp.drivers.programs import Programs
 from orbit_lsp.drivers.project import Project, Symbol, Use
 from orbit_lsp.drivers.pytest_files import Pytest
@@ -54,7 +54,7 @@ class Search:
         self._project, self._pytest = project, pytest
         self._place, self._kernel = place, kernel
         self._begun = project.characters_read
-        self._choice = Choice(project, pytest, place, kernel)
+        self._choice = DriverChoice(project, pytest, place, kernel)
         self._steps: dict[Symbol, Step] = {}
         self._found: dict[Driver, Route] = {}
         self._order = count()
@@ -115,7 +115,7 @@ class Search:
                 if any(name in chain and self._is_built(place, unit, chain, modules) for chain in unit.refs):
                     yield Use(place, unit, frozenset(("",)), (), sure=False)
 
-    def _is_built(self, place: str, unit: Unit, chain: Chain, modules: frozenset[str]) -> bool:
+    def _is_built(self, place: str, unit: CodeUnit, chain: Chain, modules: frozenset[str]) -> bool:
         """Whether a name may be of a compiled module: an import of the project that no text explains, or what a call made."""
         if "ops" in chain[:-1]:
             return True
@@ -128,7 +128,7 @@ class Search:
         words = {*bind.module, *bind.names, chain[0]} if bind else set[str]()
         return bind is not None and (bool(bind.level) or bool(words & modules))
 
-    def _unit(self, symbol: Symbol) -> Unit | None:
+    def _unit(self, symbol: Symbol) -> CodeUnit | None:
         module = self._project.module(symbol.place)
         return module.units.get(symbol.name) if module else None
 
@@ -241,7 +241,7 @@ class Search:
             if place != symbol.place and (module := self._project.module(place))
         )
 
-    def _names(self, symbol: Symbol, unit: Unit) -> Iterator[str]:
+    def _names(self, symbol: Symbol, unit: CodeUnit) -> Iterator[str]:
         """Names under which a unit is registered: by its decorators, and by calls and tables that it stands in."""
         names = [*unit.registered, *(name for use in self._project.uses(symbol) for name in use.calls)]
         for name in dict.fromkeys(names):
@@ -348,5 +348,5 @@ def _dotted(place: str) -> str:
     return place.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-def _is_test(unit: Unit) -> bool:
+def _is_test(unit: CodeUnit) -> bool:
     return unit.name.rpartition("::")[2].startswith("test") or unit.name in (STATEMENTS, MAIN_GUARD)

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from orbit_lsp.places.places import Places
-from orbit_lsp.runs.scheduler import Run, Scheduler, Watcher
+from orbit_lsp.runs.scheduler import Run, RunWatcher, Scheduler
 from orbit_lsp.state import user_folders
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
@@ -23,7 +23,7 @@ class Engine:
     def __init__(
         self,
         session: Session,
-        watcher: Watcher,
+        watcher: RunWatcher,
         message: Callable[[str], None],
         *,
         ask: spending.Ask | None = None,

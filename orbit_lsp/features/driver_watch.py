@@ -19,7 +19,7 @@ from orbit_lsp.state.results import Routes
 from orbit_lsp.state.session import Session, path_of
 
 if TYPE_CHECKING:
-    from orbit_lsp.drivers.finder import Finder
+    from orbit_lsp.drivers.finder import DriverFinder
 
 log = logging.getLogger("orbit.drivers")
 
@@ -41,7 +41,7 @@ class DriverWatch(Feature):
         self._session = session
         self._changed = changed
         self._cache = cache
-        self._finders: dict[str, Finder] = {}
+        self._finders: dict[str, DriverFinder] = {}
         self._pauses = Debounce(self._edited, "drivers")
         self._looking: dict[str, asyncio.Task[None]] = {}
         """By what they are about: a newer one takes the place of an older one."""
@@ -140,18 +140,18 @@ class DriverWatch(Feature):
         if any(known.routes for known in (*before.values(), *found.values())):
             self._changed({uri})
 
-    async def _reread(self, finder: Finder, root: str, path: str) -> None:
+    async def _reread(self, finder: DriverFinder, root: str, path: str) -> None:
         await daemon_thread.call(lambda: finder.changed(path))
         for uri in list(self._session.files):
             if self._root(uri) == root:
                 self._begin(uri, refresh=False)
 
-    async def _forget(self, finder: Finder, path: str) -> None:
+    async def _forget(self, finder: DriverFinder, path: str) -> None:
         await daemon_thread.call(lambda: finder.edit(path, None))
 
 
 def _find(
-    finder: Finder, path: str, text: str, targets: Sequence[KernelId], read: bool
+    finder: DriverFinder, path: str, text: str, targets: Sequence[KernelId], read: bool
 ) -> tuple[bool, dict[KernelId, Routes]]:
     """Read on, unless all has been `read`, and find the drivers of a file's kernels; whether all has been read now."""
     finder.edit(path, text)

@@ -22,7 +22,7 @@ from orbit_lsp.specs import job_builder
 from orbit_lsp.state import staleness
 from orbit_lsp.state.debounce import Debounce
 from orbit_lsp.state.kernel_ids import KernelId
-from orbit_lsp.state.results import Figures
+from orbit_lsp.state.results import CompilerFigures
 from orbit_lsp.state.session import Frozen, Session
 from orbit_remote.common import architectures
 from orbit_remote.common import messages as c
@@ -141,7 +141,7 @@ class EveryGpu(Feature):
                 return
 
     async def _compile_triton(self, frozen: Frozen, job: Job) -> None:
-        known: dict[KernelId, Figures] = {}
+        known: dict[KernelId, CompilerFigures] = {}
         not_compiled: dict[KernelId, dict[str, str]] = {}
         own = (job.architecture or _TRITON_DEFAULT).removeprefix("sm_").rstrip("af")
         for capability in dict.fromkeys((*CAPABILITIES, own)):

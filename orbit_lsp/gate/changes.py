@@ -13,7 +13,7 @@ from orbit_lsp.closure import includes
 from orbit_lsp.engine.engine import Engine
 from orbit_lsp.history import git, variants
 from orbit_lsp.history.compare_candidates import Candidate
-from orbit_lsp.history.variants import NoVariant, Unchanged, Variant
+from orbit_lsp.history.variants import NoVariantError, UnchangedVariantError, Variant
 from orbit_lsp.kernels import language_of
 from orbit_lsp.kernels.model import RUNNABLE
 from orbit_lsp.kernels.python.dsls import MAKER_WORD
@@ -49,7 +49,7 @@ class ChangedKernel:
 
 
 @dataclass(slots=True)
-class Unit:
+class GateUnit:
     """Kernels that the same two jobs run. The first has the jobs."""
 
     kernels: list[ChangedKernel]
@@ -67,7 +67,7 @@ class GateChange:
 
     tree: git.Checkout
     base_name: str
-    units: list[Unit] = field(default_factory=list[Unit])
+    units: list[GateUnit] = field(default_factory=list[GateUnit])
     left_out: list[ChangedKernel] = field(default_factory=list[ChangedKernel])
     unchanged: int = 0
 
@@ -115,7 +115,7 @@ async def find(
     warn: Callable[[str], object],
 ) -> GateChange:
     """The kernels under `paths`, absolute ones. `folder` is for files of the base, and lives as long as the gate; `every`: those that
-    are unchanged too. Raises NoVariant where git fails.
+    are unchanged too. Raises NoVariantError where git fails.
     """
     change = GateChange(tree, base_name)
     if not (tree.changed or every):
@@ -206,28 +206,28 @@ async def _add(
     base = Candidate("revision", change.tree.base)
     try:
         now = variants.now(session, kernel.target)
-    except NoVariant as reason:
+    except NoVariantError as reason:
         if every or kernel.file in change.tree.changed:
             change.left_out.append(replace(kernel, reason=str(reason)))
         return
     try:
         then = await variants.against(session, engine.history, now, base, folder)
         kernel = replace(kernel, now=now, base=replace(then, name="the base"))
-    except Unchanged:
+    except UnchangedVariantError:
         if not every:
             change.unchanged += 1
             return
         kernel = replace(kernel, now=now, base=replace(now, name="the base"))
-    except NoVariant as reason:
+    except NoVariantError as reason:
         kernel = replace(kernel, now=now, reason=str(reason))
     unit = next((unit for unit in change.units if _is_run_by(unit, kernel)), None)
     if unit:
         unit.kernels.append(kernel)
     else:
-        change.units.append(Unit([kernel]))
+        change.units.append(GateUnit([kernel]))
 
 
-def _is_run_by(unit: Unit, kernel: ChangedKernel) -> bool:
+def _is_run_by(unit: GateUnit, kernel: ChangedKernel) -> bool:
     """Return whether the jobs of a unit also run this kernel: the same program or driver launches it."""
     now, base = unit.jobs
     if kernel.now is None or now.job.start.through not in BY_AUTHOR:

@@ -20,7 +20,7 @@ from orbit_lsp.gate.gate_loop import KERNELS_PER_CONTROL, GateLoop
 from orbit_lsp.gate.gate_store import GateStore, Noise
 from orbit_lsp.gate.results import GatedKernel, GateForecast, GateResult, GateVerdict
 from orbit_lsp.history import git
-from orbit_lsp.history.history_store import Entry
+from orbit_lsp.history.history_store import HistoryEntry
 from orbit_lsp.history.variant_runs import VariantRuns
 from orbit_lsp.history.version_groups import setup
 from orbit_lsp.runners.modal import spending
@@ -28,7 +28,7 @@ from orbit_lsp.state import staleness, units
 from orbit_lsp.state.session import path_of
 from orbit_remote.common import messages as c
 from orbit_remote.common.evidence import sign_bets
-from orbit_remote.common.evidence.sign_bets import Question
+from orbit_remote.common.evidence.sign_bets import GateQuestion
 from orbit_remote.common.lazy_dataclass import dataclass
 
 _RUNS_FOR_NOISE = 5
@@ -44,7 +44,7 @@ class GateOptions:
     paths: Sequence[str]
     base: str | None = None
     every: bool = False
-    question: Question = field(default_factory=lambda: Question(1))
+    question: GateQuestion = field(default_factory=lambda: GateQuestion(1))
     strict: bool = False
     again: bool = False
     limit_s: float | None = None
@@ -89,7 +89,7 @@ async def _measured(
     store: GateStore,
     options: GateOptions,
     change: GateChange,
-    question: Question,
+    question: GateQuestion,
     blank: GateResult,
     say: Callable[[str], object],
     show: Callable[[str], object],
@@ -142,7 +142,7 @@ def _gpu(engine: Engine) -> str:
     return own.name if own else ""
 
 
-def _key(change: GateChange, question: Question, gpu: str) -> str:
+def _key(change: GateChange, question: GateQuestion, gpu: str) -> str:
     """Differs as soon as something differs that the verdict is of."""
     made = hashlib.sha256(f"{change.tree.identity}\n{gpu}\n{question}".encode())
     for kernel in change.kernels:
@@ -170,7 +170,7 @@ async def _noises(
     return known
 
 
-def _of_history(entries: Sequence[Entry], gpu: str) -> Noise | None:
+def _of_history(entries: Sequence[HistoryEntry], gpu: str) -> Noise | None:
     """The deviation of a pair is that of a run times the square root of two. How long a pair takes is not known of it."""
     groups: dict[object, list[float]] = {}
     for entry in entries:
@@ -185,7 +185,9 @@ def _of_history(entries: Sequence[Entry], gpu: str) -> Noise | None:
     return Noise(math.sqrt(2) * deviation) if deviation is not None else None
 
 
-def _forecast(change: GateChange, question: Question, known: dict[tuple[str, str], Noise]) -> GateForecast:
+def _forecast(
+    change: GateChange, question: GateQuestion, known: dict[tuple[str, str], Noise]
+) -> GateForecast:
     """Forecast the gate before anything runs."""
     finds, unknown, first_s, pairs_s = 0.0, 0, 0.0, 0.0
     units = [unit for unit in change.units if unit.jobs[1]]
@@ -210,7 +212,7 @@ def _forecast(change: GateChange, question: Question, known: dict[tuple[str, str
 
 
 def _announced(
-    change: GateChange, question: Question, blank: GateResult, forecast: GateForecast, *, continued: bool
+    change: GateChange, question: GateQuestion, blank: GateResult, forecast: GateForecast, *, continued: bool
 ) -> list[str]:
     compared = len(change.compared)
     if not compared:
@@ -239,7 +241,7 @@ def _announced(
 def _result(
     loop: GateLoop,
     change: GateChange,
-    question: Question,
+    question: GateQuestion,
     blank: GateResult,
     options: GateOptions,
     forecast: GateForecast,

@@ -17,16 +17,16 @@ from contextlib import aclosing, suppress
 from dataclasses import field, replace
 from itertools import count
 
-from orbit_lsp.gate.changes import ChangedKernel, Unit
+from orbit_lsp.gate.changes import ChangedKernel, GateUnit
 from orbit_lsp.gate.results import GateControl, GatedKernel, KernelVerdict
 from orbit_lsp.history import variant_runs
 from orbit_lsp.history.variant_runs import VariantRuns
 from orbit_lsp.history.variants import Variant
-from orbit_lsp.runs.scheduler import Failed
+from orbit_lsp.runs.scheduler import RunFailedError
 from orbit_remote.common import measure
 from orbit_remote.common import messages as c
 from orbit_remote.common.evidence import sign_bets
-from orbit_remote.common.evidence.sign_bets import Question
+from orbit_remote.common.evidence.sign_bets import GateQuestion
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.requests import Job
 
@@ -98,8 +98,8 @@ class _Runs:
 class GateLoop:
     def __init__(
         self,
-        units: Sequence[Unit],
-        question: Question,
+        units: Sequence[GateUnit],
+        question: GateQuestion,
         runs: VariantRuns,
         *,
         run_id: str,
@@ -174,7 +174,7 @@ class GateLoop:
                 if not told and all(each.seconds for each in self._units if self._open(each)):
                     told = True
                     timed(self.expected_s())
-        except Failed as error:
+        except RunFailedError as error:
             self.failure = error.failure
 
     def expected_s(self) -> float:
@@ -277,7 +277,7 @@ class GateLoop:
 
         async def build(job: Job) -> None:
             async with lanes:
-                with suppress(Failed):
+                with suppress(RunFailedError):
                     runner = await self._runs.places.runner_of(job)
                     async with aclosing(runner.run(job)) as events:
                         async for _ in events:
@@ -289,7 +289,7 @@ class GateLoop:
         """A kernel that the base does not have runs once: it may fail."""
         try:
             await self._once(now, {})
-        except Failed as error:
+        except RunFailedError as error:
             self._fail(rows, error.failure, of_base=False)
 
     async def _first(self, unit: _Runs) -> None:
@@ -297,7 +297,7 @@ class GateLoop:
         for at, variant in enumerate(unit.sides):
             try:
                 finished = await self._once(variant, unit.files[at])
-            except Failed as error:
+            except RunFailedError as error:
                 self._fail(unit.rows, error.failure, of_base=at == 0)
                 return
             for row, time_ns in zip(unit.rows, self._times(unit.rows, finished, at), strict=True):
@@ -314,7 +314,7 @@ class GateLoop:
         for at in measure.in_drawn_order((0, 1), self._coin):
             try:
                 finished[at] = await self._once(unit.sides[at], unit.files[at])
-            except Failed as error:
+            except RunFailedError as error:
                 self._fail(unit.rows, error.failure, of_base=at == 0 and unit.of is None)
                 if unit.of:  # its code is the change's
                     self._fail([unit.of], error.failure, of_base=False)
@@ -338,7 +338,7 @@ class GateLoop:
         unit.in_a_row = 0 if counted else unit.in_a_row + 1
 
     async def _once(self, variant: Variant, files: dict[str, str]) -> c.Finished:
-        """One run. Raises Failed; what may pass by itself is tried once more."""
+        """One run. Raises RunFailedError; what may pass by itself is tried once more."""
 
         def heard(event: c.Event) -> None:
             if isinstance(event, c.Finished):
@@ -349,7 +349,7 @@ class GateLoop:
                 return await self._runs.perform(
                     variant, f"{self._run_id}.{next(self._numbers)}", files, heard
                 )
-            except Failed as error:
+            except RunFailedError as error:
                 if last or not (error.failure.category == "infrastructure" and error.failure.retryable):
                     raise
         raise AssertionError
@@ -361,16 +361,16 @@ class GateLoop:
             variant = row.kernel.now if at else row.kernel.base
             time_ns = None
             if variant and row.compared:
-                with suppress(Failed):
+                with suppress(RunFailedError):
                     launches = variant_runs.launches_of(variant, finished)
                     time_ns = variant_runs.total_ns([launch.timing for launch in launches]) or None
             times.append(time_ns)
         return times
 
     def _fail(self, rows: list[GateRow], failure: c.Failure, *, of_base: bool) -> None:
-        """What a side's failure means for its kernels. Raises Failed where it is the machine's or the user's."""
+        """What a side's failure means for its kernels. Raises RunFailedError where it is the machine's or the user's."""
         if failure.category in ("infrastructure", "cancelled"):
-            raise Failed(failure)
+            raise RunFailedError(failure)
         text = failure.message.removeprefix("now: ")
         for row in rows:
             if of_base:

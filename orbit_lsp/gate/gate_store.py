@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_lsp.gate.results import GateResult
-from orbit_lsp.state.sqlite_file import SqliteFile, Unusable
+from orbit_lsp.state.sqlite_file import SqliteFile, UnusableFileError
 from orbit_remote.common import codec, limits, measure
 from orbit_remote.common.lazy_dataclass import dataclass
 
@@ -65,7 +65,7 @@ class GateStore:
             body = self._file.do(work, transaction=False, writes=False)
             packed = codec.inflate(body, limits.HISTORY_RUN) if body else None
             return codec.build(GateResult, codec.read_json(packed), lenient=True) if packed else None
-        except Unusable as why:
+        except UnusableFileError as why:
             self._tell(f"the record of gates cannot be read: {why}")
         except (ValueError, RecursionError):  # of another version
             pass
@@ -96,7 +96,7 @@ class GateStore:
 
         try:
             self._file.keep(work)
-        except Unusable as why:
+        except UnusableFileError as why:
             self._tell(f"the record of gates cannot be written: {why}")
 
     def noise(self, folder: str, file: str, kernel: str, gpu: str) -> Noise | None:
@@ -110,7 +110,7 @@ class GateStore:
 
         try:
             rows = self._file.do(work, transaction=False, writes=False)
-        except Unusable:
+        except UnusableFileError:
             return None
         return Noise(*map(measure.median, zip(*rows, strict=True))) if rows else None
 

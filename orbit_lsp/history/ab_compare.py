@@ -17,11 +17,11 @@ from orbit_lsp.history import counter_diff, variant_runs, variants
 from orbit_lsp.history.compare_candidates import Candidate
 from orbit_lsp.history.history_tracker import HistoryTracker
 from orbit_lsp.history.variant_runs import VariantRuns
-from orbit_lsp.history.variants import NoVariant, Unchanged, Variant
+from orbit_lsp.history.variants import NoVariantError, UnchangedVariantError, Variant
 from orbit_lsp.places.places import Places
 from orbit_lsp.runners.modal import spending
 from orbit_lsp.runs import result_filing
-from orbit_lsp.runs.scheduler import Failed, Run, Scheduler, Watcher
+from orbit_lsp.runs.scheduler import Run, RunFailedError, RunWatcher, Scheduler
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state import harness
 from orbit_lsp.state.kernel_ids import KernelId
@@ -68,7 +68,7 @@ class AbCompare:
     places: Places
     history: HistoryTracker
     scheduler: Scheduler
-    watcher: Watcher
+    watcher: RunWatcher
     coin: random.Random = field(default_factory=random.SystemRandom)
     """It draws which variant of a pair runs first."""
 
@@ -98,11 +98,11 @@ class _Comparison:
         self._other = other
         self._tools = tools
         self._then, self._now = _Side(), _Side()
-        self._no_side: NoVariant | None = None
+        self._no_side: NoVariantError | None = None
         try:
             # its text as it was clicked
             self._now.variant = variants.now(tools.session, target)
-        except NoVariant as reason:
+        except NoVariantError as reason:
             self._no_side = reason
         self._pair = 0
         self._now_first: list[bool] = []
@@ -115,14 +115,14 @@ class _Comparison:
         try:
             with tempfile.TemporaryDirectory(prefix="orbit-compare-") as folder:
                 await self._compare(Path(folder))
-        except Unchanged as reason:
+        except UnchangedVariantError as reason:
             self._run.harmless = True
-            raise Failed(c.Failure("infrastructure", str(reason))) from None
-        except NoVariant as reason:
-            raise Failed(c.Failure(reason.category, str(reason), reason.remedy)) from None
+            raise RunFailedError(c.Failure("infrastructure", str(reason))) from None
+        except NoVariantError as reason:
+            raise RunFailedError(c.Failure(reason.category, str(reason), reason.remedy)) from None
 
     async def _compare(self, folder: Path) -> None:
-        """Raises NoVariant and Failed."""
+        """Raises NoVariantError and RunFailedError."""
         if self._no_side:
             raise self._no_side
         now = self._now.variant
@@ -152,7 +152,7 @@ class _Comparison:
                 return
 
     async def _run_once(self, side: _Side, variant: Variant) -> c.Finished:
-        """One job to its end. Raises Failed where it did not end well."""
+        """One job to its end. Raises RunFailedError where it did not end well."""
         is_now = side is self._now
 
         def heard(event: c.Event) -> None:
@@ -170,7 +170,7 @@ class _Comparison:
         return await self._runs.perform(variant, run, side.files, heard)
 
     def _timings(self, side: _Side, variant: Variant, finished: c.Finished) -> list[Timing]:
-        """Of the launches that are compared. Raises Failed where there are none."""
+        """Of the launches that are compared. Raises RunFailedError where there are none."""
         launches = variant_runs.launches_of(variant, finished)
         for launch in launches:
             grid, block = (", ".join(map(str, size)) for size in (launch.grid, launch.block))

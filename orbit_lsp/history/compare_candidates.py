@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from orbit_lsp.history import git
-from orbit_lsp.history.history_store import Entry
+from orbit_lsp.history.history_store import HistoryEntry
 from orbit_lsp.history.version_groups import grouped, when
 from orbit_lsp.state import harness, units
 from orbit_lsp.state.kernel_ids import KernelId
@@ -96,7 +96,7 @@ def choices(session: Session, target: KernelId) -> list[Candidate]:
     return candidates
 
 
-def versions(entries: Sequence[Entry], present: str | None) -> list[Candidate]:
+def versions(entries: Sequence[HistoryEntry], present: str | None) -> list[Candidate]:
     """The versions of a kernel, by their numbers in its history, newest first; without the present one and the newest
     other one, which is `last`.
     """

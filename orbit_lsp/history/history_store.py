@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from orbit_lsp.state.results import renamed
-from orbit_lsp.state.sqlite_file import SqliteFile, Unusable
+from orbit_lsp.state.sqlite_file import SqliteFile, UnusableFileError
 from orbit_remote.common import codec, limits
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Finished, Launches, content_hash
@@ -76,7 +76,7 @@ class StoredResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class HistoryEntry:
     """One row. `text` is the hash of the file's text as it ran, None where that is not kept; `id` is 0
     for one that is yet to be kept.
     """
@@ -92,7 +92,7 @@ class Entry:
     id: int = 0
 
 
-class Store:
+class HistoryStore:
     """Blocking; each call opens the file anew, so threads and other editors may use it at the same time."""
 
     def __init__(self, where: Callable[[], Path], most_bytes: int = 256 << 20) -> None:
@@ -106,7 +106,7 @@ class Store:
         self._most = most_bytes
         self._complaints: list[str] = []
 
-    def keep(self, entry: Entry, text: str | None) -> int | None:
+    def keep(self, entry: HistoryEntry, text: str | None) -> int | None:
         """Add a run with the text that ran, None where that is not of this file; the number of its row."""
         body = (text or "").encode("utf-8", "surrogatepass")
         name = content_hash(body) if text is not None and len(body) <= limits.HISTORY_TEXT.most else None
@@ -132,20 +132,20 @@ class Store:
         try:
             added = self._file.keep(work)
             self._file.do(self._shrink, transaction=False)
-        except Unusable as why:
+        except UnusableFileError as why:
             self._cannot(why)
             return None
         return added
 
     def write_again(self) -> None:
         """What could not be written is, where that is possible now."""
-        with suppress(Unusable):
+        with suppress(UnusableFileError):
             self._file.write_again(at_once=True)
 
     def stamp(self) -> tuple[tuple[int, int, int], ...]:
         """Differs once anybody has written to the file; costs two looks at the disk."""
         stamps: list[tuple[int, int, int]] = []
-        with suppress(Unusable):
+        with suppress(UnusableFileError):
             path = self._file.path()
             for file in (path, path.with_name(path.name + "-wal")):
                 with suppress(OSError):
@@ -163,7 +163,7 @@ class Store:
 
         return self._read(work, (0, {}))
 
-    def entries(self, path: str, kernel: str | None = None, most: int = MOST_RUNS) -> list[Entry]:
+    def entries(self, path: str, kernel: str | None = None, most: int = MOST_RUNS) -> list[HistoryEntry]:
         """The newest `most` runs of a file's kernels, or of one of them, oldest first; under every path that leads to
         the file.
         """
@@ -177,13 +177,13 @@ class Store:
             ).fetchall()
 
         nothing: list[tuple[Any, ...]] = []
-        stored: list[Entry] = []
+        stored: list[HistoryEntry] = []
         damaged: list[int] = []
         why = ""
         for row in self._read(work, nothing):
             try:
                 stored.append(_entry(row))
-            except _Damaged as error:
+            except _DamagedError as error:
                 damaged.append(row[0])
                 why = str(error)
             except ValueError as error:  # of another version of the contract, which may read it again
@@ -196,7 +196,7 @@ class Store:
                 visible(why),
             )
         if damaged:
-            with suppress(Unusable):
+            with suppress(UnusableFileError):
                 self._file.do(
                     lambda file: file.execute(
                         "delete from runs where id in (select value from json_each(?))", [json.dumps(damaged)]
@@ -266,7 +266,7 @@ class Store:
         if self._exists():
             try:
                 self._file.keep(work)
-            except Unusable as why:
+            except UnusableFileError as why:
                 self._cannot(why)
 
     def complaints(self) -> list[str]:
@@ -282,20 +282,20 @@ class Store:
             return otherwise
         try:
             return self._file.do(work, transaction=False, writes=False)
-        except Unusable as why:
+        except UnusableFileError as why:
             self._cannot(why)
             return otherwise
 
     def _exists(self) -> bool:
         try:
             return self._file.path().exists()
-        except Unusable as why:
+        except UnusableFileError as why:
             self._cannot(why)
         except OSError as error:
             self._complain(f"the history of kernels cannot be read: {error}")
         return False
 
-    def _cannot(self, why: Unusable) -> None:
+    def _cannot(self, why: UnusableFileError) -> None:
         """Kernels are run where nothing can be kept."""
         self._complain(f"the history of kernels cannot be kept: {why}")
 
@@ -371,38 +371,38 @@ def _of_another_path(packed: Any, old: str, new: str) -> Any:
     return zlib.compress(json.dumps(result, ensure_ascii=False).encode("utf-8", "replace"))
 
 
-class _Damaged(ValueError):  # noqa: N818 - handled where it is raised
+class _DamagedError(ValueError):
     """A row that no version can read."""
 
 
 def _unpacked(packed: Any, limit: limits.Limit) -> bytes:
-    """Raises _Damaged; a row of some KB may unpack to more than the memory."""
+    """Raises _DamagedError; a row of some KB may unpack to more than the memory."""
     if not isinstance(packed, bytes):
-        raise _Damaged("a packed value is not one")
+        raise _DamagedError("a packed value is not one")
     unpacking = zlib.decompressobj()
     try:
         content = unpacking.decompress(packed, limit.most)
     except zlib.error as error:
-        raise _Damaged(str(error)) from None
+        raise _DamagedError(str(error)) from None
     if not unpacking.eof:
-        raise _Damaged(f"it is damaged, or {limit.exceeded}")
+        raise _DamagedError(f"it is damaged, or {limit.exceeded}")
     return content
 
 
 @functools.lru_cache(maxsize=_RECENT)
-def _entry(row: tuple[Any, ...]) -> Entry:
-    """Raises _Damaged, and ValueError for what another version has written."""
+def _entry(row: tuple[Any, ...]) -> HistoryEntry:
+    """Raises _DamagedError, and ValueError for what another version has written."""
     number, at, path, kernel, action, digest, inputs, text, packed = row
     words = (path, kernel, digest, inputs, "" if text is None else text)
     if not (isinstance(at, float) and abs(at) < 1e11 and all(isinstance(word, str) for word in words)):
-        raise _Damaged("a value is of another type")
+        raise _DamagedError("a value is of another type")
     if action not in ("run", "profile"):
-        raise _Damaged("its action is neither a run nor a profile")
+        raise _DamagedError("its action is neither a run nor a profile")
     try:
         content = codec.read_json(_unpacked(packed, limits.HISTORY_RUN))
     except ValueError as error:
-        raise _Damaged(str(error)) from None
-    return Entry(
+        raise _DamagedError(str(error)) from None
+    return HistoryEntry(
         at,
         path,
         kernel,

@@ -19,14 +19,14 @@ from typing import TypeVar
 
 from orbit_lsp.history import driver_pins
 from orbit_lsp.history.driver_pins import Pin
-from orbit_lsp.history.history_store import Action, Entry, Store, StoredResult
+from orbit_lsp.history.history_store import Action, HistoryEntry, HistoryStore, StoredResult
 from orbit_lsp.history.version_groups import has_result, regression
 from orbit_lsp.runs import result_filing
 from orbit_lsp.runs.scheduler import Run
 from orbit_lsp.state import harness, sqlite_file, staleness
 from orbit_lsp.state.documents import split_lines
 from orbit_lsp.state.kernel_ids import KernelId, identify
-from orbit_lsp.state.results import Learned, Profiled, Result
+from orbit_lsp.state.results import Learned, Profiled, RunResult
 from orbit_lsp.state.session import Session, path_of
 from orbit_remote.common import measure
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -43,14 +43,14 @@ _LOOKED_AT = 80
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _ShownHistory:
     """What the file has of one kernel: the run and the profile that are shown, and the last run's regression."""
 
-    shown: Entry | None
-    profile: Entry | None
+    shown: HistoryEntry | None
+    profile: HistoryEntry | None
     text: str | None
     """The file as it was profiled."""
-    last: Entry | None
+    last: HistoryEntry | None
     regression: measure.Regression | None
     versions: frozenset[str]
     learned: dict[Driver, Learned]
@@ -72,8 +72,8 @@ class HistoryTracker:
         self._changed = changed
         self._shown: set[str] = set()
         self._thread: ThreadPoolExecutor | None = None
-        self._store_of: tuple[int, Store] | None = None
-        self._seen: dict[KernelId, Result] = {}
+        self._store_of: tuple[int, HistoryStore] | None = None
+        self._seen: dict[KernelId, RunResult] = {}
         self._profiles: dict[KernelId, Profiled] = {}
         self._followed: set[str] = set()
         """Files whose earlier name was looked for."""
@@ -113,7 +113,7 @@ class HistoryTracker:
             text = run.frozen.text if target.uri == run.frozen.uri else None
             self._keep(target, _entry(target, kept_result), text)
 
-    def _keep(self, target: KernelId, entry: Entry, text: str | None) -> None:
+    def _keep(self, target: KernelId, entry: HistoryEntry, text: str | None) -> None:
         store = self._store()
 
         def work() -> tuple[measure.Regression | None, frozenset[str]]:
@@ -170,9 +170,9 @@ class HistoryTracker:
         digests = self._digests(uri)
         path, store = self._session.path(uri), self._store()
 
-        def work() -> dict[str, _Known]:
+        def work() -> dict[str, _ShownHistory]:
             pins = driver_pins.of_file(self._pins(), path)
-            nothing = _Known(None, None, None, None, None, frozenset(), {})
+            nothing = _ShownHistory(None, None, None, None, None, frozenset(), {})
             known_kernels = {
                 name: replace(nothing, pinned=pins[name].driver) for name in pins if name in digests
             }
@@ -183,7 +183,7 @@ class HistoryTracker:
                 profile = _shown(profiles, digests[name])
                 text = store.text(profile.text) if profile and profile.text else None
                 shown, last = _shown(runs, digests[name]), next(reversed(runs), None)
-                known_kernels[name] = _Known(
+                known_kernels[name] = _ShownHistory(
                     shown, profile, text, last, regression(entries), _versions(entries),
                     _learned(runs, pins.get(name)), pins[name].driver if name in pins else None,
                 )  # fmt: skip
@@ -191,7 +191,7 @@ class HistoryTracker:
 
         self._later(work, lambda known_kernels: self._restored(uri, known_kernels), uri)
 
-    def _restored(self, uri: str, known_kernels: dict[str, _Known]) -> None:
+    def _restored(self, uri: str, known_kernels: dict[str, _ShownHistory]) -> None:
         if uri not in self._session.files:
             return
         changed, digests = {uri}, self._digests(uri)
@@ -215,7 +215,7 @@ class HistoryTracker:
                 self._session.results.regressions[target] = (known.shown.digest, known.regression)
         self._changed(changed)
 
-    def _profiled(self, uri: str, entry: Entry, text: str | None) -> Profiled:
+    def _profiled(self, uri: str, entry: HistoryEntry, text: str | None) -> Profiled:
         """Without Nsight Compute's own file. Lines of another file are back where it is still what was compiled."""
         stored = entry.result
         files = stored.finished.files | (stored.files or {})
@@ -302,7 +302,7 @@ class HistoryTracker:
                 log.exception("the history is not as it should be")
             await asyncio.sleep(_LOOK_S)
 
-    async def _look(self, store: Store, after: int, *, first: bool) -> int:
+    async def _look(self, store: HistoryStore, after: int, *, first: bool) -> int:
         """Show what others have kept since row `after`, unless this is the first look: what was there before is restored
         as files are opened. The number of the last row.
         """
@@ -326,7 +326,7 @@ class HistoryTracker:
 
     # -- asking -------------------------------------------------------------------------------
 
-    async def entries(self, path: str, kernel: str | None = None, most: int = 10_000) -> list[Entry]:
+    async def entries(self, path: str, kernel: str | None = None, most: int = 10_000) -> list[HistoryEntry]:
         """The newest runs that are kept of a file's kernels, or of one, oldest first, what has just ended among them."""
         if (uri := self._session.uri_for(path)) in self._session.files:
             self._follow(uri)
@@ -396,10 +396,10 @@ class HistoryTracker:
     def _keeps(self) -> bool:
         return self._session.setup.settings.history.keep
 
-    def _store(self) -> Store:
+    def _store(self) -> HistoryStore:
         mib = self._session.setup.settings.history.mib
         if self._store_of is None or self._store_of[0] != mib:
-            self._store_of = (mib, Store(self._where, mib << 20))
+            self._store_of = (mib, HistoryStore(self._where, mib << 20))
         return self._store_of[1]
 
     async def _asked(self, work: Callable[[], T]) -> T:
@@ -440,7 +440,7 @@ _LISTED = ("runtime error", "wrong answer", "timed out", "cancelled")
 """How a run may end without a result and stand in the history all the same: something of it had begun."""
 
 
-def _without_result(run: Run, known: set[KernelId]) -> list[tuple[KernelId, Result]]:
+def _without_result(run: Run, known: set[KernelId]) -> list[tuple[KernelId, RunResult]]:
     """What is kept of a run that failed, was cancelled or ran out of time before a kernel of it had a result."""
     finished = run.finished
     if finished is None or run.of_several or run.refused or run.action not in ("run", "profile"):
@@ -452,7 +452,7 @@ def _without_result(run: Run, known: set[KernelId]) -> list[tuple[KernelId, Resu
     return [
         (
             target,
-            Result(
+            RunResult(
                 digests.get(target) or harness.digest(run.frozen.text), time.time(), finished, (),
                 staleness.job_key(run.job), files, run.job.start.through, target, run.plan.lines, run.plan.elements,
                 driver=run.job.driver,
@@ -462,19 +462,19 @@ def _without_result(run: Run, known: set[KernelId]) -> list[tuple[KernelId, Resu
     ]  # fmt: skip
 
 
-def _shown(entries: list[Entry], digest: str) -> Entry | None:
+def _shown(entries: list[HistoryEntry], digest: str) -> HistoryEntry | None:
     """The last of the text as it is, else the last."""
     return next(
         (entry for entry in reversed(entries) if entry.digest == digest), next(reversed(entries), None)
     )
 
 
-def _is_news(entry: Entry, mine: Result | Profiled | None, digest: str) -> bool:
+def _is_news(entry: HistoryEntry, mine: RunResult | Profiled | None, digest: str) -> bool:
     """Whether an entry is to be shown in place of what the session has: newer, and of the text as it is if that is."""
     return mine is None or (entry.at > mine.at and (entry.digest == digest or mine.digest != digest))
 
 
-def _learned(runs: list[Entry], pin: Pin | None) -> dict[Driver, Learned]:
+def _learned(runs: list[HistoryEntry], pin: Pin | None) -> dict[Driver, Learned]:
     """What the runs of each driver showed, since that was forgotten; `runs` has the oldest first."""
     since = pin.forgotten if pin else 0.0
     learned: dict[Driver, Learned] = {}
@@ -484,12 +484,12 @@ def _learned(runs: list[Entry], pin: Pin | None) -> dict[Driver, Learned]:
     return learned
 
 
-def _versions(entries: list[Entry]) -> frozenset[str]:
+def _versions(entries: list[HistoryEntry]) -> frozenset[str]:
     """Digests of those whose text is kept."""
     return frozenset(entry.digest for entry in entries if entry.text)
 
 
-def _entry(target: KernelId, known: Result | Profiled) -> Entry:
+def _entry(target: KernelId, known: RunResult | Profiled) -> HistoryEntry:
     asked = known.asked.key if known.asked and known.asked.uri == target.uri else None
     files = dict(known.files)
     if isinstance(known, Profiled):
@@ -501,12 +501,12 @@ def _entry(target: KernelId, known: Result | Profiled) -> Entry:
             driver=known.driver,
         )  # fmt: skip
     action: Action = "profile" if isinstance(known, Profiled) else "run"
-    return Entry(known.at, path_of(target.uri), target.key, action, known.digest, known.inputs, stored)
+    return HistoryEntry(known.at, path_of(target.uri), target.key, action, known.digest, known.inputs, stored)
 
 
-def _result(uri: str, entry: Entry) -> Result:
+def _result(uri: str, entry: HistoryEntry) -> RunResult:
     stored = entry.result
-    return Result(
+    return RunResult(
         entry.digest, entry.at, stored.finished, stored.launches, entry.inputs, stored.files or {}, stored.through,
         _asked(uri, stored), stored.lines, stored.elements, driver=stored.driver,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from orbit_lsp.history.variants import Variant
 from orbit_lsp.places.places import Places
 from orbit_lsp.runners import Runner
 from orbit_lsp.runs import result_filing
-from orbit_lsp.runs.scheduler import Failed
+from orbit_lsp.runs.scheduler import RunFailedError
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -33,7 +33,7 @@ class VariantRuns:
         self, variant: Variant, run: str, known: dict[str, str], heard: Callable[[c.Event], object]
     ) -> c.Finished:
         """One job to its end; `heard` is called with each of its events. `known` are the files, by content hash, of which the runs of
-        this variant before were made: this one's are added. Raises Failed where it did not end well, or a file was changed.
+        this variant before were made: this one's are added. Raises RunFailedError where it did not end well, or a file was changed.
         """
         job = replace(variant.job, run=run)
         finished: c.Finished | None = None
@@ -52,19 +52,19 @@ class VariantRuns:
                         pass
         if finished is None:
             text = f"{variant.name}: the run ended without an answer"
-            raise Failed(c.Failure("infrastructure", text, "try again"))
+            raise RunFailedError(c.Failure("infrastructure", text, "try again"))
         files = (built.files if built else {}) | finished.files
         if changed := _note_files(known, files, variant.job.path):
             text = f"{variant.name}: {changed} was changed while it was compared"
-            raise Failed(c.Failure("infrastructure", text, "compare again", retryable=True))
+            raise RunFailedError(c.Failure("infrastructure", text, "compare again", retryable=True))
         if finished.outcome != "ok":
-            raise Failed(_failure(variant, finished, built.problems if built else ()))
+            raise RunFailedError(_failure(variant, finished, built.problems if built else ()))
         return finished
 
     @asynccontextmanager
     async def _runner(self, job: Job) -> AsyncGenerator[Runner, None]:
         """The runner of a click. A rented GPU counts in the month's budget job by job, but who has agreed that it may be
-        exceeded has agreed for all of them. Raises Failed where it may not.
+        exceeded has agreed for all of them. Raises RunFailedError where it may not.
         """
         runner = await self.places.runner_of(job)
         if job.gpu is None:
@@ -78,7 +78,7 @@ class VariantRuns:
             elif question := await budget.question(wanted, self.session.setup.settings.modal.budget_usd):
                 self.show("the month's budget may be exceeded")
                 if failure := await budget.asked(question, wanted):
-                    raise Failed(failure)
+                    raise RunFailedError(failure)
                 self.allowed = True
             yield rental.runner()
         finally:
@@ -95,14 +95,16 @@ def _failure(variant: Variant, finished: c.Finished, problems: tuple[c.Problem, 
 
 def launches_of(variant: Variant, finished: c.Finished) -> tuple[c.Launches, ...]:
     """The launches that are compared: all of a launch spec; of a program's kernel the configuration that took
-    most of its time. Raises Failed where there are none.
+    most of its time. Raises RunFailedError where there are none.
     """
     launched = result_filing.launched(
         variant.session, variant.frozen, variant.job, {variant.target}, finished
     )
     launches = launched[variant.target][1] if variant.target in launched else ()
     if not launches:
-        raise Failed(c.Failure("runtime error", f"{variant.name}: {variant.target.key} was not launched"))
+        raise RunFailedError(
+            c.Failure("runtime error", f"{variant.name}: {variant.target.key} was not launched")
+        )
     if variant.job.start.through in BY_AUTHOR:
         launches = (max(launches, key=lambda it: it.timing.median * it.count),)
     return launches

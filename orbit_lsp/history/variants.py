@@ -16,7 +16,7 @@ from orbit_lsp import closure, kernels
 from orbit_lsp.closure import includes
 from orbit_lsp.history import git
 from orbit_lsp.history.compare_candidates import Candidate
-from orbit_lsp.history.history_store import Entry
+from orbit_lsp.history.history_store import HistoryEntry
 from orbit_lsp.history.history_tracker import HistoryTracker
 from orbit_lsp.history.version_groups import when
 from orbit_lsp.kernels import Kernel
@@ -36,24 +36,24 @@ _CLOSURE_BYTES = 256 << 20
 _NOW = "now"
 
 
-class NoVariant(Exception):  # noqa: N818 - there is nothing to compare with, which is not a bug
+class NoVariantError(Exception):
     """There is nothing of that kind to compare with, or it cannot be run; the text is the sentence to say."""
 
     category: c.Outcome = "infrastructure"
     remedy = "nothing was compared"
 
 
-class Unfit(NoVariant):
+class UnfitVariantError(NoVariantError):
     """The text is at fault. `remedy` is what its author can do."""
 
     category: c.Outcome = "compile error"
 
-    def __init__(self, text: str, remedy: str = NoVariant.remedy) -> None:
+    def __init__(self, text: str, remedy: str = NoVariantError.remedy) -> None:
         super().__init__(text)
         self.remedy = remedy
 
 
-class Unchanged(NoVariant):
+class UnchangedVariantError(NoVariantError):
     """It is the same, which is an answer."""
 
 
@@ -74,14 +74,14 @@ class Variant:
 
 
 def now(session: Session, target: KernelId, action: Action = "run") -> Variant:
-    """The kernel of the text in the editor, to run or to compile. Raises NoVariant."""
+    """The kernel of the text in the editor, to run or to compile. Raises NoVariantError."""
     return _side(session, target, session.files[target.uri].document.text, _NOW, action=action)
 
 
 async def against(
     session: Session, versions: HistoryTracker, side: Variant, wanted: Candidate, folder: Path
 ) -> Variant:
-    """The other side; `folder` is for files of a revision and lives as long as the comparison. Raises NoVariant."""
+    """The other side; `folder` is for files of a revision and lives as long as the comparison. Raises NoVariantError."""
     target = side.target
     match wanted.kind:
         case "last" | "version":
@@ -122,7 +122,7 @@ def _side(
         else f"the other text, {name},"
     )
     if file is None:
-        raise Unfit(f"{path_of(target.uri)} is not a .cu, .cuh or .py file")
+        raise UnfitVariantError(f"{path_of(target.uri)} is not a .cu, .cuh or .py file")
     if beside := session.files.get(target.uri):
         file.compilation = beside.compilation
     if not harness.named(target):
@@ -138,7 +138,7 @@ def _side(
         )
         plan = launch_plan.of(scratch, target.uri, kernel, target)
         if plan.driver and plan.driver.kind == "program" and beside and text != beside.document.text:
-            raise Unfit(
+            raise UnfitVariantError(
                 f"{which} cannot be run: {target.key} runs through {plan.driver.short}, which is built of the saved files",
                 f"write a launch spec above {target.key} (`orbit-lsp draft` proposes one), or measure a second worktree",
             )
@@ -153,7 +153,7 @@ def _side(
             )
         if action == "run" and plan is launch_plan.PROGRAM and not file.scan.entries:
             host = "a main" if file.scan.language == "cuda" else "an entry point"
-            raise Unfit(
+            raise UnfitVariantError(
                 f"{which} has neither a launch spec above {target.key} nor {host}, so it cannot be run",
                 f"write a launch spec above {target.key} (`orbit-lsp draft` proposes one), or add {host} that launches it",
             )
@@ -162,13 +162,13 @@ def _side(
         if action == "run" and spec and spec != plan.lines:
             remarks += (f"{name} has another launch spec, so the times may be of other work",)
     elif not harness.holds(scratch, target):
-        raise Unfit(f"{which} has no {harness.named(target)} that can be checked")
+        raise UnfitVariantError(f"{which} has no {harness.named(target)} that can be checked")
     plan = job_builder.plan_of(scratch, target)
     frozen = scratch.freeze(target.uri)
     assert frozen
     job = job_builder.make(scratch, frozen, action, "", plan if action == "run" else launch_plan.PROGRAM)
     if action == "run" and (why := job_builder.refusal(job, plan)):
-        raise Unfit(f"{which} cannot be run: {why}", "correct it, and compare again")
+        raise UnfitVariantError(f"{which} cannot be run: {why}", "correct it, and compare again")
     digests = {kernel: digest for kernel, _, digest in scratch.kernels(target.uri)}
     digest = digests.get(target) or harness.digest(text)
     return Variant(
@@ -187,9 +187,9 @@ def _kernel(session: Session, target: KernelId, name: str) -> Kernel:
     kernel = session.find(target)
     if kernel is None:
         have = ", ".join(kernel.key for kernel, _, _ in session.kernels(target.uri)) or "none"
-        raise Unfit(f"there is no kernel {target.key} in {name}; it has: {have}")
+        raise UnfitVariantError(f"there is no kernel {target.key} in {name}; it has: {have}")
     if not kernel.launchable:
-        raise Unfit(f"{target.key} is called by other kernels and cannot be launched by itself")
+        raise UnfitVariantError(f"{target.key} is called by other kernels and cannot be launched by itself")
     return kernel
 
 
@@ -204,7 +204,7 @@ async def _earlier(session: Session, versions: HistoryTracker, side: Variant, di
     chosen = next((entry for entry in earlier if entry.digest.startswith(digest)), None)
     text = await versions.text(chosen.text) if chosen else None
     if chosen is None or text is None:
-        raise NoVariant(f"the history has no run of another version of {target.key} to compare with")
+        raise NoVariantError(f"the history has no run of another version of {target.key} to compare with")
     name = f"the version of {when(chosen)}"
     made = _side(session, target, text, name, side.plan.lines)
     changed = _changed_files(chosen)
@@ -214,7 +214,7 @@ async def _earlier(session: Session, versions: HistoryTracker, side: Variant, di
     return replace(made, remarks=(*made.remarks, remark))
 
 
-def _changed_files(entry: Entry) -> list[str]:
+def _changed_files(entry: HistoryEntry) -> list[str]:
 
     files = entry.result.files or {}
     return [
@@ -236,12 +236,14 @@ def _revision(session: Session, side: Variant, name: str, folder: Path) -> Varia
         made = replace(made, remarks=(*made.remarks, *revision.remarks))
         whole = _with_its_files(session, made, revision, path, folder) if revision.changed_sources else made
         if whole is made and made.digest == side.digest:
-            raise Unchanged(f"{target.key} is the same in {revision.title}: nothing has changed since")
+            raise UnchangedVariantError(
+                f"{target.key} is the same in {revision.title}: nothing has changed since"
+            )
         return whole
     except git.GitError as error:
-        raise NoVariant(str(error)) from None
+        raise NoVariantError(str(error)) from None
     except OSError as error:
-        raise NoVariant(f"the files of {name} cannot be written beside: {error.strerror}") from None
+        raise NoVariantError(f"the files of {name} cannot be written beside: {error.strerror}") from None
 
 
 def _with_its_files(
@@ -314,11 +316,11 @@ def _file(session: Session, target: KernelId, name: str, action: Action) -> Vari
     """The kernel of the same name in another file, or that file's only kernel."""
     path = str(Path(name).resolve())
     if (language := kernels.language_of(path)) is None:
-        raise Unfit(f"{name} is not a .cu, .cuh or .py file")
+        raise UnfitVariantError(f"{name} is not a .cu, .cuh or .py file")
     try:
         text = regular_files.text(path, limits.SOURCE)
     except OSError as error:
-        raise Unfit(f"{name} cannot be read: {error.strerror}") from None
+        raise UnfitVariantError(f"{name} cannot be read: {error.strerror}") from None
     uri = uri_of(path)
     known = [target for target, kernel, _ in identify(uri, kernels.tracker(language, macros=session.macros(), headers=header_reader(path)).scan(text)) if kernel.launchable]  # fmt: skip
     same = KernelId(uri, target.key)
@@ -331,15 +333,15 @@ def _text(session: Session, side: Variant, name: str) -> Variant:
     try:
         text = regular_files.text(name, limits.SOURCE)
         return _side(session, side.target, text, Path(name).name, side.plan.lines, action=side.job.action)
-    except (OSError, NoVariant):  # the kernel may have another name there
+    except (OSError, NoVariantError):  # the kernel may have another name there
         return _file(session, side.target, name, side.job.action)
 
 
 def _gpu(session: Session, side: Variant, name: str) -> Variant:
     if not session.setup.modal_account:
-        raise NoVariant(f"another GPU must be rented from Modal: {spending.steps(session.setup)}")
+        raise NoVariantError(f"another GPU must be rented from Modal: {spending.steps(session.setup)}")
     gpu = modal_gpus.rented(name)
     if not gpu:
-        raise Unfit(modal_gpus.refusal(name))
+        raise UnfitVariantError(modal_gpus.refusal(name))
     architecture = architectures.architecture_for(gpu) or side.job.architecture
     return replace(side, name=f"{gpu} on Modal", job=replace(side.job, gpu=gpu, architecture=architecture))

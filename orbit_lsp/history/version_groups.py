@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from orbit_lsp.history.history_store import Entry
+from orbit_lsp.history.history_store import HistoryEntry
 from orbit_remote.common import measure
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.requests import BY_AUTHOR
@@ -16,22 +16,22 @@ class Version:
     """Runs of the same code, one after the other, oldest first."""
 
     digest: str
-    runs: tuple[Entry, ...]
+    runs: tuple[HistoryEntry, ...]
 
 
-def when(entry: Entry) -> str:
+def when(entry: HistoryEntry) -> str:
     """`14:05` of today, else with its date."""
     then = time.localtime(entry.at)
     same_day = then[:3] == time.localtime()[:3]
     return time.strftime("%H:%M" if same_day else "%Y-%m-%d %H:%M", then)
 
 
-def has_result(entry: Entry) -> bool:
+def has_result(entry: HistoryEntry) -> bool:
     """Whether a run came to what can be shown and compared; one that failed before is kept only to be listed."""
     return entry.action != "run" or bool(entry.result.launches) or entry.result.finished.outcome == "ok"
 
 
-def setup(entry: Entry) -> tuple[object, ...] | None:
+def setup(entry: HistoryEntry) -> tuple[object, ...] | None:
     """What two runs must share for their times to be of the same work: GPU and driver, tools, settings, values; of a
     program's kernel the one configuration that it is launched in. None for what has no time, or several.
     """
@@ -53,7 +53,7 @@ def setup(entry: Entry) -> tuple[object, ...] | None:
     return (stored.through, stored.driver, machine, tools, entry.inputs, work)
 
 
-def grouped(entries: Sequence[Entry]) -> list[Version]:
+def grouped(entries: Sequence[HistoryEntry]) -> list[Version]:
     """Entries, oldest first, grouped as versions: from one to the next the kernel's tokens, or a file that it
     was built from, differ.
     """
@@ -70,7 +70,7 @@ def grouped(entries: Sequence[Entry]) -> list[Version]:
     return versions
 
 
-def regression(entries: Sequence[Entry]) -> measure.Regression | None:
+def regression(entries: Sequence[HistoryEntry]) -> measure.Regression | None:
     """Whether the version that was run last is slower than one before it, by runs of the same work."""
     last = next((entry for entry in reversed(entries) if entry.action == "run" and has_result(entry)), None)
     wanted = setup(last) if last else None

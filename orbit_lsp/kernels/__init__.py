@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from orbit_lsp.kernels.model import Kernel, Language, Launch, Scan, Span
+from orbit_lsp.kernels.model import Kernel, Language, Scan, Span, WrittenLaunch
 
 __all__ = [
     "Kernel",
     "Language",
-    "Launch",
     "Scan",
     "Span",
     "Tracker",
+    "WrittenLaunch",
     "language_of",
     "says_language",
     "tracker",

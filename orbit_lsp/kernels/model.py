@@ -59,7 +59,7 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class WrittenLaunch:
     """A `kernel<<<grid, block, …>>>` or `kernel[grid](…)` in host code; `block` is its size where constant, `shared` the bytes of
     dynamic shared memory of each block, None where they are not.
 
@@ -87,7 +87,7 @@ class Scan:
 
     language: Language
     kernels: tuple[Kernel, ...] = ()
-    launches: tuple[Launch, ...] = ()
+    launches: tuple[WrittenLaunch, ...] = ()
     entries: tuple[str, ...] = ()
     includes: tuple[str, ...] = ()
     digests: tuple[str, ...] = ()

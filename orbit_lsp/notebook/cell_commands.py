@@ -20,7 +20,7 @@ from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_queue import JobQueue
 from orbit_lsp.queue.job_store import StoreError
 from orbit_lsp.queue.pool import COMPILER
-from orbit_lsp.queue.request import Action, Refused, Request
+from orbit_lsp.queue.request import Action, Request, RequestRefusedError
 from orbit_lsp.state import units
 from orbit_lsp.views import kernel_status, labels, tables
 from orbit_lsp.views.tables import Table
@@ -89,14 +89,14 @@ class CellCommands:
                 texts = {str(name): str(text) for name, text in request["texts"].items()}
                 await self._history.keep("run", finished, texts, _told(request))
                 return {"text": measured(finished)}
-        except (Refused, StoreError, OSError) as error:
+        except (RequestRefusedError, StoreError, OSError) as error:
             return {"error": f"orbit: {error}"}
         return {"error": f"orbit: the cell is larger than {limits.SOURCE.size}"}
 
     # -- %orbit -------------------------------------------------------------------------------
 
     async def _orbit(self, words: list[str]) -> str:
-        """Raises Refused."""
+        """Raises RequestRefusedError."""
         assert self.relay
         if words == ["status"]:
             return self._status(self.relay)
@@ -120,7 +120,7 @@ class CellCommands:
         if words == ["locate"]:
             self.relay.end_after_cell(locate=True)
             return _LOCATES
-        raise Refused(f"write {_WORDS}")
+        raise RequestRefusedError(f"write {_WORDS}")
 
     def _status(self, relay: Relay) -> str:
         minutes = (time.monotonic() - relay.began) / 60
@@ -144,23 +144,23 @@ class CellCommands:
             return self._queue
 
     async def _cuda(self, words: list[str], text: str, told: str) -> dict[str, Any]:
-        """Raises Refused and StoreError."""
+        """Raises RequestRefusedError and StoreError."""
         compiles = "--compile" in words
         kernel = _kernel([word for word in words if word != "--compile"], _CUDA)
         return await self._job("compile" if compiles else "run", "cell.cu", kernel, f"%%cuda\n{text}", told)
 
     async def _cell(self, words: list[str], text: str, told: str) -> dict[str, Any]:
-        """A cell of CUDA or of Triton. Raises Refused and StoreError."""
+        """A cell of CUDA or of Triton. Raises RequestRefusedError and StoreError."""
         action = _ACTIONS.get(words[0]) if words else None
         if action is None:
-            raise Refused(f"write {_CELL}; without a cell, {_WORDS}")
+            raise RequestRefusedError(f"write {_CELL}; without a cell, {_WORDS}")
         name = "cell.py" if await asyncio.to_thread(cells.is_python, text) else "cell.cu"
         return await self._job(action, name, _kernel(words[1:], _CELL), f"%%orbit {action}\n{text}", told)
 
     async def _job(
         self, action: Action, name: str, kernel: str | None, cell: str, told: str
     ) -> dict[str, Any]:
-        """Raises Refused and StoreError."""
+        """Raises RequestRefusedError and StoreError."""
         text = cell[cell.index("\n") :]  # lines count as in the cell, whose first is the magic
         if isinstance(self._far, Served):
             record = await self._far.job(action, name, kernel, text)
@@ -229,11 +229,11 @@ def _row(launches: c.Launches, finished: c.Finished) -> tuple[str, ...]:
 
 
 def _kernel(words: list[str], usage: str) -> str | None:
-    """The word behind `--kernel`. Raises Refused."""
+    """The word behind `--kernel`. Raises RequestRefusedError."""
     kernel, left = None, list(words)
     while left:
         word = left.pop(0)
         if word != "--kernel" or not left:
-            raise Refused(f"{word!r:.40} is no option; write {usage}")
+            raise RequestRefusedError(f"{word!r:.40} is no option; write {usage}")
         kernel = left.pop(0)
     return kernel

@@ -10,7 +10,7 @@ from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
-from orbit_lsp.history.history_store import Action, Entry, Store, StoredResult
+from orbit_lsp.history.history_store import Action, HistoryEntry, HistoryStore, StoredResult
 from orbit_lsp.runs import result_filing
 from orbit_lsp.specs import launch_plan
 from orbit_lsp.state.kernel_ids import KernelId
@@ -41,7 +41,7 @@ class CellHistory:
     def __init__(self, folder: Path) -> None:
         """`folder` is the kernel's."""
         self._folder = folder
-        self._store = Store(lambda: state_folder() / "history.sqlite")
+        self._store = HistoryStore(lambda: state_folder() / "history.sqlite")
 
     async def keep(self, action: Action, finished: c.Finished, texts: dict[str, str], told: str) -> None:
         """`texts` are the cells whose kernels ran, by the names that places in `finished` have for them. What cannot be kept is
@@ -59,7 +59,7 @@ class CellHistory:
         await asyncio.to_thread(work)
 
 
-def entries(path: str, action: Action, finished: c.Finished, text: str) -> list[Entry]:
+def entries(path: str, action: Action, finished: c.Finished, text: str) -> list[HistoryEntry]:
     """One for each kernel of a cell with this text that was launched, or profiled."""
     session, uri = Session(), uri_of(path)
     session.open_cell(uri, path, 0, text)
@@ -74,7 +74,7 @@ def entries(path: str, action: Action, finished: c.Finished, text: str) -> list[
     for each in finished.profiles:
         if target := find(each.place, each.name):
             profiles[target].append(each)
-    kept: list[Entry] = []
+    kept: list[HistoryEntry] = []
     for target, kernel, digest in session.kernels(uri):
         mine, counted = tuple(launches[target]), tuple(profiles[target])
         if not (counted if action == "profile" else mine):
@@ -84,5 +84,5 @@ def entries(path: str, action: Action, finished: c.Finished, text: str) -> list[
             replace(finished, profiles=counted), mine, {}, plan.through,
             target.key if plan.through == "spec" else None, plan.lines, plan.elements,
         )  # fmt: skip
-        kept.append(Entry(time.time(), path, target.key, action, digest, "", stored))
+        kept.append(HistoryEntry(time.time(), path, target.key, action, digest, "", stored))
     return kept

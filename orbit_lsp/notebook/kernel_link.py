@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from orbit_lsp.notebook.wire import Message
-from orbit_lsp.runners.kernel_process import Ended, Kernel
+from orbit_lsp.runners.kernel_process import EndedKernel, RunningKernel
 from orbit_remote.common import codec
 
 Receive = Callable[[str, list[bytes]], Awaitable[None]]
@@ -20,7 +20,9 @@ Answer = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class KernelLink:
-    def __init__(self, process: Kernel, answer: Answer, most: int = 0, *, locates: bool = False) -> None:
+    def __init__(
+        self, process: RunningKernel, answer: Answer, most: int = 0, *, locates: bool = False
+    ) -> None:
         """`most` are bytes of a message that is sent to it; 0 for any. `locates`: it was started by `%orbit locate`."""
         self.process = process
         self.most = most
@@ -58,7 +60,7 @@ class KernelLink:
         """End it, and have it say on which lines its GPU kernels stand."""
         await self.process.send("where", [])
 
-    async def pass_on(self, receive: Receive) -> Ended:
+    async def pass_on(self, receive: Receive) -> EndedKernel:
         """Hand every message of the kernel to `receive`, until it and all processes that it started have
         ended.
         """
@@ -89,7 +91,7 @@ class KernelLink:
         self._answering[name] = asyncio.create_task(answer())
         self._answering[name].add_done_callback(lambda _: self._answering.pop(name))
 
-    def why(self, ended: Ended) -> str:
+    def why(self, ended: EndedKernel) -> str:
         """What ended the kernel, as the beginning of a sentence."""
         if ended.failure:
             return ended.failure

@@ -17,19 +17,21 @@ _MARK = "orbit"
 _PREFIX = "orbit-"
 
 
-class Refused(ValueError):  # noqa: N818 - a command line that is answered, not a bug
+class KernelspecError(ValueError):
     """The text is the sentence to say."""
 
 
 @dataclass(frozen=True, slots=True)
-class Installed:
+class InstalledKernelspec:
     name: str
     title: str
     folder: str
     command: str
 
 
-def install(name: str, options: Sequence[str], on: str = "local", where: str = "this GPU") -> Installed:
+def install(
+    name: str, options: Sequence[str], on: str = "local", where: str = "this GPU"
+) -> InstalledKernelspec:
     """Write the kernelspec of a kernel into the user's data folder of Jupyter; one of the same name is replaced. Its cells run `on` this
     machine or another, as in `modal:H100`, which `where` names for people. `options` are given to `orbit-lsp kernel run`. Raises
     Refused and OSError.
@@ -37,7 +39,7 @@ def install(name: str, options: Sequence[str], on: str = "local", where: str = "
     label = " ".join(name.split())
     slug = re.sub(r"[^a-z0-9._-]+", "-", label.lower()).strip("-.")
     if name and not slug:
-        raise Refused(
+        raise KernelspecError(
             f"{name!r:.60} has no letter or digit that a kernel's name can have; give another --name"
         )
     place = re.sub(r"[^a-z0-9]+", "-", on.lower()).strip("-")
@@ -56,29 +58,29 @@ def install(name: str, options: Sequence[str], on: str = "local", where: str = "
     with tempfile.TemporaryDirectory() as made:
         (Path(made) / "kernel.json").write_text(json.dumps(spec, indent=1) + "\n")
         folder = KernelSpecManager().install_kernel_spec(made, identifier, user=True)
-    return Installed(identifier, title, folder, " ".join(spec["argv"]))
+    return InstalledKernelspec(identifier, title, folder, " ".join(spec["argv"]))
 
 
-def installed() -> list[Installed]:
+def installed() -> list[InstalledKernelspec]:
     """Ours, by name."""
     manager = KernelSpecManager()
-    ours: list[Installed] = []
+    ours: list[InstalledKernelspec] = []
     for name, place in sorted(manager.find_kernel_specs().items()):
         try:
             spec = manager.get_kernel_spec(name)
         except (NoSuchKernel, ValueError, OSError):  # another's, and broken
             continue
         if _MARK in spec.metadata:
-            ours.append(Installed(name, spec.display_name, place, " ".join(spec.argv)))
+            ours.append(InstalledKernelspec(name, spec.display_name, place, " ".join(spec.argv)))
     return ours
 
 
-def remove(name: str) -> Installed:
-    """Raises Refused and OSError."""
+def remove(name: str) -> InstalledKernelspec:
+    """Raises KernelspecError and OSError."""
     ours = installed()
     for each in ours:
         if name in (each.name, each.title):
             KernelSpecManager(ensure_native_kernel=False).remove_kernel_spec(each.name)
             return each
     have = ", ".join(each.name for each in ours) or "none"
-    raise Refused(f"there is no kernel {name!r:.60} of orbit-lsp; installed: {have}")
+    raise KernelspecError(f"there is no kernel {name!r:.60} of orbit-lsp; installed: {have}")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orbit_lsp.queue.request import Refused
+from orbit_lsp.queue.request import RequestRefusedError
 from orbit_lsp.runners.kernel_process import Lease
 from orbit_lsp.runners.modal.far_session import FarKernel
-from orbit_lsp.runners.ssh.connection import Place
+from orbit_lsp.runners.ssh.connection import SshPlace
 from orbit_lsp.runners.ssh.notebook_session import SshSession
-from orbit_lsp.runners.ssh.runner import Options, SshRunner, laptop
+from orbit_lsp.runners.ssh.runner import SshOptions, SshRunner, laptop
 from orbit_lsp.runners.ssh.trouble import SshError
 from orbit_lsp.state import config
 
@@ -18,7 +18,7 @@ class OnHost:
     """The host is asked for nothing before `start`. `python` is the host's, empty for the one that is found there."""
 
     def __init__(self, host: str, python: str, folder: Path, lease: Lease) -> None:
-        self._place = Place(host, python, laptop())
+        self._place = SshPlace(host, python, laptop())
         self._folder = str(folder)
         self._lease: Lease = lease
         self._session: SshSession | None = None
@@ -37,12 +37,12 @@ class OnHost:
         return await self._session.bring(pattern) if self._session and self._session.usable else ""
 
     async def places(self) -> list[str]:
-        """Its GPUs, a line each. Raises Refused."""
-        runner = SshRunner(Options(self._place))
+        """Its GPUs, a line each. Raises RequestRefusedError."""
+        runner = SshRunner(SshOptions(self._place))
         try:
             machine = await runner.reached()
         except SshError as error:
-            raise Refused(str(error)) from None
+            raise RequestRefusedError(str(error)) from None
         finally:
             await runner.close()
         host = self._place.host

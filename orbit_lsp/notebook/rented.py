@@ -10,8 +10,8 @@ from orbit_lsp.engine.engine import Engine, Unwatched
 from orbit_lsp.runners.modal import spending
 from orbit_lsp.runners.modal.far_session import FarKernel
 from orbit_lsp.runners.modal.notebook_session import LONGEST_S, RESTART_S, NotebookSession
-from orbit_lsp.runners.modal.pool import Pool
-from orbit_lsp.state.placement import Setup
+from orbit_lsp.runners.modal.pool import ContainerPool
+from orbit_lsp.state.placement import RunSetup
 from orbit_lsp.state.session import Session
 
 
@@ -24,7 +24,7 @@ class Rented:
         """`python` is the user's own, whose versions of torch and triton the image has."""
         self._gpu = gpu
         self._folder = str(folder)
-        setup = Setup(folders=[self._folder])
+        setup = RunSetup(folders=[self._folder])
         remedy = "raise the kernel's budget: `orbit-lsp kernel install --budget`"
         self._places = Engine(Session(setup=setup), Unwatched(), complain, remedy=remedy).places
         self._places.settings.options = {"runner": "modal", "gpu": gpu, "modal": {"budget_usd": budget}} | (
@@ -32,7 +32,7 @@ class Rented:
         )
         for complaint in self._places.settings.configure(None):
             complain(complaint)
-        self._pool: Pool | None = None
+        self._pool: ContainerPool | None = None
         self._session: NotebookSession | None = None
 
     async def start(self, key: str, scheme: str, *, locate: bool = False) -> FarKernel:
@@ -41,7 +41,7 @@ class Rented:
             await self._places.look_around()  # the image has the author's own versions
             options = self._places.rental.runner().options
             spec = dataclasses.replace(options.spec, idle_s=RESTART_S, timeout_s=LONGEST_S)
-            self._pool = Pool(dataclasses.replace(options, spec=spec))
+            self._pool = ContainerPool(dataclasses.replace(options, spec=spec))
         if self._session is None or not self._session.usable:
             limit = self._places.settings.now.modal.budget_usd
             self._session = NotebookSession(

@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from orbit_lsp.queue.request import Action, Refused
-from orbit_lsp.runners.api_client import Server, ServerError
+from orbit_lsp.queue.request import Action, RequestRefusedError
+from orbit_lsp.runners.api_client import EvaluationServer, ServerError
 from orbit_lsp.runners.api_session import ApiSession
 from orbit_lsp.runners.kernel_process import Lease
 from orbit_lsp.runners.modal.far_session import FarKernel
@@ -20,7 +20,7 @@ _WAIT_S = 25.0
 class Served:
     """`server` is asked for nothing before `start`."""
 
-    def __init__(self, server: Server, folder: Path, lease: Lease) -> None:
+    def __init__(self, server: EvaluationServer, folder: Path, lease: Lease) -> None:
         self._server = server
         self._folder = str(folder)
         self._lease: Lease = lease
@@ -40,12 +40,12 @@ class Served:
         return await self._session.bring(pattern) if self._session and self._session.usable else ""
 
     async def places(self) -> list[str]:
-        """Its GPUs, a line each. Raises Refused."""
+        """Its GPUs, a line each. Raises RequestRefusedError."""
         health = await self._asked("GET", "/health")
         return [f"{each['name']}  {each.get('absent') or each['gpu'] or 'GPU'}" for each in health["places"]]
 
     async def job(self, action: Action, name: str, kernel: str | None, text: str) -> dict[str, Any]:
-        """A job of the server's queue: its record, with its result as `text`. Raises Refused. A cancellation cancels the job."""
+        """A job of the server's queue: its record, with its result as `text`. Raises RequestRefusedError. A cancellation cancels the job."""
         asked = {"action": action, "name": name, "text": text, "kernel": kernel, "priority": "high"}
         job = await self._asked("POST", "/v1/jobs", asked)
         path = f"/v1/jobs/{job['id']}"
@@ -53,7 +53,7 @@ class Served:
             while not job["outcome"]:
                 job = await self._asked("GET", f"{path}?wait_s={_WAIT_S:g}", wait_s=_WAIT_S)
         except asyncio.CancelledError:
-            with suppress(Refused):
+            with suppress(RequestRefusedError):
                 await self._asked("DELETE", path)
             raise
         connection = self._server.connect()
@@ -62,12 +62,12 @@ class Served:
         return job | {"text": shown.decode(errors="replace") if status == 200 else ""}
 
     async def _asked(self, method: str, path: str, value: Any = None, wait_s: float = 0.0) -> dict[str, Any]:
-        """Raises Refused."""
+        """Raises RequestRefusedError."""
         connection = self._server.connect()
         try:
             return await connection.json(method, path, value, wait_s=wait_s)
         except ServerError as error:
-            raise Refused(str(error)) from None
+            raise RequestRefusedError(str(error)) from None
         finally:
             connection.close()
 

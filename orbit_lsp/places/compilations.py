@@ -18,7 +18,7 @@ from orbit_lsp.state.session import OpenFile, Session, path_of
 from orbit_remote.common import nvcc_flags
 
 if TYPE_CHECKING:
-    from orbit_lsp.compilation.finder import Finder, Question
+    from orbit_lsp.compilation.finder import CompilationFinder, CompilationQuestion
     from orbit_lsp.kernels.python.inline import Inline
 
 
@@ -27,7 +27,7 @@ class Compilations:
         self._session = session
         self._settings = settings
         self._python = python
-        self._finder: Finder | None = None
+        self._finder: CompilationFinder | None = None
         self.finding = asyncio.Lock()
         """Held while it is found out how a file is compiled: what runs meanwhile would run with other flags."""
 
@@ -51,7 +51,7 @@ class Compilations:
 
         await self._python.look()
         async with self.finding:
-            self._finder = self._finder or finder.Finder()
+            self._finder = self._finder or finder.CompilationFinder()
             if inline is None:
                 file.source = await self._including(file)
             question = self._question(file, inline)
@@ -113,19 +113,19 @@ class Compilations:
             return None if alone.is_source else source
         return source
 
-    def _question(self, file: OpenFile, inline: Inline | None = None) -> Question:
+    def _question(self, file: OpenFile, inline: Inline | None = None) -> CompilationQuestion:
         """About the source that an open file is compiled through."""
         if inline:
             of_call, _ = nvcc_flags.allowed_flags(inline.flags, trusted=False)
             return self._question_of(f"{path_of(file.document.uri)}.cu", inline.text, of_call)
         return self._question_of(*(file.source or (path_of(file.document.uri), file.document.text)))
 
-    def _question_of(self, path: str, text: str, of_call: tuple[str, ...] = ()) -> Question:
+    def _question_of(self, path: str, text: str, of_call: tuple[str, ...] = ()) -> CompilationQuestion:
         from orbit_lsp.compilation import finder, projects
 
         setup, choice = self._session.setup, self._python.choice()
         settings = setup.settings
-        return finder.Question(
+        return finder.CompilationQuestion(
             path,
             text,
             self._searched(projects.project_of),

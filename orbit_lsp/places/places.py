@@ -102,10 +102,10 @@ class Places:
 
     def local_runner(self) -> LocalRunner:
         """This machine's own under the present settings; another one where they changed."""
-        from orbit_lsp.runners.local import LocalRunner, Options
+        from orbit_lsp.runners.local import LocalOptions, LocalRunner
 
         settings = self._session.setup.settings
-        options = Options(
+        options = LocalOptions(
             python=self.python.path,
             cache_bytes=int(min(settings.cache_gib, 1 << 20) * (1 << 30)),  # JSON may say infinity
             spare_idle_s=settings.spare_idle_s,

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _ChoiceInputs:
     """What the choice of a Python depends on besides the disk and this process's environment."""
 
     setting: str
     folders: tuple[str, ...]
     trusted: trust.Trust
 
-    def choose(self) -> python_choice.Choice:
+    def choose(self) -> python_choice.PythonChoice:
         """Reads folders and files."""
         return python_choice.choose(self.setting, self.folders, self.trusted.covers)
 
@@ -31,14 +31,14 @@ class ProjectPython:
     def __init__(self, session: Session, settings: ClientSettings) -> None:
         self._session = session
         self._settings = settings
-        self._known: tuple[_Asked, python_choice.Choice] | None = None
+        self._known: tuple[_ChoiceInputs, python_choice.PythonChoice] | None = None
         """The Python that was chosen last, and what was asked then."""
 
     @property
     def path(self) -> str:
         return self.choice().python
 
-    def choice(self) -> python_choice.Choice:
+    def choice(self) -> python_choice.PythonChoice:
         """As of the last look: a keystroke asks, and looking takes dozens of calls to the disk."""
         asked = self._asked()
         if self._known is None or self._known[0] != asked:
@@ -75,7 +75,7 @@ class ProjectPython:
         remedy = self._settings.trust.remedy(self._settings.trust_once, choice.untrusted)
         return f"the project's own Python is {choice.ignored[0]}: {remedy}"
 
-    def _asked(self) -> _Asked:
+    def _asked(self) -> _ChoiceInputs:
         setup = self._session.setup
         folders = (*filter(None, (setup.project,)), *setup.folders)
-        return _Asked(setup.settings.python, folders, self._settings.trust)
+        return _ChoiceInputs(setup.settings.python, folders, self._settings.trust)

@@ -23,7 +23,7 @@ _NAME = re.compile(r"(?!\.+$)[\w.+-]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PythonChoice:
     """`why` names what chose it. `ignored` are Pythons of folders that are not trusted, which would have come before;
     `untrusted` is the folder of the first.
     """
@@ -47,22 +47,22 @@ def choose(
     folders: Sequence[str],
     trusted: Callable[[str | Path], bool],
     environment: Mapping[str, str] = os.environ,
-) -> Choice:
+) -> PythonChoice:
     """The first that exists; `docs/guide/settings.md` has the order."""
     if setting:
-        return Choice(str(Path(setting).expanduser()), "the setting `python`")
+        return PythonChoice(str(Path(setting).expanduser()), "the setting `python`")
     ignored: dict[str, None] = {}
     untrusted = ""
     for candidate in _candidates(folders, environment):
         source = candidate.folder or _holding(folders, candidate.python)
         if candidate.python.parent == Path(sys.executable).parent:  # it runs already: no question of trust
-            return Choice(sys.executable, candidate.why, tuple(ignored), untrusted)
+            return PythonChoice(sys.executable, candidate.why, tuple(ignored), untrusted)
         if source is not None and not trusted(source):
             ignored[str(candidate.python)] = None
             untrusted = untrusted or str(source)
         else:
-            return Choice(str(candidate.python), candidate.why, tuple(ignored), untrusted)
-    return Choice(sys.executable, "the Python of orbit-lsp", tuple(ignored), untrusted)
+            return PythonChoice(str(candidate.python), candidate.why, tuple(ignored), untrusted)
+    return PythonChoice(sys.executable, "the Python of orbit-lsp", tuple(ignored), untrusted)
 
 
 def _holding(folders: Sequence[str], python: Path) -> Path | None:

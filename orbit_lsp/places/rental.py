@@ -11,7 +11,7 @@ from orbit_lsp.places import retirement
 from orbit_lsp.places.client_settings import ClientSettings
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state import modal_gpus
-from orbit_lsp.state.placement import Warm
+from orbit_lsp.state.placement import WarmGpu
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
 from orbit_remote.common.requests import Job
@@ -19,10 +19,10 @@ from orbit_remote.common.requests import Job
 if TYPE_CHECKING:
     from orbit_lsp.runners import Runner
     from orbit_lsp.runners.modal import spending
-    from orbit_lsp.runners.modal.costs import Costs, Wanted
-    from orbit_lsp.runners.modal.deploy import Spec
+    from orbit_lsp.runners.modal.costs import RentalCosts, WantedGpu
+    from orbit_lsp.runners.modal.deploy import ImageSpec
     from orbit_lsp.runners.modal.runner import ModalRunner
-    from orbit_lsp.runners.modal.sessions import Session as Rented
+    from orbit_lsp.runners.modal.sessions import ContainerSession as Rented
 
 _KEPT_S = 3600.0
 """A GPU is kept warm without an end: the budget has to allow its first hour. From then on it counts as it is billed."""
@@ -56,12 +56,12 @@ class Rental:
         self._cooling: asyncio.TimerHandle | None = None
 
     @cached_property
-    def costs(self) -> Costs:
+    def costs(self) -> RentalCosts:
         """Made for the first rented GPU: importing it takes a command 5 ms."""
-        from orbit_lsp.runners.modal.costs import Costs
+        from orbit_lsp.runners.modal.costs import RentalCosts
         from orbit_lsp.runners.modal.ledger import ledger_file
 
-        return Costs(ledger_file, self._message)
+        return RentalCosts(ledger_file, self._message)
 
     @cached_property
     def budget(self) -> spending.Budget:
@@ -83,11 +83,11 @@ class Rental:
 
     def runner(self) -> ModalRunner:
         """The runner of GPUs on Modal under the present settings; nothing is asked of Modal yet."""
-        from orbit_lsp.runners.modal.pool import Known, Options
+        from orbit_lsp.runners.modal.pool import AuthorKnowledge, ModalOptions
         from orbit_lsp.runners.modal.runner import ModalRunner
 
         settings = self._session.setup.settings
-        options = Options(
+        options = ModalOptions(
             spec=self._spec(),
             folders=tuple(self._session.setup.folders),
             data=tuple(settings.modal.data),
@@ -99,7 +99,7 @@ class Rental:
         )
         if self._runner is None or self._runner.options != options:
             retirement.retire(self._runner)
-            known = Known(
+            known = AuthorKnowledge(
                 lambda job: job_builder.is_compiled(self._session, job),
                 self._reads,
                 lambda: self._session.setup.machine.python_path if self._session.setup.machine else (),
@@ -117,15 +117,15 @@ class Rental:
         limit = self._session.setup.settings.modal.budget_usd
         return spending.Budgeted(self.runner(), self.budget, wanted, limit, asks=not compiles)
 
-    def wanted(self, run: str, gpu: str) -> Wanted:
+    def wanted(self, run: str, gpu: str) -> WantedGpu:
         """The most that a run may rent: its limits, and the idle time of a container that is not there."""
-        from orbit_lsp.runners.modal.costs import Wanted
+        from orbit_lsp.runners.modal.costs import WantedGpu
 
         spec, setup = self._spec(), self._session.setup
         idle_s = 0 if setup.settings.modal.restricted or gpu in setup.warm else spec.idle_s
-        return Wanted(run, gpu, spec.timeout_s + idle_s, idle_s)
+        return WantedGpu(run, gpu, spec.timeout_s + idle_s, idle_s)
 
-    async def rent(self, wanted: Sequence[Wanted]) -> c.Failure | None:
+    async def rent(self, wanted: Sequence[WantedGpu]) -> c.Failure | None:
         """Why these may not begin together; None where they may, and then the budget counts them."""
         await self._looked()
         question = await self.budget.question(wanted, self._session.setup.settings.modal.budget_usd)
@@ -151,13 +151,13 @@ class Rental:
 
     async def keep_warm(self, gpu: str, *, keep: bool) -> str:
         """Returns the sentence that says how it went."""
-        from orbit_lsp.runners.modal.costs import Wanted
+        from orbit_lsp.runners.modal.costs import WantedGpu
         from orbit_lsp.runners.modal.errors import ModalError
 
         if not (rented := modal_gpus.rented(gpu)):
             return f"orbit: {modal_gpus.refusal(gpu)}"
         gpu = rented
-        hour = [Wanted(f"keep {gpu}", gpu, _KEPT_S)]
+        hour = [WantedGpu(f"keep {gpu}", gpu, _KEPT_S)]
         if keep and (refused := await self.rent(hour)):
             return f"orbit: {refused.message}. {refused.remedy}".strip()
         self.budget.over(hour)
@@ -196,7 +196,7 @@ class Rental:
         if "costs" in self.__dict__:  # else none were asked for
             await self.costs.close()
 
-    def _spec(self) -> Spec:
+    def _spec(self) -> ImageSpec:
         from orbit_lsp.runners.modal.deploy import app_spec
 
         return app_spec(self._session.setup.settings, self._session.setup.machine)
@@ -215,17 +215,17 @@ class Rental:
             pause = max(0.0, min(ends) - clock()) + 0.1
             self._cooling = asyncio.get_running_loop().call_later(pause, self._warmth)
 
-    def _warm(self, session: Rented) -> Warm:
+    def _warm(self, session: Rented) -> WarmGpu:
         if session.price is None:
-            return Warm(session.until, session.kept)
+            return WarmGpu(session.until, session.kept)
         idle_usd = session.price.usd_per_s * self._session.setup.settings.modal.idle_s
-        return Warm(session.until, session.kept, idle_usd, session.price.hourly, session.price.rates)
+        return WarmGpu(session.until, session.kept, idle_usd, session.price.hourly, session.price.rates)
 
     async def _may_keep(self, gpu: str) -> bool:
-        from orbit_lsp.runners.modal.costs import Wanted
+        from orbit_lsp.runners.modal.costs import WantedGpu
 
         limit = self._session.setup.settings.modal.budget_usd
-        if await self.budget.room_for(Wanted(f"keep {gpu}", gpu, _KEPT_S), limit):
+        if await self.budget.room_for(WantedGpu(f"keep {gpu}", gpu, _KEPT_S), limit):
             return True
         self._message(f"orbit: the {gpu} is not kept warm: an hour of it may exceed the month's budget")
         return False

@@ -24,11 +24,11 @@ class SshPlaces:
 
     def runner(self, host: str) -> SshRunner:
         """Return the runner of a host; another one where the settings changed. Nothing is asked of the host yet."""
-        from orbit_lsp.runners.ssh.connection import Place
-        from orbit_lsp.runners.ssh.runner import Options, SshRunner, laptop
+        from orbit_lsp.runners.ssh.connection import SshPlace
+        from orbit_lsp.runners.ssh.runner import SshOptions, SshRunner, laptop
 
         setup, settings = self._session.setup, self._session.setup.settings
-        place = Place(
+        place = SshPlace(
             host,
             settings.ssh.python,
             laptop(),
@@ -37,7 +37,7 @@ class SshPlaces:
             int(min(settings.cache_gib, 1 << 20) * (1 << 30)),  # JSON may say infinity
             settings.spare_idle_s,
         )
-        options = Options(
+        options = SshOptions(
             place,
             settings.ssh.nvcc,
             tuple(setup.folders),

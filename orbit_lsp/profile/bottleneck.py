@@ -47,7 +47,7 @@ _NO_STALL = ("selected", "not_selected")
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class BottleneckVerdict:
     """`text` is for the kernel's line, `why` a sentence; `metrics` are the names of what it rests on."""
 
     kind: Literal["compute", "memory", "balanced", "latency", "small grid"]
@@ -81,7 +81,7 @@ def value(profile: Profile, name: str) -> float | None:
     return metric.value if metric else None
 
 
-def verdict(profile: Profile) -> Verdict | None:
+def verdict(profile: Profile) -> BottleneckVerdict | None:
     """None where the counters that it takes are not there."""
     compute, memory = value(profile, COMPUTE), value(profile, MEMORY)
     if compute is None or memory is None:
@@ -92,7 +92,7 @@ def verdict(profile: Profile) -> Verdict | None:
         return _waiting(profile, both, rests)
     if max(compute, memory) < SATURATED and abs(compute - memory) < LEAD:
         text = f"compute {compute:.0f}%, memory {memory:.0f}% of peak"
-        return Verdict("balanced", text, f"{both}: to be faster it has to do less of both", rests)
+        return BottleneckVerdict("balanced", text, f"{both}: to be faster it has to do less of both", rests)
     if compute >= memory:
         part = _part(profile, compute, ("sm", "idc"))
         what = "tensor cores" if part and "tensor" in part else "compute"
@@ -103,7 +103,7 @@ def verdict(profile: Profile) -> Verdict | None:
         text, leads = f"{level} {memory:.0f}% of peak", "memory leads"
     busiest = f"; its busiest part is counted by {percent}" if percent else ""
     kind = "compute" if compute >= memory else "memory"
-    return Verdict(kind, text, f"{both}: {leads}{busiest}", (*rests, percent) if percent else rests)
+    return BottleneckVerdict(kind, text, f"{both}: {leads}{busiest}", (*rests, percent) if percent else rests)
 
 
 def _part(profile: Profile, throughput: float, units: tuple[str, ...]) -> str | None:
@@ -119,21 +119,23 @@ def _part(profile: Profile, throughput: float, units: tuple[str, ...]) -> str | 
     return max(agreeing, key=lambda name: ("tensor" in name, "pipe" in name, -len(name), name), default=None)
 
 
-def _waiting(profile: Profile, both: str, rests: tuple[str, ...]) -> Verdict:
+def _waiting(profile: Profile, both: str, rests: tuple[str, ...]) -> BottleneckVerdict:
     why = f"{both}, both below {WAITING:.0f} %"
     waves = value(profile, WAVE)
     if waves is not None and waves < WAVES:
         text = f"small grid: {waves_text(waves)}"
-        return Verdict("small grid", text, f"{why}: the grid does not fill the GPU once", (*rests, WAVE))
+        return BottleneckVerdict(
+            "small grid", text, f"{why}: the grid does not fill the GPU once", (*rests, WAVE)
+        )
     stalls = [state for state in states(profile) if state.is_stall]
     if not stalls:
-        return Verdict("latency", f"latency: {both.replace(' %', '%')}", why, rests)
+        return BottleneckVerdict("latency", f"latency: {both.replace(' %', '%')}", why, rests)
     first = stalls[0]
     text = f"latency: {first.name} {100 * first.share:.0f}%"
     waits = (
         f"{why}: of the time between two instructions a warp spends {100 * first.share:.0f} % in {first.name}"
     )
-    return Verdict("latency", text, waits, (*rests, first.metric))
+    return BottleneckVerdict("latency", text, waits, (*rests, first.metric))
 
 
 def waves_text(waves: float) -> str:

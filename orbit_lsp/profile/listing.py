@@ -19,7 +19,7 @@ _JUMP = re.compile(r"\b(BRA|BSSY|CALL|JMP|WARPSYNC|BRX)\b(.*?)0x[0-9a-f]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Instruction:
+class ListedInstruction:
     """`offset` is in bytes; `line`, from 1, is the line of `file` that it is of, None where that is not known; `inner`
     names where it was inlined from (`, in half.h:12`).
     """
@@ -37,14 +37,14 @@ class Instruction:
         return _PREDICATE.sub("", self.text).partition(" ")[0]
 
 
-def read(listing: str) -> tuple[Instruction, ...]:
+def read(listing: str) -> tuple[ListedInstruction, ...]:
     """The instructions of a listing; other text has none."""
     file, line, inner = "", None, ""
-    instructions: list[Instruction] = []
+    instructions: list[ListedInstruction] = []
     for text in listing.splitlines():
         if code := _INSTRUCTION.fullmatch(text):
             instructions.append(
-                Instruction(int(code["at"], 16), code["control"] or "", code["text"], file, line, inner)
+                ListedInstruction(int(code["at"], 16), code["control"] or "", code["text"], file, line, inner)
             )
         elif place := _LINE.fullmatch(text):
             file, line, inner = place["file"], int(place["line"]), place["inner"]
@@ -52,14 +52,14 @@ def read(listing: str) -> tuple[Instruction, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ListingChange:
     """`mark` is `+` for an instruction that the newer listing alone has, `-` for one that the older alone has, else a space."""
 
     mark: str
-    instruction: Instruction
+    instruction: ListedInstruction
 
 
-def compare(before: Sequence[Instruction], now: Sequence[Instruction]) -> list[Change]:
+def compare(before: Sequence[ListedInstruction], now: Sequence[ListedInstruction]) -> list[ListingChange]:
     """In the order of the newer listing. Where a jump leads does not count, since every offset behind a change moves."""
     old, new = (
         [_counted(instruction) for instruction in before],
@@ -68,22 +68,24 @@ def compare(before: Sequence[Instruction], now: Sequence[Instruction]) -> list[C
     first = next(
         (at for at, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new))
     )
-    changes = [Change(" ", instruction) for instruction in now[:first]]
+    changes = [ListingChange(" ", instruction) for instruction in now[:first]]
     matcher = difflib.SequenceMatcher(None, old[first:], new[first:])
     for kind, a, b, c, d in matcher.get_opcodes():
         if kind == "equal":
-            changes += [Change(" ", instruction) for instruction in now[first + c : first + d]]
+            changes += [ListingChange(" ", instruction) for instruction in now[first + c : first + d]]
         else:
-            changes += [Change("-", instruction) for instruction in before[first + a : first + b]]
-            changes += [Change("+", instruction) for instruction in now[first + c : first + d]]
+            changes += [ListingChange("-", instruction) for instruction in before[first + a : first + b]]
+            changes += [ListingChange("+", instruction) for instruction in now[first + c : first + d]]
     return changes
 
 
-def _counted(instruction: Instruction) -> str:
+def _counted(instruction: ListedInstruction) -> str:
     return _JUMP.sub(r"\1\2", instruction.text)
 
 
-def counts(before: Sequence[Instruction], now: Sequence[Instruction]) -> list[tuple[str, int, int]]:
+def counts(
+    before: Sequence[ListedInstruction], now: Sequence[ListedInstruction]
+) -> list[tuple[str, int, int]]:
     """(mnemonic, how many before, how many now) of those whose number differs, the largest difference first."""
     old, new = (
         Counter(instruction.mnemonic for instruction in before),
@@ -94,7 +96,7 @@ def counts(before: Sequence[Instruction], now: Sequence[Instruction]) -> list[tu
 
 
 def text(
-    changes: Sequence[Change],
+    changes: Sequence[ListingChange],
     sources: Mapping[str, Sequence[str]],
     *,
     marked: bool,
@@ -124,7 +126,7 @@ def text(
     return "\n".join(lines)
 
 
-def near(changes: Sequence[Change], context: int = 3) -> list[Change]:
+def near(changes: Sequence[ListingChange], context: int = 3) -> list[ListingChange]:
     """Those that differ, with `context` instructions around each."""
     kept: set[int] = set()
     for at, change in enumerate(changes):
@@ -133,7 +135,7 @@ def near(changes: Sequence[Change], context: int = 3) -> list[Change]:
     return [change for at, change in enumerate(changes) if at in kept]
 
 
-def of_line(instructions: Sequence[Instruction], path: str, line: int) -> list[Instruction]:
+def of_line(instructions: Sequence[ListedInstruction], path: str, line: int) -> list[ListedInstruction]:
     """Those that line `line`, from 1, of the file at `path` was compiled to, inlined ones included."""
     return [
         instruction

@@ -74,12 +74,12 @@ _SECONDS = re.compile(r"([num]?)(?:second|s)")
 _SCALED = re.compile(r"([KMGTP]?)(byte|hz)", re.IGNORECASE)
 
 
-class Unreadable(Exception):  # noqa: N818 - the file is at fault
+class UnreadableError(Exception):
     """Nothing can be read; the text is a clause about the file: `it holds …`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class CsvPage:
     """`left_out` counts launches beyond the most that were asked for. `device` is the GPU's name, empty where the page
     has none. `is_cut` says that the page ends within a row, which is not used.
     """
@@ -91,22 +91,22 @@ class Page:
 
 
 @dataclass(slots=True)
-class _Launch:
+class _CsvLaunch:
     name: str
     about: Mapping[str, str]
     metrics: dict[str, Metric] = field(default_factory=dict[str, Metric])
     advice: list[Advice] = field(default_factory=list[Advice])
 
 
-def read(text: str, most: int) -> Page:
-    """Raises Unreadable."""
+def read(text: str, most: int) -> CsvPage:
+    """Raises UnreadableError."""
     csv.field_size_limit(limits.NCU_CSV.most)
     lines = text.splitlines(keepends=True)
     is_cut = bool(lines) and not lines[-1].endswith(("\n", '"', ","))
     if is_cut:
         lines.pop()
     header, rows = _table(lines)
-    launches: dict[tuple[str, str], _Launch] = {}
+    launches: dict[tuple[str, str], _CsvLaunch] = {}
     device = ""
     try:
         if _METRIC in header:
@@ -114,10 +114,10 @@ def read(text: str, most: int) -> Page:
         else:
             device = _wide(header, rows, launches)
     except csv.Error as error:
-        raise Unreadable(f"it is no CSV that can be read: {error}") from None
+        raise UnreadableError(f"it is no CSV that can be read: {error}") from None
     measured = [launch for launch in launches.values() if launch.metrics]
     if not measured:
-        raise Unreadable("it holds no number of a launch")
+        raise UnreadableError("it holds no number of a launch")
     seen: dict[tuple[object, ...], int] = {}
     profiles: list[Profile] = []
     for launch in measured[:most]:
@@ -130,7 +130,7 @@ def read(text: str, most: int) -> Page:
                 metrics=launch.metrics, advice=tuple(launch.advice),
             )
         )  # fmt: skip
-    return Page(tuple(profiles), max(0, len(measured) - most), device, is_cut)
+    return CsvPage(tuple(profiles), max(0, len(measured) - most), device, is_cut)
 
 
 def _table(lines: Sequence[str]) -> tuple[list[str], Iterator[dict[str, str]]]:
@@ -142,12 +142,12 @@ def _table(lines: Sequence[str]) -> tuple[list[str], Iterator[dict[str, str]]]:
             continue
         header = next(csv.reader([line]))
         if "Invocations" in header:
-            raise Unreadable(
+            raise UnreadableError(
                 "it is a summary over several launches; export it again without `--print-summary`"
             )
         if _ID in header and _NAME in header:
             return header, _rows(header, lines[number + 1 :])
-    raise Unreadable(
+    raise UnreadableError(
         "it has no table of Nsight Compute: `ncu --import X.ncu-rep --page raw --csv` writes one that can be read"
     )
 
@@ -157,16 +157,16 @@ def _rows(header: Sequence[str], lines: Sequence[str]) -> Iterator[dict[str, str
         yield dict(zip(header, row, strict=False))
 
 
-def _launch(row: Mapping[str, str], launches: dict[tuple[str, str], _Launch]) -> _Launch | None:
+def _launch(row: Mapping[str, str], launches: dict[tuple[str, str], _CsvLaunch]) -> _CsvLaunch | None:
     """The launch of a row; None where the row is a line of something else."""
     number, name = row.get(_ID, ""), row.get(_NAME, "")
     if not number.isdecimal() or not name:
         return None
     about = {column: row.get(column, "") for column in ("Grid Size", "Block Size")}
-    return launches.setdefault((row.get("Process ID", ""), number), _Launch(name, about))
+    return launches.setdefault((row.get("Process ID", ""), number), _CsvLaunch(name, about))
 
 
-def _long(rows: Iterable[Mapping[str, str]], launches: dict[tuple[str, str], _Launch]) -> None:
+def _long(rows: Iterable[Mapping[str, str]], launches: dict[tuple[str, str], _CsvLaunch]) -> None:
     for row in rows:
         if (launch := _launch(row, launches)) is None:
             continue
@@ -185,7 +185,7 @@ def _long(rows: Iterable[Mapping[str, str]], launches: dict[tuple[str, str], _La
 
 
 def _wide(
-    header: Sequence[str], rows: Iterable[Mapping[str, str]], launches: dict[tuple[str, str], _Launch]
+    header: Sequence[str], rows: Iterable[Mapping[str, str]], launches: dict[tuple[str, str], _CsvLaunch]
 ) -> str:
     """Returns the name of the GPU."""
     names = [name for name in header if name not in _ABOUT and not name.startswith(_NOT_SHOWN)]
@@ -224,14 +224,14 @@ def _metric(name: str, unit: str, value: str) -> Metric | None:
 
 
 def _number(text: str) -> float | None:
-    """None for what is no number, or not finite. Raises Unreadable for numbers with a decimal comma."""
+    """None for what is no number, or not finite. Raises UnreadableError for numbers with a decimal comma."""
     text = text.strip()
     if match := _OF_INSTANCES.fullmatch(text):
         text = match[1]
     if _GROUPED.fullmatch(text):
         text = text.replace(",", "")
     elif _DECIMAL_COMMA.fullmatch(text):
-        raise Unreadable(
+        raise UnreadableError(
             f"it writes numbers with a decimal comma ({text:.20}); export it again with the variable LC_ALL=C"
         )
     if not _PLAIN.fullmatch(text):
@@ -260,7 +260,7 @@ def _part(text: str) -> tuple[float, str]:
     return 1.0, text
 
 
-def _extents(launch: _Launch, what: str) -> tuple[int, int, int] | None:
+def _extents(launch: _CsvLaunch, what: str) -> tuple[int, int, int] | None:
     if match := _EXTENTS.fullmatch(launch.about[what].strip()):
         return int(match[1]), int(match[2]), int(match[3])
     axes = [launch.metrics.get(f"launch__{what.partition(' ')[0].lower()}_dim_{axis}") for axis in "xyz"]

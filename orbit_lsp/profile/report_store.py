@@ -31,12 +31,12 @@ _SUFFIX = ".ncu-rep"
 _DUMPS = ".ir"
 
 
-class NotKept(Exception):  # noqa: N818 - the profile itself is good
+class NotKeptError(Exception):
     """The report could not be kept; the text is the sentence to say."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptProfile:
     """A profile as it lies in the folder: `finished` as JSON; `report`, Nsight's file, and `dumps`, a folder, None where
     they are not there.
     """
@@ -59,17 +59,17 @@ class Files(NamedTuple):
 
 
 def unpack(report: str, most: int | None = None) -> bytes:
-    """The bytes of `Finished.report`, or of a dump's text. Raises NotKept."""
+    """The bytes of `Finished.report`, or of a dump's text. Raises NotKeptError."""
     most = MOST_BYTES if most is None else most
     try:
         unpacking = zlib.decompressobj()
         content = unpacking.decompress(base64.b64decode(report, validate=True), most)
         if unpacking.unconsumed_tail:
-            raise NotKept(f"the profiler's report is larger than {most >> 20:,} MiB and was not kept")
+            raise NotKeptError(f"the profiler's report is larger than {most >> 20:,} MiB and was not kept")
         if not unpacking.eof:
-            raise NotKept("the profiler's report is incomplete and was not kept")
+            raise NotKeptError("the profiler's report is incomplete and was not kept")
     except (binascii.Error, ValueError, zlib.error):
-        raise NotKept("the profiler's report is damaged and was not kept") from None
+        raise NotKeptError("the profiler's report is damaged and was not kept") from None
     return content
 
 
@@ -85,7 +85,7 @@ def keep(
     mib: int,
 ) -> Files:
     """Write a profile of `kernel` in the file `path`, whose text was `text`, with what the compiler made of it, and
-    forget what goes beyond `reports` and `mib`. Raises NotKept.
+    forget what goes beyond `reports` and `mib`. Raises NotKeptError.
     """
     content = unpack(finished.report) if finished.report else None
     names = dumps.file_names(finished.dumps)
@@ -113,7 +113,7 @@ def keep(
         _forget(folder, reports, mib << 20)
     except OSError as error:
         text = error.strerror or str(error)
-        raise NotKept(f"the profiler's report cannot be kept in {folder}: {text}") from None
+        raise NotKeptError(f"the profiler's report cannot be kept in {folder}: {text}") from None
     return Files(
         report if report and report.exists() else None, compiled if compiled and compiled.exists() else None
     )
@@ -154,11 +154,11 @@ def _size(path: Path) -> int:
         return 0
 
 
-def newest(folder: Path, path: str, kernel: str | None = None) -> list[Kept]:
+def newest(folder: Path, path: str, kernel: str | None = None) -> list[KeptProfile]:
     """The profiles of a file, by whichever links it was opened, and of one of its kernels, the newest first. What cannot
     be read is left out.
     """
-    kept_reports: list[Kept] = []
+    kept_reports: list[KeptProfile] = []
     real = _real(path)
     try:
         names = files.newest(folder, "*.json")
@@ -179,12 +179,12 @@ def _real(path: str) -> str | None:
         return None
 
 
-def of_time(folder: Path, path: str, kernel: str, at: float) -> Kept | None:
+def of_time(folder: Path, path: str, kernel: str, at: float) -> KeptProfile | None:
     """The profile that the history has of `at`: it is kept, and filed there, within seconds of each other."""
     return next((kept for kept in newest(folder, path, kernel) if abs(kept.at - at) < _SAME_S), None)
 
 
-def _read(name: Path) -> Kept | None:
+def _read(name: Path) -> KeptProfile | None:
     try:
         read: Any = codec.read_json(regular_files.read(name, limits.PROFILE))
     except (OSError, ValueError, RecursionError):
@@ -195,7 +195,7 @@ def _read(name: Path) -> Kept | None:
     report, compiled = name.with_suffix(_SUFFIX), name.with_suffix(_DUMPS)
     try:
         time.localtime(record["at"])  # which is shown
-        return Kept(
+        return KeptProfile(
             str(record["path"]), str(record["kernel"]), float(record["at"]), str(record["text"]), str(record["detail"]),
             dict(record["finished"]), report if report.exists() else None,
             compiled if compiled.exists() else None,

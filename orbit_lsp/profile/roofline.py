@@ -54,7 +54,7 @@ _TENSOR = re.compile(r"sm__ops_path_tensor_(?P<path>\w+)\.sum\.per_cycle_elapsed
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class RooflinePoint:
     """What a kernel did of one type: `rate` in operations per second, `intensity` in operations per byte of DRAM.
 
     `peak` is the highest rate of that type, `metrics` name what the rate is made of.
@@ -73,16 +73,16 @@ class Roofline:
 
     traffic: float
     bandwidth: float | None
-    points: tuple[Point, ...]
+    points: tuple[RooflinePoint, ...]
 
-    def roof(self, point: Point) -> tuple[str, float] | None:
+    def roof(self, point: RooflinePoint) -> tuple[str, float] | None:
         """(which roof is above the point, its height there): the sloped one of memory, or the flat one."""
         memory = self.bandwidth * point.intensity if self.bandwidth else None
         known = [(name, height) for name, height in (("DRAM", memory), (point.name, point.peak)) if height]
         return min(known, key=lambda pair: pair[1], default=None)
 
     @property
-    def main(self) -> Point:
+    def main(self) -> RooflinePoint:
         """The type that is nearest to its own peak, else the one with most operations."""
         return max(
             self.points, key=lambda point: (point.rate / point.peak if point.peak else 0.0, point.rate)
@@ -141,14 +141,14 @@ def of(profile: Profile) -> Roofline | None:
     return Roofline(traffic, width * clock if width and clock else None, tuple(points)) if points else None
 
 
-def _of_type(profile: Profile, name: str, cycles: float, traffic: float) -> Point | None:
+def _of_type(profile: Profile, name: str, cycles: float, traffic: float) -> RooflinePoint | None:
     *names, peak_name = _TYPES[name]
     rate = _rate(profile, names, cycles)
     if rate is None:
         return None
     most, clock = value(profile, peak_name), value(profile, _SM_CYCLES) or cycles
     peak = most * clock if most else None
-    return Point(name, rate, rate / traffic, peak, (*names, _CYCLES)) if rate > 0 else None
+    return RooflinePoint(name, rate, rate / traffic, peak, (*names, _CYCLES)) if rate > 0 else None
 
 
 def _rate(profile: Profile, names: Sequence[str], cycles: float) -> float | None:
@@ -157,16 +157,16 @@ def _rate(profile: Profile, names: Sequence[str], cycles: float) -> float | None
     return sum(each) * cycles if len(each) == len(names) else None
 
 
-def _of_tensors(profile: Profile, traffic: float) -> list[Point]:
+def _of_tensors(profile: Profile, traffic: float) -> list[RooflinePoint]:
     """Tensor cores by the types of their operands, which the full set alone counts."""
     clock = value(profile, _SM_CYCLES)
-    points: list[Point] = []
+    points: list[RooflinePoint] = []
     for name, metric in profile.metrics.items():
         if clock and metric.value > 0 and (kind := _TENSOR.fullmatch(name)):
             each = value(profile, name.replace(".per_cycle_elapsed", ".peak_sustained"))
             rate = metric.value * clock
             text = f"tensor {kind['path'].replace('_', ' ')}"
             points.append(
-                Point(text, rate, rate / traffic, each * clock if each else None, (name, _SM_CYCLES))
+                RooflinePoint(text, rate, rate / traffic, each * clock if each else None, (name, _SM_CYCLES))
             )
     return points

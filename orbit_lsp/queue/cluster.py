@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from orbit_lsp.queue.job_store import Result
 from orbit_lsp.queue.pool import Slot
-from orbit_lsp.queue.request import Refused, Request
+from orbit_lsp.queue.request import Request, RequestRefusedError
 from orbit_lsp.queue.slot_engine import EngineOptions, SlotEngine, Stage
 from orbit_lsp.state.user_folders import cache_folder
 from orbit_remote.common import codec, limits, regular_files
@@ -54,11 +54,13 @@ class NodeEngine(Protocol):
 
 
 def connect() -> None:
-    """Join the cluster of the variable RAY_ADDRESS, or the one of this machine. Raises Refused."""
+    """Join the cluster of the variable RAY_ADDRESS, or the one of this machine. Raises RequestRefusedError."""
     try:
         ray: Any = import_module("ray")
     except ImportError:
-        raise Refused(f"a pool of a Ray cluster needs Ray: {installing.optional('cluster')}") from None
+        raise RequestRefusedError(
+            f"a pool of a Ray cluster needs Ray: {installing.optional('cluster')}"
+        ) from None
     if ray.is_initialized():
         return
     address = os.environ.get("RAY_ADDRESS") or _CURRENT
@@ -76,7 +78,7 @@ def connect() -> None:
             why = _first_line(error)
     if why:
         where = "on this machine" if address == _CURRENT else f"at {visible(address)}"
-        raise Refused(
+        raise RequestRefusedError(
             f"there is no Ray cluster {where} ({why}): start one with `ray start --head`, or name one in RAY_ADDRESS"
         ) from None
 

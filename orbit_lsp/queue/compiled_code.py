@@ -16,7 +16,7 @@ _MARGIN = "        "
 
 def of(finished: c.Finished, architecture: str, corrected: Callable[[str], str]) -> tuple[Code, ...]:
     """Of each instance, while the source files are there. `corrected` gives a text the names that these have now."""
-    sources = disassembly.Sources()
+    sources = disassembly.ListedSources()
     return tuple(
         Code(
             dump_files.instance(made.dump),
@@ -31,7 +31,7 @@ def of(finished: c.Finished, architecture: str, corrected: Callable[[str], str])
 
 
 def _by_line(
-    instructions: Sequence[listing.Instruction], sources: Mapping[str, Sequence[str]]
+    instructions: Sequence[listing.ListedInstruction], sources: Mapping[str, Sequence[str]]
 ) -> tuple[CodeLine, ...]:
     groups = itertools.groupby(instructions, lambda each: (each.file, each.line, each.inner))
     lines: list[CodeLine] = []

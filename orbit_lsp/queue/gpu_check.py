@@ -31,7 +31,7 @@ Perform = Callable[[Request], Awaitable[Result]]
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class GpuFigures:
     """The known kernel's median in nanoseconds, and the most memory in use meanwhile in bytes, None where NVML does not say."""
 
     ns: float
@@ -44,17 +44,17 @@ def suspect(finished: c.Finished) -> bool:
     return cheated or finished.outcome in ("runtime error", "timed out", "infrastructure")
 
 
-async def figures(perform: Perform) -> tuple[Figures | None, str]:
+async def figures(perform: Perform) -> tuple[GpuFigures | None, str]:
     """The figures and an empty text; or None, and how the check failed."""
     finished = (await perform(KNOWN)).finished
     timing = finished.launches[0].timing if finished.launches else None
     if finished.outcome != "ok" or timing is None:
         why = finished.failure.message if finished.failure else "the kernel has no time"
         return None, f"a copy of 64 MiB ends as {finished.outcome}: {why}"
-    return Figures(timing.median, finished.telemetry.memory_used if finished.telemetry else None), ""
+    return GpuFigures(timing.median, finished.telemetry.memory_used if finished.telemetry else None), ""
 
 
-def problem(before: Figures, now: Figures | None, why: str) -> str:
+def problem(before: GpuFigures, now: GpuFigures | None, why: str) -> str:
     """What is wrong with the GPU; empty where nothing is."""
     if now is None:
         return why

@@ -23,7 +23,7 @@ from orbit_lsp.queue import gpu_check
 from orbit_lsp.queue import request as requests
 from orbit_lsp.queue.cluster import ClusterEngine
 from orbit_lsp.queue.forecast import Ahead, Forecast, Like, Predicted
-from orbit_lsp.queue.job_store import RESUMED, Job, JobStore, Result, StoreError, StoreUnusable
+from orbit_lsp.queue.job_store import RESUMED, JobStore, Result, StoredJob, StoreError, StoreUnusableError
 from orbit_lsp.queue.owners import Owner
 from orbit_lsp.queue.pool import COMPILER, Slot
 from orbit_lsp.queue.request import PRIORITIES, Request
@@ -90,7 +90,7 @@ class Followed:
     waits, as far as that is known.
     """
 
-    job: Job
+    job: StoredJob
     position: int | None = None
     predicted: Predicted | None = field(compare=False, default=None)
 
@@ -140,7 +140,7 @@ class JobQueue:
         self._closing = False
 
     async def start(self) -> None:
-        """Begin to take jobs. Raises OSError, StoreError, and Refused for settings that no engine can have."""
+        """Begin to take jobs. Raises OSError, StoreError, and RequestRefusedError for settings that no engine can have."""
         engines = [self._make(slot) for slot in self.slots]
         self._engines = {slot.name: engine for slot, engine in zip(self.slots, engines, strict=True)}
         self._owner = await asyncio.to_thread(Owner, self.store.owners)
@@ -161,7 +161,7 @@ class JobQueue:
             return
         try:
             jobs = await asyncio.to_thread(self.store.adopt, self._owner.id, self.door)
-        except StoreUnusable as error:
+        except StoreUnusableError as error:
             if not error.passing:
                 raise
             return  # `_look` tries again
@@ -206,36 +206,40 @@ class JobQueue:
 
     # -- jobs ---------------------------------------------------------------------------------
 
-    async def submit(self, request: Request) -> Job:
-        """The job of a request; it waits from now on. Raises Refused and StoreError. Who is cancelled meanwhile has no job."""
+    async def submit(self, request: Request) -> StoredJob:
+        """The job of a request; it waits from now on. Raises RequestRefusedError and StoreError. Who is cancelled meanwhile has no job."""
         (job,) = await self.submit_all([request])
-        if isinstance(job, requests.Refused):
+        if isinstance(job, requests.RequestRefusedError):
             raise job
         return job
 
-    async def submit_all(self, wanted: Sequence[Request]) -> list[Job | requests.Refused]:
+    async def submit_all(self, wanted: Sequence[Request]) -> list[StoredJob | requests.RequestRefusedError]:
         """The same for several requests, which are recorded together or, where StoreError is raised, not at all. One that is refused
         does not delay the others.
         """
         submitting = asyncio.create_task(self._submit(wanted))
         try:
             return [
-                each if isinstance(each, requests.Refused) else each[0]
+                each if isinstance(each, requests.RequestRefusedError) else each[0]
                 for each in await asyncio.shield(submitting)
             ]
         except asyncio.CancelledError:
             self._later(self._undo(submitting))
             raise
 
-    async def _undo(self, submitting: asyncio.Task[list[tuple[Job, bool] | requests.Refused]]) -> None:
+    async def _undo(
+        self, submitting: asyncio.Task[list[tuple[StoredJob, bool] | requests.RequestRefusedError]]
+    ) -> None:
         with suppress(StoreError):
             for each in await submitting:
                 if (
-                    not isinstance(each, requests.Refused) and each[1]
+                    not isinstance(each, requests.RequestRefusedError) and each[1]
                 ):  # else somebody else has it too, by its key
                     await self._cancel_here(each[0].id)
 
-    async def _submit(self, wanted: Sequence[Request]) -> list[tuple[Job, bool] | requests.Refused]:
+    async def _submit(
+        self, wanted: Sequence[Request]
+    ) -> list[tuple[StoredJob, bool] | requests.RequestRefusedError]:
         assert self._owner
         checked = await asyncio.to_thread(lambda: [self._checked(request) for request in wanted])
         accepted = [request for request in checked if isinstance(request, Request)]
@@ -243,27 +247,29 @@ class JobQueue:
         fresh = [
             (each[0].id, request)
             for request, each in zip(accepted, added, strict=True)
-            if not isinstance(each, requests.Refused) and each[1]
+            if not isinstance(each, requests.RequestRefusedError) and each[1]
         ]
         await self._enqueue(fresh)
         answers = iter(added)
         return [next(answers) if isinstance(request, Request) else request for request in checked]
 
-    def _checked(self, request: Request) -> Request | requests.Refused:
+    def _checked(self, request: Request) -> Request | requests.RequestRefusedError:
         """The request as it is recorded, or why it is refused."""
         if request.action == "compile":  # any place compiles: for the GPU of the one that is named
             named = (slot.gpu for slot in self.slots if slot.gpu and slot.is_called(request.gpu))
             request = replace(request, gpu=next(named, request.gpu))
         try:
             requests.check(request, trusted=self._trusted)
-        except requests.Refused as why:
+        except requests.RequestRefusedError as why:
             return why
         if not any(slot.takes(request) for slot in self.slots):
             have = ", ".join(slot.name for slot in self.slots if slot.name != COMPILER)
-            return requests.Refused(f"no place of this pool is {request.gpu!r:.40}; it has {have}")
+            return requests.RequestRefusedError(
+                f"no place of this pool is {request.gpu!r:.40}; it has {have}"
+            )
         return request
 
-    async def cancel(self, job: str) -> Job | None:
+    async def cancel(self, job: str) -> StoredJob | None:
         """End a job, wherever it is, and wait for its end; None where there is no such job."""
         if (followed := await self.job(job)) is None or followed.job.over:
             return followed.job if followed else None
@@ -288,7 +294,7 @@ class JobQueue:
         """How many jobs are before it; None where it does not wait here."""
         return next((number for number, waiting in enumerate(self._waiting) if waiting.id == job), None)
 
-    def positions(self, jobs: Sequence[Job]) -> list[Followed]:
+    def positions(self, jobs: Sequence[StoredJob]) -> list[Followed]:
         """The jobs with how many are before each, and how long each still waits."""
         places = {waiting.id: number for number, waiting in enumerate(self._waiting)}
         waits = self._waits_s() if any(job.id in places for job in jobs) else []
@@ -324,9 +330,9 @@ class JobQueue:
         known = self.store.job(job)
         return self.positions([known])[0] if known and known.door == self.door else None
 
-    async def wait(self, job: str, limit_s: float | None = None) -> Job | None:
+    async def wait(self, job: str, limit_s: float | None = None) -> StoredJob | None:
         """The job once it is over, or as it is when the time is up; None where there is no such job."""
-        known: Job | None = None
+        known: StoredJob | None = None
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 async for followed in self.follow(job):
@@ -357,7 +363,7 @@ class JobQueue:
         while True:
             try:
                 return await asyncio.to_thread(what)
-            except StoreUnusable as error:
+            except StoreUnusableError as error:
                 if not error.passing:
                     raise
             await asyncio.sleep(_LOOK_S)
@@ -368,7 +374,7 @@ class JobQueue:
 
     # -- the pool -----------------------------------------------------------------------------
 
-    def troubles(self) -> list[sqlite_file.Trouble]:
+    def troubles(self) -> list[sqlite_file.FileTrouble]:
         """The records that this process cannot write now: of jobs, of runs, of spending."""
         folders = {self.store.path.parent, *_state_folder()}
         return [trouble for folder in folders for trouble in sqlite_file.troubles(folder)]
@@ -430,7 +436,7 @@ class JobQueue:
     async def _prepare(self, entry: _Waiting, engine: Performer, request: Request) -> None:
         try:
             await engine.prepare(entry.id, request)
-        except requests.Refused:
+        except requests.RequestRefusedError:
             pass  # as its run will be
         except Exception:
             log.exception("job %s was not prepared", entry.id)  # its run does what is missing
@@ -551,7 +557,7 @@ class JobQueue:
         self._changed()
         self._later(self._give_up())
 
-    async def _until_sound(self, slot: Slot, engine: Performer, before: gpu_check.Figures) -> None:
+    async def _until_sound(self, slot: Slot, engine: Performer, before: gpu_check.GpuFigures) -> None:
         """Check a place's GPU, again and again while it is not as it was: meanwhile the place takes no job."""
         self._at.pop(slot.name, None)
         while problem := gpu_check.problem(before, *await gpu_check.figures(_check(engine))):
@@ -583,7 +589,7 @@ class JobQueue:
         """
         try:
             request = await asyncio.to_thread(self.store.begin, entry.id, slot.name)
-        except StoreUnusable:
+        except StoreUnusableError:
             request = None
         resumed = self._closing and self.door == RESUMED
         if entry.id in self._unwanted or (self._closing and not resumed):
@@ -648,7 +654,7 @@ class JobQueue:
 
     async def _look(self) -> None:
         """Cancel what another process asks to be cancelled, and write what could not be written."""
-        said: StoreUnusable | None = None
+        said: StoreUnusableError | None = None
         while True:
             await asyncio.sleep(_LOOK_S)
             try:
@@ -679,7 +685,7 @@ class JobQueue:
         self._tick = asyncio.Event()
 
 
-async def ended_elsewhere(store: JobStore, job: Job) -> Job:
+async def ended_elsewhere(store: JobStore, job: StoredJob) -> StoredJob:
     """A job of another process once it is over; its process may end too."""
     while not job.over:
         await asyncio.sleep(_LOOK_S)
@@ -694,7 +700,7 @@ def _state_folder() -> list[Path]:
     return []
 
 
-async def _figures_before(engine: Performer, slot: Slot) -> gpu_check.Figures | None:
+async def _figures_before(engine: Performer, slot: Slot) -> gpu_check.GpuFigures | None:
     """None where there is no GPU, or none that works: its jobs say so."""
     try:
         before, why = await gpu_check.figures(_check(engine))

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from orbit_lsp.queue import owners
-from orbit_lsp.queue.request import Refused, Request
-from orbit_lsp.state.sqlite_file import SqliteFile, Unusable
+from orbit_lsp.queue.request import Request, RequestRefusedError
+from orbit_lsp.state.sqlite_file import SqliteFile, UnusableFileError
 from orbit_lsp.state.user_folders import state_folder
 from orbit_remote.common import codec, limits
 from orbit_remote.common import messages as c
@@ -69,16 +69,16 @@ class StoreError(Exception):
     """The file of jobs cannot be used, or a row of it; the text is a sentence for the user."""
 
 
-class StoreUnusable(StoreError):  # noqa: N818 - the short name reads better
+class StoreUnusableError(StoreError):
     """The whole file cannot be used now. `passing`: it may be usable soon, though nobody acts."""
 
-    def __init__(self, why: Unusable) -> None:
+    def __init__(self, why: UnusableFileError) -> None:
         super().__init__(f"the record of jobs cannot be used: {why}")
         self.passing = why.passing
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class StoredJob:
     """A job as its row has it. Times are seconds since 1970. `outcome` is None until it has ended; `slot` is where it
     runs or ran; `why` is what it waits for. `owner` is the process that has it.
     """
@@ -165,7 +165,7 @@ class _Own:
     to be written.
     """
 
-    job: Job
+    job: StoredJob
     request: Request | None = None
     result: bytes | None = None
     kept: bool = False
@@ -188,16 +188,16 @@ class JobStore:
         self._own: dict[str, _Own] = {}
         try:
             self._do(lambda _: None, writes=False)
-        except StoreUnusable as error:
+        except StoreUnusableError as error:
             if not error.passing:
                 raise
 
     # -- a file that cannot be used -------------------------------------------------------------
 
-    def trouble(self) -> StoreUnusable | None:
+    def trouble(self) -> StoreUnusableError | None:
         """Why nothing can be recorded now; None while it can."""
         why = self._file.trouble()
-        return StoreUnusable(why) if why else None
+        return StoreUnusableError(why) if why else None
 
     def write_again(self) -> bool:
         """Write what waits for that; False where it has to wait on."""
@@ -215,11 +215,11 @@ class JobStore:
             return sum(own.kept for own in self._own.values())
 
     def _do(self, work: Callable[[sqlite3.Connection], T], *, writes: bool = True) -> T:
-        """Raises StoreUnusable, and what `work` raises."""
+        """Raises StoreUnusableError, and what `work` raises."""
         try:
             return self._file.do(work, transaction=writes, writes=writes)
-        except Unusable as why:
-            raise StoreUnusable(why) from None
+        except UnusableFileError as why:
+            raise StoreUnusableError(why) from None
 
     def _forget(self, job: str) -> None:
         with self._lock:
@@ -227,20 +227,22 @@ class JobStore:
 
     # -- writing ------------------------------------------------------------------------------
 
-    def add(self, request: Request, owner: str, door: str) -> tuple[Job, bool]:
+    def add(self, request: Request, owner: str, door: str) -> tuple[StoredJob, bool]:
         """The job of a request, and whether it is new: a key that was used before names the job that it made. Raises
         Refused where that was for another request, and StoreError.
         """
         (added,) = self.add_all([request], owner, door)
-        if isinstance(added, Refused):
+        if isinstance(added, RequestRefusedError):
             raise added
         return added
 
-    def add_all(self, wanted: Sequence[Request], owner: str, door: str) -> list[tuple[Job, bool] | Refused]:
+    def add_all(
+        self, wanted: Sequence[Request], owner: str, door: str
+    ) -> list[tuple[StoredJob, bool] | RequestRefusedError]:
         """The same for several requests in one transaction: raises StoreError where none of them could be written."""
         packed = [(request, _packed(dataclasses.asdict(request))) for request in wanted]
 
-        def work(file: sqlite3.Connection) -> list[tuple[Job, bool] | Refused]:
+        def work(file: sqlite3.Connection) -> list[tuple[StoredJob, bool] | RequestRefusedError]:
             return [self._add(file, request, content, owner, door) for request, content in packed]
 
         if trouble := self.trouble():
@@ -248,13 +250,15 @@ class JobStore:
         added = self._do(work) if packed else []
         with self._lock:
             self._own |= {
-                each[0].id: _Own(each[0]) for each in added if not isinstance(each, Refused) and each[1]
+                each[0].id: _Own(each[0])
+                for each in added
+                if not isinstance(each, RequestRefusedError) and each[1]
             }
         return added
 
     def _add(
         self, file: sqlite3.Connection, request: Request, packed: bytes, owner: str, door: str
-    ) -> tuple[Job, bool] | Refused:
+    ) -> tuple[StoredJob, bool] | RequestRefusedError:
         if request.key:
             row = file.execute(
                 "select id, request, outcome, owner from jobs where door = ? and key = ? and key <> ''",
@@ -262,7 +266,9 @@ class JobStore:
             ).fetchone()
             if row:
                 if _unpacked(row[1]) != codec.read_json(json.dumps(dataclasses.asdict(request))):
-                    return Refused(f"the key {request.key} was used for another request, job {row[0]}")
+                    return RequestRefusedError(
+                        f"the key {request.key} was used for another request, job {row[0]}"
+                    )
                 if not self._interrupted(file, row[0]):
                     return self._one(file, row[0]), False
                 # it measured nothing: the same key runs it again
@@ -305,14 +311,14 @@ class JobStore:
         with self._lock:
             if (own := self._own.get(job)) and own.result is None:
                 self._own[job] = replace(own, job=replace(own.job, state=state, why=why))
-        with suppress(Unusable):
+        with suppress(UnusableFileError):
             self._file.keep(
                 lambda file: file.execute(
                     "update jobs set state = ?, why = ? where id = ? and outcome is null", (state, why, job)
                 )
             )
 
-    def end(self, job: str, result: Result, summary: str) -> Job:
+    def end(self, job: str, result: Result, summary: str) -> StoredJob:
         """Keep how a job ended, once: of two ends the first counts. That of a job of this process waits in memory while it cannot
         be written. Raises StoreError for another's.
         """
@@ -326,7 +332,7 @@ class JobStore:
                 done = replace(own.job, state="done", why="", outcome=outcome, summary=summary, ended=now)
                 own = self._own[job] = replace(own, job=done, result=packed)
 
-        def work(file: sqlite3.Connection) -> Job:
+        def work(file: sqlite3.Connection) -> StoredJob:
             changed = file.execute(
                 "update jobs set state = 'done', why = '', outcome = ?, summary = ?, ended = ?, result = ? "
                 "where id = ? and outcome is null",
@@ -340,7 +346,7 @@ class JobStore:
             return self._do(work)
         try:
             written = self._file.keep(work)
-        except Unusable:
+        except UnusableFileError:
             with self._lock:
                 self._own[job] = replace(own, kept=True)
             return own.job
@@ -402,11 +408,11 @@ class JobStore:
                 why = interrupted(str(state))
                 self.end(job, Result(c.failed(job, why)), f"{why.category}: {why.message}")
 
-    def adopt(self, owner: str, door: str) -> list[Job]:
+    def adopt(self, owner: str, door: str) -> list[StoredJob]:
         """The waiting jobs of processes of this door that are gone: from now on they are the owner's."""
         self.sweep()
 
-        def work(file: sqlite3.Connection) -> list[Job]:
+        def work(file: sqlite3.Connection) -> list[StoredJob]:
             rows = file.execute(
                 "select distinct owner from jobs where outcome is null and state = 'queued' and door = ?",
                 (door,),
@@ -438,7 +444,7 @@ class JobStore:
         """Whether this process has the job, and its end is not written."""
         return job in self._own
 
-    def job(self, job: str) -> Job | None:
+    def job(self, job: str) -> StoredJob | None:
         """By its id or the only beginning of one."""
         if not 4 <= len(job) <= 64 or not job.isascii() or not job.isalnum():
             return None
@@ -451,7 +457,7 @@ class JobStore:
         )
         return self._now(rows)[0] if len(rows) == 1 else None
 
-    def keyed(self, door: str, key: str) -> Job | None:
+    def keyed(self, door: str, key: str) -> StoredJob | None:
         """The job of a door that was handed in with this key."""
         rows = self._do(
             lambda file: self._rows(file, "where door = ? and key = ? and key <> ''", (door, key)),
@@ -466,7 +472,7 @@ class JobStore:
         most: int = 100,
         under_way: bool = False,
         ended_well: str | None = None,
-    ) -> list[Job]:
+    ) -> list[StoredJob]:
         """The newest first. `ended_well` names a kernel: only its jobs that ended well."""
         with suppress(StoreError):  # a file that cannot be written can still be read
             self.sweep()
@@ -515,19 +521,19 @@ class JobStore:
 
     # -- the file -----------------------------------------------------------------------------
 
-    def _one(self, file: sqlite3.Connection, job: str) -> Job:
+    def _one(self, file: sqlite3.Connection, job: str) -> StoredJob:
         if rows := self._rows(file, "where id = ?", (job,)):
             return rows[0]
         raise StoreError(f"the record of job {job!r:.40} cannot be read ({self.path})")
 
-    def _rows(self, file: sqlite3.Connection, where: str, values: Sequence[Any]) -> list[Job]:
+    def _rows(self, file: sqlite3.Connection, where: str, values: Sequence[Any]) -> list[StoredJob]:
         rows = file.execute(f"select {_COLUMNS} from jobs {where}", values).fetchall()  # noqa: S608 - `where` is ours
-        return [Job(*row[:-1], cancelling=bool(row[-1])) for row in rows if _is_ours(row)]
+        return [StoredJob(*row[:-1], cancelling=bool(row[-1])) for row in rows if _is_ours(row)]
 
     def _all(self, query: str, *values: Any) -> list[Any]:
         return self._do(lambda file: file.execute(query, values).fetchall(), writes=False)
 
-    def _now(self, rows: list[Job]) -> list[Job]:
+    def _now(self, rows: list[StoredJob]) -> list[StoredJob]:
         """Return the jobs of rows with what this process knows of them and has not written."""
         return [own.job if (own := self._own.get(job.id)) else job for job in rows]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from orbit_lsp.queue.request import Refused, Request
+from orbit_lsp.queue.request import Request, RequestRefusedError
 from orbit_lsp.state import modal_gpus, ssh_hosts
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Machine
@@ -67,7 +67,7 @@ def _same(wanted: str, gpu: str) -> bool:
 
 
 def parse(text: str) -> list[Slot]:
-    """`local:0,local:1,modal:H100*4,ray:H100*8` -> its places. Raises Refused."""
+    """`local:0,local:1,modal:H100*4,ray:H100*8` -> its places. Raises RequestRefusedError."""
     slots: list[Slot] = []
     for word in filter(None, (part.strip() for part in text.split(","))):
         if local := _LOCAL.fullmatch(word):
@@ -77,7 +77,7 @@ def parse(text: str) -> list[Slot]:
             count = int(rented[2] or 1)
             slots += [Slot(f"modal:{gpu}#{number}", options, gpu) for number in range(1, count + 1)]
         elif rented:
-            raise Refused(modal_gpus.refusal(rented[1]))
+            raise RequestRefusedError(modal_gpus.refusal(rented[1]))
         elif there := _SSH.fullmatch(word):
             slots.append(_of_host(there[1], int(there[2] or 0)))
         elif clustered := _RAY.fullmatch(word):
@@ -85,14 +85,14 @@ def parse(text: str) -> list[Slot]:
             name = f"ray:{kind}" if kind else "ray"
             slots += [Slot(f"{name}#{number}", (), kind) for number in range(1, int(clustered[2]) + 1)]
         else:
-            raise Refused(
+            raise RequestRefusedError(
                 f"{word!r:.60} is not a place of a pool; write local:0, ssh:HOST:0, modal:H100*4 or ray*8, with commas between"
             )
     names = [slot.name for slot in slots]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise Refused(f"{twice} is in the pool twice")
+        raise RequestRefusedError(f"{twice} is in the pool twice")
     if not slots:
-        raise Refused(
+        raise RequestRefusedError(
             "the pool names no GPU; write local:0, ssh:HOST:0, modal:H100*4 or ray*8, with commas between"
         )
     return slots
@@ -128,20 +128,20 @@ def _looked_up(place: str, names: Mapping[int, str]) -> dict[str, str]:
 
 
 def _of_host(name: str, index: int) -> Slot:
-    """A GPU of a machine that is reached by ssh. Raises Refused."""
+    """A GPU of a machine that is reached by ssh. Raises RequestRefusedError."""
     try:
         host = ssh_hosts.host(name)
     except ValueError as mistake:
-        raise Refused(str(mistake)) from None
+        raise RequestRefusedError(str(mistake)) from None
     place = f"{ssh_hosts.PREFIX}{host}"
     return Slot(f"{place}:{index}", (("runner", place), ("device", index)))
 
 
 def _several(first: int, last: int) -> Slot:
-    """Neighbouring GPUs of this machine as one place, for programs that use them all. Raises Refused."""
+    """Neighbouring GPUs of this machine as one place, for programs that use them all. Raises RequestRefusedError."""
     count = last - first + 1
     if not 1 < count <= _MOST:
-        raise Refused(f"local:{first}-{last} is no place of 2 to {_MOST} GPUs; write local:0-1")
+        raise RequestRefusedError(f"local:{first}-{last} is no place of 2 to {_MOST} GPUs; write local:0-1")
     # of the GPU that is rented, this machine takes the number alone
     options = (("runner", "local"), ("device", first), ("gpu", f"H100:{count}"))
     return Slot(f"local:{first}-{last}", options)

@@ -34,7 +34,7 @@ _HALF = re.compile("[\ud800-\udfff]")
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 
 
-class Refused(ValueError):  # noqa: N818 - a request that is answered, not a bug
+class RequestRefusedError(ValueError):
     """The request cannot become a job; the text is the sentence to say."""
 
 
@@ -82,7 +82,7 @@ class Request:
 
 def decoded(values: Mapping[str, Any]) -> Request:
     """A request of what a door was given, by the names of its fields. In place of `text` and `name` it may name a `file` of this machine,
-    whose text is taken as it is now. Lists become tuples, and None is as if it were not said. Raises Refused.
+    whose text is taken as it is now. Lists become tuples, and None is as if it were not said. Raises RequestRefusedError.
     """
     asked: dict[str, Any] = {name: _frozen(value) for name, value in values.items() if value is not None}
     if file := asked.pop("file", ""):
@@ -97,43 +97,47 @@ def _frozen(value: Any) -> Any:
 
 
 def read(file: str) -> tuple[str, str]:
-    """The absolute path and the text of a source file. Raises Refused."""
+    """The absolute path and the text of a source file. Raises RequestRefusedError."""
     try:
         path = str(Path(file).resolve())
         text = regular_files.text(path, limits.SOURCE)
     except FileNotFoundError:
-        raise Refused(f"there is no file {file}") from None
+        raise RequestRefusedError(f"there is no file {file}") from None
     except OSError as error:
-        raise Refused(f"{file} cannot be read: {error.strerror}") from None
+        raise RequestRefusedError(f"{file} cannot be read: {error.strerror}") from None
     except (RuntimeError, ValueError):  # a link to itself; no path of this system
-        raise Refused(f"{file} cannot be read: it is not the path of a file") from None
+        raise RequestRefusedError(f"{file} cannot be read: it is not the path of a file") from None
     if kernels.language_of(path, text) is None:
-        raise Refused(f"{file} is not a .cu, .cuh or .py file")
+        raise RequestRefusedError(f"{file} is not a .cu, .cuh or .py file")
     return path, text
 
 
 def check(request: Request, *, trusted: bool) -> None:
-    """Raises Refused. `trusted`: the request is the user's own word, so its flags may be any."""
+    """Raises RequestRefusedError. `trusted`: the request is the user's own word, so its flags may be any."""
     if request.version != VERSION:
-        raise Refused(f"the request has version {request.version}, this orbit-lsp knows {VERSION}")
+        raise RequestRefusedError(
+            f"the request has version {request.version}, this orbit-lsp knows {VERSION}"
+        )
     if request.path and not request.name.isprintable():
-        raise Refused(f"{request.name!r:.60} is not a valid file name: it has a control character; rename it")
+        raise RequestRefusedError(
+            f"{request.name!r:.60} is not a valid file name: it has a control character; rename it"
+        )
     if not request.path and (not _NAME.fullmatch(request.name) or request.name.startswith(".")):
-        raise Refused(
+        raise RequestRefusedError(
             f"{request.name!r:.60} is not a valid file name: use letters, digits and . + - _, without folders"
         )
     if kernels.language_of(request.name, request.text) is None:
-        raise Refused(f"{request.name} is not a .cu, .cuh or .py file")
+        raise RequestRefusedError(f"{request.name} is not a .cu, .cuh or .py file")
     if len(request.text.encode("utf-8", "surrogatepass")) > limits.SOURCE.most:
-        raise Refused(f"{request.name}: {limits.SOURCE.exceeded}")
+        raise RequestRefusedError(f"{request.name}: {limits.SOURCE.exceeded}")
     if not request.text.strip():
-        raise Refused(f"{request.name} is empty")
+        raise RequestRefusedError(f"{request.name} is empty")
     _check_files(request.files, request.name)
     _check_values(request)
     if not trusted:
         _, refused = nvcc_flags.allowed_flags(request.flags, trusted=False)
         if refused:
-            raise Refused(f"a compiler flag is not permitted: {refused[0]}")
+            raise RequestRefusedError(f"a compiler flag is not permitted: {refused[0]}")
 
 
 def _check_files(files: Mapping[str, str], name: str) -> None:
@@ -142,56 +146,68 @@ def _check_files(files: Mapping[str, str], name: str) -> None:
         parts = PurePosixPath(path).parts
         plain = all(_NAME.fullmatch(part) and part not in (".", "..") for part in parts)
         if not parts or path.startswith("/") or not plain:
-            raise Refused(f"{path!r:.80} is not a path below the job's folder")
+            raise RequestRefusedError(f"{path!r:.80} is not a path below the job's folder")
         if path == name:
-            raise Refused(f"{path} is both the file of the job and one of the files beside it")
+            raise RequestRefusedError(f"{path} is both the file of the job and one of the files beside it")
         total += len(content.encode("utf-8", "surrogatepass"))
     if total > limits.SOURCE.most or len(files) > limits.JOB_FILES.most:
         limit = limits.SOURCE if total > limits.SOURCE.most else limits.JOB_FILES
-        raise Refused(f"the files beside {name} are too large or too many: the limit is {limit.size}")
+        raise RequestRefusedError(
+            f"the files beside {name} are too large or too many: the limit is {limit.size}"
+        )
 
 
 def _check_values(request: Request) -> None:
     if request.action not in ACTIONS:
-        raise Refused(f"{request.action!r:.40} is not an action; use one of {', '.join(ACTIONS)}")
+        raise RequestRefusedError(f"{request.action!r:.40} is not an action; use one of {', '.join(ACTIONS)}")
     if request.grade not in GRADES:
-        raise Refused(f"{request.grade!r:.40} is not a grade; use {' or '.join(GRADES)}")
+        raise RequestRefusedError(f"{request.grade!r:.40} is not a grade; use {' or '.join(GRADES)}")
     if unknown := [policy for policy in request.allow if policy not in POLICIES]:
-        raise Refused(f"{unknown[0]!r:.40} is not a policy; use {' or '.join(POLICIES)}")
+        raise RequestRefusedError(f"{unknown[0]!r:.40} is not a policy; use {' or '.join(POLICIES)}")
     if request.priority not in PRIORITIES:
-        raise Refused(f"{request.priority!r:.40} is not a priority; use one of {', '.join(PRIORITIES)}")
+        raise RequestRefusedError(
+            f"{request.priority!r:.40} is not a priority; use one of {', '.join(PRIORITIES)}"
+        )
     if request.detail not in DETAILS:
-        raise Refused(f"{request.detail!r:.40} is not a detail of a profile; use one of {', '.join(DETAILS)}")
+        raise RequestRefusedError(
+            f"{request.detail!r:.40} is not a detail of a profile; use one of {', '.join(DETAILS)}"
+        )
     if request.action == "compare" and not request.against:
-        raise Refused("compare needs `against`: the other file, or the name of the other text")
+        raise RequestRefusedError("compare needs `against`: the other file, or the name of the other text")
     if request.through and request.action not in ("run", "profile", "check"):
-        raise Refused(f"through is of run, profile and check, not of {request.action}")
+        raise RequestRefusedError(f"through is of run, profile and check, not of {request.action}")
     if request.through and not request.path:
-        raise Refused(
+        raise RequestRefusedError(
             "a test or script runs in its project: name the kernel's file by its path, not by its text"
         )
     if request.levels and request.action != "compile":
-        raise Refused(f"levels of compiler output are kept of compile alone, not of {request.action}")
+        raise RequestRefusedError(
+            f"levels of compiler output are kept of compile alone, not of {request.action}"
+        )
     if unknown := [level for level in request.levels if level not in get_args(Level)]:
-        raise Refused(f"{unknown[0]!r:.40} is not a level; use one of {', '.join(get_args(Level))}")
+        raise RequestRefusedError(
+            f"{unknown[0]!r:.40} is not a level; use one of {', '.join(get_args(Level))}"
+        )
     if request.action == "compile" and request.gpu and not architectures.architecture_for(request.gpu):
-        raise Refused(
+        raise RequestRefusedError(
             f"{request.gpu!r:.40} is not a GPU that code can be compiled for; name one as in H100 or sm_90"
         )
     if unknown := [tool for tool in request.tools if tool not in CHECKS]:
-        raise Refused(f"{unknown[0]!r:.40} is not a tool of a check; use {', '.join(CHECKS)}")
+        raise RequestRefusedError(f"{unknown[0]!r:.40} is not a tool of a check; use {', '.join(CHECKS)}")
     if unknown := [section for section in request.sections if section not in SECTIONS]:
-        raise Refused(
+        raise RequestRefusedError(
             f"{unknown[0]!r:.60} is not a section of Nsight Compute; use some of {', '.join(SECTIONS)}"
         )
     if request.key and not _KEY.fullmatch(request.key):
-        raise Refused("the key must be up to 200 printable ASCII characters without spaces")
+        raise RequestRefusedError("the key must be up to 200 printable ASCII characters without spaces")
     for name, value, most in (
         ("timeout_s", request.timeout_s, MOST_TIMEOUT_S),
         ("wait_limit_s", request.wait_limit_s, 86400.0),
     ):
         if value is not None and not 0 < value <= most:
-            raise Refused(f"{name} is {value:g}; it must be more than 0 and at most {most:g} seconds")
+            raise RequestRefusedError(
+                f"{name} is {value:g}; it must be more than 0 and at most {most:g} seconds"
+            )
     words = (
         *request.arguments,
         *request.flags,
@@ -202,9 +218,11 @@ def _check_values(request: Request) -> None:
         request.path,
     )
     if any("\0" in word for word in words):
-        raise Refused("an argument or a name holds a zero byte, which no program can be given")
+        raise RequestRefusedError("an argument or a name holds a zero byte, which no program can be given")
     if any(_HALF.search(word) for word in words):
-        raise Refused("an argument or a name holds half a surrogate pair, which is not a character")
+        raise RequestRefusedError(
+            "an argument or a name holds half a surrogate pair, which is not a character"
+        )
 
 
 def builds_ahead(request: Request) -> bool:

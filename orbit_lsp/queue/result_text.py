@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from orbit_lsp.queue import compiled_code
 from orbit_lsp.queue.job_queue import Followed
-from orbit_lsp.queue.job_store import Job, JobStore, Result
+from orbit_lsp.queue.job_store import JobStore, Result, StoredJob
 from orbit_lsp.queue.request import VERSION
 from orbit_lsp.runs import summary
 from orbit_remote.common import codec
@@ -29,7 +29,7 @@ _MEASURED = ("launches", "points", "profiles")
 """Fields of a `Finished` of which one is not empty where something was measured or checked."""
 
 
-def result_of(store: JobStore, job: Job) -> Result | None:
+def result_of(store: JobStore, job: StoredJob) -> Result | None:
     """None where there is none yet, or none that this version reads."""
     stored = store.result(job.id)
     return read(stored) if stored else None
@@ -75,7 +75,7 @@ def predicted(followed: Followed) -> dict[str, Any]:
     }
 
 
-def line(job: Job, position: int | None = None) -> str:
+def line(job: StoredJob, position: int | None = None) -> str:
     """`3f2a91c04b7d1e55  done     ok  run saxpy.cu: saxpy 288 µs`"""
     state = job.outcome or ("cancelling" if job.cancelling else job.state)
     name = job.file.rpartition("/")[2] + (f" {job.kernel}" if job.kernel else "")
@@ -88,7 +88,7 @@ def line(job: Job, position: int | None = None) -> str:
 
 
 def lines(
-    job: Job, result: Result | None, position: int | None = None, *, with_code: bool = True
+    job: StoredJob, result: Result | None, position: int | None = None, *, with_code: bool = True
 ) -> list[str]:
     """All that is known of a job: its outcome, errors as `file:line:column: error: …`, then numbers with their sources, and last
     what the compiler made, unless it is not wanted.

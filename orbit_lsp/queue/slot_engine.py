@@ -20,17 +20,17 @@ from orbit_lsp.queue import compiled_code
 from orbit_lsp.queue import request as requests
 from orbit_lsp.queue.job_store import Code, Result
 from orbit_lsp.queue.pool import Slot
-from orbit_lsp.queue.request import Refused, Request
+from orbit_lsp.queue.request import Request, RequestRefusedError
 from orbit_lsp.report import opening
 from orbit_lsp.runners import extension_builds
 from orbit_lsp.runs import disassembly, driver_search
-from orbit_lsp.runs.scheduler import BY_WORD, Run, Watcher
+from orbit_lsp.runs.scheduler import BY_WORD, Run, RunWatcher
 from orbit_lsp.specs import spec_cache
 from orbit_lsp.state import config, harness, user_folders
 from orbit_lsp.state.kernel_ids import KernelId
-from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.placement import RunSetup
 from orbit_lsp.state.results import Results
-from orbit_lsp.state.session import Client, Session, path_of, uri_of
+from orbit_lsp.state.session import ClientAbilities, Session, path_of, uri_of
 from orbit_lsp.state.user_folders import cache_folder
 from orbit_lsp.views import ab_table, harness_view, kernel_status, kernel_tables, tables
 from orbit_lsp.views.tables import Section
@@ -73,7 +73,8 @@ class SlotEngine:
     def __init__(self, slot: Slot, options: EngineOptions) -> None:
         self._options = options
         self._session = Session(
-            setup=Setup(folders=list(options.folders)), client=Client(name="orbit-lsp jobs", batch=True)
+            setup=RunSetup(folders=list(options.folders)),
+            client=ClientAbilities(name="orbit-lsp jobs", batch=True),
         )
         self._places = Engine(self._session, Unwatched(), options.complain, remedy=options.remedy).places
         self._base: dict[str, Any] = {
@@ -108,7 +109,7 @@ class SlotEngine:
         try:
             path, against = await asyncio.to_thread(requests.place, request, folder)
             result = await self._perform(job, request, path, against, stage)
-        except Refused as why:
+        except RequestRefusedError as why:
             failure = c.Failure("compile error", str(why), "nothing was run")
             return Result(c.failed(job, failure))
         except OSError as error:
@@ -142,7 +143,7 @@ class SlotEngine:
 
     async def build(self, job: str, request: Request) -> None:
         """What the run of a kernel will launch, left where the run finds it: a build is known by the path of its source, and by what is
-        in it. Raises Refused and OSError.
+        in it. Raises RequestRefusedError and OSError.
         """
         folder = _folder(job)
         try:
@@ -170,7 +171,7 @@ class SlotEngine:
     # -- one job ------------------------------------------------------------------------------
 
     async def _perform(self, job: str, request: Request, path: str, against: str, stage: Stage) -> Result:
-        """Raises Refused and OSError."""
+        """Raises RequestRefusedError and OSError."""
         session = self._session
         uri = self._opened(request, path)
         watcher = _Watcher(stage)
@@ -184,7 +185,7 @@ class SlotEngine:
             for level in request.levels:
                 assert target
                 if why := disassembly.refusal(session, target, level):
-                    raise Refused(why)
+                    raise RequestRefusedError(why)
             if request.action == "compare":
                 assert target
                 compare = AbCompare(session, self._places, engine.history, runs, watcher)
@@ -207,33 +208,35 @@ class SlotEngine:
         finally:
             await engine.end_runs()
 
-    def _engine(self, watcher: Watcher) -> Engine:
+    def _engine(self, watcher: RunWatcher) -> Engine:
         """For one job. A job's failure is read elsewhere: the ways to a GPU of this machine are nothing to who reads it."""
         return Engine(self._session, watcher, self._options.complain, names_ways=False, places=self._places)
 
     async def _driver(
         self, request: Request, target: KernelId | None, history: HistoryTracker
     ) -> tuple[Driver, tuple[str, ...]]:
-        """Raises Refused."""
+        """Raises RequestRefusedError."""
         session, places = self._session, self._places
         if target is None:
-            raise Refused(f"{request.through} runs a kernel: name it, as {request.name} has several, or none")
+            raise RequestRefusedError(
+                f"{request.through} runs a kernel: name it, as {request.name} has several, or none"
+            )
         folder = session.setup.directory(path_of(target.uri))
         try:
             found = await driver_search.asked_for(
                 session, target, request.through, user_folders.driver_index, history.learn
             )
         except driver_search.UnknownDriverError as error:
-            raise Refused(str(error)) from None
+            raise RequestRefusedError(str(error)) from None
         if not session.setup.trusts(folder):
             remedy = places.settings.trust.remedy(folder=folder)
-            raise Refused(
+            raise RequestRefusedError(
                 f"{found[0].id} and what it imports are not run, because {folder} is not trusted: {remedy}"
             )
         return found
 
     def _opened(self, request: Request, path: str) -> str:
-        """The URI of a job's file, the only one that the session has open. Raises Refused."""
+        """The URI of a job's file, the only one that the session has open. Raises RequestRefusedError."""
         session = self._session
         session.files.clear()
         session.running.clear()
@@ -248,7 +251,7 @@ class SlotEngine:
         session.setup.figures_for = compiled_for or ""
         uri = uri_of(path)
         if session.open(uri, 0, request.text) is None:
-            raise Refused(f"{request.name} has no kernel")
+            raise RequestRefusedError(f"{request.name} has no kernel")
         return uri
 
     async def _known(self, uri: str) -> Sequence[str]:
@@ -266,10 +269,10 @@ class SlotEngine:
         return (f"{harness_files.EXTENSIONS}={built}",) if built.is_dir() else ()
 
     def _configure(self, values: Mapping[str, Any]) -> None:
-        """Raises Refused."""
+        """Raises RequestRefusedError."""
         self._places.settings.options = {**self._base, **values}
         if complaints := self._places.settings.configure(None):
-            raise Refused(config.reason(complaints[0]))
+            raise RequestRefusedError(config.reason(complaints[0]))
 
     def _result(
         self, uri: str, request: Request, run: Run, finished: c.Finished, target: KernelId | None
@@ -334,7 +337,7 @@ class SlotEngine:
             return ""
         try:
             return str(opening.write(self._session, target, user_folders.report_folder(), request.action))
-        except opening.NoReport:
+        except opening.NoReportError:
             return ""
 
 
@@ -350,7 +353,7 @@ def _as_now(text: str, path: str) -> str:
 
 
 def chosen(session: Session, uri: str, request: Request) -> KernelId | None:
-    """The kernel that a job is of; None for the file's program, and for compiling. Raises Refused."""
+    """The kernel that a job is of; None for the file's program, and for compiling. Raises RequestRefusedError."""
     every = kernel_status.of(session, uri)
     contract = None if request.levels else harness.of(session, uri)
     if request.kernel:
@@ -360,7 +363,7 @@ def chosen(session: Session, uri: str, request: Request) -> KernelId | None:
             if request.kernel in (known.target.key, known.target.key.rpartition("::")[2]):
                 return known.target
         have = ", ".join(known.target.key for known in every) or "none"
-        raise Refused(f"there is no kernel {request.kernel} in {request.name}; it has: {have}")
+        raise RequestRefusedError(f"there is no kernel {request.kernel} in {request.name}; it has: {have}")
     if request.action == "compile" and not request.levels:
         return None
     if request.levels or request.through or request.action in ("profile", "compare"):
@@ -377,10 +380,10 @@ def chosen(session: Session, uri: str, request: Request) -> KernelId | None:
         if not candidates:
             return None  # the engine says why there is nothing to run
     if not candidates:
-        raise Refused(f"no kernel of {request.name} can be launched")
+        raise RequestRefusedError(f"no kernel of {request.name} can be launched")
     if len(candidates) > 1:
         have = ", ".join(candidate.key for candidate in candidates)
-        raise Refused(f"which kernel? Name one: {request.name} has {have}")
+        raise RequestRefusedError(f"which kernel? Name one: {request.name} has {have}")
     return candidates[0]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from orbit_lsp.report.page import Block, Facts, Page, Rows
+from orbit_lsp.report.page import Block, FactList, Page, Rows
 from orbit_lsp.report.plot import Mark, Plot, Series
 from orbit_lsp.state import units
 from orbit_lsp.state.results import AbResult
@@ -33,7 +33,7 @@ def page(versus: AbResult, kernel: str, path: str) -> Page:
             "computed from the pairs of runs, not from launches: the launches of one run share its clocks, temperature and addresses",
         ),
     ]
-    blocks.append(Facts("Where it comes from", about))
+    blocks.append(FactList("Where it comes from", about))
     when = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(versus.at))
     return Page(f"{kernel} against {versus.against}", f"{view.sentence(kernel, versus)} · {when}", blocks)
 

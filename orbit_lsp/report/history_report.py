@@ -6,8 +6,8 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 
-from orbit_lsp.history.history_store import Entry
-from orbit_lsp.report.page import Block, Facts, Page, Rows
+from orbit_lsp.history.history_store import HistoryEntry
+from orbit_lsp.report.page import Block, FactList, Page, Rows
 from orbit_lsp.report.plot import Mark, Plot, Series
 from orbit_lsp.state import units
 from orbit_lsp.views import sweep_tables
@@ -15,7 +15,7 @@ from orbit_lsp.views import version_table as view
 from orbit_lsp.views.version_table import Row
 
 
-def page(entries: Sequence[Entry], kernel: str, path: str, subtitle: str) -> Page:
+def page(entries: Sequence[HistoryEntry], kernel: str, path: str, subtitle: str) -> Page:
     """`entries` are of one kernel, oldest first. `told` is a regression in words, empty where there is none."""
     every = view.rows(entries)
     table = view.table(entries, kernel)
@@ -35,15 +35,15 @@ def page(entries: Sequence[Entry], kernel: str, path: str, subtitle: str) -> Pag
             "against the version before in the same setup; only Compare with… shows whether a difference is real",
         ),
     ]
-    blocks.append(Facts("How to read it", rows))
+    blocks.append(FactList("How to read it", rows))
     return Page(f"{kernel} over its versions", " · ".join(filter(None, (table.title, subtitle))), blocks)
 
 
-def _date(entry: Entry) -> str:
+def _date(entry: HistoryEntry) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.at))
 
 
-def plots(entries: Sequence[Entry], kernel: str) -> list[Plot]:
+def plots(entries: Sequence[HistoryEntry], kernel: str) -> list[Plot]:
     """The times of a kernel's runs over its versions; empty where there is but one."""
     return _plots(view.rows(entries), kernel)
 

@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 
-from orbit_lsp.history.history_store import Entry
+from orbit_lsp.history.history_store import HistoryEntry
 from orbit_lsp.report import results_json
 from orbit_lsp.report.results_json import KeptRun
 from orbit_lsp.views import tables, version_table
@@ -20,12 +20,12 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def as_json(name: str, entries: Sequence[Entry]) -> str:
+def as_json(name: str, entries: Sequence[HistoryEntry]) -> str:
     """As `orbit-lsp history --json` has one kernel."""
     return json.dumps(dataclasses.asdict(results_json.kernel_history(name, entries)), indent=2) + "\n"
 
 
-def as_csv(name: str, entries: Sequence[Entry]) -> str:
+def as_csv(name: str, entries: Sequence[HistoryEntry]) -> str:
     """A row a run, `COLUMNS` and then every counter of its profiles by NVIDIA's name; what a run has not is empty."""
     runs = results_json.kernel_history(name, entries).runs
     counters = sorted({metric for run in runs for metric in run.metrics or {}})
@@ -40,7 +40,7 @@ def as_csv(name: str, entries: Sequence[Entry]) -> str:
     return text.getvalue()
 
 
-def as_markdown(name: str, entries: Sequence[Entry]) -> str:
+def as_markdown(name: str, entries: Sequence[HistoryEntry]) -> str:
     return tables.render([version_table.table(entries, name)], markdown=True) + "\n"
 
 
@@ -58,7 +58,7 @@ def _size(size: tuple[int, int, int] | None) -> str:
     return "x".join(map(str, size)) if size else ""
 
 
-FORMATS: dict[str, tuple[str, Callable[[str, Sequence[Entry]], str]]] = {
+FORMATS: dict[str, tuple[str, Callable[[str, Sequence[HistoryEntry]], str]]] = {
     "JSON": ("json", as_json),
     "CSV": ("csv", as_csv),
     "Markdown": ("md", as_markdown),

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from orbit_lsp.history.history_store import Entry
+from orbit_lsp.history.history_store import HistoryEntry
 from orbit_lsp.profile import report_folder
 from orbit_lsp.report import page, profile_report, sweep_report
 from orbit_lsp.report.page import Page
@@ -16,21 +16,27 @@ from orbit_lsp.state.session import Session, path_of
 log = logging.getLogger("orbit.report")
 
 
-class NoReport(Exception):  # noqa: N818 - it is no error of anybody's
+class NoReportError(Exception):
     """There is nothing to report on, or nowhere to put it; the text is the sentence to say."""
 
 
 def write(
-    session: Session, target: KernelId, reports: Path, what: str | None = None, past: Sequence[Entry] = ()
+    session: Session,
+    target: KernelId,
+    reports: Path,
+    what: str | None = None,
+    past: Sequence[HistoryEntry] = (),
 ) -> Path:
     """The report of a kernel's last `run`, or of its last `profile`, into the folder `reports`;
-    of the newer one if the action is not given. `past` are its runs, for a plot. Raises NoReport.
+    of the newer one if the action is not given. `past` are its runs, for a plot. Raises NoReportError.
     """
     path = path_of(target.uri)
     return put(_page(session, target, path, what, past), reports, f"{Path(path).stem}-{target.key}")
 
 
-def _page(session: Session, target: KernelId, path: str, what: str | None, past: Sequence[Entry]) -> Page:
+def _page(
+    session: Session, target: KernelId, path: str, what: str | None, past: Sequence[HistoryEntry]
+) -> Page:
     result, profiled = session.results.runs.get(target), session.results.profiles.get(target)
     if result and result.through == "contract":
         result = None
@@ -41,28 +47,28 @@ def _page(session: Session, target: KernelId, path: str, what: str | None, past:
     if result and what != "profile":
         return sweep_report.page(result, target.key, path)
     if what == "profile":
-        raise NoReport(f"orbit: there is no profile of {target.key} to report on; profile it first")
-    raise NoReport(f"orbit: there is no run of {target.key} to report on; run it first")
+        raise NoReportError(f"orbit: there is no profile of {target.key} to report on; profile it first")
+    raise NoReportError(f"orbit: there is no run of {target.key} to report on; run it first")
 
 
 def put(made: Page, reports: Path, name: str) -> Path:
-    """Raises NoReport where the folder cannot be written."""
+    """Raises NoReportError where the folder cannot be written."""
     try:
         return report_folder.save(reports, name, page.html(made))
     except OSError as error:
         log.warning("the report was not written: %s", error)
-        raise NoReport(
+        raise NoReportError(
             f"orbit: the report cannot be written to {reports}: {error.strerror or error}"
         ) from None
 
 
 def write_to(output: str | None, made: Page, reports: Path, name: str) -> Path:
-    """The page in the file `output`, else under a new name in the folder `reports`. Raises NoReport."""
+    """The page in the file `output`, else under a new name in the folder `reports`. Raises NoReportError."""
     if output is None:
         return put(made, reports, name)
     path = Path(output)
     try:
         path.write_text(page.html(made), encoding="utf-8", errors="backslashreplace")
     except OSError as error:
-        raise NoReport(f"orbit: {output} cannot be written: {error.strerror or error}") from None
+        raise NoReportError(f"orbit: {output} cannot be written: {error.strerror or error}") from None
     return path

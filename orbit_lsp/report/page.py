@@ -12,7 +12,7 @@ from orbit_remote.common.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class FactList:
     """Names and values, one under the other."""
 
     title: str
@@ -29,7 +29,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceText:
     """Text as it stands in a file."""
 
     title: str
@@ -68,7 +68,7 @@ class Annotated:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PageAnswer:
     """What a page says first: a verdict with its reason, and what to try."""
 
     verdict: str
@@ -80,7 +80,7 @@ _SHORT = 24
 """Characters of a cell that is not wrapped."""
 _NUMBER = re.compile(r"[≤±<+-]?\d[\d.,e+-]*%?(?: \S+)?")
 
-Block = Facts | Rows | Source | Plot | Picture | Annotated
+Block = FactList | Rows | SourceText | Plot | Picture | Annotated
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Page:
     lead: str
     blocks: Sequence[Block]
     folded: Sequence[Block] = ()
-    answer: Answer | None = None
+    answer: PageAnswer | None = None
 
 
 # colours of at least 4.5:1 for text and 3:1 for lines on their ground (WCAG 2.2, 1.4.3 and 1.4.11); the series
@@ -167,7 +167,7 @@ def html(page: Page) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _answer(answer: Answer) -> str:
+def _answer(answer: PageAnswer) -> str:
     why = f": {escape(answer.why)}" if answer.why else ""
     steps = "".join(f"<li>{escape(step)}</li>" for step in answer.steps)
     tried = f"<p>What to try:</p><ul>{steps}</ul>" if steps else ""
@@ -176,7 +176,7 @@ def _answer(answer: Answer) -> str:
 
 def _inner(block: Block) -> str:
     match block:
-        case Facts():
+        case FactList():
             rows = "".join(
                 f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>'
                 for name, value in block.rows
@@ -202,7 +202,7 @@ def _inner(block: Block) -> str:
             return (
                 f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
             )
-        case Source():
+        case SourceText():
             return f'<pre tabindex="0"><code>{escape(block.text)}</code></pre>'
         case Plot():
             return f"<figure>{svg(block)}</figure>"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from orbit_lsp.history.history_store import Entry
+from orbit_lsp.history.history_store import HistoryEntry
 from orbit_lsp.profile import bottleneck
 from orbit_lsp.profile import roofline as rooflines
 from orbit_lsp.report import history_report, memory_chart, roofline_plot, source_lines, telemetry_plot
-from orbit_lsp.report.page import Answer, Block, Facts, Page, Picture, Rows
+from orbit_lsp.report.page import Block, FactList, Page, PageAnswer, Picture, Rows
 from orbit_lsp.state import fitting, units
 from orbit_lsp.state.results import Profiled
 from orbit_lsp.views import kernel_tables
@@ -31,7 +31,7 @@ _SECTIONS = {
 _WHAT = ("what", "value", "counter")
 
 
-def page(profiled: Profiled, kernel: str, path: str, past: Sequence[Entry] = ()) -> Page:
+def page(profiled: Profiled, kernel: str, path: str, past: Sequence[HistoryEntry] = ()) -> Page:
     """`kernel` and `path` name what was profiled; `profiled` has a profile at least, `past` are the kernel's runs."""
     profile = profiled.profiles[0]
     device = profiled.finished.device
@@ -62,11 +62,11 @@ def page(profiled: Profiled, kernel: str, path: str, past: Sequence[Entry] = ())
     return Page(title, lead, pictures, [block for block in folded if block], answer)
 
 
-def _answer(profile: Profile) -> Answer | None:
+def _answer(profile: Profile) -> PageAnswer | None:
     verdict = bottleneck.verdict(profile)
     if verdict is None:
         return None
-    return Answer(verdict.text, verdict.why.partition("; its busiest part")[0], next_steps.steps(profile))
+    return PageAnswer(verdict.text, verdict.why.partition("; its busiest part")[0], next_steps.steps(profile))
 
 
 def _advice(profile: Profile) -> Rows | None:
@@ -100,7 +100,7 @@ def _counters(profile: Profile) -> list[Block]:
     ]
     return [
         Rows("Speed of light and launch", _WHAT, rows),
-        *([Facts("Bottleneck", known)] if known else []),
+        *([FactList("Bottleneck", known)] if known else []),
     ]
 
 
@@ -201,7 +201,7 @@ def launches(profiles: Sequence[Profile]) -> Rows:
     return Rows("Every launch that was profiled", ("kernel", "grid", "block", "time", "bottleneck"), rows)
 
 
-def _provenance(profiled: Profiled, path: str) -> Facts:
+def _provenance(profiled: Profiled, path: str) -> FactList:
     profile = profiled.profiles[0]
     rows = [
         ("file", path),
@@ -215,4 +215,4 @@ def _provenance(profiled: Profiled, path: str) -> Facts:
     rows += [
         (name, f"{value} ({source})") for name, value, source in kernel_tables.run_rows(profiled.finished)
     ]
-    return Facts("Where it comes from", rows)
+    return FactList("Where it comes from", rows)

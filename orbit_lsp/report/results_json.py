@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from orbit_lsp.history import counter_diff as moved
-from orbit_lsp.history.history_store import Entry
+from orbit_lsp.history.history_store import HistoryEntry
 from orbit_lsp.history.version_groups import grouped, regression
 from orbit_lsp.state.results import AbResult
 from orbit_lsp.views import ab_table as versus_view
@@ -125,7 +125,7 @@ def compared(name: str, versus: AbResult) -> Compared:
     )  # fmt: skip
 
 
-def kernel_history(name: str, entries: Sequence[Entry]) -> KernelHistory:
+def kernel_history(name: str, entries: Sequence[HistoryEntry]) -> KernelHistory:
     """`entries` are of one kernel, oldest first."""
     slower = regression(entries)
     runs = [
@@ -134,7 +134,7 @@ def kernel_history(name: str, entries: Sequence[Entry]) -> KernelHistory:
     return KernelHistory(name, Slower(slower.change, slower.edits) if slower else None, tuple(runs))
 
 
-def _run(version: int, entry: Entry) -> KeptRun:
+def _run(version: int, entry: HistoryEntry) -> KeptRun:
     stored, finished = entry.result, entry.result.finished
     device = finished.device
     gpu = device.name if device else None

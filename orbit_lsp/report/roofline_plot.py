@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from html import escape
 
-from orbit_lsp.profile.roofline import Point, Roofline
+from orbit_lsp.profile.roofline import Roofline, RooflinePoint
 from orbit_lsp.state import units
 
 _WIDTH, _HEIGHT = 600, 270
@@ -102,7 +102,7 @@ def _roofs(axes: _Axes, bandwidth: float, peaks: list[tuple[str, float]]) -> lis
     return parts
 
 
-def _point(axes: _Axes, number: int, point: Point, roofline: Roofline) -> str:
+def _point(axes: _Axes, number: int, point: RooflinePoint, roofline: Roofline) -> str:
     """The point, and a line up to the roof over it."""
     x, y = axes.x(point.intensity), axes.y(point.rate)
     roof = roofline.roof(point)
@@ -121,7 +121,7 @@ def _point(axes: _Axes, number: int, point: Point, roofline: Roofline) -> str:
     )
 
 
-def _description(points: tuple[Point, ...]) -> str:
+def _description(points: tuple[RooflinePoint, ...]) -> str:
     sentence = "; ".join(
         f"{point.name} {units.flops(point.rate)} at {point.intensity:.3g} per byte" for point in points
     )

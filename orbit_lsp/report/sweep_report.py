@@ -8,10 +8,10 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from orbit_lsp.report import telemetry_plot
-from orbit_lsp.report.page import Answer, Facts, Page, Rows, Source
+from orbit_lsp.report.page import FactList, Page, PageAnswer, Rows, SourceText
 from orbit_lsp.report.plot import Mark, Plot, Series
 from orbit_lsp.state import fitting, units
-from orbit_lsp.state.results import Result
+from orbit_lsp.state.results import RunResult
 from orbit_lsp.views import kernel_tables, rates, sweep_tables
 from orbit_lsp.views.answer import outcome, summary_lines
 from orbit_remote.common.messages import Finished, Point
@@ -20,7 +20,7 @@ _ROWS = 6
 """Of a table that is open; a longer one is folded: the plots have its points."""
 
 
-def page(result: Result, kernel: str, path: str) -> Page:
+def page(result: RunResult, kernel: str, path: str) -> Page:
     """`kernel` and `path` name what was run; everything else is in the result."""
     finished = result.finished
     table = sweep_tables.table(result, "Every run")
@@ -32,16 +32,16 @@ def page(result: Result, kernel: str, path: str) -> Page:
         *(each for each in tables if len(each.rows) > _ROWS),
         *telemetry_plot.plots(finished.telemetry),
         _provenance(result, path),
-        *([Source("Launch spec", textwrap.dedent(result.lines))] if result.lines else []),
+        *([SourceText("Launch spec", textwrap.dedent(result.lines))] if result.lines else []),
     ]
     when = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(result.at))
     gpu = finished.device.name if finished.device else "GPU not known"
     time_text = fitting.fit(outcome.of_run(result), fitting.LENS)
-    answer = Answer(time_text, " · ".join(summary_lines.of_run(result))) if time_text else None
+    answer = PageAnswer(time_text, " · ".join(summary_lines.of_run(result))) if time_text else None
     return Page(kernel, f"{gpu} · {when} · {path}", blocks, folded, answer)
 
 
-def _single(result: Result) -> Facts:
+def _single(result: RunResult) -> FactList:
     """The one set of values of a spec without a sweep."""
     finished = result.finished
     rows: list[tuple[str, str]] = []
@@ -55,22 +55,22 @@ def _single(result: Result) -> Facts:
             point, sweep_tables.rated_ns(point.launches), finished.device, result.elements
         )
         rows += [(f"{rate.kind} rate", rates.explained(rate)[0]) for rate in reached_rates]
-    return Facts("Times", rows or [("time", "not timed")])
+    return FactList("Times", rows or [("time", "not timed")])
 
 
-def _provenance(result: Result, path: str) -> Facts:
+def _provenance(result: RunResult, path: str) -> FactList:
     finished: Finished = result.finished
     rows = [("file", path), ("outcome", finished.outcome)]
     rows += [(name, f"{value} ({source})") for name, value, source in kernel_tables.run_rows(finished)]
     labels = {launch.timing.label for point in finished.points for launch in point.launches}
     rows += [("times are", "medians of " + "; ".join(sorted(labels)))] if labels else []
-    return Facts("Where it comes from", rows)
+    return FactList("Where it comes from", rows)
 
 
 # -- plots ------------------------------------------------------------------------------------------
 
 
-def _plots(result: Result, kernel: str) -> list[Plot]:
+def _plots(result: RunResult, kernel: str) -> list[Plot]:
     """Time, and each declared rate, over the swept name that is a number; none for a single set of values."""
     timed = [point for point in sweep_tables.timed(result.finished.points) if point.launches]
     names = list(dict.fromkeys(name for point in timed for name in point.values))
@@ -129,7 +129,7 @@ _NEAR = 0.1
 """Below this share the peak is too far away to be drawn: the points would lie on the floor."""
 
 
-def _rate(result: Result, point: Point, kind: str) -> rates.Rate | None:
+def _rate(result: RunResult, point: Point, kind: str) -> rates.Rate | None:
     reached_rates = rates.of(
         point, sweep_tables.rated_ns(point.launches), result.finished.device, result.elements
     )

@@ -26,11 +26,11 @@ class ServerError(Exception):
     """The text is what a user reads."""
 
 
-class Unreachable(ServerError):  # noqa: N818 - it may pass
+class UnreachableError(ServerError):
     """It may answer later."""
 
 
-class Server:
+class EvaluationServer:
     """One server. A connection carries one request at a time, so who waits for long opens one of its own."""
 
     def __init__(self, url: str) -> None:
@@ -45,8 +45,8 @@ class Server:
         self.url = url.rstrip("/")
         self.token = os.environ.get(TOKEN, "").strip()
 
-    def connect(self) -> Connection:
-        return Connection(self)
+    def connect(self) -> ServerConnection:
+        return ServerConnection(self)
 
     def refusal(self, status: int, body: bytes) -> str:
         """What a user reads of an answer that is no success."""
@@ -63,10 +63,10 @@ class Server:
         return f"the server {self.url} answered {status}"
 
 
-class Connection:
+class ServerConnection:
     """Opened by its first request, and again where it was closed."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: EvaluationServer) -> None:
         self._server = server
         self._http: http.client.HTTPConnection | None = None
         self._busy = asyncio.Lock()
@@ -82,7 +82,7 @@ class Connection:
     ) -> tuple[int, bytes]:
         """The status and the body of the answer, which may come `wait_s` later than usual. The request may be made twice.
 
-        Raises Unreachable. A cancellation closes the connection.
+        Raises UnreachableError. A cancellation closes the connection.
         """
         async with self._busy:
             asking = asyncio.ensure_future(asyncio.to_thread(self._ask, method, path, body, kind, wait_s))
@@ -111,7 +111,7 @@ class Connection:
                 self._http.sock.shutdown(socket.SHUT_RDWR)
 
     def _ask(self, method: str, path: str, body: bytes, kind: str, wait_s: float) -> tuple[int, bytes]:
-        """Raises Unreachable."""
+        """Raises UnreachableError."""
         for again in (self._http is not None, False):  # a server closes a connection that has been idle
             try:
                 return self._asked(method, path, body, kind, wait_s)
@@ -121,7 +121,7 @@ class Connection:
                 self._http = None
                 if not again:
                     why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-                    raise Unreachable(
+                    raise UnreachableError(
                         f"{self._server.url} cannot be reached: {why or type(error).__name__}"
                     ) from None
         raise AssertionError

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from orbit_lsp.runners.api_client import Server, ServerError, Unreachable
+from orbit_lsp.runners.api_client import EvaluationServer, ServerError, UnreachableError
 from orbit_lsp.runners.kernel_process import Lease
 from orbit_lsp.runners.modal.far_session import FarSession
 from orbit_lsp.runners.modal.spawned import SIGN_S
@@ -32,7 +32,7 @@ _WAITING = 64
 class ApiSession(FarSession):
     lost = "the process that kept its kernel on the server was replaced"
 
-    def __init__(self, server: Server, folder: str, limit: int, lease: Lease) -> None:
+    def __init__(self, server: EvaluationServer, folder: str, limit: int, lease: Lease) -> None:
         """`folder` is the notebook's, `limit` bytes of its files."""
         super().__init__(folder, limit, "on the server", lease)
         self._server = server
@@ -63,7 +63,7 @@ class ApiSession(FarSession):
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _trouble(self, error: Exception) -> str:
-        if isinstance(error, Unreachable):
+        if isinstance(error, UnreachableError):
             return f"the server {error}; see whether `orbit-lsp api` runs there"
         return str(error) if isinstance(error, ServerError) else f"{type(error).__name__}: {error}"
 
@@ -107,7 +107,7 @@ class ApiSession(FarSession):
                 status, answer = await self._asking.request(
                     "POST", self._path, body, kind="application/octet-stream"
                 )
-            except Unreachable:
+            except UnreachableError:
                 status, answer = 503, b""
             else:
                 self._through = time.monotonic()
@@ -123,7 +123,7 @@ class ApiSession(FarSession):
                 status, body = await self._hearing.request(
                     "GET", f"{self._path}?wait_s={_POLL_S:g}", wait_s=_POLL_S
                 )
-            except Unreachable:
+            except UnreachableError:
                 await asyncio.sleep(_AGAIN_S)
                 continue
             self._through = time.monotonic()

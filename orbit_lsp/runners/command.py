@@ -12,14 +12,14 @@ from orbit_remote.process import process_groups, program
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedCommand:
     """`status` is the exit code, or minus the signal; None where the time limit ended it. `output` is bounded."""
 
     status: int | None
     output: str
 
 
-async def run(command: Sequence[str], folder: Path, limit_s: float, mark: str) -> Ended:
+async def run(command: Sequence[str], folder: Path, limit_s: float, mark: str) -> EndedCommand:
     """To its end or the limit, with the user's environment and no input. No process of its group is left, cancelled or not;
     where we are killed, the kernel ends its leader, and `end` what that had started. Raises OSError where it cannot be started.
     """
@@ -27,7 +27,7 @@ async def run(command: Sequence[str], folder: Path, limit_s: float, mark: str) -
         command, cwd=str(folder), env={**os.environ, process_groups.MARK: mark}, stdin="", timeout_s=limit_s,
         started=lambda _pid, _began: None, output=lambda _stream, _text: None,
     )  # fmt: skip
-    return Ended(done.status, "\n".join(filter(None, (done.stdout, done.stderr))))
+    return EndedCommand(done.status, "\n".join(filter(None, (done.stdout, done.stderr))))
 
 
 async def end(mark: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from orbit_remote.common import limits
 
 
-class Lines:
+class EventLines:
     """Event lines from a stream that arrives in pieces."""
 
     def __init__(self) -> None:

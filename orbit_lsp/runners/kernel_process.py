@@ -32,7 +32,7 @@ Stage = Literal["queued", "starting"]
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedKernel:
     """`status` is the exit code, or minus the signal. It is None for a kernel without an exit code: `failure` is why, and may
     be empty for a kernel that was killed. `last_line` is the last line that the kernel printed beside the notebook; `fault` are
     the lines on which its GPU kernels failed or stood, where it was started to name them.
@@ -44,11 +44,11 @@ class Ended:
     fault: str = ""
 
 
-class Kernel(Protocol):
+class RunningKernel(Protocol):
     """A notebook kernel somewhere, with its keeper."""
 
     pid: int | None
-    ended: asyncio.Future[Ended]
+    ended: asyncio.Future[EndedKernel]
 
     @property
     def stage(self) -> Stage: ...
@@ -71,7 +71,7 @@ class Kernel(Protocol):
         """No cell runs, and none waits."""
         ...
 
-    async def end(self, keep: Keep = "nothing") -> Ended:
+    async def end(self, keep: Keep = "nothing") -> EndedKernel:
         """Kill the kernel and all that it started."""
         ...
 
@@ -89,7 +89,7 @@ class KernelProcess:
         self._log = log
         self._folder = ""
         self.pid: int | None = None
-        self.ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+        self.ended: asyncio.Future[EndedKernel] = asyncio.get_running_loop().create_future()
 
     @classmethod
     async def start(
@@ -138,11 +138,13 @@ class KernelProcess:
             await asyncio.to_thread(end_marked, self._mark)
             if self._folder:
                 content_store.remove(Path(self._folder))
-            ended = Ended(None, "" if self.pid else f"its Python could not be started{self._last_line()}")
+            ended = EndedKernel(
+                None, "" if self.pid else f"its Python could not be started{self._last_line()}"
+            )
         self._log.close()
         self.ended.set_result(ended)
 
-    def _heard(self, event: dict[str, Any]) -> Ended | None:
+    def _heard(self, event: dict[str, Any]) -> EndedKernel | None:
         if event["event"] == "started":
             self.pid, self._folder = event["pid"], event["folder"]
             return None
@@ -176,7 +178,7 @@ class KernelProcess:
         if self._lease != "never":
             await self.send("rest", [])
 
-    async def end(self, keep: Keep = "nothing") -> Ended:
+    async def end(self, keep: Keep = "nothing") -> EndedKernel:
         del keep
         if self._keeper.stdin:
             self._keeper.stdin.close()
@@ -199,6 +201,6 @@ def start_record(
     return json.dumps(signing).encode()
 
 
-def ended_of(event: dict[str, Any]) -> Ended:
+def ended_of(event: dict[str, Any]) -> EndedKernel:
     words = (str(event.get(name, "")) for name in ("failure", "last_line", "fault"))
-    return Ended(event.get("status"), *words)
+    return EndedKernel(event.get("status"), *words)

@@ -56,7 +56,7 @@ _ids = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class LocalOptions:
     """What a worker is started or attached with; another value needs another one, or attaching again.
 
     `shared`: the worker that all clients of this user share, where that is possible. `client` is the name by which
@@ -120,7 +120,7 @@ class _Pipes:
         self._log = asyncio.ensure_future(self._read_log())
 
     @classmethod
-    async def start(cls, options: Options, cache: Path) -> _Pipes:
+    async def start(cls, options: LocalOptions, cache: Path) -> _Pipes:
         command = [
             options.python, "-P", str(MAIN), "worker",
             "--cache", str(cache),
@@ -193,8 +193,8 @@ class _Socket:
             self._process = os.pidfd_open(attached.welcome.pid)
 
     @classmethod
-    async def attach(cls, options: Options, cache: Path) -> _Socket:
-        wanted = shared_worker.Wanted(
+    async def attach(cls, options: LocalOptions, cache: Path) -> _Socket:
+        wanted = shared_worker.WantedWorker(
             options.python,
             str(cache),
             _variables(options.packages),
@@ -238,7 +238,7 @@ class _Socket:
             self._process = None
 
 
-class _Worker:
+class _LocalWorker:
     """One worker and the queues of the jobs that wait for its events."""
 
     def __init__(self, link: _Pipes | _Socket) -> None:
@@ -250,7 +250,7 @@ class _Worker:
         self._reading = asyncio.ensure_future(self._read_events())
 
     @classmethod
-    async def start(cls, options: Options) -> _Worker:
+    async def start(cls, options: LocalOptions) -> _LocalWorker:
         """Raises WorkerError."""
         cache = _writable(Path(options.cache) if options.cache else cache_folder())
         if options.shared and shared_worker.possible():
@@ -353,9 +353,9 @@ def _run_of(line: bytes) -> str | None:
 class LocalRunner:
     name = "local"
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: LocalOptions) -> None:
         self.options = options
-        self._worker: _Worker | None = None
+        self._worker: _LocalWorker | None = None
         self._starting = asyncio.Lock()
         self._closed = False
         large_blocks.give_back()  # every program that has large texts compiled makes one of these
@@ -451,13 +451,13 @@ class LocalRunner:
                 await self._worker.close()
                 self._worker = None
 
-    async def _ready(self) -> _Worker:
+    async def _ready(self) -> _LocalWorker:
         async with self._starting:
             if self._closed:
                 raise WorkerError("the runner is closed")
             if self._worker and not self._worker.gone:
                 return self._worker
-            starting = asyncio.ensure_future(_Worker.start(self.options))
+            starting = asyncio.ensure_future(_LocalWorker.start(self.options))
             try:
                 self._worker = worker = await asyncio.shield(starting)
             except asyncio.CancelledError:
@@ -467,7 +467,7 @@ class LocalRunner:
             return worker
 
 
-async def _ended(worker: _Worker, events: asyncio.Queue[c.Event | WorkerError]) -> None:
+async def _ended(worker: _LocalWorker, events: asyncio.Queue[c.Event | WorkerError]) -> None:
     """Until the worker says that a cancelled job is over; one that does not say so is ended itself."""
     try:
         async with asyncio.timeout(_CANCEL_S):

@@ -8,14 +8,14 @@ import sys
 from orbit_remote.process.worker_socket import (
     LINE_LIMIT,
     Attached,
-    Wanted,
+    WantedWorker,
     WorkerError,
     attach,
     running,
     stop,
 )
 
-__all__ = ["LINE_LIMIT", "Attached", "Wanted", "WorkerError", "attach", "possible", "running", "stop"]
+__all__ = ["LINE_LIMIT", "Attached", "WantedWorker", "WorkerError", "attach", "possible", "running", "stop"]
 
 VARIABLE = "ORBIT_SHARED_WORKER"
 """`no` turns sharing off for whatever is started with it, as continuous integration may want."""

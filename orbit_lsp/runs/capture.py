@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from orbit_lsp.closure.tree import below
 from orbit_lsp.kernels import Kernel
 from orbit_lsp.runs import result_filing
-from orbit_lsp.runs.scheduler import NO_ANSWER, Failed, Run, Scheduler, Watcher
+from orbit_lsp.runs.scheduler import NO_ANSWER, Run, RunFailedError, RunWatcher, Scheduler
 from orbit_lsp.specs import driver_choice, job_builder, launch_plan, spec_blocks, spec_cache
 from orbit_lsp.state.documents import split_lines
 from orbit_lsp.state.kernel_ids import KernelId
@@ -23,7 +23,7 @@ from orbit_lsp.state.session import Frozen, Session, path_of
 from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.requests import Capture, Definition, Driver, DriverStart, Job, SpecStart
+from orbit_remote.common.requests import Capture, Driver, DriverStart, Job, KernelDefinition, SpecStart
 
 if TYPE_CHECKING:
     from orbit_lsp.runners import Runner
@@ -117,13 +117,13 @@ class LaunchCapture:
     session: Session
     runner: Callable[[Job], Awaitable[Runner]]
     scheduler: Scheduler
-    watcher: Watcher
+    watcher: RunWatcher
 
     async def launches(
         self, target: KernelId, driver: Driver, sets: tuple[str, ...]
     ) -> tuple[tuple[c.Launches, ...], tuple[str, ...]]:
         """What a driver launches of a kernel, and the parameter sets that do: of its last run if that is of this text, else of a run as a
-        click makes one. Nothing where it launches none; raises Failed where it ended badly before.
+        click makes one. Nothing where it launches none; raises RunFailedError where it ended badly before.
         """
         session = self.session
         known = session.results.runs.get(target)
@@ -137,7 +137,7 @@ class LaunchCapture:
         launched = result_filing.launched(session, run.frozen, run.job, {target}, finished)
         launches = launched[target][1] if target in launched else ()
         if not launches and (failure := finished.failure or _without_gpu(finished)):
-            raise Failed(failure)
+            raise RunFailedError(failure)
         return launches, _launching(finished, launches)
 
     def start(
@@ -189,21 +189,21 @@ class _Capture:
         self._replayed: c.Finished | None = None
 
     async def perform(self) -> None:
-        """Raises Failed."""
+        """Raises RunFailedError."""
         finished = await self._outcome(self._run.job, "")
         captured = finished.captured
         if captured is None or (captured.why and finished.failure and not captured.launch):
             failure = finished.failure or c.Failure(
                 "infrastructure", "the driver ended before its launch was taken"
             )
-            raise Failed(
+            raise RunFailedError(
                 replace(
                     failure, message=f"{self._driver} failed before the launch was taken: {failure.message}"
                 )
             )
         if captured.why:
             text = f"{self._target.key} was not captured: {captured.why}"
-            raise Failed(c.Failure("infrastructure", text, captured.remedy or "nothing was written"))
+            raise RunFailedError(c.Failure("infrastructure", text, captured.remedy or "nothing was written"))
         if finished.failure:
             first = finished.failure.message.partition("\n")[0]
             remark = f"{self._driver} failed after this launch: {first}"
@@ -216,7 +216,7 @@ class _Capture:
         return self._run.job.driver.id if self._run.job.driver else "the driver"
 
     async def _replay(self, captured: c.Captured) -> WrittenSpec:
-        """Run the launch spec as a click will. Raises Failed where it is not what was captured."""
+        """Run the launch spec as a click will. Raises RunFailedError where it is not what was captured."""
         frozen, kernel = self._run.frozen, self._kernel
         text, definition, at, old = with_spec(frozen, kernel, captured, self._driver)
         content = await asyncio.to_thread(codec.unpacked, captured.data, limits.STORED)
@@ -237,7 +237,7 @@ class _Capture:
             failure = finished.failure
             why = failure.message if failure else "nothing could be compared"
             said = f"the launch spec of {self._target.key} does not replay what was captured: {why}"
-            raise Failed(
+            raise RunFailedError(
                 c.Failure("infrastructure", said, "nothing was written; name another launch with --launch")
             )
         self._replayed = finished
@@ -245,7 +245,7 @@ class _Capture:
         return WrittenSpec(self._target, frozen, at, old, added, captured.file, content, captured, finished)
 
     async def _outcome(self, job: Job, doing: str) -> c.Finished:
-        """One job to its end. Raises Failed where its runner tells none."""
+        """One job to its end. Raises RunFailedError where its runner tells none."""
         finished: c.Finished | None = None
         runner = await self._tools.runner(job)
         async with aclosing(runner.run(job)) as events:
@@ -261,7 +261,7 @@ class _Capture:
                     case _:
                         pass
         if finished is None:
-            raise Failed(NO_ANSWER)
+            raise RunFailedError(NO_ANSWER)
         return finished
 
     def end(self, failure: c.Failure | None) -> tuple[c.Finished, set[str]]:
@@ -274,7 +274,7 @@ class _Capture:
 
 def with_spec(
     frozen: Frozen, kernel: Kernel, captured: c.Captured, driver: str
-) -> tuple[tuple[list[str], list[str], list[str]], Definition, int, tuple[int, ...]]:
+) -> tuple[tuple[list[str], list[str], list[str]], KernelDefinition, int, tuple[int, ...]]:
     """The lines of a text above, of and below a captured launch spec, where the kernel is then, and what it is in place of: the line in
     front of which it stands, and the lines of an earlier capture, of the text as it is now.
     """
@@ -312,11 +312,11 @@ def old_lines(lines: list[str], kernel: Kernel) -> tuple[int, ...]:
 def written_lines(first: str, kernel: Kernel, captured: c.Captured, driver: str) -> list[str]:
     """A remark that says what was captured, and the launch spec."""
     from orbit_lsp.drafts import spec_lines
-    from orbit_lsp.drafts.guesses import Statement
+    from orbit_lsp.drafts.guesses import DraftStatement
 
     mark = "//" if kernel.language == "cuda" else "#"
     indentation = first[: len(first) - len(first.lstrip())]
-    statements = [Statement(text) for text in captured.statements]
+    statements = [DraftStatement(text) for text in captured.statements]
     spec = spec_lines.above(kernel.language, statements, first)
     parts = [f"launch {captured.launch:,} of {captured.seen:,} of {driver}"]
     if captured.random:

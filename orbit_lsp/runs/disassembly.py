@@ -17,21 +17,21 @@ from orbit_remote.common.requests import Job, Level
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class DisassembledInstance:
     """What the compiler made of one instance of a kernel; `instructions` are those of SASS."""
 
     dump: c.Dump
     text: str
-    instructions: tuple[listing.Instruction, ...]
+    instructions: tuple[listing.ListedInstruction, ...]
 
 
-class Sources:
+class ListedSources:
     """The lines of the files that listings speak of, read once."""
 
     def __init__(self) -> None:
         self._read: dict[str, Sequence[str]] = {}
 
-    def of(self, instructions: Sequence[listing.Instruction]) -> dict[str, Sequence[str]]:
+    def of(self, instructions: Sequence[listing.ListedInstruction]) -> dict[str, Sequence[str]]:
         for file in {instruction.file for instruction in instructions if instruction.file} - set(self._read):
             try:
                 self._read[file] = split_lines(regular_files.text(file, limits.SOURCE))
@@ -51,12 +51,12 @@ def refusal(session: Session, kernel: KernelId, level: Level) -> str:
     return ""
 
 
-def made(finished: c.Finished, corrected: Callable[[str], str] = str) -> list[Made]:
+def made(finished: c.Finished, corrected: Callable[[str], str] = str) -> list[DisassembledInstance]:
     """`corrected` is applied to each text before it is read."""
-    instances: list[Made] = []
+    instances: list[DisassembledInstance] = []
     for dump in finished.dumps:
         text = corrected(report_store.unpack(dump.text).decode("utf-8", "replace"))
-        instances.append(Made(dump, text, listing.read(text) if dump.level == "sass" else ()))
+        instances.append(DisassembledInstance(dump, text, listing.read(text) if dump.level == "sass" else ()))
     return instances
 
 

@@ -19,7 +19,7 @@ from orbit_lsp.state.session import Session, path_of
 from orbit_remote.common.requests import Driver
 
 if TYPE_CHECKING:
-    from orbit_lsp.drivers.finder import Finder
+    from orbit_lsp.drivers.finder import DriverFinder
 
 AUTO = "auto"
 """What one names to get the best driver."""
@@ -112,9 +112,9 @@ def _all_routes(root: str, cache: Callable[[], Path], path: str, target: KernelI
     return finder.routes(path, target.key)
 
 
-def finder_of(root: str, cache: Callable[[], Path]) -> Finder:
+def finder_of(root: str, cache: Callable[[], Path]) -> DriverFinder:
     """Return what finds the drivers of a project, its build files read too. Reads the disk."""
     from orbit_lsp.compilation.build_systems import registry
-    from orbit_lsp.drivers.finder import Finder  # importing it takes longer than an event may
+    from orbit_lsp.drivers.finder import DriverFinder  # importing it takes longer than an event may
 
-    return Finder(root, cache, registry.build_files())
+    return DriverFinder(root, cache, registry.build_files())

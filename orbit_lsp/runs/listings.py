@@ -84,7 +84,7 @@ def _text(
             continue
         old = listing.read(before[key]) if key in before else None
         if old is None:
-            changes = [listing.Change(" ", instruction) for instruction in now]
+            changes = [listing.ListingChange(" ", instruction) for instruction in now]
         else:
             changes = listing.compare(old, now)
             head += f"\n// {len(old)} -> {len(now)} instructions since the last time; + is new, - is gone"

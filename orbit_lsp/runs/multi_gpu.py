@@ -15,7 +15,7 @@ from dataclasses import replace
 from orbit_lsp.places.places import Places
 from orbit_lsp.runners.modal import spending
 from orbit_lsp.runs import result_filing
-from orbit_lsp.runs.scheduler import CANCELLED, Failed, Run, Scheduler, Watcher, unfollowed
+from orbit_lsp.runs.scheduler import CANCELLED, Run, RunFailedError, RunWatcher, Scheduler, unfollowed
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state import ssh_hosts
 from orbit_lsp.state.kernel_ids import KernelId
@@ -37,7 +37,7 @@ class MultiGpu:
     session: Session
     places: Places
     scheduler: Scheduler
-    watcher: Watcher
+    watcher: RunWatcher
 
     def start(self, uri: str, target: KernelId | None, gpus: Sequence[str]) -> Run | None:
         """Start a file, by the launch spec of `target` where it has one, on each of `gpus`, and return at
@@ -78,7 +78,7 @@ class _OnGpus:
         wanted = [self._tools.places.rental.wanted(job.run, gpu) for gpu, job in rented.items()]
         try:
             if wanted and (failure := await self._tools.places.rental.rent(wanted)):
-                raise Failed(failure)
+                raise RunFailedError(failure)
             async with asyncio.TaskGroup() as group:
                 for gpu, job in self._jobs.items():
                     group.create_task(self._run_on(gpu, job), name=job.run)

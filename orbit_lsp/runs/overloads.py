@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from orbit_lsp.kernels import Kernel
-from orbit_lsp.kernels.cuda.functions import Text, named
+from orbit_lsp.kernels.cuda.functions import CudaText, named
 from orbit_remote.common import symbols
 
 _WORD = re.compile(r"\w+|[^\w\s]")
@@ -32,7 +32,7 @@ def best(symbol: str, candidates: Sequence[tuple[Kernel, str]]) -> int | None:
         return None
     scores: list[tuple[int, int]] = []
     for at, (kernel, text) in enumerate(candidates):
-        function = Text(text).kernel(kernel) if not kernel.template else None
+        function = CudaText(text).kernel(kernel) if not kernel.template else None
         given = [_type(_without_name(part)) for part in function.parameter_list()] if function else None
         if given is not None and len(given) == len(wanted):
             scores.append((sum(one == other for one, other in zip(given, wanted, strict=True)), at))

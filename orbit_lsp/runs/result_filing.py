@@ -16,7 +16,7 @@ from orbit_lsp.runs import overloads
 from orbit_lsp.specs.launch_plan import PROGRAM, LaunchPlan
 from orbit_lsp.state import harness, staleness
 from orbit_lsp.state.kernel_ids import KernelId, identify
-from orbit_lsp.state.results import Failed, Figures, Learned, Problems, Result
+from orbit_lsp.state.results import CompilerFigures, FailedRun, Learned, Problems, RunResult
 from orbit_lsp.state.session import Frozen, Session, header_reader, path_of
 from orbit_remote.common import limits, measure, regular_files, symbols
 from orbit_remote.common import messages as c
@@ -59,12 +59,12 @@ def syntax(session: Session, frozen: Frozen, problems: tuple[c.Problem, ...]) ->
     return {frozen.uri} | session.results.keep_problems(f"typed {frozen.uri}", by_file)
 
 
-def figures(session: Session, frozen: Frozen, job: Job, event: c.Built) -> dict[KernelId, Figures]:
+def figures(session: Session, frozen: Frozen, job: Job, event: c.Built) -> dict[KernelId, CompilerFigures]:
     """The figures of a build, which is one of `job` in all but its architectures."""
     return _figures(_Kernels(session, frozen), job, event)
 
 
-def _figures(known: _Kernels, job: Job, event: c.Built) -> dict[KernelId, Figures]:
+def _figures(known: _Kernels, job: Job, event: c.Built) -> dict[KernelId, CompilerFigures]:
     by_kernel: dict[KernelId, list[c.Resources]] = defaultdict(list)
     digests: dict[KernelId, str] = {}
     for resources in event.resources:
@@ -73,7 +73,7 @@ def _figures(known: _Kernels, job: Job, event: c.Built) -> dict[KernelId, Figure
             digests[place[0]] = place[2]
     key = staleness.job_key(job)
     return {
-        target: Figures(digests[target], tuple(items), key, event.files)
+        target: CompilerFigures(digests[target], tuple(items), key, event.files)
         for target, items in by_kernel.items()
     }
 
@@ -137,7 +137,7 @@ def finished(
     files = build.files if build else _headers(event.files) if job.driver and job.language == "cuda" else {}
     for target, (digest, items) in _launched(session, known, job, targets, event).items():
         before = session.results.runs.get(target)
-        result = Result(
+        result = RunResult(
             digest, time.time(), event, items, staleness.job_key(job), files,
             job.start.through, next(iter(sorted(targets)), None), plan.lines, plan.elements, driver=job.driver,
         )  # fmt: skip
@@ -186,7 +186,7 @@ def _keep_failure(
         elif event.outcome != "cancelled":
             digest = digests.get(target, harness.digest(known.text))
             standing = tuple(problem for problem in event.problems if problem.code == c.STANDS)
-            failures[target] = Failed(digest, time.time(), event.outcome, event.failure, standing)
+            failures[target] = FailedRun(digest, time.time(), event.outcome, event.failure, standing)
     return ()
 
 
@@ -271,12 +271,12 @@ def _launched(
     return {target: (digests.get(target, ""), tuple(items)) for target, items in launched.items()}
 
 
-def _by_spec(result: Result | None) -> bool:
+def _by_spec(result: RunResult | None) -> bool:
     return result is not None and result.through == "spec"
 
 
 def _difference(
-    session: Session, target: KernelId, before: Result | None, now: Result
+    session: Session, target: KernelId, before: RunResult | None, now: RunResult
 ) -> measure.Difference | None:
     """To the version before, for kernels that Live follows; the same code again keeps what it was told."""
     if target not in session.live or before is None or before.through != now.through:

@@ -25,7 +25,7 @@ from orbit_lsp.specs.launch_plan import PROGRAM, LaunchPlan
 from orbit_lsp.state import harness
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.results import renamed
-from orbit_lsp.state.session import Frozen, Running, Session, path_of
+from orbit_lsp.state.session import AwaitedRun, Frozen, Session, path_of
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.requests import Driver, Job, Level
@@ -93,7 +93,7 @@ class Run:
         return f"{_DOING[self.action]} {name}"
 
 
-class Watcher(Protocol):
+class RunWatcher(Protocol):
     """Those who see a run: an editor's progress bar and hints, or a terminal."""
 
     def begin(self, run: Run, cancel: Callable[[], object]) -> None: ...
@@ -109,11 +109,11 @@ class Watcher(Protocol):
         ...
 
 
-class Work(Protocol):
+class RunWork(Protocol):
     """What is done for a run."""
 
     async def perform(self) -> None:
-        """Raises `Failed` with the reason where it cannot be done."""
+        """Raises `RunFailedError` with the reason where it cannot be done."""
         ...
 
     def end(self, failure: c.Failure | None) -> tuple[c.Finished, set[str]]:
@@ -123,7 +123,7 @@ class Work(Protocol):
         ...
 
 
-class Failed(Exception):  # noqa: N818 - a run that ended, not a bug
+class RunFailedError(Exception):
     """A run that cannot go on."""
 
     def __init__(self, failure: c.Failure) -> None:
@@ -140,7 +140,7 @@ class Scheduler:
         self,
         session: Session,
         runner: Callable[[Job], Awaitable[Runner]],
-        watcher: Watcher,
+        watcher: RunWatcher,
         reports: Callable[[], Path] | None = None,
         explained: Callable[[c.Failure], c.Failure] | None = None,
     ) -> None:
@@ -271,7 +271,7 @@ class Scheduler:
                 self._cancel(other)
         self._watcher.changed({run.frozen.uri})
 
-    def launch(self, run: Run, work: Work) -> None:
+    def launch(self, run: Run, work: RunWork) -> None:
         """Begin a run and return at once."""
         self._active[run.id] = run
         self.mark(run, "queued", "")
@@ -382,15 +382,15 @@ class Scheduler:
         for target in run.targets:
             known = self._session.running.get(target)
             began = known.began if known and known.run == run.id else time.monotonic()
-            self._session.running[target] = Running(run.id, state, why, began)
+            self._session.running[target] = AwaitedRun(run.id, state, why, began)
 
-    async def _follow(self, run: Run, work: Work) -> c.Finished:
+    async def _follow(self, run: Run, work: RunWork) -> c.Finished:
         log.info("%s %s of %s begins", run.id, run.action, run.frozen.uri)
         ticking = asyncio.create_task(self._tick(run)) if run.action != "compile" else None
         failure: c.Failure | None = None
         try:
             await work.perform()
-        except Failed as reason:
+        except RunFailedError as reason:
             failure = reason.failure
         except asyncio.CancelledError:
             failure = CANCELLED
@@ -402,7 +402,7 @@ class Scheduler:
                 ticking.cancel()
         return self._end(run, work, failure)
 
-    def _end(self, run: Run, work: Work, failure: c.Failure | None) -> c.Finished:
+    def _end(self, run: Run, work: RunWork, failure: c.Failure | None) -> c.Finished:
         del self._active[run.id]
         finished = self._settle(run, work, failure)
         busy = {other.lane[:2] for other in self._active.values() if not other.of_several}
@@ -412,7 +412,7 @@ class Scheduler:
             self.launch(waiting, self._work(waiting))
         return finished
 
-    def _settle(self, run: Run, work: Work, failure: c.Failure | None) -> c.Finished:
+    def _settle(self, run: Run, work: RunWork, failure: c.Failure | None) -> c.Finished:
         """The end of a run, exactly once."""
         for target in [t for t, running in self._session.running.items() if running.run == run.id]:
             del self._session.running[target]
@@ -434,7 +434,7 @@ class Scheduler:
         if known and known.run == run.id:
             self.mark(run, known.state, known.why)
 
-    def _work(self, run: Run) -> Work:
+    def _work(self, run: Run) -> RunWork:
         return _OneJob(
             run, self._session, self._runner, self._watcher, self._reports, self.mark, self._known_here
         )
@@ -453,7 +453,7 @@ class _OneJob:
         run: Run,
         session: Session,
         runner: Callable[[Job], Awaitable[Runner]],
-        watcher: Watcher,
+        watcher: RunWatcher,
         reports: Callable[[], Path] | None,
         mark: Callable[[Run, c.State, str], None],
         explained: Callable[[c.Failure], c.Failure],
@@ -476,7 +476,7 @@ class _OneJob:
         self._finished = await self._kept(await self._or_compile_error(finished))
 
     async def _carried_out(self, job: Job) -> c.Finished:
-        """Return the end of a job. Raises Failed where the runner tells none."""
+        """Return the end of a job. Raises RunFailedError where the runner tells none."""
         self._job, self._finished = job, None
         runner = await self._runner(job)
         if isinstance(runner, Locates):
@@ -485,7 +485,7 @@ class _OneJob:
             async for event in events:
                 self._take(event)
         if self._finished is None:
-            raise Failed(NO_ANSWER)
+            raise RunFailedError(NO_ANSWER)
         return self._finished
 
     async def _or_compile_error(self, finished: c.Finished) -> c.Finished:
@@ -603,7 +603,7 @@ class _OneJob:
                 report_store.keep, self._reports(), run.job.path, kernel, run.frozen.text, finished,
                 detail=run.job.detail, reports=settings.reports, mib=settings.reports_mib,
             )  # fmt: skip
-        except report_store.NotKept as why:
+        except report_store.NotKeptError as why:
             return replace(finished, report="", dumps=(), remarks=(*finished.remarks, str(why)))
         return report_store.emptied(finished)
 

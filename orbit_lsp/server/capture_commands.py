@@ -8,7 +8,7 @@ from lsprotocol import types as lsp
 
 from orbit_lsp.runs import capture
 from orbit_lsp.runs.capture import LaunchCapture, WrittenSpec
-from orbit_lsp.runs.scheduler import Failed
+from orbit_lsp.runs.scheduler import RunFailedError
 from orbit_lsp.server import trust_questions
 from orbit_lsp.server.commands import CommandArgument, kernel_command
 from orbit_lsp.server.language_server import OrbitServer
@@ -62,7 +62,7 @@ async def _capture(ls: OrbitServer, target: KernelId, driver: Driver, launch: in
     if launch is None:
         try:
             launches, sets = await tools.launches(target, driver, ())
-        except Failed:
+        except RunFailedError:
             return  # the run's own message said it
         if not launches:
             text = f"orbit: {capture.not_launched(target, driver)}"

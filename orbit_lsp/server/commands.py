@@ -19,7 +19,7 @@ from lsprotocol import types as lsp
 from orbit_lsp.features.live import LiveRuns
 from orbit_lsp.profile import report_store
 from orbit_lsp.queue import notebook_sessions
-from orbit_lsp.runners.modal.spending import CannotAsk, steps
+from orbit_lsp.runners.modal.spending import CannotAskError, steps
 from orbit_lsp.runs import summary
 from orbit_lsp.runs.scheduler import Action, Run
 from orbit_lsp.server import shown_files, trust_questions
@@ -502,7 +502,7 @@ async def choose(ls: OrbitServer, gpu: str | None = None) -> None:
         question = f"orbit: which GPU{where}? Now {setup.host or setup.rents() or 'none'}{ls.places.rental.rates_text()}"
         try:
             answer = await ls.watcher.ask(question, tuple(choices))
-        except CannotAsk:
+        except CannotAskError:
             ls.watcher.message(NO_CHOICE, lsp.MessageType.Warning)
             return
         if answer not in choices:

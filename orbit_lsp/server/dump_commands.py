@@ -10,7 +10,7 @@ from pathlib import Path
 from lsprotocol import types as lsp
 
 from orbit_lsp.profile import dump_files, listing, report_store
-from orbit_lsp.runners.modal.spending import CannotAsk
+from orbit_lsp.runners.modal.spending import CannotAskError
 from orbit_lsp.runs import listings
 from orbit_lsp.runs.scheduler import Run
 from orbit_lsp.server import shown_files
@@ -111,7 +111,7 @@ async def show(ls: OrbitServer, target: KernelId, kind: str | None) -> None:
                 return
             kind = have[answer]
         opened = await _instance(ls, [(dump, name) for dump, name in dumps if dump.level == kind])
-    except CannotAsk:
+    except CannotAskError:
         kinds = ", ".join(f"`Open {title}`" for title in have)
         text = f"orbit: this editor cannot show a choice: use one of the code actions {kinds} on {target.key}"
         ls.watcher.message(text, lsp.MessageType.Warning)

@@ -9,7 +9,7 @@ import re
 from lsprotocol import types as lsp
 
 from orbit_lsp.runners.modal import account
-from orbit_lsp.runners.modal.spending import CannotAsk
+from orbit_lsp.runners.modal.spending import CannotAskError
 from orbit_lsp.server.language_server import OrbitServer
 from orbit_remote.common.plain_text import plain
 
@@ -25,7 +25,7 @@ async def offer(ls: OrbitServer, text: str) -> None:
     makes = account.makes_token() and not account.configured()
     try:
         answer = await ls.watcher.ask(text, [TOKEN, CHOOSE] if makes else [CHOOSE])
-    except CannotAsk:
+    except CannotAskError:
         ls.watcher.message(text, lsp.MessageType.Error)
         return
     if answer == TOKEN:

@@ -26,7 +26,7 @@ from orbit_remote.common import plain_text
 
 if TYPE_CHECKING:
     from orbit_lsp.runs.scheduler import Run
-    from orbit_lsp.state.documents import Change
+    from orbit_lsp.state.documents import TextChange
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 log = logging.getLogger("orbit.server")
@@ -299,13 +299,13 @@ def text_changed(
         ls.watcher.changed({uri})  # clients that support refresh requests ask again after an edit anyway
 
 
-def _change(change: lsp.TextDocumentContentChangeEvent) -> Change:
-    from orbit_lsp.state.documents import Change
+def _change(change: lsp.TextDocumentContentChangeEvent) -> TextChange:
+    from orbit_lsp.state.documents import TextChange
 
     if isinstance(change, lsp.TextDocumentContentChangePartial):
         start, end = change.range.start, change.range.end
-        return Change((start.line, start.character), (end.line, end.character), change.text)
-    return Change(None, None, change.text)
+        return TextChange((start.line, start.character), (end.line, end.character), change.text)
+    return TextChange(None, None, change.text)
 
 
 @on(lsp.TEXT_DOCUMENT_DID_SAVE, lsp.TextDocumentSaveRegistrationOptions(include_text=False), waits=False)

@@ -11,7 +11,7 @@ from lsprotocol import types as lsp
 from orbit_lsp.history import compare_candidates
 from orbit_lsp.history.compare_candidates import Candidate
 from orbit_lsp.history.version_groups import regression
-from orbit_lsp.runners.modal.spending import CannotAsk
+from orbit_lsp.runners.modal.spending import CannotAskError
 from orbit_lsp.runs.scheduler import Run
 from orbit_lsp.server import shown_files
 from orbit_lsp.server.commands import CommandArgument, kernel_command, once_configured
@@ -81,7 +81,7 @@ async def choose(ls: OrbitServer, target: KernelId) -> None:
     rates = ls.places.rental.rates_text() if any(choice.kind == "gpu" for choice in choices.values()) else ""
     try:
         answer = await ls.watcher.ask(f"orbit: compare {name} with what?{rates}", tuple(choices))
-    except CannotAsk:
+    except CannotAskError:
         ls.watcher.message(_NO_CHOICE, lsp.MessageType.Warning)
         return
     if answer in choices:
@@ -148,7 +148,7 @@ async def show_page(ls: OrbitServer, made: Page, target: KernelId, what: str) ->
     stem = path_of(target.uri).rpartition("/")[2].rpartition(".")[0]
     try:
         path = opening.put(made, user_folders.report_folder(), f"{stem}-{target.key}-{what}")
-    except opening.NoReport as none:
+    except opening.NoReportError as none:
         ls.watcher.message(str(none), lsp.MessageType.Warning)
         return
     await shown_files.report(ls, path)

@@ -71,8 +71,8 @@ class OrbitServer(LanguageServer):
 
     @cached_property
     def session(self) -> Session:
-        from orbit_lsp.state.placement import Setup
-        from orbit_lsp.state.session import Client, Session, path_of
+        from orbit_lsp.state.placement import RunSetup
+        from orbit_lsp.state.session import ClientAbilities, Session, path_of
 
         params = self.asked
         roots = [folder.uri for folder in params.workspace_folders or []] or [params.root_uri]
@@ -83,7 +83,7 @@ class OrbitServer(LanguageServer):
         published = document.publish_diagnostics if document else None
         ours = _ours(params.capabilities)
         name = params.client_info.name if params.client_info else ""
-        client = Client(
+        client = ClientAbilities(
             name=params.client_info.name if params.client_info else "an editor",
             encoding=cast("Any", getattr(encoding, "value", encoding) or "utf-16"),
             # eglot 1.17 asks, and does not announce it
@@ -99,7 +99,7 @@ class OrbitServer(LanguageServer):
             shows_reports=ours.get("reports") is True,
             debugs=ours.get("debug") is True,
         )
-        return Session(setup=Setup(folders=[path_of(root) for root in roots if root]), client=client)
+        return Session(setup=RunSetup(folders=[path_of(root) for root in roots if root]), client=client)
 
     @cached_property
     def watcher(self) -> Notifier:

@@ -233,16 +233,16 @@ class Notifier:
         self._server.window_show_message(lsp.ShowMessageParams(kind, text))
 
     async def ask(self, text: str, answers: Sequence[str]) -> str | None:
-        """A question with answers to choose from; None where it is closed. Raises spending.CannotAsk."""
+        """A question with answers to choose from; None where it is closed. Raises spending.CannotAskError."""
         if not self._session.client.can_ask:
-            raise spending.CannotAsk
+            raise spending.CannotAskError
         items = [lsp.MessageActionItem(answer) for answer in answers]
         params = lsp.ShowMessageRequestParams(lsp.MessageType.Info, text, items)
         try:
             answer = await self._server.window_show_message_request_async(params)
         except Exception as error:  # noqa: BLE001 - the client said that it could
             log.warning("the client did not put a question: %s", error)
-            raise spending.CannotAsk from None
+            raise spending.CannotAskError from None
         return answer.title if answer else None
 
     def table(self, text: str, *, titled: bool = True) -> None:

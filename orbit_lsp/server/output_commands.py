@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lsprotocol import types as lsp
 
-from orbit_lsp.runners.modal.spending import CannotAsk
+from orbit_lsp.runners.modal.spending import CannotAskError
 from orbit_lsp.server import shown_files
 from orbit_lsp.server.commands import CommandArgument, command, kernel_command
 from orbit_lsp.server.language_server import OrbitServer
@@ -48,7 +48,7 @@ async def _export(ls: OrbitServer, target: KernelId, kind: str | None) -> None:
     if kind is None:
         try:
             answer = await ls.watcher.ask(f"orbit: export the runs of {name} as", tuple(history_text.FORMATS))
-        except CannotAsk:
+        except CannotAskError:
             answer = "CSV"
     else:
         answer = next(

@@ -24,7 +24,7 @@ from orbit_lsp.state.session import path_of
 from orbit_lsp.views import version_table
 
 if TYPE_CHECKING:
-    from orbit_lsp.history.history_store import Entry
+    from orbit_lsp.history.history_store import HistoryEntry
     from orbit_lsp.server.language_server import OrbitServer
     from orbit_lsp.server.run_log import LoggedRun
 
@@ -210,7 +210,7 @@ def done(ls: OrbitServer) -> set[str]:
     return {name for name, reached in steps.items() if reached}
 
 
-def _kernel(target: KernelId, entries: list[Entry]) -> Json:
+def _kernel(target: KernelId, entries: list[HistoryEntry]) -> Json:
     """A kernel with its versions, the newest first; its times as a line of small bars."""
     rows = version_table.rows(entries)
     times = [row.ns for row in rows if row.ns is not None]

@@ -41,7 +41,7 @@ async def result(ls: OrbitServer, target: KernelId, what: str | None = None) -> 
     try:
         past = await ls.versions.entries(ls.session.path(target.uri), target.key)
         path = opening.write(ls.session, target, user_folders.report_folder(), what, past)
-    except opening.NoReport as none:
+    except opening.NoReportError as none:
         ls.watcher.message(str(none), lsp.MessageType.Warning)
         return
     await report(ls, path)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from lsprotocol import types as lsp
 
-from orbit_lsp.runners.modal.spending import CannotAsk
+from orbit_lsp.runners.modal.spending import CannotAskError
 from orbit_lsp.server.language_server import OrbitServer
 
 
@@ -22,7 +22,7 @@ async def before_driver(ls: OrbitServer, folder: str, driver: str, start: Callab
     yes = "Trust this folder and run"
     try:
         answer = await ls.watcher.ask(f"{why}. Do you trust its authors?", (yes, "Cancel"))
-    except CannotAsk:
+    except CannotAskError:
         ls.watcher.message(f"{why}: {trust.remedy(folder=folder)}", lsp.MessageType.Warning)
         return
     if answer == yes and _trust(ls, folder):
@@ -40,7 +40,7 @@ async def before_import(ls: OrbitServer, folder: str, file: str, start: Callable
     )
     answer: str | None = once
     if ls.places.settings.trust.word is not False:  # the editor has asked
-        with contextlib.suppress(CannotAsk):
+        with contextlib.suppress(CannotAskError):
             answer = await ls.watcher.ask(question, (yes, once))
     if answer == once or (answer == yes and _trust(ls, folder)):
         start()

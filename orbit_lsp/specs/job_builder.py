@@ -20,11 +20,11 @@ from orbit_remote.common import architectures, limits
 from orbit_remote.common.requests import (
     Action,
     ContractStart,
-    Definition,
     Driver,
     DriverStart,
     HostLaunch,
     Job,
+    KernelDefinition,
     OtherKernel,
     ProgramStart,
     SpecStart,
@@ -175,7 +175,7 @@ def only_templates(session: Session, uri: str) -> bool:
     return not _templates(session, frozen)
 
 
-def _templates(session: Session, frozen: Frozen) -> tuple[Definition, ...]:
+def _templates(session: Session, frozen: Frozen) -> tuple[KernelDefinition, ...]:
     """The CUDA templates that have a launch spec without a mistake: it says which instances there are."""
     if frozen.scan.language != "cuda" or frozen.uri not in session.files:
         return ()

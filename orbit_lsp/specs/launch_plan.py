@@ -10,11 +10,11 @@ from orbit_lsp.specs import driver_choice, spec_blocks, spec_cache
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session, path_of
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.requests import Definition, Driver, Through
+from orbit_remote.common.requests import Driver, KernelDefinition, Through
 
 if TYPE_CHECKING:
-    from orbit_remote.spec.launch_spec import Checked
-    from orbit_remote.spec.syntax_tree import Spec
+    from orbit_remote.spec.launch_spec import EvaluatedSpec
+    from orbit_remote.spec.syntax_tree import LaunchSpec
     from orbit_remote.spec.values import Value
 
 
@@ -27,7 +27,7 @@ class LaunchPlan:
     """
 
     through: Through = "program"
-    definition: Definition | None = None
+    definition: KernelDefinition | None = None
     gpu: str = ""
     flags: tuple[str, ...] = ()
     arguments: tuple[str, ...] | None = None
@@ -97,7 +97,7 @@ def _by_text(session: Session, uri: str, kernel: Kernel) -> LaunchPlan:
     return known[2]
 
 
-def _of(session: Session, uri: str, kernel: Kernel, checked: Checked) -> LaunchPlan:
+def _of(session: Session, uri: str, kernel: Kernel, checked: EvaluatedSpec) -> LaunchPlan:
     spec = checked.spec
     refusal = spec_cache.refusal(checked) or ""
     block = spec_cache.block_of(session, uri, kernel)
@@ -119,28 +119,28 @@ def _of(session: Session, uri: str, kernel: Kernel, checked: Checked) -> LaunchP
     )
 
 
-def definition_of(kernel: Kernel) -> Definition:
+def definition_of(kernel: Kernel) -> KernelDefinition:
     """Where a kernel stands, as jobs say it."""
     return spec_blocks.definition(kernel)
 
 
-def _is_swept(spec: Spec) -> bool:
+def _is_swept(spec: LaunchSpec) -> bool:
     from orbit_remote.spec.launch_spec import swept
 
     return any(map(swept, spec.assignments))
 
 
-def _amount(checked: Checked, word: str) -> float | None:
+def _amount(checked: EvaluatedSpec, word: str) -> float | None:
     amount = checked.spec.amounts.get(word)
     if amount is None:
         return None
-    from orbit_remote.spec.interpreter import Scope, Untuned, evaluate
+    from orbit_remote.spec.interpreter import SpecScope, UntunedError, evaluate
     from orbit_remote.spec.syntax_tree import SpecError
     from orbit_remote.spec.values import Scalar, World
 
     try:
-        value = evaluate(amount.value, World(checked.spec.language), Scope(checked.values))
-    except (SpecError, Untuned):
+        value = evaluate(amount.value, World(checked.spec.language), SpecScope(checked.values))
+    except (SpecError, UntunedError):
         return None  # a fault, which is told as one
     return float(value.value) if isinstance(value, Scalar) else None
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from orbit_lsp.kernels.collector_pause import collector_pause
 from orbit_lsp.kernels.model import SPECIFIED, Kernel, Scan
 from orbit_lsp.state.checked_specs import Above, BlockOf, SpecBlock, SpecLines
-from orbit_remote.common.requests import Definition
+from orbit_remote.common.requests import KernelDefinition
 
 if TYPE_CHECKING:
-    from orbit_remote.spec.comment_scanner import Target
+    from orbit_remote.spec.comment_scanner import SpecTarget
     from orbit_remote.spec.syntax_tree import Fault
 
 # neither may look at a character more often than twice: a line may have thousands of `)->`
@@ -24,16 +24,16 @@ _BODY = {"cuda": re.compile(r"^[^=]*\{"), "triton": re.compile(r"\)\s*(?:->[^:)]
 _MOST_STRAYS = 20
 
 
-def definition(kernel: Kernel) -> Definition:
+def definition(kernel: Kernel) -> KernelDefinition:
     """Where a kernel stands, as a job says it."""
     name = kernel.name_span
-    return Definition(
+    return KernelDefinition(
         kernel.name, kernel.qualified, kernel.whole.line, kernel.line, name.line, name.end_column,
         kernel.whole.end_line,
     )  # fmt: skip
 
 
-def target(kernel: Kernel) -> Target:
+def target(kernel: Kernel) -> SpecTarget:
     """The kernel as the spec modules are asked about it."""
     from orbit_remote.spec import launch_spec
 
@@ -73,7 +73,7 @@ def block_of(text: SpecLines, scan: Scan, kernel: Kernel) -> BlockOf | None:
     return known
 
 
-def _block(text: SpecLines, scan: Scan, kernel: Kernel, of: Target) -> SpecBlock | None:
+def _block(text: SpecLines, scan: Scan, kernel: Kernel, of: SpecTarget) -> SpecBlock | None:
     if of.name_line >= len(text.lines):
         return None
     above = _above(text, of)
@@ -84,14 +84,16 @@ def _block(text: SpecLines, scan: Scan, kernel: Kernel, of: Target) -> SpecBlock
     return SpecBlock(above.pieces, above.faults, above.text, above.launches, digest)
 
 
-def _above(text: SpecLines, of: Target) -> Above:
+def _above(text: SpecLines, of: SpecTarget) -> Above:
     from orbit_remote.spec import comment_scanner
 
     start = of.start_line
     known = text.above.get((start, of.line))
     if known is None:
         pieces, faults = comment_scanner.above(text.lines, of)
-        moved = tuple(comment_scanner.Piece(piece.line - start, piece.column, piece.text) for piece in pieces)
+        moved = tuple(
+            comment_scanner.CommentPiece(piece.line - start, piece.column, piece.text) for piece in pieces
+        )
         faults = tuple(fault.moved(-start) for fault in faults)
         written = "\n".join(piece.text for piece in pieces)
         launched = frozenset(re.findall(r"\blaunch\s+(\w+)", written))
@@ -116,7 +118,7 @@ def _anothers(text: SpecLines, scan: Scan, kernel: Kernel, above: Above) -> bool
     return kernel.name not in above.launched and not beside.isdisjoint(above.launched)
 
 
-def _header_end(lines: list[str], of: Target, end: int) -> int:
+def _header_end(lines: list[str], of: SpecTarget, end: int) -> int:
     """The line on which the body begins, or the definition's last: typing in a body changes no spec."""
     for at in range(of.name_line, min(end, len(lines) - 1)):
         if _BODY[of.language].search(lines[at]):
@@ -133,7 +135,7 @@ def strays(text: SpecLines, scan: Scan) -> list[Fault]:
 
 def _strays(text: SpecLines, scan: Scan) -> list[Fault]:
     from orbit_remote.spec.comment_scanner import begins
-    from orbit_remote.spec.syntax_tree import Fault, Span
+    from orbit_remote.spec.syntax_tree import Fault, SpecSpan
 
     read: set[int] = set()
     for kernel in scan.kernels:
@@ -150,7 +152,7 @@ def _strays(text: SpecLines, scan: Scan) -> list[Fault]:
         if at != before + 1:
             if len(faults) == _MOST_STRAYS:
                 break
-            span = Span(at, len(line) - len(line.lstrip()), at, end)
+            span = SpecSpan(at, len(line) - len(line.lstrip()), at, end)
             message = "No CUDA or Triton kernel follows this launch spec, so it is not used."
             faults.append(Fault(span, message, "warning"))
         before = at

@@ -15,15 +15,15 @@ from orbit_lsp.kernels.collector_pause import collector_pause
 from orbit_lsp.kernels.model import SPECIFIED, Kernel
 from orbit_lsp.specs import spec_blocks
 from orbit_lsp.state import daemon_thread
-from orbit_lsp.state.checked_specs import Asked, CheckedSpec, SpecBlock, SpecKey, SpecLines
+from orbit_lsp.state.checked_specs import CheckedSpec, SpecBlock, SpecKey, SpecLines, SpecToCheck
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import OpenFile, Session
 from orbit_remote.common.limits import AT_ONCE, KERNELS
 
 if TYPE_CHECKING:
-    from orbit_remote.spec.comment_scanner import Piece
-    from orbit_remote.spec.launch_spec import Checked
-    from orbit_remote.spec.rules import Limits
+    from orbit_remote.spec.comment_scanner import CommentPiece
+    from orbit_remote.spec.launch_spec import EvaluatedSpec
+    from orbit_remote.spec.rules import LaunchLimits
     from orbit_remote.spec.syntax_tree import Fault
 
 _MOST_KNOWN = 2 * KERNELS.most
@@ -34,7 +34,7 @@ _MOST_FAULTS = 500
 """Of one file: an editor is sent all of them after every pause, and the rest comes once some are fixed."""
 
 
-def spec_of(session: Session, uri: str, kernel: Kernel, *, placed: bool = True) -> Checked | None:
+def spec_of(session: Session, uri: str, kernel: Kernel, *, placed: bool = True) -> EvaluatedSpec | None:
     """The spec above a kernel; None where there is none.
 
     Its places are those of the present text. Who needs none says so with `placed`: then a spec that has only
@@ -51,13 +51,13 @@ def spec_of(session: Session, uri: str, kernel: Kernel, *, placed: bool = True) 
     return _check(session, uri, asked)
 
 
-def pieces_of(session: Session, uri: str, kernel: Kernel) -> tuple[Piece, ...]:
+def pieces_of(session: Session, uri: str, kernel: Kernel) -> tuple[CommentPiece, ...]:
     """What follows `orbit:` in each line of the spec above a kernel, from its top, at its place."""
-    from orbit_remote.spec.comment_scanner import Piece
+    from orbit_remote.spec.comment_scanner import CommentPiece
 
     asked = _asked(session, uri, kernel) if speaks(session, uri) else None
     pieces = asked.block.pieces if asked else ()
-    return tuple(Piece(piece.line + kernel.whole.line, piece.column, piece.text) for piece in pieces)
+    return tuple(CommentPiece(piece.line + kernel.whole.line, piece.column, piece.text) for piece in pieces)
 
 
 def block_of(session: Session, uri: str, kernel: Kernel) -> SpecBlock | None:
@@ -82,12 +82,12 @@ def faults(session: Session, uri: str) -> list[Fault]:
     return ordered[:_MOST_FAULTS]
 
 
-def _in_place(known: CheckedSpec, asked: Asked) -> bool:
+def _in_place(known: CheckedSpec, asked: SpecToCheck) -> bool:
     """What has moved is checked again only where something has a place to tell."""
     return known.start_line == asked.start or not known.checked.faults
 
 
-def refusal(checked: Checked) -> str | None:
+def refusal(checked: EvaluatedSpec) -> str | None:
     """Why a spec is not run, in one sentence; None where nothing is wrong with it."""
     error = next((fault for fault in checked.faults if fault.severity == "error"), None)
     return f"line {error.span.line + 1}, in the launch spec: {error.message}" if error else None
@@ -105,16 +105,16 @@ def shape(session: Session, uri: str, kernel: Kernel) -> tuple[int, int] | None:
     )
     if checked is None or launch is None or launch.block is None:
         return None
-    from orbit_remote.spec.interpreter import Scope, Untuned, evaluate
+    from orbit_remote.spec.interpreter import SpecScope, UntunedError, evaluate
     from orbit_remote.spec.rules import triple, whole
     from orbit_remote.spec.syntax_tree import SpecError
     from orbit_remote.spec.values import World
 
-    world, scope = World("cuda"), Scope(checked.values)
+    world, scope = World("cuda"), SpecScope(checked.values)
     try:
         extents = triple(evaluate(launch.block, world, scope), launch.block.span, "block")
         shared = whole(evaluate(launch.shared, world, scope), launch.shared.span, "") if launch.shared else 0
-    except (SpecError, Untuned):
+    except (SpecError, UntunedError):
         return None
     return math.prod(extents), shared
 
@@ -153,7 +153,7 @@ def speaks(session: Session, uri: str) -> bool:
     return uri in session.files and text_lines(session, uri).says
 
 
-def _all(session: Session, uri: str) -> list[Asked]:
+def _all(session: Session, uri: str) -> list[SpecToCheck]:
     """One for every kernel above which something is said."""
     if not speaks(session, uri):
         return []
@@ -161,7 +161,7 @@ def _all(session: Session, uri: str) -> list[Asked]:
     return [asked for asked in requests if asked]
 
 
-def _asked(session: Session, uri: str, kernel: Kernel) -> Asked | None:
+def _asked(session: Session, uri: str, kernel: Kernel) -> SpecToCheck | None:
     """None if there is no spec above the kernel."""
     text, scan = text_lines(session, uri), session.files[uri].scan
     known = spec_blocks.block_of(text, scan, kernel)
@@ -176,23 +176,23 @@ def _asked(session: Session, uri: str, kernel: Kernel) -> Asked | None:
     if before and before[0] is scan and before[1] is figures and before[2] == architecture:
         return before[3]
     key = SpecKey(known.block.digest, limits(session, uri, kernel))
-    asked = Asked(key, known.block, known.target, known.target.start_line)
+    asked = SpecToCheck(key, known.block, known.target, known.target.start_line)
     text.asked[id(kernel)] = scan, figures, architecture, asked
     return asked
 
 
-def limits(session: Session, uri: str, kernel: Kernel) -> Limits | None:
+def limits(session: Session, uri: str, kernel: Kernel) -> LaunchLimits | None:
     """The GPU that a CUDA kernel runs on, and what the compiler said of the present text; neither needs a check."""
     if kernel.language != "cuda":
         return None
-    from orbit_remote.spec.rules import Limits
+    from orbit_remote.spec.rules import LaunchLimits
 
     static = local = 0
     figures = session.results.figures.get(KernelId(uri, kernel.qualified))
     if figures and figures.digest == _digests(session, uri).get(id(kernel), ""):
         static = min((resource.static_shared or 0 for resource in figures.resources), default=0)
         local = min((resource.stack or 0 for resource in figures.resources), default=0)
-    return Limits(session.setup.architecture(), static, local)
+    return LaunchLimits(session.setup.architecture(), static, local)
 
 
 def _digests(session: Session, uri: str) -> Mapping[int, str]:
@@ -202,7 +202,7 @@ def _digests(session: Session, uri: str) -> Mapping[int, str]:
     return text.digests[1]
 
 
-def _known(session: Session, uri: str, asked: Asked) -> CheckedSpec | None:
+def _known(session: Session, uri: str, asked: SpecToCheck) -> CheckedSpec | None:
     file = session.files[uri]
     known = file.specs.get(asked.key)
     if known and known.checked.asked and known.version != file.document.version:
@@ -210,7 +210,7 @@ def _known(session: Session, uri: str, asked: Asked) -> CheckedSpec | None:
     return known
 
 
-def _check(session: Session, uri: str, asked: Asked) -> Checked:
+def _check(session: Session, uri: str, asked: SpecToCheck) -> EvaluatedSpec:
     from orbit_remote.spec import launch_spec
 
     checked = launch_spec.check_lines(lines_of(session, uri), asked.target, asked.key.limits)
@@ -218,7 +218,7 @@ def _check(session: Session, uri: str, asked: Asked) -> Checked:
     return checked
 
 
-def _remember(session: Session, uri: str, asked: Asked, known: CheckedSpec) -> None:
+def _remember(session: Session, uri: str, asked: SpecToCheck, known: CheckedSpec) -> None:
     if (file := session.files.get(uri)) is None:
         return
     file.specs.pop(asked.key, None)
@@ -227,8 +227,8 @@ def _remember(session: Session, uri: str, asked: Asked, known: CheckedSpec) -> N
         del file.specs[next(iter(file.specs))]
 
 
-def _unknown(session: Session, uri: str) -> list[Asked]:
-    unknown: list[Asked] = []
+def _unknown(session: Session, uri: str) -> list[SpecToCheck]:
+    unknown: list[SpecToCheck] = []
     for asked in _all(session, uri):
         known = _known(session, uri, asked)
         if known is None or not _in_place(known, asked):
@@ -236,7 +236,7 @@ def _unknown(session: Session, uri: str) -> list[Asked]:
     return unknown
 
 
-def _few(unknown: list[Asked]) -> bool:
+def _few(unknown: list[SpecToCheck]) -> bool:
     size = sum(len(piece.text) for asked in unknown[:_AT_ONCE] for piece in asked.block.pieces)
     return len(unknown) <= _AT_ONCE and size <= AT_ONCE.most
 
@@ -315,8 +315,8 @@ async def settle(session: Session, uri: str) -> None:
 
 
 def _checked(
-    lines: list[str], asked: list[Asked], present: Callable[[], bool]
-) -> list[tuple[Asked, Checked]]:
+    lines: list[str], asked: list[SpecToCheck], present: Callable[[], bool]
+) -> list[tuple[SpecToCheck, EvaluatedSpec]]:
     """Stops when the text changes."""
     from orbit_remote.spec import launch_spec
 

@@ -11,17 +11,17 @@ from orbit_remote.common.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from orbit_lsp.kernels.model import Kernel, Scan
-    from orbit_lsp.state.results import Figures
-    from orbit_remote.spec.comment_scanner import Piece, Target
-    from orbit_remote.spec.launch_spec import Checked
-    from orbit_remote.spec.rules import Limits
+    from orbit_lsp.state.results import CompilerFigures
+    from orbit_remote.spec.comment_scanner import CommentPiece, SpecTarget
+    from orbit_remote.spec.launch_spec import EvaluatedSpec
+    from orbit_remote.spec.rules import LaunchLimits
     from orbit_remote.spec.syntax_tree import Fault
 
 
 class SpecBlock(NamedTuple):
     """What is written above a kernel, its lines relative to the kernel's first: what has moved is the same."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[CommentPiece, ...]
     faults: tuple[Fault, ...]
     text: str
     """What follows `orbit:` in each line."""
@@ -35,28 +35,28 @@ class SpecKey(NamedTuple):
     """Everything that a check depends on but the rest of the file, of which `Checked.asked` speaks."""
 
     digest: str
-    limits: Limits | None
+    limits: LaunchLimits | None
 
 
 class CheckedSpec(NamedTuple):
     start_line: int
     version: int
-    checked: Checked
+    checked: EvaluatedSpec
 
 
-class Asked(NamedTuple):
+class SpecToCheck(NamedTuple):
     """One spec to check, apart from the session: a thread may do it."""
 
     key: SpecKey
     block: SpecBlock
-    target: Target
+    target: SpecTarget
     start: int
 
 
 class Above(NamedTuple):
     """The comment lines above a line, read once for all kernels that begin there; `launched` are the names after `launch`."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[CommentPiece, ...]
     faults: tuple[Fault, ...]
     text: str
     launches: bool
@@ -68,7 +68,7 @@ class BlockOf(NamedTuple):
     """What stands above a kernel of one scan; `block` is None for nothing that is its own."""
 
     kernel: Kernel
-    target: Target
+    target: SpecTarget
     block: SpecBlock | None
 
 
@@ -91,16 +91,16 @@ class SpecLines:
     """Of the kernels of one scan, by their `id`."""
     names: tuple[Scan, Mapping[int, set[str]]] | None = None
     """Of the kernels that begin on each line, in one scan."""
-    asked: dict[int, tuple[Scan, Figures | None, str, Asked]] = field(
-        default_factory=dict["int", "tuple[Scan, Figures | None, str, Asked]"]
+    asked: dict[int, tuple[Scan, CompilerFigures | None, str, SpecToCheck]] = field(
+        default_factory=dict["int", "tuple[Scan, CompilerFigures | None, str, SpecToCheck]"]
     )
     """By the `id` of the kernel of a scan, with the figures and the architecture that it was made for."""
-    plans: dict[int, tuple[Kernel, Checked, Any]] = field(
-        default_factory=dict["int", "tuple[Kernel, Checked, Any]"]
+    plans: dict[int, tuple[Kernel, EvaluatedSpec, Any]] = field(
+        default_factory=dict["int", "tuple[Kernel, EvaluatedSpec, Any]"]
     )
     """By the `id` of the kernel; `specs.launch_plan` alone reads and writes them."""
-    drafts: dict[tuple[Target, Limits | None], list[tuple[str, str]]] = field(
-        default_factory=dict["tuple[Target, Limits | None]", "list[tuple[str, str]]"]
+    drafts: dict[tuple[SpecTarget, LaunchLimits | None], list[tuple[str, str]]] = field(
+        default_factory=dict["tuple[SpecTarget, LaunchLimits | None]", "list[tuple[str, str]]"]
     )
     _lines: list[str] | None = None
 

@@ -163,7 +163,7 @@ class Ssh:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Profile:
+class ProfileSettings:
     """What a profile shows on the lines, and what is kept of it."""
 
     line_percent: float = setting(
@@ -234,7 +234,7 @@ class CheckMemory:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Costs:
+class CostSettings:
     """Diagnostics of what a kernel costs, by the compiler's figures."""
 
     spills: Literal["off", "hint", "warning"] = setting(
@@ -378,11 +378,11 @@ class Settings:
         "shown. `show`: both are shown. Only for VS Code and Neovim; other editors show both.",
         workspace=True,
     )
-    costs: Costs = dataclasses.field(default_factory=Costs)
+    costs: CostSettings = dataclasses.field(default_factory=CostSettings)
     lens: Lens = dataclasses.field(default_factory=Lens)
     hints: Hints = dataclasses.field(default_factory=Hints)
     report: Report = dataclasses.field(default_factory=Report)
-    profile: Profile = dataclasses.field(default_factory=Profile)
+    profile: ProfileSettings = dataclasses.field(default_factory=ProfileSettings)
     live: Live = dataclasses.field(default_factory=Live)
     history: History = dataclasses.field(default_factory=History)
     check_memory: CheckMemory = dataclasses.field(default_factory=CheckMemory)

@@ -30,7 +30,7 @@ _AT_ONCE = 1 << 16
 """Characters that one call splits or encodes: a whole text would keep the interpreter from other threads."""
 
 
-class Change(NamedTuple):
+class TextChange(NamedTuple):
     """One content change as the client sent it; `start` None replaces the whole text."""
 
     start: tuple[int, int] | None
@@ -146,7 +146,7 @@ class Document:
         if not self.is_split:
             self._split = text, split_lines(text)
 
-    def apply(self, version: int, changes: list[Change], encoding: Encoding) -> None:
+    def apply(self, version: int, changes: list[TextChange], encoding: Encoding) -> None:
         """Take the changes in order, each in the text that the one before it left. Raises TooLongError."""
         many = len(changes) > _MANY
         size = len(self.text)
@@ -189,7 +189,7 @@ class Document:
         after = sum(map(len, islice(self.lines, number, None)))  # of a million lines half are counted at most
         return len(self.text) - after + column
 
-    def _replace(self, version: int, change: Change, encoding: Encoding, *, whole: bool) -> int:
+    def _replace(self, version: int, change: TextChange, encoding: Encoding, *, whole: bool) -> int:
         """The characters that the text has more. Where it is not made as a `whole`, only its lines are."""
         text = change.text
         places = [self._place(position, encoding) for position in {change.start, change.end} if position]

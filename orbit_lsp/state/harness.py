@@ -15,7 +15,7 @@ _PREFIX = "contract "
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class HarnessEntry:
     """What is checked: `name` is `ModelNew` or `custom_kernel`. Its results are filed under `target`, and hold as
     long as `digest`, that of the whole text, is the same.
     """
@@ -26,7 +26,7 @@ class Entry:
     digest: str
 
 
-def of(session: Session, uri: str) -> Entry | None:
+def of(session: Session, uri: str) -> HarnessEntry | None:
     """The contract of an open file as its text stands, which may be broken for a moment."""
     file = session.files.get(uri)
     if file is None or file.cell or file.scan.language != "triton":
@@ -62,7 +62,7 @@ def digest(text: str) -> str:
 
 
 @lru_cache(maxsize=32)
-def _entry(uri: str, text: str) -> Entry | None:
+def _entry(uri: str, text: str) -> HarnessEntry | None:
     from orbit_remote.common.contracts import (
         harness_files,  # 4 ms, which a command of a .cu file does without
     )
@@ -71,6 +71,6 @@ def _entry(uri: str, text: str) -> Entry | None:
     return _made(uri, text, kept.name, kept.line - 1, kept.column - 1) if kept else None
 
 
-def _made(uri: str, text: str, name: str, line: int, column: int) -> Entry:
+def _made(uri: str, text: str, name: str, line: int, column: int) -> HarnessEntry:
     span = Span(line, column, line, column + len(name))
-    return Entry(name, span, KernelId(uri, _PREFIX + name), digest(text))
+    return HarnessEntry(name, span, KernelId(uri, _PREFIX + name), digest(text))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Warm:
+class WarmGpu:
     """A rented GPU that waits for a run: until when on the wall clock, None where it is at work or `kept`.
 
     `idle_usd` is what all of its idle time costs, `hourly` what it costs while it is kept (`$4.08/h`), by
@@ -35,7 +35,7 @@ def _nobody(folder: str) -> bool:
     return False
 
 
-class Setup:
+class RunSetup:
     """What decides where and how runs go: the client's settings, the workspace's folders, what this machine has."""
 
     def __init__(
@@ -62,7 +62,7 @@ class Setup:
         """`NAME=value`, which jobs have in their environment besides the user's own."""
         self.gpu_chosen = False
         """Whether the author chose the GPU of the settings by a command of this session."""
-        self.warm: dict[str, Warm] = {}
+        self.warm: dict[str, WarmGpu] = {}
         """Rented GPUs whose containers are warm."""
         self.trusts: Callable[[str], bool] = _nobody
         """Whether the author trusts what a folder brings along."""

@@ -48,7 +48,7 @@ def renamed(value: T, names: Mapping[str, str]) -> T:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class CompilerFigures:
     """What the compiler reported about a kernel's instances.
 
     `digest` is of the tokens they were compiled from, `inputs` of the job's settings and `files` maps
@@ -64,7 +64,7 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class RunResult:
     """The last finished run of a kernel. `launches` is empty where the program never launched it.
 
     `asked` is the kernel that was clicked: its launch spec made the job, in the `lines` that are kept
@@ -140,10 +140,10 @@ class Learned:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailedRun:
     """The last run or profile of a kernel, where it failed: kept until one of them succeeds.
 
-    `digest` as in `Result`; `at` is the time of day in seconds since 1970. `standing` says where the warps of a kernel stood
+    `digest` as in `RunResult`; `at` is the time of day in seconds since 1970. `standing` says where the warps of a kernel stood
     that had to be ended.
     """
 
@@ -159,7 +159,7 @@ class Profiled:
     """The last profile of a kernel: `profiles` are of its instances and configurations, the longest launch first;
     empty where the program never launched it.
 
-    `digest`, `inputs`, `files`, `through` and `asked` as in `Result`. `texts` are the files that its lines speak of
+    `digest`, `inputs`, `files`, `through` and `asked` as in `RunResult`. `texts` are the files that its lines speak of
     as they were when it ran, cut into lines, by path. `report` is Nsight Compute's own file, as it is kept here,
     `dumps` the folder of what the compiler made; both are None after a restart. A profile that is `imported` was made by
     another program, on any machine.
@@ -226,7 +226,7 @@ class AbResult:
 class MemoryCheck:
     """The last memory check of a kernel that came to its end: clean where no problem of `finished` is an error.
 
-    `asked` and `through` say what launched it, as in `Result`.
+    `asked` and `through` say what launched it, as in `RunResult`.
     """
 
     digest: str
@@ -267,7 +267,7 @@ class GpuResult:
 
 @dataclass(frozen=True, slots=True)
 class MultiGpuResult:
-    """The last time a kernel was run on several GPUs side by side; `elements` as in `Result`."""
+    """The last time a kernel was run on several GPUs side by side; `elements` as in `RunResult`."""
 
     digest: str
     at: float
@@ -287,12 +287,12 @@ class Problems:
 class Results:
     """The last of each kind, by kernel; `problems` by source and file."""
 
-    figures: dict[KernelId, Figures] = field(default_factory=dict[KernelId, Figures])
-    every_gpu: dict[KernelId, Figures] = field(default_factory=dict[KernelId, Figures])
+    figures: dict[KernelId, CompilerFigures] = field(default_factory=dict[KernelId, CompilerFigures])
+    every_gpu: dict[KernelId, CompilerFigures] = field(default_factory=dict[KernelId, CompilerFigures])
     """The same compiled for every architecture, by one front end where that will do."""
-    runs: dict[KernelId, Result] = field(default_factory=dict[KernelId, Result])
+    runs: dict[KernelId, RunResult] = field(default_factory=dict[KernelId, RunResult])
     profiles: dict[KernelId, Profiled] = field(default_factory=dict[KernelId, Profiled])
-    failures: dict[KernelId, Failed] = field(default_factory=dict[KernelId, Failed])
+    failures: dict[KernelId, FailedRun] = field(default_factory=dict[KernelId, FailedRun])
     memory_checks: dict[KernelId, MemoryCheck] = field(default_factory=dict[KernelId, MemoryCheck])
     listings: dict[tuple[KernelId, Level], Listing | None] = field(
         default_factory=dict["tuple[KernelId, Level]", "Listing | None"]

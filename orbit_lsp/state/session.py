@@ -17,9 +17,9 @@ from orbit_lsp.kernels import Kernel, Scan, Tracker
 from orbit_lsp.kernels.collector_pause import collector_pause
 from orbit_lsp.state import daemon_thread
 from orbit_lsp.state.compilation import Compilation
-from orbit_lsp.state.documents import Change, Document, Encoding
+from orbit_lsp.state.documents import Document, Encoding, TextChange
 from orbit_lsp.state.kernel_ids import KernelId, identify
-from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.placement import RunSetup
 from orbit_lsp.state.results import Results, renamed
 from orbit_lsp.state.staleness import Disk
 from orbit_remote.common import limits, regular_files
@@ -132,7 +132,7 @@ class Frozen:
 
 
 @dataclass(slots=True)
-class Running:
+class AwaitedRun:
     """A run that a kernel waits for; `began` is on the monotonic clock, when the click came."""
 
     run: str
@@ -142,7 +142,7 @@ class Running:
 
 
 @dataclass(slots=True)
-class Client:
+class ClientAbilities:
     """What the client can do. `name` is shown to other clients that wait for its runs, as in *Neovim*."""
 
     name: str = "orbit-lsp"
@@ -174,14 +174,14 @@ class Client:
 class Session:
     """What is open, what decides how it runs, what was learnt of it. Each part is read by others."""
 
-    setup: Setup = field(default_factory=Setup)
-    client: Client = field(default_factory=Client)
+    setup: RunSetup = field(default_factory=RunSetup)
+    client: ClientAbilities = field(default_factory=ClientAbilities)
     files: dict[str, OpenFile] = field(default_factory=dict[str, OpenFile])
     plain: dict[str, Document] = field(default_factory=dict[str, Document])
     """Open C++ headers without a kernel: only their texts are kept, and no request is about them."""
     disk: Disk = field(default_factory=Disk)
     results: Results = field(default_factory=Results)
-    running: dict[KernelId, Running] = field(default_factory=dict[KernelId, Running])
+    running: dict[KernelId, AwaitedRun] = field(default_factory=dict[KernelId, AwaitedRun])
     compiling: set[str] = field(default_factory=set[str])
     """Open files whose compilation takes so long that their kernels say so."""
     live: set[KernelId] = field(default_factory=set[KernelId])
@@ -231,7 +231,7 @@ class Session:
         self.files[uri] = file
         return file
 
-    def change(self, uri: str, version: int, changes: list[Change]) -> OpenFile | None:
+    def change(self, uri: str, version: int, changes: list[TextChange]) -> OpenFile | None:
         """A header in which a kernel was typed, which is an open file from now on; None for all others."""
         if file := self.files.get(uri):
             file.document.apply(version, changes, self.client.encoding)

@@ -56,7 +56,7 @@ _OS_REMEDIES = {
 }
 
 
-class Unusable(Exception):  # noqa: N818 - each owner of a file makes a sentence of its own from it
+class UnusableFileError(Exception):
     """Why a file cannot be used now, and what to do. `passing`: it may be usable soon, though nobody acts."""
 
     def __init__(
@@ -73,14 +73,14 @@ class _Behind:
 
     file: SqliteFile
     since: float
-    why: Unusable
+    why: UnusableFileError
     works: deque[Work[Any]] = field(default_factory=deque[Work[Any]])
     tried: float = float("-inf")
     writing: threading.Lock = field(default_factory=threading.Lock)
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class FileTrouble:
     """`since` is seconds since 1970; `text` is a sentence."""
 
     path: Path
@@ -117,7 +117,7 @@ class SqliteFile:
         self._most = most
         self.busy_s = busy_s
 
-    def sentence(self, since: float, why: Unusable) -> str:
+    def sentence(self, since: float, why: UnusableFileError) -> str:
         """Without the file's name: strangers may read it."""
         when = f"{datetime.fromtimestamp(since, UTC):%Y-%m-%d %H:%M:%S} UTC"
         end = f"; {why.remedy}" if why.remedy else ""
@@ -126,7 +126,7 @@ class SqliteFile:
     # -- use ----------------------------------------------------------------------------------
 
     def do(self, work: Work[T], *, transaction: bool = True, writes: bool = True) -> T:
-        """The result of `work`, in one transaction. Raises Unusable, and what `work` raises."""
+        """The result of `work`, in one transaction. Raises UnusableFileError, and what `work` raises."""
         path = self.path()
         behind = _behind.get(path)
         if behind and behind.works and not self.write_again() and writes:
@@ -134,11 +134,11 @@ class SqliteFile:
         return self._do(path, work, transaction=transaction, writes=writes)
 
     def keep(self, work: Work[T]) -> T:
-        """The same, but what cannot be written now is written later. Raises Unusable then too."""
+        """The same, but what cannot be written now is written later. Raises UnusableFileError then too."""
         try:
             return self.do(work)
-        except Unusable as why:
-            with suppress(Unusable), _changing:
+        except UnusableFileError as why:
+            with suppress(UnusableFileError), _changing:
                 path = self.path()
                 works = _behind.setdefault(path, _Behind(self, time.time(), why)).works
                 works.append(work)
@@ -161,7 +161,7 @@ class SqliteFile:
                     work = behind.works[0]
                     try:
                         self._do(path, work, transaction=True, writes=False)
-                    except Unusable:
+                    except UnusableFileError:
                         raise
                     except Exception:
                         log.exception("%s: something that waited cannot be written", self._what)
@@ -169,13 +169,13 @@ class SqliteFile:
                         if behind.works and behind.works[0] is work:
                             behind.works.popleft()
                 self._do(path, self._probe, transaction=True, writes=True)
-            except Unusable:
+            except UnusableFileError:
                 return False
             finally:
                 behind.tried = time.monotonic()
         return path not in _behind
 
-    def trouble(self) -> Unusable | None:
+    def trouble(self) -> UnusableFileError | None:
         """Why the file could not be used the last time; None once it can be written."""
         behind = _behind.get(self.path())
         return behind.why if behind else None
@@ -186,11 +186,11 @@ class SqliteFile:
         return len(behind.works) if behind else 0
 
     def path(self) -> Path:
-        """Raises Unusable."""
+        """Raises UnusableFileError."""
         try:
             return self._where()
         except (OSError, RuntimeError) as error:  # no home folder
-            raise Unusable(str(error)) from None
+            raise UnusableFileError(str(error)) from None
 
     # -- the file -----------------------------------------------------------------------------
 
@@ -201,17 +201,19 @@ class SqliteFile:
             seen = identity(path)
             try:
                 done = self._once(path, work, transaction=transaction)
-            except Unusable as why:
+            except UnusableFileError as why:
                 raise self._failed(path, why) from None
             except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter of a damaged schema
                 if not _is_damage(error):
                     raise self._failed(path, _unusable(error, path)) from None
                 if last:
-                    raise self._failed(path, Unusable(f"it was damaged ({error})", path=path)) from None
+                    raise self._failed(
+                        path, UnusableFileError(f"it was damaged ({error})", path=path)
+                    ) from None
                 self.set_aside(path, error, seen)
             except OSError as error:
                 remedy = _OS_REMEDIES.get(error.errno or 0, "")
-                why = Unusable(error.strerror or str(error), remedy, path, passing=remedy == _FREE)
+                why = UnusableFileError(error.strerror or str(error), remedy, path, passing=remedy == _FREE)
                 raise self._failed(path, why) from None
             else:
                 if writes:
@@ -233,7 +235,7 @@ class SqliteFile:
                 why = (
                     f"it was written by a newer orbit-lsp (format {version}, this one knows {self._version})"
                 )
-                raise Unusable(why, "update this orbit-lsp, or move the file away", path)
+                raise UnusableFileError(why, "update this orbit-lsp, or move the file away", path)
             if version < self._version:
                 for statement in self._first:
                     file.execute(statement)
@@ -255,7 +257,7 @@ class SqliteFile:
         """A write that changes nothing."""
         file.execute(f"pragma user_version = {self._version}")
 
-    def _failed(self, path: Path, why: Unusable) -> Unusable:
+    def _failed(self, path: Path, why: UnusableFileError) -> UnusableFileError:
         with _changing:
             if behind := _behind.get(path):
                 behind.why = why
@@ -271,7 +273,7 @@ class SqliteFile:
                 log.warning("%s can be written again", self._what)
 
     def set_aside(self, path: Path, error: Exception, seen: tuple[int, int] | None) -> None:
-        """Rename the file that was `seen`, with what SQLite keeps beside it. Raises Unusable."""
+        """Rename the file that was `seen`, with what SQLite keeps beside it. Raises UnusableFileError."""
         aside = path.with_suffix(f".damaged-{datetime.now(UTC):%Y%m%dT%H%M%S%f}.sqlite")
         try:
             with _setting_aside:  # two threads that saw the damage: the second would move the new file away
@@ -287,21 +289,21 @@ class SqliteFile:
             return
         except OSError as refused:
             why = f"it was damaged ({error}), and it is in the way: {refused.strerror}"
-            raise self._failed(path, Unusable(why, "move it away", path)) from None
+            raise self._failed(path, UnusableFileError(why, "move it away", path)) from None
         self._tell(visible(f"{self._what} was damaged ({error}); it is now {aside}, and a new one begins"))
 
 
 def write_again() -> None:
     """Write what waits in this process, of every file."""
     for behind in list(_behind.values()):
-        with suppress(Unusable):
+        with suppress(UnusableFileError):
             behind.file.write_again()
 
 
-def troubles(folder: Path) -> list[Trouble]:
+def troubles(folder: Path) -> list[FileTrouble]:
     """Return the files of a folder that this process cannot write now."""
     return [
-        Trouble(path, behind.since, behind.file.sentence(behind.since, behind.why))
+        FileTrouble(path, behind.since, behind.file.sentence(behind.since, behind.why))
         for path, behind in list(_behind.items())
         if path.parent == folder
     ]
@@ -352,9 +354,9 @@ def _locked(path: Path, mode: str) -> sqlite3.Connection:
 # -- errors -----------------------------------------------------------------------------------------
 
 
-def _unusable(error: sqlite3.Error | UnicodeDecodeError, path: Path) -> Unusable:
+def _unusable(error: sqlite3.Error | UnicodeDecodeError, path: Path) -> UnusableFileError:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return Unusable(str(error), _REMEDIES.get(code, ""), path, passing=code in _PASSING)
+    return UnusableFileError(str(error), _REMEDIES.get(code, ""), path, passing=code in _PASSING)
 
 
 def _is_damage(error: sqlite3.Error | UnicodeDecodeError) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from orbit_lsp.runners.modal.costs import Costs
+from orbit_lsp.runners.modal.costs import RentalCosts
 from orbit_lsp.runners.modal.rates import Price
 from orbit_lsp.runners.modal.spending import FIRST_S
 from orbit_lsp.state import modal_gpus, ssh_hosts, units
@@ -34,12 +34,12 @@ def table(comparison: MultiGpuResult, name: str, now: float, *, stale: bool) -> 
     )
 
 
-def priced(costs: Costs) -> dict[str, Price]:
+def priced(costs: RentalCosts) -> dict[str, Price]:
     """Return the price of each of Modal's GPUs that has one."""
     return {gpu: price for gpu in modal_gpus.NAMES if (price := costs.price(gpu))}
 
 
-def prices(costs: Costs, idle_s: float) -> Table:
+def prices(costs: RentalCosts, idle_s: float) -> Table:
     """What each GPU on Modal costs, by the hour, in a first run, and while an editor keeps it warm after a run."""
     known = priced(costs)
     rows = tuple(

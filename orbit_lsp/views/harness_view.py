@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from orbit_lsp.state import fitting
 from orbit_lsp.state.fitting import Part
-from orbit_lsp.state.results import Result
+from orbit_lsp.state.results import RunResult
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import kernel_status, sweep_tables
 from orbit_lsp.views.answer.outcome import EDITED
@@ -30,14 +30,14 @@ def label(session: Session, uri: str) -> tuple[int, str]:
     return harness_status.entry.span.line, fitting.fit(parts, fitting.HINT)
 
 
-def forms(result: Result) -> tuple[str, ...]:
+def forms(result: RunResult) -> tuple[str, ...]:
     """The result in words, the longest form first."""
     whole = text(result)
     first = whole.partition(fitting.BETWEEN)[0]
     return whole, first, first.partition(" at ")[0]
 
 
-def text(result: Result) -> str:
+def text(result: RunResult) -> str:
     """`✓ 1.42x · 3.10 ms vs 4.41 ms`: how much less time it takes than the reference, and both times."""
     every = result.finished.points
     verdict = sweep_tables.verdict(every)
@@ -74,7 +74,7 @@ def times(every: Sequence[Point], point: Point) -> str:
     return f"{own} vs {sweep_tables.median_text(against.launches)}" if against else own
 
 
-def rows(result: Result) -> list[tuple[str, str, str]]:
+def rows(result: RunResult) -> list[tuple[str, str, str]]:
     """(what, value, source) of every version and every check."""
     listed: list[tuple[str, str, str]] = []
     for point in result.finished.points:

@@ -13,10 +13,10 @@ from orbit_lsp.kernels.model import RUNNABLE, SPECIFIED
 from orbit_lsp.specs import job_builder, launch_plan, spec_cache
 from orbit_lsp.specs.launch_plan import LaunchPlan
 from orbit_lsp.state import harness, staleness, units
-from orbit_lsp.state.harness import Entry
+from orbit_lsp.state.harness import HarnessEntry
 from orbit_lsp.state.kernel_ids import KernelId
-from orbit_lsp.state.results import Failed, Figures, Profiled, Result
-from orbit_lsp.state.session import Frozen, Running, Session, path_of
+from orbit_lsp.state.results import CompilerFigures, FailedRun, Profiled, RunResult
+from orbit_lsp.state.session import AwaitedRun, Frozen, Session, path_of
 from orbit_remote.common import occupancy
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Launches, Resources
@@ -31,16 +31,16 @@ class KernelStatus:
 
     target: KernelId
     kernel: Kernel
-    figures: Figures | None
+    figures: CompilerFigures | None
     figures_stale: bool
-    result: Result | None
+    result: RunResult | None
     stale: bool
-    running: Running | None
+    running: AwaitedRun | None
     plan: LaunchPlan = launch_plan.PROGRAM
     digest: str = ""
     profile: Profiled | None = None
     profile_stale: bool = False
-    failed: Failed | None = None
+    failed: FailedRun | None = None
     so_far: tuple[Launches, ...] = ()
     """What a program has launched of it that still runs."""
 
@@ -59,7 +59,7 @@ def of(session: Session, uri: str) -> list[KernelStatus]:
         result = session.results.runs.get(target)
         profile = session.results.profiles.get(target)
 
-        def changed(figures: Figures | Result | Profiled, digest: str = digest) -> bool:
+        def changed(figures: CompilerFigures | RunResult | Profiled, digest: str = digest) -> bool:
             return figures.digest != digest or session.disk.changed(path_of(uri), figures.files)
 
         # a build for a run has its launch spec's flags, and the figures of all kernels of the file
@@ -360,10 +360,10 @@ def ago(seconds: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HarnessStatus:
-    entry: Entry
-    result: Result | None
+    entry: HarnessEntry
+    result: RunResult | None
     stale: bool
-    running: Running | None
+    running: AwaitedRun | None
     profile: Profiled | None = None
     profile_stale: bool = False
 
@@ -375,7 +375,7 @@ def harness_status(session: Session, uri: str) -> HarnessStatus | None:
         return None
     result, profile = session.results.runs.get(entry.target), session.results.profiles.get(entry.target)
 
-    def stale(figures: Result | Profiled | None) -> bool:
+    def stale(figures: RunResult | Profiled | None) -> bool:
         return figures is not None and (
             figures.digest != entry.digest
             or figures.inputs

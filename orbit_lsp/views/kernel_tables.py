@@ -7,7 +7,7 @@ from pathlib import Path
 
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state import units
-from orbit_lsp.state.results import Profiled, Result
+from orbit_lsp.state.results import Profiled, RunResult
 from orbit_lsp.state.session import Session, uri_of
 from orbit_lsp.views import (
     gpu_table,
@@ -21,7 +21,7 @@ from orbit_lsp.views.ab_table import tables as tables_in_turn
 from orbit_lsp.views.compiler import gpu_occupancy
 from orbit_lsp.views.kernel_status import KernelStatus
 from orbit_lsp.views.profile import profile_hover
-from orbit_lsp.views.tables import Code, Link, Row, Section
+from orbit_lsp.views.tables import CodeCell, Link, Row, Section
 from orbit_remote.common import measure, occupancy
 from orbit_remote.common.measurements import Telemetry, Timing
 from orbit_remote.common.messages import Cost, Device, Finished, Launches, Resources
@@ -114,7 +114,7 @@ def compilation_rows(session: Session, uri: str) -> list[Row]:
     return rows
 
 
-def _spec_rows(result: Result) -> list[Row]:
+def _spec_rows(result: RunResult) -> list[Row]:
     """What a launch spec adds: rates and checks, and the change to the version before."""
     finished = result.finished
     rows: list[Row] = []
@@ -136,7 +136,7 @@ def _spec_rows(result: Result) -> list[Row]:
 def _launch_rows(launches: Launches, known: KernelStatus) -> list[Row]:
     timing = launches.timing
     rows: list[Row] = [
-        (Code(f"{launches.name}{labels.configuration(launches)}"), f"{launches.count} launches", "CUPTI")
+        (CodeCell(f"{launches.name}{labels.configuration(launches)}"), f"{launches.count} launches", "CUPTI")
     ]
     rows.append(("time, median", f"{units.timing(timing)} ({timing.label})", timing.clock))
     if launches.warm:

@@ -6,7 +6,7 @@ import re
 
 from orbit_lsp.state import fitting, units
 from orbit_lsp.state.fitting import Part
-from orbit_lsp.state.results import Result
+from orbit_lsp.state.results import RunResult
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import (
     kernel_status,
@@ -98,7 +98,7 @@ def _measured(known: KernelStatus, *, lens: bool, verdict: bool) -> list[Part]:
     return parts + after
 
 
-def _by_spec(result: Result, *, lens: bool, verdict: bool) -> list[Part]:
+def _by_spec(result: RunResult, *, lens: bool, verdict: bool) -> list[Part]:
     """`⏱ 288 µs ±0.2% · 2.80 TB/s (83%)`, of the first set of values."""
     finished = result.finished
     timing = sweep_tables.total(result.launches)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from orbit_lsp.state import units
-from orbit_lsp.state.results import Result
+from orbit_lsp.state.results import RunResult
 from orbit_lsp.views import kernel_status, rates
 from orbit_lsp.views.tables import Table
 from orbit_remote.common import measure
@@ -127,7 +127,7 @@ def _outcome(check: Check) -> str:
     return ", ".join(parts) or ("passed" if check.passed else "failed")
 
 
-def table(result: Result, title: str) -> Table | None:
+def table(result: RunResult, title: str) -> Table | None:
     """Every set of values, a row each; None for a spec that was run with one alone."""
     points = result.finished.points
     if len(points) < 2:
@@ -187,7 +187,7 @@ def _share(rate: rates.Rate | None) -> str:
     return units.percent(rate.share) if rate.share is not None else ""
 
 
-def _occupancy(result: Result, launches: Sequence[Launches]) -> str:
+def _occupancy(result: RunResult, launches: Sequence[Launches]) -> str:
     device = result.finished.device
     if len(launches) != 1 or device is None or device.capability is None:
         return ""

@@ -10,7 +10,7 @@ from typing import Self
 from orbit_remote.common.lazy_dataclass import dataclass
 
 
-class Code(str):
+class CodeCell(str):
     """A cell that is shown as code; everything else is text and escaped as such."""
 
     __slots__ = ()
@@ -43,7 +43,7 @@ class Drawing:
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class TitledLines:
     """Sentences under a title."""
 
     title: str
@@ -52,7 +52,7 @@ class Lines:
 
 Row = tuple[str, str, str]
 """What, its value, and where the value comes from."""
-Section = tuple[str, list[Row]] | Table | Drawing | Lines
+Section = tuple[str, list[Row]] | Table | Drawing | TitledLines
 _SOURCE = 26
 """Columns of a source in a markdown table: a longer one would make the column of values narrow."""
 _MOST = 3
@@ -71,7 +71,7 @@ def render(sections: Sequence[Section], *, markdown: bool, columns: int | None =
         if isinstance(section, Drawing):
             parts.append(_drawing(section, markdown=markdown))
             continue
-        if isinstance(section, Lines):
+        if isinstance(section, TitledLines):
             parts.append(_sentences(section, columns, markdown=markdown))
             continue
         title, rows = section
@@ -80,7 +80,7 @@ def render(sections: Sequence[Section], *, markdown: bool, columns: int | None =
             lines += ["| " + " | ".join(map(_cell, _short(row))) + " |" for row in rows]
         else:
             # a kernel's own name is longer than what is said of it
-            width = max((len(name) for name, _, _ in rows if not isinstance(name, Code)), default=0)
+            width = max((len(name) for name, _, _ in rows if not isinstance(name, CodeCell)), default=0)
             lines = [title, *(line for row in rows for line in _wrapped(row, width, columns))]
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
@@ -89,8 +89,8 @@ def render(sections: Sequence[Section], *, markdown: bool, columns: int | None =
 def _short(row: Row) -> Row:
     """Without the details of a long source: a report has them."""
     what, value, source = row
-    if isinstance(source, Code):
-        return row if len(source) <= _COUNTER else (what, value, Code(f"{source[: _COUNTER - 1]}…"))
+    if isinstance(source, CodeCell):
+        return row if len(source) <= _COUNTER else (what, value, CodeCell(f"{source[: _COUNTER - 1]}…"))
     if len(source) <= _SOURCE:
         return row
     return what, value, re.split(r"[;:,]", source)[0]
@@ -110,7 +110,7 @@ def _wrapped(row: Row, width: int, columns: int | None) -> list[str]:
     return [head + pieces[0], *(" " * left + piece for piece in pieces[1:])]
 
 
-def _sentences(section: Lines, columns: int | None, *, markdown: bool) -> str:
+def _sentences(section: TitledLines, columns: int | None, *, markdown: bool) -> str:
     if markdown:
         return "\n".join(
             [f"**{escape(section.title)}**", "", *(f"- {escape(line)}" for line in section.lines)]
@@ -147,7 +147,7 @@ def _table(table: Table, *, markdown: bool) -> str:
 def _cell(cell: str) -> str:
     if isinstance(cell, Link):
         return f"[{escape(cell)}]({cell.address})"
-    return _code(cell) if isinstance(cell, Code) else escape(cell)
+    return _code(cell) if isinstance(cell, CodeCell) else escape(cell)
 
 
 def _code(text: str) -> str:

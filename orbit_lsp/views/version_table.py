@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from orbit_lsp.history import counter_diff
-from orbit_lsp.history.history_store import Entry
+from orbit_lsp.history.history_store import HistoryEntry
 from orbit_lsp.history.version_groups import Version, grouped, setup
 from orbit_lsp.profile import bottleneck
 from orbit_lsp.state import units
@@ -37,7 +37,7 @@ class Row:
     high: float | None = None
 
 
-def rows(entries: Sequence[Entry]) -> list[Row]:
+def rows(entries: Sequence[HistoryEntry]) -> list[Row]:
     """Versions in the order in which they were run, a row for each setup that a version was run in."""
     listed: list[Row] = []
     for number, version in enumerate(grouped(entries), 1):
@@ -58,7 +58,7 @@ def rows(entries: Sequence[Entry]) -> list[Row]:
     return listed
 
 
-def table(entries: Sequence[Entry], kernel: str, now: float | None = None) -> Table:
+def table(entries: Sequence[HistoryEntry], kernel: str, now: float | None = None) -> Table:
     """Columns that no version fills are left out."""
     every = rows(entries)
     cells: list[tuple[str, ...]] = []

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from lsprotocol import types as lsp
 
-from orbit_lsp.history.history_store import Entry, Store, StoredResult
+from orbit_lsp.history.history_store import HistoryEntry, HistoryStore, StoredResult
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
 from tests.e2e import recorded_worker as recorded
@@ -257,8 +257,8 @@ def profiled(state: Path, path: Path, text: str, name: str) -> None:
     session.open(path.as_uri(), 0, text)
     ((_, _, digest),) = session.kernels(path.as_uri())
     finished = c.Finished("r1", "ok", device=recorded.DEVICE, profiles=(profile(name),))
-    entry = Entry(1_000.0, str(path), "saxpy", "profile", digest, "", StoredResult(finished))
-    Store(lambda: state).keep(entry, text)
+    entry = HistoryEntry(1_000.0, str(path), "saxpy", "profile", digest, "", StoredResult(finished))
+    HistoryStore(lambda: state).keep(entry, text)
 
 
 @pytest.mark.slow

@@ -22,15 +22,15 @@ import httpx2
 import pytest
 
 from orbit_lsp.api import evaluation, http_app, metric_jobs, popcorn
-from orbit_lsp.api.guard import Limits
+from orbit_lsp.api.guard import RequestLimits
 from orbit_lsp.cli.doors import door_commands
 from orbit_lsp.cli.terminal_text import UsageError
 from orbit_lsp.queue import gpu_check, pool, result_text
 from orbit_lsp.queue.job_queue import JobQueue, engines
 from orbit_lsp.queue.job_store import JobStore
-from orbit_lsp.queue.request import Refused
+from orbit_lsp.queue.request import RequestRefusedError
 from orbit_lsp.queue.slot_engine import EngineOptions
-from orbit_lsp.state.sqlite_file import SqliteFile, Unusable
+from orbit_lsp.state.sqlite_file import SqliteFile, UnusableFileError
 from orbit_remote.common import measure
 from orbit_remote.common.contracts import harness_files
 from tests.e2e.forks import LIMIT_S
@@ -49,15 +49,15 @@ CANDIDATE = "from torch import nn\nclass ModelNew(nn.Module): ...\n"
 async def server(
     folder: Path,
     python: str,
-    problems: Sequence[popcorn.Problem] = (),
-    metrics: metric_jobs.Settings = metric_jobs.BY_REQUEST,
+    problems: Sequence[popcorn.PopcornProblem] = (),
+    metrics: metric_jobs.MetricSettings = metric_jobs.BY_REQUEST,
     **limits: Any,
 ) -> AsyncGenerator[tuple[httpx2.AsyncClient, JobQueue]]:
     """A client whose server is in this process."""
     options = EngineOptions({"python": python, "modal": {"budget_usd": 0.0}})
     queue = JobQueue(JobStore(folder / "jobs.sqlite"), pool.parse("local:0"), engines(options), "api")
     await queue.start()
-    app = http_app.app(queue, Limits(**limits), ["127.0.0.1"], problems=problems, metrics=metrics)
+    app = http_app.app(queue, RequestLimits(**limits), ["127.0.0.1"], problems=problems, metrics=metrics)
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     try:
         async with (
@@ -284,15 +284,15 @@ def test_the_language_of_several_kernels_is_that_of_their_text(source: str, name
 def test_a_tolerance_of_the_request() -> None:
     body = {"ref_code": REFERENCE, "custom_code": CANDIDATE}
 
-    def allowed(**more: Any) -> harness_files.Within | None:
+    def allowed(**more: Any) -> harness_files.AllowedDifference | None:
         request = evaluation.compared(evaluation.Compare.model_validate(body | more))
         return harness_files.within(request.files["candidate.py"])
 
     assert allowed() is None
-    assert allowed(rtol=1e-3, atol=0.01) == harness_files.Within(1e-3, 0.01)
-    assert allowed(atol=2) == harness_files.Within(0, 2)
-    body["ref_code"] += harness_files.Within(1, 1).line
-    with pytest.raises(Refused, match="give that, or rtol and atol, not both"):
+    assert allowed(rtol=1e-3, atol=0.01) == harness_files.AllowedDifference(1e-3, 0.01)
+    assert allowed(atol=2) == harness_files.AllowedDifference(0, 2)
+    body["ref_code"] += harness_files.AllowedDifference(1, 1).line
+    with pytest.raises(RequestRefusedError, match="give that, or rtol and atol, not both"):
         allowed(rtol=0)
 
 
@@ -541,7 +541,7 @@ async def test_a_batch_is_recorded_whole_or_not_at_all(
             if transaction:
                 transactions.append(True)
                 if len(transactions) == broken:
-                    raise Unusable("database is locked", passing=True)
+                    raise UnusableFileError("database is locked", passing=True)
             return once(self, *work, transaction=transaction)
 
         monkeypatch.setattr(SqliteFile, "_once", counted)

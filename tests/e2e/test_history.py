@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from lsprotocol import types as lsp
 
-from orbit_lsp.history.history_store import Store
+from orbit_lsp.history.history_store import HistoryStore
 from tests.e2e.conftest import Editor
 from tests.e2e.test_run import named_gpu
 from tests.e2e.test_spec_runs import KERNEL, MEASURED, SPEC, STALE
@@ -118,14 +118,14 @@ async def test_a_damaged_history_is_said_and_the_next_run_is_kept(
     assert "it is now" in messages[0]
     await click(editor)
     await editor.close()
-    assert len(Store(lambda: state).entries(str(editor.folder / "saxpy.cu"))) == 1
+    assert len(HistoryStore(lambda: state).entries(str(editor.folder / "saxpy.cu"))) == 1
 
 
 async def test_nothing_is_kept_where_the_settings_say_so(start, recorded_python, state: Path) -> None:
     editor = await opened(start, recorded_python, history={"keep": False})
     await click(editor)
     await editor.close()
-    assert Store(lambda: state).kernels(str(editor.folder / "saxpy.cu")) == []
+    assert HistoryStore(lambda: state).kernels(str(editor.folder / "saxpy.cu")) == []
 
 
 # -- names follow files -----------------------------------------------------------------------------
@@ -153,7 +153,9 @@ async def versions_of(editor: Editor, name: str) -> list[int]:
     """How many runs are kept of each file, once all is written."""
     await editor.close()
     state = Path(os.environ["XDG_STATE_HOME"]) / "orbit-lsp" / "history.sqlite"
-    return [len(Store(lambda: state).entries(str(editor.folder / file))) for file in ("saxpy.cu", name)]
+    return [
+        len(HistoryStore(lambda: state).entries(str(editor.folder / file))) for file in ("saxpy.cu", name)
+    ]
 
 
 @pytest.mark.parametrize("said_first", [True, False], ids=["said, then opened", "opened, then said"])

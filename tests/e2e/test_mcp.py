@@ -17,7 +17,7 @@ import pytest
 import uvicorn
 
 from orbit_lsp.api import connections, http_app
-from orbit_lsp.api.guard import Limits
+from orbit_lsp.api.guard import RequestLimits
 from orbit_lsp.queue import pool
 from orbit_lsp.queue.job_queue import JobQueue, engines
 from orbit_lsp.queue.job_store import JobStore
@@ -437,8 +437,10 @@ async def agent_over_http(
     options = EngineOptions({"python": python, "modal": {"budget_usd": 0.0}})
     queue = JobQueue(JobStore(folder / "jobs.sqlite"), pool.parse("local:0"), engines(options), "api")
     await queue.start()
-    app = http_app.app(queue, Limits(token=token), ["127.0.0.1"], mcp_server.over_http(queue, budget_usd=0.0))
-    config = uvicorn.Config(app, port=0, http=connections.Connection, ws="none", log_level="critical")
+    app = http_app.app(
+        queue, RequestLimits(token=token), ["127.0.0.1"], mcp_server.over_http(queue, budget_usd=0.0)
+    )
+    config = uvicorn.Config(app, port=0, http=connections.BoundedConnection, ws="none", log_level="critical")
     served = uvicorn.Server(config)
     headers = {"Authorization": f"Bearer {token}"}
     with config.bind_socket() as socket:

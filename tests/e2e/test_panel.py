@@ -23,8 +23,8 @@ KERNEL = """
 import signal
 from pathlib import Path
 from orbit_lsp.queue.notebook_sessions import Registered
-from orbit_lsp.runners.modal.ledger import Ledger, Span, clock, ledger_file
-Ledger(ledger_file).put(Span("ta-1", "H100", clock() - 600, clock() + 600, 0.001, "rates"))
+from orbit_lsp.runners.modal.ledger import Ledger, RentedTime, clock, ledger_file
+Ledger(ledger_file).put(RentedTime("ta-1", "H100", clock() - 600, clock() + 600, 0.001, "rates"))
 kernel = Registered("H100 on Modal", Path.cwd())
 print(kernel._owner.id, flush=True)
 signal.pause()

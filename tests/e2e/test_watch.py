@@ -20,7 +20,7 @@ from orbit_lsp.profile import bottleneck
 from orbit_lsp.queue import pool
 from orbit_lsp.queue.job_queue import JobQueue, engines
 from orbit_lsp.queue.job_store import JobStore, Result
-from orbit_lsp.queue.request import Refused
+from orbit_lsp.queue.request import RequestRefusedError
 from orbit_lsp.queue.slot_engine import EngineOptions
 from orbit_remote.common import messages as c
 from orbit_remote.common.measurements import Metric, Telemetry
@@ -341,7 +341,7 @@ def test_use_and_bound_are_what_was_measured(use: tuple[float, float, float] | N
 
 
 def test_a_grade_that_there_is_not() -> None:
-    with pytest.raises(Refused, match="Grade is 'judge'; use one of author, referee"):
+    with pytest.raises(RequestRefusedError, match="Grade is 'judge'; use one of author, referee"):
         drop_request.request("k.cu", "// Grade: judge\n")
 
 

@@ -11,10 +11,10 @@ import pytest
 import uvicorn
 
 from orbit_lsp.api import http_app, page
-from orbit_lsp.api.guard import Limits
+from orbit_lsp.api.guard import RequestLimits
 from orbit_lsp.queue import pool
 from orbit_lsp.queue.job_queue import Followed, JobQueue
-from orbit_lsp.queue.job_store import Job, JobStore
+from orbit_lsp.queue.job_store import JobStore, StoredJob
 from orbit_lsp.queue.request import Request
 from tests.e2e.forks import LIMIT_S
 from tests.editors.test_report_layout import WIDTHS, chromium, dumped, measured
@@ -31,7 +31,7 @@ def jobs() -> list[Followed]:
     ]
     return [
         Followed(
-            Job(
+            StoredJob(
                 f"{number:016x}", "api", state, "", outcome, summary, "run", f"{kernel[:60]}.cu", kernel, "", "local:0", "normal",
                 "", 1_795_400_000.0 + number, None, None, "",
             ),  # type: ignore[arg-type]
@@ -127,7 +127,7 @@ async def test_the_live_part_fetches_the_page_when_a_job_changes(tmp_path: Path)
     program = chromium()
     queue = JobQueue(JobStore(tmp_path / "jobs.sqlite"), pool.parse("local:0"), lambda _: Fails(), "api")
     await queue.start()
-    inner = http_app.app(queue, Limits(), ["127.0.0.1"])
+    inner = http_app.app(queue, RequestLimits(), ["127.0.0.1"])
     asked: Counter[str] = Counter()
     more = asyncio.Condition()
 

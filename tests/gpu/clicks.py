@@ -10,7 +10,7 @@ from textwrap import dedent
 from typing import Any
 
 from orbit_lsp import kernels
-from orbit_lsp.runners.local import LocalRunner, Options
+from orbit_lsp.runners.local import LocalOptions, LocalRunner
 from orbit_lsp.specs import launch_plan
 from orbit_remote.common import messages as c
 from orbit_remote.common.requests import Job, ProgramStart, SpecStart
@@ -22,7 +22,7 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.loop = asyncio.Runner()
-        self.runner = LocalRunner(Options(python=sys.executable))
+        self.runner = LocalRunner(LocalOptions(python=sys.executable))
         self.count = 0
         self.stages: list[c.Stage] = []
         """Of the last job."""

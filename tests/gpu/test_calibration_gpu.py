@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from orbit_lsp.kernels.cuda import cuda_kernels
-from orbit_lsp.runners.local import LocalRunner, Options
+from orbit_lsp.runners.local import LocalOptions, LocalRunner
 from orbit_remote.child import calibration, child_main
 from orbit_remote.common import messages as c
 from orbit_remote.common import peaks
-from orbit_remote.common.requests import Definition, Job, SpecStart
+from orbit_remote.common.requests import Job, KernelDefinition, SpecStart
 from orbit_remote.worker import probe
 
 pytestmark = [
@@ -65,10 +65,10 @@ def test_after_a_first_launch_spec_the_next_ones_know_it(
     path.write_text(SPEC)
     kernel = cuda_kernels.scan(SPEC).kernels[-1]
     spot = kernel.name_span
-    where = Definition("copy", "copy", kernel.whole.line, kernel.line, spot.line, spot.end_column)
+    where = KernelDefinition("copy", "copy", kernel.whole.line, kernel.line, spot.line, spot.end_column)
 
     async def runs() -> list[c.Finished]:
-        runner = LocalRunner(Options(python=sys.executable, cache=str(tmp_path / "cache")))
+        runner = LocalRunner(LocalOptions(python=sys.executable, cache=str(tmp_path / "cache")))
         results: list[c.Finished] = []
         try:
             for turn in range(4):

@@ -72,12 +72,12 @@ async def server(folder: Path, **environment: str) -> AsyncGenerator[Any]:
     import httpx2
 
     from orbit_lsp.api import http_app, metric_jobs
-    from orbit_lsp.api.guard import Limits
+    from orbit_lsp.api.guard import RequestLimits
 
     store = JobStore(folder / "jobs.sqlite")
     jobs = JobQueue(store, pool.parse("local:0"), engines(EngineOptions()), "api")
     await jobs.start()
-    app = http_app.app(jobs, Limits(), ["127.0.0.1"], metrics=metric_jobs.settings(environment))
+    app = http_app.app(jobs, RequestLimits(), ["127.0.0.1"], metrics=metric_jobs.settings(environment))
     transport = httpx2.ASGITransport(app=app)
     try:
         async with httpx2.AsyncClient(

@@ -86,11 +86,11 @@ async def test_a_candidate_and_its_reference_over_http(tmp_path: Path) -> None:
     import httpx2
 
     from orbit_lsp.api import http_app
-    from orbit_lsp.api.guard import Limits
+    from orbit_lsp.api.guard import RequestLimits
 
     whole = EXAMPLE.read_text()
     async with queue(tmp_path, "api") as jobs:
-        app = http_app.app(jobs, Limits(), ["127.0.0.1"])
+        app = http_app.app(jobs, RequestLimits(), ["127.0.0.1"])
         transport = httpx2.ASGITransport(app=app)
         async with httpx2.AsyncClient(
             transport=transport, base_url="http://127.0.0.1", timeout=600

@@ -15,7 +15,7 @@ from orbit_remote.common.requests import Driver, DriverStart, Job
 from orbit_remote.process import program
 from orbit_remote.worker import probe
 from orbit_remote.worker.actions import builds, python_action
-from orbit_remote.worker.context import Client, Context, Shared
+from orbit_remote.worker.context import Shared, WorkerClient, WorkerContext
 from tests import processes_check
 
 pytestmark = [
@@ -65,8 +65,8 @@ class Project:
         self.events: list[c.Event] = []
         self.shared = Shared(folder / "home")
         environment = program.environment(os.environ) | {"TRITON_CACHE_DIR": str(folder / "triton")}
-        client = Client(self.events.append, environment, tuple(environment))
-        self.context = Context(self.shared, client, builds.build_ahead)
+        client = WorkerClient(self.events.append, environment, tuple(environment))
+        self.context = WorkerContext(self.shared, client, builds.build_ahead)
 
     async def run(self, test: str, **fields: float) -> c.Finished:
         driver = Driver("pytest", "test_k.py", test)

@@ -10,7 +10,7 @@ import pytest
 
 from orbit_lsp import kernels
 from orbit_lsp.specs import launch_plan
-from orbit_remote.common.requests import Definition, SpecStart
+from orbit_remote.common.requests import KernelDefinition, SpecStart
 from orbit_remote.spec import launch_spec
 from tests.gpu.clicks import Bench
 
@@ -21,7 +21,7 @@ pytestmark = [
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def launched(path: Path) -> Iterator[tuple[Path, str, Definition]]:
+def launched(path: Path) -> Iterator[tuple[Path, str, KernelDefinition]]:
     """Its kernels with a launch spec, by name, and where they are defined."""
     text = path.read_text()
     language = kernels.language_of(path.name)
@@ -45,7 +45,9 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 @pytest.mark.parametrize(
     ("path", "kernel", "definition"), SPECS, ids=[f"{path.name}:{kernel}" for path, kernel, _ in SPECS]
 )
-def test_it_computes_what_it_should(bench: Bench, path: Path, kernel: str, definition: Definition) -> None:
+def test_it_computes_what_it_should(
+    bench: Bench, path: Path, kernel: str, definition: KernelDefinition
+) -> None:
     finished = bench.run(path.read_text(), path.name, kernel=kernel, start=SpecStart(definition))
     assert finished.outcome == "ok", finished.failure
     assert finished.points

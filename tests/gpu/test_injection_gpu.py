@@ -66,7 +66,9 @@ def run(program: Path, *arguments: str, env: dict[str, str] | None = None) -> En
     return Ended(done.returncode, done.stdout, done.stderr, time.perf_counter() - began)
 
 
-def run_both(program: Path, cache: Path, tmp_path: Path, *arguments: str) -> tuple[Ended, injection.Recorded]:
+def run_both(
+    program: Path, cache: Path, tmp_path: Path, *arguments: str
+) -> tuple[Ended, injection.RecordedRun]:
     """Plain, then recorded; asserts that the program behaves the same."""
     plain = run(program, *arguments)
     recorded = run(program, *arguments, env=injection.environment(tmp_path / "launches", cache=cache))

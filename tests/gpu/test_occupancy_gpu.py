@@ -102,7 +102,7 @@ def driver() -> Iterator[Driver]:
 
 
 @pytest.fixture(scope="module")
-def sm(driver: Driver) -> occ.Limits:
+def sm(driver: Driver) -> occ.MultiprocessorLimits:
     # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR of cuda.h
     limits = occ.limits(f"{driver.attribute(75)}.{driver.attribute(76)}")
     if limits is None:
@@ -110,7 +110,7 @@ def sm(driver: Driver) -> occ.Limits:
     return limits
 
 
-def test_the_table_is_what_the_device_says(driver: Driver, sm: occ.Limits) -> None:
+def test_the_table_is_what_the_device_says(driver: Driver, sm: occ.MultiprocessorLimits) -> None:
     # CU_DEVICE_ATTRIBUTE_… of cuda.h
     assert driver.attribute(1) == occ.MAX_THREADS_PER_BLOCK
     assert driver.attribute(10) == occ.WARP
@@ -124,7 +124,9 @@ def test_the_table_is_what_the_device_says(driver: Driver, sm: occ.Limits) -> No
 
 
 @pytest.fixture(scope="module")
-def cubin(sm: occ.Limits, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int]]:
+def cubin(
+    sm: occ.MultiprocessorLimits, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, int]]:
     """The kernels for this GPU, and the barriers each uses as ptxas counts them."""
     folder = tmp_path_factory.mktemp("occupancy")
     source, target = folder / "kernels.cu", folder / "kernels.cubin"
@@ -147,7 +149,9 @@ def cubin(sm: occ.Limits, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_equal_to_the_drivers_occupancy(driver: Driver, sm: occ.Limits, cubin, name: str) -> None:
+def test_equal_to_the_drivers_occupancy(
+    driver: Driver, sm: occ.MultiprocessorLimits, cubin, name: str
+) -> None:
     path, used = cubin
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
     driver.call("cuModuleLoad", ctypes.byref(module), str(path).encode())
@@ -182,7 +186,7 @@ def test_equal_to_the_drivers_occupancy(driver: Driver, sm: occ.Limits, cubin, n
 
 
 @pytest.mark.skipif(shutil.which("ncu") is None, reason="no ncu on this machine")
-def test_equal_to_ncus_limits(sm: occ.Limits, cubin, tmp_path: Path) -> None:
+def test_equal_to_ncus_limits(sm: occ.MultiprocessorLimits, cubin, tmp_path: Path) -> None:
     source, program = tmp_path / "program.cu", tmp_path / "program"
     source.write_text(KERNELS + MAIN)
     architecture = f"-arch=sm_{sm.capability.replace('.', '')}"

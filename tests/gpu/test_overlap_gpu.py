@@ -28,7 +28,7 @@ def program(tmp_path_factory):
     return path
 
 
-def recorded(program: Path, how: str, cache: Path, folder: Path) -> tuple[int, injection.Recorded]:
+def recorded(program: Path, how: str, cache: Path, folder: Path) -> tuple[int, injection.RecordedRun]:
     env = os.environ | injection.environment(folder, cache=cache)
     done = subprocess.run([program, how], env=env, timeout=60, check=False)
     return done.returncode, injection.read(folder)

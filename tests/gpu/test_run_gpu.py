@@ -15,7 +15,7 @@ from orbit_lsp.cli import source_listing
 from orbit_lsp.places.places import Places
 from orbit_lsp.runs.scheduler import Run, Scheduler
 from orbit_lsp.state.kernel_ids import KernelId
-from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.placement import RunSetup
 from orbit_lsp.state.session import Session, uri_of
 from orbit_remote.common import messages as c
 
@@ -50,7 +50,7 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.session = Session(setup=Setup(folders=[str(folder)]))
+        self.session = Session(setup=RunSetup(folders=[str(folder)]))
         self.watcher = Quiet()
         self.places = Places(self.session, print, self.watcher.changed)
         self.places.settings.options = {"python": sys.executable, "run_timeout_s": 20}

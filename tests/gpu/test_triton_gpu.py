@@ -54,7 +54,7 @@ class Ended:
     stdout: str
     stderr: str
     seconds: float
-    recorded: injection.Recorded
+    recorded: injection.RecordedRun
 
     @property
     def launches(self) -> tuple[c.Launches, ...]:
@@ -312,7 +312,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from orbit_remote.recording import injection, recorder
-def missing(**_): raise injection.Unavailable("no CUPTI here", "")
+def missing(**_): raise injection.RecorderUnavailableError("no CUPTI here", "")
 injection.find = missing
 found = recorder.begin(Path(sys.argv[2]), Path(sys.argv[2]) / "launches")
 assert type(found).__name__ == "Kineto", found.recorded()

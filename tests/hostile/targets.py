@@ -21,12 +21,12 @@ from typing import Any, cast
 
 from orbit_lsp.cli import report_command, source_listing, terminal_text
 from orbit_lsp.compilation.database import Databases
-from orbit_lsp.drivers.finder import Finder
-from orbit_lsp.history.history_store import Store
+from orbit_lsp.drivers.finder import DriverFinder
+from orbit_lsp.history.history_store import HistoryStore
 from orbit_lsp.kernels import tracker
 from orbit_lsp.profile import report_store
 from orbit_lsp.report import page, profile_report
-from orbit_lsp.runners.modal.ledger import Ledger, Span
+from orbit_lsp.runners.modal.ledger import Ledger, RentedTime
 from orbit_lsp.runs import scheduler, summary
 from orbit_lsp.server import handlers
 from orbit_lsp.specs import job_builder, spec_cache
@@ -43,7 +43,7 @@ from orbit_remote.recording import injection
 from orbit_remote.sanitizer import sanitizer_findings, sanitizer_records
 from orbit_remote.spec import launch_spec
 from orbit_remote.toolchain import diagnostics, elf, ptx, ptxas
-from orbit_remote.toolchain.build_cache import Cache, Entry
+from orbit_remote.toolchain.build_cache import Cache, CachedBuild
 from tests.test_history import entry
 
 CPU_S = 20
@@ -136,7 +136,9 @@ SOURCE = '#include "k.cuh"\n__global__ void saxpy(int n, float a, const float* x
 def compiler_output(output: bytes) -> None:
     text = plain_text.plain(output.decode("utf-8", "replace"))
     modules = (ptx.read(text),)
-    context = diagnostics.Context("/src/k.cu", lambda _: SOURCE, "/src", scratch="/tmp/orbit-x", ptx=modules)
+    context = diagnostics.DiagnosticContext(
+        "/src/k.cu", lambda _: SOURCE, "/src", scratch="/tmp/orbit-x", ptx=modules
+    )
     problems = [
         problem for failed in (False, True) for problem in diagnostics.parse(text, context, failed=failed)
     ]
@@ -249,10 +251,10 @@ def databases(recipe: bytes) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         history, rented = folder / "history.sqlite", folder / "rented.sqlite"
-        store, ledger, cache = Store(lambda: history), Ledger(lambda: rented), Cache(folder / "builds")
+        store, ledger, cache = HistoryStore(lambda: history), Ledger(lambda: rented), Cache(folder / "builds")
         store.keep(entry(1), SOURCE)
-        ledger.put(Span("ta-1", "H100", 1e9, 1e9 + 100, 0.001, "x"))
-        cache.store("00", Entry({"problems": []}, b"cubin", {"/src/k.cuh": "00"}))
+        ledger.put(RentedTime("ta-1", "H100", 1e9, 1e9 + 100, 0.001, "x"))
+        cache.store("00", CachedBuild({"problems": []}, b"cubin", {"/src/k.cuh": "00"}))
         _change(history, "runs", changes.get("runs", []))
         _change(history, "texts", changes.get("texts", []))
         _change(rented, "spans", changes.get("spans", []))
@@ -264,7 +266,7 @@ def databases(recipe: bytes) -> None:
         store.kernels("/src/saxpy.cu")
         store.keep(entry(2), SOURCE)
         ledger.month(1e9 + 50)
-        ledger.reserve([Span("r1", "H100", 1e9, 1e9 + 10, 0.001)], 5.0, 1e9)
+        ledger.reserve([RentedTime("r1", "H100", 1e9, 1e9 + 10, 0.001)], 5.0, 1e9)
         ledger.close()
         cache.load("00")
         printed((*store.complaints(), *ledger.complaints()))
@@ -302,7 +304,7 @@ def drivers(project: bytes) -> None:
                 with suppress(OSError):  # a file is where a folder should be
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.write_bytes(text.encode("utf-8", "surrogatepass"))
-        finder = Finder(name, lambda: folder / "drivers.sqlite")
+        finder = DriverFinder(name, lambda: folder / "drivers.sqlite")
         finder.refresh()
         for place in (*finder.index.files, *finder.index.places("", (".cu",))):
             scan = tracker("triton" if place.endswith(".py") else "cuda").scan(finder.index.text(place))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from orbit_lsp.profile import report_store
-from orbit_lsp.runners.events import Lines
+from orbit_lsp.runners.events import EventLines
 from orbit_remote.common import codec, limits
 from orbit_remote.common import messages as c
 from orbit_remote.modal_app import image_spec, volume_cache
@@ -42,7 +42,7 @@ def test_what_is_as_large_as_may_be_is_unpacked() -> None:
 
 def test_a_line_of_events_without_an_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "EVENTS", FEW)
-    lines = Lines()
+    lines = EventLines()
     assert [lines.feed(piece) for piece in (b"a", b"b\n\nc\nd", b"e\n", b"x" * 1_000)] == [
         [],
         [b"ab", b"c"],
@@ -54,7 +54,7 @@ def test_a_line_of_events_without_an_end_is_bounded(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_long_line_of_events_is_joined_once() -> None:
-    lines, piece = Lines(), bytes(1 << 16)
+    lines, piece = EventLines(), bytes(1 << 16)
     began = time.process_time()
     for _ in range(3_000):
         lines.feed(piece)
@@ -86,7 +86,7 @@ def _dumps(tmp_path: Path) -> None:
             reports=5,
             mib=5,
         )
-    except report_store.NotKept as error:
+    except report_store.NotKeptError as error:
         raise ValueError(str(error)) from None
 
 

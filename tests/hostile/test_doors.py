@@ -18,7 +18,7 @@ from starlette.requests import Request as HttpRequest
 from orbit_lsp.agents import message_lines
 from orbit_lsp.agents.drop_folder import TAKEN, DropFolder
 from orbit_lsp.api import connections, http_app
-from orbit_lsp.api.guard import Limits
+from orbit_lsp.api.guard import RequestLimits
 from orbit_lsp.queue import pool
 from orbit_lsp.queue.job_queue import JobQueue
 from orbit_lsp.queue.job_store import JobStore
@@ -199,7 +199,7 @@ REFERENCE = "class Model: ...\ndef get_inputs(): ...\n"
 @asynccontextmanager
 async def client(folder: Path, **limits: Any) -> AsyncGenerator[tuple[httpx2.AsyncClient, JobQueue]]:
     async with queue(folder, "api") as jobs:
-        app = http_app.app(jobs, Limits(**limits), ["127.0.0.1", "[::1]", "gpu7"])
+        app = http_app.app(jobs, RequestLimits(**limits), ["127.0.0.1", "[::1]", "gpu7"])
         transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
         async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as made:
             yield made, jobs
@@ -398,7 +398,7 @@ async def served(app: Any, log_level: str = "critical") -> AsyncGenerator[tuple[
     import uvicorn
 
     config = uvicorn.Config(
-        app, port=0, http=connections.Connection, ws="none", lifespan="off", log_level=log_level
+        app, port=0, http=connections.BoundedConnection, ws="none", lifespan="off", log_level=log_level
     )
     server = uvicorn.Server(config)
     with config.bind_socket() as socket:
@@ -415,7 +415,7 @@ async def test_a_client_that_vanishes_takes_nothing_with_it(tmp_path: Path) -> N
     head = b"POST /evaluate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
     async with (
         queue(tmp_path, "api") as jobs,
-        served(http_app.app(jobs, Limits(), ["127.0.0.1"])) as place,
+        served(http_app.app(jobs, RequestLimits(), ["127.0.0.1"])) as place,
     ):
         for sent, length in ((body, len(body)), (body[:20], len(body)), (b"", 1 << 40)):
             change = jobs.change()
@@ -435,7 +435,7 @@ async def test_a_client_that_vanishes_takes_nothing_with_it(tmp_path: Path) -> N
 
 
 async def test_a_connection_without_a_request_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections.Connection, "head_s", 0.0)
+    monkeypatch.setattr(connections.BoundedConnection, "head_s", 0.0)
     async with served(answering(asyncio.Event())) as place:
         silent, writer = await asyncio.open_connection(*place)
         assert await silent.read() == b""  # closed by the server
@@ -471,8 +471,8 @@ async def test_a_client_that_wants_a_websocket_is_answered_and_nothing_is_logged
 async def test_a_connection_has_the_place_of_the_one_that_is_waited_for_longest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connections.Connection, "most", 2)
-    monkeypatch.setattr(connections.Connection, "head_s", 3600.0)
+    monkeypatch.setattr(connections.BoundedConnection, "most", 2)
+    monkeypatch.setattr(connections.BoundedConnection, "head_s", 3600.0)
     go = asyncio.Event()
     writers: list[asyncio.StreamWriter] = []
 

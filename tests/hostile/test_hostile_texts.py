@@ -25,7 +25,7 @@ from orbit_lsp.kernels.cuda import cuda_kernels
 from orbit_lsp.kernels.python import regions, walk
 from orbit_lsp.server.language_server import OrbitServer
 from orbit_lsp.specs import spec_cache
-from orbit_lsp.state.documents import Change
+from orbit_lsp.state.documents import TextChange
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import diagnostics, hints, lenses
 from orbit_remote.common import limits
@@ -108,7 +108,7 @@ async def opened_and_edited(name: str, text: str) -> list[float]:
             await asyncio.sleep(0)
             diagnostics.diagnostics(session, uri)
             await asyncio.sleep(0)
-            session.change(uri, version, [Change((line, 0), (line, 0), " ")])
+            session.change(uri, version, [TextChange((line, 0), (line, 0), " ")])
     return taken
 
 
@@ -214,7 +214,7 @@ def test_launch_specs_of_an_edited_text_are_read_beside_the_event_loop(
         server = new_server()
         server.session.open(uri, 1, lines_above_a_spec(100_000))
         await server.settle(uri)
-        server.session.change(uri, 2, [Change((0, 0), (0, 0), " ")])
+        server.session.change(uri, 2, [TextChange((0, 0), (0, 0), " ")])
         monkeypatch.setattr(cuda_kernels.CudaTracker, "_read", noted)
         await spec_cache.check_aside(server.session, uri)
         assert server.is_settled(uri)
@@ -290,7 +290,7 @@ def test_an_edit_of_500_launch_specs_checks_none_again() -> None:
         await server.settle(uri)
         lenses.lenses(server.session, uri)
         before = {id(spec) for spec in file.specs.values()}
-        server.session.change(uri, 2, [Change((0, 0), (0, 0), "// moved\n")])
+        server.session.change(uri, 2, [TextChange((0, 0), (0, 0), "// moved\n")])
         await server.settle(uri)
         lenses.lenses(server.session, uri)
         return len(before), len({id(spec) for spec in file.specs.values()} - before)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from orbit_lsp.history.history_store import Store
+from orbit_lsp.history.history_store import HistoryStore
 from orbit_lsp.profile import report_folder
 from orbit_lsp.queue import job_store
 from orbit_lsp.queue.job_store import JobStore, StoreError
@@ -162,7 +162,7 @@ def test_a_database_that_is_no_file_is_a_sentence(tmp_path: Path, name: str) -> 
     path = tmp_path / "state" / "x.sqlite"
     path.parent.mkdir()
     NO_DATABASES[name](path)
-    history, ledger = Store(lambda: path), Ledger(lambda: path)
+    history, ledger = HistoryStore(lambda: path), Ledger(lambda: path)
     assert history.entries("/src/k.cu") == []
     assert not (spent := ledger.month(1.0)) or not spent.spent_usd
     for complaints in (history.complaints(), ledger.complaints()):

@@ -22,13 +22,13 @@ import pytest
 from orbit_lsp.agents import message_lines
 from orbit_lsp.api import tensors
 from orbit_lsp.compilation import build_files
-from orbit_lsp.history.history_store import Store
+from orbit_lsp.history.history_store import HistoryStore
 from orbit_lsp.kernels.cuda.cuda_kernels import scan
 from orbit_lsp.kernels.python import triton_kernels
 from orbit_lsp.queue import request
-from orbit_lsp.queue.request import Refused, Request
+from orbit_lsp.queue.request import Request, RequestRefusedError
 from orbit_lsp.server.frames import Frames
-from orbit_lsp.state.documents import Change, Document, TooLongError
+from orbit_lsp.state.documents import Document, TextChange, TooLongError
 from orbit_lsp.state.session import Session
 from orbit_remote.common import codec, limits
 from orbit_remote.common.contracts import harness_files
@@ -57,7 +57,7 @@ def _opened_lines(count: int, folder: Path) -> bool:
 def _fits(text: str) -> bool:
     document = Document("file:///nowhere/k.cu", "/nowhere/k.cu", 1, "")
     try:
-        document.apply(2, [Change((0, 0), (0, 0), text)], "utf-16")
+        document.apply(2, [TextChange((0, 0), (0, 0), text)], "utf-16")
     except TooLongError:
         return False
     return True
@@ -97,7 +97,7 @@ def _outlined(size: int, folder: Path) -> bool:
 
 def _output_line(size: int, folder: Path) -> bool:
     start = "/src/k.cu(1): error: "
-    context = diagnostics.Context("/src/k.cu", lambda _: "", "/src", scratch="/tmp/orbit-x")
+    context = diagnostics.DiagnosticContext("/src/k.cu", lambda _: "", "/src", scratch="/tmp/orbit-x")
     return "end" in diagnostics.parse(start + "end".rjust(size - len(start), "a"), context)[0].message
 
 
@@ -111,7 +111,7 @@ def _job_files(count: int, folder: Path) -> bool:
     files = {f"f{number}": "" for number in range(count)}
     try:
         request.check(Request(name="k.cu", text="x", files=files), trusted=True)
-    except Refused:
+    except RequestRefusedError:
         return False
     return True
 
@@ -142,12 +142,12 @@ def _agent_message(size: int, folder: Path) -> bool:
 def _tensor(size: int, folder: Path) -> bool:
     try:
         return tensors._size("uint8", [size], "x") == size  # pyright: ignore[reportPrivateUsage]
-    except Refused:
+    except RequestRefusedError:
         return False
 
 
 def _history_text(size: int, folder: Path) -> bool:
-    store = Store(lambda: folder / "history.sqlite")
+    store = HistoryStore(lambda: folder / "history.sqlite")
     store.keep(entry(1), TEXT.ljust(size, "x"))
     return store.entries("/src/saxpy.cu")[0].text is not None
 
@@ -271,5 +271,5 @@ def test_each_limit_of_the_table_is_tried() -> None:
 
 @pytest.mark.parametrize("shape", [[10**4_000] * 4_000, [1 << 62, 1 << 62], [10**4_000, 0]])
 def test_the_size_of_a_tensor_is_not_computed_beyond_its_limit(shape: list[int]) -> None:
-    with pytest.raises(Refused, match="x is larger than 256 MiB"):
+    with pytest.raises(RequestRefusedError, match="x is larger than 256 MiB"):
         tensors._size("uint8", shape, "x")  # pyright: ignore[reportPrivateUsage]

@@ -89,7 +89,7 @@ def test_a_database_of_the_largest_size(tmp_path: Path, name: str) -> None:
 def test_a_text_of_the_worker() -> None:
     """Messages of compilers have columns, for which the text is split into tokens."""
     for text in (long_line_of_emoji(5 * MB), long_string(5 * MB), "1," * MB):
-        assert fits(lambda text=text: carets.Source(text).token_at(1, 1))
+        assert fits(lambda text=text: carets.CaretSource(text).token_at(1, 1))
 
 
 @pytest.mark.parametrize("what", QUICK)

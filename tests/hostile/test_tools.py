@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_lsp.history.history_store import Store
+from orbit_lsp.history.history_store import HistoryStore
 from orbit_remote.common import limits
 from orbit_remote.common.messages import Failure
 from orbit_remote.common.plain_text import plain, visible
@@ -107,7 +107,7 @@ def bomb() -> bytes:
 def test_a_row_that_cannot_be_read_is_left_out_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, column: str, value: object
 ) -> None:
-    store = Store(lambda: tmp_path / "history.sqlite")
+    store = HistoryStore(lambda: tmp_path / "history.sqlite")
     for number in range(3):
         store.keep(entry(number), TEXT)
     with closing(sqlite3.connect(tmp_path / "history.sqlite")) as file, file:
@@ -121,7 +121,7 @@ def test_a_row_that_cannot_be_read_is_left_out_once(
 
 
 def test_a_text_that_unpacks_to_more_than_a_text_is_gone(tmp_path: Path) -> None:
-    store = Store(lambda: tmp_path / "history.sqlite")
+    store = HistoryStore(lambda: tmp_path / "history.sqlite")
     store.keep(entry(1), TEXT)
     (result,) = store.entries("/src/saxpy.cu")
     for body in (bomb(), 3, "x"):

@@ -18,7 +18,7 @@ import pytest
 from orbit_lsp.cli import relative_places
 from orbit_lsp.places import python_choice, trust
 from orbit_lsp.places.places import Places
-from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.placement import RunSetup
 from orbit_lsp.state.session import Session, uri_of
 from tests.cli_check import orbit
 from tests.hostile.canary import canary
@@ -42,7 +42,7 @@ def sang(folder: Path) -> list[str]:
 
 def opened(folder: Path, *, trusted: bool | None = None) -> Places:
     """What editor and command line begin with in `folder`."""
-    session = Session(setup=Setup(folders=[str(folder)]))
+    session = Session(setup=RunSetup(folders=[str(folder)]))
     places = Places(session, print, lambda uris: None)
     places.settings.options = {} if trusted is None else {"trusted": trusted}
     places.settings.configure(None)
@@ -53,7 +53,7 @@ async def flags_of(
     folder: Path, *, trusted: bool | None = None, **settings: object
 ) -> tuple[Flags, tuple[str, ...]]:
     """The compiler flags that are used for k.cu, and sentences about those that are not."""
-    session = Session(setup=Setup(folders=[str(folder)]))
+    session = Session(setup=RunSetup(folders=[str(folder)]))
     places = Places(session, print, lambda uris: None)
     places.settings.options = settings if trusted is None else {"trusted": trusted}
     places.settings.configure(None)
@@ -270,7 +270,7 @@ def chosen(
     bring: Bring,
     variables: Mapping[str, str],
     trusted: trust.Trust,
-) -> python_choice.Choice:
+) -> python_choice.PythonChoice:
     home = folder.parent / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
@@ -312,7 +312,7 @@ def test_the_python_that_runs_orbit_lsp_needs_no_trust(folder: Path, monkeypatch
     python.symlink_to(sys.executable)
     monkeypatch.setattr(sys, "executable", str(python))
     choice = python_choice.choose("", [str(folder)], trust.Trust(folders=(str(folder),)).covers, {})
-    assert choice == python_choice.Choice(str(python), f".venv of {folder}")
+    assert choice == python_choice.PythonChoice(str(python), f".venv of {folder}")
 
 
 def test_trust_in_a_folder_is_not_trust_in_the_one_above(
@@ -326,7 +326,7 @@ def test_trust_in_a_folder_is_not_trust_in_the_one_above(
 def test_trust_of_a_command_is_of_the_project_it_stands_in(folder: Path, bring: Bring) -> None:
     bring(folder, folder)
     above = str(folder.parent / ".venv/bin/python")
-    places = Places(Session(setup=Setup(folders=[str(folder)])), print, lambda uris: None)
+    places = Places(Session(setup=RunSetup(folders=[str(folder)])), print, lambda uris: None)
     places.settings.trust_once, places.settings.of_command = "add --trust", True
     places.settings.configure(None)
     assert places.python.ignored() == (

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from orbit_lsp.kernels.cuda import cuda_kernels
 from orbit_lsp.kernels.cuda.cuda_kernels import CudaTracker, scan
 from orbit_lsp.kernels.cuda.reading import RegionReader
-from orbit_lsp.kernels.cuda.regions import Region
-from orbit_lsp.kernels.cuda.scopes import Conditional, Scope
+from orbit_lsp.kernels.cuda.regions import CudaRegion
+from orbit_lsp.kernels.cuda.scopes import CudaScope, OpenConditional
 from tests.random_cases import ENCODABLE, random_cases
 
 SOURCE = """\
@@ -139,7 +139,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     lengths: list[int] = []
 
     class Watched(RegionReader):
-        def read(self, start: int, scope: Scope, conditional: Conditional | None) -> Region:
+        def read(self, start: int, scope: CudaScope, conditional: OpenConditional | None) -> CudaRegion:
             region = super().read(start, scope, conditional)
             lengths.append(region.length)
             return region

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from orbit_lsp.runners.modal.pool import Known, Options
+from orbit_lsp.runners.modal.pool import AuthorKnowledge, ModalOptions
 from orbit_lsp.runners.modal.runner import ModalRunner
 from orbit_remote.common import messages as c
 from orbit_remote.common.requests import Job
-from orbit_remote.modal_app.image_spec import Spec
+from orbit_remote.modal_app.image_spec import ImageSpec
 from tests.e2e.conftest import Editor, display, start
 from tests.modal_loopback.containers import Container
 from tests.modal_loopback.fixture import started
@@ -24,7 +24,7 @@ from tests.modal_loopback.loopback import LIMIT_S, Loopback
 
 TOLD = Path(__file__).with_name("worker_told_of_a_gpu.py")
 RECORDED = Path(__file__).parents[1] / "e2e" / "recorded_worker.py"
-SPEC = Spec("0.1.0")
+SPEC = ImageSpec("0.1.0")
 
 SAXPY = """\
 #include "scale.cuh"
@@ -150,12 +150,12 @@ async def author(tmp_path: Path) -> AsyncIterator[Callable[..., Author]]:
     made: list[Author] = []
 
     def make(
-        spec: Spec = SPEC, *, compiled: bool = True, read: Sequence[str] = (), python_path: Sequence[str] = (),
+        spec: ImageSpec = SPEC, *, compiled: bool = True, read: Sequence[str] = (), python_path: Sequence[str] = (),
         **options: Any,
     ) -> Author:  # fmt: skip
         folder = tmp_path / "kernels"
-        author = Known(lambda _: compiled, lambda _: read, lambda: python_path)
-        runner = ModalRunner(Options(spec, (str(folder),), **options), author=author)
+        author = AuthorKnowledge(lambda _: compiled, lambda _: read, lambda: python_path)
+        runner = ModalRunner(ModalOptions(spec, (str(folder),), **options), author=author)
         made.append(Author(folder, runner))
         return made[-1]
 

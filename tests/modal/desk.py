@@ -19,7 +19,7 @@ from orbit_lsp.runners.modal.errors import ModalError
 from orbit_lsp.runs import summary
 from orbit_lsp.runs.scheduler import Run, Scheduler
 from orbit_lsp.specs import job_builder
-from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.placement import RunSetup
 from orbit_lsp.state.session import Session, uri_of
 from orbit_remote.common import messages as c
 from tests.modal_loopback.loopback import LIMIT_S, Loopback
@@ -55,7 +55,7 @@ class Desk:
         self.compiled = False  # everything has just been compiled here: a run goes straight to its GPU
         known = job_builder.is_compiled
         patch.setattr(job_builder, "is_compiled", lambda *asked: self.compiled or known(*asked))
-        self.session = Session(setup=Setup(folders=[str(folder)]))
+        self.session = Session(setup=RunSetup(folders=[str(folder)]))
         self.places = Places(self.session, lambda text: None, lambda uris: None)
         self.places.settings.options = {"runner": "modal", "gpu": "H100", "trusted": True} | settings
         assert self.places.settings.configure(None) == ()

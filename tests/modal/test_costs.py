@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from orbit_lsp.runners.modal.costs import Costs, Wanted
-from orbit_lsp.runners.modal.ledger import Ledger, Span
+from orbit_lsp.runners.modal.costs import RentalCosts, WantedGpu
+from orbit_lsp.runners.modal.ledger import Ledger, RentedTime
 from orbit_lsp.runners.modal.rates import MODALS, TABLES, Rates
-from orbit_lsp.runners.modal.sessions import Sessions
+from orbit_lsp.runners.modal.sessions import ContainerSessions
 from orbit_lsp.state.user_folders import state_folder
 
 H100 = 3.95 + 2 * 0.0473 + 4 * 0.008
@@ -80,8 +80,8 @@ YEAR = 365.25 * 86_400
 RATE = 0.001
 
 
-def span(name: str, began: float, ends: float | None, rate: float | None = RATE) -> Span:
-    return Span(name, "H100", began, ends, rate, "" if rate is None else TABLES)
+def span(name: str, began: float, ends: float | None, rate: float | None = RATE) -> RentedTime:
+    return RentedTime(name, "H100", began, ends, rate, "" if rate is None else TABLES)
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def ledger(tmp_path: Path) -> Ledger:
     return Ledger(lambda: tmp_path / "state" / "rented.sqlite")
 
 
-def month(ledger: Ledger, *spans: Span, now: float = NOON) -> tuple[float, float, float]:
+def month(ledger: Ledger, *spans: RentedTime, now: float = NOON) -> tuple[float, float, float]:
     """(spent, due, seconds without a price), dollars as thousandths: seconds at the rate of these tests."""
     for item in spans:
         ledger.put(item)
@@ -151,12 +151,12 @@ def test_a_waiting_run_is_due_until_its_container_speaks(ledger: Ledger) -> None
 
 ASKS = """
 import sys, pathlib
-from orbit_lsp.runners.modal.ledger import Ledger, Span
+from orbit_lsp.runners.modal.ledger import Ledger, RentedTime
 ledger = Ledger(lambda: pathlib.Path(sys.argv[1]))
 print("here", flush=True)
 for line in sys.stdin:
     count, now = int(line.split()[0]), float(line.split()[1])
-    answers = [ledger.reserve([Span(f"r{n}", "H100", now, now + 1000, 0.001)], 10.0, now) for n in range(count)]
+    answers = [ledger.reserve([RentedTime(f"r{n}", "H100", now, now + 1000, 0.001)], 10.0, now) for n in range(count)]
     print(sum(fits for _, fits in answers), ledger.complaints(), flush=True)
 """
 
@@ -295,9 +295,9 @@ def test_a_file_of_the_version_before_keeps_what_was_spent(ledger: Ledger, tmp_p
 def test_many_processes_write_at_once(ledger: Ledger, tmp_path: Path) -> None:
     code = (
         "import sys, pathlib\n"
-        "from orbit_lsp.runners.modal.ledger import Ledger, Span\n"
+        "from orbit_lsp.runners.modal.ledger import Ledger, RentedTime\n"
         "ledger = Ledger(lambda: pathlib.Path(sys.argv[1]))\n"
-        f"for n in range(20): ledger.put(Span(f'{{sys.argv[2]}}-{{n}}', 'H100', {NOON} - 10, {NOON}, {RATE}, ''))\n"
+        f"for n in range(20): ledger.put(RentedTime(f'{{sys.argv[2]}}-{{n}}', 'H100', {NOON} - 10, {NOON}, {RATE}, ''))\n"
         "print(ledger.complaints())\n"
     )
     path = str(tmp_path / "state" / "rented.sqlite")
@@ -374,18 +374,18 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def costs(tmp_path: Path, clock: Clock) -> Costs:
-    return Costs(lambda: tmp_path / "rented.sqlite")
+def costs(tmp_path: Path, clock: Clock) -> RentalCosts:
+    return RentalCosts(lambda: tmp_path / "rented.sqlite")
 
 
-async def spent_and_due(costs: Costs) -> tuple[int, int]:
+async def spent_and_due(costs: RentalCosts) -> tuple[int, int]:
     result = await costs.month()
     assert result
     return round(result.spent_usd / H100 * 3600), round(result.due_usd / H100 * 3600)
 
 
-async def test_a_session_costs_its_start_its_runs_and_its_idle_time(clock: Clock, costs: Costs) -> None:
-    sessions = Sessions(300, lambda: None, costs, limit_s=240)
+async def test_a_session_costs_its_start_its_runs_and_its_idle_time(clock: Clock, costs: RentalCosts) -> None:
+    sessions = ContainerSessions(300, lambda: None, costs, limit_s=240)
     sessions.begin("H100", "r1-ab", {"container": "ta-1", "age_s": 12.0})
     assert await spent_and_due(costs) == (12, 240 + 300)  # nobody knows how long the run will take
     clock.now += 8
@@ -412,10 +412,10 @@ async def test_a_session_costs_its_start_its_runs_and_its_idle_time(clock: Clock
 
 @pytest.mark.parametrize("age", [10**400, float("inf"), 1e12, float("nan"), "x", -1e12], ids=["int", "inf", "float", "nan", "text", "negative"])  # fmt: skip
 async def test_a_container_that_lies_about_its_age_costs_what_one_can(
-    clock: Clock, costs: Costs, age: object
+    clock: Clock, costs: RentalCosts, age: object
 ) -> None:
     """The ledger leaves rows out that begin before any clock: such a container would cost nothing."""
-    sessions = Sessions(300, lambda: None, costs)
+    sessions = ContainerSessions(300, lambda: None, costs)
     sessions.begin("H100", "r1-x", {"container": "ta-1", "age_s": age})
     clock.now += 9
     sessions.end("r1-x")
@@ -424,8 +424,8 @@ async def test_a_container_that_lies_about_its_age_costs_what_one_can(
     assert 9 <= spent <= 86_409
 
 
-async def test_two_containers_of_one_gpu_both_count(clock: Clock, costs: Costs) -> None:
-    sessions = Sessions(300, lambda: None, costs)
+async def test_two_containers_of_one_gpu_both_count(clock: Clock, costs: RentalCosts) -> None:
+    sessions = ContainerSessions(300, lambda: None, costs)
     for run in ("1", "2"):
         sessions.begin("H100", f"r{run}-x", {"container": f"ta-{run}", "age_s": 1})
     clock.now += 9
@@ -434,9 +434,9 @@ async def test_two_containers_of_one_gpu_both_count(clock: Clock, costs: Costs) 
 
 
 async def test_a_run_that_began_again_elsewhere_ended_the_container_before(
-    clock: Clock, costs: Costs
+    clock: Clock, costs: RentalCosts
 ) -> None:
-    sessions = Sessions(300, lambda: None, costs)
+    sessions = ContainerSessions(300, lambda: None, costs)
     sessions.begin("H100", "r1-x", {"container": "ta-1", "age_s": 0})
     clock.now += 10
     sessions.begin("H100", "r1-x", {"container": "ta-2", "age_s": 0})
@@ -446,8 +446,8 @@ async def test_a_run_that_began_again_elsewhere_ended_the_container_before(
     assert await spent_and_due(costs) == (14, 300)
 
 
-async def test_a_restricted_container_ends_with_its_run(clock: Clock, costs: Costs) -> None:
-    sessions = Sessions(300, lambda: None, costs)
+async def test_a_restricted_container_ends_with_its_run(clock: Clock, costs: RentalCosts) -> None:
+    sessions = ContainerSessions(300, lambda: None, costs)
     sessions.answered(
         "H100", "r1-x", {"finished": {}, "container": "ta-1", "age_s": 7, "seconds": 3}, alone=True
     )
@@ -458,8 +458,10 @@ async def test_a_restricted_container_ends_with_its_run(clock: Clock, costs: Cos
     assert await spent_and_due(costs) == (7, 0)
 
 
-async def test_a_container_that_compiles_is_in_the_month_and_is_no_gpu(clock: Clock, costs: Costs) -> None:
-    sessions = Sessions(300, lambda: None, costs)
+async def test_a_container_that_compiles_is_in_the_month_and_is_no_gpu(
+    clock: Clock, costs: RentalCosts
+) -> None:
+    sessions = ContainerSessions(300, lambda: None, costs)
     sessions.begin(None, "r1-x", {"container": "ta-1", "age_s": 10})
     assert sessions.end("r1-x") is None
     assert sessions.all() == []
@@ -468,8 +470,8 @@ async def test_a_container_that_compiles_is_in_the_month_and_is_no_gpu(clock: Cl
     assert (result.gpu_s, result.spent_usd) == (0, pytest.approx(10 * 0.1266 / 3600))
 
 
-async def test_a_kept_container_has_a_name_once_a_run_was_in_it(clock: Clock, costs: Costs) -> None:
-    sessions = Sessions(300, lambda: None, costs)
+async def test_a_kept_container_has_a_name_once_a_run_was_in_it(clock: Clock, costs: RentalCosts) -> None:
+    sessions = ContainerSessions(300, lambda: None, costs)
     sessions.keep("H100", True)
     clock.now += 50
     sessions.begin("H100", "r1-x", {"container": "ta-1", "age_s": 20})
@@ -482,8 +484,8 @@ async def test_a_kept_container_has_a_name_once_a_run_was_in_it(clock: Clock, co
     assert await spent_and_due(costs) == (155, 0)
 
 
-async def test_what_waits_counts_until_it_is_over(costs: Costs) -> None:
-    wanted = Wanted("r1", "H100", 540)
+async def test_what_waits_counts_until_it_is_over(costs: RentalCosts) -> None:
+    wanted = WantedGpu("r1", "H100", 540)
     await costs.reserve([wanted], None)
     assert await spent_and_due(costs) == (0, 540)
     costs.unreserve(wanted)
@@ -493,8 +495,8 @@ async def test_what_waits_counts_until_it_is_over(costs: Costs) -> None:
 async def test_a_complaint_is_said_once(tmp_path: Path) -> None:
     messages: list[str] = []
     (tmp_path / "file").write_text("")
-    costs = Costs(lambda: tmp_path / "file" / "x", messages.append)
-    wanted = Wanted("r1", "H100", 540)
+    costs = RentalCosts(lambda: tmp_path / "file" / "x", messages.append)
+    wanted = WantedGpu("r1", "H100", 540)
     await costs.reserve([wanted], None)
     costs.unreserve(wanted)
     await asyncio.wait_for(costs.month(), 5)

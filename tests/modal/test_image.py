@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_remote.modal_app.image_spec import Spec
+from orbit_remote.modal_app.image_spec import ImageSpec
 from tests.modal_loopback import images
 from tests.modal_loopback.loopback import Loopback
 
@@ -26,7 +26,7 @@ PATH = (
 )
 
 
-async def recipe(modal: Loopback, author, spec: Spec) -> str:
+async def recipe(modal: Loopback, author, spec: ImageSpec) -> str:
     modal.forget_kept()
     await author(spec=spec).runner.pool.account.deploy()
     made = {each.definition.image_id for each in modal.world.functions.values() if each.definition.image_id}
@@ -70,7 +70,7 @@ def resolve(words: list[str], python: str) -> subprocess.CompletedProcess[str]:
 )
 async def test_every_torch_resolves(modal, author, torch: str) -> None:
     """Asks the index of packages, and nothing where there is no network."""
-    for words in installed(await recipe(modal, author, Spec("0.1.0", torch=torch))):
+    for words in installed(await recipe(modal, author, ImageSpec("0.1.0", torch=torch))):
         done = await asyncio.to_thread(resolve, words, "3.12")
         if re.search("error sending request|dns error|timed out", done.stderr):
             pytest.skip("the index of packages is out of reach")
@@ -82,7 +82,7 @@ async def test_every_torch_resolves(modal, author, torch: str) -> None:
 
 async def test_the_promised_profiler_comes_first(modal, author, tmp_path: Path) -> None:
     """The commands of the recipe that link it, in a folder instead of the root, where both profilers are."""
-    spec = Spec("0.1.0")
+    spec = ImageSpec("0.1.0")
     links = re.findall(r"^RUN (ln .*)", await recipe(modal, author, spec), re.MULTILINE)
     promised = f"/opt/nvidia/nsight-compute/{spec.nsight_compute}/ncu"
     for place, version in {"/usr/local/cuda/bin/ncu": "2025.3.1", promised: spec.nsight_compute}.items():

@@ -21,7 +21,7 @@ from grpclib.exceptions import StreamTerminatedError
 
 from orbit_lsp.notebook import rented as rented_kernels
 from orbit_lsp.runners.modal import errors
-from orbit_lsp.runners.modal.ledger import Ledger, Span, clock
+from orbit_lsp.runners.modal.ledger import Ledger, RentedTime, clock
 from tests.cli_check import orbit
 from tests.modal.conftest import working
 from tests.modal_loopback.loopback import Loopback
@@ -446,7 +446,7 @@ def test_a_budget_that_is_used_up_ends_the_kernel(
     kernel = kernels()
     kernel.run("x = 1")
     other = Ledger(lambda: folder.parent / "state" / "orbit-lsp" / "rented.sqlite")
-    other.put(Span("ta-other", "H100", clock() - 100, clock(), 1.0))
+    other.put(RentedTime("ta-other", "H100", clock() - 100, clock(), 1.0))
     modal.until(lambda world: not world.alive())
     shown = kernel.run("x")
     assert shown.startswith("KernelEnded: the month's budget of $50.00 is used up ($100.0")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orbit_remote.common import messages as c
-from orbit_remote.common.requests import Definition
+from orbit_remote.common.requests import KernelDefinition
 from tests.modal.conftest import Author, container, states, told_of_a_gpu
 from tests.modal_loopback.fixture import started
 from tests.remote import fake_ncu
@@ -36,7 +36,7 @@ async def test_the_report_or_why_there_is_none(
     here = container(tmp_path, recorded=False) | {"ORBIT_PYTHON": str(told_of_a_gpu(tmp_path))}
     with started(monkeypatch, tmp_path, here, kept=True) as modal:
         item: Author = author()
-        definition = Definition("saxpy", "saxpy", 3, 3, 3, 21)
+        definition = KernelDefinition("saxpy", "saxpy", 3, 3, 3, 21)
         job = item.job("profile", SAXPY, path="memory_bound.cu", kernel="saxpy", tool_kernel=definition)
         events = await item.events(job)
         assert [each.function.gpu for each in modal.world.but_for("hello")] == ["H100!"]

@@ -10,7 +10,7 @@ import re
 import pytest
 from lsprotocol import types as lsp
 
-from orbit_lsp.runners.modal.ledger import Ledger, Span, ledger_file
+from orbit_lsp.runners.modal.ledger import Ledger, RentedTime, ledger_file
 from tests.e2e.conftest import Editor
 from tests.e2e.test_run import MEASURED, SOURCE
 from tests.modal_loopback.loopback import Loopback
@@ -159,7 +159,7 @@ def rented_before(usd: float) -> None:
     import time
 
     now = time.time()
-    Ledger(ledger_file).put(Span("ta-0", "H100", now - 1, now, usd, "Modal's rates"))
+    Ledger(ledger_file).put(RentedTime("ta-0", "H100", now - 1, now, usd, "Modal's rates"))
 
 
 @pytest.mark.slow

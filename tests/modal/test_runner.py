@@ -18,7 +18,7 @@ import pytest
 from grpclib import Status
 
 from orbit_lsp.places.places import Places
-from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.placement import RunSetup
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
 from orbit_remote.common.requests import Job
@@ -453,7 +453,7 @@ async def test_the_image_has_the_settings_packages_and_another_app_for_them(h100
 async def test_compiling_goes_to_modal_only_without_nvcc_and_where_it_may(
     modal, author, nvcc: str | None, asked: bool, where: str
 ) -> None:
-    session = Session(setup=Setup(machine=c.Machine("m", c.RESULT_VERSION, "python", "3.12.3", nvcc=nvcc)))
+    session = Session(setup=RunSetup(machine=c.Machine("m", c.RESULT_VERSION, "python", "3.12.3", nvcc=nvcc)))
     places = Places(session, print, lambda uris: None)
     places.settings.options = {"modal": {"compile": asked}}
     assert places.settings.configure(None) == ()
@@ -475,7 +475,7 @@ def test_an_untrusted_workspace_does_not_say_what_is_rented_or_installed() -> No
 def test_the_image_has_the_authors_released_versions_of_torch_and_triton() -> None:
     packages = {"torch": "2.13.0+cpu", "triton": "3.6.0"}
     session = Session(
-        setup=Setup(machine=c.Machine("m", c.RESULT_VERSION, "python", "3.11.7", packages=packages))
+        setup=RunSetup(machine=c.Machine("m", c.RESULT_VERSION, "python", "3.11.7", packages=packages))
     )
     places = Places(session, print, lambda uris: None)
     spec = places.rental.runner().options.spec

@@ -14,7 +14,7 @@ import triton
 
 from orbit_remote.common import messages as c
 from orbit_remote.common.requests import Job
-from orbit_remote.modal_app.volume_cache import Kept, Kind
+from orbit_remote.modal_app.volume_cache import Kind, VolumeCache
 from tests.modal.conftest import SAXPY, Author
 from tests.modal_loopback.loopback import Loopback
 
@@ -28,7 +28,7 @@ class There:
         self.caches = folder / name
         for kind in ("builds", "triton"):
             (self.caches / kind).mkdir(parents=True)
-        self.kept = Kept(folder / "volume", self.caches, None, **bounds)
+        self.kept = VolumeCache(folder / "volume", self.caches, None, **bounds)
 
     def made(self, *names: str, content: bytes = b"machine code") -> There:
         for name in names:
@@ -104,11 +104,11 @@ def test_a_link_that_a_job_put_in_place_of_its_cache_is_not_followed(tmp_path: P
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of two users")
 def test_what_is_not_the_worker_s_own_does_not_leave_its_container(tmp_path: Path) -> None:
     there = There(tmp_path, "a").made("builds/1.build", "builds/secret")
-    there.kept = Kept(tmp_path / "volume", there.caches, 65534)
+    there.kept = VolumeCache(tmp_path / "volume", there.caches, 65534)
     os.chown(there.caches / "builds/1.build", 65534, 65534)  # the other is root's, linked to by a job
     there.keep()
     other = There(tmp_path, "b")
-    other.kept = Kept(tmp_path / "volume", other.caches, 65534)
+    other.kept = VolumeCache(tmp_path / "volume", other.caches, 65534)
     assert set(other.has()) == {"1.build"}
     assert (other.caches / "builds/1.build").stat().st_uid == 65534
 

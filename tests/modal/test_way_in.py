@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from orbit_lsp.runners.modal import account, spending
-from orbit_lsp.runners.modal.costs import Costs
-from orbit_lsp.state.placement import Setup
+from orbit_lsp.runners.modal.costs import RentalCosts
+from orbit_lsp.state.placement import RunSetup
 from orbit_remote.common import messages as c
 from tests.cli_check import orbit
 from tests.e2e.conftest import Editor
@@ -302,12 +302,12 @@ async def test_a_click_shows_a_compile_error_before_the_ways_to_a_gpu(file: Path
 )  # fmt: skip
 def test_the_ways(file: Path, settings: dict[str, object], begins: str) -> None:
     del file
-    assert spending.ways(Setup(settings_of_values(settings)), Costs()).startswith(begins)
+    assert spending.ways(RunSetup(settings_of_values(settings)), RentalCosts()).startswith(begins)
 
 
 def test_with_a_token_the_ways_name_no_step_to_it(file: Path) -> None:
     token(file)
-    assert spending.ways(Setup(settings_of_values({})), Costs()).startswith("- H100 costs $4.08/h ")
+    assert spending.ways(RunSetup(settings_of_values({})), RentalCosts()).startswith("- H100 costs $4.08/h ")
 
 
 @pytest.mark.parametrize("where", ["no home", "read-only", "variables", "a profile"])

@@ -18,8 +18,8 @@ import triton
 
 from orbit_remote.child.capture import capturing
 from orbit_remote.child.capture.launch_watch import LaunchWatch
-from orbit_remote.child.debug_job import Host
-from orbit_remote.common.requests import Capture, Definition, Driver, DriverStart, Job
+from orbit_remote.child.debug_job import InterpreterMemory
+from orbit_remote.common.requests import Capture, Driver, DriverStart, Job, KernelDefinition
 
 KERNELS = """import triton
 import triton.language as tl
@@ -74,14 +74,14 @@ class Captures:
     ) -> None:
         lines = KERNELS.split("\n")
         at = lines.index(next(line for line in lines if line.startswith(f"def {kernel}(")))
-        definition = Definition(kernel, kernel, at - 1, at, at, 4 + len(kernel))
+        definition = KernelDefinition(kernel, kernel, at - 1, at, at, 4 + len(kernel))
         start = DriverStart(Driver("script", "bench.py"))
         job = Job(
             "r", "run", "triton", str(self.path), KERNELS, kernel=kernel, tool_kernel=definition, start=start
         )
         watch = LaunchWatch(kernel, str(self.path), wanted or Capture())
         watch.see(getattr(self.module, kernel), args, grid, kwargs)
-        self.made[case] = dataclasses.asdict(capturing.of_driver(torch, job, watch, Host(torch)))
+        self.made[case] = dataclasses.asdict(capturing.of_driver(torch, job, watch, InterpreterMemory(torch)))
 
 
 def main(folder: Path) -> None:

@@ -61,7 +61,7 @@ async def built(
     timeout_s: float = 120.0,
     compiler: str | None = None,
     scratch: Path | None = None,
-) -> build.Build:
+) -> build.BuildResult:
     """Build `source` as `folder/name`; unless `saved`, only the editor has it."""
     scratch = scratch or folder / ".scratch"
     scratch.mkdir(exist_ok=True)
@@ -82,7 +82,7 @@ async def built(
     )
 
 
-async def check(folder: Path, source: str, expected: str, **how: Any) -> build.Build:
+async def check(folder: Path, source: str, expected: str, **how: Any) -> build.BuildResult:
     """Build and compare every problem, in order, with `expected`; nothing but the result may remain."""
     result = await built(folder, source, **how)
     results = lines_of(result.built.problems, folder)
@@ -105,7 +105,7 @@ class Case:
     architecture: str = "sm_90a"
     saved: bool = True
 
-    async def check(self, folder: Path) -> build.Build:
+    async def check(self, folder: Path) -> build.BuildResult:
         return await check(
             folder, self.source, self.expected, files=self.files, action=self.action,
             flags=self.flags, architecture=self.architecture, saved=self.saved,

@@ -17,7 +17,7 @@ import pytest_asyncio
 from orbit_remote.common import messages as c
 from orbit_remote.counters.profiler import UncountedError
 from orbit_remote.ncu import ncu_options, ncu_run
-from orbit_remote.ncu.report_process import Reader
+from orbit_remote.ncu.report_process import ReportReader
 from orbit_remote.worker import probe
 from orbit_remote.worker.actions import program_counting
 from tests.remote import fake_ncu, profiling
@@ -50,16 +50,16 @@ class Faked(Bench):
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def reader() -> AsyncIterator[Reader]:
+async def reader() -> AsyncIterator[ReportReader]:
     """Of all these tests: the product, too, has one for many reports."""
-    reader = Reader()
+    reader = ReportReader()
     yield reader
     await reader.close()
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def bench(
-    tmp_path: Path, kept: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, kept: Path, reader: ReportReader, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Faked]:
     bench = Faked(tmp_path, kept)
     monkeypatch.setattr(probe, "all_devices", lambda: (H100,))

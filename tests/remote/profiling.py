@@ -18,7 +18,7 @@ from orbit_remote.common.measurements import Line
 from orbit_remote.common.requests import Job, SpecStart
 from orbit_remote.worker.actions import builds
 from orbit_remote.worker.calibration_store import CalibrationStore
-from orbit_remote.worker.context import Client, Context, Shared
+from orbit_remote.worker.context import Shared, WorkerClient, WorkerContext
 from orbit_remote.worker.jobs import Jobs
 from tests import processes_check
 
@@ -40,7 +40,7 @@ class Bench:
                 (self.folder / "cache" / name).symlink_to(self.kept / name)
         self.shared = Shared(self.folder / "cache", spare_idle_s=60.0)
         self.profiling = asyncio.Event()
-        self.context = Context(self.shared, Client(self._said, os.environ), builds.build_ahead)
+        self.context = WorkerContext(self.shared, WorkerClient(self._said, os.environ), builds.build_ahead)
         self.jobs = Jobs(self.context, CalibrationStore(self.folder / "reached.json"))
 
     def _said(self, event: c.Event) -> None:

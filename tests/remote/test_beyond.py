@@ -11,11 +11,11 @@ import pytest
 
 from orbit_remote.common import messages as c
 from orbit_remote.common.contracts import harness_files
-from orbit_remote.common.contracts.harness_files import Domain, Within
+from orbit_remote.common.contracts.harness_files import AllowedDifference, Domain
 from orbit_remote.judge import arguments, beyond, families
-from orbit_remote.judge.beyond import Answered, Asked, Beyond, Beyonds
+from orbit_remote.judge.beyond import Answered, AskedSides, Beyond, Beyonds
 from orbit_remote.judge.calls import Given
-from orbit_remote.judge.party import Failed
+from orbit_remote.judge.party import SideFailedError
 from tests.later import Later
 
 torch: Any = Later("torch")
@@ -59,7 +59,7 @@ class Sides:
         try:
             made = model(*tensors)
         except ValueError as error:
-            raise Failed(c.Failure("runtime error", str(error)), of_reference) from None
+            raise SideFailedError(c.Failure("runtime error", str(error)), of_reference) from None
         outputs = made if isinstance(made, tuple) else (made,)
         return Answered(tuple(f"output[{at}]" for at in range(len(outputs))), outputs)
 
@@ -70,12 +70,12 @@ def judged(
     draw: Callable[[], Any] | None = None,
     *,
     domain: Domain = "any",
-    within: Within | None = None,
+    within: AllowedDifference | None = None,
     seed: int = 0,
 ) -> Beyond:
     torch.manual_seed(seed)
     sides = Sides(reference, candidate or reference, draw or (lambda: [torch.randn(ROWS, COLUMNS)]))
-    asked = Asked(sides.drawn, sides.ask(False), sides.ask(True), sides.exactly)
+    asked = AskedSides(sides.drawn, sides.ask(False), sides.ask(True), sides.exactly)
     usual = asked.reference(asked.drawn())
     return Beyonds(torch, asked, usual, within, domain, random.Random(seed)).judge(lambda _more: False)
 

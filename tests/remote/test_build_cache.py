@@ -11,12 +11,12 @@ import pytest
 
 from orbit_remote.common.messages import content_hash
 from orbit_remote.common.regular_files import file_hash
-from orbit_remote.toolchain.build_cache import Cache, Entry
+from orbit_remote.toolchain.build_cache import Cache, CachedBuild
 from tests.remote.nvcc_check import built, needs_nvcc
 
 
-def entry(files: dict[str, str], artifact: bytes = b"program") -> Entry:
-    return Entry({"problems": [], "text": "é\n"}, artifact, files)
+def entry(files: dict[str, str], artifact: bytes = b"program") -> CachedBuild:
+    return CachedBuild({"problems": [], "text": "é\n"}, artifact, files)
 
 
 def hashed(*paths: Path) -> dict[str, str]:
@@ -104,10 +104,10 @@ def test_what_a_dead_writer_left_is_removed(tmp_path):
 def test_many_processes_at_once(tmp_path):
     """Writers of one key with different content, and readers: every load is whole or absent."""
     program = (
-        "import sys; from pathlib import Path; from orbit_remote.toolchain.build_cache import Cache, Entry\n"
+        "import sys; from pathlib import Path; from orbit_remote.toolchain.build_cache import Cache, CachedBuild\n"
         "cache = Cache(Path(sys.argv[1]), limit=4_000_000)\n"
         "for round in range(30):\n"
-        "    cache.store(f'key{round % 3}', Entry({}, bytes([int(sys.argv[2])]) * 300_000, {}))\n"
+        "    cache.store(f'key{round % 3}', CachedBuild({}, bytes([int(sys.argv[2])]) * 300_000, {}))\n"
         "    found = cache.load(f'key{round % 3}')\n"
         "    assert found is None or (len(found.artifact) == 300_000 and len(set(found.artifact)) == 1), round\n"
     )

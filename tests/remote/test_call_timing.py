@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from orbit_remote.child.harness import call_timing
-from orbit_remote.child.harness.call_timing import CallBench, Side
+from orbit_remote.child.harness.call_timing import CallBench, TimedSide
 from orbit_remote.common.launch_records import LaunchRecord
 from orbit_remote.recording import recorder
 
@@ -126,7 +126,7 @@ class Even(random.Random):
         del x
 
 
-def timed(gpu: Gpu, *sides: Side, sets=None, written=False, recording=True, coin=None):
+def timed(gpu: Gpu, *sides: TimedSide, sets=None, written=False, recording=True, coin=None):
     import torch
 
     made = Records(gpu) if recording else recorder.Nothing()
@@ -137,13 +137,13 @@ def timed(gpu: Gpu, *sides: Side, sets=None, written=False, recording=True, coin
     )
 
 
-def version(gpu: Gpu, name: str, *kernels: int, **fields) -> Side:
+def version(gpu: Gpu, name: str, *kernels: int, **fields) -> TimedSide:
     def call(data) -> None:
         gpu.log.append(f"{name}({data[0][0]:g})")
         for at, ns in enumerate(kernels):
             gpu.kernel(f"{name}_{at}", ns, **fields)
 
-    return Side(name, call)
+    return TimedSide(name, call)
 
 
 def test_a_call_is_timed_from_its_first_kernel_to_its_last_as_a_kernel_of_known_length_shows():
@@ -201,7 +201,7 @@ def test_inputs_that_calls_write_to_are_given_anew_before_the_timed_call(written
         data[0] += 1
         gpu.kernel("k", 1_000)
 
-    timed(gpu, Side("a", call), sets=[[torch.zeros(4)]], written=written)
+    timed(gpu, TimedSide("a", call), sets=[[torch.zeros(4)]], written=written)
     assert set(seen[-4:]) == ({0.0} if written else {0.0, 1.0})
 
 

@@ -13,11 +13,11 @@ from orbit_remote.common.measurements import Telemetry, Timing, Tried
 from orbit_remote.common.requests import (
     Cancel,
     ContractStart,
-    Definition,
     Driver,
     DriverStart,
     ExecStart,
     Job,
+    KernelDefinition,
     ProgramStart,
     SpecStart,
 )
@@ -58,7 +58,7 @@ DRIVER = Driver("program", "bench.cu", arguments=("4",))
     "start",
     [
         ProgramStart(traced=True),
-        SpecStart(Definition("k", "n::k", 0, 1, 1, 9)),
+        SpecStart(KernelDefinition("k", "n::k", 0, 1, 1, 9)),
         ContractStart("referee"),
         ExecStart("/w", ("a.py",), ("out/**",)),
         DriverStart(DRIVER, {"a.cu": "text"}, ("t[1]",), True, ("b.cu",)),

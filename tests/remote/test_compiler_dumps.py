@@ -21,7 +21,7 @@ from orbit_remote.common import messages as c
 from orbit_remote.common.measurements import Metric
 from orbit_remote.ncu import compiler_dumps, report_reader
 from orbit_remote.ncu.compiler_dumps import Collected
-from orbit_remote.ncu.report_reader import Answer
+from orbit_remote.ncu.report_reader import ReportAnswer
 from orbit_remote.toolchain import dumps, elf
 
 RECORDED = Path(__file__).parents[1] / "recordings" / "profiles"
@@ -32,8 +32,10 @@ def report_of(name: str) -> Path:
     return RECORDED / f"{name}.ncu-rep"
 
 
-def answer_of(name: str) -> Answer:
-    return report_reader.read(ncu_report, report_reader.Request(str(report_of(name)), f"/src/{name}.py"))
+def answer_of(name: str) -> ReportAnswer:
+    return report_reader.read(
+        ncu_report, report_reader.ReportRequest(str(report_of(name)), f"/src/{name}.py")
+    )
 
 
 def profile(registers: int | None = None, threads: int = 128, ns: float = 1.0) -> c.Profile:
@@ -120,7 +122,7 @@ def test_the_instance_of_the_longest_launch_comes_first(folder: Path, tmp_path: 
     for number, threads in enumerate((64, 128, 256)):
         compiled(folder, number, b"", threads=threads, registers=30)
     launches = (profile(32, 256, ns=5.0), profile(32, 128, ns=9.0))
-    collected = compiler_dumps.collect(Answer(launches, sass=("of 256", "of 128")), report, folder)
+    collected = compiler_dumps.collect(ReportAnswer(launches, sass=("of 256", "of 128")), report, folder)
     assert [unpacked(dump) for dump in collected.dumps] == [
         "// instance 1", "of 128", "// instance 2", "of 256", "// instance 0",
     ]  # fmt: skip
@@ -162,14 +164,14 @@ def test_so_many_instances_and_no_more(folder: Path, tmp_path: Path) -> None:
     report.write_bytes(b"NVR")
     for number in range(10):
         compiled(folder, number, bytes([number]))
-    collected = compiler_dumps.collect(Answer((profile(),)), report, folder)
+    collected = compiler_dumps.collect(ReportAnswer((profile(),)), report, folder)
     assert levels(collected) == [("ttir", number) for number in range(8)]
     assert collected.remarks == ("what the compiler made is kept of 8 of 10 instances",)
 
 
 def test_without_a_report_there_is_nothing(folder: Path) -> None:
     compiled(folder, 0, b"code")
-    assert compiler_dumps.collect(Answer((profile(),)), None, folder) == Collected()
+    assert compiler_dumps.collect(ReportAnswer((profile(),)), None, folder) == Collected()
 
 
 def test_nothing_is_kept_of_a_process_that_compiled_nothing(folder: Path) -> None:
@@ -187,6 +189,8 @@ def test_launches_of_the_same_code_have_it_once() -> None:
         def load_report(self, path: str) -> list[list[object]]:
             return [[ncu_report.load_report(path)[0][0]] * 2]
 
-    answer = report_reader.read(Twice(), report_reader.Request(str(report_of("softmax")), "/src/softmax.py"))
+    answer = report_reader.read(
+        Twice(), report_reader.ReportRequest(str(report_of("softmax")), "/src/softmax.py")
+    )
     assert len(answer.profiles) == 2
     assert answer.sass == (answer_of("softmax").sass[0], "")

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orbit_remote.common import content_store
-from orbit_remote.common.content_store import Hashes, Store
+from orbit_remote.common.content_store import ContentStore, Hashes
 from orbit_remote.common.messages import content_hash
 from orbit_remote.common.requests import Manifest
 
@@ -28,7 +28,7 @@ def manifest(texts: dict[str, str]) -> Manifest:
     return Manifest(ROOT, {name: content_hash(text.encode()) for name, text in texts.items()})
 
 
-def send(store: Store, texts: dict[str, str]) -> list[str]:
+def send(store: ContentStore, texts: dict[str, str]) -> list[str]:
     """Put what is missing, as a client does; returns the texts that had to be sent."""
     contents = {content_hash(text.encode()): text for text in texts.values()}
     sent = [contents[digest] for digest in store.missing(manifest(texts))]
@@ -37,7 +37,7 @@ def send(store: Store, texts: dict[str, str]) -> list[str]:
     return sorted(sent)
 
 
-def make(store: Store, tree: Path, texts: dict[str, str]) -> None:
+def make(store: ContentStore, tree: Path, texts: dict[str, str]) -> None:
     send(store, texts)
     store.materialise(manifest(texts), tree)
 
@@ -52,8 +52,8 @@ def found(tree: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "store", MIB)
+def store(tmp_path: Path) -> ContentStore:
+    return ContentStore(tmp_path / "store", MIB)
 
 
 @pytest.fixture
@@ -64,18 +64,20 @@ def tree(tmp_path: Path) -> Path:
 TEXTS = {"k.cu": "main", "inc/a.cuh": "a", "inc/deep/b.cuh": "b", "copy/of/a.cuh": "a"}
 
 
-def test_a_tree_is_its_manifest(store: Store, tree: Path) -> None:
+def test_a_tree_is_its_manifest(store: ContentStore, tree: Path) -> None:
     make(store, tree, TEXTS)
     assert found(tree) == TEXTS
 
 
-def test_only_what_is_not_there_yet_is_asked_for(store: Store) -> None:
+def test_only_what_is_not_there_yet_is_asked_for(store: ContentStore) -> None:
     assert send(store, TEXTS) == ["a", "b", "main"]
     assert send(store, TEXTS) == []
     assert send(store, TEXTS | {"k.cu": "edited"}) == ["edited"]
 
 
-def test_an_edit_touches_one_file_and_a_deletion_goes_with_its_folder(store: Store, tree: Path) -> None:
+def test_an_edit_touches_one_file_and_a_deletion_goes_with_its_folder(
+    store: ContentStore, tree: Path
+) -> None:
     make(store, tree, TEXTS)
     for path in tree.rglob("*.cu*"):
         os.utime(path, (1, 1))
@@ -88,7 +90,7 @@ def test_an_edit_touches_one_file_and_a_deletion_goes_with_its_folder(store: Sto
     assert (tree / "k.cu").stat().st_mtime > 1
 
 
-def test_a_file_becomes_a_folder_and_a_folder_a_file(store: Store, tree: Path) -> None:
+def test_a_file_becomes_a_folder_and_a_folder_a_file(store: ContentStore, tree: Path) -> None:
     make(store, tree, {"x": "file", "y/z": "below"})
     make(store, tree, {"x/z": "below", "y": "file"})
     assert found(tree) == {"x/z": "below", "y": "file"}
@@ -97,7 +99,9 @@ def test_a_file_becomes_a_folder_and_a_folder_a_file(store: Store, tree: Path) -
 # -- what a job leaves behind -------------------------------------------------------------------------
 
 
-def test_what_a_job_wrote_into_its_tree_is_gone_and_did_not_reach_the_store(store: Store, tree: Path) -> None:
+def test_what_a_job_wrote_into_its_tree_is_gone_and_did_not_reach_the_store(
+    store: ContentStore, tree: Path
+) -> None:
     make(store, tree, TEXTS)
     (tree / "k.cu").write_text("poison")
     with (tree / "inc/a.cuh").open("a") as file:
@@ -113,7 +117,9 @@ def test_what_a_job_wrote_into_its_tree_is_gone_and_did_not_reach_the_store(stor
     assert found(other) == TEXTS
 
 
-def test_a_file_written_again_at_once_with_the_same_size_and_time_is_seen(store: Store, tree: Path) -> None:
+def test_a_file_written_again_at_once_with_the_same_size_and_time_is_seen(
+    store: ContentStore, tree: Path
+) -> None:
     make(store, tree, {"k.cu": "aaaa"})
     before = (tree / "k.cu").stat()
     (tree / "k.cu").write_text("bbbb")
@@ -122,7 +128,7 @@ def test_a_file_written_again_at_once_with_the_same_size_and_time_is_seen(store:
     assert found(tree) == {"k.cu": "aaaa"}
 
 
-def test_links_that_a_job_planted_are_not_followed(store: Store, tree: Path, tmp_path: Path) -> None:
+def test_links_that_a_job_planted_are_not_followed(store: ContentStore, tree: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     (outside / "deep").mkdir(parents=True)
     (outside / "a.cuh").write_text("precious")
@@ -140,7 +146,7 @@ def test_links_that_a_job_planted_are_not_followed(store: Store, tree: Path, tmp
     assert found(outside) == {"a.cuh": "precious", "deep/b.cuh": "precious"}
 
 
-def test_a_link_in_place_of_the_tree_is_refused(store: Store, tree: Path, tmp_path: Path) -> None:
+def test_a_link_in_place_of_the_tree_is_refused(store: ContentStore, tree: Path, tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     tree.parent.mkdir()
     tree.symlink_to(tmp_path / "outside")
@@ -149,7 +155,9 @@ def test_a_link_in_place_of_the_tree_is_refused(store: Store, tree: Path, tmp_pa
     assert not any((tmp_path / "outside").iterdir())
 
 
-def test_folders_that_cannot_be_read_and_files_that_cannot_be_written(store: Store, tree: Path) -> None:
+def test_folders_that_cannot_be_read_and_files_that_cannot_be_written(
+    store: ContentStore, tree: Path
+) -> None:
     make(store, tree, TEXTS)
     (tree / "junk/inner").mkdir(parents=True)
     (tree / "junk/inner/x").write_text("x")
@@ -160,7 +168,7 @@ def test_folders_that_cannot_be_read_and_files_that_cannot_be_written(store: Sto
 
 
 @pytest.mark.slow
-def test_a_very_deep_folder_of_a_job_is_removed(store: Store, tree: Path) -> None:
+def test_a_very_deep_folder_of_a_job_is_removed(store: ContentStore, tree: Path) -> None:
     make(store, tree, TEXTS)
     here = os.open(tree, os.O_RDONLY)
     for _ in range(3000):
@@ -173,7 +181,7 @@ def test_a_very_deep_folder_of_a_job_is_removed(store: Store, tree: Path) -> Non
     assert found(tree) == TEXTS
 
 
-def test_names_that_the_store_uses_itself_can_be_in_the_way(store: Store, tree: Path) -> None:
+def test_names_that_the_store_uses_itself_can_be_in_the_way(store: ContentStore, tree: Path) -> None:
     make(store, tree, TEXTS)
     (tree / content_store._TEMPORARY).mkdir()
     (tree / f"{content_store._DISCARDED}-1").mkdir()
@@ -182,7 +190,7 @@ def test_names_that_the_store_uses_itself_can_be_in_the_way(store: Store, tree: 
     assert found(tree) == TEXTS | {"k.cu": "edited"}
 
 
-def test_a_program_of_another_user_may_write_beside_its_sources(store: Store, tree: Path) -> None:
+def test_a_program_of_another_user_may_write_beside_its_sources(store: ContentStore, tree: Path) -> None:
     make(store, tree, TEXTS)
     assert stat.S_IMODE((tree / "inc").stat().st_mode) == 0o777
     assert stat.S_IMODE((tree / "inc/a.cuh").stat().st_mode) == 0o666
@@ -198,7 +206,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("name", HOSTILE, ids=lambda name: ascii(name)[:20])
 def test_a_path_that_could_leave_the_tree_is_refused_in_a_sentence(
-    store: Store, tree: Path, name: str
+    store: ContentStore, tree: Path, name: str
 ) -> None:
     digest = content_hash(b"x")
     store.put(digest, b"x")
@@ -221,12 +229,14 @@ def test_a_path_that_could_leave_the_tree_is_refused_in_a_sentence(
         (Manifest(ROOT, {str(n): content_hash(b"") for n in range(10_001)}), "names 10001 files; 10000 is"),
     ],
 )  # fmt: skip
-def test_a_manifest_that_makes_no_tree_is_refused(store: Store, tree: Path, bad: Manifest, why: str) -> None:
+def test_a_manifest_that_makes_no_tree_is_refused(
+    store: ContentStore, tree: Path, bad: Manifest, why: str
+) -> None:
     with pytest.raises(ValueError, match=why):
         store.materialise(bad, tree)
 
 
-def test_names_that_are_only_strange_are_fine(store: Store, tree: Path) -> None:
+def test_names_that_are_only_strange_are_fine(store: ContentStore, tree: Path) -> None:
     texts = {"ünï/c ö.cu": "1", "a\nb": "2", "-rf": "3", "...": "4", "$(x)": "5", "x" * 255: "6", "C:": "7"}
     make(store, tree, texts)
     assert found(tree) == texts
@@ -235,14 +245,14 @@ def test_names_that_are_only_strange_are_fine(store: Store, tree: Path) -> None:
 # -- the store ----------------------------------------------------------------------------------------
 
 
-def test_a_content_under_a_hash_that_is_not_its_own_is_refused(store: Store) -> None:
+def test_a_content_under_a_hash_that_is_not_its_own_is_refused(store: ContentStore) -> None:
     with pytest.raises(ValueError, match="5 bytes came under the hash"):
         store.put(content_hash(b"other"), b"wrong")
     assert store.missing(manifest({"x": "other"})) == [content_hash(b"other")]
 
 
 def test_a_content_that_is_missing_or_damaged_is_named_and_can_be_sent_again(
-    store: Store, tree: Path, tmp_path: Path
+    store: ContentStore, tree: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(LookupError, match="is not in the store"):
         store.materialise(manifest(TEXTS), tree)
@@ -257,7 +267,7 @@ def test_a_content_that_is_missing_or_damaged_is_named_and_can_be_sent_again(
 
 
 def test_what_was_used_longest_ago_goes_first_and_what_is_needed_never(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store", 3000)
+    store = ContentStore(tmp_path / "store", 3000)
     old, used, needed = ("o" * 1000, "u" * 1000, "n" * 1000)
     for age, text in enumerate((needed, old, used)):
         digest = content_hash(text.encode())
@@ -274,7 +284,7 @@ def test_what_was_used_longest_ago_goes_first_and_what_is_needed_never(tmp_path:
 
 
 def test_what_a_dead_writer_left_is_cleared_away(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store", 10)
+    store = ContentStore(tmp_path / "store", 10)
     send(store, {"x": "x"})
     left = next((tmp_path / "store").iterdir()) / "left.tmp"
     left.write_text("half")
@@ -286,17 +296,17 @@ def test_what_a_dead_writer_left_is_cleared_away(tmp_path: Path) -> None:
 def test_a_store_that_cannot_be_written_is_an_oserror(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(NotADirectoryError):
-        send(Store(tmp_path / "file" / "store", MIB), TEXTS)
+        send(ContentStore(tmp_path / "file" / "store", MIB), TEXTS)
 
 
 def test_a_disk_that_is_full_leaves_no_half_content(tmp_path: Path) -> None:
     """A limit on the size of files stands for the full disk: both fail in `write`."""
     code = (
         "import resource, signal, sys; from pathlib import Path\n"
-        "from orbit_remote.common.content_store import Store; from orbit_remote.common.messages import content_hash\n"
+        "from orbit_remote.common.content_store import ContentStore; from orbit_remote.common.messages import content_hash\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))\n"
         "big = b'x' * 9000\n"
-        "try: Store(Path(sys.argv[1]), 1 << 20).put(content_hash(big), big)\n"
+        "try: ContentStore(Path(sys.argv[1]), 1 << 20).put(content_hash(big), big)\n"
         "except OSError as error: print(error.strerror, *Path(sys.argv[1]).rglob('*.*'))\n"
     )
     run = subprocess.run(
@@ -308,14 +318,14 @@ def test_a_disk_that_is_full_leaves_no_half_content(tmp_path: Path) -> None:
 
 def test_several_writers_of_the_same_contents(tmp_path: Path) -> None:
     texts = {f"{n}.cuh": str(n) * 2000 for n in range(50)}
-    stores = [Store(tmp_path / "store", 10 * MIB) for _ in range(4)]
+    stores = [ContentStore(tmp_path / "store", 10 * MIB) for _ in range(4)]
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda store: send(store, texts), stores))
         list(threads.map(lambda i: stores[i].materialise(manifest(texts), tmp_path / f"tree{i}"), range(4)))
     assert [found(tmp_path / f"tree{i}") == texts for i in range(4)] == [True] * 4
 
 
-def test_one_folder_several_threads_one_tree(store: Store, tree: Path) -> None:
+def test_one_folder_several_threads_one_tree(store: ContentStore, tree: Path) -> None:
     send(store, TEXTS)
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda _: store.materialise(manifest(TEXTS), tree), range(12)))
@@ -385,7 +395,7 @@ def test_after_any_deeds_of_jobs_a_tree_is_its_manifest(steps: list[tuple[dict[s
         outside = Path(folder, "outside")
         outside.mkdir()
         (outside / "a").write_text("precious")
-        store, tree = Store(Path(folder, "store"), MIB), Path(folder, "tree")
+        store, tree = ContentStore(Path(folder, "store"), MIB), Path(folder, "tree")
         for texts, deeds in steps:
             make(store, tree, texts)
             assert found(tree) == texts
@@ -400,7 +410,7 @@ def test_after_any_deeds_of_jobs_a_tree_is_its_manifest(steps: list[tuple[dict[s
 
 
 def test_it_is_bounded_in_number_too(tmp_path: Path) -> None:
-    store = Store(tmp_path, 1 << 20, most=3)
+    store = ContentStore(tmp_path, 1 << 20, most=3)
     contents = [b"%d" % number for number in range(6)]
     for number, content in enumerate(contents):
         digest = content_hash(content)
@@ -413,7 +423,7 @@ def test_it_is_bounded_in_number_too(tmp_path: Path) -> None:
 
 
 def test_what_was_used_today_is_not_written_to_again(tmp_path: Path) -> None:
-    store = Store(tmp_path, 1 << 20, used_s=3600)
+    store = ContentStore(tmp_path, 1 << 20, used_s=3600)
     digest = content_hash(b"text")
     manifest = Manifest("0" * 32, {"k.cu": digest})
     store.put(digest, b"text")

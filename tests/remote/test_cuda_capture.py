@@ -20,20 +20,20 @@ from orbit_remote.child.capture import (
     values,
 )
 from orbit_remote.child.capture.cuda_spec_text import CudaForm, CudaSpecText
-from orbit_remote.child.capture.launch_watch import Block, Copies, Form, NotCapturedError, Taken
+from orbit_remote.child.capture.launch_watch import Block, Copies, Form, NotCapturedError, WatchedLaunch
 from orbit_remote.child.capture.layouts import layout
-from orbit_remote.child.capture.values import Made
-from orbit_remote.child.debug_job import Host
-from orbit_remote.child.spec.launches import Bound
+from orbit_remote.child.capture.values import TensorRecipe
+from orbit_remote.child.debug_job import InterpreterMemory
+from orbit_remote.child.spec.launches import BoundLaunch
 from orbit_remote.common import codec, limits
 from orbit_remote.common import messages as c
-from orbit_remote.common.requests import Definition, Driver, DriverStart, Job, SpecStart
+from orbit_remote.common.requests import Driver, DriverStart, Job, KernelDefinition, SpecStart
 from orbit_remote.recording.taken_launch import TakenLaunch, TakenRange
 from orbit_remote.spec import launch_spec, stored_tensors
-from orbit_remote.spec.comment_scanner import Target
-from orbit_remote.spec.interpreter import Scope, evaluate
+from orbit_remote.spec.comment_scanner import SpecTarget
+from orbit_remote.spec.interpreter import SpecScope, evaluate
 from orbit_remote.spec.signature import Signature
-from orbit_remote.spec.syntax_tree import Assignment, Launch
+from orbit_remote.spec.syntax_tree import Assignment, SpecLaunch
 from orbit_remote.spec.values import Tensor, Value, World
 from orbit_remote.worker.actions import capture_action
 from tests.later import Later
@@ -50,7 +50,7 @@ A, B, C = 0x7F0000000000, 0x7F0000100000, 0x7F0000200000
 def header(signature: str) -> Signature:
     text = f"{signature} {{ }}"
     return launch_spec.check(
-        text, Target("k", "cuda", 0, 0, 0, text.index(" k(") + 2)
+        text, SpecTarget("k", "cuda", 0, 0, 0, text.index(" k(") + 2)
     ).signature or Signature("cuda", "k", ())
 
 
@@ -87,9 +87,9 @@ def text_of(signature: str, taken: TakenLaunch) -> str:
     parameters = cuda_arguments.signature_of(header(signature), "").parameters
     arguments = cuda_arguments.read(taken, parameters)
     kernel = type("Kernel", (), {"arg_names": [each.name for each in parameters], "params": ()})
-    launched = Taken(kernel, taken.grid, None, dict(arguments.values), {}, (), 1, None)
+    launched = WatchedLaunch(kernel, taken.grid, None, dict(arguments.values), {}, (), 1, None)
     tensors = {
-        name: Made("random", "randn({})", form.dtype, layout(name, form))
+        name: TensorRecipe("random", "randn({})", form.dtype, layout(name, form))
         for name, form in launched.forms.items()
     }
     form = CudaForm("k", taken.block, taken.shared, taken.cluster, taken.cooperative, parameters)
@@ -97,7 +97,9 @@ def text_of(signature: str, taken: TakenLaunch) -> str:
     spec = "".join(f"// orbit: {each}\n" for each in statements)
     text = f"{spec}{signature} {{ }}"
     number = spec.count("\n")
-    checked = launch_spec.check(text, Target("k", "cuda", number, number, number, signature.index(" k(") + 2))
+    checked = launch_spec.check(
+        text, SpecTarget("k", "cuda", number, number, number, signature.index(" k(") + 2)
+    )
     assert [fault.message for fault in checked.faults if fault.severity == "error"] == []
     return "; ".join(statements)
 
@@ -236,7 +238,7 @@ def lengths(body: Callable[..., None], **arguments: Any) -> dict[str, int]:
     blocks = tuple(Block(places[name], each.view(torch.uint8)) for name, each in tensors.items())
     kinds = {name: str(each.dtype).removeprefix("torch.") for name, each in tensors.items()}
     forms = {name: Form(kinds[name], tuple(each.shape), (1,), places[name]) for name, each in tensors.items()}
-    taken = Taken(
+    taken = WatchedLaunch(
         OnCpu(list(arguments), body), (4, 1, 1), None, arguments | forms, {}, blocks, 1, torch.device("cpu")
     )
     after = Copies(torch, taken)
@@ -297,12 +299,12 @@ class PythonKernels:
         self._variables = variables
         self.set: dict[str, Any] = {}
 
-    def signature(self, launch: Launch, values: Mapping[str, Value]) -> Signature:
+    def signature(self, launch: SpecLaunch, values: Mapping[str, Value]) -> Signature:
         del launch, values
         return self._header
 
-    def bind(self, launch: Launch, values: Mapping[str, Value], world: World) -> Bound:
-        given = [evaluate(node, world, Scope(values)) for node in launch.arguments]
+    def bind(self, launch: SpecLaunch, values: Mapping[str, Value], world: World) -> BoundLaunch:
+        given = [evaluate(node, world, SpecScope(values)) for node in launch.arguments]
         pairs = list(zip(self._header.parameters, given, strict=True))
 
         def ready(memory: Callable[[Tensor], Any]) -> Any:
@@ -311,14 +313,14 @@ class PythonKernels:
             return OnCpuReady(partial(self._body, self.set, *passed))
 
         tensors = tuple((each, parameter.writable) for parameter, each in pairs if isinstance(each, Tensor))
-        return Bound(launch.span, tensors, ready)
+        return BoundLaunch(launch.span, tensors, ready)
 
     def set_symbol(self, assignment: Assignment, values: Mapping[str, Value], world: World) -> None:
-        value = evaluate(assignment.value, world, Scope(values))
+        value = evaluate(assignment.value, world, SpecScope(values))
         assert isinstance(value, Tensor)
         self.set[assignment.name.name] = value.data
 
-    def tunes(self, launch: Launch) -> bool:
+    def tunes(self, launch: SpecLaunch) -> bool:
         del launch
         return False
 
@@ -365,7 +367,7 @@ def captured(
         launched, folder=str(folder), symbol=symbol, ranges=(*launched.ranges, *more), variables=names
     )
     line = source.count("\n")
-    definition = Definition(
+    definition = KernelDefinition(
         "k", "k", line, line, line, source.rindex(" k(") + 2 - source.rindex("\n") - 1 if line else 0
     )
     job = Job(
@@ -383,7 +385,8 @@ def captured(
     assert [fault.message for fault in checked.faults] == []
     kernels = PythonKernels(source[source.rindex("\n") + 1 :].removesuffix(" { }"), body, list(known))
     return capturing.without_failing(
-        job, lambda: cuda_capturing.of_launch(torch, job, kernels, checked, Host(torch), launched)
+        job,
+        lambda: cuda_capturing.of_launch(torch, job, kernels, checked, InterpreterMemory(torch), launched),
     )
 
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from orbit_remote.toolchain import diagnostics, ptx, ptxas
-from orbit_remote.toolchain.diagnostic_context import Context
+from orbit_remote.toolchain.diagnostic_context import DiagnosticContext
 from tests.remote.nvcc_check import lines_of
 
 SOURCE = """\
@@ -33,7 +33,7 @@ PTX = """\
 
 
 def read(text: str, *, failed: bool = False) -> list[str]:
-    context = diagnostics.Context(
+    context = diagnostics.DiagnosticContext(
         "k.cu", {"k.cu": SOURCE}.get, scratch="/tmp/work", ptx=(ptx.read(PTX),)
     )  # fmt: skip
     return lines_of(diagnostics.parse(text, context, failed=failed))
@@ -243,7 +243,7 @@ def test_a_kernel_that_ptxas_did_not_finish_has_unknown_numbers():
 def test_of_very_many_messages_errors_are_kept_first(beyond, left_out):
     most = diagnostics.MOST_PROBLEMS
     lines = [f"/w/k.cu:{at}:1: warning: #warning x [-Wcpp]" for at in range(1, most + beyond)]
-    problems = diagnostics.parse("\n".join([*lines, "/w/k.cu:9:1: error: no"]), Context("/w/k.cu"))
+    problems = diagnostics.parse("\n".join([*lines, "/w/k.cu:9:1: error: no"]), DiagnosticContext("/w/k.cu"))
     assert [problem.message for problem in problems[most:]] == left_out
     assert [problem.severity for problem in problems[:most]] == ["warning"] * (most - 1) + ["error"]
 

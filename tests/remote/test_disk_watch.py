@@ -19,7 +19,7 @@ from orbit_remote.process import disk_space, process_groups, program
 from orbit_remote.process.disk_space import Most, Room
 from orbit_remote.worker import disk_watch
 from orbit_remote.worker.actions import cuda_action, python_action
-from orbit_remote.worker.context import Client, Context, Shared
+from orbit_remote.worker.context import Shared, WorkerClient, WorkerContext
 from tests import cheats
 from tests.processes_check import is_alive
 
@@ -42,21 +42,21 @@ if __name__ == "__main__":
 
 
 @pytest.fixture
-async def context(tmp_path: Path) -> AsyncIterator[Context]:
+async def context(tmp_path: Path) -> AsyncIterator[WorkerContext]:
     """A worker's, whose children have no torch, and so begin in a moment."""
     (tmp_path / "torch.py").write_text("raise ImportError\n")
     (tmp_path / "temporary").mkdir()
     environment = program.environment(os.environ)
     environment |= {"PYTHONPATH": str(tmp_path), "TMPDIR": str(tmp_path / "temporary")}
 
-    async def nothing(_job: Job, _context: Context) -> None: ...
+    async def nothing(_job: Job, _context: WorkerContext) -> None: ...
 
     shared = Shared(tmp_path / "home")
-    yield Context(shared, Client(lambda _: None, environment), nothing)
+    yield WorkerContext(shared, WorkerClient(lambda _: None, environment), nothing)
     await shared.close()
 
 
-def job_of(context: Context, text: str = WRITES) -> Job:
+def job_of(context: WorkerContext, text: str = WRITES) -> Job:
     """One that the queue has given a folder."""
     folder = context.home / "jobs" / "1"
     folder.mkdir(parents=True)
@@ -74,7 +74,7 @@ def job_of(context: Context, text: str = WRITES) -> Job:
     ids=["bytes", "files"],
 )
 async def test_a_candidate_that_fills_its_folder_is_ended(
-    context: Context, monkeypatch: pytest.MonkeyPatch, most: Most, words: str
+    context: WorkerContext, monkeypatch: pytest.MonkeyPatch, most: Most, words: str
 ) -> None:
     monkeypatch.setattr(disk_space, "MOST", most)
     finished = await python_action.follow(job_of(context), context, None)
@@ -87,7 +87,7 @@ async def test_a_candidate_that_fills_its_folder_is_ended(
 
 @pytest.mark.slow
 async def test_a_program_that_fills_its_folder_is_ended(
-    context: Context, monkeypatch: pytest.MonkeyPatch
+    context: WorkerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(disk_space, "MOST", Most(1 << 20, 10_000, 0))
     job = job_of(context)
@@ -183,7 +183,7 @@ def test_a_folder_is_removed_whatever_a_candidate_made_of_it(deep: Path) -> None
     assert not deep.exists()
 
 
-async def test_nothing_of_a_judge_stays(context: Context, tmp_path: Path) -> None:
+async def test_nothing_of_a_judge_stays(context: WorkerContext, tmp_path: Path) -> None:
     job = cheats.job_of(tmp_path, textwrap.dedent(cheats.HONEST.text("cpu")), limit_s=20.0)
     seen: list[Path] = []
     made = disk_watch._made  # pyright: ignore[reportPrivateUsage]

@@ -23,7 +23,7 @@ from orbit_remote.recording import first_context, injection
 from orbit_remote.recording.first_context import FirstContext
 from orbit_remote.worker import prefork, probe
 from orbit_remote.worker.actions import builds, python_action
-from orbit_remote.worker.context import Client, Context, Shared
+from orbit_remote.worker.context import Shared, WorkerClient, WorkerContext
 from orbit_remote.worker.overhead_store import OverheadStore
 from tests import processes_check
 from tests.remote.test_injection import find_or_skip
@@ -115,8 +115,8 @@ class Worker:
         self.events: asyncio.Queue[c.Event] = asyncio.Queue()
         self.shared = Shared(folder / "home")
         environment = {**program.environment(os.environ), "PYTHONPATH": str(folder)}
-        client = Client(self.events.put_nowait, environment, ("PYTHONPATH",))
-        self.context = Context(self.shared, client, builds.build_ahead)
+        client = WorkerClient(self.events.put_nowait, environment, ("PYTHONPATH",))
+        self.context = WorkerContext(self.shared, client, builds.build_ahead)
         script = folder / "bench.py"
         script.write_text(ASKS)
         start = DriverStart(Driver("script", "bench.py"))
@@ -188,13 +188,13 @@ async def test_a_wait_for_the_lease_can_be_cancelled(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize("most_s", [None, 5.0])
 async def test_what_does_not_count_moves_the_limit(most_s: float | None, tmp_path: Path) -> None:
     job = Job("r1", "run", "triton", "k.py", "")
-    context = Context(Shared(tmp_path), Client(print, {}), builds.build_ahead)
+    context = WorkerContext(Shared(tmp_path), WorkerClient(print, {}), builds.build_ahead)
     with contextlib.suppress(TimeoutError):  # it ends early
         async with context.limit(job, 60) as limit:
             check(context, job, limit, most_s)
 
 
-def check(context: Context, job: Job, limit: asyncio.Timeout, most_s: float | None) -> None:
+def check(context: WorkerContext, job: Job, limit: asyncio.Timeout, most_s: float | None) -> None:
     before = limit.when()
     assert before
     with context.uncounted(job, most_s):

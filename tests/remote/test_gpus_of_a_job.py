@@ -19,7 +19,7 @@ from orbit_remote.common.launch_records import LaunchRecord, series
 from orbit_remote.common.requests import Job
 from orbit_remote.worker import gpu, lease, probe
 from orbit_remote.worker.actions import builds
-from orbit_remote.worker.context import Client, Context
+from orbit_remote.worker.context import WorkerClient, WorkerContext
 from tests import processes_check
 
 JOB = Job("r", "run", "cuda", "two.cu", "")
@@ -108,7 +108,7 @@ async def test_a_job_of_two_gpus_waits_for_both_and_holds_both(tmp_path: Path) -
     leases = lease.Leases(tmp_path)
     shared: Any = SimpleNamespace(leases=leases, home=tmp_path, cache=None, overheads=None)
     events: asyncio.Queue[c.Event] = asyncio.Queue()
-    made = Context(shared, Client(events.put_nowait, os.environ), builds.build_ahead)
+    made = WorkerContext(shared, WorkerClient(events.put_nowait, os.environ), builds.build_ahead)
     async with leases.hold("GPU-1", "another job", batch=False, waits=print):
         waiting = asyncio.create_task(held(made))
         event = await asyncio.wait_for(events.get(), processes_check.LIMIT_S)
@@ -117,6 +117,6 @@ async def test_a_job_of_two_gpus_waits_for_both_and_holds_both(tmp_path: Path) -
     assert event.why == "waits for the GPU: another job"
 
 
-async def held(made: Context) -> list[str]:
+async def held(made: WorkerContext) -> list[str]:
     async with made.gpu(replace(JOB, gpus=2)):
         return sorted(path.name.partition(".")[0] for path in lease.EVERYBODYS.glob("*.held.*"))

@@ -17,7 +17,7 @@ import pytest
 from orbit_remote.child import child_main
 from orbit_remote.child.harness import tensor_data
 from orbit_remote.common import messages as c
-from orbit_remote.common.contracts.harness_files import Kept, companions, kept, model_files
+from orbit_remote.common.contracts.harness_files import KeptContract, companions, kept, model_files
 from orbit_remote.common.requests import ContractStart, Job
 from orbit_remote.recording import recorder
 
@@ -495,23 +495,29 @@ def test_modules_that_task_yml_takes_from_elsewhere(carry_out, problem, tmp_path
 @pytest.mark.parametrize(
     ("text", "contract"),
     [
-        ("class ModelNew(nn.Module):\n    pass", Kept("kernelbench", "ModelNew", 1, 7, 15)),
-        ("x = 1\ndef custom_kernel(data): pass", Kept("popcorn", "custom_kernel", 2, 5, 18)),
-        ("custom_kernel = torch.compile(f)", Kept("popcorn", "custom_kernel", 1, 1, 14)),
-        ("@triton.jit\ndef kernel(x): pass\nclass ModelNew: pass", Kept("kernelbench", "ModelNew", 3, 7, 15)),
-        ("from impl import custom_kernel", Kept("popcorn", "custom_kernel", 1, 18, 31)),
+        ("class ModelNew(nn.Module):\n    pass", KeptContract("kernelbench", "ModelNew", 1, 7, 15)),
+        ("x = 1\ndef custom_kernel(data): pass", KeptContract("popcorn", "custom_kernel", 2, 5, 18)),
+        ("custom_kernel = torch.compile(f)", KeptContract("popcorn", "custom_kernel", 1, 1, 14)),
+        (
+            "@triton.jit\ndef kernel(x): pass\nclass ModelNew: pass",
+            KeptContract("kernelbench", "ModelNew", 3, 7, 15),
+        ),
+        ("from impl import custom_kernel", KeptContract("popcorn", "custom_kernel", 1, 18, 31)),
         ("class Model: pass", None),
         ("def f():\n    class ModelNew: pass", None),
-        ("class ModelNew(", Kept("kernelbench", "ModelNew", 1, 7, 15)),  # it is being typed
+        ("class ModelNew(", KeptContract("kernelbench", "ModelNew", 1, 7, 15)),  # it is being typed
         ('"""\nclass ModelNew: pass\n"""', None),
         (
             "from impl import (\n    other,\n    best as custom_kernel,\n)",
-            Kept("popcorn", "custom_kernel", 3, 13, 26),
+            KeptContract("popcorn", "custom_kernel", 3, 13, 26),
         ),
         ("from impl import custom_kernel as other", None),
         ("custom_kernel == 3", None),
-        ("def custom_kernel(x): ...\nclass ModelNew: ...", Kept("kernelbench", "ModelNew", 2, 7, 15)),
-        ("class ModelNew: pass\na = " + "-" * 200_000 + "1", Kept("kernelbench", "ModelNew", 1, 7, 15)),
+        ("def custom_kernel(x): ...\nclass ModelNew: ...", KeptContract("kernelbench", "ModelNew", 2, 7, 15)),
+        (
+            "class ModelNew: pass\na = " + "-" * 200_000 + "1",
+            KeptContract("kernelbench", "ModelNew", 1, 7, 15),
+        ),
         ("class ModelNew: pass\n" + "a = 1\n" * 50_000, None),  # longer than the limit
     ],
 )

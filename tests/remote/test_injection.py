@@ -18,7 +18,7 @@ from orbit_remote.recording import injection
 def find_or_skip() -> injection.Cupti:
     try:
         return injection.find()
-    except injection.Unavailable as missing:
+    except injection.RecorderUnavailableError as missing:
         pytest.skip(missing.message)
 
 
@@ -82,7 +82,7 @@ def test_is_built_once_for_a_source_and_a_cupti(tmp_path, short):
 
 def test_no_compiler_says_what_to_install(tmp_path):
     cupti = injection.Cupti((tmp_path,), tmp_path / "libcupti.so", 130000, "CUpti_ActivityKernel10")
-    with pytest.raises(injection.Unavailable) as caught:
+    with pytest.raises(injection.RecorderUnavailableError) as caught:
         injection.build(tmp_path, cupti, compiler="no-such-compiler")
     assert caught.value.remedy == "install g++"
 
@@ -91,7 +91,7 @@ def test_no_compiler_says_what_to_install(tmp_path):
 def test_headers_that_do_not_compile_are_no_crash_and_leave_no_file(tmp_path, short):
     (tmp_path / "cupti.h").write_text("#error broken on purpose\n")
     cupti = injection.Cupti((tmp_path,), tmp_path / "libcupti.so", 130000, "CUpti_ActivityKernel10")
-    with pytest.raises(injection.Unavailable, match="broken on purpose"):
+    with pytest.raises(injection.RecorderUnavailableError, match="broken on purpose"):
         injection.build(tmp_path / "cache", cupti)
     assert list((tmp_path / "cache").iterdir()) == []
 
@@ -100,7 +100,7 @@ def test_no_cupti_says_what_to_install(monkeypatch):
     monkeypatch.setattr(injection, "_toolkits", lambda _: iter(()))
     monkeypatch.setattr(injection, "_wheels", lambda: iter(()))
     monkeypatch.setattr(injection, "_triton", lambda: iter(()))
-    with pytest.raises(injection.Unavailable) as caught:
+    with pytest.raises(injection.RecorderUnavailableError) as caught:
         injection.find()
     assert "pip install nvidia-cuda-cupti" in caught.value.remedy
 
@@ -123,7 +123,7 @@ def test_the_newest_record_of_the_headers_is_used(newest, record, tmp_path, monk
     monkeypatch.setattr(injection, "_wheels", lambda: iter(()))
     monkeypatch.setattr(injection, "_triton", lambda: iter(()))
     if record is None:
-        with pytest.raises(injection.Unavailable):
+        with pytest.raises(injection.RecorderUnavailableError):
             injection.find()
     else:
         assert injection.find() == injection.Cupti((include,), lib / "libcupti.so.12", 26, record)
@@ -254,7 +254,7 @@ def test_the_reader_reads_what_the_recorder_writes(tmp_path):
     )  # fmt: skip
 
 
-def durations(recorded: injection.Recorded) -> list[list[int]]:
+def durations(recorded: injection.RecordedRun) -> list[list[int]]:
     return [list(launches.durations) for launches in recorded.series]
 
 
@@ -358,12 +358,12 @@ def test_lines_of_another_shape_are_left_out(strange, tmp_path):
 def test_foreign_files_are_left_out(tmp_path):
     (tmp_path / "core").write_bytes(b"\x7fELF")
     (tmp_path / "7.jsonl").write_bytes(b"\xff\xfe\x00\n[]\n{}\n" + json.dumps(kernel(1, 2)).encode())
-    assert injection.read(tmp_path) == injection.Recorded()
+    assert injection.read(tmp_path) == injection.RecordedRun()
 
 
 def test_no_folder_and_no_file_are_nothing_recorded(tmp_path):
-    assert injection.read(tmp_path) == injection.Recorded()
-    assert injection.read(tmp_path / "none") == injection.Recorded()
+    assert injection.read(tmp_path) == injection.RecordedRun()
+    assert injection.read(tmp_path / "none") == injection.RecordedRun()
 
 
 def test_a_kernel_that_never_ended_has_no_time_and_is_told_apart(tmp_path):

@@ -69,7 +69,7 @@ def test_memory_for_arguments_that_cannot_be_had_is_not_the_candidates_failure(
 ) -> None:
     from orbit_remote.judge import judge_main, memory
 
-    def allocate(_: memory.HostMemory, size: int) -> memory.Region:
+    def allocate(_: memory.HostMemory, size: int) -> memory.MappedMemory:
         raise OSError(f"cuMemAlloc_v2 failed with CUDA error 2, for {'some' if size else 'no'} bytes")
 
     monkeypatch.setattr(memory.HostMemory, "allocate", allocate)

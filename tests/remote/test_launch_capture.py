@@ -22,7 +22,7 @@ ONE_BLOCK = Capture(None, (1, 1, 1), {}, (128, 1, 1), "_Z5saxpyifPKfPf")
 def program(tmp_path_factory: pytest.TempPathFactory) -> str:
     try:
         cupti = injection.find()
-    except injection.Unavailable as why:
+    except injection.RecorderUnavailableError as why:
         pytest.skip(str(why))
     folder = tmp_path_factory.mktemp("built")
     headers = [f"-I{each}" for each in (*cupti.includes, injection.SOURCE.parent, SOURCES)]

@@ -12,22 +12,22 @@ from orbit_remote.child.spec import spec_job
 from orbit_remote.common import messages as c
 from orbit_remote.common import python_errors
 from orbit_remote.common.launch_records import OF_THE_MACHINE, CudaError
-from orbit_remote.common.requests import Definition, Job
-from orbit_remote.process.program import Ended
+from orbit_remote.common.requests import Job, KernelDefinition
+from orbit_remote.process.program import EndedProgram
 from orbit_remote.recording import run_outcome, telemetry
-from orbit_remote.recording.injection import Recorded
+from orbit_remote.recording.injection import RecordedRun
 from orbit_remote.worker import probe
 from orbit_remote.worker.actions import builds
-from orbit_remote.worker.context import Client, Context, Shared
+from orbit_remote.worker.context import Shared, WorkerClient, WorkerContext
 
 JOB = Job("r", "run", "cuda", "/k.cu", "__global__ void k() {}\n")
-ENDED = Ended(1, "", "", truncated=False, seconds=0.1)
+ENDED = EndedProgram(1, "", "", truncated=False, seconds=0.1)
 LOST = CudaError(1, "runtime", "cudaDeviceSynchronize", 214, "CUDA_ERROR_ECC_UNCORRECTABLE", "k", 1)
 
 
 @pytest.mark.parametrize("name", OF_THE_MACHINE)
 def test_a_program_that_loses_its_gpu_is_not_its_kernels_fault(name: str) -> None:
-    recorded = Recorded(errors=(replace(LOST, name=name),))
+    recorded = RecordedRun(errors=(replace(LOST, name=name),))
     verdict = run_outcome.of_program(JOB, ENDED, recorded, {"k": c.Resources("k", "k", "sm_90")})
     assert verdict.failure
     assert (verdict.outcome, verdict.failure.category, verdict.problems) == (
@@ -43,7 +43,7 @@ def test_a_program_that_loses_its_gpu_is_not_its_kernels_fault(name: str) -> Non
 
 def test_a_gpu_that_was_lost_and_ignored_is_noticed() -> None:
     """The program ended with 0, but what it computed is nothing."""
-    assert run_outcome.of_program(JOB, replace(ENDED, status=0), Recorded(errors=(LOST,)), {}).outcome == (
+    assert run_outcome.of_program(JOB, replace(ENDED, status=0), RecordedRun(errors=(LOST,)), {}).outcome == (
         "infrastructure"
     )
 
@@ -73,7 +73,7 @@ def test_what_torch_raises_for_it_is_the_machines_too(words: str, code: str) -> 
 
 def test_a_process_that_died_of_it_too() -> None:
     job = replace(JOB, language="triton", path="/k.py", text="")
-    assert python_job.crashed(job, -6, Recorded(errors=(LOST,))).outcome == "infrastructure"
+    assert python_job.crashed(job, -6, RecordedRun(errors=(LOST,))).outcome == "infrastructure"
 
 
 def test_a_launch_spec_too() -> None:
@@ -81,10 +81,10 @@ def test_a_launch_spec_too() -> None:
         def end(self) -> None:
             pass
 
-        def recorded(self) -> Recorded:
-            return Recorded(errors=(LOST,))
+        def recorded(self) -> RecordedRun:
+            return RecordedRun(errors=(LOST,))
 
-    job = replace(JOB, tool_kernel=Definition("k", "k", 0, 0, 0, 17))
+    job = replace(JOB, tool_kernel=KernelDefinition("k", "k", 0, 0, 0, 17))
     finished = spec_job._failed(job, RuntimeError("lost"), Lost())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert (finished.outcome, finished.failure and finished.failure.message) == (
         "infrastructure", "k ended with CUDA_ERROR_ECC_UNCORRECTABLE",
@@ -105,7 +105,7 @@ async def test_a_gpu_in_exclusive_mode_is_freed_for_a_process_of_its_own(
             calls.append(1)
 
     monkeypatch.setattr(shared, "_spares", Spares())
-    context = Context(shared, Client(lambda _: None, {}), builds.build_ahead)
+    context = WorkerContext(shared, WorkerClient(lambda _: None, {}), builds.build_ahead)
     async with context.gpu(JOB, in_spare=in_spare):
         assert len(calls) == freed
 

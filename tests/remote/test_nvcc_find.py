@@ -177,7 +177,7 @@ def test_a_full_temporary_folder_is_not_blamed_on_the_host_compiler(machine, mon
 def test_a_file_system_that_is_full(tmp_path):
     code = (
         "from orbit_remote.recording import injection\nfrom orbit_remote.toolchain import nvcc\nfrom pathlib import Path\nprint(nvcc.find().message)\n"
-        "try: injection.build(Path('ours'), injection.find())\nexcept injection.Unavailable as e: print(e.message)\n"
+        "try: injection.build(Path('ours'), injection.find())\nexcept injection.RecorderUnavailableError as e: print(e.message)\n"
     )
     done = subprocess.run(
         ["unshare", "-rm", "sh", "-c", f'mount -t tmpfs -o size=64k none {tmp_path}; cat /dev/zero >{tmp_path}/all; exec "$2" -c "$1"', "sh", code, sys.executable],

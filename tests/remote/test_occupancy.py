@@ -263,7 +263,7 @@ def judge(tmp_path_factory: pytest.TempPathFactory):
     return ask
 
 
-def _row(rng: random.Random, sm: occ.Limits) -> tuple[int, ...]:
+def _row(rng: random.Random, sm: occ.MultiprocessorLimits) -> tuple[int, ...]:
     """A launch: mostly plausible, often at an edge, sometimes impossible."""
     registers = rng.choice((rng.randint(1, 255), rng.randint(0, 300), 8 * rng.randint(1, 32)))
     threads = rng.choice((rng.randint(1, 1024), 32 * rng.randint(1, 36), 2 ** rng.randint(0, 10)))

@@ -243,9 +243,9 @@ async def test_an_answer_does_not_wait_for_the_end_of_its_process(tmp_path, quic
 
     monkeypatch.setattr(children.Forked, "close", late)
     shared = context.Shared(tmp_path)
-    client = context.Client(lambda _: None, quick)
+    client = context.WorkerClient(lambda _: None, quick)
     work = python_action.follow(
-        job("def main(): print('done')"), context.Context(shared, client, asyncio.sleep), None
+        job("def main(): print('done')"), context.WorkerContext(shared, client, asyncio.sleep), None
     )
     finished = await work
     assert (finished.outcome, finished.exit_code, finished.stdout) == ("ok", 0, "done\n")

@@ -21,10 +21,10 @@ from orbit_remote.common import messages as c
 from orbit_remote.common.measurements import Metric, Timing
 from orbit_remote.common.requests import Job, Probe
 from orbit_remote.ncu import counter_permission, ncu_options
-from orbit_remote.ncu.report_reader import Answer, Request
+from orbit_remote.ncu.report_reader import ReportAnswer, ReportRequest
 from orbit_remote.worker import probe
 from orbit_remote.worker.actions import plain_action, profile_action
-from orbit_remote.worker.context import Context
+from orbit_remote.worker.context import WorkerContext
 from tests.remote import fake_ncu
 from tests.remote.fake_ncu import PROGRESS, RECORDED
 from tests.remote.nvcc_check import needs_nvcc
@@ -339,7 +339,7 @@ async def test_the_kernels_that_were_launched_instead_are_named(
     timing = Timing(1, 1000.0, "in program, n=1")
     launches = c.Launches("_Z5otherPf", "other", (1, 1, 1), (32, 1, 1), timing, 1)
 
-    async def ordinary(job: Job, context: Context) -> c.Finished:
+    async def ordinary(job: Job, context: WorkerContext) -> c.Finished:
         used = c.Resources("_Z5otherPf", "other", "sm_90a"), c.Resources("_Z5saxpyifPKfPf", "saxpy", "sm_90a")
         return c.Finished(job.run, "ok", launches=(launches,), resources=used)
 
@@ -357,7 +357,7 @@ async def test_an_ordinary_run_stands_in(bench: Faked, monkeypatch: pytest.Monke
     launches = c.Launches("_Z5saxpyifPKfPf", "saxpy", (65536, 1, 1), (256, 1, 1), timing, 6, place=place)
     asked: list[Job] = []
 
-    async def ordinary(job: Job, context: Context) -> c.Finished:
+    async def ordinary(job: Job, context: WorkerContext) -> c.Finished:
         asked.append(job)
         return c.Finished(job.run, "ok", launches=(launches,))
 
@@ -393,9 +393,9 @@ async def test_counters_that_are_no_numbers(bench: Faked, monkeypatch: pytest.Mo
     """The reader's answer is acted: no report full of NaN could be recorded."""
     bench.ncu("memory_bound")
 
-    async def read(folders: object, request: Request) -> Answer:
+    async def read(folders: object, request: ReportRequest) -> ReportAnswer:
         metrics = {"launch__registers_per_thread": Metric("launch__registers_per_thread", 16.0)}
-        return Answer((c.Profile("_Z5saxpyifPKfPf", "saxpy", "counters", metrics=metrics),))
+        return ReportAnswer((c.Profile("_Z5saxpyifPKfPf", "saxpy", "counters", metrics=metrics),))
 
     monkeypatch.setattr(bench.context.reports, "read", read)
     finished = await bench.profile(saxpy(bench))
@@ -508,7 +508,7 @@ async def test_without_nsight_compute_both_reasons_are_told(bench, monkeypatch):
     monkeypatch.setattr(ncu_options, "find", lambda: None)
     by_cupti(monkeypatch, c.ok("r1", profiles=(UNCOUNTED,)))
 
-    async def times(job: Job, context: Context, why: str) -> c.Finished:
+    async def times(job: Job, context: WorkerContext, why: str) -> c.Finished:
         return c.ok(job.run, remarks=(why,))
 
     monkeypatch.setattr(profile_action, "_times", times)

@@ -10,7 +10,7 @@ import pytest
 
 from orbit_remote.ncu import ncu_options
 from orbit_remote.ncu.ncu_log import Log
-from orbit_remote.ncu.ncu_options import CLICK, Order, Tool
+from orbit_remote.ncu.ncu_options import CLICK, ProfileOrder, Tool
 
 SAXPY = """\
 ==WARNING== Note: Running with unmodified GPU clocks. If not controlled otherwise, profiling results may be inconsistent.
@@ -112,7 +112,7 @@ def test_how_old_it_may_be(version: str, old: bool) -> None:
 
 
 def asked(**wanted: object) -> list[str]:
-    order = Order(Path("/s/report.ncu-rep"), Path("/s/log.txt"), **wanted)  # pyright: ignore[reportArgumentType]
+    order = ProfileOrder(Path("/s/report.ncu-rep"), Path("/s/log.txt"), **wanted)  # pyright: ignore[reportArgumentType]
     return ncu_options.command(Tool("/ncu", "2025.3.1.0"), order, ["./program", "--set", "x"])
 
 

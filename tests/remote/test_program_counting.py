@@ -17,7 +17,7 @@ from orbit_remote.counters.profiler import UncountedError
 from orbit_remote.recording import injection
 from orbit_remote.toolchain import build, disassembly
 from orbit_remote.worker.actions import builds, cuda_action, plain_action, program_counting
-from orbit_remote.worker.context import Context
+from orbit_remote.worker.context import WorkerContext
 from tests import recorded_profiles
 from tests.remote.profile_fixture import H100
 from tests.remote.test_counters import sampled
@@ -62,13 +62,13 @@ def leave(folder: Path, order: Path, lines: tuple[Mapping[str, Any], ...]) -> No
 def click(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Click:
     """A click on *Profile* of a program that ends as given, and whose process writes these lines."""
     resources = c.Resources(REPORT.symbol, "saxpy", "sm_90a", place=c.Place(JOB.path, 4))
-    made = build.Build(c.Built("r1", resources=(resources,)), tmp_path / "program", ptx=".version 9.0")
+    made = build.BuildResult(c.Built("r1", resources=(resources,)), tmp_path / "program", ptx=".version 9.0")
     cupti = injection.Cupti((), tmp_path, 130001, "CUpti_ActivityKernel10")
     monkeypatch.setattr(injection, "find", lambda **_: cupti)
     monkeypatch.setattr(profiler, "library", lambda cache, _: cache / "profiler.so")
     monkeypatch.setattr(disassembly, "listing", lambda _, symbol: f"SASS of {symbol}")
 
-    async def built(*_: object) -> build.Build:
+    async def built(*_: object) -> build.BuildResult:
         return made
 
     async def ordinary(job: Job, _: object) -> c.Finished:
@@ -82,7 +82,7 @@ def click(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Click:
             return finished
 
         monkeypatch.setattr(cuda_action, "run_built", run)
-        return await program_counting.counted(JOB, cast("Context", Worker(tmp_path)), H100)
+        return await program_counting.counted(JOB, cast("WorkerContext", Worker(tmp_path)), H100)
 
     monkeypatch.setattr(builds, "build_file", built)
     monkeypatch.setattr(plain_action, "build_or_run", ordinary)

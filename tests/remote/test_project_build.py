@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from orbit_lsp.compilation.build_systems import registry
-from orbit_lsp.drivers.finder import Finder
+from orbit_lsp.drivers.finder import DriverFinder
 from orbit_remote.common import messages as c
 from orbit_remote.common import requests
 from orbit_remote.common.requests import Driver, DriverStart, Job
@@ -66,7 +66,7 @@ class Project:
 
     async def build(
         self, driver: Driver = DRIVER, kernel: str = "scale.cu", **fields: object
-    ) -> build.Build | c.Finished:
+    ) -> build.BuildResult | c.Finished:
         path = self.folder / kernel
         job = Job(
             "r1", "run", "cuda", str(path), path.read_text(), directory=str(self.folder),
@@ -78,7 +78,7 @@ class Project:
     async def says(self, driver: Driver = DRIVER, kernel: str = "scale.cu", **fields: object) -> str:
         """`ok`, or why nothing was run."""
         made = await self.build(driver, kernel, **fields)
-        if isinstance(made, build.Build):
+        if isinstance(made, build.BuildResult):
             assert made.executable is not None
             return "ok"
         assert made.failure
@@ -365,7 +365,7 @@ async def test_what_cmake_does_not_compile_is_not_run(
 ) -> None:
     """It knows headers; times that are old mislead it as they mislead make."""
     made = await configured.build(BY_CMAKE)
-    assert isinstance(made, build.Build), made.failure
+    assert isinstance(made, build.BuildResult), made.failure
     assert made.executable == configured.folder / "build" / "bench"
     change(configured)
     assert await configured.says(BY_CMAKE) == (STALE.format(named) if named else "ok")
@@ -396,9 +396,9 @@ add_test(NAME of_another COMMAND ${CMAKE_COMMAND} -E echo 1)
 """What follows in a CMakeLists.txt."""
 
 
-def said_of_test(made: build.Build | c.Finished, project: Project) -> str:
+def said_of_test(made: build.BuildResult | c.Finished, project: Project) -> str:
     """How the program will run, as the build says it."""
-    assert isinstance(made, build.Build), made.failure
+    assert isinstance(made, build.BuildResult), made.failure
     if made.job is None:
         return "as the job says"
     job = made.job
@@ -435,14 +435,14 @@ async def test_a_program_of_meson(project: Project, monkeypatch: pytest.MonkeyPa
     (project.folder / "meson.build").write_text(MESON_BUILD)
     (project.folder / "main.cpp").write_text('#include "scale.cuh"\nint main() { return FACTOR - 2; }\n')
     made = await project.build(BY_MESON, "scale.cuh")
-    assert isinstance(made, build.Build), made.failure
+    assert isinstance(made, build.BuildResult), made.failure
     assert made.executable is not None
     assert not made.executable.is_relative_to(project.folder)
     assert "the project has no build folder" in made.remarks[0]
     setup = ["meson", "setup", "out"]
     await asyncio.to_thread(subprocess.run, setup, cwd=project.folder, check=True, capture_output=True)
     made = await project.build(BY_MESON, "scale.cuh")
-    assert isinstance(made, build.Build), made.failure
+    assert isinstance(made, build.BuildResult), made.failure
     assert made.executable == project.folder / "out" / "bench"
     lists = MESON_BUILD.replace("exec", "bench = exec") + "test('x', bench, args: ['7'], env: ['SEED=7'])\n"
     (project.folder / "meson.build").write_text(lists)
@@ -463,7 +463,7 @@ def cuda(name: str, folder: Path, bench: Bench) -> tuple[Project, Driver, str]:
     """A project of tests/projects, the driver that is found for its first kernel, and that kernel's file."""
     expected = written(name, folder)
     kernel = next(line for line in expected.splitlines() if line.endswith(": scale_kernel")).partition(":")[0]
-    finder = Finder(str(folder), build_files=registry.build_files())
+    finder = DriverFinder(str(folder), build_files=registry.build_files())
     finder.refresh()
     (route, *_) = finder.routes(str(folder / kernel), "scale_kernel").routes
     return Project(folder, bench, route.sources), route.driver, kernel
@@ -491,7 +491,7 @@ async def test_a_project_of_cuda(
 async def test_sources_without_a_build_file(tmp_path: Path, bench: Bench) -> None:
     project, driver, kernel = cuda("program_sources", tmp_path / "work", bench)
     made = await project.build(driver, kernel)
-    assert isinstance(made, build.Build), made.failure
+    assert isinstance(made, build.BuildResult), made.failure
     assert {"main.cpp", "check.cc", "scale.cu", "shift.cu", "scale.h"} <= {
         Path(path).name for path in made.built.files
     }
@@ -511,14 +511,14 @@ async def test_a_project_of_cmake(tmp_path: Path, bench: Bench) -> None:
     """Once in a folder of ours; then in the author's, which is preferred; a copied one is not taken."""
     project, driver, kernel = cuda("program_cmake", tmp_path / "work", bench)
     made = await project.build(driver, kernel)
-    assert isinstance(made, build.Build), made.failure
+    assert isinstance(made, build.BuildResult), made.failure
     assert made.executable is not None
     assert made.executable.is_relative_to(bench.context.home / "projects")
     assert "the project has no build folder" in made.remarks[0]
     assert {Path(path).name for path in made.built.files} == {"scale.cu", "shift.cu", "bench.cu", "scale.cuh"}
     shutil.copytree(made.executable.parent, project.folder / "build")
     again = await project.build(driver, kernel)
-    assert isinstance(again, build.Build), again.failure
+    assert isinstance(again, build.BuildResult), again.failure
     assert again.executable == made.executable
     assert "was configured in another place" in again.remarks[0]
     project.edit("include/scale.cuh")

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from orbit_remote.child import child_main, python_job, user_module
-from orbit_remote.child.user_module import Entry, UserFile
+from orbit_remote.child.user_module import ModuleEntry, UserFile
 from orbit_remote.common import messages as c
 from orbit_remote.common.launch_records import CudaError, LaunchRecord, series
 from orbit_remote.common.requests import ExecStart, Job, OtherKernel, ProgramStart
-from orbit_remote.recording.injection import Recorded
+from orbit_remote.recording.injection import RecordedRun
 from tests.remote.python_children import ADD, Done, at, job_of
 
 pytest.importorskip("triton")
@@ -47,18 +47,18 @@ def fresh_job(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "entry"),
     [
-        ("def run(): pass\ndef main(): pass", Entry("main")),
-        ("def benchmark(n=3, *, k=4): pass\ndef main(): pass", Entry("benchmark")),
-        ("def benchmark(size): pass\ndef test(): pass", Entry("test")),
-        ("def benchmark(*, size): pass\ndef run(*args, **kw): pass", Entry("run")),
-        ("if True:\n    def main(): pass", Entry("main")),
+        ("def run(): pass\ndef main(): pass", ModuleEntry("main")),
+        ("def benchmark(n=3, *, k=4): pass\ndef main(): pass", ModuleEntry("benchmark")),
+        ("def benchmark(size): pass\ndef test(): pass", ModuleEntry("test")),
+        ("def benchmark(*, size): pass\ndef run(*args, **kw): pass", ModuleEntry("run")),
+        ("if True:\n    def main(): pass", ModuleEntry("main")),
         ("class A:\n    def main(): pass", None),
         ("def outer():\n    def main(): pass", None),
         ("async def main(): pass", None),
         ("@triton.jit\ndef run(): pass", None),
-        ("def f(): pass\nif __name__ == '__main__':\n    f()", Entry(None)),
-        ("def f(): pass\nif '__main__' == __name__: f()", Entry(None)),
-        ("def f(): pass\nf()", Entry(None, certain=False)),
+        ("def f(): pass\nif __name__ == '__main__':\n    f()", ModuleEntry(None)),
+        ("def f(): pass\nif '__main__' == __name__: f()", ModuleEntry(None)),
+        ("def f(): pass\nf()", ModuleEntry(None, certain=False)),
         ("import torch\nx = 1\n'words'", None),
     ],
 )
@@ -363,7 +363,7 @@ def launched(symbol: str, start: int) -> LaunchRecord:
 )
 def test_a_crash_keeps_the_launches_of_the_files_kernels(status, outcome, message):
     request = Job("1", "run", "triton", "/k.py", ADD)
-    recorded = Recorded(
+    recorded = RecordedRun(
         (*series([launched("add", 100), launched("add", 200), launched("at_native_fill", 300)]),)
     )
     finished = python_job.crashed(request, status, recorded)
@@ -378,7 +378,9 @@ def test_a_crash_keeps_the_launches_of_kernels_of_other_languages_and_is_put_at_
     kernels = (OtherKernel("warp", "scale", "scale", 7),)
     request = Job("1", "run", "triton", "/k.py", "import warp", other_kernels=kernels)
     error = CudaError(5, "driver", "cuCtxSynchronize", 700, "CUDA_ERROR_ILLEGAL_ADDRESS", symbol, 9)
-    finished = python_job.crashed(request, -6, Recorded((*series([launched(symbol, 100)]),), errors=(error,)))
+    finished = python_job.crashed(
+        request, -6, RecordedRun((*series([launched(symbol, 100)]),), errors=(error,))
+    )
     [launches] = finished.launches
     assert (launches.name, launches.symbol, launches.place) == ("scale", symbol, c.Place("/k.py", 7))
     assert finished.failure is not None
@@ -392,7 +394,7 @@ def test_a_script_s_launches_are_of_any_kernel():
         launched("_ZN2at6native4fillEv", 200),
         launched("_ZN2at6native4fillEv", 300),
     ]
-    finished = python_job.crashed(request, 3, Recorded((*series(records),)))
+    finished = python_job.crashed(request, 3, RecordedRun((*series(records),)))
     assert [(launches.name, launches.count) for launches in finished.launches] == [
         ("add", 1),
         ("at::native::fill", 2),
@@ -401,7 +403,7 @@ def test_a_script_s_launches_are_of_any_kernel():
 
 def test_a_crash_after_a_cuda_error_is_the_cuda_errors(tmp_path):
     error = CudaError(5, "driver", "cuCtxSynchronize", 700, "CUDA_ERROR_ILLEGAL_ADDRESS", "add", 9)
-    finished = python_job.crashed(Job("1", "run", "triton", "/k.py", ADD), -6, Recorded(errors=(error,)))
+    finished = python_job.crashed(Job("1", "run", "triton", "/k.py", ADD), -6, RecordedRun(errors=(error,)))
     assert finished.failure is not None
     assert finished.failure.message.startswith("CUDA_ERROR_ILLEGAL_ADDRESS")
     assert (finished.failure.symbol, finished.failure.place) == ("add", c.Place("/k.py", 6))

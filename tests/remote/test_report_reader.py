@@ -29,8 +29,8 @@ from triton.compiler import ASTSource
 from orbit_remote.common import messages as c
 from orbit_remote.common.measurements import Line
 from orbit_remote.ncu import report_reader
-from orbit_remote.ncu.report_process import Reader
-from orbit_remote.ncu.report_reader import Answer, Request
+from orbit_remote.ncu.report_process import ReportReader
+from orbit_remote.ncu.report_reader import ReportAnswer, ReportRequest
 from orbit_remote.toolchain import dwarf_lines, ptx_inlining
 from tests.remote.nvcc_check import needs_nvcc
 
@@ -42,11 +42,11 @@ REPORTS = sorted(path.name.removesuffix(".ncu-rep") for path in RECORDED.glob("*
 in_one_loop = pytest.mark.asyncio(loop_scope="module")
 
 
-def request(name: str, **fields: Any) -> Request:
+def request(name: str, **fields: Any) -> ReportRequest:
     stem = "memory_bound" if name == "without_lines" else name.partition(".")[0]
     suffix = next(path.suffix for path in RECORDED.glob(f"{stem}.*") if path.suffix in (".cu", ".py"))
     report = str(RECORDED / f"{name}.ncu-rep")
-    return Request(report, f"/src/{stem}{suffix}", users=suffix == ".py", tool="2025.3.1.0", **fields)
+    return ReportRequest(report, f"/src/{stem}{suffix}", users=suffix == ".py", tool="2025.3.1.0", **fields)
 
 
 @functools.cache
@@ -227,7 +227,7 @@ def test_numbers_that_are_none_are_absent() -> None:
         )
     )
     acted = types.SimpleNamespace(metric_names=lambda: [*values, "none"], metric_by_name=Metric)
-    reader = report_reader._Reader(module, Request("", ""), {})
+    reader = report_reader._LaunchReader(module, ReportRequest("", ""), {})
     assert {name: metric.value for name, metric in reader._metrics(acted)} == {"zero": 0.0, "one": 1.0}
 
 
@@ -238,7 +238,7 @@ def test_of_several_instances_with_one_name_each_has_its_own_lines() -> None:
     (other,) = report_reader._line_tables(request("matmul"), {"matmul"})["matmul"]
     wanted = profile("softmax").lines
     for tables in ([right, other], [other, right], [right, right]):
-        reader = report_reader._Reader(ncu_report, request("softmax"), {"softmax": tables})
+        reader = report_reader._LaunchReader(ncu_report, request("softmax"), {"softmax": tables})
         assert reader.profile(theirs).lines == wanted
 
 
@@ -387,13 +387,13 @@ def test_library_code_of_triton_is_charged_through_its_ptx(tmp_path: Path, text:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def reader() -> Any:
-    result = Reader()
+    result = ReportReader()
     yield result
     await result.close()
 
 
 @in_one_loop
-async def test_the_process_answers_what_reading_here_does(reader: Reader) -> None:
+async def test_the_process_answers_what_reading_here_does(reader: ReportReader) -> None:
     for name in ("memory_bound", "softmax"):
         assert await reader.read((), request(name)) == report_reader.read(ncu_report, request(name))
 
@@ -408,11 +408,11 @@ async def test_the_process_answers_what_reading_here_does(reader: Reader) -> Non
         (400, ""),
     ],
 )
-async def test_damaged_reports(reader: Reader, tmp_path: Path, content: bytes | int, says: str) -> None:
+async def test_damaged_reports(reader: ReportReader, tmp_path: Path, content: bytes | int, says: str) -> None:
     whole = (RECORDED / "memory_bound.ncu-rep").read_bytes()
     file = tmp_path / "damaged.ncu-rep"
     file.write_bytes(whole[:content] if isinstance(content, int) else content)
-    answer = await reader.read((), Request(str(file), "/src/memory_bound.cu"))
+    answer = await reader.read((), ReportRequest(str(file), "/src/memory_bound.cu"))
     assert answer.profiles == ()
     assert answer.problem
     assert says in answer.problem
@@ -420,18 +420,20 @@ async def test_damaged_reports(reader: Reader, tmp_path: Path, content: bytes | 
 
 
 @in_one_loop
-async def test_a_report_that_is_not_there(reader: Reader) -> None:
-    assert await reader.read((), Request("/none.ncu-rep", "/k.cu")) == Answer(problem="there is no report")
+async def test_a_report_that_is_not_there(reader: ReportReader) -> None:
+    assert await reader.read((), ReportRequest("/none.ncu-rep", "/k.cu")) == ReportAnswer(
+        problem="there is no report"
+    )
 
 
 @in_one_loop
-async def test_only_as_many_launches_as_asked_for(reader: Reader) -> None:
+async def test_only_as_many_launches_as_asked_for(reader: ReportReader) -> None:
     answer = await reader.read((), request("memory_bound", most=0))
     assert (answer.profiles, answer.left_out) == ((), 1)
 
 
 @in_one_loop
-async def test_a_reader_that_does_not_load(reader: Reader, tmp_path: Path) -> None:
+async def test_a_reader_that_does_not_load(reader: ReportReader, tmp_path: Path) -> None:
     (tmp_path / "ncu_report.py").write_text("raise ImportError('undefined symbol')\n")
     answer = await reader.read((str(tmp_path),), request("memory_bound"))
     assert len(answer.profiles) == 1  # the installed one stands in

@@ -14,13 +14,13 @@ import pytest
 from orbit_remote.child import child_main
 from orbit_remote.child.spec import spec_sanitize
 from orbit_remote.common import messages as c
-from orbit_remote.common.requests import ContractStart, Definition, Driver, DriverStart, Job
+from orbit_remote.common.requests import ContractStart, Driver, DriverStart, Job, KernelDefinition
 from orbit_remote.process import program
 from orbit_remote.sanitizer import sanitizer_tool
 from orbit_remote.spec import launch_spec
 from orbit_remote.worker import probe
 from orbit_remote.worker.actions import builds, sanitize_action
-from orbit_remote.worker.context import Client, Context, Shared
+from orbit_remote.worker.context import Shared, WorkerClient, WorkerContext
 from tests.processes_check import is_alive
 from tests.recordings import planted
 
@@ -42,7 +42,7 @@ class Desk:
         self.folder = folder
         self.events: list[c.Event] = []
         shared = Shared(cache, spare_idle_s=0)
-        self.context = Context(shared, Client(self.events.append, os.environ), builds.build_ahead)
+        self.context = WorkerContext(shared, WorkerClient(self.events.append, os.environ), builds.build_ahead)
 
     def job(self, name: str, text: str | None = None, **fields: object) -> Job:
         source = text or (planted.PROGRAMS / name).read_text()
@@ -319,7 +319,7 @@ def test_of_a_sweep_the_least_and_every_case_are_checked() -> None:
         "// orbit: launch k<<<1, 32>>>(x, n)\n"
         "__global__ void k(float* x, int n) {}\n"
     )
-    where = Definition("k", "k", 3, 3, 3, 17)
+    where = KernelDefinition("k", "k", 3, 3, 3, 17)
     checked = launch_spec.check(text, launch_spec.target_of(where, "cuda"))
     every, _ = launch_spec.points(checked.spec)
     chosen = spec_sanitize.choose(checked, every)

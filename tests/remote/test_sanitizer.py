@@ -222,9 +222,9 @@ def test_an_assertion_stands_where_the_cuda_runtime_says() -> None:
 
 def test_library_code_is_charged_to_the_line_that_calls_it() -> None:
     frames = (
-        sanitizer_records.Frame("sync_threads", "/usr/local/cuda/include/cooperative_groups.h", 123),
-        sanitizer_records.Frame("helper", f"{FOLDER}a.cuh", 7),
-        sanitizer_records.Frame("kernel", f"{FOLDER}a.cu", 40),
+        sanitizer_records.SanitizerFrame("sync_threads", "/usr/local/cuda/include/cooperative_groups.h", 123),
+        sanitizer_records.SanitizerFrame("helper", f"{FOLDER}a.cuh", 7),
+        sanitizer_records.SanitizerFrame("kernel", f"{FOLDER}a.cu", 40),
     )
     record = Record(
         "Synccheck", "Error", "Divergent thread(s) in block", frames, thread="0,0,0", block="1,0,0"
@@ -238,7 +238,10 @@ def test_library_code_is_charged_to_the_line_that_calls_it() -> None:
 
 def test_code_of_a_library_that_nobody_called_is_charged_to_the_kernel() -> None:
     record = Record(
-        "Precise", "Error", "Invalid", (sanitizer_records.Frame("peak", "/lib/triton/standard.py", 170),)
+        "Precise",
+        "Error",
+        "Invalid",
+        (sanitizer_records.SanitizerFrame("peak", "/lib/triton/standard.py", 170),),
     )
     assert shown(sanitizer_findings.problems("memcheck", [record], own)) == (
         "peak error: Invalid; inside peak (standard.py:170)"
@@ -246,7 +249,9 @@ def test_code_of_a_library_that_nobody_called_is_charged_to_the_kernel() -> None
 
 
 def test_what_only_follows_from_a_fault_is_left_out() -> None:
-    fault = Record("Precise", "Error", "Invalid", (sanitizer_records.Frame("k", f"{FOLDER}a.cu", 1),))
+    fault = Record(
+        "Precise", "Error", "Invalid", (sanitizer_records.SanitizerFrame("k", f"{FOLDER}a.cu", 1),)
+    )
     sticky = Record(
         "Api", "Error",
         'Program hit cudaErrorLaunchFailure (error 719) due to "unspecified launch failure" on CUDA API call to cudaFree.',

@@ -20,7 +20,7 @@ from orbit_remote.process import host_stack, program
 from orbit_remote.sanitizer import sanitizer_tool
 from orbit_remote.worker import own_files
 from orbit_remote.worker.actions import python_action
-from orbit_remote.worker.context import Client, Context, Shared
+from orbit_remote.worker.context import Shared, WorkerClient, WorkerContext
 from orbit_remote.worker.faults import second_look
 from tests.processes_check import is_alive
 from tests.recordings.crashed import unpacked
@@ -46,15 +46,15 @@ if {wrote} and path:
 
 
 @pytest.fixture
-async def context(tmp_path: Path) -> AsyncIterator[Context]:
-    async def nothing(_job: Job, _context: Context) -> None: ...
+async def context(tmp_path: Path) -> AsyncIterator[WorkerContext]:
+    async def nothing(_job: Job, _context: WorkerContext) -> None: ...
 
     # its Python processes have no torch, and so begin in a moment
     (tmp_path / "torch.py").write_text("raise ImportError\n")
     own = {"CUDA_INJECTION64_PATH": "/the/author's/own.so", "PYTHONPATH": str(tmp_path)}
     environment = program.environment(os.environ) | own
     shared = Shared(tmp_path / "home")
-    yield Context(shared, Client(lambda _: None, environment), nothing)
+    yield WorkerContext(shared, WorkerClient(lambda _: None, environment), nothing)
     await shared.close()
 
 
@@ -63,7 +63,7 @@ def own(file: str) -> str | None:
 
 
 class Bench:
-    def __init__(self, context: Context, folder: Path) -> None:
+    def __init__(self, context: WorkerContext, folder: Path) -> None:
         self.context, self.folder = context, folder
 
     async def look(
@@ -102,7 +102,7 @@ class Bench:
 
 
 @pytest.fixture
-def bench(context: Context, tmp_path: Path) -> Bench:
+def bench(context: WorkerContext, tmp_path: Path) -> Bench:
     return Bench(context, tmp_path)
 
 

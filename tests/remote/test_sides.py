@@ -17,7 +17,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from orbit_lsp.api import evaluation, metric_jobs, sides
-from orbit_lsp.queue.request import Refused, Request
+from orbit_lsp.queue.request import Request, RequestRefusedError
 from orbit_remote.child.harness import cuda_source
 from orbit_remote.common import messages as c
 from orbit_remote.common import nvcc_flags
@@ -242,7 +242,7 @@ def get_init_inputs(): return """
 def test_a_reference_that_is_made_of_arguments(
     check: Check, monkeypatch: pytest.MonkeyPatch, arguments: str, candidate: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(cuda_source, "Kernel", Launched)
+    monkeypatch.setattr(cuda_source, "SourceKernel", Launched)
     assert check(compared(torch_source(MADE + arguments), candidate)).outcome == "ok"
 
 
@@ -262,18 +262,18 @@ def test_a_reference_that_is_made_of_arguments(
 def test_a_cuda_kernel_is_a_side(
     check: Check, monkeypatch: pytest.MonkeyPatch, reference: dict[str, Any], candidate: dict[str, Any], outcome: str,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(cuda_source, "Kernel", Launched)
+    monkeypatch.setattr(cuda_source, "SourceKernel", Launched)
     monkeypatch.setattr(Launched, "made", [])
     assert check(compared(reference, candidate)).outcome == outcome
     file, source, name, flags, parameters = Launched.made[-1]
     assert (source, name, flags) == (CUDA, "mine::add", ("--use_fast_math",))
     assert file in ("candidate.cu", "reference.cu")
     assert parameters == [
-        cuda_source.Parameter("x", "float32", pointer=True),
-        cuda_source.Parameter("y", "float32", pointer=True),
-        cuda_source.Parameter("out", "float32", pointer=True),
-        cuda_source.Parameter("n", "int64", pointer=False),
-        cuda_source.Parameter("alpha", "float32", pointer=False),
+        cuda_source.SourceParameter("x", "float32", pointer=True),
+        cuda_source.SourceParameter("y", "float32", pointer=True),
+        cuda_source.SourceParameter("out", "float32", pointer=True),
+        cuda_source.SourceParameter("n", "int64", pointer=False),
+        cuda_source.SourceParameter("alpha", "float32", pointer=False),
     ]
 
 
@@ -303,7 +303,7 @@ def test_nvrtc_is_given_what_nvcc_reads(monkeypatch: pytest.MonkeyPatch) -> None
     nvrtc = MagicMock()
     nvrtc.nvrtcCreateProgram.return_value = (MagicMock(),)
     monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", nvrtc)
-    with pytest.raises(cuda_source.NotCompiled):
+    with pytest.raises(cuda_source.NotCompiledError):
         cuda_source.compiled("candidate.cu", "\ufeffint a;\0int b; // \ud800é", "k", "sm_90a", ())
     assert nvrtc.nvrtcCreateProgram.call_args.args[0] == b"int a; int b; // \xed\xa0\x80\xc3\xa9"
 
@@ -312,9 +312,9 @@ def test_what_nvrtc_refuses_is_at_its_lines(check: Check, monkeypatch: pytest.Mo
     log = 'candidate.cu(2): error: identifier "foo" is undefined\n   a[0]=foo;\n        ^\n\n1 error detected in the compilation of "candidate.cu".'
 
     def refuse(*_: object) -> None:
-        raise cuda_source.NotCompiled(log)
+        raise cuda_source.NotCompiledError(log)
 
-    monkeypatch.setattr(cuda_source, "Kernel", refuse)
+    monkeypatch.setattr(cuda_source, "SourceKernel", refuse)
     finished = check(compared(torch_source(model("x + y", "x, y"), X, X), CUDA_ADD))
     assert finished.outcome == "compile error"
     assert finished.failure
@@ -343,7 +343,7 @@ def test_it_is_compiled_for_all_that_its_gpu_has(
     monkeypatch.setitem(sys.modules, "cuda.core", core)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(cuda_source, "compiled", compiled)
-    cuda_source.Kernel("candidate.cu", CUDA, "mine::add", (), ())
+    cuda_source.SourceKernel("candidate.cu", CUDA, "mine::add", (), ())
     assert seen == [architecture]
 
 
@@ -377,13 +377,13 @@ def test_no_line_is_one_of_a_text_that_nobody_handed_in(
 def test_a_kernel_that_nvrtc_does_not_find_is_at_no_line() -> None:
     """As where `#ifdef` leaves it out: the line is one of a file that NVRTC makes."""
     log = '__nv_name_map(2): error: identifier "add" is undefined\n1 error detected in the compilation of "candidate.cu".'
-    failure, problems = cuda_source.NotCompiled(log).failure()
+    failure, problems = cuda_source.NotCompiledError(log).failure()
     assert failure.message == 'the CUDA source does not compile: identifier "add" is undefined'
     assert [failure.place, *(problem.place for problem in problems)] == [None, None]
 
 
 def test_a_header_that_nvrtc_does_not_have() -> None:
-    failure, _ = cuda_source.NotCompiled(
+    failure, _ = cuda_source.NotCompiledError(
         'candidate.cu(1): catastrophic error: cannot open source file "iostream"\n'
     ).failure()
     assert failure.message.endswith(
@@ -462,7 +462,7 @@ STATED = torch_source("import time\n# tolerance: rtol 0, atol 0.5\n" + model("x"
 @pytest.mark.parametrize(("off", "outcome"), [(0.4, "ok"), (0.6, "wrong answer")])
 def test_the_tolerance_that_a_reference_states(check: Check, off: float, outcome: str) -> None:
     assert check(compared(STATED, torch_source(model(f"x + {off}")))).outcome == outcome
-    with pytest.raises(Refused, match="give that, or rtol and atol, not both"):
+    with pytest.raises(RequestRefusedError, match="give that, or rtol and atol, not both"):
         compared(STATED, torch_source(model("x")), rtol=1)
 
 
@@ -514,6 +514,6 @@ def test_a_function_that_launches_kernels_runs_by_itself(check: Check) -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_compared(call: Callable[[], Request], message: str) -> None:
-    with pytest.raises(Refused) as why:
+    with pytest.raises(RequestRefusedError) as why:
         call()
     assert str(why.value).startswith(message)

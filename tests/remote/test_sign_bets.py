@@ -9,7 +9,7 @@ import pytest
 
 from bench import gate as figures
 from orbit_remote.common.evidence import sign_bets
-from orbit_remote.common.evidence.sign_bets import Question
+from orbit_remote.common.evidence.sign_bets import GateQuestion
 
 
 def mean_capital(wins: int, pairs: int) -> float:
@@ -34,7 +34,7 @@ def test_a_fair_bit_leaves_the_capital_where_it_is(pairs: int) -> None:
 @pytest.mark.parametrize("kernels", [1, 10, 30, 100])
 def test_at_the_margin_a_gate_is_red_less_often_than_it_promises(kernels: int) -> None:
     """The chance of a median exactly at the margin, over 200 looks, times the number of kernels."""
-    share = sign_bets.reaches(0.5, 200, Question(kernels).log_goal())[0]
+    share = sign_bets.reaches(0.5, 200, GateQuestion(kernels).log_goal())[0]
     assert 0.002 < kernels * share <= 0.01
 
 
@@ -42,7 +42,7 @@ def test_how_many_pairs_that_all_agree_are_needed() -> None:
     def least(log_goal: float) -> int:
         return next(pairs for pairs in range(1, 60) if sign_bets.least_wins(pairs, log_goal))
 
-    assert [least(Question(kernels).log_goal()) for kernels in (1, 10, 30)] == [9, 13, 15]
+    assert [least(GateQuestion(kernels).log_goal()) for kernels in (1, 10, 30)] == [9, 13, 15]
     assert least(-math.log(sign_bets.MISS)) == 8  # to be clear
 
 
@@ -87,7 +87,7 @@ def test_the_slow_down_that_is_named_before_is_found(
     noise: float, kernels: int, most_pairs: int, finds: float
 ) -> None:
     """`noise` is that of a run; the forecast is checked by simulated pairs that are slower by what it names."""
-    question = Question(kernels, find=0.006, most_pairs=most_pairs)
+    question = GateQuestion(kernels, find=0.006, most_pairs=most_pairs)
     named = sign_bets.effect_found(math.sqrt(2) * noise, question)
     assert named == pytest.approx(finds, abs=0.0002)
     rng, rule, found = random.Random(7), figures.Rule(question), 0
@@ -98,8 +98,8 @@ def test_the_slow_down_that_is_named_before_is_found(
 
 
 def test_few_pairs_find_nothing_and_have_no_noise() -> None:
-    assert sign_bets.effect_found(0.001, Question(30, most_pairs=14)) is None
-    assert sign_bets.effect_found(0.001, Question(30)) == 0.02  # less may be given up
+    assert sign_bets.effect_found(0.001, GateQuestion(30, most_pairs=14)) is None
+    assert sign_bets.effect_found(0.001, GateQuestion(30)) == 0.02  # less may be given up
     assert sign_bets.noise([1.0, 1.01, 1.0, 0.99]) is None
     assert sign_bets.noise([1.0, 1.01, 1.0, 0.99, 1.0]) == pytest.approx(0.0, abs=1e-9)
     assert sign_bets.noise([math.exp(each) for each in (-0.02, -0.01, 0, 0.01, 0.5)]) == pytest.approx(
@@ -108,7 +108,7 @@ def test_few_pairs_find_nothing_and_have_no_noise() -> None:
 
 
 def test_the_next_pair_goes_where_it_decides() -> None:
-    question = Question(10)
+    question = GateQuestion(10)
     needs = [
         question.pairs_left(ratios)
         for ratios in ([1.03] * 12, [1.0] * 7, [1.03] * 6, [1.0, 1.03] * 4, [1.01] * 4)
@@ -135,7 +135,7 @@ class Drift:
 
 def test_simulated_gates_of_thirty_equal_kernels_are_not_red() -> None:
     """200 gates at the margin itself: at most 1 % red is promised, so six reds have a chance of 1.7 %."""
-    rule, machine = figures.Rule(Question(30)), Drift(11)
+    rule, machine = figures.Rule(GateQuestion(30)), Drift(11)
     red = sum(
         "slower" in [rule.decide(lambda: machine.ratio(0.005))[0] for _ in range(30)] for _ in range(200)
     )
@@ -143,7 +143,7 @@ def test_simulated_gates_of_thirty_equal_kernels_are_not_red() -> None:
 
 
 def test_the_rule_in_tables_is_the_products() -> None:
-    question, machine = Question(10), Drift(13)
+    question, machine = GateQuestion(10), Drift(13)
     rule = figures.Rule(question)
     for effect in (0.0, 0.01, 0.03) * 5:
         ratios: list[float] = []

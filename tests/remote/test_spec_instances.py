@@ -11,7 +11,7 @@ import pytest
 from orbit_lsp.kernels.cuda import cuda_kernels
 from orbit_remote.common import symbols
 from orbit_remote.common.messages import Failure
-from orbit_remote.common.requests import Definition
+from orbit_remote.common.requests import KernelDefinition
 from orbit_remote.spec import launch_spec
 from orbit_remote.toolchain import nvcc, spec_instances
 from orbit_remote.toolchain.elf import Cubin
@@ -26,7 +26,7 @@ def with_instances(source: str, path: str) -> tuple[str, list[str]]:
     assert not [fault for fault in checked.faults if fault.severity == "error"], checked.faults
     names = spec_instances.instances(checked)
     name = kernel.name_span
-    where = Definition(
+    where = KernelDefinition(
         kernel.name, kernel.qualified, kernel.whole.line, kernel.line, name.line, name.end_column
     )
     return spec_instances.source(source, path, checked.spec.launches[0].span.line + 1, names, where), names

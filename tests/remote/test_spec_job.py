@@ -15,14 +15,14 @@ import pytest
 
 from orbit_lsp.kernels.cuda import cuda_kernels
 from orbit_remote.child.spec import spec_job
-from orbit_remote.child.spec.launches import Bound, Facts, Memory, Ready
+from orbit_remote.child.spec.launches import BoundLaunch, LaunchFacts, Memory, Ready
 from orbit_remote.child.spec.trial import Gpu, Trial
 from orbit_remote.common import messages as c
 from orbit_remote.common.measurements import Timing
-from orbit_remote.common.requests import Definition, Job, SpecStart
-from orbit_remote.spec.interpreter import Scope, evaluate
+from orbit_remote.common.requests import Job, KernelDefinition, SpecStart
+from orbit_remote.spec.interpreter import SpecScope, evaluate
 from orbit_remote.spec.signature import Signature
-from orbit_remote.spec.syntax_tree import Assignment, Launch, Reference, SpecError
+from orbit_remote.spec.syntax_tree import Assignment, Reference, SpecError, SpecLaunch
 from orbit_remote.spec.values import Scalar, Tensor, Value, World
 from tests.later import Later
 
@@ -56,10 +56,10 @@ class Acted:
     tuned: bool = False
     launched: list[str] = field(default_factory=list[str])
 
-    def signature(self, launch: Launch, values: Mapping[str, Value]) -> Signature | None:
+    def signature(self, launch: SpecLaunch, values: Mapping[str, Value]) -> Signature | None:
         return None
 
-    def tunes(self, launch: Launch) -> bool:
+    def tunes(self, launch: SpecLaunch) -> bool:
         return self.tuned
 
     def set_symbol(self, one: Assignment, values: Mapping[str, Value], world: World) -> None:
@@ -68,8 +68,8 @@ class Acted:
     def results(self, one: Reference, values: Mapping[str, Value], world: World) -> tuple[Any, ...]:
         raise SpecError(one.span, "no functions here")
 
-    def bind(self, launch: Launch, values: Mapping[str, Value], world: World) -> Bound:
-        arguments = [evaluate(node, world, Scope(values)) for node in launch.arguments]
+    def bind(self, launch: SpecLaunch, values: Mapping[str, Value], world: World) -> BoundLaunch:
+        arguments = [evaluate(node, world, SpecScope(values)) for node in launch.arguments]
         tensors = tuple((argument, True) for argument in arguments if isinstance(argument, Tensor))
 
         def ready(memory: Memory) -> Ready:
@@ -80,7 +80,7 @@ class Acted:
             ]
             return _Act(self, launch.kernel.name, given)
 
-        return Bound(launch.span, tensors, ready)
+        return BoundLaunch(launch.span, tensors, ready)
 
 
 @dataclass
@@ -93,8 +93,8 @@ class _Act:
         self.acted.launched.append(self.name)
         self.acted.kernels[self.name](*self.given)
 
-    def facts(self) -> Facts:
-        return Facts(self.name, self.name)
+    def facts(self) -> LaunchFacts:
+        return LaunchFacts(self.name, self.name)
 
 
 SPEC = """
@@ -111,12 +111,12 @@ def run(
     text = dedent(source).lstrip("\n")
     result = cuda_kernels.scan(text).kernels[-1]
     spot = result.name_span
-    where = Definition(
+    where = KernelDefinition(
         result.name, result.qualified, result.whole.line, result.line, spot.line, spot.end_column
     )
     job = Job("r", "run", "cuda", "/src/k.cu", text, result.name, start=SpecStart(where))
     acted = Acted({result.name: kernel, **kernels}, tuned)
-    made = spec_job.Run(job, lambda _: None, spec_job.checked_spec(job), acted, Cpu(free))
+    made = spec_job.SpecRun(job, lambda _: None, spec_job.checked_spec(job), acted, Cpu(free))
 
     def timed(trial: Trial) -> tuple[c.Launches, ...]:
         acted.launched.append("timing")

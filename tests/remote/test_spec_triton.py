@@ -9,10 +9,10 @@ import triton.language as tl
 
 from orbit_remote.child.spec.triton_backend import passed
 from orbit_remote.spec.dtypes import DTYPES
-from orbit_remote.spec.syntax_tree import Span, SpecError
+from orbit_remote.spec.syntax_tree import SpecError, SpecSpan
 from orbit_remote.spec.values import Dim3, Scalar, Tensor, Value
 
-HERE = Span(0, 0, 0, 1)
+HERE = SpecSpan(0, 0, 0, 1)
 
 
 @pytest.mark.parametrize("name", sorted(DTYPES))

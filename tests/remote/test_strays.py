@@ -175,7 +175,7 @@ async def test_the_server_ends_what_a_killed_worker_left(worker: Worker) -> None
 
 async def test_the_runner_looks_after_a_killed_worker(tmp_path: Path, program: Path) -> None:
     """The real worker, killed; the program is started by the test, as that worker would have."""
-    runner = local.LocalRunner(local.Options(cache=str(tmp_path)))
+    runner = local.LocalRunner(local.LocalOptions(cache=str(tmp_path)))
     await runner.machine()
     [worker] = [child for child in psutil.Process().children() if str(tmp_path) in command(child.pid)]
     mark = {process_groups.MARK: worker.environ()[process_groups.MARK]}

@@ -16,13 +16,13 @@ import pytest
 from orbit_lsp.api import traces
 from orbit_lsp.queue import request as requests
 from orbit_lsp.queue import result_text
-from orbit_lsp.queue.job_store import Job, Result
-from orbit_lsp.queue.request import Refused
+from orbit_lsp.queue.job_store import Result, StoredJob
+from orbit_lsp.queue.request import RequestRefusedError
 from orbit_lsp.runs import summary
 from orbit_remote.common import codec
 from orbit_remote.common import messages as c
 from orbit_remote.common.contracts import harness_files
-from orbit_remote.common.contracts.harness_files import Within
+from orbit_remote.common.contracts.harness_files import AllowedDifference
 from tests.remote.test_harness_job import carry_out
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no torch here")
@@ -82,9 +82,9 @@ def traced(carry_out: Any, folder: Path, asked: traces.Evaluation) -> dict[str, 
     return made
 
 
-def job(**fields: Any) -> Job:
+def job(**fields: Any) -> StoredJob:
     values: dict[str, Any] = {"id": "f" * 16, "submitted": 0.5, "started": 1.0, "ended": 2.0, **fields}
-    return Job(**{field.name: values.get(field.name, "") for field in dataclasses.fields(Job)})
+    return StoredJob(**{field.name: values.get(field.name, "") for field in dataclasses.fields(StoredJob)})
 
 
 WRONG = "def run(x, ids, scale):\n    return {}\n"
@@ -180,7 +180,7 @@ def test_a_solution_in_cuda_is_built_where_it_runs() -> None:
     assert "'tvm-ffi'), 'run')" in request.text
     asked.solution.sources[0].path = "../k.cu"
     asked.solution.spec.entry_point = "../k.cu::run"
-    with pytest.raises(Refused, match="not one below"):
+    with pytest.raises(RequestRefusedError, match="not one below"):
         traces.requests(asked)
 
 
@@ -207,7 +207,7 @@ def test_an_input_of_a_safetensors_file(carry_out: Any, tmp_path: Path) -> None:
         ("not base64!", "the data of ids is not in base64"),
     ):
         asked.tensors["d/ids.safetensors"] = content
-        with pytest.raises(Refused, match="ids") as why:
+        with pytest.raises(RequestRefusedError, match="ids") as why:
             traces.requests(asked)
         assert message in str(why.value)
 
@@ -279,15 +279,15 @@ def test_the_status_of_an_outcome(finished: c.Finished, status: str | None) -> N
 )  # fmt: skip
 def test_what_is_refused(change: dict[str, Any], message: str) -> None:
     asked = {"definition": DEFINITION, "solution": solution(RIGHT), "workloads": [WORKLOAD]} | change
-    with pytest.raises(Refused) as why:
+    with pytest.raises(RequestRefusedError) as why:
         traces.requests(traces.Evaluation.model_validate(asked))
     assert str(why.value).startswith(message)
 
 
 def test_a_reference_states_its_tolerance_in_a_comment() -> None:
-    stated = Within(1e-3, 1e-5, 0.99, 4.0)
+    stated = AllowedDifference(1e-3, 1e-5, 0.99, 4.0)
     assert harness_files.within(f"import torch\n{stated.line}\nclass Model: ...\n") == stated
-    assert harness_files.within("# tolerance: rtol 0.1, atol 1\n") == Within(0.1, 1.0)
+    assert harness_files.within("# tolerance: rtol 0.1, atol 1\n") == AllowedDifference(0.1, 1.0)
     for text in (
         "",
         "x = '# tolerance: rtol 1, atol 1'",

@@ -9,7 +9,7 @@ import pytest
 from orbit_remote.common.launch_records import LaunchRecord
 from orbit_remote.common.requests import Policy
 from orbit_remote.judge import side, verdict
-from orbit_remote.judge.verdict import Baseline, Ran, Recorded, Samples, Seen
+from orbit_remote.judge.verdict import Baseline, MatchEvidence, Ran, RecordedCall, Samples
 
 
 def samples(flags_us: int, gap_us: int, begin_us: int = 150) -> Samples:
@@ -21,10 +21,10 @@ def samples(flags_us: int, gap_us: int, begin_us: int = 150) -> Samples:
 EMPTY = samples(10, 50)
 REFERENCE = samples(90, 60)
 USUAL = Baseline(EMPTY, REFERENCE)
-OWN = Recorded((Ran("fused", "", 1, 50_000),), 50_000, 1)
+OWN = RecordedCall((Ran("fused", "", 1, 50_000),), 50_000, 1)
 
 
-HONEST = Seen(verdict.clocks(samples(60, 60), USUAL, USUAL), OWN, records=True)
+HONEST = MatchEvidence(verdict.clocks(samples(60, 60), USUAL, USUAL), OWN, records=True)
 
 
 def test_a_call_that_computes_nothing_goes_off_all_clocks() -> None:
@@ -108,7 +108,7 @@ def test_kernels_left_for_the_references_calls_are_noticed() -> None:
         (replace(HONEST, recorded=None, records=False), ""),
     ],
 )  # fmt: skip
-def test_what_no_honest_kernel_does(seen: Seen, words: str) -> None:
+def test_what_no_honest_kernel_does(seen: MatchEvidence, words: str) -> None:
     suspicion = verdict.suspicion(seen)
     assert words in suspicion
     assert bool(words) == bool(suspicion)
@@ -132,7 +132,7 @@ LIBRARY = replace(HONEST, recorded=replace(OWN, kernels=(Ran("nvjet_sm90", "cuBL
     ],
 )  # fmt: skip
 def test_what_a_problem_may_forbid_is_no_suspicion(
-    seen: Seen, allow: tuple[Policy, ...], found: list[str]
+    seen: MatchEvidence, allow: tuple[Policy, ...], found: list[str]
 ) -> None:
     told = [
         f"{each.name}{', allowed' if each.allowed else ''}: {each.why}"

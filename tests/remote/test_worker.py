@@ -14,7 +14,7 @@ import pytest
 
 from orbit_remote import MAIN
 from orbit_remote.common import messages as c
-from orbit_remote.common.requests import Cancel, Definition, Job, Probe, Request, SpecStart
+from orbit_remote.common.requests import Cancel, Job, KernelDefinition, Probe, Request, SpecStart
 from tests.remote.nvcc_check import needs_nvcc
 
 KERNEL = "__global__ void k(float* x) { x[0] = 1; }\n"
@@ -126,7 +126,7 @@ __global__ void k(float* x) { x[threadIdx.x] *= 1; }
 
 @needs_nvcc
 async def test_two_builds_of_one_launch_spec_at_once_are_one(worker: Worker, tmp_path: Path) -> None:
-    of = Definition("k", "k", 3, 3, 3, 17)
+    of = KernelDefinition("k", "k", 3, 3, 3, 17)
     for run in ("a", "b"):
         worker.send(job(run, tmp_path, SPEC, action="build", start=SpecStart(of), architecture="sm_90a"))
     built = [await worker.until("built", "a", "b") for _ in "ab"]
@@ -147,7 +147,7 @@ async def test_two_builds_of_one_launch_spec_at_once_are_one(worker: Worker, tmp
 async def test_a_launch_spec_is_built_for_its_gpu_whichever_the_build_names(
     worker: Worker, tmp_path: Path, flags: str, architecture: str
 ) -> None:
-    of = Definition("k", "k", 3, 3, 3, 17)
+    of = KernelDefinition("k", "k", 3, 3, 3, 17)
     asked = {"action": "build", "start": SpecStart(of), "architecture": "sm_90a"}
     worker.send(job("a", tmp_path, SPEC, flags=tuple(flags.split()), **asked))
     built = await worker.until("built", "a")

@@ -112,7 +112,9 @@ def test_a_line_of_1_mb_of_compiler_output_is_read_in_linear_time(what: str) -> 
         line = (LINES[what] * size)[:size]
         began = time.thread_time()
         diagnostics.parse(
-            f"k.cu(1): error: {line}\n{line}", diagnostics.Context("k.cu", scratch="/x"), failed=True
+            f"k.cu(1): error: {line}\n{line}",
+            diagnostics.DiagnosticContext("k.cu", scratch="/x"),
+            failed=True,
         )
         return time.thread_time() - began
 
@@ -122,5 +124,5 @@ def test_a_line_of_1_mb_of_compiler_output_is_read_in_linear_time(what: str) -> 
 def test_a_line_of_compiler_output_is_cut_at_the_limit() -> None:
     most = limits.OUTPUT_LINE.most
     for size, kept in ((most, most), (most + 1, most)):
-        (problem,) = diagnostics.parse("y" * size, diagnostics.Context("k.cu"), failed=True)
+        (problem,) = diagnostics.parse("y" * size, diagnostics.DiagnosticContext("k.cu"), failed=True)
         assert len(problem.message) == kept

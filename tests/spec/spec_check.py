@@ -9,7 +9,7 @@ from orbit_lsp.kernels.python import triton_kernels
 from orbit_lsp.specs.spec_blocks import target
 from orbit_remote.spec import launch_spec
 from orbit_remote.spec.dtypes import DType
-from orbit_remote.spec.rules import Limits
+from orbit_remote.spec.rules import LaunchLimits
 from orbit_remote.spec.syntax_tree import Lambda
 from orbit_remote.spec.values import Dim3, Scalar, Tensor, TensorMap, Value
 
@@ -17,7 +17,7 @@ CUDA = "__global__ void k(int n, float a, const float* x, float* y) {}\n"
 TRITON = "import triton\nimport triton.language as tl\n\n\n{spec}@triton.jit\ndef k(x, y, n, BLOCK: tl.constexpr):\n    pass\n"
 
 
-def checked(source: str, language: str, limits: Limits | None = None) -> launch_spec.Checked:
+def checked(source: str, language: str, limits: LaunchLimits | None = None) -> launch_spec.EvaluatedSpec:
     scan = cuda_kernels.scan(source) if language == "cuda" else triton_kernels.scan(source)
     return launch_spec.check(source, target(scan.kernels[-1]), limits)
 
@@ -51,7 +51,7 @@ def values(body: str, language: str = "cuda") -> str:
     return "\n".join([*lines, *(fault.message for fault in result.faults)])
 
 
-def faults(source: str, language: str = "cuda", limits: Limits | None = None) -> str:
+def faults(source: str, language: str = "cuda", limits: LaunchLimits | None = None) -> str:
     """The spec lines with what is wrong written below the place, as a compiler would."""
     source = dedent(source).lstrip("\n")
     lines = source.splitlines()
@@ -68,5 +68,5 @@ def faults(source: str, language: str = "cuda", limits: Limits | None = None) ->
     return "\n".join(shown)
 
 
-def check(source: str, expected: str, language: str = "cuda", limits: Limits | None = None) -> None:
+def check(source: str, expected: str, language: str = "cuda", limits: LaunchLimits | None = None) -> None:
     assert faults(source, language, limits) == dedent(expected).strip("\n")

@@ -13,7 +13,7 @@ from orbit_lsp.kernels.cuda import cuda_kernels
 from orbit_lsp.kernels.model import Kernel
 from orbit_lsp.kernels.python import triton_kernels
 from orbit_remote.spec import launch_spec
-from orbit_remote.spec.interpreter import Scope, evaluate
+from orbit_remote.spec.interpreter import SpecScope, evaluate
 from orbit_remote.spec.values import Scalar, Tensor, World
 from tests.later import Later
 from tests.spec.spec_check import target
@@ -63,7 +63,7 @@ def test_an_example(name: str) -> None:
         values, faults = launch_spec.compute(read.spec, read.signature, point, world)
         assert not faults
         for expect in read.spec.expects:
-            expected = evaluate(expect.expected, replace(world, exact=True), Scope(values))
+            expected = evaluate(expect.expected, replace(world, exact=True), SpecScope(values))
             assert isinstance(expected, Tensor | Scalar)
             if isinstance(expected, Tensor):
                 infinite = any(isinstance(value, Scalar) and isinf(value.value) for value in values.values())

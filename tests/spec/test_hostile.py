@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from orbit_remote.spec import launch_spec
 from orbit_remote.spec.comment_scanner import WORDS
 from orbit_remote.spec.functions.function_table import FUNCTIONS
-from orbit_remote.spec.values import Tensor, Work, World
+from orbit_remote.spec.values import NodeBudget, Tensor, World
 from tests.later import Later
 from tests.random_cases import ENCODABLE, random_cases
 from tests.spec.spec_check import CUDA, TRITON, checked
@@ -40,7 +40,7 @@ def source(lines: list[str], language: str) -> str:
     return text + CUDA if language == "cuda" else TRITON.replace("{spec}", text)
 
 
-def sound(known: launch_spec.Checked, text: str) -> None:
+def sound(known: launch_spec.EvaluatedSpec, text: str) -> None:
     lines = len(text.splitlines()) + 1
     for fault in known.faults:
         assert fault.message
@@ -223,12 +223,12 @@ _growing = st.recursive(
 def test_tensors_are_made_within_their_room(language: str, value: str) -> None:
     text = source(["n = 100; x = randn(8, 8); y = arange(8)", f"v = {value}"], language)
     read = checked(text, language)
-    work = Work(2000)
+    work = NodeBudget(2000)
     with Watched() as watched:
         made, faults = launch_spec.compute(
             read.spec,
             read.signature,
-            launch_spec.Point(),
+            launch_spec.SpecPoint(),
             World(language, torch=torch, memory=_ROOM, work=work),
         )
     for item in made.values():

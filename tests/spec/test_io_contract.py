@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orbit_lsp.api import io_contract
-from orbit_lsp.queue.request import Refused
+from orbit_lsp.queue.request import RequestRefusedError
 from orbit_lsp.specs import spec_cache
 from orbit_lsp.state.session import Session
 from orbit_remote.spec import launch_spec
@@ -56,7 +56,7 @@ def made(folder: Path, language: Any, *tensors: dict[str, Any]) -> list[torch.Te
     read = checked(spec.text, language)
     assert [fault.message for fault in read.faults] == []
     world = World(language, torch=torch, folder=str(folder))
-    values, faults = launch_spec.compute(read.spec, read.signature, launch_spec.Point(), world)
+    values, faults = launch_spec.compute(read.spec, read.signature, launch_spec.SpecPoint(), world)
     assert [fault.message for fault in faults] == []
     return [values[name].data for name in names]  # type: ignore[union-attr]
 
@@ -136,7 +136,7 @@ def test_every_initialiser_in_several_types(tmp_path: Path, language: str) -> No
 def test_data_that_does_not_fit(spec: dict[str, Any], message: str) -> None:
     args = [{"name": "x", "type": "tensor", "tensor_spec": spec}]
     contract = io_contract.IOContract.model_validate({"args": args, "launch": {"grid": {}, "block": {}}})
-    with pytest.raises(Refused) as why:
+    with pytest.raises(RequestRefusedError) as why:
         io_contract.with_spec("__global__ void k(float* x) {}\n", "cuda", "k", contract)
     assert str(why.value).startswith(message)
 
@@ -150,7 +150,10 @@ def test_a_file_that_is_gone_or_of_another_size_is_a_fault_at_its_place(tmp_path
         text = f'// orbit: x = from_file("{name}", 3)\n// orbit: launch k<<<1, 3>>>(x)\n__global__ void k(float* x) {{}}\n'
         read = checked(text, "cuda")
         _, faults = launch_spec.compute(
-            read.spec, read.signature, launch_spec.Point(), World("cuda", torch=torch, folder=str(tmp_path))
+            read.spec,
+            read.signature,
+            launch_spec.SpecPoint(),
+            World("cuda", torch=torch, folder=str(tmp_path)),
         )
         assert message in faults[0].message
         assert faults[0].span.line == 0
@@ -246,7 +249,7 @@ def test_an_io_contract_is_a_launch_spec_without_a_mistake(
 )
 def test_an_io_contract_that_cannot_be_run(change: dict[str, Any], message: str) -> None:
     contract = io_contract.IOContract.model_validate(CONTRACT | change)
-    with pytest.raises(Refused) as why:
+    with pytest.raises(RequestRefusedError) as why:
         io_contract.with_spec("__global__ void k(float* x) {}\n", "cuda", "k", contract)
     assert str(why.value).startswith(message)
 
@@ -286,7 +289,7 @@ def test_a_text_is_an_argument(language: Any, argument: dict[str, Any], launch: 
         "cuda": "__global__ void k(float* x, const char* act, int n) {}\n",
     }[language]
     if not launch.startswith("("):
-        with pytest.raises(Refused) as why:
+        with pytest.raises(RequestRefusedError) as why:
             io_contract.with_spec(source, language, "k", contract)
         assert launch in str(why.value)
         return
@@ -299,7 +302,7 @@ def test_a_word_of_python_names_an_argument_in_cuda() -> None:
     contract = io_contract.IOContract.model_validate(CONTRACT | {"args": [tensor("in"), tensor("is")]})
     text = io_contract.with_spec("__global__ void k(float* in, float* is) {}\n", "cuda", "k", contract).text
     assert [fault.message for fault in checked(text, "cuda").faults] == []
-    with pytest.raises(Refused, match=r"io\.args: 'in' is not a valid name of an argument"):
+    with pytest.raises(RequestRefusedError, match=r"io\.args: 'in' is not a valid name of an argument"):
         io_contract.with_spec(SOURCES["triton"].format(parameters="a, b"), "triton", "k", contract)
 
 

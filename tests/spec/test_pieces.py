@@ -8,7 +8,7 @@ from orbit_lsp.kernels.cuda import cuda_kernels
 from orbit_lsp.kernels.python import triton_kernels
 from orbit_lsp.specs.spec_blocks import definition
 from orbit_remote.spec import launch_spec
-from orbit_remote.spec.rules import Limits
+from orbit_remote.spec.rules import LaunchLimits
 from tests.spec.spec_check import check, checked, values
 
 SAXPY = "__global__ void saxpy(int n, float a, const float* x, float* y) {}\n"
@@ -146,24 +146,24 @@ def test_a_symbol_that_is_none() -> None:
 def test_launches_against_the_gpu(launch: str, below: str) -> None:
     text = saxpy(launch=f"// orbit: n = 64; x = randn(n); y = randn(n)\n// orbit: launch {launch}\n")
     expected = f"// orbit: launch {launch}\n{' ' * 17}{below}" if below else ""
-    check(text, expected, limits=Limits("sm_90a"))
+    check(text, expected, limits=LaunchLimits("sm_90a"))
 
 
 def test_what_another_gpu_takes() -> None:
     launch = "// orbit: n = 64; x = randn(n); y = randn(n)\n// orbit: launch saxpy<<<64, 256, 100 << 10>>>(n, 2.0f, x, y)"
     text = saxpy(launch=launch + "\n")
-    check(text, "", limits=Limits("sm_90a"))
+    check(text, "", limits=LaunchLimits("sm_90a"))
     below = "                                    ^^^^^^^^^ This is 102400 bytes of shared memory; a block has at most 101376 on sm_89."
     at = "// orbit: launch saxpy<<<64, 256, 100 << 10>>>(n, 2.0f, x, y)\n" + below[2:]
-    check(text, at, limits=Limits("sm_89"))
-    check(saxpy("gpu L4", launch=launch + "\n"), at, limits=Limits("sm_90a"))
-    check(saxpy("gpu H100", launch=launch + "\n"), "", limits=Limits("sm_89"))
+    check(text, at, limits=LaunchLimits("sm_89"))
+    check(saxpy("gpu L4", launch=launch + "\n"), at, limits=LaunchLimits("sm_90a"))
+    check(saxpy("gpu H100", launch=launch + "\n"), "", limits=LaunchLimits("sm_89"))
     check(saxpy(launch=launch + "\n"), "")  # nothing is known of the GPU
     check(
         saxpy(launch=launch.replace(">>>(n", ">>>(n") + " cluster(2)\n"),
         "// orbit: launch saxpy<<<64, 256, 100 << 10>>>(n, 2.0f, x, y) cluster(2)\n"
         "                                                              ^^^^^^^^^^ sm_80 has no clusters; they begin with sm_90.",
-        limits=Limits("sm_80"),
+        limits=LaunchLimits("sm_80"),
     )
 
 
@@ -174,7 +174,7 @@ def test_static_shared_memory_counts() -> None:
         // orbit: launch saxpy<<<n / 256, 256, 220 << 10>>>(n, 2.0f, x, y)
                                                ^^^^^^^^^ This is 225280 bytes of shared memory, 8192 beside it are static; a block has at most 232448 on sm_90a.
         """,
-        limits=Limits("sm_90a", 8192),
+        limits=LaunchLimits("sm_90a", 8192),
     )
 
 
@@ -445,6 +445,6 @@ def test_more_local_memory_than_a_thread_can_have_counts() -> None:
         // orbit: launch saxpy<<<n / 256, 256>>>(n, 2.0f, x, y)
                          ^^^^^ Each thread needs 524289 bytes of local memory; CUDA gives one at most 524288.
         """,
-        limits=Limits("sm_90a", 0, 524_289),
+        limits=LaunchLimits("sm_90a", 0, 524_289),
     )
-    check(saxpy(), "", limits=Limits("sm_90a", 0, 524_288))
+    check(saxpy(), "", limits=LaunchLimits("sm_90a", 0, 524_288))

@@ -70,7 +70,7 @@ def both(lines: list[str], language: str) -> tuple[dict[str, Value], dict[str, V
     text = "".join(f"{mark}{line}\n" for line in lines)
     read = checked(text + kernel if language == "cuda" else kernel.format(text), language)
     world = World(read.spec.language, torch=torch)
-    made, faults = launch_spec.compute(read.spec, read.signature, launch_spec.Point(), world)
+    made, faults = launch_spec.compute(read.spec, read.signature, launch_spec.SpecPoint(), world)
     return dict(read.values), made, [fault.message for fault in faults]
 
 
@@ -118,7 +118,7 @@ def test_random_values_are_the_same_again_and_others_in_another_turn() -> None:
     assert not torch.equal(first["x"].data, first["y"].data)
     read = checked("// orbit: x = randn(8)\n" + CUDA, "cuda")
     other, _ = launch_spec.compute(
-        read.spec, read.signature, launch_spec.Point(), World("cuda", torch=torch, turn=1)
+        read.spec, read.signature, launch_spec.SpecPoint(), World("cuda", torch=torch, turn=1)
     )
     assert not torch.equal(first["x"].data, other["x"].data)
 

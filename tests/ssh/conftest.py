@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from orbit_lsp.runners.ssh import command_line
-from orbit_lsp.runners.ssh.connection import Place
-from orbit_lsp.runners.ssh.runner import Options, SshRunner
+from orbit_lsp.runners.ssh.connection import SshPlace
+from orbit_lsp.runners.ssh.runner import SshOptions, SshRunner
 from tests.ssh.host import SSHD, Host
 
 
@@ -57,9 +57,9 @@ async def runner(host: Host) -> AsyncIterator[Callable[..., SshRunner]]:
 
     def make(**fields: Any) -> SshRunner:
         of_place = {"host": host.name, "python": str(host.python), "laptop": "0123"} | {
-            name: fields.pop(name) for name in list(fields) if name in Place.__dataclass_fields__
+            name: fields.pop(name) for name in list(fields) if name in SshPlace.__dataclass_fields__
         }
-        made.append(SshRunner(replace(Options(Place(**of_place)), **fields)))
+        made.append(SshRunner(replace(SshOptions(SshPlace(**of_place)), **fields)))
         return made[-1]
 
     yield make

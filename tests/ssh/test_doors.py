@@ -12,9 +12,9 @@ import pytest
 
 from orbit_lsp.places.places import Places
 from orbit_lsp.queue import pool
-from orbit_lsp.queue.request import Refused
+from orbit_lsp.queue.request import RequestRefusedError
 from orbit_lsp.state import config
-from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.placement import RunSetup
 from orbit_lsp.state.session import Session
 from tests.cli_check import orbit
 from tests.e2e import test_profile, test_through
@@ -110,7 +110,7 @@ def test_what_is_no_path_of_a_python_there_is_refused(python: str) -> None:
 
 
 def test_an_untrusted_folder_names_no_host(tmp_path: Path) -> None:
-    session = Session(setup=Setup(folders=[str(tmp_path)]))
+    session = Session(setup=RunSetup(folders=[str(tmp_path)]))
     places = Places(session, print, lambda uris: None)
     theirs = {"runner": "ssh:evil", "ssh": {"hosts": ["evil"], "python": "/tmp/evil"}}
     (complaint,) = places.settings.configure(theirs)
@@ -122,7 +122,7 @@ def test_a_pool_of_hosts() -> None:
     slots = pool.parse("ssh:a:0,ssh:a:1,ssh:me@b")
     assert [slot.name for slot in slots] == ["ssh:a:0", "ssh:a:1", "ssh:me@b:0"]
     assert dict(slots[1].options) == {"runner": "ssh:a", "device": 1}
-    with pytest.raises(Refused, match="is not the name of a host"):
+    with pytest.raises(RequestRefusedError, match="is not the name of a host"):
         pool.parse("ssh:-oProxyCommand=x:0")
 
 

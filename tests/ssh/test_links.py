@@ -15,7 +15,7 @@ from orbit_lsp.runners.ssh import connection
 from orbit_lsp.runners.ssh.runner import SshRunner
 from orbit_remote.common import messages as c
 from orbit_remote.common.requests import ExecStart, Job
-from orbit_remote.ssh_host.numbered_lines import Inbox, Outbox
+from orbit_remote.ssh_host.numbered_lines import LineInbox, LineOutbox
 from tests import random_cases
 from tests.processes_check import is_alive
 from tests.ssh.host import Host, until
@@ -171,7 +171,7 @@ async def test_kills_at_random(runner: Make, host: Host, tmp_path: Path) -> None
 
 
 def test_lines_that_come_twice_and_out_of_turn() -> None:
-    sender, receiver = Outbox(), Inbox()
+    sender, receiver = LineOutbox(), LineInbox()
     lines = [sender.add(word) for word in (b"a", b"b", b"c")]
     assert [receiver.take(line) for line in (lines[0], lines[0], lines[1])] == [b"a", None, b"b"]
     sender.has_come(receiver.last)

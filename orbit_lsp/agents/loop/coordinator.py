@@ -14,17 +14,17 @@ from typing import Any, Protocol
 
 from orbit_lsp.agents.loop import history, judge, prompts, records, subject
 from orbit_lsp.agents.loop.journal import Journal, JournalError
-from orbit_lsp.agents.loop.judge import Measured, Meter, Target
-from orbit_lsp.agents.loop.parties import Ask, Party
+from orbit_lsp.agents.loop.judge import LoopTarget, Measured, Meter
+from orbit_lsp.agents.loop.parties import Ask, LoopParty
 from orbit_lsp.agents.loop.records import (
     Iteration,
     LoopSummary,
     ReviewerVerdict,
     Role,
-    Unusable,
+    UnusableAnswerError,
     WorkerResult,
 )
-from orbit_lsp.agents.loop.subject import Subject
+from orbit_lsp.agents.loop.subject import LoopSubject
 from orbit_remote.common import codec, regular_files
 from orbit_remote.common import limits as file_limits
 from orbit_remote.common import messages as c
@@ -35,7 +35,7 @@ Work = Callable[[bool], Awaitable[dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class LoopLimits:
     """`no_progress` and `failures` are of iterations in a row; `wait_minutes` of one answer of the worker or the reviewer."""
 
     iterations: int = 40
@@ -45,7 +45,7 @@ class Limits:
     wait_minutes: float = 60.0
 
 
-class Watcher(Protocol):
+class LoopWatcher(Protocol):
     def stage(self, iteration: int, text: str) -> None: ...
     def ended(self, rows: Sequence[Iteration], start_ns: float | None) -> None: ...
 
@@ -60,26 +60,26 @@ class LoopError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class LoopSetup:
     """What a loop is made of. `harness` hashes everything else that a measurement depends on, from the text at the start and the
     text that is measured; `remedy` is how a job says that the budget has no money for it; `simulated` is a dry run, which changes
     and measures nothing.
     """
 
-    subject: Subject
+    subject: LoopSubject
     meter: Meter
-    parties: Mapping[Role, Party]
-    target: Target
-    limits: Limits
+    parties: Mapping[Role, LoopParty]
+    target: LoopTarget
+    limits: LoopLimits
     harness: Callable[[str, str], Awaitable[dict[str, str]]]
-    watcher: Watcher
+    watcher: LoopWatcher
     mode: str
     remedy: str = ""
     simulated: bool = False
 
 
 class Loop:
-    def __init__(self, journal: Journal, loop_id: str, setup: Setup) -> None:
+    def __init__(self, journal: Journal, loop_id: str, setup: LoopSetup) -> None:
         self._journal, self._id, self._setup = journal, loop_id, setup
         self._subject, self._limits = setup.subject, setup.limits
         self._now = "begin"
@@ -227,7 +227,7 @@ class Loop:
             answer = await self._setup.parties[role].answer(ask)
             if isinstance(answer, WorkerResult):
                 records.check(answer, folder, self._subject.path, self._setup.target.metric)
-        except Unusable as fault:
+        except UnusableAnswerError as fault:
             return {"fault": fault.fault, "text": str(fault)}
         return {"answer": asdict(answer)}
 

@@ -32,7 +32,7 @@ class JournalError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """A line of the journal. `iteration` is 0 for what belongs to none; `at` is seconds since 1970."""
 
     step: str
@@ -68,7 +68,7 @@ class Journal:
 
     def write(self, step: str, state: State, iteration: int = 0, data: dict[str, Any] | None = None) -> None:
         """Add a line; on the disk when this returns. Raises OSError."""
-        entry = Entry(step, state, iteration, clock(), data or {})
+        entry = JournalEntry(step, state, iteration, clock(), data or {})
         record = {"step": step, "state": state, "iteration": iteration, "at": entry.at, "data": entry.data}
         line = _line(record | {"check": _check(record)})
         descriptor = os.open(self.folder / FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -92,7 +92,7 @@ class Journal:
     def has_begun(self, step: str, iteration: int = 0) -> bool:
         return any((it.step, it.iteration) == (step, iteration) for it in self.entries)
 
-    def ends(self, step: str) -> list[Entry]:
+    def ends(self, step: str) -> list[JournalEntry]:
         return [entry for entry in self.entries if (entry.step, entry.state) == (step, "end")]
 
     def active_s(self) -> float:
@@ -140,7 +140,7 @@ def _who(folder: Path) -> str:
         return ""
 
 
-def _read(path: Path) -> list[Entry]:
+def _read(path: Path) -> list[JournalEntry]:
     """A last line that was being written when its process was killed is cut off; nothing has happened after it."""
     try:
         content = regular_files.read(path, limits.LOOP_JOURNAL)
@@ -151,12 +151,12 @@ def _read(path: Path) -> list[Entry]:
     *lines, rest = content.split(b"\n")
     if rest:
         os.truncate(path, len(content) - len(rest))
-    entries: list[Entry] = []
+    entries: list[JournalEntry] = []
     for number, line in enumerate(lines, 1):
         try:
             record = codec.read_json(line)
             whole = record.pop("check") == _check(record)
-            entry = Entry(**record) if whole else None
+            entry = JournalEntry(**record) if whole else None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             entry = None
         if entry is None:

@@ -18,7 +18,7 @@ from orbit_lsp.agents.loop.records import Iteration, ReviewerVerdict, WorkerResu
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_queue import JobQueue
 from orbit_lsp.queue.job_store import Result, StoreError
-from orbit_lsp.queue.request import Refused, Request
+from orbit_lsp.queue.request import Request, RequestRefusedError
 from orbit_lsp.state import units
 from orbit_remote.common import codec, measure
 from orbit_remote.common import messages as c
@@ -98,7 +98,7 @@ class QueueMeter:
             ended = await self._queue.wait(job.id)
             read = functools.partial(result_text.result_of, self._queue.store)
             result = await self._queue.read(functools.partial(read, ended)) if ended else None
-        except Refused as why:
+        except RequestRefusedError as why:
             return None, Measured("compile error", str(why))
         except StoreError as error:
             return None, Measured("infrastructure", str(error))
@@ -111,7 +111,7 @@ class QueueMeter:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class LoopTarget:
     """The metric by its name, which ends in its unit, and what it shall come down to; None: as far as possible."""
 
     metric: str

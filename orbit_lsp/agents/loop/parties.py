@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from orbit_lsp.agents.loop import records
 from orbit_lsp.agents.loop.judge import Measured
-from orbit_lsp.agents.loop.records import FILES, ReviewerVerdict, Role, Unusable, WorkerResult
+from orbit_lsp.agents.loop.records import FILES, ReviewerVerdict, Role, UnusableAnswerError, WorkerResult
 from orbit_lsp.runners import command
 from orbit_remote.common import measure, regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -45,13 +45,13 @@ class Ask:
     again: bool
 
     def read(self) -> WorkerResult | ReviewerVerdict:
-        """Raises Unusable, and FileNotFoundError."""
+        """Raises UnusableAnswerError, and FileNotFoundError."""
         return records.read(self.folder, self.role, self.iteration, CLASSES[self.role])
 
 
-class Party(Protocol):
+class LoopParty(Protocol):
     async def answer(self, ask: Ask) -> WorkerResult | ReviewerVerdict:
-        """Raises Unusable."""
+        """Raises UnusableAnswerError."""
         ...
 
 
@@ -59,7 +59,7 @@ class Manual:
     """Waits for the file of somebody who works beside the loop."""
 
     async def answer(self, ask: Ask) -> WorkerResult | ReviewerVerdict:
-        """Raises Unusable."""
+        """Raises UnusableAnswerError."""
         name, deadline = FILES[ask.role], time.monotonic() + ask.limit_s
         seen: tuple[int, int] | None = None
         since = time.monotonic()
@@ -73,12 +73,12 @@ class Manual:
                     return await asyncio.to_thread(ask.read)
                 except FileNotFoundError:
                     pass
-                except Unusable:
+                except UnusableAnswerError:
                     if now - since >= HALF_S or now >= deadline:
                         raise
             elif now >= deadline:
                 text = f"the {ask.role} has not written {name} within {ask.limit_s / 60:.3g} minutes"
-                raise Unusable("infrastructure failure", text)
+                raise UnusableAnswerError("infrastructure failure", text)
             await asyncio.sleep(POLL_S)
 
 
@@ -90,7 +90,7 @@ def _status(path: Path) -> tuple[int, int] | None:
     return status.st_mtime_ns, status.st_size
 
 
-class Command:
+class CommandParty:
     """Starts a program: an argument vector with placeholders, without a shell. It is started once for an iteration: where the
     loop was killed meanwhile, an answer that is there counts, and an absent one is a failure.
     """
@@ -99,7 +99,7 @@ class Command:
         self._words, self._state, self._mark = words, state, f"{mark}-{role}"
 
     async def answer(self, ask: Ask) -> WorkerResult | ReviewerVerdict:
-        """Raises Unusable."""
+        """Raises UnusableAnswerError."""
         status: int | None = 0
         if ask.again:
             await command.end(self._mark)
@@ -115,7 +115,7 @@ class Command:
                 else f"was ended at the limit of {ask.limit_s / 60:.3g} minutes"
             )
             how = "was cut off when the loop was killed" if ask.again else ended
-            raise Unusable(
+            raise UnusableAnswerError(
                 "infrastructure failure", f"the {ask.role} {how} and has not written {name}"
             ) from None
 
@@ -129,7 +129,7 @@ class Command:
             done = await command.run(words, ask.kernel.parent, ask.limit_s, self._mark)
         except OSError as error:
             text = f"the {ask.role} cannot be started: {words[0]}: {error.strerror}"
-            raise Unusable("infrastructure failure", visible(text)) from None
+            raise UnusableAnswerError("infrastructure failure", visible(text)) from None
         regular_files.replace(ask.folder / f"{ask.role}.log", done.output.encode("utf-8", "backslashreplace"))
         return done.status
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orbit_lsp.agents.loop import history
-from orbit_lsp.agents.loop.judge import Target
+from orbit_lsp.agents.loop.judge import LoopTarget
 from orbit_lsp.agents.loop.records import FILES, Iteration
-from orbit_lsp.agents.loop.subject import Subject
+from orbit_lsp.agents.loop.subject import LoopSubject
 from orbit_lsp.state import units
 
 _SHOWN = 8
@@ -45,10 +45,10 @@ must not stay, such as one that computes less than it should.
 
 
 def worker(
-    subject: Subject,
+    subject: LoopSubject,
     folder: Path,
     number: int,
-    target: Target,
+    target: LoopTarget,
     rows: Sequence[Iteration],
     start_ns: float | None,
 ) -> str:
@@ -67,14 +67,14 @@ def worker(
     return text
 
 
-def reviewer(subject: Subject, folder: Path, number: int, target: Target, row: Iteration) -> str:
+def reviewer(subject: LoopSubject, folder: Path, number: int, target: LoopTarget, row: Iteration) -> str:
     return _REVIEWER.format(
         number=number, name=subject.name, path=subject.path, folder=folder, outcome=row.outcome, reason=row.reason, target=_aim(target),
         result=folder / FILES["reviewer"],
     )  # fmt: skip
 
 
-def _aim(target: Target) -> str:
+def _aim(target: LoopTarget) -> str:
     return (
         f"The target: {target.metric} of at most {target.threshold:g}."
         if target.threshold is not None

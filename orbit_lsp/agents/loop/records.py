@@ -115,7 +115,7 @@ class LoopSummary:
     version: int = RESULT_VERSION
 
 
-class Unusable(Exception):  # noqa: N818 - an answer that is recorded, not a bug
+class UnusableAnswerError(Exception):
     """What a worker or a reviewer wrote cannot be used; the text is the sentence to record."""
 
     def __init__(self, fault: Fault, text: str) -> None:
@@ -129,7 +129,7 @@ def unit_ns(metric: str) -> float | None:
 
 
 def read(folder: Path, role: Role, iteration: int, cls: type[T]) -> T:
-    """What `role` has written into the folder of an iteration. Raises Unusable, and FileNotFoundError."""
+    """What `role` has written into the folder of an iteration. Raises UnusableAnswerError, and FileNotFoundError."""
     from pydantic import TypeAdapter, ValidationError
 
     name = FILES[role]
@@ -145,20 +145,22 @@ def read(folder: Path, role: Role, iteration: int, cls: type[T]) -> T:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise Unusable("infrastructure failure", f"{name} cannot be read: {error.strerror}") from None
+        raise UnusableAnswerError(
+            "infrastructure failure", f"{name} cannot be read: {error.strerror}"
+        ) from None
     try:
         value = TypeAdapter(cls).validate_json(content, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         text = f"{name}: {f'{place}: ' if place else ''}{first['msg']}; `orbit-lsp schema {role}` prints its schema"
-        raise Unusable("infrastructure failure", visible(text)) from None
+        raise UnusableAnswerError("infrastructure failure", visible(text)) from None
     version, given = getattr(value, "version", RESULT_VERSION), getattr(value, "iteration", 0)
     if version != RESULT_VERSION:
         text = f"{name} has schema version {version}, and this orbit-lsp knows {RESULT_VERSION}"
-        raise Unusable("infrastructure failure", text)
+        raise UnusableAnswerError("infrastructure failure", text)
     if given != iteration:
-        raise Unusable(
+        raise UnusableAnswerError(
             "evidence error",
             f"{name} is of iteration {given}, and stands in the folder of iteration {iteration}",
         )
@@ -166,7 +168,7 @@ def read(folder: Path, role: Role, iteration: int, cls: type[T]) -> T:
 
 
 def check(result: WorkerResult, folder: Path, kernel: Path, metric: str) -> None:
-    """The evidence of a worker, as far as files show it. Raises Unusable."""
+    """The evidence of a worker, as far as files show it. Raises UnusableAnswerError."""
     given = kernel.parent / result.kernel_path
     if kernel not in (_real(given), Path(os.path.normpath(given)), _real(Path(result.kernel_path))):
         _evidence(f"kernel_path is {result.kernel_path!r:.200}, and this loop is about {kernel}")
@@ -195,7 +197,7 @@ def check(result: WorkerResult, folder: Path, kernel: Path, metric: str) -> None
 
 
 def _evidence(text: str) -> None:
-    raise Unusable("evidence error", visible(text))
+    raise UnusableAnswerError("evidence error", visible(text))
 
 
 def _real(path: Path) -> Path:

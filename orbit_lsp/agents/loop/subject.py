@@ -20,7 +20,7 @@ from orbit_lsp.specs import job_builder, spec_cache
 from orbit_lsp.specs.launch_plan import LaunchPlan
 from orbit_lsp.state import harness
 from orbit_lsp.state.kernel_ids import KernelId
-from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.placement import RunSetup
 from orbit_lsp.state.session import Session, uri_of
 from orbit_lsp.views import kernel_status
 from orbit_remote.common import limits, regular_files
@@ -33,12 +33,12 @@ _MOST_BYTES = 1 << 30
 _REFERENCE = ("Model", "get_inputs", "get_init_inputs")
 
 
-class NoSubject(ValueError):  # noqa: N818 - the command line names nothing that a loop can be about
+class NoSubjectError(ValueError):
     """The file or the kernel cannot be optimised by a loop; the text is the sentence to say."""
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class LoopSubject:
     """`path` has no links in it. `name` is the kernel's or the contract's, as a job is asked for it; `checked` is whether
     anything checks what it computes.
     """
@@ -76,55 +76,55 @@ def text_of(content: bytes) -> str:
     return content.decode("utf-8-sig", "replace")
 
 
-def subject(file: str, kernel: str | None) -> Subject:
-    """Raises NoSubject."""
+def subject(file: str, kernel: str | None) -> LoopSubject:
+    """Raises NoSubjectError."""
     path = Path(os.path.realpath(file))
     try:
         text = regular_files.text(path, limits.SOURCE)
     except FileNotFoundError:
-        raise NoSubject(f"there is no file {file}") from None
+        raise NoSubjectError(f"there is no file {file}") from None
     except OSError as error:
-        raise NoSubject(f"{file} cannot be read: {error.strerror}") from None
-    session = Session(setup=Setup(folders=[str(Path.cwd())]))
+        raise NoSubjectError(f"{file} cannot be read: {error.strerror}") from None
+    session = Session(setup=RunSetup(folders=[str(Path.cwd())]))
     try:
         uri = uri_of(str(path))
     except UnicodeEncodeError:
-        raise NoSubject(f"{file}: the path is not valid UTF-8, which a job's path has to be") from None
+        raise NoSubjectError(f"{file}: the path is not valid UTF-8, which a job's path has to be") from None
     if session.open(uri, 0, text) is None:
-        raise NoSubject(f"{file} is not a .cu, .cuh or .py file")
+        raise NoSubjectError(f"{file} is not a .cu, .cuh or .py file")
     contract = harness.of(session, uri)
     if contract and kernel in (None, contract.name):
-        return Subject(path, contract.name, checked=True)
+        return LoopSubject(path, contract.name, checked=True)
     known = kernel_status.launchable(session, uri)
     wanted = [target for target in known if kernel in (None, target.key, target.key.rpartition("::")[2])]
     have = ", ".join(target.key for target in known) or "none"
     if not wanted:
-        raise NoSubject(
+        raise NoSubjectError(
             f"there is no kernel {kernel} in {file}; it has: {have}"
             if kernel
             else f"no kernel of {file} can be launched"
         )
     if len(wanted) > 1:
-        raise NoSubject(f"which kernel? Add --kernel; {file} has: {have}")
+        raise NoSubjectError(f"which kernel? Add --kernel; {file} has: {have}")
     plan = job_builder.plan_of(session, wanted[0])
     if plan.through != "spec":
-        raise NoSubject(
+        raise NoSubjectError(
             f"{wanted[0].key} has no launch spec; write one above it (`orbit-lsp draft` proposes one): the host code of a "
             "program stands in the file that the worker changes, so it cannot be the judge"
         )
     if plan.refusal:
-        raise NoSubject(f"{wanted[0].key} cannot be run: {plan.refusal}")
+        raise NoSubjectError(f"{wanted[0].key} cannot be run: {plan.refusal}")
     words = {statement.word for statement in _statements(session, wanted[0])}
-    return Subject(path, wanted[0].key, checked=bool(words & {"expect", "reference"}))
+    return LoopSubject(path, wanted[0].key, checked=bool(words & {"expect", "reference"}))
 
 
-async def harness_of(subject: Subject, settings: dict[str, Any], start: str, text: str) -> dict[str, str]:
+async def harness_of(subject: LoopSubject, settings: dict[str, Any], start: str, text: str) -> dict[str, str]:
     """The harness as it is now, with this text of the kernel file: the parts by their names, each with its hash. `start` is the
     text that the loop began with: by it alone the build files say how the kernel is compiled, because a new `#include` of a
     library may well bring flags of its own.
     """
     uri = uri_of(str(subject.path))
-    session = Session(setup=Setup(folders=[str(Path.cwd())]))
+    session = Session(setup=RunSetup(folders=[str(Path.cwd())]))
     places = Engine(session, Unwatched(), lambda _: None).places
     try:
         places.settings.options = settings
@@ -176,7 +176,7 @@ def _files(session: Session, target: KernelId) -> dict[str, str]:
     return {name: digest for name, digest in tree.manifest.files.items() if name != main}
 
 
-def _statements(session: Session, target: KernelId) -> list[comment_scanner.Statement]:
+def _statements(session: Session, target: KernelId) -> list[comment_scanner.SpecStatement]:
     kernel = session.find(target)
     assert kernel
     language = session.files[target.uri].scan.language

@@ -167,7 +167,7 @@ async def _api(options: argparse.Namespace) -> int:
 
     from orbit_lsp.agents import mcp_server
     from orbit_lsp.api import connections, guard, http_app, metric_jobs, notebook_routes, popcorn
-    from orbit_lsp.queue.request import Refused
+    from orbit_lsp.queue.request import RequestRefusedError
 
     own = os.environ.get("ORBIT_API_TOKEN", "").strip()
     secret = token(options.host, own)
@@ -176,7 +176,7 @@ async def _api(options: argparse.Namespace) -> int:
         raise UsageError(f"{options.problems} has no folder with a task.yml")
     try:
         metrics = metric_jobs.settings(os.environ)
-    except Refused as why:
+    except RequestRefusedError as why:
         raise UsageError(str(why)) from None
     with listener(options.host, options.port) as listening:
         async with pool_options.queue(options, "api", trusted=False) as queue:
@@ -185,17 +185,17 @@ async def _api(options: argparse.Namespace) -> int:
             notebooks = notebook_routes.Notebooks(queue.slots, own_python)
             app = http_app.app(
                 queue,
-                guard.Limits(token=secret),
+                guard.RequestLimits(token=secret),
                 hosts(options.host, options.names),
                 agents,
                 problems,
                 notebooks,
                 metrics,
             )
-            connections.Connection.most = connections.most_connections()
+            connections.BoundedConnection.most = connections.most_connections()
             config = uvicorn.Config(
                 app, options.host, options.port, access_log=False, log_level="warning", timeout_graceful_shutdown=5,
-                http=connections.Connection, ws="none", lifespan="off", backlog=connections.AT_ONCE,
+                http=connections.BoundedConnection, ws="none", lifespan="off", backlog=connections.AT_ONCE,
             )  # fmt: skip
             host = f"[{options.host}]" if ":" in options.host else options.host
             _tell(f"listening on http://{host}:{listening.getsockname()[1]}; Ctrl-C ends")
@@ -203,5 +203,5 @@ async def _api(options: argparse.Namespace) -> int:
                 _tell(f"token, printed once: {secret}")
             # uvicorn would begin it in a task of its own, and print a traceback where Ctrl-C comes meanwhile
             async with app.router.lifespan_context(app):
-                await connections.Server(config, notebooks).serve([listening])
+                await connections.NotebookEndingServer(config, notebooks).serve([listening])
     return 0

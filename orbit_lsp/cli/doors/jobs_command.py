@@ -15,8 +15,8 @@ from orbit_lsp.cli.terminal_text import UsageError, refused
 from orbit_lsp.queue import job_queue, result_text
 from orbit_lsp.queue import request as requests
 from orbit_lsp.queue.job_queue import Followed, JobQueue
-from orbit_lsp.queue.job_store import Job, JobStore, StoreError
-from orbit_lsp.queue.request import Refused, Request
+from orbit_lsp.queue.job_store import JobStore, StoredJob, StoreError
+from orbit_lsp.queue.request import Request, RequestRefusedError
 from orbit_remote.common import messages as c
 
 
@@ -26,7 +26,7 @@ def main(options: argparse.Namespace) -> int:
         if options.what == "submit":
             return asyncio.run(_submit(options))
         return _look(options, JobStore())
-    except (UsageError, Refused) as error:
+    except (UsageError, RequestRefusedError) as error:
         return refused(str(error), as_json=options.json)
     except StoreError as error:
         print(f"orbit-lsp: error: {error}", file=sys.stderr)
@@ -70,7 +70,7 @@ def _look(options: argparse.Namespace, store: JobStore) -> int:
     return 0
 
 
-def _job(store: JobStore, name: str) -> Job:
+def _job(store: JobStore, name: str) -> StoredJob:
     """Raises UsageError."""
     if (job := store.job(name)) is None:
         raise UsageError(
@@ -79,13 +79,13 @@ def _job(store: JobStore, name: str) -> Job:
     return job
 
 
-async def _ended(store: JobStore, jobs: list[Job]) -> list[Job]:
+async def _ended(store: JobStore, jobs: list[StoredJob]) -> list[StoredJob]:
     """The same once they are over: the process that has them ends their work first."""
     return [await job_queue.ended_elsewhere(store, job) for job in jobs]
 
 
 async def _submit(options: argparse.Namespace) -> int:
-    """Returns the exit code of the first that did not end well. Raises UsageError and Refused."""
+    """Returns the exit code of the first that did not end well. Raises UsageError and RequestRefusedError."""
     if not options.names:
         raise UsageError("orbit-lsp jobs submit needs a file: a .cu, .cuh or .py file")
     if options.key and len(options.names) > 1:
@@ -105,21 +105,21 @@ async def _submit(options: argparse.Namespace) -> int:
 
 
 def _request(options: argparse.Namespace, name: str) -> Request:
-    """Options about the job have the names of a request's fields. Raises Refused."""
+    """Options about the job have the names of a request's fields. Raises RequestRefusedError."""
     given = {field.name: getattr(options, field.name, None) for field in dataclasses.fields(Request)}
     if options.against:
         given["against"] = requests.read(options.against)[0]
     return requests.decoded(given | {"file": name})
 
 
-def _accepted(job: Job | Refused) -> Job:
-    """Raises Refused."""
-    if isinstance(job, Refused):
+def _accepted(job: StoredJob | RequestRefusedError) -> StoredJob:
+    """Raises RequestRefusedError."""
+    if isinstance(job, RequestRefusedError):
         raise job
     return job
 
 
-async def _follow(queue: JobQueue, job: Job, *, quiet: bool) -> Job:
+async def _follow(queue: JobQueue, job: StoredJob, *, quiet: bool) -> StoredJob:
     async for followed in queue.follow(job.id):
         job = followed.job
         if not quiet and not job.over:

@@ -26,7 +26,7 @@ from orbit_remote.common import messages as c
 from orbit_remote.common.packages import installing
 
 if TYPE_CHECKING:
-    from orbit_lsp.runners.api_client import Server
+    from orbit_lsp.runners.api_client import EvaluationServer
 
 _FAR_IDLE = "15"
 """Minutes without a cell after which a GPU elsewhere is given back, where nobody says another number."""
@@ -86,7 +86,7 @@ def _install(options: argparse.Namespace) -> int:
         more += ["--lease", options.lease]
     try:
         made = kernelspecs.install(options.name or "", more, on, where)
-    except kernelspecs.Refused as error:
+    except kernelspecs.KernelspecError as error:
         raise UsageError(str(error)) from None
     if options.json:
         _print_json(made)
@@ -118,7 +118,7 @@ def _remove(options: argparse.Namespace) -> int:
         )
     try:
         gone = kernelspecs.remove(name)
-    except kernelspecs.Refused as error:
+    except kernelspecs.KernelspecError as error:
         raise UsageError(str(error)) from None
     if options.json:
         _print_json(gone)
@@ -260,14 +260,14 @@ def _host(options: argparse.Namespace) -> int:
     return 0
 
 
-def _server(on: str) -> Server | None:
+def _server(on: str) -> EvaluationServer | None:
     """The evaluation server that runs the cells. Raises UsageError."""
-    from orbit_lsp.runners.api_client import Server
+    from orbit_lsp.runners.api_client import EvaluationServer
 
     if not on.startswith("api:"):
         return None
     try:
-        return Server(on.removeprefix("api:"))
+        return EvaluationServer(on.removeprefix("api:"))
     except ValueError as error:
         raise UsageError(f"--on {on!r:.80}: {error}") from None
 

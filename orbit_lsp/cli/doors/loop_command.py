@@ -13,12 +13,12 @@ from typing import Any
 
 from orbit_lsp.agents.loop import parties, records
 from orbit_lsp.agents.loop import subject as subjects
-from orbit_lsp.agents.loop.coordinator import Limits, Loop, LoopError, Setup
+from orbit_lsp.agents.loop.coordinator import Loop, LoopError, LoopLimits, LoopSetup
 from orbit_lsp.agents.loop.journal import Journal, JournalError
-from orbit_lsp.agents.loop.judge import Meter, QueueMeter, Target
-from orbit_lsp.agents.loop.parties import Command, DryRun, Manual, Party, SimulatedMeter
+from orbit_lsp.agents.loop.judge import LoopTarget, Meter, QueueMeter
+from orbit_lsp.agents.loop.parties import CommandParty, DryRun, LoopParty, Manual, SimulatedMeter
 from orbit_lsp.agents.loop.records import LoopSummary, Role
-from orbit_lsp.agents.loop.subject import NoSubject, Subject
+from orbit_lsp.agents.loop.subject import LoopSubject, NoSubjectError
 from orbit_lsp.cli import json_results
 from orbit_lsp.cli.doors import loop_view, pool_options
 from orbit_lsp.cli.terminal_text import UsageError, refused
@@ -31,7 +31,7 @@ from orbit_remote.common.plain_text import visible
 def main(options: argparse.Namespace) -> int:
     try:
         return asyncio.run(_main(options))
-    except (UsageError, NoSubject, JournalError) as error:
+    except (UsageError, NoSubjectError, JournalError) as error:
         return refused(str(error), as_json=options.json)
     except LoopError as error:
         if options.json:
@@ -46,7 +46,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 async def _main(options: argparse.Namespace) -> int:
-    """Raises UsageError, NoSubject, JournalError, LoopError and OSError."""
+    """Raises UsageError, NoSubjectError, JournalError, LoopError and OSError."""
     subject = subjects.subject(_file(options), options.kernel)
     target, limits = _target(options), _limits(options)
     words = _words(options)
@@ -68,7 +68,7 @@ async def _main(options: argparse.Namespace) -> int:
 
         async with _meter(options, subject) as (meter, remedy):
             with loop_view.watcher(subject.name, quiet=options.json) as watcher:
-                setup = Setup(
+                setup = LoopSetup(
                     subject,
                     meter,
                     people,
@@ -94,15 +94,15 @@ def _file(options: argparse.Namespace) -> str:
     return given[0]
 
 
-def _target(options: argparse.Namespace) -> Target:
+def _target(options: argparse.Namespace) -> LoopTarget:
     if records.unit_ns(options.target_metric_name) is None:
         raise UsageError(
             f"--target-metric-name is {options.target_metric_name!r:.60}; a loop measures time, so the name ends in _ns, _us or _ms"
         )
-    return Target(options.target_metric_name, options.target_metric_threshold)
+    return LoopTarget(options.target_metric_name, options.target_metric_threshold)
 
 
-def _limits(options: argparse.Namespace) -> Limits:
+def _limits(options: argparse.Namespace) -> LoopLimits:
     for name in (
         "max_iterations",
         "max_wall_clock_minutes",
@@ -112,7 +112,7 @@ def _limits(options: argparse.Namespace) -> Limits:
     ):
         if not getattr(options, name) > 0:
             raise UsageError(f"--{name.replace('_', '-')} must be more than 0")
-    return Limits(
+    return LoopLimits(
         options.max_iterations, options.max_wall_clock_minutes, options.no_progress_limit, options.infra_failure_limit,
         options.wait_minutes,
     )  # fmt: skip
@@ -131,7 +131,7 @@ def _words(options: argparse.Namespace) -> dict[Role, list[str]]:
         raise UsageError(str(error)) from None
 
 
-def _folder(options: argparse.Namespace, subject: Subject) -> Path:
+def _folder(options: argparse.Namespace, subject: LoopSubject) -> Path:
     """Raises UsageError where a folder that somebody else has made would lead out of itself."""
     if options.state:
         return Path(options.state).absolute()
@@ -144,7 +144,7 @@ def _folder(options: argparse.Namespace, subject: Subject) -> Path:
     return folder
 
 
-def _begun(journal: Journal, options: argparse.Namespace, subject: Subject) -> str:
+def _begun(journal: Journal, options: argparse.Namespace, subject: LoopSubject) -> str:
     """The id of the loop of this folder. Raises UsageError where that is about something else."""
     about: dict[str, Any] = {
         "kernel file": str(subject.path), "kernel": subject.name, "dry run": options.mode == "dry-run", "--flag": options.nvcc_flags,
@@ -163,16 +163,16 @@ def _begun(journal: Journal, options: argparse.Namespace, subject: Subject) -> s
 
 
 def _parties(
-    options: argparse.Namespace, words: dict[Role, list[str]], target: Target, folder: Path, name: str
-) -> dict[Role, Party]:
+    options: argparse.Namespace, words: dict[Role, list[str]], target: LoopTarget, folder: Path, name: str
+) -> dict[Role, LoopParty]:
     if options.mode == "command":
-        return {role: Command(role, command, folder, name) for role, command in words.items()}
+        return {role: CommandParty(role, command, folder, name) for role, command in words.items()}
     party = DryRun(target.metric) if options.mode == "dry-run" else Manual()
     return {"worker": party} if options.no_reviewer else {"worker": party, "reviewer": party}
 
 
 @asynccontextmanager
-async def _meter(options: argparse.Namespace, subject: Subject) -> AsyncGenerator[tuple[Meter, str]]:
+async def _meter(options: argparse.Namespace, subject: LoopSubject) -> AsyncGenerator[tuple[Meter, str]]:
     """What measures, and how it says that the budget is used up."""
     if options.mode == "dry-run":
         yield SimulatedMeter(), ""

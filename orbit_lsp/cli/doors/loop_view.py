@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from orbit_lsp.agents.loop import history
-from orbit_lsp.agents.loop.coordinator import Watcher
+from orbit_lsp.agents.loop.coordinator import LoopWatcher
 from orbit_lsp.agents.loop.records import Iteration
 from orbit_lsp.cli import terminal_text
 from orbit_lsp.state import units
@@ -23,10 +23,10 @@ _PER_SECOND = 2
 
 
 @contextmanager
-def watcher(kernel: str, *, quiet: bool) -> Generator[Watcher]:
+def watcher(kernel: str, *, quiet: bool) -> Generator[LoopWatcher]:
     """The view of a loop, until the end of the `with`."""
     if quiet or not terminal_text.escapes(sys.stderr):
-        yield Lines(quiet=quiet)
+        yield LoopLines(quiet=quiet)
         return
     from rich.console import Console
     from rich.live import Live
@@ -36,7 +36,7 @@ def watcher(kernel: str, *, quiet: bool) -> Generator[Watcher]:
         yield table
 
 
-class Lines(Watcher):
+class LoopLines(LoopWatcher):
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
 
@@ -50,7 +50,7 @@ class Lines(Watcher):
         self.stage(row.iteration, f"{row.decision}, {row.outcome}: {row.reason}{time_text}")
 
 
-class Redrawn(Watcher):
+class Redrawn(LoopWatcher):
     """The last iterations, and below them what is done now, and for how long."""
 
     def __init__(self, kernel: str) -> None:

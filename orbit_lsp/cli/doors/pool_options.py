@@ -16,7 +16,7 @@ from orbit_lsp.queue import cluster, pool
 from orbit_lsp.queue.job_queue import JobQueue, engines
 from orbit_lsp.queue.job_store import JobStore, StoreError
 from orbit_lsp.queue.pool import Slot
-from orbit_lsp.queue.request import Refused
+from orbit_lsp.queue.request import RequestRefusedError
 from orbit_lsp.queue.slot_engine import EngineOptions, SlotEngine
 
 
@@ -32,7 +32,7 @@ async def queue(options: argparse.Namespace, door: str, *, trusted: bool) -> Asy
             JobStore(), slots, engines(engine), door, trusted=trusted, guarded=door in ("api", "watch")
         )
         await jobs.start()
-    except Refused as why:
+    except RequestRefusedError as why:
         raise UsageError(str(why)) from None
     except StoreError as error:
         raise OSError(str(error)) from None
@@ -43,7 +43,7 @@ async def queue(options: argparse.Namespace, door: str, *, trusted: bool) -> Asy
 
 
 def _counted(places: str) -> str:
-    """`ray` alone means as many places as the cluster has GPUs now. Joins the cluster. Raises Refused."""
+    """`ray` alone means as many places as the cluster has GPUs now. Joins the cluster. Raises RequestRefusedError."""
     words = [word.strip() for word in places.split(",")]
     if not any(word.partition("*")[0].partition(":")[0] == "ray" for word in words):
         return places
@@ -58,7 +58,7 @@ def remedy(door: str) -> str:
 
 async def _looked_up(options: EngineOptions, asked: list[Slot]) -> list[Slot]:
     """The places that are asked for, with what this machine has of them. Where none is: every GPU of this machine, else the one that
-    is rented. Raises Refused.
+    is rented. Raises RequestRefusedError.
     """
     if asked and not any(slot.local for slot in asked):
         return asked

@@ -14,7 +14,7 @@ from orbit_lsp.cli.terminal_watcher import TerminalWatcher
 from orbit_lsp.engine.engine import Engine
 from orbit_lsp.runs import capture, driver_search
 from orbit_lsp.runs.capture import LaunchCapture, WrittenSpec
-from orbit_lsp.runs.scheduler import Failed
+from orbit_lsp.runs.scheduler import RunFailedError
 from orbit_lsp.state import units, user_folders
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session, path_of
@@ -46,7 +46,7 @@ async def run(options: argparse.Namespace, engine: Engine, watcher: TerminalWatc
     if options.launch is None:
         try:
             launches, sets = await tools.launches(target, driver, sets)
-        except Failed as reason:
+        except RunFailedError as reason:
             return _failed(c.failed("", reason.failure), as_json=options.json)
         if not launches:
             failure = c.Failure("infrastructure", capture.not_launched(target, driver))

@@ -14,7 +14,7 @@ from orbit_lsp.cli.json_results import DriverList, KernelDrivers, ListedDriver
 from orbit_lsp.cli.terminal_text import UsageError, refused
 from orbit_lsp.closure.tree import is_private
 from orbit_lsp.compilation.projects import project_of
-from orbit_lsp.drivers.finder import Finder
+from orbit_lsp.drivers.finder import DriverFinder
 from orbit_lsp.drivers.index import is_text
 from orbit_lsp.kernels import CUDA_SUFFIXES, HEADER_SUFFIXES, language_of, tracker
 from orbit_lsp.kernels.model import RUNNABLE, Kernel, Scan
@@ -102,7 +102,7 @@ def _listed(route: Route) -> ListedDriver:
     )
 
 
-def _found(finder: Finder, path: str, folder: bool) -> Iterator[tuple[KernelId, Kernel, bool, Routes]]:
+def _found(finder: DriverFinder, path: str, folder: bool) -> Iterator[tuple[KernelId, Kernel, bool, Routes]]:
     """Yield the kernels of one file, or of the files of a folder, each with whether the file is a program and with its drivers."""
     for place, scan in scans(finder, path, folder):
         kernels = [(target, kernel) for target, kernel, _ in identify(place, scan) if kernel.dsl in RUNNABLE]
@@ -111,7 +111,7 @@ def _found(finder: Finder, path: str, folder: bool) -> Iterator[tuple[KernelId, 
             yield target, kernel, bool(scan.entries), routes[target.key]
 
 
-def scans(finder: Finder, path: str, folder: bool) -> Iterator[tuple[str, Scan]]:
+def scans(finder: DriverFinder, path: str, folder: bool) -> Iterator[tuple[str, Scan]]:
     """Yield the place of a file, or of each file of a folder that may have kernels, with what its text has."""
     index = finder.index
     below = index.place(path) or ""

@@ -18,7 +18,7 @@ from orbit_lsp.views import lenses
 from orbit_remote.common.plain_text import visible
 
 if TYPE_CHECKING:
-    from orbit_lsp.drivers.finder import Finder
+    from orbit_lsp.drivers.finder import DriverFinder
 
 
 async def show(folder: str, engine: Engine, *, as_json: bool) -> int:
@@ -53,7 +53,7 @@ def _absolute(folder: str) -> str:
     return os.path.normpath(Path(folder).absolute())
 
 
-def _lines(session: Session, uri: str, finder: Finder, file: str) -> list[str]:
+def _lines(session: Session, uri: str, finder: DriverFinder, file: str) -> list[str]:
     """A line for each kernel that can be launched: its own, its name, its lenses."""
     targets = {target: kernel for target, kernel, _ in session.kernels(uri) if kernel.launchable}
     routes = finder.routes_of(file, [target.key for target in targets])

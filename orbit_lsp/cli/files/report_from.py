@@ -24,9 +24,9 @@ from orbit_lsp.runs import profile_filing, result_filing
 from orbit_lsp.runs.scheduler import Run, Scheduler
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state import user_folders
-from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.placement import RunSetup
 from orbit_lsp.state.results import Profiled
-from orbit_lsp.state.session import Client, Session, uri_of
+from orbit_lsp.state.session import ClientAbilities, Session, uri_of
 from orbit_lsp.state.user_folders import cache_folder
 from orbit_lsp.views import tables
 from orbit_lsp.views.profile import profile_hover
@@ -63,7 +63,7 @@ def main(options: argparse.Namespace) -> int:
 async def _main(options: argparse.Namespace) -> int:
     report, given = _source(options.source), _given(options.file)
     is_csv = report.suffix.lower() == ".csv"
-    session = Session(setup=Setup(folders=_folders()), client=Client(name="orbit-lsp report"))
+    session = Session(setup=RunSetup(folders=_folders()), client=ClientAbilities(name="orbit-lsp report"))
     engine = Engine(session, Unwatched(), terminal_text.warn)
     places, runs = engine.places, engine.runs
     python = {"python": relative_places.program(options.python)} if options.python else {}
@@ -123,7 +123,7 @@ def _page(report: Path) -> c.Finished:
         page = ncu_csv.read(regular_files.text(report, limits.NCU_CSV), limits.IMPORTED_LAUNCHES.most)
     except OSError as error:
         raise UsageError(f"{report.name} cannot be read: {error.strerror}") from None
-    except ncu_csv.Unreadable as error:
+    except ncu_csv.UnreadableError as error:
         raise UsageError(f"{report.name} cannot be used: {error}") from None
     remarks: list[str] = []
     if page.left_out:
@@ -218,7 +218,7 @@ def _home(named: str, known: str, given: Path | None, folders: Sequence[str]) ->
 
 def _kernels(path: Path, profiles: Sequence[c.Profile]) -> bool:
     """Whether the file has a kernel of one of the profiles."""
-    session = Session(setup=Setup())
+    session = Session(setup=RunSetup())
     with suppress(OSError, UnicodeEncodeError):
         uri = uri_of(str(path))
         if session.open(uri, 0, regular_files.text(path, limits.SOURCE)):
@@ -295,7 +295,7 @@ def _kept(
             user_folders.profile_folder(), path, kernel, text, whole,
             detail="imported", reports=settings.reports, mib=settings.reports_mib,
         )  # fmt: skip
-    except report_store.NotKept as why:
+    except report_store.NotKeptError as why:
         return None, (str(why),)
     return files.report or (None if is_csv else report), ()
 
@@ -345,7 +345,7 @@ def _shown(options: argparse.Namespace, finished: c.Finished, chosen: _Chosen) -
                 options.output, made, cache_folder() / "reports", f"{Path(chosen.path).stem}-{chosen.name}"
             )
         )
-    except opening.NoReport as why:
+    except opening.NoReportError as why:
         print(str(why).replace("orbit:", "orbit-lsp:", 1), file=sys.stderr)
         return c.EXIT_CODES["infrastructure"]
     return 0

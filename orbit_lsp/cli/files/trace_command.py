@@ -78,7 +78,7 @@ def _kept(folder: Path, finished: c.Finished, name: str) -> tuple[Path | None, c
     emptied = replace(finished, report="")
     try:
         trace = report_store.unpack(finished.report)
-    except report_store.NotKept as why:
+    except report_store.NotKeptError as why:
         return None, replace(emptied, remarks=(*finished.remarks, str(why)))
     return report_folder.save(folder, f"{name}-trace", gzip.compress(trace, 1), "json.gz"), emptied
 

@@ -15,7 +15,7 @@ from orbit_lsp.runners import Runner
 from orbit_lsp.runners.modal import account
 from orbit_lsp.state import modal_gpus, user_folders
 from orbit_lsp.state.compilation import Compilation
-from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.placement import RunSetup
 from orbit_remote.common import handshake
 from orbit_remote.common import messages as c
 from orbit_remote.common.packages import installing
@@ -86,7 +86,7 @@ def _matching_headers(machine: c.Machine) -> str:
 
 
 def lines(
-    setup: Setup,
+    setup: RunSetup,
     machine: c.Machine,
     *,
     compiles_on_modal: bool,
@@ -204,7 +204,7 @@ def _inventory(machine: c.Machine, python_from: str) -> list[str]:
 
 
 def _works(
-    setup: Setup, machine: c.Machine, compiles_on_modal: bool, compiler: c.Failure | None
+    setup: RunSetup, machine: c.Machine, compiles_on_modal: bool, compiler: c.Failure | None
 ) -> list[str]:
     rented = setup.place() == "modal"
     own = None if rented else setup.own_gpu()
@@ -236,7 +236,7 @@ def _works(
 
 
 def _missing(
-    setup: Setup, machine: c.Machine, compiles_on_modal: bool, compiler: c.Failure | None, untrusted: str
+    setup: RunSetup, machine: c.Machine, compiles_on_modal: bool, compiler: c.Failure | None, untrusted: str
 ) -> list[str]:
     problems = iter(machine.problems)
     no_gpu = None if machine.devices else next(problems, None)

@@ -10,7 +10,7 @@ from orbit_lsp.cli.machine.list_results import EndedSessions, RentedGpu, Session
 from orbit_lsp.cli.terminal_text import refused
 from orbit_lsp.queue import notebook_sessions
 from orbit_lsp.queue.notebook_sessions import Running
-from orbit_lsp.runners.modal.ledger import Span, clock, rented_gpus
+from orbit_lsp.runners.modal.ledger import RentedTime, clock, rented_gpus
 from orbit_lsp.state import units
 from orbit_remote.common import messages as c
 from orbit_remote.common.plain_text import visible
@@ -58,13 +58,13 @@ def _kernel_line(kernel: Running, now: float) -> str:
     return f"{kernel.id}  {kernel.place}  {kernel.state_text(now)}, {cells}, since {_minutes(now - kernel.began)}  {kernel.folder}"
 
 
-def _container_line(span: Span, now: float) -> str:
+def _container_line(span: RentedTime, now: float) -> str:
     usd = _usd(span, now)
     cost = f"{units.money(usd)} so far" if usd is not None else "its price is not known"
     return f"{span.id}  {span.gpu} on Modal  rented for {_minutes(now - span.began)}, {cost}"
 
 
-def _usd(span: Span, now: float) -> float | None:
+def _usd(span: RentedTime, now: float) -> float | None:
     # another program's clock may be ahead of this one's
     return None if span.usd_per_s is None else max(0.0, now - span.began) * span.usd_per_s
 

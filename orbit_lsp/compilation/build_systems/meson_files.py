@@ -54,7 +54,7 @@ def read(text: str, path: str, folder: str) -> Reading:
     text = re.sub(r"#[^\n]*", "", text)
     text = _FOLDERS.sub(lambda match: f"'{folder if match[1] else _top(folder)}'", text)
     calls = list(_calls(text))
-    values = _Values(text)
+    values = _MesonLists(text)
     if command := _command(calls, values, path):
         # relative folders are the build's, which Meson's manual calls `build`
         made = command_line.parse(["nvcc", *command], os.path.join(_top(folder), "build"), path)
@@ -88,7 +88,7 @@ _Branch = tuple[int, ...]
 """The conditions around a place, the outermost first."""
 
 
-class _Call(NamedTuple):
+class _MesonCall(NamedTuple):
     name: str
     arguments: str
     start: int
@@ -96,7 +96,7 @@ class _Call(NamedTuple):
     """The name that it gives a value, or whose method it is."""
 
 
-def _command(calls: Sequence[_Call], values: _Values, path: str) -> list[str]:
+def _command(calls: Sequence[_MesonCall], values: _MesonLists, path: str) -> list[str]:
     """The words behind nvcc in the command of a custom_target that has the file as its input, or of a generator that processes it."""
     for call in calls:
         if call.name == "custom_target":
@@ -138,14 +138,16 @@ def _top(folder: str) -> str:
     return folder
 
 
-def _calls(text: str) -> Iterator[_Call]:
+def _calls(text: str) -> Iterator[_MesonCall]:
     position = 0
     for _ in range(_MOST_CALLS):
         if (match := _CALL.search(text, position)) is None:
             return
         position = match.end()
         of = re.compile(r"(\w+)[ \t]*(?:=[ \t]*|\.)$").search(text, max(0, match.start() - 80), match.start())
-        yield _Call(match[1], text[position : _closing(text, position)], match.start(), of[1] if of else "")
+        yield _MesonCall(
+            match[1], text[position : _closing(text, position)], match.start(), of[1] if of else ""
+        )
 
 
 def _closing(text: str, start: int) -> int:
@@ -170,7 +172,7 @@ def _given(arguments: str, keyword: str) -> Iterator[str]:
             yield arguments[match.end() : following.start() if following else end].strip().rstrip(",")
 
 
-class _Values:
+class _MesonLists:
     """The texts of lists, and of the names that stand for lists."""
 
     def __init__(self, text: str) -> None:
@@ -271,7 +273,7 @@ def _programs(
     if top is None:
         return
     texts = {folder: re.sub(r"#[^\n]*", "", text) for folder, text in _files(top, text_of)}
-    values = _Values("\n".join(texts.values()))
+    values = _MesonLists("\n".join(texts.values()))
     calls = [(folder, call) for folder, text in texts.items() for call in _calls(text)]
     named = {call.of: (folder, call) for folder, call in calls if call.of}
     for folder, call in calls:
@@ -308,7 +310,7 @@ def _files(top: str, text_of: Callable[[str], str]) -> Iterator[tuple[str, str]]
         waiting += fresh
 
 
-def _sources_of(call: _Call, values: _Values) -> list[str]:
+def _sources_of(call: _MesonCall, values: _MesonLists) -> list[str]:
     """The name of a target and its sources, as they are written."""
     first = re.search(r"\b\w+\s*:", call.arguments)
     positional = call.arguments[: first.start()] if first else call.arguments
@@ -324,9 +326,9 @@ def _found(word: str, folders: Iterable[str], text_of: Callable[[str], str]) -> 
     return next((path for path in paths if text_of(path)), "") if "." in word else ""
 
 
-def _linked(call: _Call, named: Mapping[str, tuple[str, _Call]]) -> list[tuple[str, _Call]]:
+def _linked(call: _MesonCall, named: Mapping[str, tuple[str, _MesonCall]]) -> list[tuple[str, _MesonCall]]:
     """The libraries that a target links, with those of its dependencies, each with the folder of its file."""
-    found: dict[str, tuple[str, _Call]] = {}
+    found: dict[str, tuple[str, _MesonCall]] = {}
     waiting = [call]
     while waiting and len(found) < _MOST_VALUES:
         at = waiting.pop()

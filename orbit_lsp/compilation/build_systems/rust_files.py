@@ -63,7 +63,7 @@ _LONGEST_EXPRESSION = 20_000
 _LONGEST_SHOWN = 200
 
 
-class _Word(NamedTuple):
+class _RustWord(NamedTuple):
     text: str
     shown: str
     """As the build file has it."""
@@ -73,7 +73,7 @@ def read(text: str, path: str, folder: str) -> Reading | None:
     """What the build.rs of `folder` gives nvcc for `path`; None where it does not compile that."""
     if len(text) > _LONGEST:
         return None
-    program = _Program(_TOKEN.sub(lambda match: match[1] or " ", text), folder)
+    program = _RustProgram(_TOKEN.sub(lambda match: match[1] or " ", text), folder)
     builders = [(each, each.fits(path, folder)) for each in program.builders()]
     best = max((fits for _, fits in builders), default=0)
     if not best:
@@ -81,7 +81,7 @@ def read(text: str, path: str, folder: str) -> Reading | None:
     return next(each for each, fits in builders if fits == best).result(path, folder)
 
 
-class _Program:
+class _RustProgram:
     def __init__(self, text: str, folder: str) -> None:
         self.text = text
         self.folder = folder
@@ -120,7 +120,7 @@ class _Program:
         names = (each for name in re.findall(r"\w+", expression) for each in self.names.get(name, ())[:2])
         return " ".join([expression, *names])
 
-    def words(self, expression: str, depth: int = 0) -> list[_Word]:
+    def words(self, expression: str, depth: int = 0) -> list[_RustWord]:
         """The texts that an expression stands for, each with `_UNKNOWN` for its parts that are not known."""
         self.left -= 1
         shown = " ".join(expression[:_LONGEST_EXPRESSION].split())
@@ -130,11 +130,11 @@ class _Program:
                 break
             expression = expression[: match.start()]
         if self.left <= 0 or depth > _MOST_DEPTH or len(expression) > _LONGEST_EXPRESSION:
-            return [_Word(_UNKNOWN, shown)]
+            return [_RustWord(_UNKNOWN, shown)]
         if _OF_MANIFEST.search(expression) and ".join" not in expression and "format!" not in expression:
-            return [_Word(self.folder, shown)]
+            return [_RustWord(self.folder, shown)]
         if match := _TEXT.fullmatch(expression):
-            return [_Word(match[1].replace('\\"', '"').replace("\\\\", "\\"), shown)]
+            return [_RustWord(match[1].replace('\\"', '"').replace("\\\\", "\\"), shown)]
         if match := re.match(r"(?:vec!\s*)?\[", expression):
             inner = expression[match.end() : _closing(expression, match.end())]
             return [word for each in _parts(inner) for word in self.words(each, depth + 1)]
@@ -144,7 +144,7 @@ class _Program:
             ]
         if re.match(r"(?:\w+::)*(?:env::var|var)\(|option_env!", expression):
             default = _DEFAULT.search(expression)
-            return self.words(default[1], depth + 1) if default else [_Word(_UNKNOWN, shown)]
+            return self.words(default[1], depth + 1) if default else [_RustWord(_UNKNOWN, shown)]
         if match := re.match(
             r"(?:\w+::)*(?:PathBuf|Path|String|OsStr|OsString)::(?:from|new)\s*\(", expression
         ):
@@ -156,12 +156,12 @@ class _Program:
             values = [word for each in known for word in self.words(each, depth + 1)] if known else []
             if match[2]:
                 return [self._joined(values[:1], match[2], shown, depth)]
-            return values or [_Word(_UNKNOWN, shown)]
+            return values or [_RustWord(_UNKNOWN, shown)]
         if match := re.match(
             r"\w+\((\"[^\"]*\.cu\")\)$", expression
         ):  # a function of the project's own that lists files
             return self.words(match[1], depth + 1)
-        return [_Word(_UNKNOWN, shown)]
+        return [_RustWord(_UNKNOWN, shown)]
 
     def holds(self, begin: int, position: int) -> bool | None:
         """Whether the conditions that hold this place, and not the place `begin`, are met by a plain build on Linux; None for not known."""
@@ -179,7 +179,7 @@ class _Program:
         met = [_is_met(self._whole(each) if " let " in each else each) for each in conditions]
         return False if False in met else None if None in met else True
 
-    def _joined(self, begins: Sequence[_Word], rest: str, shown: str, depth: int) -> _Word:
+    def _joined(self, begins: Sequence[_RustWord], rest: str, shown: str, depth: int) -> _RustWord:
         path = begins[0].text if begins else _UNKNOWN
         position = 0
         while match := re.compile(r"\s*\.join\(").match(rest, position):
@@ -187,13 +187,13 @@ class _Program:
             (part, *_) = self.words(rest[match.end() : end], depth + 1)
             path = os.path.join(path, part.text)
             position = end + 1
-        return _Word(path, shown)
+        return _RustWord(path, shown)
 
-    def _formatted(self, inner: str, shown: str, depth: int) -> _Word:
+    def _formatted(self, inner: str, shown: str, depth: int) -> _RustWord:
         parts = _parts(inner)
         template = _TEXT.fullmatch(parts[0].strip()) if parts else None
         if template is None:
-            return _Word(_UNKNOWN, shown)
+            return _RustWord(_UNKNOWN, shown)
         values = iter(parts[1:])
 
         def value(match: re.Match[str]) -> str:
@@ -201,19 +201,19 @@ class _Program:
             words = self.words(name or next(values, ""), depth + 1)
             return words[0].text if len(words) == 1 else _UNKNOWN
 
-        return _Word(_PLACE.sub(value, template[1]), shown)
+        return _RustWord(_PLACE.sub(value, template[1]), shown)
 
 
 class _Builder:
-    def __init__(self, program: _Program) -> None:
+    def __init__(self, program: _RustProgram) -> None:
         self.program = program
         self.by_cuda = False
         self.is_command = False
         self.takes_all = False
         """Where it is given no sources it compiles those below `src`."""
-        self.words: list[_Word] = []
-        self.folders: list[_Word] = []
-        self.sources: list[_Word] = []
+        self.words: list[_RustWord] = []
+        self.folders: list[_RustWord] = []
+        self.sources: list[_RustWord] = []
         self.left_out: dict[str, None] = {}
 
     def chain(self, position: int, begin: int) -> None:
@@ -232,26 +232,28 @@ class _Builder:
         if name in _SOURCES and not self.is_command:
             self.sources += self.program.words(arguments)
         elif name == "source_dir":
-            self.sources += [_Word(f"{each.text}/*", each.shown) for each in self.program.words(arguments)]
+            self.sources += [
+                _RustWord(f"{each.text}/*", each.shown) for each in self.program.words(arguments)
+            ]
         elif name in _FOLDERS:
             self.folders += self.program.words(arguments)
         elif name in _FLAGS:
             self._take(self.program.words(arguments), holds=holds)
         elif name == "std":
             standards = self.program.words(arguments)
-            self._take([_Word(f"-std={each.text}", each.shown) for each in standards], holds=holds)
+            self._take([_RustWord(f"-std={each.text}", each.shown) for each in standards], holds=holds)
         elif name == "define":
             macro, _, value = (each.strip() for each in _partition(arguments))
             (of, *others) = self.program.words(macro)
             if others:  # which one a condition decides
                 several = " or ".join(filter(None, dict.fromkeys(each.text for each in (of, *others))))
-                of = _Word(_UNKNOWN, several)
+                of = _RustWord(_UNKNOWN, several)
             given = "" if value in ("None", "") else value.removeprefix("Some(").removesuffix(")")
-            (to, *_) = self.program.words(given) if given else (_Word("", ""),)
+            (to, *_) = self.program.words(given) if given else (_RustWord("", ""),)
             shown = f"-D{of.text}" if _UNKNOWN not in of.text else f"-D<{of.shown.lstrip('&')}>"
-            self._take([_Word(f"-D{of.text}" + (f"={to.text}" if given else ""), shown)], holds=holds)
+            self._take([_RustWord(f"-D{of.text}" + (f"={to.text}" if given else ""), shown)], holds=holds)
 
-    def _take(self, words: Sequence[_Word], *, holds: bool | None) -> None:
+    def _take(self, words: Sequence[_RustWord], *, holds: bool | None) -> None:
         for word in words if holds is not False else ():
             valued = bool(self.words) and self.words[-1].text in _VALUED
             if (

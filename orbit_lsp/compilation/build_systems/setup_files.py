@@ -72,7 +72,7 @@ def read(file: str, text: str, path: str) -> Reading:
     return _setup(file, calls, own, values)
 
 
-def _setup(file: str, calls: list[ast.Call], own: list[ast.Call], values: _Values) -> Reading:
+def _setup(file: str, calls: list[ast.Call], own: list[ast.Call], values: _SetupNames) -> Reading:
     folders: list[Folder] = []
     flags: dict[str, None] = {}
     targets: dict[str, None] = {}
@@ -163,9 +163,9 @@ def of_runtime(file: str, text: str) -> Reading | None:
     return Reading(flags=command.flags, left_out=(*unread, *command.left_out))
 
 
-def _calls(file: str, text: str, functions: set[str]) -> tuple[_Values, list[ast.Call]]:
+def _calls(file: str, text: str, functions: set[str]) -> tuple[_SetupNames, list[ast.Call]]:
     """The calls of these functions in a file, and what its names stand for."""
-    values = _Values(file)
+    values = _SetupNames(file)
     if len(text) > OUTLINED.most:
         return values, []
     try:
@@ -186,13 +186,13 @@ def _sources(call: ast.Call) -> list[ast.expr]:
     return named or call.args[1:2]
 
 
-def _has_source(call: ast.Call, path: str, values: _Values) -> bool:
+def _has_source(call: ast.Call, path: str, values: _SetupNames) -> bool:
     name = os.path.basename(path)
     texts = (text for node in _sources(call) for text in values.texts(node))
     return any(os.path.basename(text) == name for text in texts)
 
 
-def _name_of_one(calls: list[ast.Call], values: _Values) -> str:
+def _name_of_one(calls: list[ast.Call], values: _SetupNames) -> str:
     """The last part of an extension's name, as torch's builder gives it to the compiler; "" where calls differ, or their
     text does not say it.
     """
@@ -320,7 +320,7 @@ def _assigned(target: ast.expr) -> str:
             return ""
 
 
-class _Values:
+class _SetupNames:
     """What names of a file stand for, as far as its text says without being run."""
 
     def __init__(self, file: str) -> None:

@@ -46,7 +46,7 @@ class _Token(NamedTuple):
     end: int
 
 
-class _Call(NamedTuple):
+class _XmakeCall(NamedTuple):
     """`literal` are the arguments that are strings, or lists of such; `left_out` has the others, as they are written."""
 
     name: str
@@ -65,7 +65,7 @@ class _Scope(NamedTuple):
 
     kind: str
     name: str
-    calls: list[_Call]
+    calls: list[_XmakeCall]
 
 
 def read(text: str, path: str, file: str) -> Reading:
@@ -96,7 +96,7 @@ def read(text: str, path: str, file: str) -> Reading:
     )
 
 
-def _take(call: _Call, words: list[str], left_out: dict[str, None]) -> list[str]:
+def _take(call: _XmakeCall, words: list[str], left_out: dict[str, None]) -> list[str]:
     """Add what a call says for nvcc to `words`, or to what is left out; returns the standard that it sets."""
     if call.name in _FILES:
         if call.literal and call.left_out:  # flags for these files alone, maybe
@@ -220,7 +220,7 @@ def _scopes(text: str) -> list[_Scope]:
             if call.literal[:1] and call.literal[0] in _OF_SCRIPT:
                 arguments = (*map(repr, call.literal), *call.left_out)
                 now.calls.append(
-                    _Call(f"target:{call.name}", (), arguments, under_condition=False, line=call.line)
+                    _XmakeCall(f"target:{call.name}", (), arguments, under_condition=False, line=call.line)
                 )
             calls += 1
         elif token.value in _FLAGS | _FILES and not method and _is_call(tokens, at):
@@ -250,12 +250,12 @@ def _is_call(tokens: Sequence[_Token], at: int) -> bool:
     return at < len(tokens) and (tokens[at].kind == "text" or tokens[at].value in ("(", "{"))
 
 
-def _call(text: str, tokens: Sequence[_Token], at: int, *, under_condition: bool) -> tuple[_Call, int]:
+def _call(text: str, tokens: Sequence[_Token], at: int, *, under_condition: bool) -> tuple[_XmakeCall, int]:
     """The call of the name before the token `at`, and the token behind its arguments."""
     name = tokens[at - 1].value
     line = text.count("\n", 0, tokens[at - 1].start) + 1
     if tokens[at].kind == "text":  # add_files "a.cu"
-        return _Call(name, (tokens[at].value,), (), under_condition, line), at + 1
+        return _XmakeCall(name, (tokens[at].value,), (), under_condition, line), at + 1
     parts: list[list[_Token]] = [[]]
     table = tokens[at].value == "{"  # add_files {"a.cu"}
     depth = 0 if table else 1
@@ -285,7 +285,7 @@ def _call(text: str, tokens: Sequence[_Token], at: int, *, under_condition: bool
             literal += texts
         else:
             left_out.append(_short(" ".join(text[part[0].start : part[-1].end].split())))
-    return _Call(name, tuple(literal), tuple(left_out), under_condition, line), at
+    return _XmakeCall(name, tuple(literal), tuple(left_out), under_condition, line), at
 
 
 def _of_file(file: BuildFile) -> Reading:

@@ -22,13 +22,13 @@ from orbit_lsp.kernels.cuda.macros import (
     with_keyword,
 )
 from orbit_lsp.kernels.cuda.reading import RegionReader
-from orbit_lsp.kernels.cuda.regions import Region, digest_bytes
-from orbit_lsp.kernels.cuda.scopes import Conditional, Scope, same_conditionals
-from orbit_lsp.kernels.model import Kernel, Launch, Scan, Span, within_limit
+from orbit_lsp.kernels.cuda.regions import CudaRegion, digest_bytes
+from orbit_lsp.kernels.cuda.scopes import CudaScope, OpenConditional, same_conditionals
+from orbit_lsp.kernels.model import Kernel, Scan, Span, WrittenLaunch, within_limit
 from orbit_remote.common import limits
 
 Headers = Callable[[str], str | None]
-State = tuple[Scope, Conditional | None]
+State = tuple[CudaScope, OpenConditional | None]
 
 
 def scan(text: str, *, macros: Collection[str] = (), headers: Headers | None = None) -> Scan:
@@ -50,8 +50,8 @@ class CudaTracker:
         self._includes: tuple[str, ...] = ()
         self._defines: list[str] | None = None
         self._names: tuple[frozenset[str], frozenset[str]] = frozenset(), frozenset()
-        self._root = Scope(None, "", namespace=True)
-        self._regions: list[Region] = []
+        self._root = CudaScope(None, "", namespace=True)
+        self._regions: list[CudaRegion] = []
         self._text = ""
         self._rest = ""
         """What follows the last region, behind the limit."""
@@ -79,7 +79,7 @@ class CudaTracker:
         starts = accumulate((region.length for region in self._regions), initial=0)
         numbers = {start: number for number, start in enumerate(starts) if number < len(self._regions)}
         shift, last_shift = 0, len(text) - len(self._text)  # of the text here, and behind the last edit
-        regions: list[Region] = []
+        regions: list[CudaRegion] = []
         state: State = self._root, None
         position = 0
         most = limits.DECLARATIONS.most
@@ -102,7 +102,7 @@ class CudaTracker:
 
     def _standing(
         self, number: int, text: str, position: int, shift: int, state: State, environment: Environment
-    ) -> Iterator[Region]:
+    ) -> Iterator[CudaRegion]:
         """The old regions from `number` on, as long as they stand in `text`, `shift` further, and say the same there."""
         scope, conditional = state
         for i in range(number, len(self._regions)):
@@ -140,7 +140,7 @@ class CudaTracker:
 
     def _assemble(self) -> Scan:
         kernels: list[Kernel] = []
-        launches: list[Launch] = []
+        launches: list[WrittenLaunch] = []
         digests: list[str] = []
         constants: dict[str, str] | None = None
         unread = self._rest.encode("utf-8", "surrogatepass")
@@ -158,7 +158,7 @@ class CudaTracker:
                 block = launch_sites.block_size(size, names)
                 shared = launch_sites.shared_size(launch.arguments, names)
                 launches.append(
-                    Launch(launch.kernel, launch.line + line, launch.arguments, block, shared=shared)
+                    WrittenLaunch(launch.kernel, launch.line + line, launch.arguments, block, shared=shared)
                 )
             line += region.lines
         return Scan(

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from orbit_lsp.kernels.cuda.lexer import IDENTIFIER, Token
+from orbit_lsp.kernels.cuda.lexer import IDENTIFIER, CudaToken
 from orbit_lsp.kernels.cuda.macros import KEYWORD, Environment, expand, expand_name
 
 _TAKE_ARGUMENTS: Final = frozenset(
@@ -44,7 +44,7 @@ _Candidate = tuple[int, int, int]
 """First and last token of a name, and the last one of its parameters."""
 
 
-class Found(NamedTuple):
+class FoundDefinition(NamedTuple):
     """One definition. `end` is None where the body is the brace that follows the tokens, or is `opened` by a macro: where, and
     by how many braces.
     """
@@ -61,13 +61,15 @@ class Found(NamedTuple):
     opened: tuple[int, int] | None = None
 
 
-def definitions(tokens: Sequence[Token], environment: Environment, *, body_follows: bool) -> list[Found]:
+def definitions(
+    tokens: Sequence[CudaToken], environment: Environment, *, body_follows: bool
+) -> list[FoundDefinition]:
     """The kernels that `tokens` define, the last one by the body that follows them, if one does."""
     return _Parser(tokens, environment, body_follows).run()
 
 
 class _Parser:
-    def __init__(self, tokens: Sequence[Token], environment: Environment, body_follows: bool) -> None:
+    def __init__(self, tokens: Sequence[CudaToken], environment: Environment, body_follows: bool) -> None:
         self._tokens = expand(tokens, environment)
         self._texts = [token.text for token in self._tokens]
         self._written = tokens
@@ -77,9 +79,9 @@ class _Parser:
         self._around = _arguments_around(self._texts)
         self._searches = _MOST_SEARCHED
 
-    def run(self) -> list[Found]:
+    def run(self) -> list[FoundDefinition]:
         texts = self._texts
-        definitions: list[Found] = []
+        definitions: list[FoundDefinition] = []
         begin = index = 0
         while index < len(texts):
             text = texts[index]
@@ -125,10 +127,10 @@ class _Parser:
         texts = [name, "(", *[","] * number, KEYWORD, ")"]
         return any(
             token.text == KEYWORD
-            for token in expand_name([Token(text, 0, 0) for text in texts], self._environment)
+            for token in expand_name([CudaToken(text, 0, 0) for text in texts], self._environment)
         )
 
-    def _definition(self, begin: int, keyword: int) -> tuple[Found | None, int]:
+    def _definition(self, begin: int, keyword: int) -> tuple[FoundDefinition | None, int]:
         """The definition whose first `__global__` is at `keyword`, and where to go on."""
         candidates, index = self._candidates(keyword + 1)
         if not candidates:
@@ -148,7 +150,7 @@ class _Parser:
         name, name_start, name_end = self._name(first, last)
         if not name:
             return None, after
-        definition = Found(
+        definition = FoundDefinition(
             name,
             name_start,
             name_end,
@@ -374,8 +376,8 @@ def _matches(texts: list[str]) -> dict[int, int]:
     return pairs
 
 
-def _split(tokens: Sequence[Token]) -> list[list[Token]]:
-    parts: list[list[Token]] = [[]]
+def _split(tokens: Sequence[CudaToken]) -> list[list[CudaToken]]:
+    parts: list[list[CudaToken]] = [[]]
     depth = 0
     for token in tokens:
         if token.text in _CLOSING:
@@ -389,7 +391,7 @@ def _split(tokens: Sequence[Token]) -> list[list[Token]]:
     return parts if parts != [[]] else []
 
 
-def written(tokens: Sequence[Token]) -> str:
+def written(tokens: Sequence[CudaToken]) -> str:
     """Tokens as their author wrote them, but for the amount of white space."""
     parts: list[str] = []
     for index, token in enumerate(tokens):

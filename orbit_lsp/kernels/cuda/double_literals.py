@@ -11,7 +11,7 @@ import struct
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from orbit_lsp.kernels.cuda.functions import Function, closings, named
+from orbit_lsp.kernels.cuda.functions import CudaFunction, closings, named
 from orbit_lsp.kernels.cuda.lexer import IDENTIFIER
 from orbit_lsp.kernels.cuda.thread_values import ASSIGNS
 
@@ -22,7 +22,7 @@ _MEMBERS: Final = frozenset([".", "->", "::"])
 _DIGITS: Final = tuple(".0123456789")
 
 
-def first(function: Function) -> tuple[int, str] | None:
+def first(function: CudaFunction) -> tuple[int, str] | None:
     """Where the first stands among the words of the body, and the float next to it; None if no literal does."""
     if any(word == "double" for word in function.words):
         return None
@@ -34,7 +34,7 @@ def first(function: Function) -> tuple[int, str] | None:
 
 
 class _Arithmetic:
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: CudaFunction) -> None:
         self._words = function.words
         self._closing = closings(self._words)
         self._opening = {closing: opening for opening, closing in self._closing.items()}
@@ -118,7 +118,7 @@ def _is_inexact(value: float) -> bool:
         return False
 
 
-def _floats(function: Function) -> tuple[Collection[str], Collection[str]]:
+def _floats(function: CudaFunction) -> tuple[Collection[str], Collection[str]]:
     """Variables that are a float, and arrays of them; a name that two types are declared with is neither, nor is a constant."""
     floats: set[str] = set()
     arrays: set[str] = set()

@@ -6,7 +6,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from orbit_lsp.kernels.cuda.lexer import IDENTIFIER, LONE_RETURN, SKIPPED_ITEM, Token, directive_end, tokenize
+from orbit_lsp.kernels.cuda.lexer import (
+    IDENTIFIER,
+    LONE_RETURN,
+    SKIPPED_ITEM,
+    CudaToken,
+    directive_end,
+    tokenize,
+)
 from orbit_lsp.kernels.cuda.macros import Macro, directive_name, is_never, parse_definition, with_keyword
 from orbit_lsp.kernels.model import Kernel
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -20,13 +27,13 @@ _NO_FUNCTION: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class CudaFunction:
     """`head` begins behind the declaration before it; `parameters` and `body` are without their brackets."""
 
     name: str
-    head: Sequence[Token]
-    parameters: Sequence[Token]
-    body: Sequence[Token]
+    head: Sequence[CudaToken]
+    parameters: Sequence[CudaToken]
+    body: Sequence[CudaToken]
     words: Sequence[str]
     """The texts of the body's tokens."""
 
@@ -50,7 +57,7 @@ class Function:
         return any(token.text in {"__global__", "__device__"} for token in self.head)
 
 
-class Text:
+class CudaText:
     """Every branch of an `#if` counts, but for those that are never taken."""
 
     def __init__(self, text: str) -> None:
@@ -95,11 +102,11 @@ class Text:
             done = len(text)
         return "".join((*parts, text[done:]))
 
-    def line(self, token: Token) -> int:
+    def line(self, token: CudaToken) -> int:
         """From 0."""
         return bisect_right(self._lines, token.start) - 1
 
-    def kernel(self, kernel: Kernel) -> Function | None:
+    def kernel(self, kernel: Kernel) -> CudaFunction | None:
         """The function that the scanner found there; None where its brackets do not match."""
         whole, name = kernel.whole, kernel.name_span
         first = self._at(whole.line, whole.column)
@@ -116,9 +123,9 @@ class Text:
             return None
         return self._made(kernel.name, first, opening, closing, brace, after - 1)
 
-    def _made(self, name: str, first: int, opening: int, closing: int, brace: int, end: int) -> Function:
+    def _made(self, name: str, first: int, opening: int, closing: int, brace: int, end: int) -> CudaFunction:
         tokens = self.tokens
-        return Function(
+        return CudaFunction(
             name,
             tokens[first:opening],
             tokens[opening + 1 : closing],
@@ -130,7 +137,7 @@ class Text:
         start = self._lines[line] + column if line < len(self._lines) else self._starts[-1] + 1
         return bisect_left(self._starts, start)
 
-    def functions(self) -> Iterator[Function]:
+    def functions(self) -> Iterator[CudaFunction]:
         """Those of the file, of its namespaces and of its types; lambdas are part of the function around them."""
         words = self.words
         begin = at = 0
@@ -152,7 +159,7 @@ class Text:
                 at = self.closing.get(at, at)
             at += 1
 
-    def _function(self, begin: int, brace: int, end: int) -> Function | None:
+    def _function(self, begin: int, brace: int, end: int) -> CudaFunction | None:
         """What has its body in these braces: the last `name(…)` before them that no initialiser of a member is."""
         words, at = self.words, begin
         while at < brace:

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Final, Literal, NamedTuple
 
 from orbit_lsp.kernels.cuda import double_literals
-from orbit_lsp.kernels.cuda.functions import Function, Text, named
+from orbit_lsp.kernels.cuda.functions import CudaFunction, CudaText, named
 from orbit_lsp.kernels.cuda.lexer import IDENTIFIER
 from orbit_lsp.kernels.cuda.thread_values import ASSIGNS, ThreadValues
 from orbit_lsp.kernels.model import Scan
@@ -63,7 +63,7 @@ def warnings(text: str, scan: Scan) -> list[KernelWarning]:
     """In the order of their lines: of each check the first of a function. Never raises."""
     if scan.language != "cuda" or len(text) > MOST_CHARACTERS:
         return []
-    code = Text(text)
+    code = CudaText(text)
     kernels = [function for kernel in scan.kernels if (function := code.kernel(kernel))]
     functions = list(code.functions())
     host = [function for function in functions if not function.on_device]
@@ -80,7 +80,9 @@ def warnings(text: str, scan: Scan) -> list[KernelWarning]:
 # -- bounds -------------------------------------------------------------------------------------------
 
 
-def _bounds(code: Text, kernels: Sequence[Function], host: Sequence[Function]) -> Iterator[KernelWarning]:
+def _bounds(
+    code: CudaText, kernels: Sequence[CudaFunction], host: Sequence[CudaFunction]
+) -> Iterator[KernelWarning]:
     """Writes at an index that nothing compares, where threads beyond the end must be expected: the grid of the launch is rounded up,
     or there is no launch and nothing uses the size. Else a kernel whose grid fits exactly would be accused.
     """
@@ -106,7 +108,7 @@ def _bounds(code: Text, kernels: Sequence[Function], host: Sequence[Function]) -
                 break
 
 
-def _may_compare(code: Text, words: Sequence[str], at: int) -> bool:
+def _may_compare(code: CudaText, words: Sequence[str], at: int) -> bool:
     """Whether it is a macro that is called."""
     word = words[at]
     if words[at + 1 : at + 2] != ["("]:
@@ -118,7 +120,7 @@ def _is_size(name: str) -> bool:
     return not _SIZES.isdisjoint(name.lower().split("_"))
 
 
-def _grids(host: Sequence[Function]) -> dict[str, bool]:
+def _grids(host: Sequence[CudaFunction]) -> dict[str, bool]:
     """The kernels that are launched, and whether with more threads than there are elements: `(n + 255) / 256` blocks."""
     grids: dict[str, bool] = {}
     looked_at = 0
@@ -189,7 +191,7 @@ def _rounds_up(words: Sequence[str]) -> bool:
     return False
 
 
-def _integers(kernel: Function) -> list[str]:
+def _integers(kernel: CudaFunction) -> list[str]:
     """Parameters that are integers."""
     return [
         name
@@ -198,7 +200,7 @@ def _integers(kernel: Function) -> list[str]:
     ]
 
 
-def _pointers(kernel: Function) -> set[str]:
+def _pointers(kernel: CudaFunction) -> set[str]:
     return {
         named(part) for part in kernel.parameter_list() if ("*" in part or "[" in part) and "(" not in part
     }
@@ -208,7 +210,7 @@ def _pointers(kernel: Function) -> set[str]:
 
 
 def _barriers(
-    code: Text, kernels: Sequence[Function], functions: Sequence[Function]
+    code: CudaText, kernels: Sequence[CudaFunction], functions: Sequence[CudaFunction]
 ) -> Iterator[KernelWarning]:
     """Shared memory through which threads talk, in kernels that have no barrier of any kind."""
     waiting = {name for name, macro in code.macros.items() if _waits([macro.body])}
@@ -274,7 +276,7 @@ def _read_of_others(values: ThreadValues, name: str) -> int:
     return read if written else -1
 
 
-def _callers_of(functions: Sequence[Function], has: Callable[[Sequence[str]], bool]) -> set[str]:
+def _callers_of(functions: Sequence[CudaFunction], has: Callable[[Sequence[str]], bool]) -> set[str]:
     """The names of functions that have it, or that call one which has it."""
     calls: dict[str, set[str]] = {}
     waiting: list[str] = []
@@ -295,7 +297,7 @@ def _callers_of(functions: Sequence[Function], has: Callable[[Sequence[str]], bo
 # -- launches -----------------------------------------------------------------------------------------
 
 
-def _launches(code: Text, host: Sequence[Function]) -> Iterator[KernelWarning]:
+def _launches(code: CudaText, host: Sequence[CudaFunction]) -> Iterator[KernelWarning]:
     looks = _Looks(code, host)
     for function in host:
         for at in range(len(function.words)):
@@ -316,11 +318,11 @@ def _launches(code: Text, host: Sequence[Function]) -> Iterator[KernelWarning]:
 class _Looks:
     """Where functions of the host look at errors, and where those do that call them."""
 
-    def __init__(self, code: Text, host: Sequence[Function]) -> None:
+    def __init__(self, code: CudaText, host: Sequence[CudaFunction]) -> None:
         self._code = code
         self._checking = {name for name, macro in code.macros.items() if _is_look(macro.body)}
         self._last: dict[int, int] = {}
-        self._callers: dict[str, dict[int, tuple[Function, int]]] = {}
+        self._callers: dict[str, dict[int, tuple[CudaFunction, int]]] = {}
         """With the first call in each."""
         self._passed: set[str] = set()
         """Whoever gets these calls them."""
@@ -333,13 +335,13 @@ class _Looks:
                     self._callers.setdefault(word, {}).setdefault(id(function), (function, at))
         self._starts: dict[int, Sequence[int]] = {}
 
-    def start(self, function: Function, at: int) -> int:
+    def start(self, function: CudaFunction, at: int) -> int:
         """Of the statement at `at`, as `_starts` has it."""
         if id(function) not in self._starts:
             self._starts[id(function)] = _starts(function.words)
         return self._starts[id(function)][at]
 
-    def last(self, function: Function) -> int:
+    def last(self, function: CudaFunction) -> int:
         """The place of the last look; -1 where nothing looks."""
         if id(function) not in self._last:
             words = function.words
@@ -362,7 +364,7 @@ class _Looks:
             and word not in self._code.macros
         )
 
-    def may_follow(self, function: Function) -> bool:
+    def may_follow(self, function: CudaFunction) -> bool:
         """Whether a look may follow a call: certainly none does where all callers are known, up to `main` or to what Python calls."""
         waiting = [function]
         known = {function.name}
@@ -385,7 +387,7 @@ class _Looks:
         return False
 
 
-def _is_launch(function: Function, at: int) -> bool:
+def _is_launch(function: CudaFunction, at: int) -> bool:
     """`<<<`, or `<< <` as some formatters write it."""
     if function.words[at] != "<" or function.words[at : at + 3] != ["<", "<", "<"]:
         return False
@@ -425,7 +427,7 @@ def _is_look(word: str) -> bool:
 # -- types --------------------------------------------------------------------------------------------
 
 
-def _types(code: Text, functions: Sequence[Function]) -> Iterator[KernelWarning]:
+def _types(code: CudaText, functions: Sequence[CudaFunction]) -> Iterator[KernelWarning]:
     for function in functions:
         if (literal := double_literals.first(function)) is not None:
             at, other = literal

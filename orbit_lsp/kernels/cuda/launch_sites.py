@@ -38,7 +38,7 @@ _SIZES: Final = {
 Block = tuple[int, int, int]
 
 
-class Found(NamedTuple):
+class FoundLaunch(NamedTuple):
     """One launch; `at` is where its kernel's name stands."""
 
     kernel: str
@@ -46,13 +46,13 @@ class Found(NamedTuple):
     arguments: tuple[str, ...]
 
 
-def find(code: str, brackets: int) -> Found | None:
+def find(code: str, brackets: int) -> FoundLaunch | None:
     """The launch whose `<<<` stands at `brackets` in `code`, which has no comments."""
     name, at = _kernel_before(code, brackets)
     if not name:
         return None
     arguments = _arguments_after(code, brackets + 3)
-    return Found(name, at, arguments) if arguments is not None else None
+    return FoundLaunch(name, at, arguments) if arguments is not None else None
 
 
 def _kernel_before(code: str, end: int) -> tuple[str, int]:

@@ -74,7 +74,7 @@ DATA: Final[Kind] = 3
 """The rest of a line that is not read."""
 
 
-class Token(NamedTuple):
+class CudaToken(NamedTuple):
     """`start` and `end` are where the text that it came from stands (of a macro: its invocation)."""
 
     text: str
@@ -109,12 +109,12 @@ def end_of(part: re.Pattern[str], text: str, position: int) -> int:
     return position
 
 
-def tokenize(text: str, offset: int = 0) -> list[Token]:
+def tokenize(text: str, offset: int = 0) -> list[CudaToken]:
     """The tokens of `text`; their places are moved by `offset` characters."""
-    return [Token(m[0], m.start() + offset, m.end() + offset) for m in TOKEN.finditer(text)]
+    return [CudaToken(m[0], m.start() + offset, m.end() + offset) for m in TOKEN.finditer(text)]
 
 
-class Source:
+class CudaSource:
     """A text and the parts of it that are not plain code, in order, as they become known."""
 
     def __init__(self, text: str) -> None:

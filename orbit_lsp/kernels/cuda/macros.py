@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from orbit_lsp.kernels.cuda.lexer import (
     IDENTIFIER,
     SKIPPED_ITEM,
-    Token,
+    CudaToken,
     clean_directive,
     directive_end,
     end_of,
@@ -71,7 +71,7 @@ _BY_MACRO: Final = re.compile(
 _ASSUMED: Final = {name: (Macro(name, None, KEYWORD),) for name in WELL_KNOWN}
 
 
-class Definition(NamedTuple):
+class MacroDefinition(NamedTuple):
     """What one `#define` (or, with None, one `#undef`) says."""
 
     name: str
@@ -104,7 +104,7 @@ class Environment:
         self.asked.setdefault(name, macros)
         return macros
 
-    def apply(self, definition: Definition) -> None:
+    def apply(self, definition: MacroDefinition) -> None:
         name, macro = definition
         before = self.get(name)
         if macro is None:
@@ -166,7 +166,7 @@ def is_always(directive: str) -> bool:
     return _ALWAYS.match(clean_directive(directive).rstrip()) is not None
 
 
-def parse_definition(directive: str) -> Definition | None:
+def parse_definition(directive: str) -> MacroDefinition | None:
     text = clean_directive(directive)
     if match := _DEFINE.match(text):
         name = match[1]
@@ -180,9 +180,9 @@ def parse_definition(directive: str) -> Definition | None:
                 variadic = True
                 names[-1] = names[-1][:-3].strip() or "__VA_ARGS__"
             parameters = tuple(names)
-        return Definition(name, Macro(name, parameters, text[match.end() :].strip(), variadic))
+        return MacroDefinition(name, Macro(name, parameters, text[match.end() :].strip(), variadic))
     if match := _UNDEF.match(text):
-        return Definition(match[1], None)
+        return MacroDefinition(match[1], None)
     return None
 
 
@@ -253,9 +253,9 @@ def words_pattern(names: frozenset[str]) -> re.Pattern[str]:
     return re.compile(r"(?:" + "|".join(map(re.escape, sorted(names, reverse=True))) + r")(?!\w)")
 
 
-def read_headers(includes: Sequence[str], headers: Callable[[str], str | None]) -> list[Definition]:
+def read_headers(includes: Sequence[str], headers: Callable[[str], str | None]) -> list[MacroDefinition]:
     """The definitions in the headers that `headers` knows, and in those that they include."""
-    definitions: list[Definition] = []
+    definitions: list[MacroDefinition] = []
     seen: set[str] = set()
     size = 0
     waiting = list(reversed(includes))
@@ -311,7 +311,7 @@ def directives(text: str) -> list[str]:
     return lines
 
 
-def expand(tokens: Sequence[Token], environment: Environment) -> list[Token]:
+def expand(tokens: Sequence[CudaToken], environment: Environment) -> list[CudaToken]:
     """`tokens` with the macros that lead to `__global__` replaced, and in what replaces them every macro.
 
     What comes out of a macro's body has the place of the invocation; what comes out of an argument
@@ -320,7 +320,7 @@ def expand(tokens: Sequence[Token], environment: Environment) -> list[Token]:
     return _Expansion(environment).run(list(tokens), frozenset(), kernels_only=True)
 
 
-def expand_name(tokens: Sequence[Token], environment: Environment) -> list[Token]:
+def expand_name(tokens: Sequence[CudaToken], environment: Environment) -> list[CudaToken]:
     """As `expand`, for every macro."""
     return _Expansion(environment).run(list(tokens), frozenset())
 
@@ -330,8 +330,10 @@ class _Expansion:
         self._environment = environment
         self._left = _MOST_TOKENS
 
-    def run(self, tokens: list[Token], hidden: frozenset[str], *, kernels_only: bool = False) -> list[Token]:
-        out: list[Token] = []
+    def run(
+        self, tokens: list[CudaToken], hidden: frozenset[str], *, kernels_only: bool = False
+    ) -> list[CudaToken]:
+        out: list[CudaToken] = []
         index = 0
         while index < len(tokens):
             token = tokens[index]
@@ -347,7 +349,7 @@ class _Expansion:
                 out.append(token)
                 continue
             place = token
-            arguments: list[list[Token]] = []
+            arguments: list[list[CudaToken]] = []
             if macro.parameters is not None:
                 close = -1
                 if index < len(tokens) and tokens[index].text == "(":
@@ -355,13 +357,13 @@ class _Expansion:
                 if close < 0:
                     out.append(token)
                     continue
-                place = Token(text, token.start, max(token.end, tokens[close].end))
+                place = CudaToken(text, token.start, max(token.end, tokens[close].end))
                 index = close + 1
             replaced = self._substitute(macro, arguments, place, hidden)
             self._left -= len(replaced) + 1
             made = self.run(replaced, hidden | {macro.name})
             # the name of a macro is no place of a kernel that is made by it
-            out += [Token(each.text, place.start, place.end) for each in made] if passes_on else made
+            out += [CudaToken(each.text, place.start, place.end) for each in made] if passes_on else made
         return out
 
     def _macro(self, name: str, *, kernels_only: bool) -> Macro | None:
@@ -372,7 +374,7 @@ class _Expansion:
             macro = next(iter(environment.get(name)), None)
         return macro
 
-    def _passes_on(self, tokens: list[Token], index: int) -> bool:
+    def _passes_on(self, tokens: list[CudaToken], index: int) -> bool:
         """Whether the macro before `index` is given a macro that makes kernels: `OPS(DEF)`, with `#define OPS(X) X(add) X(sub)`."""
         if index >= len(tokens) or tokens[index].text != "(":
             return False
@@ -387,21 +389,21 @@ class _Expansion:
         )
 
     def _substitute(
-        self, macro: Macro, arguments: list[list[Token]], place: Token, hidden: frozenset[str]
-    ) -> list[Token]:
-        body = [Token(t.text, place.start, place.end) for t in tokenize(macro.body)]
-        named: dict[str, list[Token]] = {}
+        self, macro: Macro, arguments: list[list[CudaToken]], place: CudaToken, hidden: frozenset[str]
+    ) -> list[CudaToken]:
+        body = [CudaToken(t.text, place.start, place.end) for t in tokenize(macro.body)]
+        named: dict[str, list[CudaToken]] = {}
         if macro.parameters is not None:
             last = len(macro.parameters) - 1
             for i, name in enumerate(macro.parameters):
                 if macro.variadic and i == last:
-                    rest: list[Token] = []
+                    rest: list[CudaToken] = []
                     for argument in arguments[i:]:
-                        rest += [Token(",", place.start, place.end), *argument] if rest else argument
+                        rest += [CudaToken(",", place.start, place.end), *argument] if rest else argument
                     named[name] = rest
                 else:
                     named[name] = arguments[i] if i < len(arguments) else []
-        out: list[Token] = []
+        out: list[CudaToken] = []
         paste = False
         for i, token in enumerate(body):
             if token.text == "##":
@@ -412,13 +414,13 @@ class _Expansion:
                 new = named[token.text]
                 if i and body[i - 1].text == "#":
                     out.pop()
-                    new = [Token('""', place.start, place.end)]
+                    new = [CudaToken('""', place.start, place.end)]
                 elif not paste and not pasted:
                     self._left -= len(new)
                     new = self.run(new, hidden) if self._left > 0 else []
             left = paste or bool(new)
             if paste and new and out[-1].text != ",":  # `, ## __VA_ARGS__` pastes nothing
-                out[-1] = Token(out[-1].text + new[0].text, place.start, place.end)
+                out[-1] = CudaToken(out[-1].text + new[0].text, place.start, place.end)
                 new = new[1:]
             paste = pasted and left
             out += new
@@ -428,10 +430,10 @@ class _Expansion:
         return out
 
 
-def _arguments(tokens: list[Token], opening: int) -> tuple[int, list[list[Token]]]:
+def _arguments(tokens: list[CudaToken], opening: int) -> tuple[int, list[list[CudaToken]]]:
     """The index of the closing parenthesis, -1 without one, and the arguments between."""
     depth = 0
-    arguments: list[list[Token]] = [[]]
+    arguments: list[list[CudaToken]] = [[]]
     for index in range(opening, len(tokens)):
         text = tokens[index].text
         if text in {"(", "[", "{"}:

@@ -18,7 +18,7 @@ from orbit_lsp.kernels.cuda.lexer import (
     ITEM,
     LITERAL,
     SKIPPED_ITEM,
-    Source,
+    CudaSource,
     directive_end,
     tokenize,
 )
@@ -31,8 +31,14 @@ from orbit_lsp.kernels.cuda.macros import (
     parse_include,
     words_pattern,
 )
-from orbit_lsp.kernels.cuda.regions import KernelExtent, Region, RegionWriter
-from orbit_lsp.kernels.cuda.scopes import SCOPE_WORD, Conditional, Scope, expects_expression, scope_kind
+from orbit_lsp.kernels.cuda.regions import CudaRegion, KernelExtent, RegionWriter
+from orbit_lsp.kernels.cuda.scopes import (
+    SCOPE_WORD,
+    CudaScope,
+    OpenConditional,
+    expects_expression,
+    scope_kind,
+)
 
 _LINE_END: Final = re.compile(r"[ \t\r\f\v]*+(?://[^\\\n]*+)?\n")
 _CONDITIONS: Final = frozenset(["if", "ifdef", "ifndef"])
@@ -57,13 +63,13 @@ class RegionReader:
 
     def __init__(self, text: str, environment: Environment) -> None:
         self.text = text
-        self.source = Source(text)
+        self.source = CudaSource(text)
         self.environment = environment
         self.pattern = words_pattern(environment.names)
         self.longest = max(map(len, environment.names))
         self.words = [-1]
 
-    def read(self, start: int, scope: Scope, conditional: Conditional | None) -> Region:
+    def read(self, start: int, scope: CudaScope, conditional: OpenConditional | None) -> CudaRegion:
         """The region that starts at `start`, where `scope` and `conditional` are open."""
         self._begin(start, scope, conditional)
         gap = self.source.gap
@@ -110,7 +116,7 @@ class RegionReader:
                     break
         return self._end_of_text()
 
-    def _begin(self, start: int, scope: Scope, conditional: Conditional | None) -> None:
+    def _begin(self, start: int, scope: CudaScope, conditional: OpenConditional | None) -> None:
         self.start = start
         self.scope = scope
         self.conditional = conditional
@@ -221,7 +227,7 @@ class RegionReader:
         if interrupted:
             self.resumed += 1
             interrupted = self.resumed <= _MOST_RESUMED
-        self.scope = Scope(
+        self.scope = CudaScope(
             self.scope,
             type_name or "",
             namespace=False,
@@ -304,7 +310,7 @@ class RegionReader:
             self._settle_open(scope.depth, start)
             self.scope = scope
 
-    def _enter(self, definitions: Sequence[declarator.Found]) -> bool:
+    def _enter(self, definitions: Sequence[declarator.FoundDefinition]) -> bool:
         """Go into the body of the last kernel, if a macro has opened it: it ends with a brace, or a macro that closes one."""
         if not definitions or (opened := definitions[-1].opened) is None:
             return False
@@ -355,12 +361,12 @@ class RegionReader:
             self._keep(definitions, at)
         return bool(definitions)
 
-    def _define(self, at: int, *, body_follows: bool) -> list[declarator.Found]:
+    def _define(self, at: int, *, body_follows: bool) -> list[declarator.FoundDefinition]:
         start = self._declaration(at)
         code = self.source.code(start, at)
         # each branch of an `#if` may open the parameter list that one `)` closes
         ways = self._branches(start, at) if code.count("(") > code.count(")") else []
-        definitions: dict[object, declarator.Found] = {}
+        definitions: dict[object, declarator.FoundDefinition] = {}
         for way in ways or [()]:
             text = code
             for begin, end in way:
@@ -398,7 +404,7 @@ class RegionReader:
         """Where the declaration starts that ends at `at`; of an endless one, what may matter of it."""
         return max(self.head, self.source.outside(at - _LONGEST_DECLARATION))
 
-    def _keep(self, definitions: Sequence[declarator.Found], at: int) -> None:
+    def _keep(self, definitions: Sequence[declarator.FoundDefinition], at: int) -> None:
         scope = self.scope
         path = scope.path() if definitions else []
         for number, definition in enumerate(definitions):
@@ -471,7 +477,7 @@ class RegionReader:
 
     def _begin_conditional(self, name: str, directive: str) -> None:
         outer = self.conditional
-        self.conditional = Conditional(
+        self.conditional = OpenConditional(
             outer,
             self.scope,
             self.parens,
@@ -481,7 +487,7 @@ class RegionReader:
             neutral=self.scope.namespace and self.parens == 0 and (outer is None or outer.neutral),
         )
 
-    def _begin_branch(self, before: Conditional, name: str, directive: str) -> bool:
+    def _begin_branch(self, before: OpenConditional, name: str, directive: str) -> bool:
         """The next branch of `before`; True if it begins in another scope than now."""
         ending = before.after
         if ending is None and not before.dead:
@@ -494,7 +500,7 @@ class RegionReader:
         )
         return self._return_to(before.scope, before.parens)
 
-    def _return_to(self, scope: Scope, parens: int) -> bool:
+    def _return_to(self, scope: CudaScope, parens: int) -> bool:
         """Go on in `scope`; True if that is another one than now."""
         other = scope is not self.scope
         self.scope = scope
@@ -545,7 +551,7 @@ class RegionReader:
         line_end = _LINE_END.match(self.text, ended)
         return line_end.end() if line_end else -1
 
-    def _end_of_text(self) -> Region:
+    def _end_of_text(self) -> CudaRegion:
         end = len(self.text)
         self._at_ending(end)
         if self.word <= end:
@@ -559,7 +565,7 @@ class RegionReader:
         region.last = True
         return region
 
-    def _end_region(self, end: int) -> Region:
+    def _end_region(self, end: int) -> CudaRegion:
         region = self.writer.end_region(end)
         region.asked = self.environment.asked
         region.end_scope = self.scope

@@ -11,11 +11,11 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from orbit_lsp.kernels.cuda import launch_sites
-from orbit_lsp.kernels.cuda.declarator import Found
-from orbit_lsp.kernels.cuda.lexer import Source
-from orbit_lsp.kernels.cuda.macros import Definition, Macro
-from orbit_lsp.kernels.cuda.scopes import Conditional, Scope
-from orbit_lsp.kernels.model import Kernel, Launch, Span
+from orbit_lsp.kernels.cuda.declarator import FoundDefinition
+from orbit_lsp.kernels.cuda.lexer import CudaSource
+from orbit_lsp.kernels.cuda.macros import Macro, MacroDefinition
+from orbit_lsp.kernels.cuda.scopes import CudaScope, OpenConditional
+from orbit_lsp.kernels.model import Kernel, Span, WrittenLaunch
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.limits import KERNEL_LINE
 
@@ -32,7 +32,7 @@ class KernelExtent:
 
     __slots__ = ("body", "definition", "depth", "end", "qualified")
 
-    def __init__(self, definition: Found, qualified: str, body: int, depth: int) -> None:
+    def __init__(self, definition: FoundDefinition, qualified: str, body: int, depth: int) -> None:
         self.definition = definition
         self.qualified = qualified
         self.body = body
@@ -48,23 +48,23 @@ class PlacedKernel(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Region:
+class CudaRegion:
     """What a part of a file says, lines counted from its first, and what is open where it begins and ends."""
 
-    scope: Scope
-    conditional: Conditional | None
-    end_scope: Scope
-    end_conditional: Conditional | None
+    scope: CudaScope
+    conditional: OpenConditional | None
+    end_scope: CudaScope
+    end_conditional: OpenConditional | None
     length: int = 0
     lines: int = 0
     kernels: list[PlacedKernel] = field(default_factory=list[PlacedKernel])
-    launches: list[tuple[Launch, dict[str, str]]] = field(
-        default_factory=list["tuple[Launch, dict[str, str]]"]
+    launches: list[tuple[WrittenLaunch, dict[str, str]]] = field(
+        default_factory=list["tuple[WrittenLaunch, dict[str, str]]"]
     )
     """With the constants of the function around."""
     shared: bytes = b""
     """Digests of what is not a kernel's body, declaration by declaration."""
-    definitions: list[Definition] = field(default_factory=list[Definition])
+    definitions: list[MacroDefinition] = field(default_factory=list[MacroDefinition])
     asked: dict[str, tuple[Macro, ...]] = field(default_factory=dict[str, "tuple[Macro, ...]"])
     """The macros that it asked for or changed, as they were where it begins."""
     includes: list[str] = field(default_factory=list[str])
@@ -83,9 +83,11 @@ class RegionWriter:
     After each piece `source` may forget the gaps in it. What directives say is put into `region` by the reader.
     """
 
-    def __init__(self, source: Source, start: int, scope: Scope, conditional: Conditional | None) -> None:
+    def __init__(
+        self, source: CudaSource, start: int, scope: CudaScope, conditional: OpenConditional | None
+    ) -> None:
         self.source = source
-        self.region = Region(scope, conditional, scope, conditional)
+        self.region = CudaRegion(scope, conditional, scope, conditional)
         self._begin = start
         self._piece = start
         self._shared: list[bytes] = []
@@ -113,7 +115,7 @@ class RegionWriter:
                 if launched := launch_sites.find(code, bracket - begin):
                     line = self._position(begin + launched.at)[0]
                     self.region.launches.append(
-                        (Launch(launched.kernel, line, launched.arguments), constants)
+                        (WrittenLaunch(launched.kernel, line, launched.arguments), constants)
                     )
         if (
             end - begin < _LONGEST_CONSTANT
@@ -173,7 +175,7 @@ class RegionWriter:
         line = bisect_left(newlines, offset) - 1
         return line, offset - newlines[line] - 1
 
-    def end_region(self, end: int) -> Region:
+    def end_region(self, end: int) -> CudaRegion:
         region = self.region
         region.length = end - self._begin
         region.lines = self.source.text.count("\n", self._begin, end)

@@ -13,7 +13,7 @@ _ANGLE: Final = re.compile(r"(?<!-)[<>]")
 _LONGEST_TEMPLATE_HEAD = 4_000
 
 
-class Scope:
+class CudaScope:
     """One open brace, or (without parent) the file.
 
     Namespaces are one object per name and place, so that equal states are identical. `interrupted` is
@@ -24,7 +24,7 @@ class Scope:
 
     def __init__(
         self,
-        parent: Scope | None,
+        parent: CudaScope | None,
         name: str,
         *,
         namespace: bool,
@@ -39,16 +39,16 @@ class Scope:
         self.parens = parens
         self.interrupted = interrupted
         self.depth: int = parent.depth + 1 if parent else 0
-        self.children: dict[str, Scope] = {}
+        self.children: dict[str, CudaScope] = {}
 
-    def inner_namespace(self, name: str) -> Scope:
+    def inner_namespace(self, name: str) -> CudaScope:
         if (scope := self.children.get(name)) is None:
-            scope = self.children[name] = Scope(self, name, namespace=True)
+            scope = self.children[name] = CudaScope(self, name, namespace=True)
         return scope
 
     def path(self) -> list[str]:
         names: list[str] = []
-        scope: Scope | None = self
+        scope: CudaScope | None = self
         while scope:
             if scope.name:
                 names.append(scope.name)
@@ -56,17 +56,17 @@ class Scope:
         return names[::-1]
 
 
-class Conditional(NamedTuple):
+class OpenConditional(NamedTuple):
     """An open `#if`: what it began in, and what its first branch ended in.
 
     Every branch starts in the former; after `#endif` the latter counts, so that branches which open
     and close different braces do no harm.
     """
 
-    outer: Conditional | None
-    scope: Scope
+    outer: OpenConditional | None
+    scope: CudaScope
     parens: int
-    after: tuple[Scope, int] | None
+    after: tuple[CudaScope, int] | None
     taken: bool
     """A branch under `#if 1` was found: the other branches are dead."""
     dead: bool
@@ -74,7 +74,7 @@ class Conditional(NamedTuple):
     """Nothing but namespaces is open in what any branch starts from or ended in."""
 
 
-def same_conditionals(conditional: Conditional | None, other: Conditional | None) -> bool:
+def same_conditionals(conditional: OpenConditional | None, other: OpenConditional | None) -> bool:
     while conditional is not other:
         if conditional is None or other is None or conditional[1:] != other[1:]:
             return False

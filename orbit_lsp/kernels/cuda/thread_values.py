@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from orbit_lsp.kernels.cuda.functions import closings
-from orbit_lsp.kernels.cuda.lexer import IDENTIFIER, Token
+from orbit_lsp.kernels.cuda.lexer import IDENTIFIER, CudaToken
 
 ASSIGNS: Final = frozenset(["=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="])
 _PASSES: Final = 3
@@ -21,7 +21,7 @@ _COMPARE: Final = frozenset(["if", "while", "switch", "min", "max", "clamp", "as
 
 
 class ThreadValues:
-    def __init__(self, tokens: Sequence[Token]) -> None:
+    def __init__(self, tokens: Sequence[CudaToken]) -> None:
         self.words = [token.text for token in tokens]
         self.closing = closings(self.words)
         self._opening = {closing: opening for opening, closing in self.closing.items()}

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 _DEPTH = 8
 
 
-class Name(NamedTuple):
+class NameExpression(NamedTuple):
     """`a.b.c`"""
 
     parts: tuple[str, ...]
 
 
-class Call(NamedTuple):
+class CallExpression(NamedTuple):
     function: Expression
     arguments: tuple[Expression, ...]
     device_only: bool
@@ -31,18 +31,18 @@ class Either(NamedTuple):
     options: tuple[Expression, ...]
 
 
-class Text(NamedTuple):
+class TextExpression(NamedTuple):
     """A string literal."""
 
     text: str
 
 
-class Lambda(NamedTuple):
+class LambdaExpression(NamedTuple):
     parameters: tuple[str, ...]
     body: Expression
 
 
-class Imported(NamedTuple):
+class ImportedName(NamedTuple):
     """What an import binds: `triton.language`, `.utils.jit`."""
 
     path: str
@@ -61,7 +61,17 @@ class Written(NamedTuple):
     text: str
 
 
-Expression = Name | Call | Either | Text | Lambda | Imported | Local | Written | None
+Expression = (
+    NameExpression
+    | CallExpression
+    | Either
+    | TextExpression
+    | LambdaExpression
+    | ImportedName
+    | Local
+    | Written
+    | None
+)
 
 
 @cache
@@ -110,13 +120,13 @@ def expression_of(node: Node | None, depth: int = 0) -> Expression:
         return None
     kind = node.type
     if kind == "identifier":
-        return Name((text_of(node),))
+        return NameExpression((text_of(node),))
     if kind == "attribute":
         return _attribute(node)
     if kind == "call":
         return _call(node, depth)
     if kind == "string":
-        return Text(text_of(node).strip("rRbBuUfF").strip("\"'"))
+        return TextExpression(text_of(node).strip("rRbBuUfF").strip("\"'"))
     if kind == "parenthesized_expression":
         inner = [child for child in node.named_children if child.type != "comment"]
         return expression_of(inner[0], depth + 1) if len(inner) == 1 else None
@@ -133,7 +143,7 @@ def expression_of(node: Node | None, depth: int = 0) -> Expression:
     if kind == "lambda":
         signature = node.child_by_field_name("parameters")
         names = tuple(name for name, _ in parameters_of(signature)) if signature else ()
-        return Lambda(names, expression_of(node.child_by_field_name("body"), depth + 1))
+        return LambdaExpression(names, expression_of(node.child_by_field_name("body"), depth + 1))
     return None
 
 
@@ -146,7 +156,7 @@ def _attribute(node: Node) -> Expression:
     if at is None or at.type != "identifier":
         return None
     parts.append(text_of(at))
-    return Name(tuple(reversed(parts)))
+    return NameExpression(tuple(reversed(parts)))
 
 
 def _call(node: Node, depth: int) -> Expression:
@@ -165,7 +175,7 @@ def _call(node: Node, depth: int) -> Expression:
                 arguments.append(expression_of(value, depth + 1))
         elif child.type != "comment":
             arguments.append(expression_of(child, depth + 1))
-    return Call(function, tuple(arguments), device_only)
+    return CallExpression(function, tuple(arguments), device_only)
 
 
 def text_of(node: Node | None) -> str:

@@ -14,18 +14,18 @@ from typing import NamedTuple
 
 from orbit_lsp.kernels.python.dsls import MAKERS, RELATIVE, WRAPPERS
 from orbit_lsp.kernels.python.expressions import (
-    Call,
+    CallExpression,
     Either,
     Expression,
-    Imported,
-    Lambda,
+    ImportedName,
+    LambdaExpression,
     Local,
-    Name,
-    Text,
+    NameExpression,
+    TextExpression,
     Written,
     read,
 )
-from orbit_lsp.kernels.python.outline import Assignment, Binding, Function, Outline, Path
+from orbit_lsp.kernels.python.outline import Binding, CallAssignment, Outline, Path, PythonFunction
 
 _PARTIAL = frozenset(("functools.partial", "partial"))
 _IMPORTERS = re.compile(r"import|load|lazy", re.IGNORECASE)
@@ -33,7 +33,7 @@ _DEPTH = 16
 _LATER = 1 << 60
 
 
-class Place(NamedTuple):
+class LookupPlace(NamedTuple):
     """From where a name is looked up: position counts inside the scope it stands in."""
 
     statement: int
@@ -82,12 +82,12 @@ class Names:
 
     # -- questions -----------------------------------------------------------------------------
 
-    def decorated(self, statement: int, function: Function) -> Decorated:
+    def decorated(self, statement: int, function: PythonFunction) -> Decorated:
         """What the decorators of a `def` make of it."""
-        place = Place(statement, function.scope, function.order, function.path)
+        place = LookupPlace(statement, function.scope, function.order, function.path)
         language, tuned, library = "", False, ""
         for decorator in function.decorators:
-            call = decorator if isinstance(decorator, Call) else None
+            call = decorator if isinstance(decorator, CallExpression) else None
             named = call.function if call else decorator
             meanings = self.meanings(named, place)
             wraps = any(meaning.kind == "path" and meaning.text in WRAPPERS for meaning in meanings)
@@ -96,11 +96,11 @@ class Names:
                 if meaning.kind == "maker" or (meaning.kind == "kernel" and call):
                     language = meaning.text
                     break
-            if not (language or wraps or library) and isinstance(named, Name):
+            if not (language or wraps or library) and isinstance(named, NameExpression):
                 library = named.parts[-1]
         return Decorated(language, tuned, library) if language else Decorated()
 
-    def assigned_language(self, statement: int, assignment: Assignment) -> str:
+    def assigned_language(self, statement: int, assignment: CallAssignment) -> str:
         """The language of the kernel that `name = call` makes; empty when it makes none."""
         if not assignment.says_maker and self.aliases.isdisjoint(assignment.callees):
             scopes = self.outlines[statement].scopes
@@ -109,15 +109,15 @@ class Names:
                 scope = scopes[scope].parent
             if scope <= 0:
                 return ""
-        place = Place(statement, assignment.scope, assignment.order, assignment.path)
+        place = LookupPlace(statement, assignment.scope, assignment.order, assignment.path)
         language = self._made(assignment.value, place)
         if language and self._of_parameter(assignment.value, place):  # a wrapper's inside
             return ""
         return language
 
-    def target(self, statement: int, assignment: Assignment) -> tuple[int, Function] | None:
+    def target(self, statement: int, assignment: CallAssignment) -> tuple[int, PythonFunction] | None:
         """The function of this file that an assignment turns into a kernel."""
-        place = Place(statement, assignment.scope, assignment.order, assignment.path)
+        place = LookupPlace(statement, assignment.scope, assignment.order, assignment.path)
         for name in _innermost(_resolve(assignment.value)):
             for where, value in self._lookup(name, place):
                 if isinstance(value, Local) and value.kind == "function":
@@ -136,7 +136,7 @@ class Names:
         return aliases
 
     def _may_make(self, outline: Outline, value: Expression) -> bool:
-        if isinstance(value, Imported):
+        if isinstance(value, ImportedName):
             return _path(_absolute(value.path)).kind == "maker"
         if isinstance(value, Local) and value.kind == "function":
             return bool(outline.functions[value.number].returns)
@@ -144,7 +144,7 @@ class Names:
 
     # -- meanings ------------------------------------------------------------------------------
 
-    def meanings(self, expression: Expression, place: Place) -> Meanings:
+    def meanings(self, expression: Expression, place: LookupPlace) -> Meanings:
         if self.depth > _DEPTH:
             return _NOTHING
         self.depth += 1
@@ -153,46 +153,46 @@ class Names:
         finally:
             self.depth -= 1
 
-    def _meanings(self, expression: Expression, place: Place) -> Meanings:
+    def _meanings(self, expression: Expression, place: LookupPlace) -> Meanings:
         match expression:
-            case Name(parts):
+            case NameExpression(parts):
                 return self._name(parts, place)
-            case Call():
+            case CallExpression():
                 return self._call(expression, place)
-            case Imported(path):
+            case ImportedName(path):
                 return frozenset((_path(_absolute(path)),))
             case Either(options):
                 return _NOTHING.union(*(self.meanings(option, place) for option in options))
-            case Lambda(parameters, body):
+            case LambdaExpression(parameters, body):
                 language = self._wraps(body, place, parameters)
                 return frozenset((Meaning("maker", language),)) if language else _NOTHING
             case Local("function", number):
                 return self._function(place.statement, number)
             case Local("class", number):
                 defined = self.outlines[place.statement].classes[number]
-                inside = Place(place.statement, defined.scope, defined.order, defined.path)
+                inside = LookupPlace(place.statement, defined.scope, defined.order, defined.path)
                 bases = _NOTHING.union(*(self.meanings(base, inside) for base in defined.bases))
                 return frozenset(meaning for meaning in bases if meaning.kind == "maker")
             case _:
                 return _NOTHING
 
-    def _name(self, parts: tuple[str, ...], place: Place) -> Meanings:
+    def _name(self, parts: tuple[str, ...], place: LookupPlace) -> Meanings:
         bindings = self._lookup(parts[0], place)
         if not bindings and parts[0] not in self.module:
             return self._starred(parts)
         # most names are those of an import at the top of the file
         only = bindings[0][1] if len(bindings) == 1 else None
-        if not isinstance(only, Imported):
+        if not isinstance(only, ImportedName):
             return self._bound(parts, bindings)
         key = (only.path, *parts[1:])
         if key not in self.simple:
             self.simple[key] = self._bound(parts, bindings)
         return self.simple[key]
 
-    def _bound(self, parts: tuple[str, ...], bindings: list[tuple[Place, Expression]]) -> Meanings:
+    def _bound(self, parts: tuple[str, ...], bindings: list[tuple[LookupPlace, Expression]]) -> Meanings:
         result: set[Meaning] = set()
         for where, value in bindings:
-            if isinstance(value, Imported):  # `triton.runtime.jit` is a maker and a module
+            if isinstance(value, ImportedName):  # `triton.runtime.jit` is a maker and a module
                 result.add(_attribute(_absolute(value.path), parts[1:]))
                 continue
             for meaning in self.meanings(value, where):
@@ -211,28 +211,32 @@ class Names:
                 result.add(_path(".".join(parts)))
         return frozenset(result)
 
-    def _call(self, call: Call, place: Place) -> Meanings:
+    def _call(self, call: CallExpression, place: LookupPlace) -> Meanings:
         result: set[Meaning] = set()
         first = call.arguments[0] if call.arguments else None
         for meaning in self.meanings(call.function, place):
             if meaning.kind == "maker":
                 if meaning.text == "numba" and call.device_only:
                     continue
-                bare = first is None or isinstance(first, Text)
+                bare = first is None or isinstance(first, TextExpression)
                 result.add(meaning if bare else Meaning("kernel", meaning.text))
             elif meaning.kind != "path":
                 continue
             elif meaning.text in _PARTIAL:
                 result.update(meaning for meaning in self.meanings(first, place) if meaning.kind == "maker")
-            elif isinstance(first, Text) and _IMPORTERS.search(meaning.text.rpartition(".")[2]):
+            elif isinstance(first, TextExpression) and _IMPORTERS.search(meaning.text.rpartition(".")[2]):
                 result.add(_path(first.text))
-        if isinstance(call.function, Name):
+        if isinstance(call.function, NameExpression):
             last = call.function.parts[-1]
-            if last == "getattr" and len(call.arguments) > 1 and isinstance(call.arguments[1], Text):
+            if (
+                last == "getattr"
+                and len(call.arguments) > 1
+                and isinstance(call.arguments[1], TextExpression)
+            ):
                 for meaning in self.meanings(first, place):
                     if meaning.kind == "path":
                         result.add(_attribute(meaning.text, (call.arguments[1].text,)))
-            elif isinstance(first, Text) and _IMPORTERS.search(last):
+            elif isinstance(first, TextExpression) and _IMPORTERS.search(last):
                 result.add(_path(first.text))
         return frozenset(result)
 
@@ -246,7 +250,7 @@ class Names:
         if language := self.decorated(statement, function).language:
             result = frozenset((Meaning("kernel", language),))
         elif function.returns:
-            place = Place(statement, function.body_scope, _LATER, ())
+            place = LookupPlace(statement, function.body_scope, _LATER, ())
             for value in function.returns:
                 if language := self._wraps(value, place, self._parameters(statement, function)):
                     result = frozenset((Meaning("maker", language),))
@@ -254,7 +258,7 @@ class Names:
         self.functions[statement, index] = result
         return result
 
-    def _parameters(self, statement: int, function: Function) -> tuple[str, ...]:
+    def _parameters(self, statement: int, function: PythonFunction) -> tuple[str, ...]:
         """Of the function and of the functions inside it, whose returns count as its own."""
         scopes = self.outlines[statement].scopes
         inside = {function.body_scope}
@@ -265,32 +269,38 @@ class Names:
                 names += scopes[i].parameters
         return tuple(names)
 
-    def _wraps(self, value: Expression, place: Place, parameters: tuple[str, ...]) -> str:
+    def _wraps(self, value: Expression, place: LookupPlace, parameters: tuple[str, ...]) -> str:
         """The language when `value` makes a kernel of a parameter, or is a maker itself."""
         value = _resolve(value)
         if self.depth > _DEPTH:
             return ""
         self.depth += 1
         try:
-            if isinstance(value, Lambda):
+            if isinstance(value, LambdaExpression):
                 return self._wraps(value.body, place, (*parameters, *value.parameters))
             if isinstance(value, Either):  # `triton.jit(f) if enabled else f`
                 made = (self._wraps(option, place, parameters) for option in value.options)
                 return next(filter(None, made), "")
-            if isinstance(value, Name) and len(value.parts) == 1 and value.parts[0] not in parameters:
+            if (
+                isinstance(value, NameExpression)
+                and len(value.parts) == 1
+                and value.parts[0] not in parameters
+            ):
                 for where, bound in self._lookup(value.parts[0], place):
-                    if isinstance(_resolve(bound), Call) and (
+                    if isinstance(_resolve(bound), CallExpression) and (
                         language := self._wraps(bound, where, parameters)
                     ):
                         return language
-            if isinstance(value, Call):
+            if isinstance(value, CallExpression):
                 first = _resolve(value.arguments[0]) if value.arguments else None
-                on_parameter = isinstance(first, Name) and first.parts[0] in parameters
+                on_parameter = isinstance(first, NameExpression) and first.parts[0] in parameters
                 for meaning in self.meanings(value, place):
                     if meaning.kind == "maker" or (meaning.kind == "kernel" and on_parameter):
                         return meaning.text
                 for argument in value.arguments:
-                    if isinstance(argument, Call) and (language := self._wraps(argument, place, parameters)):
+                    if isinstance(argument, CallExpression) and (
+                        language := self._wraps(argument, place, parameters)
+                    ):
                         return language
                 return ""
             return next(
@@ -299,20 +309,20 @@ class Names:
         finally:
             self.depth -= 1
 
-    def _made(self, value: Expression, place: Place) -> str:
+    def _made(self, value: Expression, place: LookupPlace) -> str:
         """The language of the kernel that is made in a call: not of one that it merely takes.
 
         `tuned = triton.autotune(...)(kernel)` is the same kernel under another name.
         """
         value = _resolve(value)
-        if not isinstance(value, Call):
+        if not isinstance(value, CallExpression):
             return ""
         for meaning in self.meanings(value, place):
             if meaning.kind == "kernel":
                 return meaning.text
         return next(filter(None, (self._made(argument, place) for argument in value.arguments)), "")
 
-    def _of_parameter(self, value: Expression, place: Place) -> bool:
+    def _of_parameter(self, value: Expression, place: LookupPlace) -> bool:
         """Whether a call works on a parameter of the functions around it: on no kernel in particular."""
         scopes = self.outlines[place.statement].scopes
         parameters: set[str] = set()
@@ -324,7 +334,7 @@ class Names:
 
     # -- lookup --------------------------------------------------------------------------------
 
-    def _lookup(self, name: str, place: Place) -> list[tuple[Place, Expression]]:
+    def _lookup(self, name: str, place: LookupPlace) -> list[tuple[LookupPlace, Expression]]:
         """What `name` may be bound to at `place`, each with the place where it was bound."""
         outline = self.outlines[place.statement]
         scope, order, path = place.scope, place.order, place.path
@@ -335,7 +345,7 @@ class Names:
                 bindings = here.bindings.get(name)
                 if bindings:
                     bound = [
-                        (Place(place.statement, scope, binding.order, binding.path), binding.value)
+                        (LookupPlace(place.statement, scope, binding.order, binding.path), binding.value)
                         for binding in _reaching(bindings, order, path)
                     ]
                     if bound:
@@ -358,8 +368,10 @@ class Names:
                 return class_.order, class_.path
         return order, ()
 
-    def _global(self, name: str, statement: int, order: int, path: Path) -> list[tuple[Place, Expression]]:
-        result: list[tuple[Place, Expression]] = []
+    def _global(
+        self, name: str, statement: int, order: int, path: Path
+    ) -> list[tuple[LookupPlace, Expression]]:
+        result: list[tuple[LookupPlace, Expression]] = []
         binding_statements = self.module.get(name, [])
         for here in reversed(binding_statements[: bisect_right(binding_statements, statement)]):
             for binding in reversed(self.outlines[here].scopes[0].bindings[name]):
@@ -367,7 +379,7 @@ class Names:
                     continue
                 reach = _reach(binding.path, path if here == statement else ())
                 if reach != "never":
-                    result.append((Place(here, 0, binding.order, binding.path), binding.value))
+                    result.append((LookupPlace(here, 0, binding.order, binding.path), binding.value))
                 if reach == "always":
                     return result
         return result
@@ -400,11 +412,11 @@ def _resolve(expression: Expression) -> Expression:
 
 def _innermost(expression: Expression) -> Iterator[str]:
     """Names that are arguments, the most deeply nested call's first."""
-    if isinstance(expression, Call):
+    if isinstance(expression, CallExpression):
         for argument in expression.arguments:
             yield from _innermost(argument)
         for argument in expression.arguments:
-            if isinstance(argument, Name) and len(argument.parts) == 1:
+            if isinstance(argument, NameExpression) and len(argument.parts) == 1:
                 yield argument.parts[0]
 
 

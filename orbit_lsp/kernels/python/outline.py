@@ -27,7 +27,7 @@ class Binding(NamedTuple):
 
 
 @dataclass(slots=True)
-class Scope:
+class PythonScope:
     """Known by its place among the outline's scopes: the region itself is 0, whose parent is -1."""
 
     kind: Literal["module", "function", "class"]
@@ -39,7 +39,7 @@ class Scope:
 
 
 @dataclass(slots=True)
-class Function:
+class PythonFunction:
     """A `def`. `pieces` are those of the outline that make it up: its own, then those of the functions in it."""
 
     name: str
@@ -69,7 +69,7 @@ class Class:
 
 
 @dataclass(slots=True)
-class Assignment:
+class CallAssignment:
     """`name = value` where the value is a call: the form in which a kernel can be made."""
 
     name: str
@@ -85,7 +85,7 @@ class Assignment:
     """The plain names that are called in it."""
 
 
-class Piece(NamedTuple):
+class OutlinePiece(NamedTuple):
     """Tokens that stand together: their digest, their words (attributes as `.name`), the piece around."""
 
     digest: bytes
@@ -104,11 +104,11 @@ class LaunchSite(NamedTuple):
 class Outline:
     """A file may have 200,000: what is empty is shared, since each container takes memory and time of the collector."""
 
-    scopes: tuple[Scope, ...]
-    functions: tuple[Function, ...]
+    scopes: tuple[PythonScope, ...]
+    functions: tuple[PythonFunction, ...]
     classes: tuple[Class, ...]
-    assignments: tuple[Assignment, ...]
-    pieces: tuple[Piece, ...]
+    assignments: tuple[CallAssignment, ...]
+    pieces: tuple[OutlinePiece, ...]
     launches: tuple[LaunchSite, ...]
     exported: frozenset[str]
     """The strings of an `__all__`."""
@@ -118,7 +118,7 @@ class Outline:
     main_guard: bool
     calls: bool
     """A statement outside functions is a call, as of a script."""
-    embedded: tuple[Assignment, ...]
+    embedded: tuple[CallAssignment, ...]
     """The kernels of CUDA C++ in its strings."""
     words: frozenset[str]
     says_maker: bool

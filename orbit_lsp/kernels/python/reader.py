@@ -7,9 +7,9 @@ from dataclasses import field
 from hashlib import blake2b
 from itertools import accumulate
 
-from orbit_lsp.kernels.model import SPECIFIED, Kernel, Launch, Scan, Span
+from orbit_lsp.kernels.model import SPECIFIED, Kernel, Scan, Span, WrittenLaunch
 from orbit_lsp.kernels.python.names import Names
-from orbit_lsp.kernels.python.outline import Assignment, Function, Outline
+from orbit_lsp.kernels.python.outline import CallAssignment, Outline, PythonFunction
 from orbit_remote.common.lazy_dataclass import dataclass
 
 ENTRIES = ("benchmark", "benchmark_kernel", "main", "run", "test")
@@ -26,7 +26,7 @@ class _Found:
     """A kernel on its way to a `Kernel`."""
 
     region: int
-    source: Function | Assignment
+    source: PythonFunction | CallAssignment
     dsl: str
     qualified: str
     in_class: bool
@@ -46,7 +46,7 @@ class _Found:
     """The kernel, and the row, whether it can be launched, and the callers that it was made with."""
 
 
-class Reader:
+class OutlineReader:
     """Reads one file's outlines again and again. Kernels are found anew in what changed, and everywhere if that
     means something else to the other regions.
     """
@@ -80,7 +80,7 @@ class Reader:
             language="triton",
             kernels=tuple(self._make_kernels(functions, rows, launchable, callers)),
             launches=tuple(
-                Launch(site.name, site.line + row, site.arguments, None, site.grid)
+                WrittenLaunch(site.name, site.line + row, site.arguments, None, site.grid)
                 for outline, row in zip(outlines, rows, strict=False)
                 for site in outline.launches
                 if site.name in names
@@ -131,7 +131,7 @@ class Reader:
                 region, kernel, "embedded", kernel.name, False, pieces, frozenset(), False, "", False
             )
 
-    def _assigned(self, region: int, assignment: Assignment, dsl: str) -> _Found | None:
+    def _assigned(self, region: int, assignment: CallAssignment, dsl: str) -> _Found | None:
         """The kernel of `k = jit(f)`; of `f = jit(f)` it is the `def`. None where that is one already."""
         outline = self._outlines[region]
         pieces: tuple[PieceId, ...] = ()

@@ -18,7 +18,7 @@ from hashlib import blake2b
 
 from orbit_lsp.kernels.model import Kernel, Scan, Span, within_limit
 from orbit_lsp.kernels.python.outline import Outline
-from orbit_lsp.kernels.python.reader import ENTRIES, MAIN_GUARD, Reader
+from orbit_lsp.kernels.python.reader import ENTRIES, MAIN_GUARD, OutlineReader
 from orbit_lsp.kernels.python.regions import Split, split
 from orbit_lsp.kernels.python.walk import outline, unread
 from orbit_remote.common import limits
@@ -33,7 +33,7 @@ class TritonTracker:
     def __init__(self) -> None:
         self._split: Split | None = None
         self._outlines: list[Outline] = []
-        self._reader = Reader()
+        self._reader = OutlineReader()
         self._scanned: tuple[str, Scan] | None = None
 
     def scan(self, text: str) -> Scan:

@@ -18,22 +18,22 @@ from orbit_lsp.kernels.python.dsls import MAKER_WORD
 from orbit_lsp.kernels.python.expressions import (
     VALUES,
     Expression,
-    Imported,
+    ImportedName,
     Local,
     Written,
     expression_of,
     parameters_of,
 )
 from orbit_lsp.kernels.python.outline import (
-    Assignment,
     Binding,
+    CallAssignment,
     Class,
-    Function,
     LaunchSite,
     Outline,
+    OutlinePiece,
     Path,
-    Piece,
-    Scope,
+    PythonFunction,
+    PythonScope,
 )
 from orbit_lsp.kernels.python.tokens import CUT, pieces
 from orbit_remote.common import limits
@@ -65,14 +65,14 @@ _STRING = re.compile(r"""["']([^"'\\\n]*)["']""")
 
 
 def outline(text: str) -> Outline:
-    return _Walk(text).finish() if len(text) <= limits.STATEMENT.most else unread(text)
+    return _SyntaxWalk(text).finish() if len(text) <= limits.STATEMENT.most else unread(text)
 
 
 def unread(text: str) -> Outline:
     """Of a region behind a limit: nothing is known of it but when it changes."""
-    piece = Piece(_digest([text]), _NOTHING, -1)
+    piece = OutlinePiece(_digest([text]), _NOTHING, -1)
     return Outline(
-        (Scope("module", -1, ""),), (), (), (), (piece,), (), _NOTHING, (), (), False, False, (), _NOTHING, False, (), False,
+        (PythonScope("module", -1, ""),), (), (), (), (piece,), (), _NOTHING, (), (), False, False, (), _NOTHING, False, (), False,
         text, text.count("\n"), 0, left_out=_says_maker(text.encode()),
     )  # fmt: skip
 
@@ -87,20 +87,20 @@ class _At(NamedTuple):
     scope: int
     path: Path
     piece: int
-    owner: Function | None
+    owner: PythonFunction | None
     """The function whose `return` it may be."""
     depth: int
 
 
-class _Walk:
+class _SyntaxWalk:
     def __init__(self, text: str) -> None:
         self.source = text
         self.data = text.encode()
         self.readable, self.stands_for = slow_lines.blanked(text)
-        self.scopes = [Scope("module", -1, "")]
-        self.functions: list[Function] = []
+        self.scopes = [PythonScope("module", -1, "")]
+        self.functions: list[PythonFunction] = []
         self.classes: list[Class] = []
-        self.assignments: list[Assignment] = []
+        self.assignments: list[CallAssignment] = []
         self.cuts: list[tuple[int, int]] = []  # bytes of each piece but the first, in order
         self.parents: list[int] = [-1]
         self.imports: list[str] = []
@@ -117,7 +117,7 @@ class _Walk:
         embedded = tuple(self.find_embedded(root)) if _GLOBAL in self.data else ()
         parts = pieces(self.cut(), [begins for _, begins in self.marks()])
         made = [
-            Piece(_digest(tokens), frozenset(filter(_WORD, set(tokens))), parent)
+            OutlinePiece(_digest(tokens), frozenset(filter(_WORD, set(tokens))), parent)
             for tokens, parent in zip(parts, self.parents, strict=True)
         ]
         for function in self.functions:
@@ -242,7 +242,7 @@ class _Walk:
             elif kind.endswith("_clause") or kind == "ERROR":
                 yield from self.blocks(child)
 
-    def leave(self, node: Node, owner: Function | None) -> None:
+    def leave(self, node: Node, owner: PythonFunction | None) -> None:
         if owner is None:
             return
         value = next((child for child in node.named_children if child.type != "comment"), None)
@@ -266,10 +266,10 @@ class _Walk:
                 if at.scope == 0:
                     self.imports.append(module)
                 if alias:
-                    self.bind(alias, at, Imported(module))
+                    self.bind(alias, at, ImportedName(module))
                 else:
                     first = module.partition(".")[0]
-                    self.bind(first, at, Imported(first))
+                    self.bind(first, at, ImportedName(first))
             return
         source = node.child_by_field_name("module_name")
         module = "".join(self.text(source).split()) if source else ""
@@ -280,7 +280,7 @@ class _Walk:
             what, alias = self.imported(name)
             if at.scope == 0 and dots_only:
                 self.imports.append(module + what)
-            self.bind(alias or what, at, Imported(f"{module}{'' if dots_only else '.'}{what}"))
+            self.bind(alias or what, at, ImportedName(f"{module}{'' if dots_only else '.'}{what}"))
         if any(child.type == "wildcard_import" for child in node.children):
             self.stars.append(module)
             if at.scope == 0 and dots_only:
@@ -331,7 +331,7 @@ class _Walk:
         says_maker = bool(MAKER_WORD.search(self.data, value.start_byte, value.end_byte))
         callees = frozenset(_CALLEE.findall(self.text(value)))
         if says_maker or callees:
-            assignment = Assignment(
+            assignment = CallAssignment(
                 name, expression, at.scope, self.order, at.path, self.span(target, target),
                 self.span(whole, whole), comments, says_maker, callees,
             )  # fmt: skip
@@ -360,7 +360,7 @@ class _Walk:
         qualified = f"{around}.{name}" if around else name
         inside = _At(len(self.scopes), (), at.piece, None, at.depth + 1)
         if definition.type == "class_definition":
-            self.scopes.append(Scope("class", at.scope, qualified))
+            self.scopes.append(PythonScope("class", at.scope, qualified))
             bases = definition.child_by_field_name("superclasses")
             self.classes.append(
                 Class(
@@ -373,11 +373,13 @@ class _Walk:
             return
         signature = definition.child_by_field_name("parameters")
         parameters = tuple(parameters_of(signature)) if signature else ()
-        self.scopes.append(Scope("function", at.scope, qualified, tuple(name for name, _ in parameters)))
+        self.scopes.append(
+            PythonScope("function", at.scope, qualified, tuple(name for name, _ in parameters))
+        )
         self.cuts.append((node.start_byte, node.end_byte))
         self.parents.append(at.piece)
         is_async = any(child.type == "async" for child in definition.children[:1])
-        function = Function(
+        function = PythonFunction(
             name, at.scope, inside.scope, self.order, at.path, tuple(map(expression_of, decorators)),
             self.span(label, label), self.span(node, node), range(0), comments, [],
             all(optional for _, optional in parameters) and not is_async,
@@ -425,7 +427,7 @@ class _Walk:
 
     # -- CUDA C++ in strings -------------------------------------------------------------------
 
-    def find_embedded(self, root: Node) -> Iterator[Assignment]:
+    def find_embedded(self, root: Node) -> Iterator[CallAssignment]:
         """The kernels in string literals, each as if it were assigned to its name; docstrings excluded."""
         from orbit_lsp.kernels.cuda import cuda_kernels
 
@@ -445,7 +447,7 @@ class _Walk:
             content = _QUOTES.sub(lambda quotes: " " * len(quotes[0]), self.text(literal))
             for kernel in cuda_kernels.scan(content).kernels:
                 self.order += 1
-                yield Assignment(
+                yield CallAssignment(
                     kernel.name, None, 0, self.order, (), _moved(kernel.name_span, row, column),
                     _moved(kernel.whole, row, column), (), says_maker=False, callees=_NOTHING,
                 )  # fmt: skip
@@ -466,7 +468,7 @@ def _digest(tokens: list[str]) -> bytes:
     return blake2b("\0".join(tokens).encode(), digest_size=16).digest() if tokens else b""
 
 
-def _own_names(body: Scope) -> set[str]:
+def _own_names(body: PythonScope) -> set[str]:
     """Parameters and variables, which mean no function of the module; but `total = total(x)` calls one."""
     called = {
         name

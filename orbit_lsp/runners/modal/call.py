@@ -22,11 +22,11 @@ from functools import partial
 from typing import Any
 
 from orbit_lsp import closure
-from orbit_lsp.runners.events import Lines
+from orbit_lsp.runners.events import EventLines
 from orbit_lsp.runners.modal import errors, payload, starts
-from orbit_lsp.runners.modal.errors import DEPLOY, ModalError, Trouble
-from orbit_lsp.runners.modal.pool import Pool
-from orbit_lsp.runners.modal.sessions import Sessions
+from orbit_lsp.runners.modal.errors import DEPLOY, ModalError, ModalTrouble
+from orbit_lsp.runners.modal.pool import ContainerPool
+from orbit_lsp.runners.modal.sessions import ContainerSessions
 from orbit_lsp.runners.modal.spawned import BUILDING, Spawned
 from orbit_lsp.state import modal_gpus, units
 from orbit_remote.common import codec, requests
@@ -47,14 +47,14 @@ _INLINE = (2 << 20) - (64 << 10)
 """Bytes of a restricted run's request and files: its container fetches nothing, so they are in the call itself."""
 
 
-class Call(Spawned):
+class ModalCall(Spawned):
     """`events` ends with a Finished, unless the task of `perform` is cancelled; then comes `end`.
 
     `key` names the job on Modal, where other editors' `r1` run too.
     """
 
     def __init__(
-        self, job: Job, pool: Pool, sessions: Sessions, known: set[str], *,
+        self, job: Job, pool: ContainerPool, sessions: ContainerSessions, known: set[str], *,
         built: bool = False,
     ) -> None:  # fmt: skip
         """`known` are hashes of files that the other side has; it grows. `built`: another container has
@@ -142,7 +142,7 @@ class Call(Spawned):
             self._stage("syncing", f"sending {len(wanted)} file{'s' if len(wanted) > 1 else ''}")
         else:
             text = "the container does not keep the files that it is sent"
-            raise ModalError(Trouble("infrastructure", text, "run it again", again=True))
+            raise ModalError(ModalTrouble("infrastructure", text, "run it again", again=True))
         finished = self._finished or self._read(answer)
         self._finishing()
         self._known |= set(tree.manifest.files.values())
@@ -157,7 +157,7 @@ class Call(Spawned):
         if self.restricted and (size := len(request) + sum(map(len, blobs.values()))) > _INLINE:
             text = f"a restricted run may send {units.size(_INLINE)} of compressed files, and these are {units.size(size)}"
             remedy = "leave files out with `.orbitignore`, or run it without restriction"
-            raise ModalError(Trouble("infrastructure", text, remedy))
+            raise ModalError(ModalTrouble("infrastructure", text, remedy))
         await self._submit("run", [request, blobs])
         return await self._follow()
 
@@ -211,7 +211,7 @@ class Call(Spawned):
         """Tell the events as they come, up to the explicit end, or to a piece that is not the container's next one:
         from there on only the return value is believed, which comes over Modal's own call.
         """
-        verifier, lines = Verifier(self._secret), defaultdict[bytes, Lines](Lines)
+        verifier, lines = Verifier(self._secret), defaultdict[bytes, EventLines](EventLines)
         while not self._over:
             try:
                 pieces = await queue.get_many.aio(200, timeout=_POLL_S, partition=self.key)
@@ -262,15 +262,15 @@ class Call(Spawned):
             return self._finished_of(answer["finished"])
         if (spoken := answer.get("contract", requests.VERSION)) != requests.VERSION:
             text = f"the app on Modal speaks version {spoken} of the messages, this server version {requests.VERSION}"
-            raise ModalError(Trouble("version", text, DEPLOY))
+            raise ModalError(ModalTrouble("version", text, DEPLOY))
         if "broken" in answer:
             raise ModalError(starts.broken(answer, self._pool.account.known_name))
-        raise ModalError(Trouble("infrastructure", "the container gave no answer", "run it again"))
+        raise ModalError(ModalTrouble("infrastructure", "the container gave no answer", "run it again"))
 
     def _finished_of(self, record: dict[str, Any]) -> c.Finished:
         event = codec.decode_event(record | {"run": self.job.run})
         if not isinstance(event, c.Finished):
-            raise ModalError(Trouble("version", "the container's answer is not valid", DEPLOY))
+            raise ModalError(ModalTrouble("version", "the container's answer is not valid", DEPLOY))
         return event
 
     def _checked(self, finished: c.Finished) -> c.Finished:

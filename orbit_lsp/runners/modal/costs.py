@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from orbit_lsp.runners.modal.ledger import Ledger, Month, Span, clock
+from orbit_lsp.runners.modal.ledger import Ledger, Month, RentedTime, clock
 from orbit_lsp.runners.modal.rates import Price, Rates
 from orbit_remote.common.lazy_dataclass import dataclass
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedGpu:
     """A run that is about to rent `gpu` ("": a machine without one) for at most `seconds`, of which `idle_s` follow it. `run` names it
     within this server.
     """
@@ -48,7 +48,7 @@ def reservation(run: str, gpu: str) -> str:
     return f"{run}@{gpu}"
 
 
-class Costs:
+class RentalCosts:
     def __init__(
         self, where: Callable[[], Path] | None = None, complain: Callable[[str], None] = log.warning
     ) -> None:
@@ -84,7 +84,7 @@ class Costs:
 
     # -- the ledger ---------------------------------------------------------------------------
 
-    def put(self, span: Span, run: str | None = None) -> None:
+    def put(self, span: RentedTime, run: str | None = None) -> None:
         """Record a container's time; the run `run` no longer waits, it is in there."""
         waited = reservation(run, span.gpu) if run else None
         self._later(lambda ledger: ledger.put(span, waited))
@@ -94,17 +94,17 @@ class Costs:
         when = clock() if at is None else at
         self._later(lambda ledger: ledger.end(container, when))
 
-    async def reserve(self, wanted: Sequence[Wanted], limit: float | None) -> tuple[Month, bool] | None:
+    async def reserve(self, wanted: Sequence[WantedGpu], limit: float | None) -> tuple[Month, bool] | None:
         """Let runs that wait for a GPU count, here and in other editors, if they fit: see `Ledger.reserve`."""
         now = clock()
-        spans: list[Span] = []
+        spans: list[RentedTime] = []
         for each in wanted:
             price = self.price(each.gpu)
             usd_per_s, rates = (price.usd_per_s, price.rates) if price else (None, "")
-            spans.append(Span(each.key, each.gpu, now, now + each.seconds, usd_per_s, rates))
+            spans.append(RentedTime(each.key, each.gpu, now, now + each.seconds, usd_per_s, rates))
         return await self._now(lambda ledger: ledger.reserve(spans, limit, now))
 
-    def unreserve(self, wanted: Wanted) -> None:
+    def unreserve(self, wanted: WantedGpu) -> None:
         self._later(lambda ledger: ledger.release(wanted.key))
 
     async def month(self) -> Month | None:

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from orbit_lsp import __version__
 from orbit_lsp.runners.modal import account, errors, starts
-from orbit_lsp.runners.modal.errors import IMAGE, ModalError, Trouble, not_installed
+from orbit_lsp.runners.modal.errors import IMAGE, ModalError, ModalTrouble, not_installed
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.packages import installing
-from orbit_remote.modal_app.image_spec import PREFIX, QUEUE, VOLUME, Spec, app_name
+from orbit_remote.modal_app.image_spec import PREFIX, QUEUE, VOLUME, ImageSpec, app_name
 
 if TYPE_CHECKING:
     import modal
@@ -49,7 +49,7 @@ _OURS = re.compile(re.escape(PREFIX) + r"[\w.]+-[0-9a-f]{10}")
 
 
 @dataclass(frozen=True, slots=True)
-class App:
+class DeployedApp:
     """One of our apps as it stands on Modal; `present` is the one that this version uses."""
 
     name: str
@@ -64,7 +64,7 @@ class Account:
     read_at: ClassVar[object] = None
     """`account.stamp()` of the file that this process's client of Modal has read."""
 
-    def __init__(self, spec: Spec, environment: str | None = None) -> None:
+    def __init__(self, spec: ImageSpec, environment: str | None = None) -> None:
         self.spec = spec
         self.environment = environment or None
         self._name: str | None = None
@@ -99,7 +99,7 @@ class Account:
         if not account.installed():
             raise ModalError(not_installed())
         if not account.configured():
-            raise ModalError(Trouble("auth", account.NO_TOKEN, account.remedy()))
+            raise ModalError(ModalTrouble("auth", account.NO_TOKEN, account.remedy()))
         if refused := await asyncio.to_thread(proxy_refusal):
             raise ModalError(refused)
         modal = await asyncio.to_thread(_modal_as_configured)
@@ -166,7 +166,7 @@ class Account:
         """Of the app; empty before it was asked for."""
         return self._name or ""
 
-    async def _build_failed(self, error: Any, client: modal.Client) -> Trouble:
+    async def _build_failed(self, error: Any, client: modal.Client) -> ModalTrouble:
         modal = _modal()
         from modal_proto.api_pb2 import ImageMetadata
 
@@ -181,13 +181,13 @@ class Account:
             log.append(f"(its log could not be read: {unread})")
         tail = "\n".join(line for line in log if line.strip())[-4000:].splitlines()[-_LOG_LINES:]
         sentence = str(error).strip().splitlines()[0].rstrip(".:")
-        return Trouble(
+        return ModalTrouble(
             "infrastructure",
             "\n".join([sentence, *tail]),
             IMAGE,
         )
 
-    async def apps(self) -> list[App]:
+    async def apps(self) -> list[DeployedApp]:
         """Our apps that are deployed, of every version."""
         client = await self.client()
         import modal
@@ -199,7 +199,7 @@ class Account:
         present = await self.name()
         deployed = await environment.apps.list.aio()
         return [
-            App(str(app.name), str(app.app_id), app.name == present, app)
+            DeployedApp(str(app.name), str(app.app_id), app.name == present, app)
             for app in deployed
             if app.name and _OURS.fullmatch(app.name)
         ]
@@ -216,7 +216,7 @@ class Account:
             )
         return VOLUME
 
-    async def stop(self, app: App) -> None:
+    async def stop(self, app: DeployedApp) -> None:
         """End an app and every container of it."""
         await app.handle.stop.aio(client=await self.client())
 
@@ -273,13 +273,13 @@ async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
     except TimeoutError:
         text = f"Modal did not answer within {seconds:g} s"
         raise ModalError(
-            Trouble(
+            ModalTrouble(
                 "transport", text, "check this machine's network connection, and status.modal.com", again=True
             )
         ) from None
 
 
-def proxy_refusal() -> Trouble | None:
+def proxy_refusal() -> ModalTrouble | None:
     """Modal's client goes through the proxy that the environment names, with packages that not everybody wants; without
     them it says after a minute that it cannot connect.
     """
@@ -293,7 +293,7 @@ def proxy_refusal() -> Trouble | None:
         return None
     text = f"Modal's client needs two packages to go through the proxy that the environment names, {urllib.parse.urlsplit(proxy).hostname}"
     install = installing.command(sys.executable, "modal[api-proxy-support]")
-    return Trouble("transport", text, f"`{install}`, or name Modal in NO_PROXY: `.modal.com`")
+    return ModalTrouble("transport", text, f"`{install}`, or name Modal in NO_PROXY: `.modal.com`")
 
 
 def _modal_as_configured() -> Any:
@@ -319,11 +319,11 @@ def _modal() -> Any:
     return modal
 
 
-def app_spec(settings: Settings, machine: c.Machine | None) -> Spec:
+def app_spec(settings: Settings, machine: c.Machine | None) -> ImageSpec:
     """The app for these settings. Its image has the author's own torch and Triton where the author's Python has
     released versions of both.
     """
-    spec = Spec(
+    spec = ImageSpec(
         __version__,
         pip=tuple(settings.modal.pip),
         apt=tuple(settings.modal.apt),

@@ -21,7 +21,7 @@ IMAGE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class ModalTrouble:
     """`kind` is auth, transport, infrastructure, timed out or version. `again`: soon may be better."""
 
     kind: str
@@ -35,19 +35,19 @@ class Trouble:
 
 
 class ModalError(Exception):
-    """A `Trouble` on its way to the one who says it."""
+    """A `ModalTrouble` on its way to the one who says it."""
 
-    def __init__(self, trouble: Trouble) -> None:
+    def __init__(self, trouble: ModalTrouble) -> None:
         super().__init__(trouble.message)
         self.trouble = trouble
 
 
-def not_installed() -> Trouble:
+def not_installed() -> ModalTrouble:
     install = installing.command(sys.executable, "modal")
-    return Trouble("infrastructure", "the package modal is not installed", f"install it: `{install}`")
+    return ModalTrouble("infrastructure", "the package modal is not installed", f"install it: `{install}`")
 
 
-def trouble(error: BaseException) -> Trouble:
+def trouble(error: BaseException) -> ModalTrouble:
     """What Modal's service is known to say first, then the most specific class that fits. Modal's own ConnectionError and
     TimeoutError are not Python's.
     """
@@ -64,34 +64,36 @@ def trouble(error: BaseException) -> Trouble:
         return known
     match error:
         case m.AuthError() if "Token missing" in message or "not found in" in message:
-            return Trouble("auth", account.NO_TOKEN, account.remedy())
+            return ModalTrouble("auth", account.NO_TOKEN, account.remedy())
         case m.AuthError():
-            return Trouble("auth", f"Modal does not accept the token: {message}", account.remedy())
+            return ModalTrouble("auth", f"Modal does not accept the token: {message}", account.remedy())
         case m.PermissionDeniedError() | m.WorkspaceManagementError():
-            return Trouble(
+            return ModalTrouble(
                 "auth",
                 f"Modal refuses this account: {message}",
                 f"{_PROFILES} shows which is used; the owner of its workspace grants permissions",
             )
         case m.FunctionTimeoutError():
-            return Trouble(
+            return ModalTrouble(
                 "timed out",
                 "Modal ended the run at the function's time limit",
                 "raise the settings `orbit.build_timeout_s` and `orbit.run_timeout_s`",
             )
         case m.MountUploadTimeoutError() | m.VolumeUploadTimeoutError():
-            return Trouble(
+            return ModalTrouble(
                 "transport", f"files could not be sent to Modal in time: {message}",
                 "check the network connection, and run it again", again=True,
             )  # fmt: skip
         case m.OutputExpiredError():
-            return Trouble("infrastructure", f"Modal no longer has the answer: {message}", "run it again")
+            return ModalTrouble(
+                "infrastructure", f"Modal no longer has the answer: {message}", "run it again"
+            )
         case m.ConnectionError() | m.ServiceError() | m.ClientClosed() | OSError() | StreamTerminatedError():
-            return Trouble(
+            return ModalTrouble(
                 "transport", f"Modal cannot be reached: {message}", "check the network connection", again=True
             )
         case m.ResourceExhaustedError():
-            return Trouble(
+            return ModalTrouble(
                 "infrastructure", f"Modal has no free machine now: {message}",
                 "run it again in a minute, or choose another GPU", again=True,
             )  # fmt: skip
@@ -102,19 +104,19 @@ def trouble(error: BaseException) -> Trouble:
         case m.VersionError():
             return _version(" ".join(str(error).split()))
         case m.UnimplementedError() | m.ExecutionError() | m.DeserializationError() | m.SerializationError():
-            return Trouble(
+            return ModalTrouble(
                 "version", f"Modal's client and Modal's service do not fit together: {message}",
                 f"{_NEWER} installs another client; then {DEPLOY}",
             )  # fmt: skip
         case m.RequestSizeError():
             text = f"the request is larger than Modal takes: {message}"
-            return Trouble(
+            return ModalTrouble(
                 "infrastructure",
                 text,
                 "send less: `.orbitignore` and the setting `orbit.modal.data` choose the files",
             )
         case m.ConflictError() if not _aborted(error):
-            return Trouble(
+            return ModalTrouble(
                 "infrastructure", f"Modal refuses this as things are: {message}",
                 "change what it names: trying again does not help",
             )  # fmt: skip
@@ -125,38 +127,38 @@ def trouble(error: BaseException) -> Trouble:
             | m.InternalFailure()
             | m.DataLossError()
         ):
-            return Trouble(
+            return ModalTrouble(
                 "infrastructure", f"Modal failed: {message}", "run it again; see also status.modal.com",
                 again=True,
             )  # fmt: skip
         case m.InvalidError():
-            return Trouble("infrastructure", f"Modal rejected the request: {message}", REPORT)
+            return ModalTrouble("infrastructure", f"Modal rejected the request: {message}", REPORT)
         case m.ImageBuildError():
-            return Trouble("infrastructure", message, IMAGE)
+            return ModalTrouble("infrastructure", message, IMAGE)
         case m.RemoteError() | m.InputCancellation():
-            return Trouble(
+            return ModalTrouble(
                 "infrastructure", f"the container failed: {message or 'it was ended'}",
                 f"run it again; `{account.client('app logs')}` has its output", again=True,
             )  # fmt: skip
         case m.TimeoutError() | TimeoutError():
-            return Trouble(
+            return ModalTrouble(
                 "transport", "Modal did not answer in time", "check the network connection", again=True
             )
         case Warning():
-            return Trouble(
+            return ModalTrouble(
                 "version",
                 f"Modal's client warns: {message}",
                 f"{_NEWER} installs another",
             )
         case _:
-            return Trouble("infrastructure", f"{type(error).__name__}: {message}", REPORT)
+            return ModalTrouble("infrastructure", f"{type(error).__name__}: {message}", REPORT)
 
 
-def _known(message: str) -> Trouble | None:
+def _known(message: str) -> ModalTrouble | None:
     """What is said of a sentence of Modal's service, whatever its status; None where it is not one that is known."""
     for words, sentence, remedy, again in _SENTENCES:
         if re.search(words, message, re.IGNORECASE):
-            return Trouble("infrastructure", f"{sentence}: {message}", remedy, again=again)
+            return ModalTrouble("infrastructure", f"{sentence}: {message}", remedy, again=again)
     return None
 
 
@@ -179,30 +181,30 @@ and logs: Modal does not document them.
 """
 
 
-def _not_found(message: str) -> Trouble:
+def _not_found(message: str) -> ModalTrouble:
     """The first thing that it names is what is not there."""
     found = re.search(r"\b(queue|qu-|volume|vo-|environment|en-|workspace)", message, re.IGNORECASE)
     app = re.search(r"\b(app|function|class|fu-|ap-|cs-)", message, re.IGNORECASE)
     what = found[1].lower() if found and not (app and app.start() < found.start()) else ""
     if what in ("queue", "qu-"):
-        return Trouble(
+        return ModalTrouble(
             "infrastructure", f"the queue of events was deleted: {message}", "run it again: it is made anew"
         )
     if what in ("volume", "vo-"):
-        return Trouble(
+        return ModalTrouble(
             "infrastructure",
             f"the app's volume was deleted: {message}",
             installing.located("`orbit-lsp modal stop`, then run it again: it is made anew"),
         )
     if what:
-        return Trouble(
+        return ModalTrouble(
             "auth", f"this is not in the account: {message}",
             f"{_PROFILES} and `{account.client('environment list')}` show what is; the setting `orbit.modal.environment` chooses",
         )  # fmt: skip
-    return Trouble("version", f"the app is not on Modal: {message}", DEPLOY)
+    return ModalTrouble("version", f"the app is not on Modal: {message}", DEPLOY)
 
 
-def _version(text: str) -> Trouble:
+def _version(text: str) -> ModalTrouble:
     """Modal's client does not know the workspace's image builder, or Modal no longer this client."""
     old_builder = "dashboard" in text
     if "local configuration" in text:
@@ -211,7 +213,7 @@ def _version(text: str) -> Trouble:
         remedy = "modal.com/settings/image-config chooses a newer image builder"
     else:
         remedy = f"{_NEWER} installs a newer client"
-    return Trouble(
+    return ModalTrouble(
         "version", f"Modal's client is of another version than the workspace: {text.rstrip('.')}", remedy
     )
 

@@ -15,12 +15,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from orbit_lsp.runners.kernel_process import Ended, Keep, Lease, Record, Stage, ended_of, start_record
+from orbit_lsp.runners.kernel_process import EndedKernel, Keep, Lease, Record, Stage, ended_of, start_record
 from orbit_lsp.runners.modal.deploy import within
 from orbit_lsp.runners.modal.notebook_files import NotebookFiles
 from orbit_lsp.runners.modal.spawned import SIGN_S
 from orbit_remote.common import codec
-from orbit_remote.modal_app.signed_stream import Inbox, Outbox
+from orbit_remote.modal_app.signed_stream import SignedInbox, SignedOutbox
 from orbit_remote.process.records import Records, packed
 
 log = logging.getLogger("orbit.notebook")
@@ -37,22 +37,22 @@ class FarKernel:
 
     def __init__(self, session: FarSession, lease: Lease) -> None:
         self.pid: int | None = None
-        self.ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+        self.ended: asyncio.Future[EndedKernel] = asyncio.get_running_loop().create_future()
         self.opened = asyncio.Event()
         """Set once its keeper has been told to start it."""
         self._session = session
         self._lease: Lease = lease
         self._ready: asyncio.Future[str] | None = None
-        self._arrived: asyncio.Queue[Record | Ended] = asyncio.Queue()
+        self._arrived: asyncio.Queue[Record | EndedKernel] = asyncio.Queue()
         self._records = Records()
-        self._last: Ended | None = None
+        self._last: EndedKernel | None = None
 
     @property
     def stage(self) -> Stage:
         return self._session.stage
 
     async def records(self) -> AsyncGenerator[Record, None]:
-        while not isinstance(record := await self._arrived.get(), Ended):
+        while not isinstance(record := await self._arrived.get(), EndedKernel):
             yield record
         self.ended.set_result(record)
 
@@ -75,7 +75,7 @@ class FarKernel:
             await self.send("rest", [])
         await self._session.tell(busy=False)
 
-    async def end(self, keep: Keep = "nothing") -> Ended:
+    async def end(self, keep: Keep = "nothing") -> EndedKernel:
         await self._session.end_kernel(keep)
         return await asyncio.shield(self.ended)
 
@@ -102,7 +102,7 @@ class FarKernel:
         self._arrived.put_nowait(("notice", [text.encode()]))
 
     def over(self, why: str = "") -> None:
-        self._arrived.put_nowait(Ended(None, why) if why or not self._last else self._last)
+        self._arrived.put_nowait(EndedKernel(None, why) if why or not self._last else self._last)
 
 
 class FarSession:
@@ -117,7 +117,7 @@ class FarSession:
         self._lease: Lease = lease
         secret = secrets.token_hex(32)
         self._secret = secret
-        self._out, self._in = Outbox(secret), Inbox(secret)
+        self._out, self._in = SignedOutbox(secret), SignedInbox(secret)
         self._incoming = Records()
         self._writing = asyncio.Lock()
         self._unreported = 0
@@ -309,7 +309,7 @@ class FarSession:
 
     async def _stranger(self, piece: object, why: str) -> str:
         """A piece that is not signed is dropped; one of another host means that ours is lost."""
-        other = Inbox(self._secret)
+        other = SignedInbox(self._secret)
         try:
             other.take(piece)
         except ValueError:

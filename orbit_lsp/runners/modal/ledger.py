@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from orbit_lsp.state.sqlite_file import SqliteFile, Unusable, is_held, lock
+from orbit_lsp.state.sqlite_file import SqliteFile, UnusableFileError, is_held, lock
 from orbit_lsp.state.user_folders import state_folder
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.plain_text import visible
@@ -58,7 +58,7 @@ group by id, case when waits then holder end order by min(rowid)
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class RentedTime:
     """One container's time, in seconds on the wall clock. `ends` None: kept until it is released.
 
     `id` is Modal's name of the container, by which two editors mean the same one. If it `waits`, it is not a
@@ -111,7 +111,7 @@ def clock() -> float:
     return _STARTED + _since_boot()
 
 
-def rented_gpus(now: float) -> list[Span]:
+def rented_gpus(now: float) -> list[RentedTime]:
     """The containers with a GPU that programs of this user have now."""
     return [span for span in Ledger(ledger_file).rented(now) if span.gpu and "@" not in span.id]
 
@@ -129,7 +129,9 @@ class Ledger:
         self._holder = secrets.token_hex(16)
         self._alive: sqlite3.Connection | None = None
 
-    def reserve(self, spans: Sequence[Span], limit: float | None, now: float) -> tuple[Month, bool] | None:
+    def reserve(
+        self, spans: Sequence[RentedTime], limit: float | None, now: float
+    ) -> tuple[Month, bool] | None:
         """Add all these runs that wait if the month and they stay within `limit` dollars (None: in any case).
 
         Returns the month without them, and whether they were added; None where nothing can be kept. A run without
@@ -154,7 +156,7 @@ class Ledger:
 
         return self._do(work, None)
 
-    def put(self, span: Span, instead: str | None = None) -> None:
+    def put(self, span: RentedTime, instead: str | None = None) -> None:
         """Add or renew a container's row, in place of the reservation `instead`. It never begins later than it did."""
 
         def work(file: sqlite3.Connection) -> None:
@@ -191,14 +193,14 @@ class Ledger:
 
         return self._do(work, None)
 
-    def rented(self, now: float) -> list[Span]:
+    def rented(self, now: float) -> list[RentedTime]:
         """The containers that have not ended, as far as is known."""
         rows = self._do(_containers, [])
         return [row for row in rows if not row.waits and (row.ends is None or row.ends > now)]
 
     def close(self) -> None:
         """Nothing of this process waits any more."""
-        with suppress(Unusable):
+        with suppress(UnusableFileError):
             self._file.write_again(at_once=True)
         if self._alive is not None:
             self._do(
@@ -248,7 +250,7 @@ class Ledger:
         damaged = sorted(self._where().parent.glob(names))
         return replace(_month(_containers(file), now), damaged=str(damaged[-1]) if damaged else "")
 
-    def _write(self, file: sqlite3.Connection, span: Span) -> None:
+    def _write(self, file: sqlite3.Connection, span: RentedTime) -> None:
         file.execute(
             "insert into spans values (?, ?, ?, ?, ?, ?, ?, ?) on conflict (id, holder) do update set "
             "began = min(began, excluded.began), ends = excluded.ends, "
@@ -260,7 +262,7 @@ class Ledger:
         """`work` in one transaction. What fails becomes a complaint: renting goes on where its costs cannot be kept."""
         try:
             return self._file.do(work)
-        except (OSError, Unusable) as why:  # the former of a holder's lock
+        except (OSError, UnusableFileError) as why:  # the former of a holder's lock
             self._cannot(why)
             return otherwise
 
@@ -276,7 +278,7 @@ class Ledger:
 
         try:
             self._file.keep(within_bounds)
-        except Unusable as why:
+        except UnusableFileError as why:
             self._cannot(why)
 
     def _cannot(self, why: Exception) -> None:
@@ -303,8 +305,8 @@ def _make(file: sqlite3.Connection, version: int) -> None:
         file.execute("drop table rented")
 
 
-def _containers(file: sqlite3.Connection) -> list[Span]:
-    return [Span(*row[:6], waits=bool(row[6])) for row in file.execute(_CONTAINERS)]
+def _containers(file: sqlite3.Connection) -> list[RentedTime]:
+    return [RentedTime(*row[:6], waits=bool(row[6])) for row in file.execute(_CONTAINERS)]
 
 
 def _true_times(times: Sequence[float], now: float) -> list[float]:
@@ -337,7 +339,7 @@ def _true_times(times: Sequence[float], now: float) -> list[float]:
     return durations
 
 
-def _month(rows: Sequence[Span], now: float) -> Month:
+def _month(rows: Sequence[RentedTime], now: float) -> Month:
     day = datetime.fromtimestamp(now, UTC)
     begins = datetime(day.year, day.month, 1, tzinfo=UTC).timestamp()
     after = datetime(day.year + day.month // 12, day.month % 12 + 1, 1, tzinfo=UTC).timestamp()

@@ -16,12 +16,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from orbit_lsp.runners.modal import errors
-from orbit_lsp.runners.modal.costs import Costs, Wanted
+from orbit_lsp.runners.modal.costs import RentalCosts, WantedGpu
 from orbit_lsp.runners.modal.deploy import within
-from orbit_lsp.runners.modal.errors import DEPLOY, ModalError, Trouble
+from orbit_lsp.runners.modal.errors import DEPLOY, ModalError, ModalTrouble
 from orbit_lsp.runners.modal.far_session import FarSession
-from orbit_lsp.runners.modal.ledger import Span, clock
-from orbit_lsp.runners.modal.pool import Pool
+from orbit_lsp.runners.modal.ledger import RentedTime, clock
+from orbit_lsp.runners.modal.pool import ContainerPool
 from orbit_lsp.runners.modal.spawned import SIGN_S, Spawned
 from orbit_lsp.state import units
 from orbit_remote.common import messages as c
@@ -47,14 +47,14 @@ _END_S = 15.0
 _EXIT_S = 3.0
 """What a container takes to end: it is billed."""
 
-Rent = Callable[[Wanted], Awaitable[c.Failure | None]]
+Rent = Callable[[WantedGpu], Awaitable[c.Failure | None]]
 
 
 class NotebookSession(FarSession, Spawned):
     lost = "its container was lost: Modal took it away, or it ran out of memory"
 
     def __init__(
-        self, gpu: str, pool: Pool, folder: str, costs: Costs, rent: Rent, limit: float | None
+        self, gpu: str, pool: ContainerPool, folder: str, costs: RentalCosts, rent: Rent, limit: float | None
     ) -> None:
         """`folder` is the notebook's; `rent` says why the budget does not allow it; `limit` is that of the month."""
         Spawned.__init__(self, f"notebook-{uuid.uuid4().hex}", gpu, pool)
@@ -66,7 +66,7 @@ class NotebookSession(FarSession, Spawned):
         self._line: Any = None
         self._failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Why Modal takes no more messages."""
-        self._wanted = Wanted(self.key, gpu, _HORIZON_S + _ORPHAN_S)
+        self._wanted = WantedGpu(self.key, gpu, _HORIZON_S + _ORPHAN_S)
         self._began: float | None = None
         self._since = 0.0
         self.container = ""
@@ -106,7 +106,7 @@ class NotebookSession(FarSession, Spawned):
         """Why it ended. Raises what Modal's client raises, and ModalError."""
         wanted = self._wanted
         if refused := await self._rent(wanted):
-            raise ModalError(Trouble("infrastructure", refused.message, refused.remedy))
+            raise ModalError(ModalTrouble("infrastructure", refused.message, refused.remedy))
         self._costs.learn(await self._pool.account.client())
         self._line = await self._pool.queue()
         self._began = clock()
@@ -114,7 +114,7 @@ class NotebookSession(FarSession, Spawned):
         price = self._costs.price(wanted.gpu)
         rate, rates = (price.usd_per_s, price.rates) if price else (None, "")
         self._costs.put(
-            Span(wanted.key, wanted.gpu, self._began, self._began + _ORPHAN_S, rate, rates), self.key
+            RentedTime(wanted.key, wanted.gpu, self._began, self._began + _ORPHAN_S, rate, rates), self.key
         )
         await self._submit(
             "notebook", [pack({"root": self._root, "secret": self._secret, "contract": requests.VERSION})]
@@ -136,7 +136,7 @@ class NotebookSession(FarSession, Spawned):
                     return why
             answer = returned.result()
             if answer.get("contract", requests.VERSION) != requests.VERSION:
-                raise ModalError(Trouble("version", "the app on Modal is of another version", DEPLOY))
+                raise ModalError(ModalTrouble("version", "the app on Modal is of another version", DEPLOY))
             return str(answer.get("ended", ""))
         finally:
             for task in (returned, *watching):
@@ -182,7 +182,7 @@ class NotebookSession(FarSession, Spawned):
     def _write(self, ends: float) -> None:
         price = self._costs.price(self.gpu or "")
         rate, rates = (price.usd_per_s, price.rates) if price else (None, "")
-        self._costs.put(Span(self.container, self.gpu or "", self._since, ends, rate, rates), self.key)
+        self._costs.put(RentedTime(self.container, self.gpu or "", self._since, ends, rate, rates), self.key)
 
     def cost_text(self) -> str:
         """What it has cost so far."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from orbit_lsp.closure import Closure
 from orbit_lsp.runners import sent_files
-from orbit_lsp.runners.modal.errors import ModalError, Trouble
+from orbit_lsp.runners.modal.errors import ModalError, ModalTrouble
 from orbit_remote.common import requests
 from orbit_remote.common.requests import Job
 from orbit_remote.modal_app.image_spec import pack
@@ -26,7 +26,9 @@ def read(tree: Closure, digests: Iterable[str]) -> dict[str, bytes]:
     try:
         return sent_files.read(tree, digests)
     except sent_files.SentFileError as error:
-        raise ModalError(Trouble("infrastructure", str(error), "run it again", again=error.again)) from None
+        raise ModalError(
+            ModalTrouble("infrastructure", str(error), "run it again", again=error.again)
+        ) from None
 
 
 def size(tree: Closure, digests: Iterable[str]) -> int:

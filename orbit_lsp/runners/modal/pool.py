@@ -9,7 +9,7 @@ from orbit_lsp.runners.modal.deploy import Account
 from orbit_lsp.state import modal_gpus
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.requests import Job
-from orbit_remote.modal_app.image_spec import QUEUE, Spec
+from orbit_remote.modal_app.image_spec import QUEUE, ImageSpec
 
 
 async def _always(gpu: str) -> bool:
@@ -18,7 +18,7 @@ async def _always(gpu: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class AuthorKnowledge:
     """What the author's side knows of a job's file when it is asked.
 
     `compiled`: its text, with these flags, has just been compiled without an error. `read`: absolute
@@ -33,7 +33,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ModalOptions:
     """`folders` are the workspace's; `environment` is Modal's, "" for the account's own.
 
     `data` are patterns of data files that travel too and `closure_bytes` is what may travel in all.
@@ -42,7 +42,7 @@ class Options:
     released at its end, so that none costs anything while it waits for another run.
     """
 
-    spec: Spec
+    spec: ImageSpec
     folders: tuple[str, ...] = ()
     data: tuple[str, ...] = ()
     closure_bytes: int = 256 << 20
@@ -52,10 +52,10 @@ class Options:
     released: bool = False
 
 
-class Pool:
-    def __init__(self, options: Options, author: Known | None = None) -> None:
+class ContainerPool:
+    def __init__(self, options: ModalOptions, author: AuthorKnowledge | None = None) -> None:
         self.options = options
-        self.author = author or Known()
+        self.author = author or AuthorKnowledge()
         self.account = Account(options.spec, options.environment)
         self._handles: dict[tuple[str, bool], Any] = {}
         self._queue: Any = None

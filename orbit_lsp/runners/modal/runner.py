@@ -14,12 +14,12 @@ from typing import Any
 
 from orbit_lsp.runners import refusals
 from orbit_lsp.runners.modal import errors
-from orbit_lsp.runners.modal.call import Call
-from orbit_lsp.runners.modal.costs import Costs
+from orbit_lsp.runners.modal.call import ModalCall
+from orbit_lsp.runners.modal.costs import RentalCosts
 from orbit_lsp.runners.modal.deploy import within
 from orbit_lsp.runners.modal.errors import ModalError
-from orbit_lsp.runners.modal.pool import Known, Options, Pool
-from orbit_lsp.runners.modal.sessions import Session, Sessions
+from orbit_lsp.runners.modal.pool import AuthorKnowledge, ContainerPool, ModalOptions
+from orbit_lsp.runners.modal.sessions import ContainerSession, ContainerSessions
 from orbit_remote.common import architectures
 from orbit_remote.common import messages as c
 from orbit_remote.common.requests import Job
@@ -37,15 +37,15 @@ class ModalRunner:
     name = "modal"
 
     def __init__(
-        self, options: Options, changed: Callable[[], None] = lambda: None, author: Known | None = None,
-        costs: Costs | None = None,
+        self, options: ModalOptions, changed: Callable[[], None] = lambda: None, author: AuthorKnowledge | None = None,
+        costs: RentalCosts | None = None,
     ) -> None:  # fmt: skip
         """`changed` is called when a container became warm or cold; `author` is asked about each job;
         `costs` records what is rented.
         """
         self.options = options
-        self.pool = Pool(options, author)
-        self._sessions = Sessions(
+        self.pool = ContainerPool(options, author)
+        self._sessions = ContainerSessions(
             options.spec.idle_s, changed, costs, options.spec.timeout_s, released=options.released
         )
         self._known: set[str] = set()
@@ -54,7 +54,7 @@ class ModalRunner:
         self._leaving: dict[str, asyncio.Task[bool]] = {}
         self._unused: set[asyncio.Task[None]] = set()
         """Ending containers that were begun for calls which were cancelled meanwhile."""
-        self._active: dict[Call, asyncio.Task[None]] = {}
+        self._active: dict[ModalCall, asyncio.Task[None]] = {}
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -98,7 +98,7 @@ class ModalRunner:
         return replace(job, action="build")
 
     async def _run_once(self, job: Job, *, built: bool = False) -> AsyncGenerator[c.Event, None]:
-        call = Call(job, self.pool, self._sessions, self._known, built=built)
+        call = ModalCall(job, self.pool, self._sessions, self._known, built=built)
         task = self._active[call] = asyncio.create_task(call.perform(), name=f"modal {call.key}")
         self._idle.clear()
         try:
@@ -142,7 +142,7 @@ class ModalRunner:
 
     # -- sessions -----------------------------------------------------------------------------
 
-    def sessions(self) -> list[Session]:
+    def sessions(self) -> list[ContainerSession]:
         """The containers that are warm because of this server."""
         return self._sessions.all()
 
@@ -155,7 +155,7 @@ class ModalRunner:
             raise ModalError(errors.trouble(error)) from None
         self._sessions.keep(gpu, keep)
 
-    def _keep_first(self, call: Call) -> None:
+    def _keep_first(self, call: ModalCall) -> None:
         gpu = call.gpu
         if not (self.options.keep_warm and gpu and call.cost) or call.restricted or gpu in self._kept:
             return
@@ -248,7 +248,7 @@ def _on_a_cpu(event: c.Event) -> c.Event:
     return event
 
 
-async def _end(call: Call, task: asyncio.Task[None]) -> None:
+async def _end(call: ModalCall, task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await call.end()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from orbit_lsp.runners.modal.costs import Costs
-from orbit_lsp.runners.modal.ledger import Span, clock
+from orbit_lsp.runners.modal.costs import RentalCosts
+from orbit_lsp.runners.modal.ledger import RentedTime, clock
 from orbit_lsp.runners.modal.rates import Price
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -19,7 +19,7 @@ _LIFE_S = 86_400.0
 
 
 @dataclass(slots=True)
-class Session:
+class ContainerSession:
     """One container. Times are seconds on the wall clock; `since` is its start, `until` is None during a
     run. `gpu` is "" for one that only compiles.
 
@@ -45,16 +45,16 @@ class Session:
 
 
 @dataclass(slots=True)
-class _Run:
+class _RunInContainer:
     gpu: str
     container: str
     began: float
     alone: bool
 
 
-class Sessions:
+class ContainerSessions:
     def __init__(
-        self, idle_s: float, changed: Callable[[], None], costs: Costs | None = None, limit_s: float = 0, *,
+        self, idle_s: float, changed: Callable[[], None], costs: RentalCosts | None = None, limit_s: float = 0, *,
         released: bool = False,
     ) -> None:  # fmt: skip
         """`changed` is called when one became warm or cold by what was done here. `limit_s` is how long a
@@ -64,15 +64,15 @@ class Sessions:
         self._limit_s = limit_s
         self._released = released
         self._changed = changed
-        self._costs = costs or Costs()
-        self._containers: dict[str, Session] = {}
-        self._runs: dict[str, _Run] = {}
+        self._costs = costs or RentalCosts()
+        self._containers: dict[str, ContainerSession] = {}
+        self._runs: dict[str, _RunInContainer] = {}
 
     def contact(self, client: modal.Client) -> None:
         """Modal has been reached: its prices can be asked for."""
         self._costs.learn(client)
 
-    def all(self) -> list[Session]:
+    def all(self) -> list[ContainerSession]:
         """Those with a GPU that are warm now."""
         now = clock()
         return [container for container in self._containers.values() if container.gpu and container.warm(now)]
@@ -94,13 +94,13 @@ class Sessions:
         session = self._containers.get(container)
         if session is None or not session.warm(now):
             began = now - _seconds(answer, "age_s")
-            session = self._containers[container] = Session(gpu, began, container=container)
+            session = self._containers[container] = ContainerSession(gpu, began, container=container)
             self._take_over(session)
         else:
             began = now - _seconds(answer, "seconds")
         session.until = None
         session.price = self._costs.price(gpu)
-        self._runs[key] = _Run(gpu, container, began, alone)
+        self._runs[key] = _RunInContainer(gpu, container, began, alone)
         self._write(session, now + self._limit_s + (0 if alone else self._idle_s), key.rpartition("-")[0])
         self._changed()
         return container
@@ -144,7 +144,9 @@ class Sessions:
         if not chosen:
             name = f"{_UNNAMED}{gpu} {now}"  # Modal starts one; its name is known once a run is in it
             price = self._costs.price(gpu)
-            self._containers[name] = Session(gpu, now, now + self._idle_s, container=name, price=price)
+            self._containers[name] = ContainerSession(
+                gpu, now, now + self._idle_s, container=name, price=price
+            )
             chosen = [self._containers[name]]
         first, *sessions = chosen
         for kept in [first] if keep else [first, *sessions]:
@@ -172,7 +174,7 @@ class Sessions:
         unnamed = (name for name in self.idle(gpu) if name.startswith(_UNNAMED))
         self.lose(container if container in self._containers else next(unnamed, container))
 
-    def _take_over(self, session: Session) -> None:
+    def _take_over(self, session: ContainerSession) -> None:
         """The container that Modal started because one was to be kept, now that it has a name."""
         for name, container in list(self._containers.items()):
             if container.kept and container.gpu == session.gpu and name.startswith(_UNNAMED):
@@ -181,9 +183,9 @@ class Sessions:
                 del self._containers[name]
                 self._costs.end(name, container.since)
 
-    def _write(self, session: Session, ends: float | None, run: str | None = None) -> None:
+    def _write(self, session: ContainerSession, ends: float | None, run: str | None = None) -> None:
         price = session.price
-        span = Span(
+        span = RentedTime(
             session.container, session.gpu, session.since, None if session.kept else ends,
             price.usd_per_s if price else None, price.rates if price else "",
         )  # fmt: skip

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from orbit_lsp.runners.modal import errors, starts
 from orbit_lsp.runners.modal.deploy import TRIES, attempts, within
-from orbit_lsp.runners.modal.errors import ModalError, Trouble
-from orbit_lsp.runners.modal.pool import Pool
+from orbit_lsp.runners.modal.errors import ModalError, ModalTrouble
+from orbit_lsp.runners.modal.pool import ContainerPool
 from orbit_remote.common import messages as c
 from orbit_remote.modal_app.image_spec import unpack
 
@@ -37,7 +37,7 @@ T = TypeVar("T")
 class Spawned:
     """One call, which `key` names there. `restricted`: of code that is not the author's, which has no queue."""
 
-    def __init__(self, key: str, gpu: str | None, pool: Pool, *, restricted: bool = False) -> None:
+    def __init__(self, key: str, gpu: str | None, pool: ContainerPool, *, restricted: bool = False) -> None:
         self.key = key
         self.gpu = gpu
         self.restricted = restricted
@@ -133,7 +133,7 @@ class Spawned:
         await starts.until_failing(self._function, self.heard, soon=not self._warm())
         self._pool.account.suspect = not self.heard.lost
 
-    async def _failure(self) -> Trouble:
+    async def _failure(self) -> ModalTrouble:
         """What is said then."""
         return await starts.trouble(self._function, self._pool.account.known_name, self.heard)
 
@@ -185,7 +185,7 @@ class Spawned:
                     through = begun
                 elif time.monotonic() - through >= AWAY_S:
                     text = f"Modal has not answered for {AWAY_S:g} s"
-                    raise ModalError(Trouble("transport", text, _ALONE)) from None
+                    raise ModalError(ModalTrouble("transport", text, _ALONE)) from None
                 else:
                     with suppress(ModalError):  # it opens another connection where this one is dead
                         await self._pool.account.connected()

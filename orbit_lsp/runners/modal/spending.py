@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 from orbit_lsp.runners import Runner
 from orbit_lsp.runners.modal import account
-from orbit_lsp.runners.modal.costs import Costs, Wanted
+from orbit_lsp.runners.modal.costs import RentalCosts, WantedGpu
 from orbit_lsp.runners.modal.ledger import Month
-from orbit_lsp.runners.modal.sessions import Session as Rented
+from orbit_lsp.runners.modal.sessions import ContainerSession as Rented
 from orbit_lsp.state import modal_gpus, units
 from orbit_remote.common import messages as c
 from orbit_remote.common.requests import Job
 
 if TYPE_CHECKING:
-    from orbit_lsp.state.placement import Setup
+    from orbit_lsp.state.placement import RunSetup
 
 Ask = Callable[[str, Sequence[str]], Awaitable[str | None]]
-"""Ask the user to pick one of the answers; None if they dismiss the question. Raises CannotAsk."""
+"""Ask the user to pick one of the answers; None if they dismiss the question. Raises CannotAskError."""
 
 ONCE = "Run once"
 ALWAYS = "Run, and do not ask again until this editor is closed"
@@ -30,27 +30,27 @@ FIRST_S = 60
 """For which a first run rents its GPU, about: the start of a container, and the measuring."""
 
 
-class CannotAsk(Exception):  # noqa: N818 - it is no error of anybody's
+class CannotAskError(Exception):
     """The editor cannot ask questions, or no client is connected."""
 
 
 async def nobody(text: str, answers: Sequence[str]) -> str | None:
-    """Where nobody can be asked. Always raises CannotAsk."""
+    """Where nobody can be asked. Always raises CannotAskError."""
     del text, answers
-    raise CannotAsk
+    raise CannotAskError
 
 
 class Budget:
     """Of a calendar month: what was spent, what is rented now and what waits for a GPU count."""
 
-    def __init__(self, costs: Costs, ask: Ask = nobody) -> None:
+    def __init__(self, costs: RentalCosts, ask: Ask = nobody) -> None:
         self.ask = ask
         self.remedy = _RAISE
         self.lifted = False
         """The author allowed exceeding it until this process ends."""
         self._costs = costs
 
-    async def question(self, wanted: Sequence[Wanted], limit: float) -> str | None:
+    async def question(self, wanted: Sequence[WantedGpu], limit: float) -> str | None:
         """Why these runs may not begin without asking; None where they may, and from now on they count."""
         answer = await self._costs.reserve(wanted, None if self.lifted else limit)
         if self.lifted:
@@ -86,20 +86,20 @@ class Budget:
             f"{longest.seconds - longest.idle_s:,.0f} s to build and to run by its limits{idle}{rates})"
         )
 
-    async def room_for(self, wanted: Wanted, limit: float) -> bool:
+    async def room_for(self, wanted: WantedGpu, limit: float) -> bool:
         """Whether the budget allows this, without asking; it does not count."""
         answer = await self._costs.reserve([wanted], limit)
         self.over([wanted])
         return self.lifted or bool(answer and answer[1])
 
-    async def allow(self, wanted: Sequence[Wanted]) -> None:
+    async def allow(self, wanted: Sequence[WantedGpu]) -> None:
         await self._costs.reserve(wanted, None)
 
-    async def asked(self, question: str, wanted: Sequence[Wanted]) -> c.Failure | None:
+    async def asked(self, question: str, wanted: Sequence[WantedGpu]) -> c.Failure | None:
         """Ask; None where the author lets them begin."""
         try:
             answer = await self.ask(f"orbit: {question}", (ONCE, ALWAYS))
-        except CannotAsk:
+        except CannotAskError:
             return c.Failure("infrastructure", question, self.remedy)
         if answer not in (ONCE, ALWAYS):
             return c.Failure("cancelled", f"not run: {question}")
@@ -107,7 +107,7 @@ class Budget:
         await self.allow(wanted)
         return None
 
-    def over(self, wanted: Sequence[Wanted]) -> None:
+    def over(self, wanted: Sequence[WantedGpu]) -> None:
         """These runs have ended, or never began."""
         for each in wanted:
             self._costs.unreserve(each)
@@ -117,7 +117,7 @@ class Budgeted:
     """A runner whose jobs begin once the budget allows them, or the author does."""
 
     def __init__(
-        self, runner: Runner, budget: Budget, wanted: Wanted, limit: float, *, asks: bool = True
+        self, runner: Runner, budget: Budget, wanted: WantedGpu, limit: float, *, asks: bool = True
     ) -> None:
         """Without `asks`, a job that the budget does not allow fails: compiling is no click, and asks nothing."""
         self.name = runner.name
@@ -209,7 +209,7 @@ def _rates(names: set[str]) -> str:
     return f", at {' and '.join(sorted(names))}" if names else ""
 
 
-def ways(setup: Setup, costs: Costs) -> str:
+def ways(setup: RunSetup, costs: RentalCosts) -> str:
     """Return how a kernel gets a GPU on a machine that has none, what that costs, and what works without one: a list, an item a line."""
     needed = steps(setup)
     items = (
@@ -222,14 +222,14 @@ def ways(setup: Setup, costs: Costs) -> str:
     return "\n".join(f"- {item}" for item in items)
 
 
-def steps(setup: Setup) -> str:
+def steps(setup: RunSetup) -> str:
     """What lets runs go to Modal."""
     local = "set the runner, which is `local`, to `auto`" if setup.settings.runner == "local" else ""
     token = "" if account.configured() else account.remedy()
     return ", and ".join(filter(None, (local, token)))
 
 
-def _prices(setup: Setup, costs: Costs) -> tuple[str, ...]:
+def _prices(setup: RunSetup, costs: RentalCosts) -> tuple[str, ...]:
     gpu = setup.rents()
     if (price := costs.price(gpu)) is None or not gpu:
         return (f"The GPUs are {', '.join(modal_gpus.NAMES)}.",)
@@ -242,7 +242,7 @@ def _prices(setup: Setup, costs: Costs) -> tuple[str, ...]:
     )
 
 
-def with_ways(failure: c.Failure, setup: Setup, costs: Costs) -> c.Failure:
+def with_ways(failure: c.Failure, setup: RunSetup, costs: RentalCosts) -> c.Failure:
     """A failure whose cause is that there is no GPU, with the ways to one; any other as it is."""
     if not lacks_gpu(failure):
         return failure
@@ -253,7 +253,7 @@ def lacks_gpu(failure: c.Failure) -> bool:
     return failure.message.startswith(c.NO_GPU) or failure.message == account.NO_TOKEN
 
 
-def gpu_choices(costs: Costs, gpus: Sequence[str]) -> dict[str, str]:
+def gpu_choices(costs: RentalCosts, gpus: Sequence[str]) -> dict[str, str]:
     """What an editor lists -> the GPU it stands for: `H100, $4.08/h` (whose prices, the question says)."""
     titles: dict[str, str] = {}
     for gpu in gpus:

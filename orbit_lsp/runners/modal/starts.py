@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from orbit_lsp.runners.modal import errors
-from orbit_lsp.runners.modal.errors import ModalError, Trouble
+from orbit_lsp.runners.modal.errors import ModalError, ModalTrouble
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.modal_app.image_spec import unpack
 
@@ -80,22 +80,22 @@ async def _failed(function: Any) -> int | None:
     return None
 
 
-async def trouble(function: Any, app: str, heard: Heard) -> Trouble:
+async def trouble(function: Any, app: str, heard: Heard) -> ModalTrouble:
     """What is said of a call whose containers failed."""
     if heard.lost:
         text = f"its container was lost {MOST} times, so the run was ended: did it run out of memory?"
-        return Trouble(
+        return ModalTrouble(
             "infrastructure", text, f"use less of the machine's memory; `modal app logs {app}` has its output"
         )
     tail = await _log(function)
     text = f"{MOST} containers on Modal failed as they started, so no more are rented"
-    return Trouble("infrastructure", "\n".join([text, *tail]), _report(app))
+    return ModalTrouble("infrastructure", "\n".join([text, *tail]), _report(app))
 
 
-def broken(answer: dict[str, Any], app: str) -> Trouble:
+def broken(answer: dict[str, Any], app: str) -> ModalTrouble:
     """What is said of a container that answered that it can do nothing."""
     trace = str(answer.get("trace", "")).rstrip().splitlines()[-_LOG_LINES:]
-    return Trouble("infrastructure", "\n".join([str(answer["broken"]), *trace]), _report(app))
+    return ModalTrouble("infrastructure", "\n".join([str(answer["broken"]), *trace]), _report(app))
 
 
 async def hello(worker: Any, app: str) -> None:
@@ -114,7 +114,9 @@ async def hello(worker: Any, app: str) -> None:
             return
     except TimeoutError:
         text = f"Modal started no container without a GPU within {_HELLO_S:g} s"
-        raise ModalError(Trouble("infrastructure", text, "run it again; see also status.modal.com")) from None
+        raise ModalError(
+            ModalTrouble("infrastructure", text, "run it again; see also status.modal.com")
+        ) from None
     finally:
         waits = not answered.done()
         for task in (answered, failing):

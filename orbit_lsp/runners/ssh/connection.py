@@ -22,7 +22,7 @@ from orbit_lsp.runners.ssh.trouble import AGAIN, SshError
 from orbit_remote.common import codec, requests
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.process.worker_socket import LINE_LIMIT
-from orbit_remote.ssh_host.numbered_lines import SIGN, Inbox, Outbox, acknowledged, acknowledgement
+from orbit_remote.ssh_host.numbered_lines import SIGN, LineInbox, LineOutbox, acknowledged, acknowledgement
 
 log = logging.getLogger("orbit.ssh")
 
@@ -41,7 +41,7 @@ _STDERR = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SshPlace:
     """A host and what a proxy there is started with. `laptop` names this machine without saying anything of it."""
 
     host: str
@@ -61,13 +61,13 @@ class Place:
         ]  # fmt: skip
 
 
-class Connection:
+class SshConnection:
     """`hear` gets each message of the host, `lost` why nothing that was asked will be answered, `stage` what is waited for.
     `busy` says whether an answer is waited for: only then a broken link is opened again by itself.
     """
 
     def __init__(
-        self, place: Place, hear: Callable[[dict[str, Any]], None], lost: Callable[[SshError], None],
+        self, place: SshPlace, hear: Callable[[dict[str, Any]], None], lost: Callable[[SshError], None],
         stage: Callable[[str], None], busy: Callable[[], bool],
     ) -> None:  # fmt: skip
         self.place = place
@@ -87,7 +87,7 @@ class Connection:
 
     def _begin_anew(self) -> None:
         """From now on another proxy there: nothing of the last one is waited for."""
-        self._inbox, self._outbox = Inbox(), Outbox()
+        self._inbox, self._outbox = LineInbox(), LineOutbox()
         self._proxy, self._token = os.urandom(8).hex(), ""
 
     async def ready(self) -> None:
@@ -141,7 +141,7 @@ class Connection:
             await login.end()
             raise
         if self._token and welcome["token"] != self._token:  # the other one ended, with what it did
-            self._inbox, self._outbox = Inbox(), Outbox()
+            self._inbox, self._outbox = LineInbox(), LineOutbox()
             if self._busy():
                 self._lost(_ended_there(self.place.host))
         self._token = welcome["token"]
@@ -250,7 +250,7 @@ class Login:
 
     @classmethod
     async def start(
-        cls, place: Place, role: str, arguments: list[str], stage: Callable[[str], None] = lambda _: None
+        cls, place: SshPlace, role: str, arguments: list[str], stage: Callable[[str], None] = lambda _: None
     ) -> Login:
         """Log in, bring our package there if it is not there, and start `role` of it. Raises SshError."""
         mark = f"orbit-{os.urandom(8).hex()}"
@@ -282,7 +282,7 @@ class Login:
             raise
         return login
 
-    async def _begin(self, place: Place, mark: str, stage: Callable[[str], None]) -> None:
+    async def _begin(self, place: SshPlace, mark: str, stage: Callable[[str], None]) -> None:
         """Raises SshError."""
         host, absent = place.host, f"{place.python or 'python3'} is not there"
         noise, size = list[str](), 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 
 from orbit_lsp.runners.ssh import command_line, trouble
-from orbit_lsp.runners.ssh.connection import Login, Place, leave_master
+from orbit_lsp.runners.ssh.connection import Login, SshPlace, leave_master
 from orbit_lsp.runners.ssh.trouble import SshError
 from orbit_remote.common import codec
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -21,7 +21,7 @@ class Left:
 
 async def leave(host: str, python: str = "", *, busy_too: bool) -> Left:
     """Return what was ended. `busy_too`: jobs that are under way are cancelled. Raises SshError."""
-    login = await Login.start(Place(host, python), "leave", ["--yes"] if busy_too else [])
+    login = await Login.start(SshPlace(host, python), "leave", ["--yes"] if busy_too else [])
     try:
         line = await login.read_line()
         if not line:

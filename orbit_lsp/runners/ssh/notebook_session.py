@@ -12,7 +12,7 @@ from typing import Any
 from orbit_lsp.runners.kernel_process import Lease
 from orbit_lsp.runners.modal.far_session import FarSession
 from orbit_lsp.runners.modal.spawned import SIGN_S
-from orbit_lsp.runners.ssh.connection import Connection, Place
+from orbit_lsp.runners.ssh.connection import SshConnection, SshPlace
 from orbit_lsp.runners.ssh.trouble import AGAIN, SshError
 from orbit_remote.common.messages import content_hash
 from orbit_remote.process.records import Records, packed
@@ -21,14 +21,14 @@ _RUN = "notebook"
 
 
 class SshSession(FarSession):
-    def __init__(self, place: Place, folder: str, limit: int, lease: Lease) -> None:
+    def __init__(self, place: SshPlace, folder: str, limit: int, lease: Lease) -> None:
         """`folder` is the notebook's, `limit` bytes of its files."""
         super().__init__(folder, limit, f"on {place.host}", lease)
         self._host = place.host
         self._folder = folder
         self._heard: asyncio.Queue[dict[str, Any] | SshError] = asyncio.Queue()
         hear = self._heard.put_nowait
-        self._connection = Connection(place, hear, hear, self._notice, lambda: not self.living.done())
+        self._connection = SshConnection(place, hear, hear, self._notice, lambda: not self.living.done())
         self.living = asyncio.create_task(self._live())
 
     async def _work(self) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 
 from orbit_lsp import closure
 from orbit_lsp.runners import refusals, sent_files
-from orbit_lsp.runners.ssh.connection import Connection, Place
+from orbit_lsp.runners.ssh.connection import SshConnection, SshPlace
 from orbit_lsp.runners.ssh.trouble import AGAIN, SshError
 from orbit_lsp.runners.under_way import UnderWay
 from orbit_remote.common import architectures, codec
@@ -41,12 +41,12 @@ _ids = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SshOptions:
     """`folders` are the workspace's, `data` patterns of data files that travel too, `closure_bytes` is what may travel in all.
     `nvcc` is the host's, empty for the one that is found there.
     """
 
-    place: Place
+    place: SshPlace
     nvcc: str = ""
     folders: tuple[str, ...] = ()
     data: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _WaitingRequest:
     """A request whose answer is waited for: its events, and the files that the host may ask for."""
 
     events: asyncio.Queue[c.Event | SshError] = field(default_factory=asyncio.Queue)
@@ -71,15 +71,15 @@ def laptop() -> str:
 class SshRunner:
     name = "ssh"
 
-    def __init__(self, options: Options, read: Callable[[Job], Sequence[str]] = lambda _: ()) -> None:
+    def __init__(self, options: SshOptions, read: Callable[[Job], Sequence[str]] = lambda _: ()) -> None:
         """`read` returns the absolute paths that the last build of a job's file read."""
         self.options = options
         self._read = read
-        self._asked: dict[str, _Asked] = {}
+        self._asked: dict[str, _WaitingRequest] = {}
         self._typed_s: deque[float] = deque(maxlen=5)
         """How long the last answers about typed texts took."""
         self._jobs = UnderWay()
-        self._connection = Connection(
+        self._connection = SshConnection(
             options.place, self._hear, self._lost, self._stage, lambda: bool(self._asked)
         )
 
@@ -111,7 +111,7 @@ class SshRunner:
         if tree.refusal:
             yield c.failed(job.run, c.Failure("infrastructure", tree.refusal))
             return
-        asked = self._asked[job.run] = _Asked()
+        asked = self._asked[job.run] = _WaitingRequest()
         sending = asyncio.create_task(self._send_files(job.run, asked, tree), name="files")
         finished = False
         try:
@@ -169,7 +169,7 @@ class SshRunner:
         packed = await asyncio.to_thread(pack, message)
         return tree, {"packed": base64.b64encode(packed).decode()}
 
-    async def _send_files(self, run: str, asked: _Asked, tree: closure.Closure) -> None:
+    async def _send_files(self, run: str, asked: _WaitingRequest, tree: closure.Closure) -> None:
         """Send what the host asks for, for as long as it asks."""
         for _ in range(_ROUNDS):
             wanted = [digest for digest in await asked.missing.get() if digest in tree.contents]
@@ -223,7 +223,7 @@ class SshRunner:
     async def _answer(self, run: str, record: dict[str, Any], tree: closure.Closure | None = None) -> c.Event:
         """The one event that answers a request. Raises SshError."""
         await self._connection.ready()
-        asked = self._asked[run] = _Asked()
+        asked = self._asked[run] = _WaitingRequest()
         sending = asyncio.create_task(self._send_files(run, asked, tree), name="files") if tree else None
         answered = False
         try:
@@ -310,7 +310,7 @@ class SshRunner:
             asked.events.put_nowait(c.Stage(run, "starting", time.time(), why))
 
 
-async def _ended(asked: _Asked) -> None:
+async def _ended(asked: _WaitingRequest) -> None:
     """Until the host says that a cancelled job is over, or is out of reach: then it ends the job itself."""
     try:
         async with asyncio.timeout(_CANCEL_S):

@@ -24,7 +24,7 @@ class SshError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Word:
+class _SshComplaint:
     pattern: str
     message: str
     remedy: str
@@ -33,40 +33,40 @@ class _Word:
 
 _CHECK = "check that the machine is on and that `ssh {host}` works in a terminal"
 _WORDS = (
-    _Word(
+    _SshComplaint(
         "REMOTE HOST IDENTIFICATION HAS CHANGED",
         "the host key of {host} is not the one that ssh knows: it is another machine, or somebody stands between",
         "find out why it changed; if it is right, run `ssh-keygen -R {host}`, then `ssh {host}` once",
     ),
-    _Word(
+    _SshComplaint(
         "Host key verification failed|No .* host key is known",
         "ssh does not know the host key of {host}",
         "run `ssh {host}` once in a terminal and accept the key after comparing it",
     ),
-    _Word(
+    _SshComplaint(
         "Permission denied|Too many authentication failures|No more authentication methods|sign_and_send_pubkey",
         "{host} did not let ssh in ({said})",
         "nobody can be asked for a password here: make `ssh {host}` work without one, by a key in ssh-agent",
     ),
-    _Word(
+    _SshComplaint(
         "Could not resolve hostname",
         "there is no host {host}",
         "check the name; an alias has to be in ~/.ssh/config",
     ),
-    _Word("Connection refused", "{host} takes no ssh connections", _CHECK, True),
-    _Word("No route to host|Network is unreachable", "there is no way to {host}", _CHECK, True),
-    _Word("timed out|Timeout, server", "{host} does not answer", _CHECK, True),
-    _Word(
+    _SshComplaint("Connection refused", "{host} takes no ssh connections", _CHECK, True),
+    _SshComplaint("No route to host|Network is unreachable", "there is no way to {host}", _CHECK, True),
+    _SshComplaint("timed out|Timeout, server", "{host} does not answer", _CHECK, True),
+    _SshComplaint(
         "Bad owner or permissions|Bad configuration option|terminating, .* bad configuration",
         "ssh does not accept its configuration: {said}",
         "correct it",
     ),
-    _Word(
+    _SshComplaint(
         "account is currently not available|This account is|nologin",
         "the account on {host} may not start programs",
         "use an account with a shell",
     ),
-    _Word(
+    _SshComplaint(
         "Connection closed|Connection reset|Broken pipe|kex_exchange",
         "{host} closed the connection",
         _CHECK,

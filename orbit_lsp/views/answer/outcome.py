@@ -8,7 +8,7 @@ import time
 from orbit_lsp.profile import bottleneck
 from orbit_lsp.state import units
 from orbit_lsp.state.fitting import Part
-from orbit_lsp.state.results import Failed, Result
+from orbit_lsp.state.results import FailedRun, RunResult
 from orbit_lsp.views import kernel_status, sweep_tables
 from orbit_lsp.views.kernel_status import KernelStatus
 from orbit_lsp.views.profile import profile_hints
@@ -34,7 +34,7 @@ def parts(known: KernelStatus) -> list[Part]:
     return []
 
 
-def of_run(result: Result) -> list[Part]:
+def of_run(result: RunResult) -> list[Part]:
     if result.through in BY_AUTHOR:
         main = kernel_status.main_launch(result.launches)
         return timed("⏱", main.timing) if main else Part.of(0, "⏱ not launched")
@@ -62,14 +62,14 @@ def verdict(known: KernelStatus) -> list[Part]:
     return Part.of(2, counted.text, counted.text.removesuffix(" of peak")) if counted else []
 
 
-def failed(what: Failed) -> list[Part]:
+def failed(what: FailedRun) -> list[Part]:
     """`✗ illegal address · 14:05:07`: the time of day stays true on a screen that is not drawn again."""
     clock = time.strftime("%H:%M:%S", time.localtime(what.at))
     mark = "⚠" if what.outcome == "infrastructure" else "✗"
     return Part.of(0, f"{mark} {reason(what)}") + Part.of(2, clock)
 
 
-def reason(what: Failed) -> str:
+def reason(what: FailedRun) -> str:
     """In two or three words: `illegal address`, `exit code 3`, `SIGSEGV`, `ValueError`, `timed out`."""
     if what.outcome == "infrastructure":
         return "could not run"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from orbit_lsp.profile import bottleneck
 from orbit_lsp.runs import summary
 from orbit_lsp.state import fitting, units
-from orbit_lsp.state.results import Profiled, Result
+from orbit_lsp.state.results import Profiled, RunResult
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import kernel_status, rates, sweep_tables
 from orbit_lsp.views.answer import outcome
 from orbit_lsp.views.kernel_status import KernelStatus
 from orbit_lsp.views.profile import next_steps, profile_hints, profile_hover
-from orbit_lsp.views.tables import Lines
+from orbit_lsp.views.tables import TitledLines
 from orbit_remote.common.messages import Profile
 from orbit_remote.common.requests import BY_AUTHOR
 
@@ -20,11 +20,11 @@ COLUMNS = 78
 _FACTS = 3
 
 
-def lines(session: Session, uri: str, known: KernelStatus, now: float) -> Lines | None:
+def lines(session: Session, uri: str, known: KernelStatus, now: float) -> TitledLines | None:
     """None where nothing has been run or profiled, nothing was compiled, and there is no reason to tell."""
     if not (known.failed or known.result or known.profile or known.figures):
         why = kernel_status.why_nothing(session, uri, known)
-        return Lines(f"{known.kernel.name}: not compiled, not run yet", why) if why else None
+        return TitledLines(f"{known.kernel.name}: not compiled, not run yet", why) if why else None
     profile = known.profile.main if known.profile else None
     texts: list[str] = []
     if known.failed and (failure := known.failed.failure):
@@ -39,7 +39,7 @@ def lines(session: Session, uri: str, known: KernelStatus, now: float) -> Lines 
     texts = [fitting.cut(line, COLUMNS - 2) for line in texts]
     if step := _what_to_do(session, known, profile):
         texts.append(f"→ {step}")
-    return Lines(_title(known, now), tuple(texts))
+    return TitledLines(_title(known, now), tuple(texts))
 
 
 def _title(known: KernelStatus, now: float) -> str:
@@ -50,7 +50,7 @@ def _title(known: KernelStatus, now: float) -> str:
     return f"{known.kernel.name}: {text}{ago}"
 
 
-def of_run(result: Result) -> list[str]:
+def of_run(result: RunResult) -> list[str]:
     """Rate and check."""
     points = result.finished.points
     parts: list[str] = []

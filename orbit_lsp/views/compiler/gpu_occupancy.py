@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orbit_lsp.state import fitting, units
-from orbit_lsp.state.results import Figures
+from orbit_lsp.state.results import CompilerFigures
 from orbit_lsp.state.session import Session, path_of
 from orbit_lsp.views import kernel_status
 from orbit_lsp.views.kernel_status import KernelStatus
@@ -44,7 +44,7 @@ def sections(session: Session, uri: str, known: KernelStatus) -> list[Section]:
     return [*shown, drawing] if drawing else shown
 
 
-def compiled(session: Session, uri: str, known: KernelStatus) -> Figures | None:
+def compiled(session: Session, uri: str, known: KernelStatus) -> CompilerFigures | None:
     """The kernel's figures for every architecture; None where they are not of its present text."""
     every = session.results.every_gpu.get(known.target)
     if every is None or known.figures is None or known.figures_stale:
@@ -54,7 +54,7 @@ def compiled(session: Session, uri: str, known: KernelStatus) -> Figures | None:
     return None if session.disk.changed(path_of(uri), every.files) else every
 
 
-def _of_triton(session: Session, uri: str, known: KernelStatus, every: Figures) -> list[Section]:
+def _of_triton(session: Session, uri: str, known: KernelStatus, every: CompilerFigures) -> list[Section]:
     """Each instance on every GPU and over `num_warps`, with the types and constants that it was compiled with."""
     assert known.figures
     shown: list[Section] = []
@@ -83,7 +83,7 @@ def _of_triton(session: Session, uri: str, known: KernelStatus, every: Figures) 
     return shown
 
 
-def over_warps(every: Figures, resources: Resources) -> dict[int, Resources]:
+def over_warps(every: CompilerFigures, resources: Resources) -> dict[int, Resources]:
     """What one instance of a Triton kernel needs on its own architecture, by its `num_warps`, in rising order."""
     architecture = resources.architecture.rstrip("af")
 

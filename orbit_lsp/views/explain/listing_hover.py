@@ -10,7 +10,7 @@ from orbit_lsp.profile import listing
 from orbit_lsp.state import line_map
 from orbit_lsp.state.session import Session, path_of
 from orbit_lsp.views.explain import sass_instructions
-from orbit_lsp.views.tables import Code, Row, Section
+from orbit_lsp.views.tables import CodeCell, Row, Section
 
 _MOST = 12
 
@@ -30,7 +30,11 @@ def of_line(session: Session, uri: str, line: int) -> list[Section]:
             if not every:
                 continue
             rows: list[Row] = [
-                (Code(instruction.text), sass_instructions.meaning(instruction.mnemonic), instruction.control)
+                (
+                    CodeCell(instruction.text),
+                    sass_instructions.meaning(instruction.mnemonic),
+                    instruction.control,
+                )
                 for instruction in every[:_MOST]
             ]
             if len(every) > _MOST:

@@ -9,7 +9,7 @@ from orbit_lsp.profile import bottleneck
 from orbit_lsp.state import units
 from orbit_lsp.views.explain.explanations import COUNTERS
 from orbit_lsp.views.profile import profile_hints
-from orbit_lsp.views.tables import Code
+from orbit_lsp.views.tables import CodeCell
 from orbit_remote.common.measurements import Metric
 from orbit_remote.common.messages import Profile
 
@@ -79,7 +79,7 @@ def rows(profile: Profile, wanted: Iterable[tuple[str, str]]) -> list[Row]:
     for title, name in wanted:
         metric = profile.metrics.get(name)
         if metric and (metric.value or name not in _OFF_WITHOUT_USE):
-            listed.append((title, text(metric), Code(name)))
+            listed.append((title, text(metric), CodeCell(name)))
     return listed
 
 
@@ -128,4 +128,4 @@ def limiters(profile: Profile) -> Row | None:
     least = min(known.values())
     names = [name for name, value in known.items() if value == least]
     value = f"{', '.join(names)}: {least:.0f} block{'' if least == 1 else 's'} per SM"
-    return ("occupancy is limited by", value, Code(LIMITS[names[0]]))
+    return ("occupancy is limited by", value, CodeCell(LIMITS[names[0]]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from orbit_lsp.profile import bottleneck
-from orbit_lsp.profile.bottleneck import Verdict
+from orbit_lsp.profile.bottleneck import BottleneckVerdict
 from orbit_lsp.state import units
 from orbit_lsp.views.profile import profile_hover, profile_lines
 from orbit_remote.common.measurements import Advice
@@ -59,7 +59,7 @@ def _of_lines(profile: Profile) -> list[str]:
     return list(worst.values())
 
 
-def _of_bottleneck(verdict: Verdict) -> str:
+def _of_bottleneck(verdict: BottleneckVerdict) -> str:
     level = next((name for name in _BOTTLENECKS if verdict.text.startswith(name)), verdict.kind)
     return _BOTTLENECKS[verdict.kind if verdict.kind == "balanced" else level]
 

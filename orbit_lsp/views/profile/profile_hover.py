@@ -16,8 +16,8 @@ from orbit_lsp.views import kernel_status
 from orbit_lsp.views.explain.explanations import COUNTERS, STALLS
 from orbit_lsp.views.profile import counter_rows, profile_hints, profile_lines, roofline_drawing
 from orbit_lsp.views.profile.counter_rows import Row
-from orbit_lsp.views.profile.profile_lines import Placed
-from orbit_lsp.views.tables import Code, Drawing, Table
+from orbit_lsp.views.profile.profile_lines import PlacedLine
+from orbit_lsp.views.tables import CodeCell, Drawing, Table
 from orbit_remote.common.measurements import Advice, Line
 from orbit_remote.common.messages import Profile
 
@@ -52,7 +52,7 @@ def sections(name: str, profiled: Profiled, now: float, *, stale: bool) -> list[
 
 
 def _summary(profiled: Profiled, profile: Profile) -> list[Row]:
-    rows: list[Row] = [(Code(profile.name), _launch(profile), profile.source)]
+    rows: list[Row] = [(CodeCell(profile.name), _launch(profile), profile.source)]
     if verdict := bottleneck.verdict(profile):
         rows.append(("bottleneck", f"{verdict.text}: {verdict.why}", "NVIDIA's rule SOLBottleneck"))
     rows += counter_rows.rows(profile, counter_rows.SPEED)
@@ -63,7 +63,7 @@ def _summary(profiled: Profiled, profile: Profile) -> list[Row]:
     if profile.samples and not profile.lines:
         rows.append(("lines", "none: the code that ran has no line information", profile.source))
     if left_out := roofline_drawing.left_out(profile):
-        rows.append(("not in the roofline", left_out, Code(bottleneck.TENSOR)))
+        rows.append(("not in the roofline", left_out, CodeCell(bottleneck.TENSOR)))
     if profiles := profiled.profiles[1:]:
         rows.append(
             ("other launches", f"{len(profiles)}, shorter than this one; the report has them", "orbit")
@@ -132,7 +132,7 @@ def state_rows(profile: Profile) -> list[Row]:
             units.percent(state.share)
             + (f", {units.cycles(state.cycles)} cycles" if state.cycles is not None else "")
             + (f": {STALLS[state.name]}" if state.name in STALLS else ""),
-            Code(state.metric),
+            CodeCell(state.metric),
         )
         for state in bottleneck.states(profile)
         if state.share >= 0.005
@@ -199,7 +199,7 @@ def of_line(session: Session, uri: str, line: int) -> list[Section]:
     ]
 
 
-def _title(placed: Placed) -> str:
+def _title(placed: PlacedLine) -> str:
     part = bottleneck.share(placed.of, placed.profile)
     sentence = (
         f": {units.percent(part)} of the warp samples" if part is not None and placed.of.samples else ""
@@ -209,7 +209,7 @@ def _title(placed: Placed) -> str:
     )
 
 
-def line_rows(placed: Placed) -> list[Row]:
+def line_rows(placed: PlacedLine) -> list[Row]:
     line = placed.of
     rows: list[Row] = []
     if line.samples:
@@ -220,7 +220,7 @@ def line_rows(placed: Placed) -> list[Row]:
             name = reason.replace("_", " ")
             meaning = f": {STALLS[name]}" if name in STALLS else ""
             value = f"{units.percent(samples / line.samples)}, {samples:,} samples{meaning}"
-            rows.append((name, value, Code(f"smsp__pcsamp_warps_issue_stalled_{reason}")))
+            rows.append((name, value, CodeCell(f"smsp__pcsamp_warps_issue_stalled_{reason}")))
     if line.inside and line.samples:
         part = sum(line.inside.values()) / line.samples
         rows.append(("in inlined code", f"{units.percent(part)} of its samples", "line table"))
@@ -263,4 +263,4 @@ def _traffic(line: Line) -> list[Row]:
 
 
 def _counted(name: str, value: str) -> Row:
-    return (COUNTERS[name][0], value, Code(name))
+    return (COUNTERS[name][0], value, CodeCell(name))

@@ -20,7 +20,7 @@ MARK = "◂"
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedLine:
     """A line of a profile in the present text; `line` counts from 0. `stale`: the kernel has been edited since."""
 
     line: int
@@ -31,12 +31,12 @@ class Placed:
     stale: bool
 
 
-def placed(session: Session, uri: str) -> list[Placed]:
+def placed(session: Session, uri: str) -> list[PlacedLine]:
     """Of all kernels with lines in this file; lines that were edited since are left out."""
     file = session.files.get(uri)
     if file is None or not session.results.profiles:
         return []
-    placed_lines: list[Placed] = []
+    placed_lines: list[PlacedLine] = []
     judged: dict[str, set[KernelId]] = {}
     for target, profiled in session.results.profiles.items():
         profile = profiled.main
@@ -50,7 +50,7 @@ def placed(session: Session, uri: str) -> list[Placed]:
                     judged[target.uri] = _stale(session, target.uri)
                 stale = target in judged[target.uri]
                 placed_lines += [
-                    Placed(where[line.line - 1], line, target, profiled, profile, stale)
+                    PlacedLine(where[line.line - 1], line, target, profiled, profile, stale)
                     for line in lines
                     if line.line - 1 in where
                 ]
@@ -96,7 +96,7 @@ def labels(session: Session, uri: str) -> list[tuple[int, str]]:
     return texts
 
 
-def label(placed_line: Placed, line_percent: float, excess_percent: float, mark: str = "") -> str:
+def label(placed_line: PlacedLine, line_percent: float, excess_percent: float, mark: str = "") -> str:
     """`◂ 74% · long scoreboard · ⚠ uncoalesced: 25% used`; empty where nothing of it matters. `mark` stands at the end."""
     parts: list[Part] = []
     part = bottleneck.share(placed_line.of, placed_line.profile)
@@ -141,6 +141,6 @@ def _matters(
     return 100 * (moved - ideal) >= excess_percent * sum(counts(line)[0] or 0 for line in lines)
 
 
-def at(session: Session, uri: str, line: int) -> list[Placed]:
+def at(session: Session, uri: str, line: int) -> list[PlacedLine]:
     """The profiled lines that are at `line` (from 0) of the present text."""
     return [placed_line for placed_line in placed(session, uri) if placed_line.line == line]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from orbit_lsp.profile import bottleneck, roofline
-from orbit_lsp.profile.roofline import Point, Roofline
+from orbit_lsp.profile.roofline import Roofline, RooflinePoint
 from orbit_lsp.state import units
 from orbit_lsp.views.tables import Drawing
 from orbit_remote.common.messages import Profile
@@ -37,7 +37,7 @@ def left_out(profile: Profile) -> str:
     )
 
 
-def sentence(drawn: Roofline, point: Point) -> str:
+def sentence(drawn: Roofline, point: RooflinePoint) -> str:
     """`FP32 477 GFLOP/s at 0.18 FLOP/byte, 79% of the DRAM roof there (606 GFLOP/s)`."""
     text = f"{point.name} {units.flops(point.rate)} at {point.intensity:.3g} FLOP per byte of DRAM"
     if roof := drawn.roof(point):
@@ -46,7 +46,7 @@ def sentence(drawn: Roofline, point: Point) -> str:
     return text
 
 
-def _lines(drawn: Roofline, point: Point) -> list[str]:
+def _lines(drawn: Roofline, point: RooflinePoint) -> list[str]:
     assert drawn.bandwidth is not None
     assert point.peak is not None
     ridge = point.peak / drawn.bandwidth

@@ -20,9 +20,9 @@ from orbit_lsp.views.spec.spec_hover import described
 from orbit_remote.common.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from orbit_lsp.views.spec.spec_place import Place
-    from orbit_remote.spec.launch_spec import Checked
-    from orbit_remote.spec.lexer import Token
+    from orbit_lsp.views.spec.spec_place import SpecPlace
+    from orbit_remote.spec.launch_spec import EvaluatedSpec
+    from orbit_remote.spec.lexer import SpecToken
     from orbit_remote.spec.signature import Signature
     from orbit_remote.spec.syntax_tree import Language
 
@@ -103,9 +103,9 @@ def _item(offer: Offer, where: lsp.Range) -> lsp.CompletionItem:
     )
 
 
-def _offers(session: Session, uri: str, place: Place) -> tuple[str, list[Offer]]:
+def _offers(session: Session, uri: str, place: SpecPlace) -> tuple[str, list[Offer]]:
     """What has been typed of the word, and what it may become."""
-    from orbit_remote.spec.comment_scanner import RAW, Piece, statements
+    from orbit_remote.spec.comment_scanner import RAW, CommentPiece, statements
     from orbit_remote.spec.lexer import tokens
     from orbit_remote.spec.syntax_tree import SpecError
 
@@ -114,7 +114,7 @@ def _offers(session: Session, uri: str, place: Place) -> tuple[str, list[Offer]]
     text = last.text[: place.column - last.column]
     match = _WORD.search(text)
     typed = match[0] if match else ""
-    cut = Piece(last.line, last.column, text[: len(text) - len(typed)] + _MARK)
+    cut = CommentPiece(last.line, last.column, text[: len(text) - len(typed)] + _MARK)
     read, _ = statements([*above[:-1], cut], place.language)
     if not read or not read[-1].pieces[-1].text.rstrip().endswith(_MARK):
         return typed, []  # behind a comment
@@ -128,7 +128,7 @@ def _offers(session: Session, uri: str, place: Place) -> tuple[str, list[Offer]]
         constant = re.search(r"\[\s*['\"](\w*)\Z", text)  # META['…
         return (constant[1] if constant else ""), _constants(session, uri, place) if constant else []
     checked = spec_cache.spec_of(session, uri, place.kernel) if place.kernel else None
-    asked = _Asked(session, uri, place, checked, before, statement.word)
+    asked = _CursorPlace(session, uri, place, checked, before, statement.word)
     return typed, asked.offers()
 
 
@@ -140,7 +140,7 @@ def _plain(word: str) -> list[Offer]:
     return []
 
 
-def _constants(session: Session, uri: str, place: Place) -> list[Offer]:
+def _constants(session: Session, uri: str, place: SpecPlace) -> list[Offer]:
     checked = spec_cache.spec_of(session, uri, place.kernel) if place.kernel else None
     header = checked.signature if checked else None
     return [
@@ -150,16 +150,16 @@ def _constants(session: Session, uri: str, place: Place) -> list[Offer]:
     ]
 
 
-class _Asked:
+class _CursorPlace:
     """One place within a statement: the tokens before it, and the brackets that are open there."""
 
     def __init__(
         self,
         session: Session,
         uri: str,
-        place: Place,
-        checked: Checked | None,
-        before: list[Token],
+        place: SpecPlace,
+        checked: EvaluatedSpec | None,
+        before: list[SpecToken],
         word: str,
     ) -> None:
         self.session = session
@@ -388,10 +388,10 @@ def _part(name: str, rank: int = 3) -> Offer:
     return Offer(name, _KINDS.Keyword, "launch spec", PARTS[name], rank=rank)
 
 
-def _open(before: Iterable[Token], *, launch: bool) -> list[_Bracket]:
+def _open(before: Iterable[SpecToken], *, launch: bool) -> list[_Bracket]:
     """The brackets that are open at the end, the innermost last."""
     brackets: list[_Bracket] = []
-    last: Token | None = None
+    last: SpecToken | None = None
     dotted = False
     for at, token in enumerate(before):
         text = token.text

@@ -14,8 +14,7 @@ from orbit_lsp.views import positions
 from orbit_remote.common import architectures
 
 if TYPE_CHECKING:
-    from orbit_remote.spec.syntax_tree import Fault
-    from orbit_remote.spec.syntax_tree import Span as SpecSpan
+    from orbit_remote.spec.syntax_tree import Fault, SpecSpan
 
 _SEVERITY = {"error": lsp.DiagnosticSeverity.Error, "warning": lsp.DiagnosticSeverity.Warning}
 

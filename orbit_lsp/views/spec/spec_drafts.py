@@ -22,8 +22,8 @@ from orbit_remote.common.limits import OUTLINED
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from orbit_lsp.drafts.guesses import Statement, Subject
-    from orbit_remote.spec.rules import Limits
+    from orbit_lsp.drafts.guesses import DraftStatement, DraftSubject
+    from orbit_remote.spec.rules import LaunchLimits
     from orbit_remote.spec.values import Value
 
 
@@ -31,7 +31,7 @@ _MOST_KERNELS = 8
 """Of a file that is selected: each costs a reading of the whole file."""
 
 
-class Draft(NamedTuple):
+class DraftAction(NamedTuple):
     title: str
     edit: lsp.WorkspaceEdit
 
@@ -81,7 +81,7 @@ async def prepare(session: Session, uri: str, first: int, last: int) -> None:
             present.drafts[key] = await asyncio.to_thread(written, present.lines, kernel, limits)
 
 
-def drafts(session: Session, uri: str, kernel: Kernel, *, versioned: bool = False) -> list[Draft]:
+def drafts(session: Session, uri: str, kernel: Kernel, *, versioned: bool = False) -> list[DraftAction]:
     """Specs to begin with, the one from host code first; none where the kernel has one, or nothing can be made up.
 
     Each is without fault as it stands, but for values that only the author knows. `versioned` says that the client takes `documentChanges`.
@@ -89,7 +89,7 @@ def drafts(session: Session, uri: str, kernel: Kernel, *, versioned: bool = Fals
     file = session.files.get(uri)
     if file is None or not _may_have(session, uri, kernel):
         return []
-    made: list[Draft] = []
+    made: list[DraftAction] = []
     present = spec_cache.text_lines(session, uri)
     limits = spec_cache.limits(session, uri, kernel)
     key = (spec_blocks.target(kernel), limits)
@@ -99,7 +99,7 @@ def drafts(session: Session, uri: str, kernel: Kernel, *, versioned: bool = Fals
         text = lines.replace("\n", _line_end(file.document.line(kernel.whole.line), file.document.text))
         at = positions.position(session, file.document, kernel.whole.line, 0)
         edit = lsp.TextEdit(lsp.Range(at, at), text)
-        made.append(Draft(title, positions.edit_of(file.document, [edit], versioned=versioned)))
+        made.append(DraftAction(title, positions.edit_of(file.document, [edit], versioned=versioned)))
     return made
 
 
@@ -143,7 +143,7 @@ def _line_end(line: str, text: str) -> str:
     return match[0] if match else "\n"
 
 
-def written(lines: list[str], kernel: Kernel, limits: Limits | None = None) -> list[tuple[str, str]]:
+def written(lines: list[str], kernel: Kernel, limits: LaunchLimits | None = None) -> list[tuple[str, str]]:
     """Titles and lines of the drafts that have no fault but what an author has to fill in, on the GPU with these
     limits.
     """
@@ -180,15 +180,15 @@ def _near(lines: list[str], kernel: Kernel) -> list[str] | None:
     return None if sum(map(len, own)) > OUTLINED.most else [*[""] * first, *own]
 
 
-def _cuda(subject: Subject) -> list[list[Statement] | None]:
+def _cuda(subject: DraftSubject) -> list[list[DraftStatement] | None]:
     from orbit_lsp.drafts import cuda, host_cuda
 
     return [host_cuda.draft(subject), cuda.draft(subject)]
 
 
 def _triton(
-    subject: Subject, lines: list[str], kernel: Kernel
-) -> tuple[list[list[Statement] | None], ast.Module | None]:
+    subject: DraftSubject, lines: list[str], kernel: Kernel
+) -> tuple[list[list[DraftStatement] | None], ast.Module | None]:
     from orbit_lsp.drafts import host_triton, triton
 
     own = lines[kernel.whole.line : kernel.whole.end_line + 1]
@@ -204,13 +204,13 @@ def _triton(
     return [], None
 
 
-def faultless(lines: list[str], kernel: Kernel, draft: str, limits: Limits | None = None) -> bool:
+def faultless(lines: list[str], kernel: Kernel, draft: str, limits: LaunchLimits | None = None) -> bool:
     """Whether the file with the draft in it has no error there but at what is to be filled in."""
     return _values(lines, kernel, draft, limits) is not None
 
 
 def _values(
-    lines: list[str], kernel: Kernel, draft: str, limits: Limits | None
+    lines: list[str], kernel: Kernel, draft: str, limits: LaunchLimits | None
 ) -> Mapping[str, Value] | None:
     """The values of a draft, None where it is not without fault."""
     from orbit_remote.spec import launch_spec

@@ -16,11 +16,11 @@ from orbit_lsp.views import positions
 from orbit_lsp.views.spec import spec_place
 
 if TYPE_CHECKING:
-    from orbit_lsp.views.spec.spec_place import Place
-    from orbit_remote.spec.comment_scanner import Statement
-    from orbit_remote.spec.launch_spec import Checked
-    from orbit_remote.spec.lexer import Token
-    from orbit_remote.spec.syntax_tree import Expression, Launch
+    from orbit_lsp.views.spec.spec_place import SpecPlace
+    from orbit_remote.spec.comment_scanner import SpecStatement
+    from orbit_remote.spec.launch_spec import EvaluatedSpec
+    from orbit_remote.spec.lexer import SpecToken
+    from orbit_remote.spec.syntax_tree import Expression, SpecLaunch
     from orbit_remote.spec.values import Tensor, Value
 
 Lines = list[str]
@@ -49,7 +49,7 @@ def hover(session: Session, uri: str, line: int, character: int, *, markdown: bo
     return lsp.Hover(lsp.MarkupContent(kind, text), positions.of_span(session, place.file.document, where))
 
 
-def _token(place: Place) -> tuple[Statement, list[Token], int] | None:
+def _token(place: SpecPlace) -> tuple[SpecStatement, list[SpecToken], int] | None:
     """The statement at the cursor, its tokens, and which of them the cursor is on."""
     from orbit_remote.spec.comment_scanner import RAW, statements
     from orbit_remote.spec.lexer import tokens
@@ -74,7 +74,7 @@ def _token(place: Place) -> tuple[Statement, list[Token], int] | None:
 
 
 def _explained(
-    place: Place, statement: Statement, read: list[Token], at: int, checked: Checked | None
+    place: SpecPlace, statement: SpecStatement, read: list[SpecToken], at: int, checked: EvaluatedSpec | None
 ) -> Lines | None:
     from orbit_remote.spec import dtypes, interpreter
     from orbit_remote.spec import rules as spec_rules
@@ -116,14 +116,14 @@ def _explained(
     return None
 
 
-def _qualifies(read: list[Token], dot: int) -> bool:
+def _qualifies(read: list[SpecToken], dot: int) -> bool:
     """Whether what stands before a dot is `torch`, `tl` and the like."""
     from orbit_remote.spec.python_expressions import PythonParser
 
     return dot > 0 and read[dot - 1].text in PythonParser.prefixes
 
 
-def _keyword(name: str, checked: Checked | None) -> Lines | None:
+def _keyword(name: str, checked: EvaluatedSpec | None) -> Lines | None:
     header = checked.signature if checked else None
     parameter = (
         next((parameter for parameter in header.parameters if parameter.name == name), None)
@@ -165,7 +165,7 @@ def described(value: Value) -> str:
             return f"a list of {len(value)}"
 
 
-def value_lines(name: str, value: Value, checked: Checked) -> Lines:
+def value_lines(name: str, value: Value, checked: EvaluatedSpec) -> Lines:
     from orbit_remote.spec.values import Tensor, contiguous, text_of
 
     lines = [f"`{name}`: {described(value)}"]
@@ -179,7 +179,7 @@ def value_lines(name: str, value: Value, checked: Checked) -> Lines:
     return lines
 
 
-def _passed(name: str, checked: Checked) -> Lines:
+def _passed(name: str, checked: EvaluatedSpec) -> Lines:
     """`passed as const float* x`, for every parameter that gets exactly this."""
     from orbit_remote.spec.syntax_tree import Name
 
@@ -194,7 +194,7 @@ def _passed(name: str, checked: Checked) -> Lines:
     return list(names)
 
 
-def _replaced(name: str, checked: Checked) -> Lines:
+def _replaced(name: str, checked: EvaluatedSpec) -> Lines:
     from orbit_remote.spec.syntax_tree import Call
 
     for assignment in checked.spec.assignments:
@@ -212,7 +212,7 @@ def _replaced(name: str, checked: Checked) -> Lines:
 # -- launches ----------------------------------------------------------------------------------------
 
 
-def _launch_lines(place: Place, checked: Checked | None) -> Lines:
+def _launch_lines(place: SpecPlace, checked: EvaluatedSpec | None) -> Lines:
     if checked is None:
         return []
     launch = next(
@@ -232,12 +232,12 @@ def _launch_lines(place: Place, checked: Checked | None) -> Lines:
     return lines
 
 
-def _follows(launch: Launch, place: Place) -> bool:
+def _follows(launch: SpecLaunch, place: SpecPlace) -> bool:
     """Whether it is the launch whose word the cursor is on: the next one on that line."""
     return launch.span.line > place.line or launch.span.column >= place.column
 
 
-def _tensors(launch: Launch, checked: Checked) -> Iterable[Tensor]:
+def _tensors(launch: SpecLaunch, checked: EvaluatedSpec) -> Iterable[Tensor]:
     """What memory the arguments name, each once however many views of it are passed."""
     from orbit_remote.spec.values import Tensor, TensorMap
 
@@ -252,19 +252,19 @@ def _tensors(launch: Launch, checked: Checked) -> Iterable[Tensor]:
     return tensors.values()
 
 
-def _value(node: Expression, checked: Checked) -> Value:
+def _value(node: Expression, checked: EvaluatedSpec) -> Value:
     """None where it has none, because it is faulty or depends on tuning."""
-    from orbit_remote.spec.interpreter import Scope, Untuned, evaluate
+    from orbit_remote.spec.interpreter import SpecScope, UntunedError, evaluate
     from orbit_remote.spec.syntax_tree import SpecError
     from orbit_remote.spec.values import World
 
     try:
-        return evaluate(node, World(checked.spec.language), Scope(checked.values))
-    except (SpecError, Untuned):
+        return evaluate(node, World(checked.spec.language), SpecScope(checked.values))
+    except (SpecError, UntunedError):
         return None
 
 
-def _extents(node: Expression | None, checked: Checked) -> tuple[int, ...] | None:
+def _extents(node: Expression | None, checked: EvaluatedSpec) -> tuple[int, ...] | None:
     from orbit_remote.spec.values import Dim3, Scalar
 
     value = _value(node, checked) if node else None

@@ -11,12 +11,12 @@ from orbit_lsp.state.session import OpenFile, Session
 from orbit_remote.common.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from orbit_remote.spec.comment_scanner import Piece
+    from orbit_remote.spec.comment_scanner import CommentPiece
     from orbit_remote.spec.syntax_tree import Language
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SpecPlace:
     """A column, in code points, of a line that `orbit:` begins, behind the colon. `kernel` is None where the comment
     stands above none. `pieces` are the lines of the spec from its top, of a comment above no kernel its own.
     """
@@ -26,10 +26,10 @@ class Place:
     line: int
     column: int
     kernel: Kernel | None
-    pieces: tuple[Piece, ...]
+    pieces: tuple[CommentPiece, ...]
 
 
-def of(session: Session, uri: str, line: int, character: int) -> Place | None:
+def of(session: Session, uri: str, line: int, character: int) -> SpecPlace | None:
     """None outside of launch specs, which is where other servers answer."""
     file = session.files.get(uri)
     text = file.document.line(line) if file else ""
@@ -44,8 +44,8 @@ def of(session: Session, uri: str, line: int, character: int) -> Place | None:
         return None
     kernel = spec_cache.kernel_at(session, uri, line)
     pieces = spec_cache.pieces_of(session, uri, kernel) if kernel else ()
-    own = comment_scanner.Piece(line, start, text.rstrip("\r\n")[start:])
-    return Place(file, language, line, column, kernel, pieces or (own,))
+    own = comment_scanner.CommentPiece(line, start, text.rstrip("\r\n")[start:])
+    return SpecPlace(file, language, line, column, kernel, pieces or (own,))
 
 
 def kernel_line(session: Session, uri: str, line: int) -> int:

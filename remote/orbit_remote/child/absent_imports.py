@@ -84,7 +84,7 @@ class _Module(types.ModuleType):
         return Absent(whole)
 
 
-class _Loader:
+class _AbsentLoader:
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         return _Module(spec.name)
 
@@ -111,7 +111,7 @@ class Imports:
         parents = {name[:at] for at, letter in enumerate(name) if letter == "."} | {name}
         if name not in self.packages and not parents & self.modules:
             return None
-        spec = importlib.machinery.ModuleSpec(name, _Loader(), is_package=True)  # type: ignore[arg-type]
+        spec = importlib.machinery.ModuleSpec(name, _AbsentLoader(), is_package=True)  # type: ignore[arg-type]
         spec.submodule_search_locations = [self.packages[name]] if name in self.packages else []
         return spec
 

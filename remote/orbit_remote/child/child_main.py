@@ -118,7 +118,7 @@ def open_context(device: int) -> Any:
     return torch
 
 
-def work(order: Order, events: TextIO, recording: recorder.Recorder) -> Done:
+def work(order: ChildOrder, events: TextIO, recording: recorder.Recorder) -> Done:
     """Carry out a job and write its events."""
     job = order.job
     if order.environment is not None:
@@ -235,7 +235,7 @@ def read_line(connection: socket.socket) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ChildOrder:
     """What a child is given to do; `image` is what the launch spec of a `.cu` file launches, `compiled` the
     folder in which it leaves what Triton made of the kernels, if any. `overhead` is taken off the times of a program.
     `environment` are the variables that the job sees, None where the process was started with them. A judge makes its files in
@@ -261,15 +261,15 @@ def order(
     """One line."""
     variables = None if environment is None else dict(environment)
     order = dataclasses.asdict(
-        Order(job, image, compiled, overhead, variables, None if folder is None else str(folder))
+        ChildOrder(job, image, compiled, overhead, variables, None if folder is None else str(folder))
     )
     text = json.dumps(order, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "surrogatepass") + b"\n"
 
 
-def read_order(line: bytes) -> Order:
+def read_order(line: bytes) -> ChildOrder:
     """Raises ValueError for anything else."""
-    return codec.build(Order, codec.read_json(line.decode("utf-8", "surrogatepass")))
+    return codec.build(ChildOrder, codec.read_json(line.decode("utf-8", "surrogatepass")))
 
 
 def _standard_streams(stdin: str) -> None:

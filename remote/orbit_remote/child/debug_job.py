@@ -18,9 +18,9 @@ from typing import Any
 
 from orbit_remote.child import python_job, without_gpu
 from orbit_remote.child.spec import triton_backend
-from orbit_remote.child.spec.expectation import Verdict, When
-from orbit_remote.child.spec.trial import Gpu, Missing, Trials, load_torch
-from orbit_remote.child.triton_interpreter import Ended, Instance, Interpreter
+from orbit_remote.child.spec.expectation import SpecVerdict, When
+from orbit_remote.child.spec.trial import Gpu, MissingPackageError, Trials, load_torch
+from orbit_remote.child.triton_interpreter import InstanceEndedError, ProgramInstance, TritonInterpreter
 from orbit_remote.child.user_module import UserFile
 from orbit_remote.common import messages as c
 from orbit_remote.common import python_errors
@@ -28,14 +28,14 @@ from orbit_remote.common.packages import installing
 from orbit_remote.common.requests import Job
 from orbit_remote.spec import launch_spec
 from orbit_remote.spec.dtypes import Tolerance
-from orbit_remote.spec.launch_spec import Point
-from orbit_remote.spec.syntax_tree import Span, SpecError
+from orbit_remote.spec.launch_spec import SpecPoint
+from orbit_remote.spec.syntax_tree import SpecError, SpecSpan
 
 ATTACH_S = 60.0
 """How long a debugger may take to attach."""
 SEARCH_S = 30.0
 """How long program instances are interpreted in search of a wrong element."""
-_FIRST = Instance(0, (0, 0, 0))
+_FIRST = ProgramInstance(0, (0, 0, 0))
 _LOOPBACK = "127.0.0.1"
 
 Send = Callable[[c.Event], None]
@@ -46,13 +46,13 @@ def debug(job: Job, send: Send) -> c.Finished:
     assert job.definition is not None
     try:
         _check(job)
-        interpreter = Interpreter(job.definition.name)
+        interpreter = TritonInterpreter(job.definition.name)
         session = _Session(job, send, interpreter)
         if job.start.through == "spec":
             _debug_spec(job, send, interpreter, session)
         else:
             _debug_program(job, interpreter, session)
-    except Missing as missing:
+    except MissingPackageError as missing:
         return c.failed(job.run, missing.failure)
     except SpecError as error:
         failure = c.Failure("runtime error", f"the launch spec: {error.fault.message}")
@@ -66,35 +66,35 @@ def debug(job: Job, send: Send) -> c.Finished:
 
 
 def _check(job: Job) -> None:
-    """Raises Missing."""
+    """Raises MissingPackageError."""
     for package in (*c.DEBUGGING, "triton"):
         try:
             importlib.import_module(package)
         except ImportError:
             text = f"debugging a Triton kernel needs {package}, which {sys.executable} lacks"
-            raise Missing(text, installing.remedy(sys.executable, package)) from None
+            raise MissingPackageError(text, installing.remedy(sys.executable, package)) from None
     if not Path(job.path).is_file():
-        raise Missing(f"{job.path} is not on disk, where debuggers look for it", "save it first")
+        raise MissingPackageError(f"{job.path} is not on disk, where debuggers look for it", "save it first")
 
 
 class _Session:
     """debugpy in this process, and the instance that it sees. `remarks` are about that instance."""
 
-    def __init__(self, job: Job, send: Send, interpreter: Interpreter) -> None:
+    def __init__(self, job: Job, send: Send, interpreter: TritonInterpreter) -> None:
         self._job = job
         self._send = send
         self._interpreter = interpreter
         self._debugpy: Any = importlib.import_module("debugpy")
         self.remarks: list[str] = []
 
-    def attach(self, instance: Instance, remark: str = "") -> None:
-        """Wait for a client. Raises Missing where none comes."""
+    def attach(self, instance: ProgramInstance, remark: str = "") -> None:
+        """Wait for a client. Raises MissingPackageError where none comes."""
         assert self._job.definition is not None
         self.remarks += [remark] if remark else []
         host, port = self._debugpy.listen((_LOOPBACK, 0), in_process_debug_adapter=True)
         if not port:
             remedy = installing.remedy(sys.executable, "debugpy>=1.8.22")
-            raise Missing("the debugger needs debugpy 1.8.22 or newer", remedy)
+            raise MissingPackageError("the debugger needs debugpy 1.8.22 or newer", remedy)
         self._send(c.Debugger(self._job.run, host, port, self._job.definition.name, instance.program, remark))
         wait = self._debugpy.wait_for_client
         patience = threading.Timer(ATTACH_S, lambda: wait.cancel())  # noqa: PLW0108 - another function once it waits
@@ -103,7 +103,9 @@ class _Session:
         wait()
         patience.cancel()
         if not self.attached:
-            raise Missing(f"no debugger attached within {ATTACH_S:g} s", "start it again, then attach")
+            raise MissingPackageError(
+                f"no debugger attached within {ATTACH_S:g} s", "start it again, then attach"
+            )
         self._send(c.Stage(self._job.run, "running", time.time(), "a debugger is attached"))
 
     @property
@@ -163,7 +165,7 @@ def _stop_at_start(code: Any) -> None:
 # -- a launch spec ----------------------------------------------------------------------------------
 
 
-class Host(Gpu):
+class InterpreterMemory(Gpu):
     """The memory that an interpreted kernel gets."""
 
     device = "cpu"
@@ -177,7 +179,7 @@ class Host(Gpu):
         pass
 
 
-class _FirstWrong(Verdict):
+class _FirstWrong(SpecVerdict):
     """Remembers where in memory the first element lies that a check found wrong."""
 
     address: int | None = None
@@ -186,11 +188,11 @@ class _FirstWrong(Verdict):
         self,
         name: str,
         what: str,
-        span: Span,
+        span: SpecSpan,
         actual: Any,
         expected: Any,
         allowed: Tolerance,
-        point: Point,
+        point: SpecPoint,
         when: When,
     ) -> c.Check:
         check = super()._compared(name, what, span, actual, expected, allowed, point, when)
@@ -201,43 +203,43 @@ class _FirstWrong(Verdict):
         return check
 
 
-def _debug_spec(job: Job, send: Send, interpreter: Interpreter, session: _Session) -> None:
+def _debug_spec(job: Job, send: Send, interpreter: TritonInterpreter, session: _Session) -> None:
     from orbit_remote.child.spec import spec_job
 
     assert job.definition is not None
     torch = load_torch(job, "debugging makes its inputs with", "cpu")
     checked = spec_job.checked_spec(job)
     backend = triton_backend.Triton(torch, job)
-    host = Host(torch)
+    host = InterpreterMemory(torch)
     trials = Trials(checked, job, backend, host)
     points, _ = launch_spec.points(checked.spec)
     point, instance, remark = points[0], _FIRST, ""
     if job.instance == "wrong":
         verdict = _FirstWrong(job, checked.spec, backend, host)
-        search = _Search(job, send, interpreter, trials, verdict)
+        search = _WriterSearch(job, send, interpreter, trials, verdict)
         point, instance, remark = search.first_wrong(points)
     trial = trials.make(point, 0)
     session.attach(instance, remark)
 
-    def enter(function: Any, at: Instance, call: Callable[[], None]) -> None:
+    def enter(function: Any, at: ProgramInstance, call: Callable[[], None]) -> None:
         if at == instance:
             session.run(function, call)
-            raise Ended
+            raise InstanceEndedError
         if at.launch < instance.launch:
             with session.untraced():
                 call()
 
     interpreter.enter = enter
     interpreter.record_writes(False)
-    with contextlib.suppress(Ended):
+    with contextlib.suppress(InstanceEndedError):
         trial.launch()
 
 
-class _Search:
+class _WriterSearch:
     """For the program instance that writes the first wrong element."""
 
     def __init__(
-        self, job: Job, send: Send, interpreter: Interpreter, trials: Trials, verdict: _FirstWrong
+        self, job: Job, send: Send, interpreter: TritonInterpreter, trials: Trials, verdict: _FirstWrong
     ) -> None:
         self._job = job
         self._send = send
@@ -245,11 +247,11 @@ class _Search:
         self._trials = trials
         self._verdict = verdict
 
-    def first_wrong(self, points: list[Point]) -> tuple[Point, Instance, str]:
+    def first_wrong(self, points: list[SpecPoint]) -> tuple[SpecPoint, ProgramInstance, str]:
         """The set of values, the instance, and a remark about it."""
         limit = time.monotonic() + SEARCH_S
 
-        def enter(_: Any, __: Instance, call: Callable[[], None]) -> None:
+        def enter(_: Any, __: ProgramInstance, call: Callable[[], None]) -> None:
             if time.monotonic() > limit:
                 raise _Late
             call()
@@ -269,7 +271,7 @@ class _Search:
                 return point, *self._instance()
         return points[0], _FIRST, "interpreted, every check passes, so this is the first program instance"
 
-    def _instance(self) -> tuple[Instance, str]:
+    def _instance(self) -> tuple[ProgramInstance, str]:
         message = self._verdict.failure.message if self._verdict.failure else ""
         address = self._verdict.address
         writer = None if address is None else self._interpreter.writer(address)
@@ -285,17 +287,19 @@ class _Late(BaseException):
 # -- a program --------------------------------------------------------------------------------------
 
 
-def _debug_program(job: Job, interpreter: Interpreter, session: _Session) -> None:
+def _debug_program(job: Job, interpreter: TritonInterpreter, session: _Session) -> None:
     file = UserFile(job.path, job.text, job.directory, job.arguments, job.roots)
     entry = file.entry()
     if entry is None:
-        raise Missing(python_job.no_entry(file).failure.message, "write a launch spec above the kernel")
+        raise MissingPackageError(
+            python_job.no_entry(file).failure.message, "write a launch spec above the kernel"
+        )
     file.prepare()
     session.attach(_FIRST)
 
-    def enter(function: Any, at: Instance, call: Callable[[], None]) -> None:
+    def enter(function: Any, at: ProgramInstance, call: Callable[[], None]) -> None:
         if not session.attached:  # its author has left: nobody waits for the rest
-            raise Ended
+            raise InstanceEndedError
         if at.program == _FIRST.program:
             session.run(function, call)
         else:
@@ -303,5 +307,5 @@ def _debug_program(job: Job, interpreter: Interpreter, session: _Session) -> Non
                 call()
 
     interpreter.enter = enter
-    with contextlib.suppress(Ended, SystemExit), without_gpu.cuda_means_cpu():
+    with contextlib.suppress(InstanceEndedError, SystemExit), without_gpu.cuda_means_cpu():
         file.way_in(entry)()

@@ -110,7 +110,7 @@ class MeasuredCells:
         cache = Path(os.environ.get(NOTEBOOK_CACHE) or self._folder)
         try:
             self._native = recorder.begin_native(cache, self._folder / "launches")
-        except (injection.Unavailable, OSError) as error:
+        except (injection.RecorderUnavailableError, OSError) as error:
             self._show({"text": f"orbit: the Triton kernels of cells are not measured: {error}"})
             return
         self._tuning = self._stack.enter_context(python_job.autotuning(self._native))

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 from orbit_remote.child import cute_dsl, triton_compile, triton_instances, under_profiler
 from orbit_remote.child.driver import compilations, driver_run, other_processes
 from orbit_remote.child.driver.unsaved_texts import saved
-from orbit_remote.child.user_module import ENTRIES, Entry, UserFile
+from orbit_remote.child.user_module import ENTRIES, ModuleEntry, UserFile
 from orbit_remote.common import measure, python_errors, symbols
 from orbit_remote.common.launch_records import LaunchSeries
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -42,7 +42,7 @@ from orbit_remote.common.python_errors import Explained
 from orbit_remote.common.regular_files import file_hash
 from orbit_remote.common.requests import Capture, DriverStart, Job
 from orbit_remote.recording import registered_kernels
-from orbit_remote.recording.injection import Recorded
+from orbit_remote.recording.injection import RecordedRun
 from orbit_remote.recording.recorder import Kineto, Nothing, Recorder, UnderTool
 from orbit_remote.toolchain import dumps, kept_files
 
@@ -320,7 +320,7 @@ def _lists_every_kernel(job: Job) -> bool:
     return job.start.through in ("exec", "driver") or job.is_traced
 
 
-def crashed(job: Job, status: int, recorded: Recorded) -> Finished:
+def crashed(job: Job, status: int, recorded: RecordedRun) -> Finished:
     """What is known of a job whose process ended without a result: by a signal, or by `os._exit`.
 
     Asked by the process that started it, of the records that outlived it. Which constants a kernel
@@ -426,7 +426,7 @@ def _execute(
     status: int | None = None
     explained: Explained | None = None
     try:
-        entry = Entry(None) if start else file.entry()
+        entry = ModuleEntry(None) if start else file.entry()
         if entry is None:
             return None, no_entry(file), True
         certain = entry.certain

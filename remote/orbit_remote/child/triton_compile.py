@@ -64,12 +64,12 @@ class Compiled:
     resources: tuple[Resources, ...] = ()
     remarks: tuple[str, ...] = ()
     explained: Explained | None = None
-    made: tuple[dumps.Made, ...] = ()
+    made: tuple[dumps.DumpedInstance, ...] = ()
     supposed: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class _Target:
+class _CompileTarget:
     """What is compiled for: a compute capability as a number (90), the file at `path`, and the `levels` that are wanted of
     each kernel, which are collected in `made`. `remarks` are about what could not be had. `warps` takes the place of the
     `num_warps` that a launch gives.
@@ -80,7 +80,7 @@ class _Target:
     certainty: Certainty
     levels: Sequence[Level] = ()
     warps: int | None = None
-    made: list[dumps.Made] = field(default_factory=list[dumps.Made])
+    made: list[dumps.DumpedInstance] = field(default_factory=list[dumps.DumpedInstance])
     remarks: list[str] = field(default_factory=list[str])
 
     @property
@@ -114,7 +114,7 @@ def compile_file(
     except BaseException as error:  # noqa: BLE001 - user code: anything, SystemExit too
         return Compiled(explained=_unimported(python_errors.explain(error, file.path)))
     namespace = imported.module.__dict__
-    target = _Target(capability, file.path, Certainty(file.text, file.path, tree, namespace), levels)
+    target = _CompileTarget(capability, file.path, Certainty(file.text, file.path, tree, namespace), levels)
     remarks = list(imported.remarks)
     # an attempt before, or the file's package with the saved text, may have left functions of the same names
     functions = [each for each in _kernels(file, tree, kernel) if each.fn.__globals__ is namespace]
@@ -294,7 +294,7 @@ def _compile_kernel(
     file: UserFile,
     tree: ast.Module,
     namespace: Mapping[str, Any],
-    target: _Target,
+    target: _CompileTarget,
     specified: triton_spec_compile.Read | None,
     launch: HostLaunch | None,
 ) -> Compiled:
@@ -348,7 +348,9 @@ def _compile_kernel(
     return Compiled((), tuple(resources), tuple(remarks))
 
 
-def _as_completed(function: Any, known: Configuration, missing: Sequence[str], target: _Target) -> Compiled:
+def _as_completed(
+    function: Any, known: Configuration, missing: Sequence[str], target: _CompileTarget
+) -> Compiled:
     """Compile with the first assumed constants that compile. Only certain errors are reported: the assumptions may cause others."""
     name = function.fn.__name__
     supposed: tuple[Problem, ...] = ()
@@ -402,9 +404,9 @@ def _needs_a_run(function: Any) -> str:
 
 def _as_launched(
     function: Any,
-    launches: Sequence[triton_spec_compile.Specified],
+    launches: Sequence[triton_spec_compile.SpecifiedLaunch],
     namespace: Mapping[str, Any],
-    target: _Target,
+    target: _CompileTarget,
     source: str,
 ) -> Compiled | None:
     """The first configurations of its launches; None where it is not the compiler that refuses them."""
@@ -439,7 +441,7 @@ def _as_hosted(
     file: UserFile,
     tree: ast.Module,
     namespace: Mapping[str, Any],
-    target: _Target,
+    target: _CompileTarget,
     known: dict[str, Any],
     tensors: set[str],
 ) -> Compiled | None:
@@ -500,7 +502,9 @@ def _doubtful(name: str, launch: HostLaunch, problem: Problem) -> str:
 # -- by assumption ----------------------------------------------------------------------------------
 
 
-def _compile(function: Any, configuration: Configuration, target: _Target) -> Resources | Explained | str:
+def _compile(
+    function: Any, configuration: Configuration, target: _CompileTarget
+) -> Resources | Explained | str:
     """What it uses, its error, or why neither is known: an error that may be owed to our assumptions.
 
     A static_assert is about types and constants, and those are the assumptions.
@@ -539,7 +543,7 @@ def _but_types(explained: Explained) -> tuple[tuple[Place | None, str], ...]:
 
 
 def _triton_compile(
-    function: Any, signature: dict[str, str], configuration: Configuration, target: _Target
+    function: Any, signature: dict[str, str], configuration: Configuration, target: _CompileTarget
 ) -> Any:
     compiler: Any = importlib.import_module("triton.compiler")
     backend: Any = importlib.import_module("triton.backends.compiler")
@@ -561,7 +565,11 @@ def _triton_compile(
 
 
 def _resources(
-    function: Any, compiled: Any, signature: Mapping[str, str], configuration: Configuration, target: _Target
+    function: Any,
+    compiled: Any,
+    signature: Mapping[str, str],
+    configuration: Configuration,
+    target: _CompileTarget,
 ) -> Resources:
     assumed = {name: f"{kind} (assumed)" for name, kind in signature.items() if kind != "constexpr"}
     constants = {
@@ -575,7 +583,7 @@ def _options(compiled: Any) -> dict[str, str]:
     return {o: str(v) for o in OPTIONS if (v := getattr(compiled.metadata, o, None)) is not None}
 
 
-def _figures(function: Any, compiled: Any, constants: dict[str, str], target: _Target) -> Resources:
+def _figures(function: Any, compiled: Any, constants: dict[str, str], target: _CompileTarget) -> Resources:
     resources = triton_instances.instance(function, compiled)
     usage = _assembled(compiled, target.capability)
     resources = replace(resources, architecture=_architecture(target.capability), constants=constants)
@@ -583,7 +591,7 @@ def _figures(function: Any, compiled: Any, constants: dict[str, str], target: _T
         texts: dict[Level, bytes] = {
             level: text for level in target.levels if (text := _text_of(compiled, level))
         }
-        target.made.append(dumps.Made(resources.symbol, resources.name, constants, texts))
+        target.made.append(dumps.DumpedInstance(resources.symbol, resources.name, constants, texts))
     if isinstance(usage, str):
         target.remarks.append(f"{function.fn.__name__}: registers and spills are not known: {usage}")
         return resources

@@ -16,14 +16,14 @@ _MASK = "orbit mask"
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class ProgramInstance:
     """A program instance: which launch of its kernel, from 0, and its place in the grid."""
 
     launch: int
     program: Grid
 
 
-class Ended(BaseException):
+class InstanceEndedError(BaseException):
     """The chosen instance is over, and nothing after it matters. No `except Exception` of the user's stops it."""
 
 
@@ -34,7 +34,7 @@ def forget() -> None:
             del sys.modules[name]
 
 
-class Interpreter:
+class TritonInterpreter:
     """Triton, imported anew: whether kernels are compiled or interpreted is decided when their functions are made,
     those of triton.language too.
     """
@@ -46,8 +46,8 @@ class Interpreter:
         self._module: Any = importlib.import_module("triton.runtime.interpreter")
         self._kernel = kernel
         self._launch = -1
-        self._writes: list[tuple[Instance, Any]] | None = None
-        self.enter: Callable[[Any, Instance, Callable[[], None]], None] | None = None
+        self._writes: list[tuple[ProgramInstance, Any]] | None = None
+        self.enter: Callable[[Any, ProgramInstance, Callable[[], None]], None] | None = None
         """Given each instance's function, its number, and what runs it."""
         self._patch_executor()
         self._patch_builder()
@@ -57,7 +57,7 @@ class Interpreter:
         self._writes = [] if on else None
         self._launch = -1
 
-    def writer(self, address: int) -> Instance | None:
+    def writer(self, address: int) -> ProgramInstance | None:
         """The instance that wrote there last, of those that ran while writes were recorded."""
         for instance, addresses in reversed(self._writes or []):
             if (addresses == address).any():
@@ -77,7 +77,7 @@ class Interpreter:
         executor.__call__ = launch
 
     def _run(self, function: Any, arguments: Mapping[str, Any]) -> None:
-        instance = Instance(self._launch, tuple(self._module.interpreter_builder.grid_idx))
+        instance = ProgramInstance(self._launch, tuple(self._module.interpreter_builder.grid_idx))
         if self.enter is None:
             function(**arguments)
         else:
@@ -91,7 +91,7 @@ class Interpreter:
 
         def noted_store(self_: Any, ptrs: Any, value: Any, mask: Any, *more: Any, **named: Any) -> Any:
             if self._writes is not None:
-                instance = Instance(self._launch, tuple(self_.grid_idx))
+                instance = ProgramInstance(self._launch, tuple(self_.grid_idx))
                 self._writes.append((instance, ptrs.data[mask.data]))
             return store(self_, ptrs, value, mask, *more, **named)
 

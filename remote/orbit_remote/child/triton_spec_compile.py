@@ -17,10 +17,10 @@ from orbit_remote.child.triton_assumptions import layers, outermost
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.requests import HostLaunch
 from orbit_remote.spec import launch_spec
-from orbit_remote.spec.comment_scanner import Target, lines_of
+from orbit_remote.spec.comment_scanner import SpecTarget, lines_of
 from orbit_remote.spec.dtypes import DType
-from orbit_remote.spec.interpreter import Scope, evaluate
-from orbit_remote.spec.syntax_tree import Launch, Span
+from orbit_remote.spec.interpreter import SpecScope, evaluate
+from orbit_remote.spec.syntax_tree import SpecLaunch, SpecSpan
 from orbit_remote.spec.values import Tensor, Value, World, contiguous
 
 _PASSED_OVER = ("CompileTimeAssertionFailure", "OutOfResources", "PTXASError")
@@ -30,10 +30,10 @@ _TRIED = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Specified:
+class SpecifiedLaunch:
     """A launch of a faultless spec, and the values that the spec's names have in its first point."""
 
-    launch: Launch
+    launch: SpecLaunch
     values: Mapping[str, Value]
 
 
@@ -41,7 +41,7 @@ class Specified:
 class Read:
     """`launches` by the kernel's name; `faulty` has the line, from 1, of the first fault in a kernel's own spec."""
 
-    launches: Mapping[str, tuple[Specified, ...]]
+    launches: Mapping[str, tuple[SpecifiedLaunch, ...]]
     faulty: Mapping[str, int]
 
     def known_as(self, alias: str, name: str) -> Read:
@@ -57,7 +57,7 @@ class Read:
 class _Meta(World):
     def make(
         self,
-        span: Span,
+        span: SpecSpan,
         shape: Sequence[int],
         dtype: DType,
         run: Callable[[], Any],
@@ -74,8 +74,8 @@ class _Meta(World):
 
 def read(text: str, tree: ast.Module) -> Read:
     """The launches of every spec in a file. A kernel's own spec says how it is launched, else any other."""
-    own: dict[str, tuple[Specified, ...]] = {}
-    variants: dict[str, tuple[Specified, ...]] = {}
+    own: dict[str, tuple[SpecifiedLaunch, ...]] = {}
+    variants: dict[str, tuple[SpecifiedLaunch, ...]] = {}
     faulty: dict[str, int] = {}
     lines = lines_of(text)
     for target in _targets(lines, tree):
@@ -86,15 +86,18 @@ def read(text: str, tree: ast.Module) -> Read:
         if errors or not checked.spec.launches:
             continue
         values = _values(checked)
-        by_name: dict[str, tuple[Specified, ...]] = {}
+        by_name: dict[str, tuple[SpecifiedLaunch, ...]] = {}
         for launch in checked.spec.launches:
-            by_name[launch.kernel.name] = (*by_name.get(launch.kernel.name, ()), Specified(launch, values))
+            by_name[launch.kernel.name] = (
+                *by_name.get(launch.kernel.name, ()),
+                SpecifiedLaunch(launch, values),
+            )
         for name, launches in by_name.items():
             (own if name == target.name else variants).setdefault(name, launches)
     return Read(variants | own, faulty)
 
 
-def of_host(text: str, tree: ast.Module, launch: HostLaunch) -> tuple[Specified, ...]:
+def of_host(text: str, tree: ast.Module, launch: HostLaunch) -> tuple[SpecifiedLaunch, ...]:
     """A launch of host code, as if it stood above its kernel as a launch spec; nothing where that has a fault."""
     lines = lines_of(text)
     functions = [
@@ -116,16 +119,16 @@ def of_host(text: str, tree: ast.Module, launch: HostLaunch) -> tuple[Specified,
     return host_code.launches.get(launch.kernel, ())
 
 
-def _targets(lines: list[str], tree: ast.Module) -> Iterable[Target]:
+def _targets(lines: list[str], tree: ast.Module) -> Iterable[SpecTarget]:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             line = node.lineno - 1
             end = lines[line].index(node.name, lines[line].index("def") + 3) + len(node.name)
             first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]) - 1
-            yield Target(node.name, "triton", first, line, line, end)
+            yield SpecTarget(node.name, "triton", first, line, line, end)
     for name, node in made_by_calls(tree).items():
         line = node.lineno - 1
-        yield Target(name, "triton", line, line, line, node.col_offset + len(name))
+        yield SpecTarget(name, "triton", line, line, line, node.col_offset + len(name))
 
 
 def made_by_calls(tree: ast.Module) -> dict[str, ast.Assign]:
@@ -140,7 +143,7 @@ def made_by_calls(tree: ast.Module) -> dict[str, ast.Assign]:
     }
 
 
-def _values(checked: launch_spec.Checked) -> dict[str, Value]:
+def _values(checked: launch_spec.EvaluatedSpec) -> dict[str, Value]:
     """With torch's tensors where `meta` can make them; of what it cannot, the description."""
     torch: Any = importlib.import_module("torch")
     world = _Meta("triton", torch, "meta")
@@ -154,7 +157,11 @@ def _values(checked: launch_spec.Checked) -> dict[str, Value]:
 
 
 def compile_kernel(
-    function: Any, specified: Specified, namespace: Mapping[str, Any], most: int, options: Mapping[str, int]
+    function: Any,
+    specified: SpecifiedLaunch,
+    namespace: Mapping[str, Any],
+    most: int,
+    options: Mapping[str, int],
 ) -> tuple[list[Any], int]:
     """What Triton compiles for a launch: several where it is autotuned, `most` of as many as are said second. `options` of
     its compiler go before those that the launch gives.
@@ -176,7 +183,9 @@ class Guesses:
     tensors: frozenset[str]
 
 
-def guesses(function: Any, specified: Specified, launch: HostLaunch, namespace: Mapping[str, Any]) -> Guesses:
+def guesses(
+    function: Any, specified: SpecifiedLaunch, launch: HostLaunch, namespace: Mapping[str, Any]
+) -> Guesses:
     """With other sizes a number may become a constant, as the JIT makes one of 1, and functions of the file may choose other
     constants and configurations.
     """
@@ -223,11 +232,11 @@ def reading_alone() -> Generator[None]:
         source.make_ir = make
 
 
-def _given(specified: Specified) -> tuple[list[Any], dict[str, Any]]:
+def _given(specified: SpecifiedLaunch) -> tuple[list[Any], dict[str, Any]]:
     """What a launch passes, by place and by name. Raises SpecError."""
     torch: Any = importlib.import_module("torch")
     world = _Meta("triton", torch, "meta")
-    scope = Scope(specified.values)
+    scope = SpecScope(specified.values)
 
     def memory(tensor: Tensor) -> Any:
         if tensor.data is not None:

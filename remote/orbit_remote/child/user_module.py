@@ -82,7 +82,7 @@ def _is_file(path: Path) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ModuleEntry:
     """How a file is run: a function of it, or the file itself as `__main__`.
 
     `certain` is false for a file whose only sign of a way in is that it calls something at its top
@@ -101,18 +101,18 @@ class UserFile:
     arguments: tuple[str, ...] = ()
     roots: tuple[str, ...] = ()
 
-    def entry(self) -> Entry | None:
+    def entry(self) -> ModuleEntry | None:
         """From the syntax alone, so that a file is executed once. Raises SyntaxError."""
         tree = ast.parse(self.text, self.path)
         statements = list(_top_level(tree.body))
         ready = {s.name for s in statements if isinstance(s, ast.FunctionDef) and _needs_nothing(s)}
         for name in ENTRIES:
             if name in ready:
-                return Entry(name)
+                return ModuleEntry(name)
         if any(isinstance(s, ast.If) and _is_main_guard(s.test) for s in tree.body):
-            return Entry(None)
+            return ModuleEntry(None)
         if any(isinstance(s, ast.Expr) and isinstance(s.value, ast.Call) for s in statements):
-            return Entry(None, certain=False)
+            return ModuleEntry(None, certain=False)
         return None
 
     def kernels(self) -> dict[str, Place]:
@@ -177,7 +177,7 @@ class UserFile:
         taken = stem in sys.stdlib_module_names or stem in sys.modules
         return stem if stem.isidentifier() and not taken else "orbit_user_" + re.sub(r"\W", "_", stem)
 
-    def way_in(self, entry: Entry) -> Callable[[], Any]:
+    def way_in(self, entry: ModuleEntry) -> Callable[[], Any]:
         """The file executed as a module and its function, or the whole of it as `__main__`."""
         if entry.function is None:
             return lambda: self.execute("__main__")

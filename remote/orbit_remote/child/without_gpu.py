@@ -41,7 +41,7 @@ def stand_in_for_the_gpu(capability: int) -> None:
     runtime: Any = importlib.import_module("triton.runtime")
     target = importlib.import_module("triton.backends.compiler").GPUTarget("cuda", capability, 32)
 
-    class Driver:
+    class StandInDriver:
         launcher_cls = None
 
         def get_current_target(self) -> Any:
@@ -67,7 +67,7 @@ def stand_in_for_the_gpu(capability: int) -> None:
             message = f"there is no GPU here to ask for `{name}`"
             raise NoGpuError(message)
 
-    driver = Driver()
+    driver = StandInDriver()
     runtime.driver.set_active(driver)
     torch = sys.modules.get("torch")
     if torch is not None and not torch.cuda.is_available():
@@ -86,7 +86,7 @@ def cuda_means_cpu() -> Generator[None]:
         of_cuda = isinstance(value, str | torch.device) and str(value).partition(":")[0] == "cuda"
         return "cpu" if of_cuda else value
 
-    class OnHost(torch.overrides.TorchFunctionMode):
+    class TensorsOnHost(torch.overrides.TorchFunctionMode):
         def __torch_function__(
             self, function: Any, types: Any, arguments: Any = (), keywords: Any = None
         ) -> Any:
@@ -101,14 +101,14 @@ def cuda_means_cpu() -> Generator[None]:
 
     synchronize, torch.cuda.synchronize = torch.cuda.synchronize, nothing
     try:
-        with OnHost():
+        with TensorsOnHost():
             yield
     finally:
         torch.cuda.synchronize = synchronize
 
 
 @dataclass(slots=True)
-class Imported:
+class ImportedFile:
     """`missing` are the names that statements which were left out would have given. `failed` is the error of an import
     in whose place something stands, as `without` says.
     """
@@ -143,13 +143,13 @@ def _lacks(problem: Problem, name: str) -> bool:
     return re.search(rf"\b{re.escape(name)}\W? is not defined", problem.message) is not None
 
 
-def import_without_gpu(file: UserFile) -> Imported:
+def import_without_gpu(file: UserFile) -> ImportedFile:
     """The file as a module. Raises what its own code raises, but for want of a GPU: such a statement is left out. An
     import that fails is left out too, as far as something can stand in for it.
     """
     name = file.module_name()
     try:
-        return Imported(file.execute(name))
+        return ImportedFile(file.execute(name))
     except BaseException as error:
         # its package may fail before the file begins, also in the saved text of the file
         failed = _failed_line(error, file.path) if name in sys.modules else None
@@ -157,12 +157,12 @@ def import_without_gpu(file: UserFile) -> Imported:
             absent_imports.imported_at(file.text, failed) and not for_want_of_a_gpu(error)
         )
         if importing and isinstance(error, Exception) and not absent_imports.is_needed(error):
-            imported = Imported(file.empty(name), failed=error)
+            imported = ImportedFile(file.empty(name), failed=error)
             failed = 0
         elif failed is None or not for_want_of_a_gpu(error):
             raise
         else:
-            imported = Imported(sys.modules[name])
+            imported = ImportedFile(sys.modules[name])
     imports = absent_imports.Imports(file.path)
     imported.without, imported.absent = imports.remarks, imports.absent
     if not failed:
@@ -235,7 +235,7 @@ def _import_package(imports: absent_imports.Imports, module: types.ModuleType, n
     sys.modules[name] = module
 
 
-def _leave_out(imported: Imported, statement: ast.stmt) -> None:
+def _leave_out(imported: ImportedFile, statement: ast.stmt) -> None:
     imported.lines.append(statement.lineno)
     match statement:
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):

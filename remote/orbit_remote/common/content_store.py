@@ -78,7 +78,7 @@ def check(manifest: Manifest) -> None:
 # -- what a file holds, without reading it again ------------------------------------------------------
 
 
-class Known(NamedTuple):
+class KnownContent(NamedTuple):
     """`content` is None where the hash was known from an earlier reading."""
 
     digest: str
@@ -106,7 +106,7 @@ class Hashes:
         within: int | None = None,
         most: int | None = None,
         status: os.stat_result | None = None,
-    ) -> Known:
+    ) -> KnownContent:
         """What the file `path` holds; links are followed unless `within`, an open folder, is given. `status` is the file's, of
         just now.
 
@@ -118,7 +118,7 @@ class Hashes:
         with self._lock:
             known = self._known.get(path)
         if known and known[0] == _stamp(status):
-            return Known(known[1], status.st_size, None)
+            return KnownContent(known[1], status.st_size, None)
         limit = limits.TRAVELLING if most is None else replace(limits.TRAVELLING, most=most)
         with regular_files.opened(name, within=within) as file:
             now = time.time_ns()
@@ -134,7 +134,7 @@ class Hashes:
             if len(self._known) > _MOST_KNOWN:
                 for old in list(self._known)[: _MOST_KNOWN // 2]:
                     del self._known[old]
-        return Known(digest, len(content), content)
+        return KnownContent(digest, len(content), content)
 
 
 def _stamp(status: os.stat_result) -> tuple[int, ...]:
@@ -144,7 +144,7 @@ def _stamp(status: os.stat_result) -> tuple[int, ...]:
 # -- contents and trees -------------------------------------------------------------------------------
 
 
-class Store:
+class ContentStore:
     """Contents under `folder/aa/…`, by their hashes; about `limit` bytes, the ones used longest ago go first.
 
     Several processes may write into one folder: a content is written under another name and renamed.

@@ -53,7 +53,7 @@ class _Plain:
     """The standard library looks at the parameters of a base class."""
 
 
-class _Known:
+class _FieldFacts:
     """A field as far as its class says without the standard library; `default` is the value in the class, or MISSING."""
 
     init = repr = compare = True
@@ -83,24 +83,24 @@ class _Fields:
         return fields
 
 
-_fields: dict[type, tuple[_Known, ...]] = {}
+_fields: dict[type, tuple[_FieldFacts, ...]] = {}
 
 
-def _inherited(plain: type) -> dict[str, _Known]:
-    known: dict[str, _Known] = {}
+def _inherited(plain: type) -> dict[str, _FieldFacts]:
+    known: dict[str, _FieldFacts] = {}
     for base in plain.__mro__[:0:-1]:
         known |= {field.name: field for field in _fields.get(base, ())}
     return known
 
 
-def _own(plain: type, *, kw_only: bool) -> dict[str, _Known]:
-    known: dict[str, _Known] = {}
+def _own(plain: type, *, kw_only: bool) -> dict[str, _FieldFacts]:
+    known: dict[str, _FieldFacts] = {}
     values = vars(plain)
     for name, annotation in plain.__annotations__.items():
         if annotation.endswith("KW_ONLY"):
             kw_only = True
         elif not ("ClassVar" in annotation and _NO_FIELD.match(annotation)):
-            known[name] = _Known(name, values.get(name, dataclasses.MISSING), kw_only)
+            known[name] = _FieldFacts(name, values.get(name, dataclasses.MISSING), kw_only)
     return known
 
 
@@ -145,7 +145,7 @@ def _made(plain: type, *, frozen: bool, slots: bool, eq: bool, kw_only: bool) ->
     return made
 
 
-def _with_slots(plain: type, body: dict[str, Any], own: dict[str, _Known]) -> type:
+def _with_slots(plain: type, body: dict[str, Any], own: dict[str, _FieldFacts]) -> type:
     """The class anew: slots cannot be added to one."""
     taken = {name for base in plain.__mro__[1:-1] for name in getattr(base, "__slots__", ())}
     body = {name: value for name, value in body.items() if name not in own}
@@ -157,7 +157,7 @@ def _with_slots(plain: type, body: dict[str, Any], own: dict[str, _Known]) -> ty
     return made
 
 
-def _with_defaults(plain: type, own: dict[str, _Known]) -> type:
+def _with_defaults(plain: type, own: dict[str, _FieldFacts]) -> type:
     """The class itself, with values where it has `field(…)`."""
     for name, field in own.items():
         if isinstance(field.default, dataclasses.Field):
@@ -169,7 +169,7 @@ def _with_defaults(plain: type, own: dict[str, _Known]) -> type:
     return plain
 
 
-def _hashed(fields: tuple[_Known, ...]) -> tuple[str, ...]:
+def _hashed(fields: tuple[_FieldFacts, ...]) -> tuple[str, ...]:
     return tuple(field.name for field in fields if (field.compare if field.hash is None else field.hash))
 
 

@@ -38,7 +38,7 @@ SUB_PARTITIONS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class MultiprocessorLimits:
     """What one multiprocessor of an architecture holds.
 
     `shared_per_block` is the most a kernel can opt in to; `shared_reserved` is what the driver takes
@@ -82,7 +82,7 @@ class Occupancy:
         return self.warps / self.max_warps
 
 
-def _table() -> dict[tuple[int, int], Limits]:
+def _table() -> dict[tuple[int, int], MultiprocessorLimits]:
     # capability: threads and blocks per SM, KiB of shared memory per SM and per block at most
     rows = {
         (7, 5): (1024, 16, 64, 64),
@@ -99,11 +99,11 @@ def _table() -> dict[tuple[int, int], Limits]:
         (12, 0): (1536, 24, 100, 99),
         (12, 1): (1536, 24, 100, 99),
     }
-    table: dict[tuple[int, int], Limits] = {}
+    table: dict[tuple[int, int], MultiprocessorLimits] = {}
     for (major, minor), (threads, blocks, shared, per_block) in rows.items():
         # the multiprocessors that hold 64 warps have two barriers a block, the others one
         barriers = blocks * (2 if threads == 2048 else 1) if major >= 9 else None
-        table[major, minor] = Limits(
+        table[major, minor] = MultiprocessorLimits(
             capability=f"{major}.{minor}",
             threads=threads,
             blocks=blocks,
@@ -116,13 +116,13 @@ def _table() -> dict[tuple[int, int], Limits]:
     return table
 
 
-LIMITS: Mapping[tuple[int, int], Limits] = _table()
+LIMITS: Mapping[tuple[int, int], MultiprocessorLimits] = _table()
 """By compute capability (major, minor)."""
 
 _SPELLING = re.compile(r"(?:sm_|compute_)?(\d{1,4})\.?(\d)[af]?")
 
 
-def limits(architecture: str) -> Limits | None:
+def limits(architecture: str) -> MultiprocessorLimits | None:
     """The capacities of `sm_90a`, `sm_100f`, `compute_89`, `90` or `9.0`; None if it is not known."""
     match = _SPELLING.fullmatch(architecture.strip())
     return LIMITS.get((int(match[1]), int(match[2]))) if match else None
@@ -270,7 +270,7 @@ def _too_many_registers(registers: int, block_warps: int) -> str | None:
     return None
 
 
-def _too_much_shared(sm: Limits, static: int, dynamic: int, opted_in: int) -> str | None:
+def _too_much_shared(sm: MultiprocessorLimits, static: int, dynamic: int, opted_in: int) -> str | None:
     if dynamic > opted_in:
         return f"{dynamic} bytes of dynamic shared memory; the kernel is opted in to {opted_in}"
     # rounded with the driver's share, as the hardware allocates it

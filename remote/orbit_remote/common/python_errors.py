@@ -72,7 +72,7 @@ class Explained:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class ErrorFrame:
     place: Place
     function: str
 
@@ -259,12 +259,12 @@ def _frames(error: BaseException, path: str) -> tuple[Place | None, tuple[Note, 
     return frames[-1].place, notes
 
 
-def user_frames(tb: TracebackType | None, path: str) -> Iterator[Frame]:
+def user_frames(tb: TracebackType | None, path: str) -> Iterator[ErrorFrame]:
     for frame, line in traceback.walk_tb(tb):
         file = frame.f_code.co_filename
         if not is_users(file, path):
             continue
-        yield Frame(_position(frame.f_code, _lasti(tb, frame), file, line), frame.f_code.co_name)
+        yield ErrorFrame(_position(frame.f_code, _lasti(tb, frame), file, line), frame.f_code.co_name)
 
 
 def _lasti(tb: TracebackType | None, frame: Any) -> int:

@@ -28,7 +28,7 @@ BY_AUTHOR: frozenset[Through] = frozenset(("program", "driver"))
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class KernelDefinition:
     """Where the kernel that is to be launched stands in the text. Lines and columns count from 0.
 
     `start_line` is the first line of the whole definition (template header, first decorator), `line`
@@ -133,7 +133,7 @@ class SpecStart:
     program: the spec only names the kernel, and one that replays that launch is made.
     """
 
-    definition: Definition
+    definition: KernelDefinition
     stored: dict[str, str] = field(default_factory=dict[str, str])
     record: str = ""
     through: Literal["spec"] = "spec"
@@ -249,8 +249,8 @@ class Job:
     roots: tuple[str, ...] = ()
     restricted: bool = False
     start: Start = field(default_factory=ProgramStart)
-    tool_kernel: Definition | None = None
-    templates: tuple[Definition, ...] = ()
+    tool_kernel: KernelDefinition | None = None
+    templates: tuple[KernelDefinition, ...] = ()
     host_launches: tuple[HostLaunch, ...] = ()
     detail: Literal["click", "full"] = "click"
     tools: tuple[str, ...] = ()
@@ -266,7 +266,7 @@ class Job:
     version: int = VERSION
 
     @property
-    def definition(self) -> Definition | None:
+    def definition(self) -> KernelDefinition | None:
         """Return where the kernel stands that is asked for; None where none is, or only its name is known."""
         return self.start.definition if isinstance(self.start, SpecStart) else self.tool_kernel
 

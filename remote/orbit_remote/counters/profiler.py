@@ -87,7 +87,7 @@ def library(cache: Path, cupti: injection.Cupti) -> Path:
         )
     try:
         return injection.build(cache, cupti, source=injection.PROFILER)
-    except injection.Unavailable as unavailable:
+    except injection.RecorderUnavailableError as unavailable:
         raise UncountedError(unavailable.message) from None
 
 

@@ -66,7 +66,7 @@ def profile(
 def lines(sampled: Sampled, code: LaunchedCode, authorship: Authorship) -> tuple[Line, ...]:
     """Return the warp samples by the author's lines; nothing where the code has no line information."""
     functions = {place.function for place in sampled.places}
-    tables: dict[str, dwarf_lines.Lines] = {}
+    tables: dict[str, dwarf_lines.FunctionLines] = {}
     with contextlib.suppress(ValueError):  # of another kind than is read
         tables = dwarf_lines.read(code.cubin, functions)
     texts = [code.texts["ptx"].decode("utf-8", "replace")] if "ptx" in code.texts else []

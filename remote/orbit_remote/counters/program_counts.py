@@ -162,14 +162,14 @@ def dumps_of(
     """Return what the compiler made of the kernels that were counted: SASS out of `listings`, by kernel and cubin, and the `ptx` of the program.
     `remarks` are added to.
     """
-    made: dict[tuple[str, bytes], dumps.Made] = {}
+    made: dict[tuple[str, bytes], dumps.DumpedInstance] = {}
     for each in counts.launches:
         symbol, cubin = each.record.symbol, each.code.cubin
         texts: dict[Level, bytes] = {"ptx": ptx.encode("utf-8", "surrogateescape")} if ptx else {}
         if sass := listings.get((symbol, cubin), ""):
             texts["sass"] = sass.encode("utf-8", "replace")
         name = known[symbol].name if symbol in known else symbols.short_name(symbol)
-        made.setdefault((symbol, cubin), dumps.Made(symbol, name, {}, texts))
+        made.setdefault((symbol, cubin), dumps.DumpedInstance(symbol, name, {}, texts))
     return dumps.packed(list(made.values()), remarks)
 
 

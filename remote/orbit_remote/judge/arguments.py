@@ -11,7 +11,7 @@ from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.judge.memory import ALIGNED
 
 
-class Unfit(ValueError):  # noqa: N818 - what a sentence is made of
+class UnfitValueError(ValueError):
     """A value that cannot be passed to another process, or a description of one that is not believed."""
 
 
@@ -36,18 +36,18 @@ def leaf_of(tensor: Any) -> Leaf:
 
 
 def dense(torch: Any, tensor: Any) -> Any:
-    """The tensor itself where its bytes have no gaps and no order of their own, else a copy. Raises Unfit."""
+    """The tensor itself where its bytes have no gaps and no order of their own, else a copy. Raises UnfitValueError."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-        raise Unfit(f"a {type(tensor).__name__} is no plain torch.Tensor")
+        raise UnfitValueError(f"a {type(tensor).__name__} is no plain torch.Tensor")
     if tensor.layout != torch.strided or tensor.is_quantized:
-        raise Unfit("a tensor that is sparse or quantized")
+        raise UnfitValueError("a tensor that is sparse or quantized")
     tensor = tensor.detach()
     extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return tensor if tensor.numel() and extent == tensor.numel() else tensor.contiguous()
 
 
 def pack(torch: Any, value: Any, take: Callable[[Any], int]) -> Any:
-    """JSON for a value; `take` keeps a tensor and returns its number. Raises Unfit."""
+    """JSON for a value; `take` keeps a tensor and returns its number. Raises UnfitValueError."""
     if isinstance(value, torch.Tensor):
         return {"tensor": take(value)}
     if isinstance(value, list | tuple):
@@ -60,11 +60,11 @@ def pack(torch: Any, value: Any, take: Callable[[Any], int]) -> Any:
         return {"dtype": str(value).removeprefix("torch.")}
     if value is None or isinstance(value, bool | int | float | str):
         return {"value": repr(value) if isinstance(value, float) and not math.isfinite(value) else value}
-    raise Unfit(f"a {type(value).__name__} is passed to no other process")
+    raise UnfitValueError(f"a {type(value).__name__} is passed to no other process")
 
 
 def unpack(torch: Any, packed: Any, tensors: Sequence[Any]) -> Any:
-    """Raises Unfit for what `pack` did not write."""
+    """Raises UnfitValueError for what `pack` did not write."""
     content: dict[str, Any] = cast("dict[str, Any]", packed) if isinstance(packed, dict) else {}
     for kind, value in content.items():
         match kind, value:
@@ -83,11 +83,11 @@ def unpack(torch: Any, packed: Any, tensors: Sequence[Any]) -> Any:
                 return value
             case _:
                 break
-    raise Unfit("arguments that are not understood")
+    raise UnfitValueError("arguments that are not understood")
 
 
 def claimed(leaf: Any) -> Leaf:
-    """What a side says of a tensor, checked: its sizes agree with each other. Raises Unfit."""
+    """What a side says of a tensor, checked: its sizes agree with each other. Raises UnfitValueError."""
     try:
         read = Leaf(str(leaf["dtype"]), tuple(leaf["shape"]), tuple(leaf["strides"]), leaf["size"])
         sizes = all(type(n) is int and 0 <= n < 1 << 40 for n in (*read.shape, *read.strides, read.size))
@@ -97,17 +97,17 @@ def claimed(leaf: Any) -> Leaf:
             or len(read.shape) > 16
             or not read.dtype.isidentifier()
         ):
-            raise Unfit("a tensor that is not understood")
+            raise UnfitValueError("a tensor that is not understood")
     except (KeyError, TypeError) as error:
-        raise Unfit("a tensor that is not understood") from error
+        raise UnfitValueError("a tensor that is not understood") from error
     return read
 
 
 def tensor_in(torch: Any, leaf: Leaf, data: Any) -> Any:
-    """A tensor over the bytes of `data`, from their beginning. Raises Unfit."""
+    """A tensor over the bytes of `data`, from their beginning. Raises UnfitValueError."""
     dtype: Any = getattr(torch, leaf.dtype, None)
     if not isinstance(dtype, torch.dtype):
-        raise Unfit(f"{leaf.dtype} is no type of torch")
+        raise UnfitValueError(f"{leaf.dtype} is no type of torch")
     elements = math.prod(leaf.shape)
     extent = (
         1 + sum((size - 1) * stride for size, stride in zip(leaf.shape, leaf.strides, strict=True))
@@ -115,7 +115,7 @@ def tensor_in(torch: Any, leaf: Leaf, data: Any) -> Any:
         else 0
     )
     if elements * dtype.itemsize != leaf.size or extent != elements or data.numel() < leaf.size:
-        raise Unfit("a tensor whose sizes do not agree")
+        raise UnfitValueError("a tensor whose sizes do not agree")
     if not elements:
         return torch.empty(leaf.shape, dtype=dtype, device=data.device)
     return torch.as_strided(data[: leaf.size].view(dtype), leaf.shape, leaf.strides)

@@ -15,11 +15,11 @@ from typing import Any, Final
 
 from orbit_remote.child.harness import kernelbench
 from orbit_remote.common import messages as c
-from orbit_remote.common.contracts.harness_files import Domain, Within
+from orbit_remote.common.contracts.harness_files import AllowedDifference, Domain
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.judge import arguments, families
 from orbit_remote.judge.families import Family
-from orbit_remote.judge.party import Failed
+from orbit_remote.judge.party import SideFailedError
 
 NOISE: Final = 1e-9
 LEFT_OUT: Final = "left out: "
@@ -37,9 +37,9 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedSides:
     """Who can be asked, with arguments as `match.Given`. `exactly` is the reference in double precision with the arguments of its last call,
-    changed by a share; it raises Failed where there is none.
+    changed by a share; it raises SideFailedError where there is none.
     """
 
     drawn: Callable[[], Any]
@@ -66,9 +66,9 @@ class Beyonds:
     def __init__(
         self,
         torch: Any,
-        asked: Asked,
+        asked: AskedSides,
         usual: Answered,
-        within: Within | None,
+        within: AllowedDifference | None,
         domain: Domain,
         coin: random.Random,
     ) -> None:
@@ -125,22 +125,22 @@ class Beyonds:
             left_out = self._untrusted(self._varied(family, at, base, following))
             if left_out:
                 return following, f"{LEFT_OUT}{left_out}"
-        except Failed as error:
+        except SideFailedError as error:
             self.result.gone = self._gone(following)
             return following, f"{LEFT_OUT}the reference fails in it: {error.failure.message:.200}"
         another = self._asked.drawn()
         given = self._varied(family, at, following, another)
-        failed: Failed | None = None
+        failed: SideFailedError | None = None
         mine: Answered | None = None
         try:
             if family.after_the_draw:
                 self._asked.candidate(following)
             mine = self._asked.candidate(given)
-        except Failed as error:
+        except SideFailedError as error:
             failed = error
         try:
             expected, exact, left_out = self._trusted(given)
-        except Failed as error:
+        except SideFailedError as error:
             self.result.gone = self._gone(another)
             left_out = f"the reference fails in it: {error.failure.message:.200}"
             expected = exact = None
@@ -171,7 +171,7 @@ class Beyonds:
         own = self._asked.reference(given)
         try:
             exact = self._asked.exactly(0.0)
-        except Failed:
+        except SideFailedError:
             return own, None, "the reference does not run in double precision"
         if exact.names != own.names:
             return own, None, "the reference has other outputs in double precision"
@@ -184,7 +184,7 @@ class Beyonds:
                 )
         return own, exact, ""
 
-    def _allowed(self, at: int, expected: Any, error: float) -> Within:
+    def _allowed(self, at: int, expected: Any, error: float) -> AllowedDifference:
         """The tolerance, whose absolute part grows with the answers, and by what the reference's own rounding may be."""
         allowed = kernelbench.tolerance(expected, self._within)
         grown = max(1.0, _rms(expected) / self._sizes[at]) if self._sizes[at] else 1.0
@@ -192,7 +192,7 @@ class Beyonds:
         cap = None if allowed.cap is None else allowed.cap * grown + more
         return replace(allowed, atol=allowed.atol * grown + more, cap=cap)
 
-    def _agree(self, one: Any, other: Any, allowed: Within) -> bool:
+    def _agree(self, one: Any, other: Any, allowed: AllowedDifference) -> bool:
         if not one.is_floating_point() and not one.is_complex():
             return bool(self._torch.equal(one, other.to(one.dtype)))
         wide = self._torch.complex128 if one.is_complex() else self._torch.float64
@@ -237,7 +237,7 @@ class Beyonds:
         """Whether the reference fails with the author's own arguments too: a kernel that faults takes its process along."""
         try:
             self._asked.reference(given)
-        except Failed:
+        except SideFailedError:
             return True
         return False
 

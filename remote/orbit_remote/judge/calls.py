@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import field
 from typing import Any
 
-from orbit_remote.child.harness.harness_case import Judged
+from orbit_remote.child.harness.harness_case import ExplainedCheck
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.judge import verdict
 from orbit_remote.judge.arguments import Leaf
@@ -30,7 +30,7 @@ class Given:
 
 
 @dataclass(slots=True)
-class Output:
+class ReturnedTensor:
     """A tensor that a call returned: `data` is its memory, `copy` the judge's own."""
 
     name: str
@@ -40,18 +40,18 @@ class Output:
 
 
 @dataclass(slots=True)
-class Call:
+class SideCall:
     times: Times
     placing_ns: int
-    outputs: list[Output]
+    outputs: list[ReturnedTensor]
     ran: Any = None
     waited: bool = False
     """The side waited for the GPU before the gate was open."""
 
 
 @dataclass(slots=True)
-class Result:
-    checks: list[Judged] = field(default_factory=list[Judged])
+class MatchResult:
+    checks: list[ExplainedCheck] = field(default_factory=list[ExplainedCheck])
     invalid: str = ""
     gated: bool = True
     on_gpu: bool = True
@@ -78,7 +78,7 @@ class Result:
 
 
 @dataclass(slots=True)
-class Taken:
+class ReferenceCalls:
     """Calls of the reference's process: see `verdict.Baseline`; `placing` is how long it took to put the arguments of `reference` in place."""
 
     empty: list[Times] = field(default_factory=list[Times])

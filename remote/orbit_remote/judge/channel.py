@@ -19,7 +19,7 @@ _DESCRIPTORS: Final = 16
 Message = dict[str, Any]
 
 
-class Lost(Exception):  # noqa: N818 - what happened, for the judge to report
+class ChannelLostError(Exception):
     """The other end has gone, said nothing in time, or said what is no message; `why` is which."""
 
     def __init__(self, why: str) -> None:
@@ -32,24 +32,24 @@ class Channel:
         self._end = end
 
     def send(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
-        """Raises Lost."""
+        """Raises ChannelLostError."""
         packet = json.dumps(message).encode()
         if len(packet) > PACKET:
-            raise Lost(f"a message of {len(packet)} bytes does not fit")
+            raise ChannelLostError(f"a message of {len(packet)} bytes does not fit")
         try:
             socket.send_fds(self._end, [packet], list(descriptors))
         except OSError as error:
-            raise Lost("its process has ended") from error
+            raise ChannelLostError("its process has ended") from error
 
     def receive(self, timeout_s: float | None = None) -> tuple[Message, list[int]]:
-        """The next message; the descriptors are the caller's to close. Raises Lost, TimeoutError."""
+        """The next message; the descriptors are the caller's to close. Raises ChannelLostError, TimeoutError."""
         self._end.settimeout(timeout_s)
         try:
             packet, descriptors, _, _ = socket.recv_fds(self._end, PACKET, _DESCRIPTORS)
         except TimeoutError:
             raise
         except OSError as error:
-            raise Lost("its process has ended") from error
+            raise ChannelLostError("its process has ended") from error
         try:
             message: Any = codec.read_json(packet) if packet else None
         except (ValueError, RecursionError):
@@ -57,7 +57,7 @@ class Channel:
         if not isinstance(message, dict):
             for descriptor in descriptors:
                 os.close(descriptor)
-            raise Lost("it sent what is no message" if packet else "its process has ended")
+            raise ChannelLostError("it sent what is no message" if packet else "its process has ended")
         return cast("Message", message), descriptors
 
     def readable(self) -> bool:

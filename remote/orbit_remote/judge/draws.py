@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator
 from typing import Any, Final, cast
 
 from orbit_remote.child.harness import tensor_data
-from orbit_remote.child.harness.harness_case import Refused, described
+from orbit_remote.child.harness.harness_case import ContractError, described
 
 SLOW_S: Final = 1.0
 """A draw on the CPU that takes longer is not made for each call."""
@@ -145,14 +145,14 @@ class Draws:
             return []
 
     def draw(self, seed: int) -> list[Any]:
-        """Raises Refused, and what the author's code raises."""
+        """Raises ContractError, and what the author's code raises."""
         if len(self._bases) == 2:
             return self._mixed(seed)
         if self._on_gpu:
             try:
                 with self._seeds.of(seed, self._device), _placed(self._torch, self._device):
                     return self._listed(self._get())
-            except Refused:
+            except ContractError:
                 raise
             except Exception:  # noqa: BLE001 - it may count on the host's memory; if it is wrong, it is wrong again below
                 self._on_gpu = False
@@ -180,7 +180,9 @@ class Draws:
 
     def _listed(self, drawn: Any) -> list[Any]:
         if not isinstance(drawn, list | tuple):
-            raise Refused(f"get_inputs returns {described(drawn)}; KernelBench's returns a list of arguments")
+            raise ContractError(
+                f"get_inputs returns {described(drawn)}; KernelBench's returns a list of arguments"
+            )
         return cast("list[Any]", tensor_data.moved(self._torch, list(cast("list[Any]", drawn)), self._device))
 
 
@@ -209,7 +211,7 @@ def _placed(torch: Any, device: str) -> Any:
     mode: Any = importlib.import_module("torch.overrides").TorchFunctionMode
     makers: Any = getattr(importlib.import_module("torch.utils._device"), "_device_constructors")()  # noqa: B009 - a private name
 
-    class Placed(mode):
+    class MadeOnDevice(mode):
         def __torch_function__(self, function: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
             named = dict(kwargs or {})
             if function in makers:
@@ -219,4 +221,4 @@ def _placed(torch: Any, device: str) -> Any:
                     named.pop("generator", None)
             return function(*args, **named)
 
-    return Placed()
+    return MadeOnDevice()

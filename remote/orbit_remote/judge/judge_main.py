@@ -20,16 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from orbit_remote.child import child_main, surroundings, triton_instances
-from orbit_remote.child.spec.trial import Missing, load_torch
+from orbit_remote.child.spec.trial import MissingPackageError, load_torch
 from orbit_remote.common import content_store, limits, measure, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.contracts import harness_files
 from orbit_remote.common.measurements import AgainstReference
 from orbit_remote.common.requests import ContractStart, Job
 from orbit_remote.judge import beside, beyond, channel, locks, memory, side, verdict
-from orbit_remote.judge.calls import Result
-from orbit_remote.judge.match import BUDGET_S, Match, Unjudged
-from orbit_remote.judge.party import Failed, Party
+from orbit_remote.judge.calls import MatchResult
+from orbit_remote.judge.match import BUDGET_S, Match, UnjudgedError
+from orbit_remote.judge.party import Party, SideFailedError
 from orbit_remote.judge.stopwatch import Stopwatch
 from orbit_remote.process import process_groups
 
@@ -105,14 +105,14 @@ def judge(
     with content_store.temporary("orbit-judge-", within) as folder:
         try:
             finished = _between(job, reference, folder, cache, device, stage, place, most_s)
-        except Missing as error:
+        except MissingPackageError as error:
             finished = c.failed(job.run, error.failure)
-        except Unjudged as error:
+        except UnjudgedError as error:
             finished = c.failed(job.run, c.Failure("runtime error", str(error), place=place))
     return replace(finished, run_s=time.perf_counter() - began, toolchain=triton_instances.toolchain())
 
 
-def _unfit(job: Job, kept: harness_files.Kept | None) -> str:
+def _unfit(job: Job, kept: harness_files.KeptContract | None) -> str:
     """Why there is nothing to judge; empty where there is."""
     if kept is None or kept.kind != "kernelbench":
         return "a referee judges a file with ModelNew (KernelBench's contract); this one has none"
@@ -162,7 +162,7 @@ def _between(
         )  # fmt: skip
         try:
             result = contest.judge()
-        except Failed as error:
+        except SideFailedError as error:
             return _failed(job, error, contest.result, place)
         return _finished(job, result, place)
     finally:
@@ -224,7 +224,7 @@ def _end(party: Party) -> None:
 # -- the report -------------------------------------------------------------------------------------
 
 
-def _failed(job: Job, error: Failed, result: Result, place: c.Place) -> c.Finished:
+def _failed(job: Job, error: SideFailedError, result: MatchResult, place: c.Place) -> c.Finished:
     failure = error.failure
     if error.reference:
         text = f"invalid reference: {failure.message}"
@@ -237,7 +237,7 @@ def _failed(job: Job, error: Failed, result: Result, place: c.Place) -> c.Finish
     return c.failed(job.run, failure, judged=_judged(result))
 
 
-def _grade(result: Result) -> tuple[str, str]:
+def _grade(result: MatchResult) -> tuple[str, str]:
     if any(not any(text.startswith(need) for text in result.held) for need in locks.NEEDED):
         why = (
             "; ".join(text for text in result.missing if text.startswith(locks.NEEDED))
@@ -250,7 +250,7 @@ def _grade(result: Result) -> tuple[str, str]:
     )
 
 
-def _judged(result: Result, **known: Any) -> c.Judged:
+def _judged(result: MatchResult, **known: Any) -> c.Judged:
     grade, why = _grade(result)
     return c.Judged(
         "referee" if grade == "referee" else "author",
@@ -263,7 +263,7 @@ def _judged(result: Result, **known: Any) -> c.Judged:
     )
 
 
-def _finished(job: Job, result: Result, place: c.Place) -> c.Finished:
+def _finished(job: Job, result: MatchResult, place: c.Place) -> c.Finished:
     checks = tuple(replace(checked.check, place=place) for checked in result.checks)
     if result.beyond.wrong:
         check = result.beyond.check or c.Check("output of ModelNew == Model", False)
@@ -300,22 +300,22 @@ def _finished(job: Job, result: Result, place: c.Place) -> c.Finished:
     return _scored(job, result, point, known, seen.clocks.from_gate)
 
 
-def _least_ns(result: Result) -> float:
+def _least_ns(result: MatchResult) -> float:
     if not result.on_gpu:
         return verdict.NO_GPU_NS
     return verdict.RESOLUTION_NS if result.gated else verdict.HOST_NS
 
 
-def _seen(result: Result, own_kernels: bool) -> verdict.Seen:
+def _seen(result: MatchResult, own_kernels: bool) -> verdict.MatchEvidence:
     timed = verdict.clocks(result.candidate, result.now, result.before, _least_ns(result))
     recorded = verdict.shortest([call for call in map(verdict.recorded, result.ran) if call])
-    return verdict.Seen(
+    return verdict.MatchEvidence(
         timed, recorded, bool(result.ran), verdict.least_ns(result.written, result.bandwidth), result.error,
         result.reference_error, own_kernels=own_kernels, late=result.late,
     )  # fmt: skip
 
 
-def _known(result: Result, seen: verdict.Seen, suspicious: str) -> c.Judged:
+def _known(result: MatchResult, seen: verdict.MatchEvidence, suspicious: str) -> c.Judged:
     ran = seen.recorded
     return _judged(
         result,
@@ -336,7 +336,7 @@ def _known(result: Result, seen: verdict.Seen, suspicious: str) -> c.Judged:
     )
 
 
-def _scored(job: Job, result: Result, point: c.Point, known: c.Judged, from_gate: bool) -> c.Finished:
+def _scored(job: Job, result: MatchResult, point: c.Point, known: c.Judged, from_gate: bool) -> c.Finished:
     kind = "cold L2" if result.gated else "host included"
     launches: list[c.Launches] = []
     both: list[list[int]] = []

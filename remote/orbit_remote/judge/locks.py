@@ -248,7 +248,7 @@ _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _ALLOW, _EPERM = 0x7FFF0000, 0x00050001
 
 
-class _Program(ctypes.Structure):
+class _FilterProgram(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
 
 
@@ -262,7 +262,7 @@ def refuse_calls(locks: Locks) -> None:
     audit, seccomp, column = known
     program = _filter(audit, column, os.getpid())
     buffer = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in program))
-    filtered = _Program(len(program), ctypes.addressof(buffer))
+    filtered = _FilterProgram(len(program), ctypes.addressof(buffer))
     _no_new_privileges()
     result, error = _call(seccomp, ctypes.c_uint(1), ctypes.c_uint(1), ctypes.byref(filtered))
     locks.note(what, error or (f"thread {result} has another filter" if result else ""))

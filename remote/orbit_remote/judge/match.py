@@ -19,16 +19,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 from orbit_remote.child.harness import kernelbench
-from orbit_remote.child.harness.harness_case import Judged
+from orbit_remote.child.harness.harness_case import ExplainedCheck
 from orbit_remote.common import measure
 from orbit_remote.common import messages as c
-from orbit_remote.common.contracts.harness_files import Domain, Within
+from orbit_remote.common.contracts.harness_files import AllowedDifference, Domain
 from orbit_remote.common.requests import Job
 from orbit_remote.judge import arguments, beyond, memory, verdict
-from orbit_remote.judge.beyond import Answered, Asked, Beyonds
-from orbit_remote.judge.calls import Call, Given, Output, Result, Taken, samples
+from orbit_remote.judge.beyond import Answered, AskedSides, Beyonds
+from orbit_remote.judge.calls import Given, MatchResult, ReferenceCalls, ReturnedTensor, SideCall, samples
 from orbit_remote.judge.channel import Message
-from orbit_remote.judge.party import GATE_S, Failed, Party, Times
+from orbit_remote.judge.party import GATE_S, Party, SideFailedError, Times
 from orbit_remote.judge.stopwatch import Stopwatch
 
 ARENA_MOST: Final = 16 << 30
@@ -54,7 +54,7 @@ _POISON: Final = 0xFF
 _RECORDED: Final = 3
 
 
-class Unjudged(Exception):  # noqa: N818 - why there is no referee
+class UnjudgedError(Exception):
     """What was handed in cannot be judged by these means; the sentence says why."""
 
 
@@ -68,7 +68,7 @@ class Match:
         job: Job,
         stage: Callable[[str], None],
         most_s: float = BUDGET_S,
-        within: Within | None = None,
+        within: AllowedDifference | None = None,
         domain: Domain = "any",
         coin: random.Random | None = None,
         watch: Stopwatch | None = None,
@@ -93,18 +93,20 @@ class Match:
         self._past: Given | None = None
         # the reference's calls that the candidate's are compared with, one a round
         self._against: list[Times] = []
-        self._now = Taken()
-        self._first = {gated: Taken() for gated in (True, False)}  # while no code of the candidate had run
+        self._now = ReferenceCalls()
+        self._first = {
+            gated: ReferenceCalls() for gated in (True, False)
+        }  # while no code of the candidate had run
         self._known = False  # whether the calls of calibration launch the known kernel
         self._known_ns = 0
         self._seed = 0  # of the models' parameters
         self._before: list[Any] = []
         self._arguments: tuple[Any, ...] = ()
         self._same_arguments = self._same_answers = True
-        self.result = Result(gated=own.gates, on_gpu=own.gates, watch=watch or Stopwatch())
+        self.result = MatchResult(gated=own.gates, on_gpu=own.gates, watch=watch or Stopwatch())
 
-    def judge(self) -> Result:
-        """Raises Failed, Unjudged."""
+    def judge(self) -> MatchResult:
+        """Raises SideFailedError, UnjudgedError."""
         result = self.result
         during = result.watch.during
         self._begin()
@@ -197,7 +199,7 @@ class Match:
                 gated = False
                 self._own.clear()
                 self._against.clear()
-                self._now = Taken()
+                self._now = ReferenceCalls()
                 continue
             count = len(self._own)
             late = time.monotonic() - began > self._budget_s
@@ -242,7 +244,7 @@ class Match:
         known_ns = self._known_ns if gated else 0
         return flags_ns - known_ns, gate_ns - known_ns, verified_ns - known_ns
 
-    def _round(self, *, gated: bool, timed: bool) -> Call | None:
+    def _round(self, *, gated: bool, timed: bool) -> SideCall | None:
         """One call of each side; the candidate's, or None where its answer was wrong."""
         given = self._arguments_of(secrets.randbits(48))
         empty = self._empty(given, gated=gated) if timed else None
@@ -280,7 +282,7 @@ class Match:
     def _drawn(self, seed: int) -> Given:
         answer, descriptors = self._reference.ask({"do": "inputs", "seed": seed})
         if "too_large" in answer:
-            raise Unjudged(f"{answer['too_large']}: take smaller inputs")
+            raise UnjudgedError(f"{answer['too_large']}: take smaller inputs")
         self.result.how = str(answer.get("how") or "")
         outputs = self._read(self._reference, answer, descriptors)
         contents = tuple(output.data.clone() for output in outputs)
@@ -296,12 +298,12 @@ class Match:
         )
         room = len(self._reference.arena)
         if given.room > room:
-            raise Unjudged(
+            raise UnjudgedError(
                 f"the arguments of a call take {given.room >> 20} MiB, and there is room for {room >> 20} MiB"
             )
         return given
 
-    def _compare(self, call: Call, expected: Call) -> None:
+    def _compare(self, call: SideCall, expected: SideCall) -> None:
         torch = self._torch
         wanted = [
             (output.name, arguments.tensor_in(torch, output.leaf, output.copy)) for output in expected.outputs
@@ -311,7 +313,7 @@ class Match:
                 f"{len(each)} tensors" if len(each) != 1 else "1 tensor" for each in (call.outputs, wanted)
             ]
             check = c.Check("output of ModelNew == Model", False, actual=counts[0], expected=counts[1])
-            self.result.checks = [Judged(check, f"output is {counts[0]}, expected {counts[1]}")]
+            self.result.checks = [ExplainedCheck(check, f"output is {counts[0]}, expected {counts[1]}")]
             return
         try:
             pairs = [
@@ -320,8 +322,8 @@ class Match:
                 )
                 for mine, (name, theirs) in zip(call.outputs, wanted, strict=True)
             ]
-        except arguments.Unfit as error:
-            raise Failed(c.Failure("runtime error", f"ModelNew returns {error}"), False) from None
+        except arguments.UnfitValueError as error:
+            raise SideFailedError(c.Failure("runtime error", f"ModelNew returns {error}"), False) from None
         self.result.checks = pairs
         if (
             self._same_answers
@@ -338,11 +340,11 @@ class Match:
 
     def _call(
         self, party: Party, given: Given, *, gated: bool, null: bool = False, record: bool = False
-    ) -> Call:
+    ) -> SideCall:
         with self._candidate.still() if party.reference else contextlib.nullcontext():
             return self._called(party, given, gated=gated, null=null, record=record)
 
-    def _called(self, party: Party, given: Given, *, gated: bool, null: bool, record: bool) -> Call:
+    def _called(self, party: Party, given: Given, *, gated: bool, null: bool, record: bool) -> SideCall:
         party.number += 1
         steps = min(len(party.arena) - given.room, _ROAM) // memory.ALIGNED
         start = secrets.randbelow(steps + 1) * memory.ALIGNED
@@ -397,9 +399,9 @@ class Match:
         self._memory.wait()
         times = (ended - (begun or began), ended - began, time.perf_counter_ns() - began)
         self._keep(party, outputs, sampled, taken, null)
-        return Call(times, placing_ns, outputs, answer.get("ran"), waited)
+        return SideCall(times, placing_ns, outputs, answer.get("ran"), waited)
 
-    def _places(self, output: Output) -> Any:
+    def _places(self, output: ReturnedTensor) -> Any:
         if not output.leaf.size:
             return None
         return self._torch.randint(output.leaf.size, (_SAMPLED,), device=self._memory.device)
@@ -407,7 +409,7 @@ class Match:
     def _keep(
         self,
         party: Party,
-        outputs: Sequence[Output],
+        outputs: Sequence[ReturnedTensor],
         sampled: Sequence[Any],
         taken: Sequence[Any],
         null: bool,
@@ -427,23 +429,25 @@ class Match:
                 output.data.fill_(_POISON)
         self._memory.wait()
 
-    def _read(self, party: Party, answer: Message, descriptors: list[int]) -> list[Output]:
+    def _read(self, party: Party, answer: Message, descriptors: list[int]) -> list[ReturnedTensor]:
         names: list[Any] = [*answer["names"]] if isinstance(answer.get("names"), list) else []
         claims: Any = answer.get("leaves")
         if not isinstance(claims, list) or len(cast("list[Any]", claims)) > 256:
-            raise Failed(
+            raise SideFailedError(
                 c.Failure("runtime error", f"{party.name} returned what is not understood"), party.reference
             )
-        outputs: list[Output] = []
+        outputs: list[ReturnedTensor] = []
         try:
             for number, claim in enumerate(cast("list[Message]", claims)):
                 leaf = arguments.claimed(claim)
                 name = str(names[number])[:200] if number < len(names) else f"output[{number}]"
                 at: Any = claim.get("at")
                 handle = cast("memory.Handle", at) if isinstance(at, dict) else {}
-                outputs.append(Output(name, leaf, self._memory.shared(handle, leaf.size, descriptors)))
-        except (arguments.Unfit, memory.Refused, OSError) as error:
-            raise Failed(
+                outputs.append(
+                    ReturnedTensor(name, leaf, self._memory.shared(handle, leaf.size, descriptors))
+                )
+        except (arguments.UnfitValueError, memory.HandleError, OSError) as error:
+            raise SideFailedError(
                 c.Failure("runtime error", f"{party.name} returned {error}"), party.reference
             ) from None
         finally:
@@ -498,7 +502,7 @@ class Match:
             why = why or verdict.crowded(result.now.reference, result.before.reference)
         return why
 
-    def _precision(self, call: Call, expected: Call) -> None:
+    def _precision(self, call: SideCall, expected: SideCall) -> None:
         """Of outputs of `float32`, whose reference has just been called."""
         singles = [at for at, output in enumerate(expected.outputs) if output.leaf.dtype == "float32"]
         if not singles or self._wrong():
@@ -509,13 +513,13 @@ class Match:
             errors = [
                 [_distance(tensors[at], exact.tensors[at]) for at in singles] for tensors in (mine, own)
             ]
-        except (Failed, IndexError, arguments.Unfit):
+        except (SideFailedError, IndexError, arguments.UnfitValueError):
             return  # a model that has no double precision
         self.result.error, self.result.reference_error = map(max, errors)
 
     # -- arguments beyond the author's ---------------------------------------------------------------
 
-    def _beyond(self, expected: Call, gated: bool) -> None:
+    def _beyond(self, expected: SideCall, gated: bool) -> None:
         """Each call looks to the candidate like those that were timed, and it cannot know that these are over."""
         if self._within and self._within.anything:
             return
@@ -528,7 +532,7 @@ class Match:
 
             return ask
 
-        by = Asked(
+        by = AskedSides(
             lambda: self._arguments_of(secrets.randbits(48)),
             asked(self._candidate),
             asked(self._reference),
@@ -539,25 +543,25 @@ class Match:
         beyonds = Beyonds(self._torch, by, usual, self._within, self._domain, self._coin)
         self.result.beyond = beyonds.judge(beyond.limit(self._beyond_s, min(_MORE_S, self._budget_s)))
 
-    def _answered(self, call: Call) -> Answered:
-        """The judge's copies of a call's outputs. Raises Failed for a candidate's that are no tensors."""
+    def _answered(self, call: SideCall) -> Answered:
+        """The judge's copies of a call's outputs. Raises SideFailedError for a candidate's that are no tensors."""
         names = tuple(output.name for output in call.outputs)
         try:
             return Answered(
                 names,
                 tuple(arguments.tensor_in(self._torch, output.leaf, output.copy) for output in call.outputs),
             )
-        except arguments.Unfit as error:
-            raise Failed(c.Failure("runtime error", f"ModelNew returns {error}"), False) from None
+        except arguments.UnfitValueError as error:
+            raise SideFailedError(c.Failure("runtime error", f"ModelNew returns {error}"), False) from None
 
     def _exactly(self, noise: float) -> Answered:
-        """The reference in double precision, with the arguments of its last call. Raises Failed."""
+        """The reference in double precision, with the arguments of its last call. Raises SideFailedError."""
         answer, descriptors = self._reference.ask(self._last | {"do": "precise", "noise": noise})
         outputs = self._read(self._reference, answer, descriptors)
         for output in outputs:
             output.copy = output.data.clone()
         self._memory.wait()
-        return self._answered(Call((0, 0, 0), 0, outputs))
+        return self._answered(SideCall((0, 0, 0), 0, outputs))
 
 
 def _distance(tensor: Any, exact: Any) -> float:

@@ -27,12 +27,12 @@ BEGUN: Final = 32
 Handle = dict[str, Any]
 
 
-class Refused(ValueError):  # noqa: N818 - a claim that is not believed
+class HandleError(ValueError):
     """A handle that names no memory of its side."""
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class MappedMemory:
     """Memory of this process; `handle` and `descriptor` (None on a GPU) are for the other one."""
 
     data: Any
@@ -51,10 +51,10 @@ class HostMemory:
         torch.set_num_threads(1)  # two sides and a judge share the cores, and wait for each other
         self._torch = torch
 
-    def allocate(self, size: int) -> Region:
+    def allocate(self, size: int) -> MappedMemory:
         descriptor = os.memfd_create("orbit-judge")
         os.ftruncate(descriptor, size)
-        return Region(self._mapped(descriptor, size), size, {"bytes": size}, descriptor)
+        return MappedMemory(self._mapped(descriptor, size), size, {"bytes": size}, descriptor)
 
     def open(self, handle: Handle, descriptors: list[int]) -> Any:
         """The other process's region, for as long as this process lives."""
@@ -75,17 +75,17 @@ class HostMemory:
         return {"descriptor": at}, descriptor
 
     def shared(self, handle: Handle, size: int, descriptors: list[int]) -> Any:
-        """What the other process shared, read once: it cannot be changed or cut short while it is looked at. Raises Refused."""
+        """What the other process shared, read once: it cannot be changed or cut short while it is looked at. Raises HandleError."""
         at = handle.get("descriptor")
         if not isinstance(at, int) or not 0 <= at < len(descriptors):
-            raise Refused("an output without its memory")
+            raise HandleError("an output without its memory")
         content = bytearray(os.pread(descriptors[at], size, 0))
         while 0 < len(content) < size and (
             more := os.pread(descriptors[at], size - len(content), len(content))
         ):
             content += more
         if len(content) != size:
-            raise Refused(f"an output of {size} bytes has {len(content)}")
+            raise HandleError(f"an output of {size} bytes has {len(content)}")
         return (
             self._torch.frombuffer(content, dtype=self._torch.uint8)
             if size
@@ -164,10 +164,10 @@ class CudaMemory:
         if code := int(getattr(self._driver, name)(*arguments)):
             raise OSError(f"{name} failed with CUDA error {code}")
 
-    def allocate(self, size: int) -> Region:
+    def allocate(self, size: int) -> MappedMemory:
         address = ctypes.c_uint64()
         self._call("cuMemAlloc_v2", ctypes.byref(address), size)
-        return Region(
+        return MappedMemory(
             self._bytes(address.value, size), size, {"ipc": self._export(address.value), "bytes": size}
         )
 
@@ -190,17 +190,17 @@ class CudaMemory:
         return {"ipc": name, "offset": address - base}, None
 
     def shared(self, handle: Handle, size: int, descriptors: list[int]) -> Any:
-        """A tensor of `size` bytes over memory that the side exported. Raises Refused."""
+        """A tensor of `size` bytes over memory that the side exported. Raises HandleError."""
         del descriptors
         name, offset = handle.get("ipc"), handle.get("offset")
         if not isinstance(name, str) or not isinstance(offset, int):
-            raise Refused("an output without its memory")
+            raise HandleError("an output without its memory")
         try:
             data, whole = self._mapping(name)
         except (OSError, ValueError) as error:
-            raise Refused(f"an output whose memory cannot be opened: {error}") from None
+            raise HandleError(f"an output whose memory cannot be opened: {error}") from None
         if not 0 <= offset <= offset + size <= whole:
-            raise Refused("an output that reaches beyond its memory")
+            raise HandleError("an output that reaches beyond its memory")
         return data[offset : offset + size]
 
     def _mapping(self, name: str) -> tuple[Any, int]:

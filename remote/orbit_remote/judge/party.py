@@ -15,7 +15,7 @@ from orbit_remote.common import codec
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.judge import memory
-from orbit_remote.judge.channel import Channel, Lost, Message
+from orbit_remote.judge.channel import Channel, ChannelLostError, Message
 from orbit_remote.process import process_groups
 
 GATE_S: Final = 2.0
@@ -29,7 +29,7 @@ Times = tuple[int, int, int]
 """Of one call by the three clocks of `verdict`, in nanoseconds: flags, gate, verified."""
 
 
-class Failed(Exception):  # noqa: N818 - how a side ended
+class SideFailedError(Exception):
     """A side did not do what was asked; `reference` says which of the two."""
 
     def __init__(self, failure: c.Failure, reference: bool) -> None:
@@ -58,7 +58,7 @@ class Party:
     @contextlib.contextmanager
     def still(self) -> Generator[None]:
         """Its process and all that it has started are stopped meanwhile, so that none launches kernels in the other side's call.
-        Kernels that wait on the GPU already go on. Raises Failed.
+        Kernels that wait on the GPU already go on. Raises SideFailedError.
         """
         stopped = [self.pid]
         os.kill(self.pid, signal.SIGSTOP)
@@ -72,19 +72,19 @@ class Party:
                     os.kill(pid, signal.SIGCONT)
 
     def ask(self, message: Message) -> tuple[Message, list[int]]:
-        """Raises Failed."""
+        """Raises SideFailedError."""
         self.send(message)
         return self.receive()
 
     def send(self, message: Message) -> None:
-        """Raises Failed."""
+        """Raises SideFailedError."""
         try:
             self.channel.send(message)
-        except Lost as error:
+        except ChannelLostError as error:
             raise self._lost(error) from None
 
     def receive(self, timeout_s: float | None = None) -> tuple[Message, list[int]]:
-        """Raises Failed; TimeoutError where a timeout was given."""
+        """Raises SideFailedError; TimeoutError where a timeout was given."""
         try:
             answer, descriptors = self.channel.receive(
                 max(0.001, self.left() if timeout_s is None else timeout_s)
@@ -93,17 +93,17 @@ class Party:
             if timeout_s is None or self.left() <= 0:
                 raise self._timed_out() from None
             raise
-        except Lost as error:
+        except ChannelLostError as error:
             raise self._lost(error) from None
         if "unable" in answer and self.number == 0:
             raise OSError(str(answer["unable"]))
         if (failed := answer.get("failed")) is not None:
-            raise Failed(_failure(failed), self.reference)
+            raise SideFailedError(_failure(failed), self.reference)
         return answer, descriptors
 
     def until(self, word: int, pause: Callable[[], None], *, answered: bool) -> int | None:
         """Until a flag says that the call has begun or ended, or the side says something else: when the flag was seen, in
-        nanoseconds, and None where the end, or something else, was seen without it. Raises Failed.
+        nanoseconds, and None where the end, or something else, was seen without it. Raises SideFailedError.
         """
         looks, asked, since = 0, False, time.monotonic()
         while self._flag(word) < self.number:
@@ -134,7 +134,7 @@ class Party:
         while os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
             if time.monotonic() > limit:
                 text = f"{self.name}: its process cannot be stopped, as it has to be in the reference's calls"
-                raise Failed(c.Failure("runtime error", text), self.reference)
+                raise SideFailedError(c.Failure("runtime error", text), self.reference)
             time.sleep(2e-5)
 
     def left(self) -> float:
@@ -144,17 +144,17 @@ class Party:
     def _flag(self, word: int) -> int:
         return int.from_bytes(self.page[4 * word : 4 * word + 4], "little")
 
-    def _timed_out(self) -> Failed:
+    def _timed_out(self) -> SideFailedError:
         text = f"{self.name} did not end within the limit of the run"
-        return Failed(
+        return SideFailedError(
             c.Failure("timed out", text, "raise the limit, or look for a wait that never ends"),
             self.reference,
         )
 
-    def _lost(self, error: Lost) -> Failed:
+    def _lost(self, error: ChannelLostError) -> SideFailedError:
         status = _status(self.pid)
         why = f"its process ended with {status}" if status else error.why
-        return Failed(c.Failure("runtime error", f"{self.name}: {why}"), self.reference)
+        return SideFailedError(c.Failure("runtime error", f"{self.name}: {why}"), self.reference)
 
 
 def _failure(claim: Any) -> c.Failure:

@@ -21,7 +21,7 @@ from typing import Any, Final, Literal
 
 from orbit_remote.child import python_job
 from orbit_remote.child.harness import built_extensions, harness_job, kernelbench, tensor_data
-from orbit_remote.child.harness.harness_case import Refused, described
+from orbit_remote.child.harness.harness_case import ContractError, described
 from orbit_remote.child.user_module import UserFile
 from orbit_remote.common import launch_records
 from orbit_remote.common import messages as c
@@ -30,7 +30,7 @@ from orbit_remote.common.launch_records import LaunchRecord
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.requests import Job
 from orbit_remote.judge import arguments, draws, locks, memory
-from orbit_remote.judge.channel import Channel, Lost, Message
+from orbit_remote.judge.channel import Channel, ChannelLostError, Message
 from orbit_remote.process import process_groups
 from orbit_remote.recording import recorder
 
@@ -236,7 +236,7 @@ class Side:
         made: Any = wanted() if callable(wanted) else []
         made = tensor_data.moved(torch, made, self._orders.device)
         if not isinstance(made, list | tuple | dict):
-            raise Refused(
+            raise ContractError(
                 f"get_init_inputs returns {described(made)}; KernelBench's returns a list of arguments"
             )
         torch.manual_seed(seed)
@@ -249,7 +249,9 @@ class Side:
         if self._draws is None:
             get: Any = getattr(self._source, "get_inputs", None)
             if not callable(get):
-                raise Refused("the reference has no function get_inputs that makes the arguments of a call")
+                raise ContractError(
+                    "the reference has no function get_inputs that makes the arguments of a call"
+                )
             assert self._seeds
             self._draws = draws.Draws(torch, self._seeds, get, self._orders.device)
             if too_large := _too_large(self._draws.sizes(), self._arena.numel()):
@@ -321,7 +323,9 @@ class Side:
         output = self._model(*given)
         leaves = list(tensor_data.leaves(self._torch, output, "output"))
         if not leaves:
-            raise Refused(f"forward returns {described(output)}, which contains no tensor to compare with")
+            raise ContractError(
+                f"forward returns {described(output)}, which contains no tensor to compare with"
+            )
         if self._orders.role == "reference" and not self._null:
             self._null = [value.clone() for _, value in leaves]
         return leaves
@@ -384,9 +388,9 @@ class Side:
     def _failed(self, error: BaseException) -> Message:
         job = self._orders.job
         place = c.Place(job.path, 1)
-        if isinstance(error, arguments.Unfit):
-            error = Refused(str(error))
-        if isinstance(error, Refused):
+        if isinstance(error, arguments.UnfitValueError):
+            error = ContractError(str(error))
+        if isinstance(error, ContractError):
             failure = c.Failure("runtime error", error.text, error.remedy, place=error.place or place)
             return {"failed": asdict(failure)}
         if isinstance(error, SystemExit | KeyboardInterrupt):
@@ -446,7 +450,7 @@ def run(orders: Orders, channel: Channel, page: mmap.mmap, torch: Any) -> None:
     status = 1
     try:
         Side(orders, channel, page, torch).serve()
-    except Lost:
+    except ChannelLostError:
         status = 0  # the judge has gone
     except BaseException as error:  # noqa: BLE001 - said on the standard error, and by this process's end
         print(f"orbit: a side failed: {type(error).__name__}: {error}", file=sys.stderr)

@@ -179,7 +179,7 @@ def _spread(samples: Sequence[int]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedCall:
     """What the recorder in the candidate's process says of one call: its word, not the judge's. `busy_ns` is the time in which at least
     one kernel ran. Between two launches of a recorded call the GPU waits for the host, which it does not in a timed call.
     """
@@ -194,19 +194,19 @@ class Recorded:
         return sum(kernel.ns for kernel in self.kernels if not kernel.library) / total if total else None
 
 
-def recorded(claims: Any) -> Recorded | None:
+def recorded(claims: Any) -> RecordedCall | None:
     """None where nothing was recorded, or the claim has another form."""
     try:
         kernels = [
             Ran(name := str(kernel["name"]), library_of(name), int(kernel["count"]), int(kernel["ns"]))
             for kernel in claims["kernels"]
         ]
-        return Recorded(tuple(kernels), int(claims["busy"]), int(claims["streams"]))
+        return RecordedCall(tuple(kernels), int(claims["busy"]), int(claims["streams"]))
     except (KeyError, TypeError, ValueError):
         return None
 
 
-def shortest(calls: Sequence[Recorded]) -> Recorded | None:
+def shortest(calls: Sequence[RecordedCall]) -> RecordedCall | None:
     """Of the calls with the most launches, as records can be lost: other processes on the GPU make any call longer."""
     launches = [sum(kernel.count for kernel in call.kernels) for call in calls]
     whole = [call for call, count in zip(calls, launches, strict=True) if count == max(launches)]
@@ -219,7 +219,7 @@ def library_of(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class MatchEvidence:
     """What is judged, besides whether the answers were right. None where it is not known.
 
     `floor_ns` is the least time in which the outputs can be written at all. Errors are relative, root mean square, against
@@ -227,7 +227,7 @@ class Seen:
     """
 
     clocks: Clocks
-    recorded: Recorded | None
+    recorded: RecordedCall | None
     records: bool
     floor_ns: float | None = None
     error: float | None = None
@@ -236,7 +236,7 @@ class Seen:
     late: str = ""
 
 
-def suspicion(seen: Seen) -> str:
+def suspicion(seen: MatchEvidence) -> str:
     """Why there is no score, in a sentence; empty where nothing speaks against it."""
     timed = seen.clocks
     if seen.late:
@@ -251,7 +251,7 @@ def suspicion(seen: Seen) -> str:
     return _of_records(seen) if seen.records else ""
 
 
-def _of_records(seen: Seen) -> str:
+def _of_records(seen: MatchEvidence) -> str:
     if seen.recorded is None or not seen.recorded.kernels:
         return "its answers are right, and no kernel of it was recorded"
     kernels_ns, timed = seen.recorded.busy_ns, seen.clocks
@@ -260,7 +260,7 @@ def _of_records(seen: Seen) -> str:
     return ""
 
 
-def policies(seen: Seen, allow: Sequence[Policy]) -> tuple[PolicyFinding, ...]:
+def policies(seen: MatchEvidence, allow: Sequence[Policy]) -> tuple[PolicyFinding, ...]:
     """What a problem may forbid though the answers are right. A text that brings no kernel of its own is a program of a library's, which
     hides nothing.
     """

@@ -17,7 +17,15 @@ import modal
 from modal import experimental
 
 from orbit_remote.modal_app.container import Container
-from orbit_remote.modal_app.image_spec import CORES, MEMORY_MIB, QUEUED_S, VOLUME, Spec, app_name, sources
+from orbit_remote.modal_app.image_spec import (
+    CORES,
+    MEMORY_MIB,
+    QUEUED_S,
+    VOLUME,
+    ImageSpec,
+    app_name,
+    sources,
+)
 
 # what Modal's own annotations leave open
 _images = cast("Any", modal.Image)
@@ -27,7 +35,7 @@ _POLL_S = 5.0
 _VOLUME = "/orbit-volume"
 
 
-def make(spec: Spec) -> modal.App:
+def make(spec: ImageSpec) -> modal.App:
     """The app of `spec`, ready to be deployed.
 
     `Worker` has no GPU of its own, so as it is it compiles; `with_options(gpu=…)` makes it run kernels.
@@ -55,7 +63,7 @@ def make(spec: Spec) -> modal.App:
     return app
 
 
-def image(spec: Spec) -> modal.Image:
+def image(spec: ImageSpec) -> modal.Image:
     base = _images.from_registry(f"nvidia/cuda:{spec.cuda}-devel-ubuntu24.04", add_python=spec.python)
     base = base.entrypoint([])  # else NVIDIA's banner fills the log at each start
     major, minor, *_ = spec.cuda.split(".")

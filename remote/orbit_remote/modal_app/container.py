@@ -24,7 +24,7 @@ from typing import Any, cast
 from orbit_remote import PACKAGE
 from orbit_remote.common import codec, limits, regular_files, requests
 from orbit_remote.common import messages as c
-from orbit_remote.common.content_store import Store
+from orbit_remote.common.content_store import ContentStore
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.packages import installing
 from orbit_remote.common.plain_text import visible
@@ -32,9 +32,9 @@ from orbit_remote.common.requests import Cancel, Job, Manifest
 from orbit_remote.modal_app import image_spec
 from orbit_remote.modal_app.image_spec import pack, unpack
 from orbit_remote.modal_app.mirror import Mirror
-from orbit_remote.modal_app.notebook_host import Asked, Get, Host, Place
+from orbit_remote.modal_app.notebook_host import Get, NotebookHost, NotebookPlace, NotebookRequest
 from orbit_remote.modal_app.signed_stream import PIECE, Signer
-from orbit_remote.modal_app.volume_cache import Kept, Kind
+from orbit_remote.modal_app.volume_cache import Kind, VolumeCache
 from orbit_remote.process import process_groups
 from orbit_remote.process.author_paths import Paths
 
@@ -66,12 +66,12 @@ _USED_S = 86_400.0
 _NOBODY = 65534
 
 
-class Gone(Exception):  # noqa: N818 - it is no error of anybody's
+class WorkerGoneError(Exception):
     """The worker process has ended."""
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ContainerRequest:
     """What the author's side asks for.
 
     `folders` leads from the author's folders to their places in the tree of `manifest`, "" for the
@@ -101,9 +101,9 @@ class Container:
         self._commit = commit
         self._reload = reload
         self._package: Path | None = None
-        self._kept: Kept | None = None
-        self._store: Store | None = None
-        self._worker: _Worker | None = None
+        self._kept: VolumeCache | None = None
+        self._store: ContentStore | None = None
+        self._worker: _ContainerWorker | None = None
         self.name = os.environ.get("MODAL_TASK_ID", "")
         """Modal's, by which the author's side knows this container."""
         self.jobs = 0
@@ -146,16 +146,16 @@ class Container:
             folder.mkdir(parents=True, exist_ok=True)
             self._give(folder)
         try:
-            self._worker = _Worker(package, self._caches, scratch, self._user)
+            self._worker = _ContainerWorker(package, self._caches, scratch, self._user)
         except PermissionError:
             if self._user is None:
                 raise
             # this Python is root's alone, which that of our image is not
             print("orbit: the worker has to run as root here", file=sys.stderr)
             self._user = None
-            self._worker = _Worker(package, self._caches, scratch, None)
+            self._worker = _ContainerWorker(package, self._caches, scratch, None)
         if self._commit is not None:
-            self._kept = Kept(self._volume, self._caches, self._user)
+            self._kept = VolumeCache(self._volume, self._caches, self._user)
 
     def close(self) -> None:
         if self._worker is not None:
@@ -172,7 +172,7 @@ class Container:
         began = time.monotonic()
         self.jobs += 1
         try:
-            asked = codec.build(Request, unpack(request))
+            asked = codec.build(ContainerRequest, unpack(request))
             answer = self._answer(asked, blobs, post, alive)
         except ValueError as error:
             answer = {"broken": f"the request was not understood: {error}", "contract": requests.VERSION}
@@ -187,7 +187,7 @@ class Container:
         self.jobs += 1
         keep = False
         try:
-            asked = codec.build(Asked, unpack(request))
+            asked = codec.build(NotebookRequest, unpack(request))
             if asked.contract != requests.VERSION:
                 answer: dict[str, Any] = {"contract": requests.VERSION}
             else:
@@ -197,8 +197,8 @@ class Container:
                     self._give(folder)
                 files = self._mirrors.setdefault(asked.root, Mirror(tree, shared=self._user is not None))
                 environment = _environment(scratch, self._caches)
-                place = Place(self._copied(), tree, self._user, environment, files, self._files)
-                answer, keep = Host(asked, place, post, get).serve(_identity())
+                place = NotebookPlace(self._copied(), tree, self._user, environment, files, self._files)
+                answer, keep = NotebookHost(asked, place, post, get).serve(_identity())
         except ValueError as error:
             answer = {"ended": f"the request was not understood: {error}"}
         except Exception as error:  # noqa: BLE001 - what is raised here would be begun again without end
@@ -218,7 +218,7 @@ class Container:
         return self._package
 
     def _answer(
-        self, asked: Request, blobs: dict[str, bytes], post: Post | None, alive: Alive
+        self, asked: ContainerRequest, blobs: dict[str, bytes], post: Post | None, alive: Alive
     ) -> dict[str, Any]:
         if asked.contract != requests.VERSION:
             return {"contract": requests.VERSION}
@@ -285,7 +285,7 @@ class Container:
             print(f"orbit: the volume could not be synchronised: {error}", file=sys.stderr)
 
     def _follow(
-        self, worker: _Worker, job: Job, paths: Paths, stream: _Stream, alive: Alive
+        self, worker: _ContainerWorker, job: Job, paths: Paths, stream: _Stream, alive: Alive
     ) -> dict[str, Any]:
         worker.send(job)
         finished: dict[str, Any] | None = None
@@ -310,7 +310,7 @@ class Container:
                         text = f"the author's side has given no sign for {_GONE_S:g} s, so the run was ended"
                         return _lost(job.run, text, "run it again")
             return finished
-        except Gone:
+        except WorkerGoneError:
             text = "the worker process in the container ended unexpectedly"
             finished = _lost(job.run, text, "run it again; `modal app logs` has its output")
             return finished
@@ -318,12 +318,12 @@ class Container:
             if finished is None:  # interrupted, or nobody waits
                 worker.cancel(job.run)
 
-    def _files(self) -> Store:
+    def _files(self) -> ContentStore:
         """Made when it is first needed: a container that only compiles what is known needs none."""
         if self._store is None:
             folder = self._volume / "files"
             folder.mkdir(parents=True, exist_ok=True)
-            self._store = Store(folder, _STORE_LIMIT, most=_STORE_FILES, used_s=_USED_S)
+            self._store = ContentStore(folder, _STORE_LIMIT, most=_STORE_FILES, used_s=_USED_S)
         return self._store
 
     def _let_write(self, tree: Path) -> None:
@@ -339,7 +339,7 @@ class Container:
             os.chown(folder, self._user, self._user, follow_symlinks=False)
 
 
-class _Worker:
+class _ContainerWorker:
     """The worker process. Its event lines are read in a thread; a group it named is ended with it."""
 
     def __init__(self, package: Path, cache: Path, scratch: Path, user: int | None) -> None:
@@ -367,14 +367,14 @@ class _Worker:
             self._process.stdin.flush()
 
     def next(self, timeout_s: float) -> dict[str, Any] | None:
-        """The next event, None where none comes in time. Raises Gone where none will come."""
+        """The next event, None where none comes in time. Raises WorkerGoneError where none will come."""
         try:
             line = self._lines.get(timeout=timeout_s)
         except queue.Empty:
             return None
         if line is None:
             self._lines.put(None)
-            raise Gone(f"its worker ended with status {self._process.wait()}")
+            raise WorkerGoneError(f"its worker ended with status {self._process.wait()}")
         event = cast("dict[str, Any]", codec.read_json(line.decode("utf-8", "surrogatepass")))
         if event.get("kind") == "group":
             (self._groups.add if event["alive"] else self._groups.discard)(event["pgid"])
@@ -390,7 +390,7 @@ class _Worker:
                 event = self.next(left)
                 if event is not None and event.get("run") == run and event["kind"] == "finished":
                     return
-        except Gone:
+        except WorkerGoneError:
             pass
         self.kill()
 

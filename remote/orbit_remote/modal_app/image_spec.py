@@ -31,7 +31,7 @@ _SOURCES = (".py", ".cpp", ".h")
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class ImageSpec:
     """Versions are exact, but for `cuda_bindings`: some versions of torch want one of their own. `idle_s` and `timeout_s` are whole seconds, as Modal takes them.
 
     The defaults are the versions that the figures in docs/dev/results/measurements.md were taken with. Nsight
@@ -55,7 +55,7 @@ class Spec:
     timeout_s: int = 600
 
 
-def app_name(spec: Spec) -> str:
+def app_name(spec: ImageSpec) -> str:
     """Another version, another line of the remote code or another image is another app.
 
     How long a container idles and may work is said with each call, so it is not in the name.

@@ -21,10 +21,10 @@ from typing import Any
 
 from orbit_remote import MAIN
 from orbit_remote.common import codec, content_store
-from orbit_remote.common.content_store import Store, unusable
+from orbit_remote.common.content_store import ContentStore, unusable
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.modal_app.mirror import Mirror
-from orbit_remote.modal_app.notebook_host import Asked, Host, Place
+from orbit_remote.modal_app.notebook_host import NotebookHost, NotebookPlace, NotebookRequest
 from orbit_remote.process.client_environment import NOTEBOOK_CACHE
 from orbit_remote.process.process_groups import exit_status
 from orbit_remote.process.records import Records, packed
@@ -149,7 +149,7 @@ class _Opened:
 
 def serve(
     home: Path, python: str, cache: Path, gpu: str = "", busy: Callable[[bool], object] = bool, *,
-    contents: Store | None = None, stays: bool = True,
+    contents: ContentStore | None = None, stays: bool = True,
 ) -> None:  # fmt: skip
     """The process's own work, in its main thread: sessions over standard input and output, until it is told to end or nobody
     opens another one. `home` is a folder of its own, which it removes; `cache` has the launch recorder's builds; `busy` is
@@ -187,7 +187,7 @@ def serve(
     try:
         signal.signal(signal.SIGTERM, end)
         threading.Thread(target=read, daemon=True).start()
-        store = contents or Store(home / "files", _STORE)
+        store = contents or ContentStore(home / "files", _STORE)
         environment = {name: value for name, value in os.environ.items() if name != "ORBIT_API_TOKEN"}
         environment[NOTEBOOK_CACHE] = str(cache)
         wait_s: float | None = None
@@ -199,8 +199,10 @@ def serve(
             tree = home / "work" / name
             tree.mkdir(parents=True, exist_ok=True)
             files = mirrors.setdefault(name, Mirror(tree))
-            place = Place(MAIN.parent, tree, None, environment, files, lambda: store, python, busy)
-            host = Host(Asked(asked.root, asked.secret), place, lambda piece: write("pieces", piece), get)
+            place = NotebookPlace(MAIN.parent, tree, None, environment, files, lambda: store, python, busy)
+            host = NotebookHost(
+                NotebookRequest(asked.root, asked.secret), place, lambda piece: write("pieces", piece), get
+            )
             answer, keep = host.serve({"gpu": gpu})
             busy(False)
             left = keep and not stays

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from orbit_remote.common import brought_files, codec, limits, requests
-from orbit_remote.common.content_store import Store
+from orbit_remote.common.content_store import ContentStore
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.requests import Manifest
 from orbit_remote.modal_app.mirror import Mirror
-from orbit_remote.modal_app.signed_stream import PIECE, Inbox, Outbox, Verifier
+from orbit_remote.modal_app.signed_stream import PIECE, SignedInbox, SignedOutbox, Verifier
 from orbit_remote.process import process_groups
 from orbit_remote.process.records import Records, packed
 
@@ -44,7 +44,7 @@ _CHUNKS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class NotebookRequest:
     """`root` names the tree of the author's files, `secret` signs the pieces of both sides."""
 
     root: str
@@ -53,7 +53,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NotebookPlace:
     """What a kernel has here: the package, its folder, its user (None: this process's own), its environment, the files of
     its folder, and the store that their contents come to; `python` runs the kernel.
     """
@@ -63,20 +63,22 @@ class Place:
     user: int | None
     environment: Mapping[str, str]
     files: Mirror
-    store: Callable[[], Store]
+    store: Callable[[], ContentStore]
     python: str = sys.executable
     busy: Callable[[bool], object] = bool
     """Told when a cell begins, and when none runs; the author's side says so where it takes turns at the GPU."""
 
 
-class Host:
-    def __init__(self, asked: Asked, place: Place, post: Callable[[bytes], None], get: Get) -> None:
+class NotebookHost:
+    def __init__(
+        self, asked: NotebookRequest, place: NotebookPlace, post: Callable[[bytes], None], get: Get
+    ) -> None:
         self._asked = asked
         self._place = place
         self._post = post
         self._get = get
-        self._out = Outbox(asked.secret)
-        self._in = Inbox(asked.secret)
+        self._out = SignedOutbox(asked.secret)
+        self._in = SignedInbox(asked.secret)
         self._incoming = Records()
         self._arrived: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         """`pieces` of the author's side, or (the keeper's number, what it wrote)."""

@@ -62,7 +62,7 @@ class Verifier:
         return head[:_NONCE], int.from_bytes(head[_NONCE:], "big"), payload
 
 
-class Outbox:
+class SignedOutbox:
     """A stream whose pieces are kept until the other side has them, `most` bytes of them: a get whose connection is
     lost may have taken pieces that nobody saw.
     """
@@ -118,8 +118,8 @@ class Outbox:
         return [piece for each, piece in self._kept.items() if each >= number]
 
 
-class Inbox:
-    """The pieces of one `Outbox` in their order."""
+class SignedInbox:
+    """The pieces of one `SignedOutbox` in their order."""
 
     def __init__(self, secret: str) -> None:
         self._verifier = Verifier(secret)

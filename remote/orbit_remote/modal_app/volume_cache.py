@@ -40,7 +40,7 @@ _LIMIT = 1 << 30
 _ABANDONED_S = 3600.0  # a temporary file this old belongs to a container that died
 
 
-class Kept:
+class VolumeCache:
     def __init__(self, volume: Path, caches: Path, user: int | None, limit: int = _LIMIT) -> None:
         """`caches` holds the folders of `Kind`. Entries of another owner than `user` (None: any) are not
         the worker's and not read; `limit` are bytes of everything on the volume.

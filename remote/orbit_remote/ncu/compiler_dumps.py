@@ -16,7 +16,7 @@ from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Dump, Profile, Resources
 from orbit_remote.common.requests import Level
 from orbit_remote.ncu.ncu_options import DURATION
-from orbit_remote.ncu.report_reader import Answer
+from orbit_remote.ncu.report_reader import ReportAnswer
 from orbit_remote.toolchain import dumps, elf, sass_listing
 from orbit_remote.toolchain.elf import Cubin
 
@@ -59,7 +59,7 @@ class _Instance:
             return 0
 
 
-def collect(answer: Answer, report: Path | None, compiled: Path, ptx: str = "") -> Collected:
+def collect(answer: ReportAnswer, report: Path | None, compiled: Path, ptx: str = "") -> Collected:
     """`compiled` is the folder in which `triton_instances.keep_compiled` left what it has. `ptx` is the text that a CUDA
     file was compiled to. What is too large is left out, and a remark says so.
     """
@@ -70,7 +70,7 @@ def collect(answer: Answer, report: Path | None, compiled: Path, ptx: str = "") 
     if len(instances) > _MOST_INSTANCES:
         remarks.append(f"what the compiler made is kept of {_MOST_INSTANCES} of {len(instances)} instances")
     made = [
-        dumps.Made(instance.symbol, instance.name, instance.constants, instance.texts)
+        dumps.DumpedInstance(instance.symbol, instance.name, instance.constants, instance.texts)
         for instance in instances[:_MOST_INSTANCES]
     ]
     return Collected(dumps.packed(made, remarks), tuple(remarks))
@@ -79,7 +79,7 @@ def collect(answer: Answer, report: Path | None, compiled: Path, ptx: str = "") 
 # -- which they are ---------------------------------------------------------------------------------
 
 
-def _instances(answer: Answer, report: Path, compiled: Path, ptx: str) -> list[_Instance]:
+def _instances(answer: ReportAnswer, report: Path, compiled: Path, ptx: str) -> list[_Instance]:
     """By symbol, that of the longest launch first, and of a symbol in the same order."""
     images = set(elf.images(regular_files.read(report, limits.REPORT)))
     kept = [instance for file in sorted(compiled.glob("*.json"), key=_number) if (instance := _kept(file))]

@@ -29,7 +29,7 @@ _CAP_PERFMON = 38
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class CounterPermission:
     """`permitted` is None where nothing has been tried yet; `why` is the sentence of the refusal, `at` when it was kept."""
 
     permitted: bool | None = None
@@ -37,25 +37,25 @@ class Known:
     at: float = field(default=0.0, compare=False)
 
 
-def expected(folder: Path, device: Device, tool: Tool) -> Known:
+def expected(folder: Path, device: Device, tool: Tool) -> CounterPermission:
     """What a profile found out, else what the driver lets expect."""
     remembered = known(folder, device, tool)
     if remembered.permitted is None and restricted() and not _capable():
-        return Known(False, PERMISSION.sentence)
+        return CounterPermission(False, PERMISSION.sentence)
     return remembered
 
 
-def known(folder: Path, device: Device, tool: Tool) -> Known:
+def known(folder: Path, device: Device, tool: Tool) -> CounterPermission:
     try:
         known = codec.build(
-            Known, codec.read_json(regular_files.read(_file(folder, device, tool), limits.STATE))
+            CounterPermission, codec.read_json(regular_files.read(_file(folder, device, tool), limits.STATE))
         )
-        return known if known.permitted or 0 <= time.time() - known.at < _REFUSED_S else Known()
+        return known if known.permitted or 0 <= time.time() - known.at < _REFUSED_S else CounterPermission()
     except (OSError, ValueError):
-        return Known()
+        return CounterPermission()
 
 
-def remember(folder: Path, device: Device, tool: Tool, outcome: Known) -> None:
+def remember(folder: Path, device: Device, tool: Tool, outcome: CounterPermission) -> None:
     """A cache that cannot be written costs one more try."""
     with contextlib.suppress(OSError):
         record = dataclasses.asdict(dataclasses.replace(outcome, at=time.time()))

@@ -112,7 +112,7 @@ def _readers(path: Path, version: str) -> list[Path]:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ProfileOrder:
     """What is profiled. `symbols` are mangled names, any kernel where there are none; `pattern` is used instead
     where those are too many. `marked` waits for the program to say where (`under_profiler`). `sources`
     puts the source files, as they lie on the disk, into the report. `sections` are collected in place of those of `detail`.
@@ -128,7 +128,7 @@ class Order:
     sections: Sequence[str] = ()
 
 
-def command(tool: Tool, order: Order, program: Sequence[str | os.PathLike[str]]) -> list[str]:
+def command(tool: Tool, order: ProfileOrder, program: Sequence[str | os.PathLike[str]]) -> list[str]:
     """Clocks are left alone: locking them needs rights, and changes what is measured. Of each launch
     configuration the first launch is profiled, however many there are.
     """
@@ -155,7 +155,7 @@ def command(tool: Tool, order: Order, program: Sequence[str | os.PathLike[str]])
     ]
 
 
-def _names(order: Order) -> str:
+def _names(order: ProfileOrder) -> str:
     if order.symbols and len(order.symbols) <= _SYMBOLS:
         return f"regex:^({'|'.join(map(_literal, order.symbols))})$"
     return f"regex:{order.pattern}" if order.pattern else ""

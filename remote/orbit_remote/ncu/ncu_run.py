@@ -17,7 +17,7 @@ from orbit_remote.common import limits, plain_text, regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.ncu import ncu_options
 from orbit_remote.ncu.ncu_log import Log
-from orbit_remote.ncu.ncu_options import MOST_RESULTS, Order, Tool
+from orbit_remote.ncu.ncu_options import MOST_RESULTS, ProfileOrder, Tool
 
 _LOOK_S = 0.2
 _now = time.monotonic
@@ -34,17 +34,17 @@ class Under:
     """
 
     tool: Tool
-    order: Order
+    order: ProfileOrder
     limit_s: float
     stopped: Stopped = ""
 
     @classmethod
     def make(cls, tool: Tool, scratch: Path, limit_s: float, **wanted: Any) -> Under:
-        """`wanted` are the fields of `Order` but its files, which lie in `scratch`."""
+        """`wanted` are the fields of `ProfileOrder` but its files, which lie in `scratch`."""
         folder = scratch / "profile"
         folder.mkdir()
         (folder / "compiled").mkdir()
-        order = Order(report=folder / "report.ncu-rep", log=folder / "log.txt", **wanted)
+        order = ProfileOrder(report=folder / "report.ncu-rep", log=folder / "log.txt", **wanted)
         return cls(tool, order, limit_s)
 
     @property

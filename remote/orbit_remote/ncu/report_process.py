@@ -23,7 +23,7 @@ from typing import Any
 from orbit_remote import MAIN
 from orbit_remote.common import codec
 from orbit_remote.common.packages import installing
-from orbit_remote.ncu.report_reader import Answer, Request, read
+from orbit_remote.ncu.report_reader import ReportAnswer, ReportRequest, read
 from orbit_remote.process import process_groups
 
 _LINE = 64 << 20
@@ -36,7 +36,7 @@ MISSING = (
 )
 
 
-class Reader:
+class ReportReader:
     """Used on one event loop; one report at a time."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Reader:
         async with self._busy:
             await self._start(tuple(folders))
 
-    async def read(self, folders: Sequence[str], request: Request) -> Answer:
+    async def read(self, folders: Sequence[str], request: ReportRequest) -> ReportAnswer:
         """What goes wrong is in the answer: also the end of the process."""
         async with self._busy:
             try:
@@ -63,7 +63,7 @@ class Reader:
                 await self._end()
                 raise
             await self._end()
-            return Answer(problem=problem)
+            return ReportAnswer(problem=problem)
 
     async def close(self) -> None:
         async with self._busy:
@@ -80,7 +80,7 @@ class Reader:
         self._folders = folders
         return self._process
 
-    async def _ask(self, process: Process, request: Request) -> Answer:
+    async def _ask(self, process: Process, request: ReportRequest) -> ReportAnswer:
         assert process.stdin is not None
         assert process.stdout is not None
         line = json.dumps(dataclasses.asdict(request)).encode("utf-8", "surrogatepass") + b"\n"
@@ -93,7 +93,7 @@ class Reader:
             status = await process_groups.exit_status(process)
             what = f"signal {-status}" if status < 0 else f"exit code {status}"
             raise ValueError(f"NVIDIA's reader ended with {what}: the file is damaged or of another version")
-        return codec.build(Answer, codec.read_json(answer.decode("utf-8", "surrogatepass")))
+        return codec.build(ReportAnswer, codec.read_json(answer.decode("utf-8", "surrogatepass")))
 
     async def _end(self) -> None:
         process, self._process = self._process, None
@@ -113,7 +113,7 @@ def main(arguments: list[str]) -> int:
     os.dup2(2, 1)
     module, why = _load(options.folders)
     while line := _next_line():
-        request = codec.build(Request, codec.read_json(line))
+        request = codec.build(ReportRequest, codec.read_json(line))
         answer = _answer(module, why, request)
         answers.write(
             json.dumps(dataclasses.asdict(answer), ensure_ascii=False, separators=(",", ":")) + "\n"
@@ -146,13 +146,13 @@ def _load(folders: Sequence[str]) -> tuple[Any, str]:
     return None, MISSING.format(install=installing.remedy(sys.executable, "ncu-report")) + why
 
 
-def _answer(module: Any, why: str, request: Request) -> Answer:
+def _answer(module: Any, why: str, request: ReportRequest) -> ReportAnswer:
     if module is None:
-        return Answer(problem=why)
+        return ReportAnswer(problem=why)
     if not Path(request.report).is_file():
-        return Answer(problem="there is no report")
+        return ReportAnswer(problem="there is no report")
     try:
         return read(module, request)
     except Exception as error:  # noqa: BLE001 - whatever it raises for a damaged file
         what = f"the report could not be read: it is damaged, or of a version that this reader does not know ({error})"
-        return Answer(problem=what.rstrip(".: "))
+        return ReportAnswer(problem=what.rstrip(".: "))

@@ -22,7 +22,7 @@ from orbit_remote.common.measurements import Advice, Line, Metric
 from orbit_remote.common.messages import Profile, content_hash
 from orbit_remote.counters.source_lines import Authorship, LineCounts
 from orbit_remote.toolchain import dwarf_lines, elf, ptx_inlining, sass_listing
-from orbit_remote.toolchain.dwarf_lines import Frame, Lines
+from orbit_remote.toolchain.dwarf_lines import Frame, FunctionLines
 from orbit_remote.toolchain.ptx import with_letters
 
 _STALLED = "smsp__pcsamp_warps_issue_stalled_"
@@ -47,7 +47,7 @@ _MOST_SASS = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ReportRequest:
     """`path` is the author's file, `files` are further files of theirs that were compiled into it: code of any
     other is the library's. `users` says that files outside of Python's own folders are the author's too. `ptx` is a
     folder of Triton's PTX of the kernels that ran. A report without `path` is of another machine: every file outside of
@@ -64,7 +64,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ReportAnswer:
     """`left_out` are launches in the report beyond the most that were asked for. `problem` says why there is
     nothing. `sass` has the machine code of each profile, empty where an earlier one's of its symbol is the same.
     `sources` are the author's files that the lines name, by the content hash of the text in the report, empty where it
@@ -79,13 +79,15 @@ class Answer:
     device: str = ""
 
 
-def read(ncu_report: Any, request: Request) -> Answer:
+def read(ncu_report: Any, request: ReportRequest) -> ReportAnswer:
     """Raises whatever the module raises for a report that it cannot read."""
     report = ncu_report.load_report(request.report)
     actions = [action for part in report for action in part]
     if not actions:
-        return Answer(problem="the report is damaged or of a newer version: no launch is found in it")
-    reader = _Reader(ncu_report, request, _line_tables(request, {_symbol(action) for action in actions}))
+        return ReportAnswer(problem="the report is damaged or of a newer version: no launch is found in it")
+    reader = _LaunchReader(
+        ncu_report, request, _line_tables(request, {_symbol(action) for action in actions})
+    )
     seen: dict[tuple[object, ...], int] = defaultdict(int)
     profiles: list[Profile] = []
     sass: list[str] = []
@@ -93,13 +95,13 @@ def read(ncu_report: Any, request: Request) -> Answer:
         profile = reader.profile(action)
         configuration = (profile.symbol, profile.grid, profile.block)
         if not profile.metrics:
-            return Answer(problem="the report is damaged: it has a launch without a number")
+            return ReportAnswer(problem="the report is damaged: it has a launch without a number")
         profiles.append(replace(profile, launch=seen[configuration]))
         seen[configuration] += 1
         text = reader.sass(action) if request.path and sum(map(len, sass)) < _MOST_SASS else ""
         sass.append("" if text in sass else text)
     named = {line.file for profile in profiles for line in profile.lines}
-    return Answer(
+    return ReportAnswer(
         tuple(profiles), max(0, len(actions) - request.most), sass=tuple(sass), sources=_sources(actions, named),
         device=_device(actions[0]),
     )  # fmt: skip
@@ -123,11 +125,11 @@ def _device(action: Any) -> str:
     return str(metric.as_string() or "") if metric is not None else ""
 
 
-Tables = dict[str, list[Lines]]
+Tables = dict[str, list[FunctionLines]]
 """By mangled name; several where a JIT gave instances of a kernel one name."""
 
 
-def _line_tables(request: Request, symbols: set[str]) -> Tables:
+def _line_tables(request: ReportRequest, symbols: set[str]) -> Tables:
     """Of these functions, whose code is in the report: it keeps the ELF files as they were loaded."""
     texts = (
         [regular_files.text(path, limits.PTX) for path in Path(request.ptx).glob("*.ptx")]
@@ -142,8 +144,8 @@ def _line_tables(request: Request, symbols: set[str]) -> Tables:
     return tables
 
 
-class _Reader:
-    def __init__(self, module: Any, request: Request, lines: Tables) -> None:
+class _LaunchReader:
+    def __init__(self, module: Any, request: ReportRequest, lines: Tables) -> None:
         self._module = module
         self._request = request
         self._lines = lines
@@ -247,7 +249,7 @@ class _Reader:
 
         return frames
 
-    def _table(self, action: Any, symbol: str, begin: int) -> Lines | None:
+    def _table(self, action: Any, symbol: str, begin: int) -> FunctionLines | None:
         """Of several tables the one that says the same of the instructions as NVIDIA's reader does."""
         tables = self._lines.get(symbol, [])
         if len(tables) < 2:
@@ -256,7 +258,7 @@ class _Reader:
         addresses = [at for at, _ in _by_instruction(counted)] if counted is not None else []
         sources = [(at - begin, action.source_info(at)) for at in addresses]
 
-        def agreeing(table: Lines) -> int:
+        def agreeing(table: FunctionLines) -> int:
             return sum(
                 table.at(at)[:1] == ((with_letters(str(info.file_name())), int(info.line())),)
                 for at, info in sources

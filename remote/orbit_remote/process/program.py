@@ -49,7 +49,7 @@ def environment(source: Mapping[str, str], extra: Sequence[str] = ()) -> dict[st
     }
 
 
-class Kept:
+class HeadAndTail:
     """The head and the tail of a stream of text."""
 
     def __init__(self, limit: int = KEPT) -> None:
@@ -77,7 +77,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedProgram:
     """`status` is the exit code, or minus the signal; None where the time limit ended it. `failure` is why we ended it otherwise."""
 
     status: int | None
@@ -98,7 +98,7 @@ async def run(
     started: process_groups.Started,
     output: Output,
     limit: asyncio.Timeout | None = None,
-) -> Ended:
+) -> EndedProgram:
     """Run to the end or the limit, which somebody else may hold as `limit`. Cancelled or not, no process of its group is left;
     on Linux, none at all.
 
@@ -138,7 +138,7 @@ class Printed:
     """What a process prints, kept and passed on from now on."""
 
     def __init__(self, stdout: asyncio.StreamReader, stderr: asyncio.StreamReader, output: Output) -> None:
-        self._out, self._err = Kept(), Kept()
+        self._out, self._err = HeadAndTail(), HeadAndTail()
         self._readers = [
             asyncio.ensure_future(_follow(stdout, "stdout", self._out, output)),
             asyncio.ensure_future(_follow(stderr, "stderr", self._err, output)),
@@ -159,9 +159,9 @@ class Printed:
                 break
         self.stop()
 
-    def ended(self, status: int | None, seconds: float) -> Ended:
+    def ended(self, status: int | None, seconds: float) -> EndedProgram:
         truncated = bool(self._out.dropped or self._err.dropped)
-        return Ended(status, self._out.text(), self._err.text(), truncated, seconds)
+        return EndedProgram(status, self._out.text(), self._err.text(), truncated, seconds)
 
 
 async def _feed(process: asyncio.subprocess.Process, text: str) -> None:
@@ -174,7 +174,7 @@ async def _feed(process: asyncio.subprocess.Process, text: str) -> None:
         pass  # the program did not want it
 
 
-async def _follow(stream: asyncio.StreamReader, name: Stream, kept: Kept, output: Output) -> None:
+async def _follow(stream: asyncio.StreamReader, name: Stream, kept: HeadAndTail, output: Output) -> None:
     """Keep and pass on what comes out of a pipe, until its end."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     passed = 0

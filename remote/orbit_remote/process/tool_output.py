@@ -18,7 +18,7 @@ _DRAIN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ToolAnswer:
     """`status` is the exit code, or minus the signal; of each stream the first part is kept."""
 
     status: int
@@ -32,7 +32,7 @@ def ask(
     timeout_s: float,
     stdin: str = "",
     limit: int = TOOL_OUTPUT.most,
-) -> Answer:
+) -> ToolAnswer:
     """Run a tool to its end; `limit` bytes of each output are kept. Raises OSError where it cannot be started, and subprocess.TimeoutExpired, with its whole
     process group ended.
     """
@@ -65,7 +65,7 @@ def ask(
         for thread in threads:
             thread.join(_DRAIN_S)
     out, err = (bytes(part).decode("utf-8", "replace") for part in kept)
-    return Answer(status, out, err)
+    return ToolAnswer(status, out, err)
 
 
 def _keep(pipe: BinaryIO, kept: bytearray, limit: int) -> None:

@@ -54,7 +54,7 @@ class WorkerError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedWorker:
     """The worker that is wanted, and what a client asks of it; `environment` are the client's variables, `release` is its
     version.
     """
@@ -80,7 +80,7 @@ class Attached:
     welcome: handshake.Welcome
 
 
-async def attach(wanted: Wanted) -> Attached:
+async def attach(wanted: WantedWorker) -> Attached:
     """Connect to the worker, which is started if there is none. Raises WorkerError, and OSError where the runtime folder
     cannot be used.
     """
@@ -133,7 +133,7 @@ async def _connect(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWrit
 
 
 async def _greet(
-    wanted: Wanted, key: str, streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], folder: Path
+    wanted: WantedWorker, key: str, streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], folder: Path
 ) -> handshake.Welcome | None:
     """None where the worker ended instead of answering. Raises WorkerError."""
     reader, writer = streams
@@ -164,7 +164,7 @@ async def _greet(
         raise
 
 
-def _start(folder: Path, key: str, wanted: Wanted) -> subprocess.Popen[bytes]:
+def _start(folder: Path, key: str, wanted: WantedWorker) -> subprocess.Popen[bytes]:
     """The process that becomes the worker by forking and ends; the caller has the lock. Raises WorkerError, OSError."""
     _sweep(folder)
     path = folder / f"{key}.sock"

@@ -62,7 +62,7 @@ _RUNTIME_NAMES = {
 """Runtime errors that have no equal in the driver; all others share the driver's numbers and names."""
 
 
-class Unavailable(Exception):  # noqa: N818 - what it says, not what went wrong
+class RecorderUnavailableError(Exception):
     """Launches cannot be recorded on this machine; `remedy` says what is missing."""
 
     def __init__(self, message: str, remedy: str) -> None:
@@ -106,7 +106,7 @@ UNKNOWN = Overhead()
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedRun:
     """What the processes of one run did. `unfinished` counts the launches of each kernel that never ended, the kernel
     launched last at the end.
     """
@@ -124,17 +124,17 @@ class Recorded:
         single = (record for launches in self.series for record in launches.records())
         return tuple(sorted(single, key=lambda r: r.start_ns))
 
-    def before(self, time_ns: int) -> Recorded:
+    def before(self, time_ns: int) -> RecordedRun:
         """Without the launches from then on, which were not the program's."""
         earlier = (launches.where(lambda start: start < time_ns) for launches in self.series)
         return replace(self, series=tuple(launches for launches in earlier if launches.count))
 
-    def since(self, time_ns: int) -> Recorded:
+    def since(self, time_ns: int) -> RecordedRun:
         """Without what was before, which was of another job. Remarks have no time and are left out."""
         later = (launches.where(lambda start: start >= time_ns) for launches in self.series)
         kept = tuple(launches for launches in later if launches.starts)
         errors = tuple(error for error in self.errors if error.time_ns >= time_ns)
-        return Recorded(kept, errors, remarks=_of_overlap(self.overlap, kept), overlap=self.overlap)
+        return RecordedRun(kept, errors, remarks=_of_overlap(self.overlap, kept), overlap=self.overlap)
 
 
 def _of_overlap(why: str, series: Iterable[LaunchSeries]) -> tuple[str, ...]:
@@ -153,7 +153,7 @@ def find(*, nvcc: str | None = None, in_this_process: bool = False) -> Cupti:
     """The CUPTI of the toolkit that `nvcc` belongs to, else of another toolkit, else of a wheel.
 
     `in_this_process` is for recording a Python process: the one that torch has loaded into it, where it has, because
-    a second CUPTI beside it would not be heard; else torch's wheels before toolkits. Raises Unavailable.
+    a second CUPTI beside it would not be heard; else torch's wheels before toolkits. Raises RecorderUnavailableError.
     """
     toolkits, wheels, triton = _toolkits(nvcc), _wheels(), _triton()
     order = (wheels, toolkits, triton) if in_this_process else (toolkits, wheels, triton)
@@ -164,7 +164,7 @@ def find(*, nvcc: str | None = None, in_this_process: bool = False) -> Cupti:
             return replace(fitting, library=library)
     if candidates:
         return candidates[0]
-    raise Unavailable(
+    raise RecorderUnavailableError(
         "launches cannot be measured: there is no CUPTI on this machine (cupti.h and libcupti.so)",
         f"install the CUDA toolkit, or: {installing.remedy(sys.executable, 'nvidia-cuda-cupti')}",
     )
@@ -247,11 +247,13 @@ def _text(path: Path) -> str:
 
 
 def build(cache: Path, cupti: Cupti, *, compiler: str = "g++", source: Path | None = None) -> Path:
-    """The recorder for this CUPTI, or another library of `source`, compiled unless `cache` has it. Raises Unavailable."""
+    """The recorder for this CUPTI, or another library of `source`, compiled unless `cache` has it. Raises RecorderUnavailableError."""
     source = source or SOURCE
     gxx = client_environment.which(compiler)
     if gxx is None:
-        raise Unavailable("launches cannot be measured: there is no C++ compiler (g++)", "install g++")
+        raise RecorderUnavailableError(
+            "launches cannot be measured: there is no C++ compiler (g++)", "install g++"
+        )
     defines = [f"-DORBIT_KERNEL_RECORD={cupti.record}", f'-DORBIT_CUPTI_LIBRARY="{cupti.library}"']
     options = [*_FLAGS, *defines, *(f"-I{folder}" for folder in cupti.includes)]
     key = hashlib.sha256()
@@ -275,11 +277,11 @@ def build(cache: Path, cupti: Cupti, *, compiler: str = "g++", source: Path | No
         if done.status != 0 or not Path(name).stat().st_size:
             if disk_space.SAID.search(done.stderr):
                 full = cache if disk_space.full(cache) else disk_space.temporary()
-                raise Unavailable(
+                raise RecorderUnavailableError(
                     f"launches cannot be measured: there is no space left in {full} to compile the launch recorder",
                     "free some space there and try again",
                 )
-            raise Unavailable(
+            raise RecorderUnavailableError(
                 "launches cannot be measured: the launch recorder did not compile: "
                 + next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[-300:]),
                 f"check that {gxx} works and that the headers in {cupti.includes[0]} are whole",
@@ -287,7 +289,9 @@ def build(cache: Path, cupti: Cupti, *, compiler: str = "g++", source: Path | No
         Path(name).chmod(0o755)
         Path(name).replace(target)
     except subprocess.TimeoutExpired:
-        raise Unavailable("launches cannot be measured: compiling the launch recorder hung", "") from None
+        raise RecorderUnavailableError(
+            "launches cannot be measured: compiling the launch recorder hung", ""
+        ) from None
     finally:
         Path(name).unlink(missing_ok=True)
     return target
@@ -305,10 +309,10 @@ def environment(
 ) -> dict[str, str]:
     """What a CUDA program's environment needs so that its launches are written to `directory`.
 
-    The first call on a machine compiles for a second; call it off the event loop. Raises Unavailable.
+    The first call on a machine compiles for a second; call it off the event loop. Raises RecorderUnavailableError.
     """
     if sys.platform != "linux":
-        raise Unavailable("launches can be measured on Linux only", "run it on a Linux machine")
+        raise RecorderUnavailableError("launches can be measured on Linux only", "run it on a Linux machine")
     library = build(cache, find(nvcc=nvcc), compiler=compiler)
     directory.mkdir(parents=True, exist_ok=True)
     return {"CUDA_INJECTION64_PATH": str(library), "ORBIT_LAUNCHES": str(directory)}
@@ -328,7 +332,7 @@ class _Process:
 
 
 @dataclass(slots=True)
-class _Reader:
+class _RecordReader:
     """What the lines of one or several files have recorded so far."""
 
     overhead: Overhead
@@ -428,9 +432,9 @@ def has_context(directory: Path) -> bool:
     return False
 
 
-def read(directory: Path, overhead: Overhead = UNKNOWN) -> Recorded:
+def read(directory: Path, overhead: Overhead = UNKNOWN) -> RecordedRun:
     """Everything the processes of a run wrote; torn and foreign lines left out. `overhead` is taken off."""
-    reader = _Reader(overhead)
+    reader = _RecordReader(overhead)
     for path in sorted(directory.glob("*.jsonl")):
         process: _Process | None = None
         try:
@@ -451,7 +455,7 @@ def read(directory: Path, overhead: Overhead = UNKNOWN) -> Recorded:
     reader.errors.sort(key=lambda e: e.time_ns)
     timed = [replace(series, untimed=0) for series in reader.launches() if series.starts]
     remarks += _of_overlap(reader.overlap, timed)
-    return Recorded(
+    return RecordedRun(
         tuple(timed),
         tuple(reader.errors),
         reader.unfinished,
@@ -470,7 +474,7 @@ class Follower:
 
     def fresh(self) -> list[LaunchSeries]:
         """The launches that were written since the last call, those without time stamps too."""
-        reader = _Reader(UNKNOWN)
+        reader = _RecordReader(UNKNOWN)
         try:
             with regular_files.opened(self._path) as file:
                 if file.seek(0, os.SEEK_END) < self._at:  # the recorder has emptied it

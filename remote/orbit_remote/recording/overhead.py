@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from orbit_remote.common.launch_records import Added, added
-from orbit_remote.recording.injection import Overhead, Unavailable
+from orbit_remote.recording.injection import Overhead, RecorderUnavailableError
 from orbit_remote.recording.recorder import Native
 
 _LAUNCHES = 16
@@ -77,7 +77,7 @@ class _Driver:
 
 
 def measure(cache: Path, folder: Path, device: int) -> Overhead:
-    """Raises Unavailable or OSError where this GPU's launches cannot be recorded."""
+    """Raises RecorderUnavailableError or OSError where this GPU's launches cannot be recorded."""
     recorder = Native(cache, folder)  # before the context: CUPTI wants to be there when CUDA starts
     driver = _Driver(device)
 
@@ -98,7 +98,7 @@ def main(arguments: list[str]) -> int:
     folder, device = Path(arguments[0]), int(arguments[1])
     try:
         overhead = measure(folder, folder / f"overhead-{os.getpid()}", device)
-    except (Unavailable, OSError) as error:
+    except (RecorderUnavailableError, OSError) as error:
         print(json.dumps({"error": str(error)}), flush=True)
         return 1
     print(json.dumps(asdict(overhead)), flush=True)

@@ -25,14 +25,14 @@ from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common.launch_records import LaunchRecord, series
 from orbit_remote.common.messages import Operator
 from orbit_remote.recording import injection
-from orbit_remote.recording.injection import Recorded
+from orbit_remote.recording.injection import RecordedRun
 
 _MOST_OPERATORS = 50
 YIELDED = "the program started a profiler of its own: later launches were not recorded"
 
 
 class Native:
-    """Our own library; raises injection.Unavailable, also where CUPTI is taken."""
+    """Our own library; raises injection.RecorderUnavailableError, also where CUPTI is taken."""
 
     def __init__(self, cache: Path, directory: Path, *, at_first_context: bool = False) -> None:
         """`at_first_context`: the driver begins it when CUDA begins, here and in every process that this one starts. Until then it
@@ -52,7 +52,7 @@ class Native:
             os.environ["ORBIT_SHARES_CUPTI"] = "1"  # with torch, which has loaded it
         elif library.orbit_begin(os.fsencode(directory)) != 1:
             why = "; ".join(injection.read(directory).remarks)
-            raise injection.Unavailable(why or f"{directory} cannot be written", "")
+            raise injection.RecorderUnavailableError(why or f"{directory} cannot be written", "")
         self._library: Any = library
         self._follower = injection.Follower(directory, os.getpid())
         self._since = 0
@@ -85,7 +85,7 @@ class Native:
         """Stop recording, for good; more calls do nothing."""
         self._library.orbit_end(why.encode())
 
-    def recorded(self) -> Recorded:
+    def recorded(self) -> RecordedRun:
         recorded = injection.read(self.directory, self.overhead)
         return recorded.since(self._since) if self._since else recorded
 
@@ -151,9 +151,9 @@ class Kineto:
         longest = sorted((each for each in timed if each[2] > 0), key=lambda each: -each[2])
         return tuple(Operator(*each) for each in longest[:_MOST_OPERATORS])
 
-    def recorded(self) -> Recorded:
+    def recorded(self) -> RecordedRun:
         kernels = [e for e in self._events or () if e.get("cat") == "kernel"]
-        return Recorded(
+        return RecordedRun(
             tuple(series(self._record(k["name"], k["ts"], k["dur"], k["args"]) for k in kernels)),
             remarks=self._remarks,
         )
@@ -188,8 +188,8 @@ class Nothing:
     def end(self, why: str = "") -> None:
         pass
 
-    def recorded(self) -> Recorded:
-        return Recorded(remarks=self._why)
+    def recorded(self) -> RecordedRun:
+        return RecordedRun(remarks=self._why)
 
 
 class UnderTool(Nothing):
@@ -203,7 +203,7 @@ def begin(cache: Path, directory: Path) -> Recorder:
     """Record from here on, with what this machine has. Best before the first CUDA call."""
     try:
         return begin_native(cache, directory)
-    except (injection.Unavailable, OSError) as error:
+    except (injection.RecorderUnavailableError, OSError) as error:
         try:
             recorder = Kineto(str(error))
         except Exception as second:  # noqa: BLE001 - whatever torch raises, the run goes on
@@ -218,12 +218,12 @@ def begin_at_first_context(cache: Path, directory: Path) -> Native | None:
     """
     try:
         return begin_native(cache, directory, at_first_context=True)
-    except (injection.Unavailable, OSError):
+    except (injection.RecorderUnavailableError, OSError):
         return None
 
 
 def begin_native(cache: Path, directory: Path, *, at_first_context: bool = False) -> Native:
-    """Our own library or nothing. Raises injection.Unavailable and OSError."""
+    """Our own library or nothing. Raises injection.RecorderUnavailableError and OSError."""
     recorder = Native(cache, directory, at_first_context=at_first_context)
     _yield_to_profilers(recorder)
     _share_with_proton(recorder.cupti, directory)

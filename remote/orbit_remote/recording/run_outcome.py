@@ -17,8 +17,8 @@ from orbit_remote.common.launch_records import OF_THE_MACHINE, CudaError
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Failure, Note, Outcome, Place, Problem, Resources
 from orbit_remote.common.requests import Job
-from orbit_remote.process.program import Ended
-from orbit_remote.recording.injection import Recorded
+from orbit_remote.process.program import EndedProgram
+from orbit_remote.recording.injection import RecordedRun
 
 _ASSERT = re.compile(
     r"^(?P<file>.+?):(?P<line>\d+): (?P<function>.+?): "
@@ -56,7 +56,7 @@ _HARMLESS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RunVerdict:
     outcome: Outcome
     failure: Failure | None = None
     problems: tuple[Problem, ...] = ()
@@ -64,11 +64,15 @@ class Verdict:
 
 
 def of_program(
-    job: Job, ended: Ended, recorded: Recorded | None, symbols: Mapping[str, Resources], name: str = "main"
-) -> Verdict:
+    job: Job,
+    ended: EndedProgram,
+    recorded: RecordedRun | None,
+    symbols: Mapping[str, Resources],
+    name: str = "main",
+) -> RunVerdict:
     """`symbols` are the program's kernels by mangled name; `name` is what the program is called."""
     if ended.failure:
-        return Verdict(ended.failure.category, ended.failure)
+        return RunVerdict(ended.failure.category, ended.failure)
     if ended.status is None:
         return _timed_out(job, recorded, symbols)
     errors = [e for e in recorded.errors if e.name not in _HARMLESS] if recorded else []
@@ -77,15 +81,15 @@ def of_program(
         remarks = tuple(
             dict.fromkeys(f"{e.function} answered {e.name}; the program continued" for e in errors)
         )
-        return Verdict("ok", remarks=remarks[:8])
+        return RunVerdict("ok", remarks=remarks[:8])
     how = how_it_ended(ended.status, name)
     error = fatal or _first(errors)
     if error is None:
-        return Verdict("runtime error", Failure("runtime error", how, _remedy(ended.status)))
+        return RunVerdict("runtime error", Failure("runtime error", how, _remedy(ended.status)))
     return _cuda(job, ended, error, how, symbols)
 
 
-def named(recorded: Recorded) -> dict[str, Resources]:
+def named(recorded: RecordedRun) -> dict[str, Resources]:
     """The kernels that were launched, by mangled name, for a program of which nothing else is known."""
     names = {series.launch.symbol for series in recorded.series}
     return {name: Resources(name, symbols_of.short_name(name), "") for name in names}
@@ -100,7 +104,9 @@ def _first(errors: Sequence[CudaError]) -> CudaError | None:
     return next((e for e in same_call if e.api == "runtime"), first)
 
 
-def _cuda(job: Job, ended: Ended, error: CudaError, how: str, symbols: Mapping[str, Resources]) -> Verdict:
+def _cuda(
+    job: Job, ended: EndedProgram, error: CudaError, how: str, symbols: Mapping[str, Resources]
+) -> RunVerdict:
     # a launch that no block of this GPU fits is an invalid value to the driver
     of_launch = error.name == "CUDA_ERROR_INVALID_VALUE" and "Launch" in error.function
     name = "cudaErrorInvalidConfiguration" if of_launch else error.name
@@ -108,7 +114,7 @@ def _cuda(job: Job, ended: Ended, error: CudaError, how: str, symbols: Mapping[s
     if error.name in OF_THE_MACHINE:
         words, remedy = OF_THE_MACHINE[error.name]
         text = f"{error.name}: {words} ({error.function}); {how}"
-        return Verdict("infrastructure", Failure("infrastructure", text, remedy, retryable=True))
+        return RunVerdict("infrastructure", Failure("infrastructure", text, remedy, retryable=True))
     message = f"{error.name}: {words} ({error.function}); {how}"
     kernel = symbols.get(error.last_kernel or "")
     place, notes = kernel.place if kernel else None, ()
@@ -123,7 +129,7 @@ def _cuda(job: Job, ended: Ended, error: CudaError, how: str, symbols: Mapping[s
     if kernel and not notes and place is None:
         place = kernel.place
     problem = Problem("error", message, "cuda", place, error.name, error.last_kernel, notes)
-    return Verdict("runtime error", failure, (problem,))
+    return RunVerdict("runtime error", failure, (problem,))
 
 
 def assertion(job: Job, stderr: str) -> tuple[Place, str] | None:
@@ -135,14 +141,14 @@ def assertion(job: Job, stderr: str) -> tuple[Place, str] | None:
     return Place(_resolve(match["file"], job), int(match["line"])), sentence
 
 
-def _timed_out(job: Job, recorded: Recorded | None, symbols: Mapping[str, Resources]) -> Verdict:
+def _timed_out(job: Job, recorded: RecordedRun | None, symbols: Mapping[str, Resources]) -> RunVerdict:
     message = f"the run was ended at its limit of {job.run_timeout_s:g} s"
     symbol = None
     if recorded and recorded.unfinished:
         symbol = list(recorded.unfinished)[-1]
         name = symbols[symbol].name if symbol in symbols else symbol
         message += f" while {name} was still running"
-    return Verdict(
+    return RunVerdict(
         "timed out",
         Failure("timed out", message, "raise the setting `orbit.run_timeout_s` (option --timeout), or look for an endless loop",
                 symbol=symbol),

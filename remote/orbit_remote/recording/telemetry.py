@@ -78,7 +78,7 @@ _CORES_PER_SM = {(7, 5): 64, (8, 0): 64}
 _CORES_PER_NEWER_SM = 128
 
 
-class Unavailable(Exception):  # noqa: N818 - what it says, not what went wrong
+class NvmlUnavailableError(Exception):
     """NVML cannot be asked; the message says why."""
 
 
@@ -89,11 +89,11 @@ class _Nvml:
         try:
             self.module: Any = importlib.import_module("pynvml")
         except ImportError:
-            raise Unavailable("NVML cannot be used: nvidia-ml-py is not installed") from None
+            raise NvmlUnavailableError("NVML cannot be used: nvidia-ml-py is not installed") from None
         try:
             self.module.nvmlInit()
         except Exception as error:  # noqa: BLE001 - the binding raises more than its own NVMLError
-            raise Unavailable(f"NVML cannot be used: {error}") from None
+            raise NvmlUnavailableError(f"NVML cannot be used: {error}") from None
 
     def ask(self, function: str, *arguments: Any) -> Any:
         call: Callable[..., Any] | None = getattr(self.module, function, None)
@@ -109,7 +109,7 @@ class _Nvml:
         by = "nvmlDeviceGetHandleByUUID" if isinstance(device, str) else "nvmlDeviceGetHandleByIndex"
         handle = self.ask(by, device)
         if handle is None:
-            raise Unavailable(f"NVML knows no GPU {device}")
+            raise NvmlUnavailableError(f"NVML knows no GPU {device}")
         return handle
 
     def close(self) -> None:
@@ -124,7 +124,7 @@ def problem() -> str | None:
     """Why NVML cannot be asked on this machine; None where it can."""
     try:
         _Nvml().close()
-    except Unavailable as error:
+    except NvmlUnavailableError as error:
         return str(error)
     return None
 
@@ -137,7 +137,7 @@ def devices() -> tuple[Device, ...]:
     """
     try:
         nvml = _Nvml()
-    except Unavailable:
+    except NvmlUnavailableError:
         return ()
     try:
         driver = nvml.ask("nvmlSystemGetDriverVersion")
@@ -253,7 +253,7 @@ class Sampler:
         try:
             nvml = _Nvml()
             self._sample_until_done(nvml, nvml.handle(self._device))
-        except Unavailable as error:
+        except NvmlUnavailableError as error:
             self.problem = str(error)
         finally:
             self._sampled.set()

@@ -10,7 +10,7 @@ from dataclasses import field
 
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Note, Place, Problem, Severity
-from orbit_remote.sanitizer.sanitizer_records import Access, Frame, Record
+from orbit_remote.sanitizer.sanitizer_records import Access, Record, SanitizerFrame
 
 Own = Callable[[str], str | None]
 """The author's name of a file; None for one that is not the author's."""
@@ -58,7 +58,7 @@ def _order(problem: Problem) -> tuple[bool, str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Site:
+class _FindingPlace:
     """Where a finding is shown: the author's innermost line, else the kernel; `inside` says in what it called."""
 
     place: Place | None
@@ -70,36 +70,38 @@ class _Site:
 @dataclass(frozen=True, slots=True)
 class _Folded:
     first: Record
-    site: _Site
+    site: _FindingPlace
     records: list[Record] = field(default_factory=list["Record"])
     callers: dict[Note, None] = field(default_factory=dict["Note", None])
 
 
-def _site(record: Record, own: Own) -> _Site:
+def _site(record: Record, own: Own) -> _FindingPlace:
     frames = record.frames
     at = next((n for n, frame in enumerate(frames) if _place(frame, own)), None)
     if at is None:
         host = next((place for frame in record.host if (place := _place(frame, own))), None)
         if not frames or record.kind == "Imprecise":
-            return _Site(host)
+            return _FindingPlace(host)
         launched = (Note("launched here", host),) if host else ()
         unknown = "the code has no line information (-lineinfo)"
-        return _Site(None, frames[-1].function, _inside(frames[0]) if frames[0].file else unknown, launched)
+        return _FindingPlace(
+            None, frames[-1].function, _inside(frames[0]) if frames[0].file else unknown, launched
+        )
     callers = tuple(
         Note(f"called from {frame.function}", place)
         for frame in frames[at + 1 :]
         if (place := _place(frame, own))
     )
-    return _Site(_place(frames[at], own), None, _inside(frames[0]) if at else "", callers)
+    return _FindingPlace(_place(frames[at], own), None, _inside(frames[0]) if at else "", callers)
 
 
-def _inside(frame: Frame) -> str:
+def _inside(frame: SanitizerFrame) -> str:
     """`inside reduce (reduce.h:222)`."""
     where = f" ({frame.file.rpartition('/')[2]}:{frame.line})" if frame.file else ""
     return f"inside {frame.function}{where}"
 
 
-def _place(frame: Frame, own: Own) -> Place | None:
+def _place(frame: SanitizerFrame, own: Own) -> Place | None:
     if frame.file is None or frame.line is None:
         return None
     file = own(frame.file)

@@ -55,7 +55,7 @@ _KINDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class SanitizerFrame:
     """A place in code; `file` and `line` are None without line information."""
 
     function: str
@@ -68,7 +68,7 @@ class Access:
     """One side of a race; `hazards` counts its collisions with the first side, which has none itself."""
 
     direction: str
-    frames: tuple[Frame, ...]
+    frames: tuple[SanitizerFrame, ...]
     hazards: int = 0
 
 
@@ -82,8 +82,8 @@ class Record:
     kind: str
     level: str
     text: str
-    frames: tuple[Frame, ...] = ()
-    host: tuple[Frame, ...] = ()
+    frames: tuple[SanitizerFrame, ...] = ()
+    host: tuple[SanitizerFrame, ...] = ()
     thread: str = ""
     block: str = ""
     address: str = ""
@@ -149,13 +149,13 @@ def _text(record: ET.Element) -> str:
     return f"{sentence}: {kind.lower()}" if kind else sentence
 
 
-def _access_frames(access: ET.Element) -> tuple[Frame, ...]:
+def _access_frames(access: ET.Element) -> tuple[SanitizerFrame, ...]:
     return (*map(_frame, access.iterfind("where")), *map(_frame, access.iterfind("deviceStack/frame")))
 
 
-def _frame(element: ET.Element) -> Frame:
+def _frame(element: ET.Element) -> SanitizerFrame:
     line = _number(element.findtext("line", ""))
-    return Frame(element.findtext("func", ""), element.findtext("path") or None, line)
+    return SanitizerFrame(element.findtext("func", ""), element.findtext("path") or None, line)
 
 
 def _number(text: str) -> int | None:
@@ -204,8 +204,8 @@ def _record(block: Sequence[str]) -> Record:
     elif match := _LEAK.match(head):
         text = f"Leaked {match['size'].replace(',', '')} bytes"
         made = replace(made, text=text, address=match["address"])
-    frames: list[Frame] = []
-    host: list[Frame] = []
+    frames: list[SanitizerFrame] = []
+    host: list[SanitizerFrame] = []
     for line in block[1:]:
         if match := _AT.match(line) or _DEVICE.match(line):
             frames.append(_matched(match))
@@ -224,8 +224,8 @@ def _record(block: Sequence[str]) -> Record:
     return replace(made, kind=kind or ("Imprecise" if frames else ""), frames=tuple(frames), host=tuple(host))
 
 
-def _matched(match: re.Match[str]) -> Frame:
-    return Frame(_simple(match["function"]), match["file"], _number(match["line"] or ""))
+def _matched(match: re.Match[str]) -> SanitizerFrame:
+    return SanitizerFrame(_simple(match["function"]), match["file"], _number(match["line"] or ""))
 
 
 def _simple(function: str) -> str:

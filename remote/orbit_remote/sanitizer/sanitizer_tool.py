@@ -49,13 +49,13 @@ class Sanitizer:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedProgram:
     """One tool over one program. `log` is its text and `records` its XML, empty where it wrote none; `refused`
     says why it could not check, `ended` how the program ended under it.
     """
 
     tool: str
-    ended: program.Ended
+    ended: program.EndedProgram
     log: str
     records: str
     refused: Failure | None = None
@@ -132,7 +132,7 @@ async def check(
     started: process_groups.Started,
     output: program.Output,
     options: Sequence[str] = (),
-) -> Checked:
+) -> CheckedProgram:
     """Run `command` under one tool; cancelled or not, nothing of it is left. Raises OSError where it cannot be started."""
     log, records = scratch / f"{tool}.txt", scratch / f"{tool}.xml"
     ended = await program.run(
@@ -143,7 +143,7 @@ async def check(
         cwd=cwd, env=env, stdin=stdin, timeout_s=timeout_s, started=started, output=output,
     )  # fmt: skip
     text = _read(log)
-    return Checked(tool, ended, text, _read(records), _refused(sanitizer, tool, ended, text))
+    return CheckedProgram(tool, ended, text, _read(records), _refused(sanitizer, tool, ended, text))
 
 
 def _read(path: Path) -> str:
@@ -153,7 +153,7 @@ def _read(path: Path) -> str:
         return ""
 
 
-def _refused(sanitizer: Sanitizer, tool: str, ended: program.Ended, log: str) -> Failure | None:
+def _refused(sanitizer: Sanitizer, tool: str, ended: program.EndedProgram, log: str) -> Failure | None:
     if ended.status is None:
         return None
     for pattern, message, remedy in _REFUSALS:

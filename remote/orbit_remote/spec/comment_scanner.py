@@ -13,7 +13,7 @@ import re
 from typing import Final
 
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.spec.syntax_tree import Fault, Language, Span
+from orbit_remote.spec.syntax_tree import Fault, Language, SpecSpan
 
 WORDS: Final = {
     "launch": "one launch of a kernel of this file; several launches run in order",
@@ -83,7 +83,7 @@ _ANY_WORD = re.compile(r"\s*([A-Za-z_]\w*)")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class SpecTarget:
     """The kernel that is asked about, as discovery has found it (lines and columns from 0).
 
     `start_line` is the first line of the whole definition (template header, first decorator), `line`
@@ -99,7 +99,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class CommentPiece:
     """Text of one line, from `column` on."""
 
     line: int
@@ -108,16 +108,16 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class SpecStatement:
     """What stands between two separators; several pieces where an open bracket goes on."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[CommentPiece, ...]
 
     @property
-    def span(self) -> Span:
+    def span(self) -> SpecSpan:
         first, last = self.pieces[0], self.pieces[-1]
         lead = len(first.text) - len(first.text.lstrip())
-        return Span(first.line, first.column + lead, last.line, last.column + len(last.text.rstrip()))
+        return SpecSpan(first.line, first.column + lead, last.line, last.column + len(last.text.rstrip()))
 
     @property
     def word(self) -> str:
@@ -148,13 +148,13 @@ def mentions(text: str) -> bool:
     return any(word in text for word in ("orbit", "Orbit", "ORBIT"))
 
 
-def near_misses(lines: list[str], language: Language) -> dict[int, Span]:
+def near_misses(lines: list[str], language: Language) -> dict[int, SpecSpan]:
     """By line: the beginning, up to what is said, of each comment that was meant for a launch spec and is none, as `// Orbit:`
     and `// orbit launch …`. Prose about orbits is none: what follows has to be a statement, and where the colon is
     missing too, one that cannot be prose, or one beside a line of a spec.
     """
-    certain: dict[int, Span] = {}
-    perhaps: dict[int, Span] = {}
+    certain: dict[int, SpecSpan] = {}
+    perhaps: dict[int, SpecSpan] = {}
     specs: set[int] = set()
     for at, line in enumerate(lines):
         if not mentions(line):
@@ -162,7 +162,7 @@ def near_misses(lines: list[str], language: Language) -> dict[int, Span]:
         if begins(line, language) is not None:
             specs.add(at)
         elif match := _NEARLY.match(line):
-            span = Span(at, match.start(1), at, match.end(1))
+            span = SpecSpan(at, match.start(1), at, match.end(1))
             assigns = bool(_ASSIGNS.match(match["rest"]))
             colon = ":" in (match["colon"] or "") or "\uff1a" in (match["colon"] or "")
             if _CERTAIN.match(match["rest"]) or (colon and assigns):
@@ -191,9 +191,9 @@ def directive(text: str) -> str:
     return "" if assigned else match[1]
 
 
-def above(lines: list[str], target: Target) -> tuple[list[Piece], list[Fault]]:
+def above(lines: list[str], target: SpecTarget) -> tuple[list[CommentPiece], list[Fault]]:
     """The spec lines above a kernel from the top, what follows `orbit:` in each."""
-    pieces: list[Piece] = []
+    pieces: list[CommentPiece] = []
     faults: list[Fault] = []
     mark = _COMMENT[target.language]
     size = 0
@@ -205,14 +205,14 @@ def above(lines: list[str], target: Target) -> tuple[list[Piece], list[Fault]]:
         if spec := _ORBIT[target.language].match(text):
             if len(text) > LONGEST_LINE:
                 faults.append(
-                    Fault(Span(line, 0, line, len(text)), "This line is too long for a launch spec.")
+                    Fault(SpecSpan(line, 0, line, len(text)), "This line is too long for a launch spec.")
                 )
             elif (size := size + len(text)) > LONGEST_SPEC:
                 message = f"A launch spec has at most {LONGEST_SPEC:,} characters; this line and those above are not read."
-                faults.append(Fault(Span(line, 0, line, len(text)), message))
+                faults.append(Fault(SpecSpan(line, 0, line, len(text)), message))
                 break
             else:
-                pieces.append(Piece(line, spec.end(), text[spec.end() :]))
+                pieces.append(CommentPiece(line, spec.end(), text[spec.end() :]))
         elif target.language == "cuda" and body.endswith("*/") and not body.startswith(mark):
             opening = line
             while opening >= lowest and "/*" not in lines[opening]:
@@ -232,30 +232,30 @@ def _in_block(lines: list[str], first: int, last: int) -> list[Fault]:
     """Block comments are not specs; a warning names a line in them that looks like one."""
     for line in range(first, last + 1):
         if match := re.match(r"\s*(?:/\*+|\*)?\s*(orbit:)", lines[line]):
-            span = Span(line, match.start(1), line, match.end(1))
+            span = SpecSpan(line, match.start(1), line, match.end(1))
             return [
                 Fault(span, "A launch spec is written in // comments; this block is not read.", "warning")
             ]
     return []
 
 
-def _below(lines: list[str], target: Target) -> list[Fault]:
+def _below(lines: list[str], target: SpecTarget) -> list[Fault]:
     """Spec lines between a template header or decorator and the kernel itself are easily overlooked."""
     for line in range(target.start_line, min(target.line, len(lines))):
         if _ORBIT[target.language].match(lines[line]):
-            span = Span(line, 0, line, len(lines[line]))
+            span = SpecSpan(line, 0, line, len(lines[line]))
             words = "template header" if target.language == "cuda" else "decorators"
             return [Fault(span, f"Launch specs belong above the {words}; this line is not read.", "warning")]
     return []
 
 
-def statements(pieces: list[Piece], language: Language) -> tuple[list[Statement], list[Fault]]:
-    parsed: list[Statement] = []
-    open_pieces: list[Piece] = []
+def statements(pieces: list[CommentPiece], language: Language) -> tuple[list[SpecStatement], list[Fault]]:
+    parsed: list[SpecStatement] = []
+    open_pieces: list[CommentPiece] = []
     depth = 0
     for piece in pieces:
         if open_pieces and _BEGINS.match(piece.text) and directive(piece.text):
-            parsed.append(Statement(tuple(open_pieces)))
+            parsed.append(SpecStatement(tuple(open_pieces)))
             open_pieces, depth = [], 0
         start, depth = 0, depth if open_pieces else 0
         raw = not open_pieces and directive(piece.text) in RAW
@@ -270,17 +270,19 @@ def statements(pieces: list[Piece], language: Language) -> tuple[list[Statement]
             elif text in (")", "]", "}"):
                 depth = max(0, depth - 1)
             elif text == ";" and (depth == 0 or raw):
-                open_pieces.append(Piece(piece.line, piece.column + start, piece.text[start : match.start()]))
-                parsed.append(Statement(tuple(open_pieces)))
+                open_pieces.append(
+                    CommentPiece(piece.line, piece.column + start, piece.text[start : match.start()])
+                )
+                parsed.append(SpecStatement(tuple(open_pieces)))
                 open_pieces, start, depth = [], match.end(), 0
                 raw = directive(piece.text[start:]) in RAW
-        rest = Piece(piece.line, piece.column + start, piece.text[start:end])
+        rest = CommentPiece(piece.line, piece.column + start, piece.text[start:end])
         open_pieces.append(rest)
         if depth == 0 or raw:
-            parsed.append(Statement(tuple(open_pieces)))
+            parsed.append(SpecStatement(tuple(open_pieces)))
             open_pieces, depth = [], 0
     if open_pieces:
-        parsed.append(Statement(tuple(open_pieces)))
+        parsed.append(SpecStatement(tuple(open_pieces)))
     parsed = [statement for statement in parsed if any(piece.text.strip() for piece in statement.pieces)]
     if len(parsed) > MOST_STATEMENTS:
         message = f"A launch spec has at most {MOST_STATEMENTS} statements."

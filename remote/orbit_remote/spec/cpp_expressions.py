@@ -6,19 +6,19 @@ import re
 from typing import ClassVar
 
 from orbit_remote.spec import dtypes
-from orbit_remote.spec.lexer import Token
-from orbit_remote.spec.parser import Parser
+from orbit_remote.spec.lexer import SpecToken
+from orbit_remote.spec.parser import SpecParser
 from orbit_remote.spec.syntax_tree import (
     Binary,
     Call,
     Cast,
     Conditional,
     Expression,
-    Launch,
     Name,
     Number,
-    Span,
     SpecError,
+    SpecLaunch,
+    SpecSpan,
     TemplateArgument,
     Unary,
 )
@@ -33,7 +33,7 @@ _TYPE_WORDS = frozenset(("unsigned", "signed", "long", "short", "int", "char", "
 _CASTS = frozenset(("static_cast", "reinterpret_cast", "const_cast"))
 
 
-class CppParser(Parser):
+class CppParser(SpecParser):
     language = "cuda"
     levels: ClassVar[dict[str, int]] = {
         operator: level + 1 for level, operators in enumerate(_LEVELS) for operator in operators
@@ -88,7 +88,7 @@ class CppParser(Parser):
         start = self.at
         while self.sees("const", "struct"):
             self.take()
-        words: list[Token] = []
+        words: list[SpecToken] = []
         while self.next.kind == "name" and self.next.text in _TYPE_WORDS:
             words.append(self.take())
         if not words and self.next.kind == "name":
@@ -152,7 +152,7 @@ class CppParser(Parser):
 
     # -- launches ----------------------------------------------------------------------------------
 
-    def launch(self) -> Launch:
+    def launch(self) -> SpecLaunch:
         """`kernel<templates><<<grid, block, shared>>>(arguments) cooperative cluster(x, y, z)`. Raises SpecError."""
         kernel = self.kernel_name()
         templates = self.templates() if self.sees("<") else ()
@@ -178,7 +178,7 @@ class CppParser(Parser):
                 start = self.last.span
                 items, _ = self.arguments()
                 cluster = Call(self.to_here(start), "dim3", start, items)
-        return Launch(
+        return SpecLaunch(
             self.to_here(kernel.span), kernel, configuration[0], configuration[1],
             configuration[2] if len(configuration) > 2 else None, templates, arguments, (), cooperative, cluster,
         )  # fmt: skip
@@ -187,7 +187,7 @@ class CppParser(Parser):
         """The arguments between `<` and `>`. Raises SpecError."""
         opening = self.expect("<")
         template_arguments: list[TemplateArgument] = []
-        part: list[Token] = []
+        part: list[SpecToken] = []
         depth = 0
         while True:
             token = self.take()
@@ -206,12 +206,12 @@ class CppParser(Parser):
                 raise SpecError(opening.span, "'<' is never closed.")
             part.append(token)
 
-    def _template_argument(self, part: list[Token], after: Token) -> TemplateArgument:
+    def _template_argument(self, part: list[SpecToken], after: SpecToken) -> TemplateArgument:
         if not part:
             raise SpecError(after.span, "A template argument is missing here.")
         span = part[0].span.to(part[-1].span)
-        end = Span(span.end_line, span.end_column, span.end_line, span.end_column)
-        inner = CppParser([*part, Token("end", "", end)])
+        end = SpecSpan(span.end_line, span.end_column, span.end_line, span.end_column)
+        inner = CppParser([*part, SpecToken("end", "", end)])
         value: Expression | None = None
         try:
             value = inner.whole()
@@ -221,7 +221,7 @@ class CppParser(Parser):
         return TemplateArgument(span, _joined(part), value)
 
 
-def number(token: Token) -> Number:
+def number(token: SpecToken) -> Number:
     """An integer has the first type that holds it, as in C++: int, long, and unsigned where the suffix or base says
     so. Raises SpecError.
     """
@@ -268,7 +268,7 @@ def _is_null(node: Expression) -> bool:
     )
 
 
-def _joined(part: list[Token]) -> str:
+def _joined(part: list[SpecToken]) -> str:
     text = ""
     for token in part:
         glue = " " if text and token.kind != "operator" and (text[-1].isalnum() or text[-1] == "_") else ""

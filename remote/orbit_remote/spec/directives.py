@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from orbit_remote.common.nvcc_flags import allowed_flags
 from orbit_remote.spec import stored_tensors
-from orbit_remote.spec.comment_scanner import RAW, WORDS, Statement, Target, above, statements
+from orbit_remote.spec.comment_scanner import RAW, WORDS, SpecStatement, SpecTarget, above, statements
 from orbit_remote.spec.cpp_expressions import CppParser
 from orbit_remote.spec.lexer import tokens
 from orbit_remote.spec.python_expressions import PythonParser
@@ -22,12 +22,12 @@ from orbit_remote.spec.syntax_tree import (
     Expression,
     Fault,
     Language,
-    Launch,
+    LaunchSpec,
     Name,
     Reference,
-    Span,
-    Spec,
     SpecError,
+    SpecLaunch,
+    SpecSpan,
     Text,
     Within,
     Words,
@@ -41,11 +41,11 @@ _MOST_CASES = 32
 _MOST_SWEPT = 64
 
 
-def read(lines: list[str], target: Target) -> tuple[Spec, list[Fault]]:
+def read(lines: list[str], target: SpecTarget) -> tuple[LaunchSpec, list[Fault]]:
     """The spec above a kernel, and what is malformed in it. Never raises."""
     pieces, faults = above(lines, target)
     parsed, more = statements(pieces, target.language)
-    reader = _Reader(target)
+    reader = _DirectiveReader(target)
     for statement in parsed:
         try:
             reader.read(statement)
@@ -56,17 +56,17 @@ def read(lines: list[str], target: Target) -> tuple[Spec, list[Fault]]:
     return reader.spec(tuple(piece.line for piece in pieces)), [*faults, *more, *reader.faults]
 
 
-def parser(statement: Statement, language: Language) -> CppParser | PythonParser:
+def parser(statement: SpecStatement, language: Language) -> CppParser | PythonParser:
     read = tokens(statement, language)
     return CppParser(read) if language == "cuda" else PythonParser(read)
 
 
-class _Reader:
-    def __init__(self, target: Target) -> None:
+class _DirectiveReader:
+    def __init__(self, target: SpecTarget) -> None:
         self.language: Language = target.language
         self.faults: list[Fault] = []
         self.assignments: list[Assignment] = []
-        self.launches: list[Launch] = []
+        self.launches: list[SpecLaunch] = []
         self.expects: list[Expect] = []
         self.references: list[Reference] = []
         self.cases: list[Case] = []
@@ -75,13 +75,13 @@ class _Reader:
         self.words: dict[str, Words] = {}
         self.broken: list[str] = []
 
-    def spec(self, lines: tuple[int, ...]) -> Spec:
-        return Spec(
+    def spec(self, lines: tuple[int, ...]) -> LaunchSpec:
+        return LaunchSpec(
             self.language, tuple(self.assignments), tuple(self.launches), tuple(self.expects), tuple(self.references),
             tuple(self.cases), tuple(self.symbols), self.amounts, self.words, tuple(self.broken), lines,
         )  # fmt: skip
 
-    def read(self, statement: Statement) -> None:
+    def read(self, statement: SpecStatement) -> None:
         word = statement.word
         if word in RAW:
             self._raw(word, statement)
@@ -134,7 +134,7 @@ class _Reader:
                 name.span, f"'{name.name}' {what} twice; the first is on line {first.span.line + 1}."
             )
 
-    def _sweep(self, reader: CppParser | PythonParser, span: Span, word: Name) -> None:
+    def _sweep(self, reader: CppParser | PythonParser, span: SpecSpan, word: Name) -> None:
         """`sweep n = a, b` is `n = sweep(a, b)`."""
         name = reader.name("the name that takes these values")
         reader.expect("=")
@@ -150,10 +150,10 @@ class _Reader:
                 raise SpecError(reader.last.span, f"A sweep has at most {_MOST_SWEPT} values.")
         return values
 
-    def _launch(self, reader: CppParser | PythonParser, span: Span, word: Name) -> None:  # noqa: ARG002
+    def _launch(self, reader: CppParser | PythonParser, span: SpecSpan, word: Name) -> None:  # noqa: ARG002
         self.launches.append(reader.launch())
 
-    def _expect(self, reader: CppParser | PythonParser, span: Span, word: Name) -> None:  # noqa: ARG002
+    def _expect(self, reader: CppParser | PythonParser, span: SpecSpan, word: Name) -> None:  # noqa: ARG002
         actual = reader.whole(reader.comparison_levels[-1] + 1)
         if not reader.sees("=="):
             if reader.next.kind == "end" or reader.next.text == "=":
@@ -186,7 +186,7 @@ class _Reader:
         atol = reader.whole() if reader.accept(",") else None
         return Within(reader.to_here(start), rtol, atol)
 
-    def _reference(self, reader: CppParser | PythonParser, span: Span, word: Name) -> None:  # noqa: ARG002
+    def _reference(self, reader: CppParser | PythonParser, span: SpecSpan, word: Name) -> None:  # noqa: ARG002
         outputs: list[Name] = []
         texts = [token.text for token in reader.tokens]
         if "==" in texts:
@@ -196,7 +196,7 @@ class _Reader:
             reader.expect("==")
         opening = "<<<" if self.language == "cuda" else "["
         call: Name | Call | None = None
-        launch: Launch | None = None
+        launch: SpecLaunch | None = None
         if opening in texts and "(" not in texts[: texts.index(opening)]:
             launch = reader.launch()
         else:
@@ -208,7 +208,7 @@ class _Reader:
             call = node
         self.references.append(Reference(span, call, launch, tuple(outputs), self._within(reader)))
 
-    def _case(self, reader: CppParser | PythonParser, span: Span, word: Name) -> None:  # noqa: ARG002
+    def _case(self, reader: CppParser | PythonParser, span: SpecSpan, word: Name) -> None:  # noqa: ARG002
         name = reader.name("the case's name")
         reader.expect(":")
         values = [self._assignment(reader, "A name")]
@@ -221,23 +221,23 @@ class _Reader:
             raise SpecError(span, f"A launch spec has at most {_MOST_CASES} cases.")
         self.cases.append(Case(span, name, tuple(values)))
 
-    def _symbol(self, reader: CppParser | PythonParser, span: Span, word: Name) -> None:
+    def _symbol(self, reader: CppParser | PythonParser, span: SpecSpan, word: Name) -> None:
         if self.language != "cuda":
             raise SpecError(word.span, "Only CUDA has symbols; assign a global of a Python file in the file.")
         assignment = self._assignment(reader, "A variable's name")
         self._once(assignment.name, [each.name for each in self.symbols], "is set")
         self.symbols.append(Assignment(span, assignment.name, assignment.value))
 
-    def _amount(self, reader: CppParser | PythonParser, span: Span, word: Name) -> None:
+    def _amount(self, reader: CppParser | PythonParser, span: SpecSpan, word: Name) -> None:
         value = reader.whole()
         if first := self.amounts.get(word.name):
             raise _twice(word, first.span)
         self.amounts[word.name] = Amount(span, word.name, value)
 
-    def _raw(self, word: str, statement: Statement) -> None:
+    def _raw(self, word: str, statement: SpecStatement) -> None:
         span = statement.span
         text = statement.pieces[0].text.strip()[len(word) :].strip()
-        where = Name(Span(span.line, span.column, span.line, span.column + len(word)), word)
+        where = Name(SpecSpan(span.line, span.column, span.line, span.column + len(word)), word)
         try:
             values = shlex.split(text)
         except ValueError:
@@ -276,7 +276,7 @@ def _glued(flags: list[str]) -> list[str]:
     return glued
 
 
-def _twice(word: Name, first: Span) -> SpecError:
+def _twice(word: Name, first: SpecSpan) -> SpecError:
     return SpecError(word.span, f"'{word.name}' is given twice; the first is on line {first.line + 1}.")
 
 

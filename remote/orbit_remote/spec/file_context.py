@@ -32,7 +32,7 @@ _DEF = re.compile(r"^[ \t]*(?:async[ \t]+)?def[ \t]+([A-Za-z_]\w*)[ \t]*\(", re.
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class FunctionHeader:
     """A Python function's header; `parameters` is the text between its brackets."""
 
     name: str
@@ -89,7 +89,7 @@ class Surroundings:
         number = _NUMBER.fullmatch(assigned[0]) if len(assigned) == 1 else None
         return int(number[1]) if number else None
 
-    def function(self, name: str) -> Function | None:
+    def function(self, name: str) -> FunctionHeader | None:
         """The last `def` of this name."""
         last = None
         for match in _DEF.finditer(self.text):
@@ -97,7 +97,7 @@ class Surroundings:
                 last = match
         if last is None or (inner := bracketed(self.text[last.end() - 1 : last.end() + 20_000])) is None:
             return None
-        return Function(name, inner)
+        return FunctionHeader(name, inner)
 
     def functions(self) -> list[str]:
         return list(dict.fromkeys(match[1] for match in _DEF.finditer(self.text)))

@@ -47,12 +47,12 @@ _MODULES = ("torch", "np", "numpy", "math")
 """Where an author knows the functions of launch specs from."""
 
 
-class Untuned(Exception):  # noqa: N818
+class UntunedError(Exception):
     """A grid asks for a constant that only tuning on the GPU gives."""
 
 
 @dataclass
-class Scope:
+class SpecScope:
     """The values of names. `used` collects those that were used, `later` those assigned further below."""
 
     values: Mapping[str, Value]
@@ -72,13 +72,13 @@ def is_known(name: str, language: Language) -> bool:
     )
 
 
-def evaluate(node: Expression, world: World, scope: Scope) -> Value:
-    """Raises SpecError, and Untuned where a grid depends on autotuning; nothing else."""
+def evaluate(node: Expression, world: World, scope: SpecScope) -> Value:
+    """Raises SpecError, and UntunedError where a grid depends on autotuning; nothing else."""
     return _Interpreter(world, scope).value(node)
 
 
 def grid(
-    node: Expression, world: World, scope: Scope, constants: Mapping[str, Value], *, tuned: bool
+    node: Expression, world: World, scope: SpecScope, constants: Mapping[str, Value], *, tuned: bool
 ) -> Value:
     """A Triton grid: a tuple, or what its `lambda META` gives for these constants."""
     value = evaluate(node, world, scope)
@@ -94,7 +94,7 @@ def _flat(value: Value) -> bool:
 
 
 class _Interpreter:
-    def __init__(self, world: World, scope: Scope) -> None:
+    def __init__(self, world: World, scope: SpecScope) -> None:
         self.world = world
         self.scope = scope
 
@@ -246,7 +246,7 @@ class _Interpreter:
         if item.value in self.scope.constants:
             return self.scope.constants[item.value]
         if self.scope.tuned:
-            raise Untuned
+            raise UntunedError
         raise SpecError(
             item.span, f"The launch gives no '{item.value[:40]}'{nearest(item.value, self.scope.constants)}."
         )

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec.cpp_expressions import CppParser
 from orbit_remote.spec.file_context import Surroundings, bracketed
-from orbit_remote.spec.interpreter import Scope, Untuned, evaluate
+from orbit_remote.spec.interpreter import SpecScope, UntunedError, evaluate
 from orbit_remote.spec.syntax_tree import Expression, Name, SpecError, walk
 from orbit_remote.spec.values import Scalar, Value, World
 
@@ -29,7 +29,7 @@ _DEEPEST = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class ThreadBound:
     """The first argument of `__launch_bounds__`; `constants` are those names in it that the file defines."""
 
     text: str
@@ -47,7 +47,7 @@ class Extents:
     """The 1 to 3 extents that an attribute prescribes; `text` is the attribute as written."""
 
     text: str
-    each: tuple[Bound, ...]
+    each: tuple[ThreadBound, ...]
 
     def values(self, templates: Mapping[str, Value]) -> tuple[int, int, int] | None:
         """None if the text does not give them all."""
@@ -62,8 +62,8 @@ class Extents:
 class Attributes:
     """`most_blocks` is the third value of `__launch_bounds__`: the most blocks that a cluster may have."""
 
-    bound: Bound | None = None
-    most_blocks: Bound | None = None
+    bound: ThreadBound | None = None
+    most_blocks: ThreadBound | None = None
     block: Extents | None = None
     cluster: Extents | None = None
 
@@ -99,9 +99,9 @@ def _extents(text: str, parts: list[str], templates: Collection[str], around: Su
     return Extents(text, each) if each and len(each) == len(parts) <= 3 else None
 
 
-def _bound(text: str, templates: Collection[str], around: Surroundings) -> Bound | None:
+def _bound(text: str, templates: Collection[str], around: Surroundings) -> ThreadBound | None:
     node = CppParser.parsed(text)
-    return Bound(text, node, _constants(node, around, 0, hidden=templates)) if node else None
+    return ThreadBound(text, node, _constants(node, around, 0, hidden=templates)) if node else None
 
 
 def constant(name: str, around: Surroundings, depth: int = 0) -> Scalar | None:
@@ -133,7 +133,7 @@ def _constants(
 
 def _integer(node: Expression, known: Mapping[str, Value]) -> Scalar | None:
     try:
-        value = evaluate(node, World("cuda"), Scope(known))
-    except (SpecError, Untuned):
+        value = evaluate(node, World("cuda"), SpecScope(known))
+    except (SpecError, UntunedError):
         return None
     return value if isinstance(value, Scalar) and value.integral else None

@@ -14,14 +14,14 @@ from itertools import islice, product
 from typing import Final
 
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.requests import Definition
+from orbit_remote.common.requests import KernelDefinition
 from orbit_remote.spec import dtypes, launch_bounds, references, rules
-from orbit_remote.spec.comment_scanner import Target, lines_of
+from orbit_remote.spec.comment_scanner import SpecTarget, lines_of
 from orbit_remote.spec.directives import nearest, read
 from orbit_remote.spec.dtypes import DType
 from orbit_remote.spec.file_context import Surroundings
-from orbit_remote.spec.interpreter import Scope, Untuned, evaluate, is_known
-from orbit_remote.spec.rules import Limits
+from orbit_remote.spec.interpreter import SpecScope, UntunedError, evaluate, is_known
+from orbit_remote.spec.rules import LaunchLimits
 from orbit_remote.spec.signature import Signature, element_of, plain_type, signature, with_packs_for
 from orbit_remote.spec.syntax_tree import (
     Assignment,
@@ -29,22 +29,22 @@ from orbit_remote.spec.syntax_tree import (
     Expression,
     Fault,
     Language,
-    Launch,
+    LaunchSpec,
     Name,
     Number,
-    Spec,
     SpecError,
+    SpecLaunch,
     TemplateArgument,
     children,
     walk,
 )
-from orbit_remote.spec.values import Scalar, Tensor, Value, Work, World
+from orbit_remote.spec.values import NodeBudget, Scalar, Tensor, Value, World
 
 MOST_POINTS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class SpecPoint:
     """One set of values to run with. `case` is empty for those that are timed; cases are only checked."""
 
     case: str = ""
@@ -52,12 +52,12 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class EvaluatedSpec:
     """`values` are those of the first point, descriptions without data; what is faulty is not among them. The
     launches of `spec` have the template arguments that C++ would deduce from these values.
     """
 
-    spec: Spec
+    spec: LaunchSpec
     signature: Signature | None
     faults: tuple[Fault, ...]
     values: Mapping[str, Value]
@@ -65,15 +65,15 @@ class Checked:
     """Whether the rest of the file had a say: other functions, variables, aliases of types."""
 
 
-def target_of(definition: Definition, language: Language, moved: int = 0) -> Target:
+def target_of(definition: KernelDefinition, language: Language, moved: int = 0) -> SpecTarget:
     """The kernel of a job, or of discovery, as the spec modules are asked about it, `moved` lines further down."""
     parsed = definition
-    return Target(
+    return SpecTarget(
         parsed.name, language, parsed.start_line + moved, parsed.line + moved, parsed.name_line + moved, parsed.name_end
     )  # fmt: skip
 
 
-def check(text: str, target: Target, limits: Limits | None = None) -> Checked:
+def check(text: str, target: SpecTarget, limits: LaunchLimits | None = None) -> EvaluatedSpec:
     """Reads the spec above a kernel and checks every point of it, in bounded time. Never raises.
 
     `limits` are those of the GPU that it is meant for, where that is known.
@@ -81,21 +81,21 @@ def check(text: str, target: Target, limits: Limits | None = None) -> Checked:
     return check_lines(lines_of(text), target, limits)
 
 
-def check_lines(lines: list[str], target: Target, limits: Limits | None = None) -> Checked:
+def check_lines(lines: list[str], target: SpecTarget, limits: LaunchLimits | None = None) -> EvaluatedSpec:
     """`check` of a text that is split already, its lines without their ends."""
     spec, malformed = read(lines, target)
     around = Surroundings(lines, target.language)
     spec = _with_constants(spec, around)
     header = signature(lines, target, around)
     if not spec.lines:
-        return Checked(spec, header, tuple(malformed), {}, around.asked)
+        return EvaluatedSpec(spec, header, tuple(malformed), {}, around.asked)
     own = [launch for launch in spec.launches if launch.kernel.name == target.name]
     if header and own:
         header = with_packs_for(header, len(own[0].arguments))
     faults = [*malformed, *references.static(spec, target, header, around)]
     every, surplus = points(spec)
     faults += surplus
-    work = Work()
+    work = NodeBudget()
     first: Mapping[str, Value] = {}
     whole = spec.launches
     for at, point in enumerate(every):
@@ -109,10 +109,10 @@ def check_lines(lines: list[str], target: Target, limits: Limits | None = None) 
             whole = tuple(_deduced(launch, header, values, world) for launch in spec.launches)
     unique = {(fault.span, fault.message): fault for fault in faults}
     ordered = sorted(unique.values(), key=lambda fault: (fault.span.line, fault.span.column))
-    return Checked(replace(spec, launches=whole), header, tuple(ordered), first, around.asked)
+    return EvaluatedSpec(replace(spec, launches=whole), header, tuple(ordered), first, around.asked)
 
 
-def _with_constants(spec: Spec, around: Surroundings) -> Spec:
+def _with_constants(spec: LaunchSpec, around: Surroundings) -> LaunchSpec:
     """The spec with an assignment for each integer constant of the file that it uses and does not assign."""
     assigned = {*spec.broken, *(assignment.name.name for assignment in spec.assignments)}
     constants: dict[str, Assignment] = {}
@@ -124,7 +124,9 @@ def _with_constants(spec: Spec, around: Surroundings) -> Spec:
     return replace(spec, assignments=(*constants.values(), *spec.assignments)) if constants else spec
 
 
-def _deduced(launch: Launch, header: Signature | None, values: Mapping[str, Value], world: World) -> Launch:
+def _deduced(
+    launch: SpecLaunch, header: Signature | None, values: Mapping[str, Value], world: World
+) -> SpecLaunch:
     """The launch with the template arguments that C++ would deduce: an address of a kernel deduces none."""
     if header is None or launch.kernel.name != header.name:
         return launch
@@ -153,7 +155,7 @@ def _deduced(launch: Launch, header: Signature | None, values: Mapping[str, Valu
 
 
 def _types_for(
-    name: str, header: Signature, launch: Launch, values: Mapping[str, Value], world: World
+    name: str, header: Signature, launch: SpecLaunch, values: Mapping[str, Value], world: World
 ) -> list[str]:
     """What `T` is in C++ for each argument whose parameter is `T`, `T*` or `const T*`."""
     exactly = re.compile(rf"(?:const\s+)?{re.escape(name)}(?:\s+const)?\s*\*?")
@@ -161,8 +163,8 @@ def _types_for(
     for parameter, argument in zip(header.parameters, launch.arguments, strict=False):
         if name and exactly.fullmatch(plain_type(parameter.type)):
             try:
-                value = evaluate(argument, world, Scope(values))
-            except (SpecError, Untuned):
+                value = evaluate(argument, world, SpecScope(values))
+            except (SpecError, UntunedError):
                 continue
             if isinstance(value, Tensor | Scalar):
                 pointer = "*" if isinstance(value, Tensor) and "*" not in parameter.type else ""
@@ -170,14 +172,14 @@ def _types_for(
     return types
 
 
-def points(spec: Spec) -> tuple[list[Point], list[Fault]]:
+def points(spec: LaunchSpec) -> tuple[list[SpecPoint], list[Fault]]:
     """Every combination of swept values, then the cases, which take the first value of every sweep."""
     sweeps = {
         assignment.name.name: values for assignment in spec.assignments if (values := swept(assignment))
     }
     combinations = product(*sweeps.values())
     listed = [
-        Point("", dict(zip(sweeps, combination, strict=True)))
+        SpecPoint("", dict(zip(sweeps, combination, strict=True)))
         for combination in islice(combinations, MOST_POINTS + 1)
     ]
     faults: list[Fault] = []
@@ -193,7 +195,7 @@ def points(spec: Spec) -> tuple[list[Point], list[Fault]]:
                 message = f"'{name.name}' is assigned nowhere above{nearest(name.name, known)}; a case replaces values."
                 faults.append(Fault(name.span, message))
         given = {value.name.name: value.value for value in case.values}
-        listed.append(Point(case.name.name, {**listed[0].replaced, **given}))
+        listed.append(SpecPoint(case.name.name, {**listed[0].replaced, **given}))
     return listed, faults
 
 
@@ -204,7 +206,7 @@ def swept(assignment: Assignment) -> tuple[Expression, ...]:
 
 
 def compute(
-    spec: Spec, header: Signature | None, point: Point, world: World
+    spec: LaunchSpec, header: Signature | None, point: SpecPoint, world: World
 ) -> tuple[dict[str, Value], list[Fault]]:
     """The values of the assigned names, in order. A name whose expression is faulty has none.
 
@@ -223,14 +225,14 @@ def compute(
             failed.add(name)
             continue
         own = replace(world, hint=hints.get(name), owner=name, made=0)
-        scope = Scope(values, frozenset(names[at:]))
+        scope = SpecScope(values, frozenset(names[at:]))
         try:
             value = evaluate(expression, own, scope)
         except SpecError as error:
             faults.append(error.fault)
             failed.add(name)
             continue
-        except Untuned:  # only a grid asks for tuned constants
+        except UntunedError:  # only a grid asks for tuned constants
             failed.add(name)
             continue
         if isinstance(value, Tensor) and not value.storage:
@@ -239,12 +241,12 @@ def compute(
     return values, faults
 
 
-def is_captured(spec: Spec) -> bool:
+def is_captured(spec: LaunchSpec) -> bool:
     """Whether something is expected as it was captured: random inputs are then always those of the capture."""
     return any(expect.captured for expect in spec.expects)
 
 
-def inputs(spec: Spec, point: Point, values: Mapping[str, Value]) -> str:
+def inputs(spec: LaunchSpec, point: SpecPoint, values: Mapping[str, Value]) -> str:
     """A hash of what decides the tensors of a spec before its launch: their expressions, sizes and types, the numbers in them, the
     seed. A file of captured outputs has that of the spec they belong to. How a kernel is launched does not count.
     """
@@ -279,7 +281,7 @@ def _form(expression: Expression) -> list[tuple[str, str]]:
     return told
 
 
-def _hints(spec: Spec, header: Signature | None) -> dict[str, DType]:
+def _hints(spec: LaunchSpec, header: Signature | None) -> dict[str, DType]:
     """The element type of the parameter that each name is passed to."""
     hints: dict[str, DType] = {}
     if header is None or spec.language != "cuda":

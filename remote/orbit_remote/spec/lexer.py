@@ -6,8 +6,8 @@ import re
 from typing import Final, Literal
 
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.spec.comment_scanner import Statement
-from orbit_remote.spec.syntax_tree import Language, Span, SpecError
+from orbit_remote.spec.comment_scanner import SpecStatement
+from orbit_remote.spec.syntax_tree import Language, SpecError, SpecSpan
 
 MOST_TOKENS: Final = 800
 LONGEST_WORD: Final = 400
@@ -16,10 +16,10 @@ Kind = Literal["name", "number", "string", "operator", "end"]
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class SpecToken:
     kind: Kind
     text: str
-    span: Span
+    span: SpecSpan
 
 
 _NUMBER_CPP = (
@@ -45,9 +45,9 @@ _TOKEN = {
 }
 
 
-def tokens(statement: Statement, language: Language) -> list[Token]:
+def tokens(statement: SpecStatement, language: Language) -> list[SpecToken]:
     """All tokens and an `end`. Raises SpecError at a character that is none."""
-    read: list[Token] = []
+    read: list[SpecToken] = []
     for piece in statement.pieces:
         text, at = piece.text, 0
         while at < len(text):
@@ -57,24 +57,28 @@ def tokens(statement: Statement, language: Language) -> list[Token]:
             match = _TOKEN[language].match(text, at)
             if not match:
                 raise _no_token(text, at, piece.line, piece.column)
-            span = Span(piece.line, piece.column + at, piece.line, piece.column + match.end())
+            span = SpecSpan(piece.line, piece.column + at, piece.line, piece.column + match.end())
             if len(match[0]) > LONGEST_WORD:
                 raise SpecError(span, f"This is longer than {LONGEST_WORD} characters.")
             kind: Kind = match.lastgroup or "end"  # pyright: ignore[reportAssignmentType]
-            read.append(Token(kind, match[0], span))
+            read.append(SpecToken(kind, match[0], span))
             if len(read) > MOST_TOKENS:
                 raise SpecError(span, f"A statement has at most {MOST_TOKENS} tokens; give its parts names.")
             at = match.end()
     last = statement.span
-    read.append(Token("end", "", Span(last.end_line, last.end_column, last.end_line, last.end_column)))
+    read.append(
+        SpecToken("end", "", SpecSpan(last.end_line, last.end_column, last.end_line, last.end_column))
+    )
     return read
 
 
 def _no_token(text: str, at: int, line: int, column: int) -> SpecError:
     character = text[at]
-    span = Span(line, column + at, line, column + at + 1)
+    span = SpecSpan(line, column + at, line, column + at + 1)
     if character in "\"'":
-        return SpecError(Span(line, column + at, line, column + len(text)), "This string is never closed.")
+        return SpecError(
+            SpecSpan(line, column + at, line, column + len(text)), "This string is never closed."
+        )
     if not character.isascii() or not character.isprintable():
         return SpecError(span, f"{character!a} (U+{ord(character):04X}) has no meaning here.")
     return SpecError(span, f"'{character}' has no meaning here.")

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar, Final, NoReturn
 
-from orbit_remote.spec.comment_scanner import Piece, Statement
-from orbit_remote.spec.lexer import Token, tokens
+from orbit_remote.spec.comment_scanner import CommentPiece, SpecStatement
+from orbit_remote.spec.lexer import SpecToken, tokens
 from orbit_remote.spec.syntax_tree import (
     Attribute,
     Binary,
@@ -21,8 +21,8 @@ from orbit_remote.spec.syntax_tree import (
     Name,
     Sequence,
     Slice,
-    Span,
     SpecError,
+    SpecSpan,
     Text,
     children,
 )
@@ -43,7 +43,7 @@ _FOREIGN: Final = {
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\", '"': '"', "'": "'"}
 
 
-class Parser:
+class SpecParser:
     """Reads one statement; every malformed one is a SpecError at its place."""
 
     language: Language
@@ -56,7 +56,7 @@ class Parser:
     prefixes: frozenset[str]
     """Names that qualify a function and are left out: `torch`, `std`."""
 
-    def __init__(self, read: list[Token]) -> None:
+    def __init__(self, read: list[SpecToken]) -> None:
         """`read` ends with a token of the kind `end`."""
         self.tokens = read
         self.at = 0
@@ -67,7 +67,7 @@ class Parser:
         """An expression of the file's own code; None where it is none that launch specs know."""
         text = " ".join(text.split()) if cls.language == "cuda" else text
         try:
-            parser = cls(tokens(Statement((Piece(0, 0, text),)), cls.language))
+            parser = cls(tokens(SpecStatement((CommentPiece(0, 0, text),)), cls.language))
             node = parser.whole()
             parser.finish()
         except SpecError:
@@ -77,17 +77,17 @@ class Parser:
     # -- tokens ------------------------------------------------------------------------------------
 
     @property
-    def next(self) -> Token:
+    def next(self) -> SpecToken:
         return self.tokens[self.at]
 
     @property
-    def last(self) -> Token:
+    def last(self) -> SpecToken:
         return self.tokens[max(0, self.at - 1)]
 
-    def ahead(self, count: int = 1) -> Token:
+    def ahead(self, count: int = 1) -> SpecToken:
         return self.tokens[min(self.at + count, len(self.tokens) - 1)]
 
-    def take(self) -> Token:
+    def take(self) -> SpecToken:
         token = self.next
         if token.kind != "end":
             self.at += 1
@@ -96,10 +96,10 @@ class Parser:
     def sees(self, *texts: str) -> bool:
         return self.next.text in texts and self.next.kind in ("operator", "name")
 
-    def accept(self, text: str) -> Token | None:
+    def accept(self, text: str) -> SpecToken | None:
         return self.take() if self.sees(text) else None
 
-    def expect(self, text: str, opening: Token | None = None) -> Token:
+    def expect(self, text: str, opening: SpecToken | None = None) -> SpecToken:
         """Raises SpecError at another token, or at `opening` if the text ends."""
         if not self.sees(text):
             if self.next.kind == "end" and opening:
@@ -127,7 +127,7 @@ class Parser:
         if self.next.kind != "end":
             self.unexpected()
 
-    def to_here(self, start: Span) -> Span:
+    def to_here(self, start: SpecSpan) -> SpecSpan:
         return start.to(self.last.span)
 
     # -- expressions -------------------------------------------------------------------------------
@@ -306,7 +306,7 @@ class Parser:
         return Text(token.span, unquoted(token))
 
 
-def unquoted(token: Token) -> str:
+def unquoted(token: SpecToken) -> str:
     """A string's value. Raises SpecError at an escape other than the plain ones."""
     inner, value, at = token.text[1:-1], "", 0
     while at < len(inner):

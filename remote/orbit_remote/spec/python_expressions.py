@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from orbit_remote.spec.lexer import Token
-from orbit_remote.spec.parser import Parser
+from orbit_remote.spec.lexer import SpecToken
+from orbit_remote.spec.parser import SpecParser
 from orbit_remote.spec.syntax_tree import (
     Binary,
     Conditional,
     Expression,
     Lambda,
-    Launch,
     Number,
     Sequence,
     SpecError,
+    SpecLaunch,
     Unary,
     walk,
 )
@@ -26,7 +26,7 @@ _LEVELS = (
 _LARGEST = 1 << 63
 
 
-class PythonParser(Parser):
+class PythonParser(SpecParser):
     language = "triton"
     levels: ClassVar[dict[str, int]] = {
         operator: level + 1 for level, operators in enumerate(_LEVELS) for operator in operators
@@ -112,7 +112,7 @@ class PythonParser(Parser):
 
     # -- launches ----------------------------------------------------------------------------------
 
-    def launch(self) -> Launch:
+    def launch(self) -> SpecLaunch:
         """`kernel[grid](arguments, NAME=value, num_warps=4)`."""
         kernel = self.kernel_name()
         opening = self.expect("[")
@@ -123,10 +123,10 @@ class PythonParser(Parser):
         self.expect("]", opening)
         grid = Sequence(items[0].span.to(items[-1].span), tuple(items)) if comma else items[0]
         arguments, keywords = self.arguments()
-        return Launch(self.to_here(kernel.span), kernel, grid, arguments=arguments, keywords=keywords)
+        return SpecLaunch(self.to_here(kernel.span), kernel, grid, arguments=arguments, keywords=keywords)
 
 
-def number(token: Token) -> Number:
+def number(token: SpecToken) -> Number:
     """An int or a float, as Python reads it. Raises SpecError beyond 2^63."""
     text = token.text.replace("_", "")
     try:
@@ -135,7 +135,7 @@ def number(token: Token) -> Number:
         raise SpecError(token.span, f"'{token.text[:40]}' is not a valid Python number.") from None
 
 
-def _number(token: Token, text: str) -> Number:
+def _number(token: SpecToken, text: str) -> Number:
     if text[:2].lower() in ("0x", "0b", "0o") or text.isdigit():
         value = int(text, 0 if not text.isdigit() else 10)
         if value > _LARGEST:

@@ -5,14 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orbit_remote.common import architectures
-from orbit_remote.spec.comment_scanner import Target
+from orbit_remote.spec.comment_scanner import SpecTarget
 from orbit_remote.spec.directives import nearest
 from orbit_remote.spec.file_context import Surroundings
 from orbit_remote.spec.signature import Signature, python_parameter, split
-from orbit_remote.spec.syntax_tree import Call, Expression, Fault, Launch, Name, Reference, Spec, walk
+from orbit_remote.spec.syntax_tree import (
+    Call,
+    Expression,
+    Fault,
+    LaunchSpec,
+    Name,
+    Reference,
+    SpecLaunch,
+    walk,
+)
 
 
-def static(spec: Spec, target: Target, header: Signature | None, around: Surroundings) -> list[Fault]:
+def static(
+    spec: LaunchSpec, target: SpecTarget, header: Signature | None, around: Surroundings
+) -> list[Fault]:
     """What needs no values: whether there is a launch, and of this kernel; whether what it names exists."""
     faults = [fault for launch in all_launches(spec) for fault in _launched(launch, target, header, around)]
     faults += [fault for reference in spec.references for fault in _referred(reference, spec, target, around)]
@@ -36,7 +47,9 @@ def static(spec: Spec, target: Target, header: Signature | None, around: Surroun
     return [Fault(kernel.span, message), *(fault for fault in faults if fault.span != kernel.span)]
 
 
-def _launched(launch: Launch, target: Target, header: Signature | None, around: Surroundings) -> list[Fault]:
+def _launched(
+    launch: SpecLaunch, target: SpecTarget, header: Signature | None, around: Surroundings
+) -> list[Fault]:
     name = launch.kernel.name
     if name != target.name:
         if around.complete and not around.knows(name):
@@ -48,7 +61,9 @@ def _launched(launch: Launch, target: Target, header: Signature | None, around: 
     return []
 
 
-def _referred(reference: Reference, spec: Spec, target: Target, around: Surroundings) -> list[Fault]:
+def _referred(
+    reference: Reference, spec: LaunchSpec, target: SpecTarget, around: Surroundings
+) -> list[Fault]:
     """Whether what a reference calls is there, and takes so many arguments."""
     faults: list[Fault] = []
     assigned = {each.name.name for each in spec.assignments}
@@ -101,7 +116,7 @@ def _bound_to(parameters: str, call: Call) -> list[Fault]:
     return []
 
 
-def unused(spec: Spec) -> list[Fault]:
+def unused(spec: LaunchSpec) -> list[Fault]:
     """A warning at every assigned name that nothing mentions."""
     if not spec.launches:
         return []
@@ -115,13 +130,13 @@ def unused(spec: Spec) -> list[Fault]:
     ]
 
 
-def names(spec: Spec) -> Iterator[Name]:
+def names(spec: LaunchSpec) -> Iterator[Name]:
     """Yield the names that stand in its expressions."""
     for expression in _expressions(spec):
         yield from (node for node in walk(expression) if isinstance(node, Name))
 
 
-def unknown_gpu(spec: Spec) -> list[Fault]:
+def unknown_gpu(spec: LaunchSpec) -> list[Fault]:
     """A warning where `gpu` names one that no architecture is known of."""
     return [
         Fault(
@@ -134,11 +149,11 @@ def unknown_gpu(spec: Spec) -> list[Fault]:
     ]
 
 
-def all_launches(spec: Spec) -> list[Launch]:
+def all_launches(spec: LaunchSpec) -> list[SpecLaunch]:
     return [*spec.launches, *(reference.launch for reference in spec.references if reference.launch)]
 
 
-def _expressions(spec: Spec) -> list[Expression]:
+def _expressions(spec: LaunchSpec) -> list[Expression]:
     expressions: list[Expression | None] = [assignment.value for assignment in spec.assignments]
     for launch in all_launches(spec):
         expressions += [launch.grid, launch.block, launch.shared, launch.cluster, *launch.arguments]

@@ -13,7 +13,7 @@ from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec.cpp_expressions import CppParser
 from orbit_remote.spec.directives import nearest
 from orbit_remote.spec.functions.shapes import expected_shape
-from orbit_remote.spec.interpreter import Scope, Untuned, evaluate, grid
+from orbit_remote.spec.interpreter import SpecScope, UntunedError, evaluate, grid
 from orbit_remote.spec.references import all_launches
 from orbit_remote.spec.scalars import misfit
 from orbit_remote.spec.signature import Parameter, Signature, element_of
@@ -24,12 +24,12 @@ from orbit_remote.spec.syntax_tree import (
     Expression,
     Fault,
     Index,
-    Launch,
+    LaunchSpec,
     Name,
     Reference,
-    Span,
-    Spec,
     SpecError,
+    SpecLaunch,
+    SpecSpan,
     Within,
     children,
     walk,
@@ -65,7 +65,7 @@ _MOST_AMOUNT: Final = {"iterations": 10**9, "warmup": 10**5, "timeout": 86400, "
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class LaunchLimits:
     """What a spec's launches are checked against: the GPU's architecture (`sm_90a`), and the static shared memory of a block and
     the local memory of a thread, in bytes, that the compiler says the kernel uses (0 where it has not said).
     """
@@ -75,18 +75,18 @@ class Limits:
     local: int = 0
 
 
-def chosen_types(header: Signature, launch: Launch) -> dict[str, str]:
+def chosen_types(header: Signature, launch: SpecLaunch) -> dict[str, str]:
     """The template's type parameters -> the text of the types that the launch chooses."""
     pairs = zip(header.templates, launch.templates, strict=False)
     return {pair.name: given.text for pair, given in pairs if pair.kind == "type" and not pair.pack}
 
 
 def launches(
-    spec: Spec,
+    spec: LaunchSpec,
     header: Signature | None,
     values: Mapping[str, Value],
     world: World,
-    limits: Limits | None = None,
+    limits: LaunchLimits | None = None,
     *,
     partial: bool,
 ) -> list[Fault]:
@@ -109,18 +109,18 @@ def launches(
     return checks.faults
 
 
-class _Unknown(Exception):  # noqa: N818
+class _UnknownValueError(Exception):
     """A name has no value, for a reason that has been reported."""
 
 
 class _Checks:
     def __init__(
         self,
-        spec: Spec,
+        spec: LaunchSpec,
         header: Signature | None,
         values: Mapping[str, Value],
         world: World,
-        limits: Limits | None,
+        limits: LaunchLimits | None,
         *,
         partial: bool,
     ) -> None:
@@ -145,7 +145,7 @@ class _Checks:
             check(*arguments)
         except SpecError as error:
             self.faults.append(error.fault)
-        except (_Unknown, Untuned):
+        except (_UnknownValueError, UntunedError):
             return
 
     def known(self, *nodes: Expression) -> bool:
@@ -154,16 +154,16 @@ class _Checks:
 
     def value(self, node: Expression, world: World | None = None) -> Value:
         if not self.known(node):
-            raise _Unknown
-        return evaluate(node, world or self.world, Scope(self.values))
+            raise _UnknownValueError
+        return evaluate(node, world or self.world, SpecScope(self.values))
 
-    def own(self, launch: Launch) -> Signature | None:
+    def own(self, launch: SpecLaunch) -> Signature | None:
         """The header of the kernel that is launched, where that is the one below the spec."""
         return self.header if self.header and self.header.name == launch.kernel.name else None
 
     # -- launches ----------------------------------------------------------------------------------
 
-    def cuda_launch(self, launch: Launch) -> None:
+    def cuda_launch(self, launch: SpecLaunch) -> None:
         own = self.own(launch)
         self.run(self._extents, launch.grid, "grid", MOST_GRID)
         self.run(self._block, launch, own)
@@ -185,7 +185,7 @@ class _Checks:
         for argument in launch.arguments[len(parameters) :]:
             self.run(self.value, argument)
 
-    def _templates(self, launch: Launch, own: Signature) -> None:
+    def _templates(self, launch: SpecLaunch, own: Signature) -> None:
         if any(each.pack for each in own.templates):
             return
         if len(launch.templates) > len(own.templates):
@@ -197,7 +197,7 @@ class _Checks:
     def _extents(self, node: Expression | None, what: str, most: tuple[int, ...]) -> tuple[int, ...]:
         return () if node is None else extents(self.value(node), node.span, what, most)
 
-    def _block(self, launch: Launch, own: Signature | None) -> None:
+    def _block(self, launch: SpecLaunch, own: Signature | None) -> None:
         count = math.prod(self._extents(launch.block, "block", MOST_BLOCK))
         if launch.block is None:
             return
@@ -218,21 +218,21 @@ class _Checks:
             written = _by(threads)
             raise SpecError(launch.block.span, f"This block is {written}; {own.name}'s {block.text} takes {_by(size)} only.")  # fmt: skip
 
-    def _template_values(self, launch: Launch, own: Signature) -> dict[str, Value]:
+    def _template_values(self, launch: SpecLaunch, own: Signature) -> dict[str, Value]:
         """Of arguments that have values; errors in the others are reported elsewhere."""
         values: dict[str, Value] = {}
         for wanted, given in zip(own.templates, launch.templates, strict=False):
             if wanted.kind == "value" and not wanted.pack and given.value is not None:
-                with suppress(SpecError, _Unknown, Untuned):
+                with suppress(SpecError, _UnknownValueError, UntunedError):
                     values[wanted.name] = self.value(given.value)
         for wanted in own.templates[len(launch.templates) :]:
             node = CppParser.parsed(wanted.default) if wanted.kind == "value" and wanted.default else None
             if node:
-                with suppress(SpecError, Untuned):
-                    values[wanted.name] = evaluate(node, World("cuda"), Scope(values))
+                with suppress(SpecError, UntunedError):
+                    values[wanted.name] = evaluate(node, World("cuda"), SpecScope(values))
         return values
 
-    def _shared(self, launch: Launch, own: Signature | None) -> None:
+    def _shared(self, launch: SpecLaunch, own: Signature | None) -> None:
         if launch.shared is None:
             return
         size = whole(self.value(launch.shared), launch.shared.span, "Shared memory")
@@ -248,14 +248,14 @@ class _Checks:
                 f"{self.architecture}.",
             )
 
-    def _local(self, launch: Launch, own: Signature | None) -> None:
+    def _local(self, launch: SpecLaunch, own: Signature | None) -> None:
         if own and self.local > occupancy.MAX_LOCAL_PER_THREAD:
             raise SpecError(
                 launch.kernel.span,
                 f"Each thread needs {self.local} bytes of local memory; CUDA gives one at most {occupancy.MAX_LOCAL_PER_THREAD}.",
             )
 
-    def _cluster(self, launch: Launch, own: Signature | None) -> None:
+    def _cluster(self, launch: SpecLaunch, own: Signature | None) -> None:
         attributes = own.attributes if own else None
         values = self._template_values(launch, own) if own else {}
         fixed = attributes.cluster if attributes else None
@@ -289,7 +289,7 @@ class _Checks:
     def _passed(self, parameter: Parameter, node: Expression, types: dict[str, str]) -> None:
         passed(parameter, None if parameter.refused else self.value(node), node.span, types)
 
-    def triton_launch(self, launch: Launch) -> None:
+    def triton_launch(self, launch: SpecLaunch) -> None:
         own = self.own(launch)
         constants: dict[str, Value] = {}
         names = [parameter.name for parameter in own.parameters] if own else []
@@ -300,7 +300,9 @@ class _Checks:
             self._bound(launch, own)
         if launch.grid is None or not self.known(launch.grid, *(k.value for k in launch.keywords)):
             return
-        value = grid(launch.grid, self.world, Scope(self.values), constants, tuned=own is None or own.tuned)
+        value = grid(
+            launch.grid, self.world, SpecScope(self.values), constants, tuned=own is None or own.tuned
+        )
         extents(value, launch.grid.span, "grid", MOST_GRID)
 
     def _given(self, name: str, node: Expression, constants: dict[str, Value]) -> None:
@@ -308,7 +310,7 @@ class _Checks:
         if name == "num_warps":
             _warps(constants[name], node.span)
 
-    def _bound(self, launch: Launch, own: Signature) -> None:
+    def _bound(self, launch: SpecLaunch, own: Signature) -> None:
         names = [each.name for each in own.parameters]
         if len(launch.arguments) > len(names):
             message = (
@@ -420,7 +422,7 @@ class _Checks:
             raise SpecError(node.span, f"'{word}' is more than 0.")
 
 
-def _warps(value: Value, span: Span) -> None:
+def _warps(value: Value, span: SpecSpan) -> None:
     """Triton's own rule, and CUDA's limit of a block at 32 threads a warp."""
     count = whole(value, span, "num_warps")
     most = MOST_THREADS // 32
@@ -428,7 +430,7 @@ def _warps(value: Value, span: Span) -> None:
         raise SpecError(span, f"num_warps is a power of 2 from 1 to {most}, not {count}.")
 
 
-def passed(parameter: Parameter, value: Value, span: Span, types: dict[str, str]) -> None:
+def passed(parameter: Parameter, value: Value, span: SpecSpan, types: dict[str, str]) -> None:
     """Raises SpecError where a parameter of a CUDA kernel does not take the value, `types` being those that the launch
     chooses for the template.
     """
@@ -458,7 +460,7 @@ def _by(sizes: tuple[int, ...]) -> str:
     return " x ".join(str(size) for size in (*sizes, 1, 1)[:3])
 
 
-def extents(value: Value, span: Span, what: str, most: tuple[int, ...]) -> tuple[int, ...]:
+def extents(value: Value, span: SpecSpan, what: str, most: tuple[int, ...]) -> tuple[int, ...]:
     """The 1 to 3 extents that a value gives. Raises SpecError for other values, an empty grid or block, and
     one beyond CUDA's limits.
     """
@@ -471,7 +473,7 @@ def extents(value: Value, span: Span, what: str, most: tuple[int, ...]) -> tuple
     return sizes
 
 
-def triple(value: Value, span: Span, what: str) -> tuple[int, ...]:
+def triple(value: Value, span: SpecSpan, what: str) -> tuple[int, ...]:
     """The 1 to 3 extents that a value gives. Raises SpecError."""
     if isinstance(value, Dim3):
         return (value.x, value.y, value.z)
@@ -481,7 +483,7 @@ def triple(value: Value, span: Span, what: str) -> tuple[int, ...]:
     return tuple(whole(item, span, f"A {what}") for item in items)
 
 
-def whole(value: Value, span: Span, what: str) -> int:
+def whole(value: Value, span: SpecSpan, what: str) -> int:
     """An integer. Raises SpecError."""
     if not isinstance(value, Scalar) or not value.integral:
         raise SpecError(span, f"{what} takes integers, not {shown(value)}.")

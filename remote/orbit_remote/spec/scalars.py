@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from orbit_remote.spec.dtypes import DTYPES, DType
-from orbit_remote.spec.syntax_tree import Span, SpecError
+from orbit_remote.spec.syntax_tree import SpecError, SpecSpan
 from orbit_remote.spec.values import LARGEST, Scalar, World
 
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
@@ -26,7 +26,7 @@ _INTEGERS: dict[str, Callable[[int, int], int]] = {
 _CPP_NAMES = {"int32": "int", "int64": "long", "uint32": "unsigned", "uint64": "unsigned long"}
 
 
-def integer(world: World, span: Span, value: int, dtype: str = "") -> Scalar:
+def integer(world: World, span: SpecSpan, value: int, dtype: str = "") -> Scalar:
     """An integer of this type: unsigned ones wrap, others must fit. `dtype` counts in C++ only. Raises SpecError for
     one that does not fit.
     """
@@ -83,7 +83,7 @@ def common(world: World, left: Scalar, right: Scalar) -> str:
     return a.name if not a.signed else b.name
 
 
-def binary(world: World, span: Span, name: str, left: Scalar, right: Scalar) -> Scalar:
+def binary(world: World, span: SpecSpan, name: str, left: Scalar, right: Scalar) -> Scalar:
     """An operator of two numbers, by the rules of the language. Raises SpecError, as at an overflow."""
     if name in COMPARISONS:
         return Scalar(_compare(world, name, left, right), "bool")
@@ -118,7 +118,7 @@ def _compare(world: World, name: str, left: Scalar, right: Scalar) -> bool:
     return COMPARISONS[name](a, b)
 
 
-def _float(world: World, span: Span, name: str, a: float, b: float) -> float:
+def _float(world: World, span: SpecSpan, name: str, a: float, b: float) -> float:
     try:
         return _FLOATS[name](a, b)
     except ZeroDivisionError:
@@ -129,7 +129,7 @@ def _float(world: World, span: Span, name: str, a: float, b: float) -> float:
         raise SpecError(span, f"'{name}' has no finite result here.") from None
 
 
-def _integers(world: World, span: Span, name: str, a: int, b: int, kind: str) -> Scalar:
+def _integers(world: World, span: SpecSpan, name: str, a: int, b: int, kind: str) -> Scalar:
     if world.language == "cuda" and not world.wide and not DTYPES[kind].signed:
         a, b = a % (DTYPES[kind].highest + 1), b if name in ("<<", ">>") else b % (DTYPES[kind].highest + 1)
     if name in ("/", "//", "%") and b == 0:
@@ -148,7 +148,7 @@ def _integers(world: World, span: Span, name: str, a: int, b: int, kind: str) ->
     return integer(world, span, _INTEGERS[name](a, b), kind)
 
 
-def _power(world: World, span: Span, a: int, b: int) -> Scalar:
+def _power(world: World, span: SpecSpan, a: int, b: int) -> Scalar:
     if b < 0:
         if a == 0:
             raise SpecError(span, "This divides by zero.")
@@ -158,7 +158,7 @@ def _power(world: World, span: Span, a: int, b: int) -> Scalar:
     return integer(world, span, a**b if abs(a) > 1 else (1 if b == 0 else a if b % 2 else a * a))
 
 
-def unary(world: World, span: Span, name: str, value: Scalar) -> Scalar:
+def unary(world: World, span: SpecSpan, name: str, value: Scalar) -> Scalar:
     """An operator of one number. Raises SpecError."""
     if name == "not":
         return Scalar(not value.value, "bool")
@@ -172,7 +172,7 @@ def unary(world: World, span: Span, name: str, value: Scalar) -> Scalar:
     return integer(world, span, result, kind)
 
 
-def converted(world: World, span: Span, value: Scalar, dtype: DType) -> Scalar:
+def converted(world: World, span: SpecSpan, value: Scalar, dtype: DType) -> Scalar:
     """An explicit conversion as C++ does it: integers are cut to their bits, floating values lose their fraction.
     Raises SpecError.
     """

@@ -12,7 +12,7 @@ from typing import Literal
 
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec import dtypes, launch_bounds
-from orbit_remote.spec.comment_scanner import Target
+from orbit_remote.spec.comment_scanner import SpecTarget
 from orbit_remote.spec.cpp_expressions import canonical
 from orbit_remote.spec.file_context import Surroundings, bracketed
 from orbit_remote.spec.syntax_tree import Language
@@ -88,7 +88,7 @@ class Signature:
         ]
 
 
-def signature(lines: list[str], target: Target, around: Surroundings | None = None) -> Signature | None:
+def signature(lines: list[str], target: SpecTarget, around: Surroundings | None = None) -> Signature | None:
     """None where the text after the kernel's name is no parameter list, as of a kernel that a macro makes."""
     around = around or Surroundings(lines, target.language)
     header = _header(lines, target)
@@ -174,7 +174,7 @@ def plain_type(text: str) -> str:
     return " ".join(re.sub(r"\b(?:__restrict__|__restrict|restrict|volatile)\b", " ", text).split())
 
 
-def _header(lines: list[str], target: Target) -> str:
+def _header(lines: list[str], target: SpecTarget) -> str:
     first, last = target.start_line, target.name_line
     kept = (
         [*lines[max(first, last - 200) : last], lines[last][: target.name_end]] if last < len(lines) else []

@@ -17,14 +17,14 @@ Severity = Literal["error", "warning"]
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class SpecSpan:
     line: int
     column: int
     end_line: int
     end_column: int
 
-    def to(self, other: Span) -> Span:
-        return Span(self.line, self.column, other.end_line, other.end_column)
+    def to(self, other: SpecSpan) -> SpecSpan:
+        return SpecSpan(self.line, self.column, other.end_line, other.end_column)
 
     def place(self, file: str) -> Place:
         """Counted from 1; one of several lines has no end."""
@@ -40,7 +40,7 @@ class Span:
 class Fault:
     """One sentence about one place of a spec. A spec with an error is not run."""
 
-    span: Span
+    span: SpecSpan
     message: str
     severity: Severity = "error"
 
@@ -49,14 +49,14 @@ class Fault:
 
     def moved(self, lines: int) -> Fault:
         at = self.span
-        span = Span(at.line + lines, at.column, at.end_line + lines, at.end_column)
+        span = SpecSpan(at.line + lines, at.column, at.end_line + lines, at.end_column)
         return Fault(span, self.message, self.severity)
 
 
 class SpecError(Exception):
     """Raised inside the spec modules only; whoever asks gets its `fault` in a list."""
 
-    def __init__(self, span: Span, message: str) -> None:
+    def __init__(self, span: SpecSpan, message: str) -> None:
         super().__init__(message)
         self.fault = Fault(span, message)
 
@@ -68,14 +68,14 @@ class SpecError(Exception):
 class Number:
     """`type` is a dtype's name in C++ (`1u` is uint32) and `int` or `float` in Python."""
 
-    span: Span
+    span: SpecSpan
     value: int | float
     type: str
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    span: Span
+    span: SpecSpan
     value: str
 
 
@@ -83,7 +83,7 @@ class Text:
 class Name:
     """A name, its qualification removed (`torch.`, `triton.`, `std::`); C++ types of several words are one."""
 
-    span: Span
+    span: SpecSpan
     name: str
 
 
@@ -91,7 +91,7 @@ class Name:
 class Unary:
     """`-`, `+`, `~` or `not`."""
 
-    span: Span
+    span: SpecSpan
     operator: str
     operand: Expression
 
@@ -100,16 +100,16 @@ class Unary:
 class Binary:
     """Arithmetic, bits, comparisons, `and`, `or`; `operator_span` is where the operator stands."""
 
-    span: Span
+    span: SpecSpan
     operator: str
     left: Expression
     right: Expression
-    operator_span: Span
+    operator_span: SpecSpan
 
 
 @dataclass(frozen=True, slots=True)
 class Conditional:
-    span: Span
+    span: SpecSpan
     condition: Expression
     then: Expression
     otherwise: Expression
@@ -117,7 +117,7 @@ class Conditional:
 
 @dataclass(frozen=True, slots=True)
 class Keyword:
-    span: Span
+    span: SpecSpan
     name: str
     value: Expression
 
@@ -126,9 +126,9 @@ class Keyword:
 class Call:
     """`receiver` is the `x` of `x.sum(1)`; `name_span` is where the function's name stands."""
 
-    span: Span
+    span: SpecSpan
     name: str
-    name_span: Span
+    name_span: SpecSpan
     arguments: tuple[Expression, ...]
     keywords: tuple[Keyword, ...] = ()
     receiver: Expression | None = None
@@ -136,15 +136,15 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    span: Span
+    span: SpecSpan
     value: Expression
     name: str
-    name_span: Span
+    name_span: SpecSpan
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    span: Span
+    span: SpecSpan
     start: Expression | None
     stop: Expression | None
     step: Expression | None
@@ -152,7 +152,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    span: Span
+    span: SpecSpan
     value: Expression
     items: tuple[Expression, ...]
 
@@ -161,7 +161,7 @@ class Index:
 class Sequence:
     """`(a, b)`, `[a, b]` or `{a, b}`."""
 
-    span: Span
+    span: SpecSpan
     items: tuple[Expression, ...]
 
 
@@ -169,7 +169,7 @@ class Sequence:
 class Cast:
     """`(float)x` and `static_cast<float>(x)`."""
 
-    span: Span
+    span: SpecSpan
     type: Name
     operand: Expression
 
@@ -178,7 +178,7 @@ class Cast:
 class Lambda:
     """`lambda META: …`, the grid of a Triton launch."""
 
-    span: Span
+    span: SpecSpan
     parameter: str
     body: Expression
 
@@ -229,7 +229,7 @@ def walk(node: Expression) -> list[Expression]:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    span: Span
+    span: SpecSpan
     name: Name
     value: Expression
 
@@ -238,19 +238,19 @@ class Assignment:
 class TemplateArgument:
     """`value` is None where the text is no expression, which a type need not be (`Policy<8>`)."""
 
-    span: Span
+    span: SpecSpan
     text: str
     value: Expression | None
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class SpecLaunch:
     """One launch as it is written. `grid` and `block` are None in a `reference` that names a kernel only.
 
     `block`, `shared` and `cluster` are CUDA's; `keywords` are Triton's (constexprs and options).
     """
 
-    span: Span
+    span: SpecSpan
     kernel: Name
     grid: Expression | None = None
     block: Expression | None = None
@@ -266,7 +266,7 @@ class Launch:
 class Within:
     """A tolerance that the author gives: |actual - expected| <= atol + rtol * |expected|."""
 
-    span: Span
+    span: SpecSpan
     rtol: Expression
     atol: Expression | None
 
@@ -275,7 +275,7 @@ class Within:
 class Expect:
     """`captured` says that `expected` is a `load` of what the kernel wrote when it was captured, all of it or a sample."""
 
-    span: Span
+    span: SpecSpan
     actual: Expression
     expected: Expression
     within: Within | None = None
@@ -290,9 +290,9 @@ class Reference:
     `outputs` are the names before `==`, empty where every tensor that the kernel may write is meant.
     """
 
-    span: Span
+    span: SpecSpan
     call: Name | Call | None
-    launch: Launch | None
+    launch: SpecLaunch | None
     outputs: tuple[Name, ...] = ()
     within: Within | None = None
 
@@ -301,7 +301,7 @@ class Reference:
 class Case:
     """Values that replace the assigned ones: checked, not timed."""
 
-    span: Span
+    span: SpecSpan
     name: Name
     values: tuple[Assignment, ...]
 
@@ -310,7 +310,7 @@ class Case:
 class Amount:
     """The expression of `bytes`, `flops`, `seed`, `iterations`, `warmup` or `timeout`."""
 
-    span: Span
+    span: SpecSpan
     word: str
     value: Expression
 
@@ -319,18 +319,18 @@ class Amount:
 class Words:
     """The words of `gpu`, `flags` or `args`, quotes removed, or the one text of `stdin`."""
 
-    span: Span
+    span: SpecSpan
     word: str
     values: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class LaunchSpec:
     """Everything above one kernel. Of what can stand once, the first counts."""
 
     language: Language
     assignments: tuple[Assignment, ...] = ()
-    launches: tuple[Launch, ...] = ()
+    launches: tuple[SpecLaunch, ...] = ()
     expects: tuple[Expect, ...] = ()
     references: tuple[Reference, ...] = ()
     cases: tuple[Case, ...] = ()

@@ -16,7 +16,7 @@ from typing import Any, Final
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec import dtypes
 from orbit_remote.spec.dtypes import DTYPES, DType
-from orbit_remote.spec.syntax_tree import Lambda, Language, Span, SpecError
+from orbit_remote.spec.syntax_tree import Lambda, Language, SpecError, SpecSpan
 
 _UNSIGNED: Final = frozenset(("uint16", "uint32", "uint64"))
 LARGEST: Final = 1 << 63
@@ -140,7 +140,7 @@ def amount(size: float) -> str:
 
 
 @dataclass
-class Work:
+class NodeBudget:
     """How many nodes may still be evaluated, counted over all worlds that share it."""
 
     left: int = 400_000
@@ -172,13 +172,13 @@ class World:
     stored: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     portable: bool = False
     made: int = 0
-    work: Work = field(default_factory=Work)
+    work: NodeBudget = field(default_factory=NodeBudget)
 
     # -- making tensors ------------------------------------------------------------------------------
 
     def make(
         self,
-        span: Span,
+        span: SpecSpan,
         shape: Sequence[int],
         dtype: DType,
         run: Callable[[], Any],
@@ -196,14 +196,14 @@ class World:
         return Tensor(shape, dtype, contiguous(shape), data, terms, unset)
 
     def view(
-        self, span: Span, of: Tensor, shape: Sequence[int], strides: Sequence[int], run: Callable[[], Any]
+        self, span: SpecSpan, of: Tensor, shape: Sequence[int], strides: Sequence[int], run: Callable[[], Any]
     ) -> Tensor:
         """Other indices into the same memory."""
         self.bound(span, shape, of.dtype)
         data = self.ran(span, run) if self.torch is not None else None
         return replace(of, shape=tuple(shape), strides=tuple(strides), data=data)
 
-    def ran(self, span: Span, run: Callable[[], Any]) -> Any:
+    def ran(self, span: SpecSpan, run: Callable[[], Any]) -> Any:
         """torch's own refusals become faults; running out of memory stays what it is. Raises SpecError and
         torch.OutOfMemoryError.
         """
@@ -215,7 +215,7 @@ class World:
             message = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise SpecError(span, f"torch refuses this: {message[:200]}") from None
 
-    def bound(self, span: Span, shape: Sequence[int], dtype: DType) -> None:
+    def bound(self, span: SpecSpan, shape: Sequence[int], dtype: DType) -> None:
         """Raises SpecError for too many dimensions, a negative extent or more bytes than a spec may have."""
         if len(shape) > MOST_DIMENSIONS:
             raise SpecError(span, f"A tensor has at most {MOST_DIMENSIONS} dimensions.")
@@ -239,7 +239,7 @@ class World:
 
     # -- converting tensors --------------------------------------------------------------------------
 
-    def cast(self, span: Span, tensor: Tensor, dtype: DType) -> Tensor:
+    def cast(self, span: SpecSpan, tensor: Tensor, dtype: DType) -> Tensor:
         """The same values in another type; in exact worlds floating ones are rounded to it and stay float64."""
         if tensor.dtype is dtype:
             return tensor
@@ -254,7 +254,7 @@ class World:
         """As `expect` sees it: floating values in float64, nothing lost."""
         return self._widened(tensor, "float64") if tensor.dtype.kind == "floating" else tensor
 
-    def operand(self, span: Span, tensor: Tensor) -> Tensor:
+    def operand(self, span: SpecSpan, tensor: Tensor) -> Tensor:
         """What torch can calculate with: it has no arithmetic for fp8 and for unsigned types beyond 8 bits. Raises
         SpecError.
         """
@@ -264,7 +264,7 @@ class World:
             )
         return self._widened(tensor, "int64") if tensor.dtype.name in _UNSIGNED else tensor
 
-    def floating(self, span: Span, tensor: Tensor) -> Tensor:
+    def floating(self, span: SpecSpan, tensor: Tensor) -> Tensor:
         """Integers become float32 as in torch, in exact worlds float64."""
         tensor = self.operand(span, tensor)
         return tensor if tensor.dtype.kind == "floating" else self._widened(tensor, self.floats.name)
@@ -280,7 +280,7 @@ class World:
         return DTYPES["float64" if self.exact else "float32"]
 
 
-def broadcast(span: Span, left: Sequence[int], right: Sequence[int]) -> tuple[int, ...]:
+def broadcast(span: SpecSpan, left: Sequence[int], right: Sequence[int]) -> tuple[int, ...]:
     """torch's rule. Raises SpecError where the shapes do not go together."""
     size = max(len(left), len(right))
     first = (1,) * (size - len(left)) + tuple(left)

@@ -12,7 +12,7 @@ from collections import deque
 SIGN = b".\n"
 
 
-class Outbox:
+class LineOutbox:
     """What one side has sent and may have to send again."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Outbox:
         return [line for _, line in self._kept]
 
 
-class Inbox:
+class LineInbox:
     """What has come from the other side."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Inbox:
         return message.rstrip(b"\n")
 
 
-def acknowledgement(inbox: Inbox) -> bytes:
+def acknowledgement(inbox: LineInbox) -> bytes:
     """Return the line that says what has come."""
     return b"=%d\n" % inbox.last
 

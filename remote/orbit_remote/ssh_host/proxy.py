@@ -29,8 +29,8 @@ from orbit_remote.process.author_paths import Paths
 from orbit_remote.process.worker_socket import LINE_LIMIT, WorkerError
 from orbit_remote.ssh_host import notebooks, relay
 from orbit_remote.ssh_host.notebooks import Notebook
-from orbit_remote.ssh_host.numbered_lines import SIGN, Inbox, Outbox, acknowledged, acknowledgement
-from orbit_remote.ssh_host.trees import Tree, Trees
+from orbit_remote.ssh_host.numbered_lines import SIGN, LineInbox, LineOutbox, acknowledged, acknowledgement
+from orbit_remote.ssh_host.trees import LentTree, Trees
 
 _END_S = 10.0
 _ROUNDS = 3
@@ -62,7 +62,7 @@ class _Proxy:
         self._token = os.urandom(8).hex()
         self._path = relay.folder() / f"{options.proxy}.proxy"
         self._trees = Trees(options.home, options.laptop)
-        self._inbox, self._outbox = Inbox(), Outbox()
+        self._inbox, self._outbox = LineInbox(), LineOutbox()
         self._writer: asyncio.StreamWriter | None = None
         self._sign = time.monotonic()
         self._over = asyncio.Event()
@@ -220,7 +220,7 @@ class _Proxy:
         typing = job.record["kind"] == "typing"
         await self._pass_on(job, Typing(job.run, there, bool(asked.get("start"))) if typing else there)
 
-    async def _taken(self, manifest: Manifest) -> Tree:
+    async def _taken(self, manifest: Manifest) -> LentTree:
         """Raises what `Trees.take` raises."""
         taking = asyncio.ensure_future(asyncio.to_thread(self._trees.take, manifest))
         try:
@@ -237,12 +237,12 @@ class _Proxy:
         self._link.send(request)
         job.passed = True
 
-    def _wanted(self) -> worker_socket.Wanted:
+    def _wanted(self) -> worker_socket.WantedWorker:
         options = self._options
         passed = tuple(name for name in options.environment.split(",") if name)
         cache = options.home / "cache"
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return worker_socket.Wanted(
+        return worker_socket.WantedWorker(
             options.python, str(cache), _variables(), passed, options.cache_bytes, options.spare_idle_s,
             options.client, options.release,
         )  # fmt: skip
@@ -335,7 +335,7 @@ class _Job:
         self.run = run
         self.record = record
         self.paths = Paths(())
-        self.tree: Tree | None = None
+        self.tree: LentTree | None = None
         self.complete: asyncio.Future[None] | None = None
         self.task: asyncio.Task[None] | None = None
         self.passed = False

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from orbit_remote.common import content_store
-from orbit_remote.common.content_store import Store
+from orbit_remote.common.content_store import ContentStore
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.requests import Manifest
 from orbit_remote.process import file_lock
@@ -18,13 +18,13 @@ _AT_A_TIME = 64
 _UNUSED_S = 14 * 86_400.0
 
 
-def contents(home: Path) -> Store:
+def contents(home: Path) -> ContentStore:
     """Return the store of what was sent here."""
-    return Store(home / "files", _STORE_LIMIT)
+    return ContentStore(home / "files", _STORE_LIMIT)
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class LentTree:
     """A folder that nobody else has until `give_back`."""
 
     path: Path
@@ -42,7 +42,7 @@ class Trees:
         self._laptop = laptop
         self.store = contents(home)
 
-    def take(self, manifest: Manifest) -> Tree:
+    def take(self, manifest: Manifest) -> LentTree:
         """Return a folder that holds the manifest's files and nothing else. Raises what `Store.materialise` raises, and OSError
         where too many jobs of the same folder run.
         """
@@ -59,7 +59,7 @@ class Trees:
             except BaseException:
                 os.close(lock)
                 raise
-            return Tree(path, lock)
+            return LentTree(path, lock)
         raise OSError(None, f"{_AT_A_TIME} jobs of this folder run already")
 
     def sweep(self) -> None:

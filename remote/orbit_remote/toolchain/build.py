@@ -26,7 +26,7 @@ from orbit_remote.common.requests import Job
 from orbit_remote.process import client_environment, disk_space, process_groups
 from orbit_remote.process.process_groups import Started
 from orbit_remote.toolchain import diagnostics, host_diagnostics, kept_files, nvcc, ptx, ptxas
-from orbit_remote.toolchain.build_cache import Cache, Entry
+from orbit_remote.toolchain.build_cache import Cache, CachedBuild
 from orbit_remote.toolchain.nvcc import Nvcc
 
 _CACHE_FORMAT = 1
@@ -51,7 +51,7 @@ _OPAQUE_FLAG = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Build:
+class BuildResult:
     """What a build left: `executable` for a run, `cubin` for a compile; neither where `failure` says why."""
 
     built: Built
@@ -76,7 +76,7 @@ async def build(
     cache: Cache,
     scratch: Path,
     intermediates: Path | None = None,
-) -> Build:
+) -> BuildResult:
     """Compile `job.text` as if it were the file at `job.path`, or take the result from the cache.
 
     `scratch` receives the executable or cubin; the compiler's temporary files lie in a folder under
@@ -88,16 +88,18 @@ async def build(
     if not isinstance(compiler, Failure) and architectures.asked_for(job.flags):
         await asyncio.to_thread(nvcc.numbers, compiler)  # kept: NvccCall need not wait for it
     if isinstance(compiler, Failure):
-        return Build(Built(job.run, complete=False), failure=compiler)
+        return BuildResult(Built(job.run, complete=False), failure=compiler)
     try:
         work = Path(tempfile.mkdtemp(prefix="build-", dir=intermediates or scratch))
     except OSError as error:
-        return Build(Built(job.run, complete=False), failure=_no_room(error), toolchain=compiler.toolchain)
+        return BuildResult(
+            Built(job.run, complete=False), failure=_no_room(error), toolchain=compiler.toolchain
+        )
     try:
         own = NvccCall(job, compiler, architecture, work, scratch)
         result = await own.result(cache, started)
     except OSError as error:
-        result = Build(Built(job.run, complete=False), failure=_no_room(error))
+        result = BuildResult(Built(job.run, complete=False), failure=_no_room(error))
     finally:
         await asyncio.shield(asyncio.to_thread(shutil.rmtree, work, ignore_errors=True))
     built = replace(result.built, seconds=time.monotonic() - begin)
@@ -142,9 +144,9 @@ class NvccCall:
         """The same call for another text."""
         return NvccCall(job, self.compiler, self.architecture, self.work, self.work)
 
-    async def result(self, cache: Cache, started: Started) -> Build:
+    async def result(self, cache: Cache, started: Started) -> BuildResult:
         if failure := self.refusal():
-            return Build(Built(self.job.run, complete=False), failure=failure)
+            return BuildResult(Built(self.job.run, complete=False), failure=failure)
         opaque = self.job.keep or any(_OPAQUE_FLAG.fullmatch(flag) for flag in self.flags)
         key = None if opaque else self._key()
         if key and (entry := await asyncio.to_thread(cache.load, key)):
@@ -174,7 +176,7 @@ class NvccCall:
 
     # -- compiling ----------------------------------------------------------------------------------
 
-    async def _compile(self, started: Started) -> Build:
+    async def _compile(self, started: Started) -> BuildResult:
         source, staged = await asyncio.to_thread(self._source)
         limit = self.job.build_timeout_s
         command = self.command(source, staged=staged)
@@ -193,7 +195,7 @@ class NvccCall:
                 f"compiling {Path(self.path).name} took longer than the limit of {limit:g} s",
                 "raise the setting `orbit.build_timeout_s` (option --build-timeout)",
             )
-            return Build(Built(self.job.run, complete=False), failure=failure)
+            return BuildResult(Built(self.job.run, complete=False), failure=failure)
         made = await asyncio.to_thread(self._read, status, f"{out}\n{err}", source if staged else None)
         if not self.job.keep:
             return made
@@ -302,7 +304,7 @@ class NvccCall:
 
     # -- reading the result -------------------------------------------------------------------------
 
-    def _read(self, status: int, output: str, staged: str | None) -> Build:
+    def _read(self, status: int, output: str, staged: str | None) -> BuildResult:
         output = plain_text.plain(output)
         texts = [regular_files.text(p, limits.PTX) for p in sorted(self.work.glob("*.ptx"))]
         modules = tuple(map(ptx.read, texts))
@@ -330,12 +332,14 @@ class NvccCall:
         complete = failure is None or failure.category == "compile error"
         built = Built(self.job.run, problems, used, files, complete=complete)
         if failure:
-            return Build(built, failure=failure, remarks=self.remarks)
+            return BuildResult(built, failure=failure, remarks=self.remarks)
         return self._made(built, texts[0] if len(texts) == 1 and len(texts[0]) <= _MOST_PTX else "")
 
-    def context(self, staged: str | None = None, modules: tuple[ptx.Ptx, ...] = ()) -> diagnostics.Context:
+    def context(
+        self, staged: str | None = None, modules: tuple[ptx.Ptx, ...] = ()
+    ) -> diagnostics.DiagnosticContext:
         """What a reader of the compiler's output must know; `staged` is the copy that was compiled, if one was."""
-        return diagnostics.Context(
+        return diagnostics.DiagnosticContext(
             self.job.path,
             self._text_of,
             self.directory,
@@ -360,10 +364,10 @@ class NvccCall:
         message = f"there is no space left in {folder}, so {name} could not be compiled"
         return Failure("infrastructure", message, "free some space there and try again")
 
-    def _made(self, built: Built, text: str) -> Build:
+    def _made(self, built: Built, text: str) -> BuildResult:
         if self.running:
-            return Build(built, executable=self.output, remarks=self.remarks, ptx=text)
-        return Build(built, cubin=self.output, remarks=self.remarks, ptx=text)
+            return BuildResult(built, executable=self.output, remarks=self.remarks, ptx=text)
+        return BuildResult(built, cubin=self.output, remarks=self.remarks, ptx=text)
 
     def _text_of(self, file: str) -> str | None:
         if file == self.job.path:
@@ -373,7 +377,7 @@ class NvccCall:
         except (OSError, ValueError):
             return None
 
-    def _headers(self, context: diagnostics.Context) -> dict[str, str]:
+    def _headers(self, context: diagnostics.DiagnosticContext) -> dict[str, str]:
         """Every file the preprocessor read but the toolchain's own, by content.
 
         The line markers of the kept preprocessor output say it; `-MD` would cost another
@@ -424,16 +428,16 @@ class NvccCall:
         ]  # fmt: skip
         return content_hash(repr(parts).encode("utf-8", "surrogateescape"))
 
-    def _store(self, cache: Cache, key: str, made: Build) -> None:
+    def _store(self, cache: Cache, key: str, made: BuildResult) -> None:
         record = {
             "problems": [dataclasses.asdict(p) for p in made.built.problems],
             "resources": [dataclasses.asdict(r) for r in made.built.resources],
             "ptx": base64.b64encode(zlib.compress(made.ptx.encode("utf-8", "replace"), 1)).decode("ascii"),
         }
         headers = {p: h for p, h in made.built.files.items() if p != self.job.path}
-        cache.store(key, Entry(record, regular_files.read(self.output, limits.BUILD), headers))
+        cache.store(key, CachedBuild(record, regular_files.read(self.output, limits.BUILD), headers))
 
-    def _from_cache(self, entry: Entry) -> Build:
+    def _from_cache(self, entry: CachedBuild) -> BuildResult:
         self.output.write_bytes(entry.artifact)
         if self.running:
             self.output.chmod(0o755)

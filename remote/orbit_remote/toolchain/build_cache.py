@@ -28,7 +28,7 @@ _ABANDONED_S = 3600.0  # a temporary file this old belongs to a process that die
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CachedBuild:
     """A finished build: `record` is JSON, `artifact` the executable or cubin."""
 
     record: dict[str, Any]
@@ -47,7 +47,7 @@ class Cache:
         self._folder = folder
         self.limit = limit
 
-    def load(self, known: str) -> Entry | None:
+    def load(self, known: str) -> CachedBuild | None:
         """The build for everything known before compiling, if no file it read has changed."""
         paths = self._read(self._paths_file(known))
         if paths is None:
@@ -61,11 +61,13 @@ class Cache:
         if content is None:
             return None
         try:
-            return Entry(dict(codec.read_json(content[1])), content[2], {p: h for p, h in files.items() if h})
+            return CachedBuild(
+                dict(codec.read_json(content[1])), content[2], {p: h for p, h in files.items() if h}
+            )
         except (ValueError, TypeError, RecursionError):
             return None
 
-    def store(self, known: str, entry: Entry) -> None:
+    def store(self, known: str, entry: CachedBuild) -> None:
         """Keep a build. Raises OSError where the folder cannot be written; nothing half-written stays."""
         self._folder.mkdir(parents=True, exist_ok=True)
         record = json.dumps(entry.record, ensure_ascii=False).encode("utf-8", "surrogatepass")

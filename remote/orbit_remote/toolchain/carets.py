@@ -46,7 +46,7 @@ _INDENTED = 8  # characters of white space from which on GCC keeps the column of
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class CaretSpan:
     """A token's place; lines and columns count from 1, `end_column` is exclusive."""
 
     line: int
@@ -55,27 +55,27 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class CaretToken:
     text: str
     start: int
     end: int
     is_name: bool
 
 
-def tokenise(text: str, start: int = 0, end: int | None = None) -> list[Token]:
+def tokenise(text: str, start: int = 0, end: int | None = None) -> list[CaretToken]:
     """The tokens of C++ text without white space and comments; never fails."""
-    tokens: list[Token] = []
+    tokens: list[CaretToken] = []
     for match in _TOKEN.finditer(text, start, len(text) if end is None else end):
         if match["blank"] is None:
             word, name = match[0], match["name"] is not None
             if name and "\\" in word:  # EDG echoes é as \U000000e9
                 word = _UNIVERSAL_NAME.sub(lambda m: chr(int(m[1], 16)), word)
-            tokens.append(Token(word, match.start(), match.end(), name))
+            tokens.append(CaretToken(word, match.start(), match.end(), name))
     return tokens
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class _MacroCall:
     """Tokens [start, end) as one possible macro invocation."""
 
     start: int
@@ -86,16 +86,16 @@ class _Call:
         return 1000 + self.end - self.start
 
 
-class Source:
+class CaretSource:
     """One file's text, split into tokens when first asked; what is behind the limit has no place."""
 
     def __init__(self, text: str) -> None:
         self._whole = len(text) <= QUOTED.most
         self._text = text = text[: QUOTED.most]
         self._starts = [0, *(m.end() for m in re.finditer(r"\n", text))]
-        self._tokens: list[Token] | None = None
+        self._tokens: list[CaretToken] | None = None
         self._offsets: list[int] = []
-        self._spans: dict[tuple[int, str, int], Span | None] = {}
+        self._spans: dict[tuple[int, str, int], CaretSpan | None] = {}
 
     def line(self, number: int) -> str:
         """The text of a line without its end; empty outside the file."""
@@ -104,12 +104,12 @@ class Source:
         end = self._starts[number] if number < len(self._starts) else len(self._text)
         return self._text[self._starts[number - 1] : end].rstrip("\r\n")
 
-    def last(self) -> Span | None:
+    def last(self) -> CaretSpan | None:
         """The last token of the file."""
         tokens = self._all() if self._whole else []
         return self._span(tokens[-1]) if tokens else None
 
-    def token_at(self, line: int, column: int) -> Span | None:
+    def token_at(self, line: int, column: int) -> CaretSpan | None:
         """The token that covers a position, or the next one on that line, or the last before it."""
         if not 1 <= line <= len(self._starts):
             return None
@@ -124,7 +124,7 @@ class Source:
             return self._span(tokens[index])
         return None
 
-    def named(self, line: int, name: str) -> Span | None:
+    def named(self, line: int, name: str) -> CaretSpan | None:
         """The token `name` on a line, if it stands there exactly once."""
         if not 1 <= line <= len(self._starts):
             return None
@@ -132,30 +132,30 @@ class Source:
         tokens = [t for t in self._all()[first:beyond] if t.text == name]
         return self._span(tokens[0]) if len(tokens) == 1 else None
 
-    def uses(self, name: str) -> list[Span]:
+    def uses(self, name: str) -> list[CaretSpan]:
         """Every token `name` of the file, comments and strings left out."""
         return [self._span(t) for t in self._all() if t.text == name]
 
-    def tokens(self) -> Sequence[Token]:
+    def tokens(self) -> Sequence[CaretToken]:
         """Those of the file, comments left out."""
         return self._all()
 
-    def span(self, start: int, end: int) -> Span:
+    def span(self, start: int, end: int) -> CaretSpan:
         """The place of the characters [start, end) of one line."""
-        return self._span(Token(self._text[start:end], start, end, is_name=False))
+        return self._span(CaretToken(self._text[start:end], start, end, is_name=False))
 
     def line_of(self, offset: int) -> int:
         """The line of a character, from 1."""
         return self._line_of(offset)
 
-    def locate(self, line: int, echo: str, caret: int) -> Span | None:
+    def locate(self, line: int, echo: str, caret: int) -> CaretSpan | None:
         """The token under character `caret` of the expanded line `echo`, which begins at `line`."""
         key = (line, echo, caret)
         if key not in self._spans:
             self._spans[key] = self._locate(line, echo, caret)
         return self._spans[key]
 
-    def _locate(self, line: int, echo: str, caret: int) -> Span | None:
+    def _locate(self, line: int, echo: str, caret: int) -> CaretSpan | None:
         text = self.line(line)
         if not text and not echo.strip():
             return None
@@ -167,7 +167,7 @@ class Source:
             return self.token_at(line, len(text) + 1)
         return self._align(line, echo, caret)
 
-    def _align(self, line: int, echo: str, caret: int) -> Span | None:
+    def _align(self, line: int, echo: str, caret: int) -> CaretSpan | None:
         words = tokenise(echo)
         if not words or not 1 <= line <= len(self._starts):
             return None
@@ -189,7 +189,7 @@ class Source:
         end = self._starts[line] if line < len(self._starts) else len(self._text) + 1
         return bisect_right(self._offsets, self._starts[line - 1] - 1), bisect_right(self._offsets, end - 1)
 
-    def _all(self) -> list[Token]:
+    def _all(self) -> list[CaretToken]:
         if self._tokens is None:
             self._tokens = tokenise(self._text)
             self._offsets = [t.start for t in self._tokens]
@@ -198,19 +198,19 @@ class Source:
     def _line_of(self, offset: int) -> int:
         return bisect_right(self._starts, offset)
 
-    def _span(self, token: Token) -> Span:
+    def _span(self, token: CaretToken) -> CaretSpan:
         line = self._line_of(token.start)
         start = self._starts[line - 1]
         operator = _OPERATOR.match(self._text, token.start)  # tokens are aligned by single characters
         stop = operator.end() if operator else token.end
         one_line = self._line_of(token.end - 1) == line
         bom = 1 if line == 1 and self._text.startswith("\ufeff") else 0
-        return Span(line, token.start - start + 1 - bom, stop - start + 1 - bom if one_line else None)
+        return CaretSpan(line, token.start - start + 1 - bom, stop - start + 1 - bom if one_line else None)
 
 
 def _read(
-    tokens: Sequence[Token], on_line: int, echo: Sequence[Token], under: int, *, part: bool = False
-) -> Token | None:
+    tokens: Sequence[CaretToken], on_line: int, echo: Sequence[CaretToken], under: int, *, part: bool = False
+) -> CaretToken | None:
     """The token that became `echo[under]`; None where the best readings do not agree.
 
     The first `on_line` tokens stand on the reported line; later ones can only be the arguments of
@@ -242,7 +242,7 @@ def _read(
     return tokens[readings.pop()] if len(readings) == 1 else None
 
 
-def _begins(tokens: Sequence[Token], on_line: int, indent: int | None) -> dict[int, int]:
+def _begins(tokens: Sequence[CaretToken], on_line: int, indent: int | None) -> dict[int, int]:
     """The tokens that the echo may begin with, by index, and what each beginning costs."""
     begins = {0: 0}
     for s in range(1, on_line):
@@ -256,21 +256,21 @@ def _begins(tokens: Sequence[Token], on_line: int, indent: int | None) -> dict[i
 
 
 def _from_the_front(
-    tokens: Sequence[Token],
+    tokens: Sequence[CaretToken],
     on_line: int,
     words: Sequence[str],
-    calls: Sequence[_Call],
+    calls: Sequence[_MacroCall],
     begins: Mapping[int, int],
-) -> tuple[list[list[int]], dict[_Call, list[int]]]:
+) -> tuple[list[list[int]], dict[_MacroCall, list[int]]]:
     """The least cost of having read tokens[:s] as words[:e], by s and e; and by call, of having come to words[:e] in it."""
     n, m = len(tokens), len(words)
-    ending: list[list[_Call]] = [[] for _ in range(n + 1)]
+    ending: list[list[_MacroCall]] = [[] for _ in range(n + 1)]
     for call in calls:
         ending[call.end].append(call)
     front = [[_FAR] * (m + 1) for _ in range(n + 1)]
     for s, cost in begins.items():
         front[s][0] = cost
-    inside: dict[_Call, list[int]] = {}
+    inside: dict[_MacroCall, list[int]] = {}
     for s in range(n + 1):
         for call in ending[s]:
             best = _FAR
@@ -289,15 +289,20 @@ def _from_the_front(
 
 
 def _from_the_end(
-    tokens: Sequence[Token], on_line: int, words: Sequence[str], calls: Sequence[_Call], *, part: bool
-) -> tuple[list[list[int]], dict[_Call, list[int]]]:
+    tokens: Sequence[CaretToken],
+    on_line: int,
+    words: Sequence[str],
+    calls: Sequence[_MacroCall],
+    *,
+    part: bool,
+) -> tuple[list[list[int]], dict[_MacroCall, list[int]]]:
     """The least cost of reading tokens[s:] as words[e:], by s and e; and by call, of what comes after words[:e] in it."""
     n, m = len(tokens), len(words)
-    starting: list[list[_Call]] = [[] for _ in range(n + 1)]
+    starting: list[list[_MacroCall]] = [[] for _ in range(n + 1)]
     for call in calls:
         starting[call.start].append(call)
     back = [[_FAR] * (m + 1) for _ in range(n + 1)]
-    rest: dict[_Call, list[int]] = {}
+    rest: dict[_MacroCall, list[int]] = {}
     for s in range(n, -1, -1):
         if s >= on_line:
             back[s][m] = 0
@@ -320,7 +325,7 @@ def _from_the_end(
     return back, rest
 
 
-def _within(tokens: Sequence[Token], call: _Call, words: Sequence[str], under: int) -> int:
+def _within(tokens: Sequence[CaretToken], call: _MacroCall, words: Sequence[str], under: int) -> int:
     """The argument that an expanded word came from where only one can be meant, else the macro's name.
 
     Several that are spelt alike, and brackets and operators, which the macro itself may bring, are told by the words
@@ -339,7 +344,7 @@ def _within(tokens: Sequence[Token], call: _Call, words: Sequence[str], under: i
     return nearest[0] if len(nearest) == 1 and best >= 2 else call.start
 
 
-def _calls(tokens: Sequence[Token], on_line: int) -> list[_Call]:
+def _calls(tokens: Sequence[CaretToken], on_line: int) -> list[_MacroCall]:
     """Every `NAME` and `NAME(…)` that begins on the line and could be a macro."""
     closing: dict[int, int] = {}
     opened: list[int] = []
@@ -350,12 +355,12 @@ def _calls(tokens: Sequence[Token], on_line: int) -> list[_Call]:
             closing[opened.pop()] = i
         if i >= on_line and not opened:
             break
-    calls: list[_Call] = []
+    calls: list[_MacroCall] = []
     for i, token in enumerate(tokens[:on_line]):
         if token.is_name:
-            calls.append(_Call(i, i + 1))
+            calls.append(_MacroCall(i, i + 1))
             if i + 1 in closing:
-                calls.append(_Call(i, closing[i + 1] + 1))
+                calls.append(_MacroCall(i, closing[i + 1] + 1))
     return calls
 
 

@@ -24,7 +24,7 @@ _LINE_DIRECTIVE = re.compile(  # but for those of `spec_instances`: their lines 
 
 
 @dataclass(slots=True)
-class Context:
+class DiagnosticContext:
     """What the reader knows about the build whose output it reads.
 
     `main` is the path under which the compiled file is known to its author. `aliases` maps other
@@ -40,7 +40,9 @@ class Context:
     scratch: str = ""
     folders: Mapping[str, str] = field(default_factory=dict[str, str])
     ptx: tuple[Ptx, ...] = ()
-    _sources: dict[str, carets.Source | None] = field(default_factory=dict[str, "carets.Source | None"])
+    _sources: dict[str, carets.CaretSource | None] = field(
+        default_factory=dict[str, "carets.CaretSource | None"]
+    )
     _renumbered: list[tuple[int, str, int]] | None = None
 
     def file(self, name: str) -> str:
@@ -107,10 +109,10 @@ class Context:
         ends = [match.end() for match in _TEMPORARY.finditer(run[0])]
         return self.main * len(ends) + run[0][ends[-1] :] if ends else run[0]
 
-    def text(self, file: str) -> carets.Source | None:
+    def text(self, file: str) -> carets.CaretSource | None:
         if file not in self._sources:
             text = self.source(file)
-            self._sources[file] = None if text is None else carets.Source(text)
+            self._sources[file] = None if text is None else carets.CaretSource(text)
         return self._sources[file]
 
     def named(self, place: Place | None, name: str) -> Place | None:

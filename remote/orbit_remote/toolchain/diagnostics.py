@@ -15,10 +15,10 @@ from typing import Final
 from orbit_remote.common import limits, plain_text, symbols
 from orbit_remote.common.messages import Note, Place, Problem, Severity
 from orbit_remote.toolchain import host_diagnostics
-from orbit_remote.toolchain.diagnostic_context import Context
+from orbit_remote.toolchain.diagnostic_context import DiagnosticContext
 from orbit_remote.toolchain.ptx import asm_place
 
-__all__ = ["Context", "parse"]
+__all__ = ["DiagnosticContext", "parse"]
 
 _EDG = re.compile(
     r"^(?P<file>\S.*?)\((?P<line>\d{1,9})(?:,\d+)?\)\s?: "
@@ -61,12 +61,12 @@ _TROUBLE = re.compile(r"\b(?:error|fatal|cannot|died|killed|Killed|No space left
 MOST_PROBLEMS: Final = 1_000
 
 
-def parse(output: str, context: Context, *, failed: bool = False) -> tuple[Problem, ...]:
+def parse(output: str, context: DiagnosticContext, *, failed: bool = False) -> tuple[Problem, ...]:
     """The problems in `output`, each once, in the order of their first appearance.
 
     With `failed` the compiler is known to have failed: if no error is found, its whole output is one.
     """
-    reader = _Reader(plain_text.plain(output), context)
+    reader = _MessageReader(plain_text.plain(output), context)
     problems = [problem for problem in reader.read() if not _of_a_header_alone(problem)]
     if failed and not any(p.severity == "error" for p in problems):
         words = "\n".join(reader.unknown).strip() or "the compiler failed without a message"
@@ -116,8 +116,8 @@ def _severity(kind: str) -> Severity:
     return "information" if kind in ("remark", "note", "info") else "error"
 
 
-class _Reader:
-    def __init__(self, output: str, context: Context) -> None:
+class _MessageReader:
+    def __init__(self, output: str, context: DiagnosticContext) -> None:
         most = limits.OUTPUT_LINE.most
         self.lines = [line[:most] for line in output.replace("\r\n", "\n").split("\n")]
         self.context = context

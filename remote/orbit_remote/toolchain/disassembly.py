@@ -14,7 +14,7 @@ from orbit_remote.common.messages import Failure
 from orbit_remote.common.packages import installing
 from orbit_remote.process import client_environment, tool_output
 from orbit_remote.toolchain import dwarf_lines, nvcc, sass_listing
-from orbit_remote.toolchain.dwarf_lines import Frame, Lines
+from orbit_remote.toolchain.dwarf_lines import Frame, FunctionLines
 from orbit_remote.toolchain.elf import Cubin
 from orbit_remote.toolchain.ptx import unescaped
 
@@ -114,7 +114,7 @@ def listings(cubin: bytes, output: str, wanted: Collection[str] | None = None) -
     try:
         lines, missing = dwarf_lines.read(cubin, wanted), ""
     except ValueError as error:
-        lines, missing = dict[str, Lines](), f"lines are not known: {error}"
+        lines, missing = dict[str, FunctionLines](), f"lines are not known: {error}"
     by_symbol: dict[str, str] = {}
     for symbol, texts in instructions(output).items():
         if wanted is not None and symbol not in wanted:
@@ -122,7 +122,7 @@ def listings(cubin: bytes, output: str, wanted: Collection[str] | None = None) -
         known = lines.get(symbol)
         why = missing or ("" if known else "lines are not known: the code was compiled without -lineinfo")
 
-        def frames(offset: int, known: Lines | None = known) -> tuple[Frame, ...]:
+        def frames(offset: int, known: FunctionLines | None = known) -> tuple[Frame, ...]:
             return known.at(offset) if known else ()
 
         content = code.section(f".text.{symbol}")

@@ -20,7 +20,7 @@ _MOST_PACKED = 6 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class DumpedInstance:
     """An instance of a kernel with what its compiler made of it; `name` is for people."""
 
     symbol: str
@@ -29,7 +29,7 @@ class Made:
     texts: Mapping[Level, bytes] = field(default_factory=dict["Level", bytes])
 
 
-def packed(listed: Sequence[Made], remarks: list[str]) -> tuple[Dump, ...]:
+def packed(listed: Sequence[DumpedInstance], remarks: list[str]) -> tuple[Dump, ...]:
     """What is too large is left out, and a remark is added."""
     dumps: list[Dump] = []
     left_out: list[str] = []

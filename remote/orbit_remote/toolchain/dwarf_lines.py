@@ -35,7 +35,7 @@ class _Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class FunctionLines:
     """The rows of one function in order of address; addresses count from its first instruction."""
 
     frames: tuple[tuple[int, tuple[Frame, ...]], ...] = ()
@@ -46,17 +46,17 @@ class Lines:
         return self.frames[after - 1][1] if after else ()
 
 
-def read(content: bytes, wanted: Collection[str] | None = None) -> dict[str, Lines]:
+def read(content: bytes, wanted: Collection[str] | None = None) -> dict[str, FunctionLines]:
     """By mangled name, of all functions or of those that are `wanted`: libraries have thousands. Raises ValueError for
     what is no compiled code or a table of another kind.
     """
     if wanted is not None and not set(wanted).intersection(Cubin(content).functions()):
         return {}
-    by_symbol: dict[str, Lines] = {}
+    by_symbol: dict[str, FunctionLines] = {}
     for unit in _units(content, ".debug_line"):
         for name, span in unit.spans.items():
             if wanted is None or name in wanted:
-                by_symbol[name] = Lines(unit.frames(*span))
+                by_symbol[name] = FunctionLines(unit.frames(*span))
     return by_symbol
 
 

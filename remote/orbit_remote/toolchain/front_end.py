@@ -77,7 +77,7 @@ _Key = tuple[Any, ...]
 log = logging.getLogger("orbit.front_end")
 
 
-class Unavailable(Exception):  # noqa: N818 - what it says, not what went wrong
+class FrontEndUnavailableError(Exception):
     """This file cannot be checked so: another platform, another compiler, or a source that cannot be divided."""
 
 
@@ -111,7 +111,7 @@ class _Plan:
 
 
 def _plan(dry_run: str) -> _Plan:
-    """Raises Unavailable where nvcc does something else, as for several architectures."""
+    """Raises FrontEndUnavailableError where nvcc does something else, as for several architectures."""
     lines = dry_run.splitlines()
     variables = {match[1]: match[2] for line in lines if (match := _VARIABLE.fullmatch(line))}
     words = [
@@ -121,10 +121,10 @@ def _plan(dry_run: str) -> _Plan:
     ]
     parses = [each for each in words if Path(each[0]).name == "cicc"]
     if len(parses) != 1:
-        raise Unavailable
+        raise FrontEndUnavailableError
     preprocesses = [each for each in words if "-E" in each and each[-2] == "-o" and each[-1] in parses[0]]
     if len(preprocesses) != 1:
-        raise Unavailable
+        raise FrontEndUnavailableError
     return _Plan(tuple(preprocesses[0]), tuple(parses[0]), variables)
 
 
@@ -185,7 +185,7 @@ class _Rest:
 
 
 class FrontEnd:
-    """cicc with the head of one file parsed. Raises Unavailable where it cannot be had."""
+    """cicc with the head of one file parsed. Raises FrontEndUnavailableError where it cannot be had."""
 
     def __init__(self, call: NvccCall, started: process_groups.Started) -> None:
         self.call = call
@@ -207,7 +207,7 @@ class FrontEnd:
         """Parse the head of the job's text."""
         call, text, edited = self.call, self.call.job.text, self.call.work / "edited"
         if sys.platform != "linux" or call.refusal():
-            raise Unavailable
+            raise FrontEndUnavailableError
         edited.mkdir()
         source = edited / "kernel.cu"
         _, _, commands = await self._run([*call.command(str(source), staged=True), "--dryrun"])
@@ -229,7 +229,7 @@ class FrontEnd:
         await asyncio.to_thread(self._macros.write_text, counted, "utf-8", "surrogateescape")
         rest = await self._expanded(text)
         if await asyncio.to_thread(lambda: _tokens(head) + _tokens(rest) != _tokens(whole)):
-            raise Unavailable
+            raise FrontEndUnavailableError
         await asyncio.to_thread(Path(plan.expanded).write_bytes, head)
         await self._warm(plan, shim)
 
@@ -286,7 +286,7 @@ class FrontEnd:
         expanded = regular_files.read(path, limits.PREPROCESSED)
         head, _, count = expanded.rstrip().rpartition(b"\n")
         if not count.isdigit() or int(count) > _MOST_COUNTED:
-            raise Unavailable
+            raise FrontEndUnavailableError
         own = {self.call.path, str(self.call.work / "edited" / "kernel.cu")}
         for name in {os.fsdecode(name) for name in _MARKED_FILE.findall(head)} - own:
             with contextlib.suppress(OSError):
@@ -322,7 +322,7 @@ class FrontEnd:
 
     async def _must(self, command: Sequence[str]) -> None:
         if (await self._run(command))[0] != 0:
-            raise Unavailable
+            raise FrontEndUnavailableError
 
     async def _run(self, command: Sequence[str], given: bytes = b"") -> tuple[int, bytes, bytes]:
         """(status, output, messages) of one of nvcc's programs."""
@@ -360,7 +360,7 @@ class FrontEnd:
                 output = await process.stdout.readuntil(b"\n<ready>\n")
                 self._of_head = output.removesuffix(b"\n<ready>\n").decode(errors="replace")
                 return
-        raise Unavailable
+        raise FrontEndUnavailableError
 
 
 def _tokens(expanded: bytes | None) -> bytes:
@@ -440,7 +440,7 @@ async def _started(
     try:
         front_end = FrontEnd(NvccCall(job, compiler, architecture, work, work), started)
         await front_end.start(await asyncio.to_thread(_shim, cache))
-    except (Unavailable, OSError, TimeoutError, ValueError):
+    except (FrontEndUnavailableError, OSError, TimeoutError, ValueError):
         log.info("errors in %s are shown by nvcc alone", job.path)
     except asyncio.CancelledError:
         await (front_end.close() if front_end else asyncio.sleep(0))
@@ -469,7 +469,7 @@ async def _ended(waiting: asyncio.Task[FrontEnd | None]) -> None:
 
 
 def _shim(cache: Path) -> Path:
-    """What is loaded into cicc, compiled unless `cache` has it. Raises Unavailable and OSError."""
+    """What is loaded into cicc, compiled unless `cache` has it. Raises FrontEndUnavailableError and OSError."""
     text = regular_files.read(_SOURCE, limits.SOURCE)
     target = cache / f"warm_cicc-{hashlib.sha256(text).hexdigest()[:20]}.so"
     if not target.is_file():
@@ -482,8 +482,8 @@ def _shim(cache: Path) -> Path:
             try:
                 done = tool_output.ask(command, timeout_s=_START_S)
             except subprocess.TimeoutExpired:
-                raise Unavailable from None
+                raise FrontEndUnavailableError from None
             if done.status != 0:
-                raise Unavailable
+                raise FrontEndUnavailableError
             made.replace(target)
     return target

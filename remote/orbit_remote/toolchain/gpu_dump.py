@@ -17,7 +17,7 @@ from pathlib import Path
 from orbit_remote.common import limits, regular_files
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.toolchain import dwarf_lines
-from orbit_remote.toolchain.dwarf_lines import Frame, Lines
+from orbit_remote.toolchain.dwarf_lines import Frame, FunctionLines
 from orbit_remote.toolchain.elf import HEADER, SECTION, Cubin, Located
 
 Three = tuple[int, int, int]
@@ -119,7 +119,7 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True)
-class Dump:
+class CoreDump:
     """`faults` are the warps that failed, `standing` all others; grids by their number."""
 
     grids: dict[int, Grid]
@@ -131,7 +131,7 @@ class Dump:
         return _EXCEPTIONS.get(self.faults[0].exception, "CUDA_ERROR_LAUNCH_FAILED") if self.faults else ""
 
 
-def read(path: Path) -> Dump:
+def read(path: Path) -> CoreDump:
     """Raises OSError, and ValueError for what is no whole GPU core dump."""
     with (
         regular_files.opened(path) as file,
@@ -140,7 +140,7 @@ def read(path: Path) -> Dump:
         if len(content) > limits.GPU_DUMP.most:
             raise ValueError(limits.GPU_DUMP.exceeded)
         try:
-            return _Reader(content).dump()
+            return _CoreDumpReader(content).dump()
         except (struct.error, IndexError, KeyError) as error:
             raise ValueError(f"the GPU core dump is cut or damaged: {error}") from None
 
@@ -160,7 +160,7 @@ class _Code:
 
     def __init__(self, images: Sequence[bytes]) -> None:
         self._placed = [(located, image) for image in images for located in _located(image)]
-        self._lines: dict[int, dict[str, Lines]] = {}
+        self._lines: dict[int, dict[str, FunctionLines]] = {}
         self._sites: dict[int, Site] = {}
 
     def site(self, address: int) -> Site:
@@ -189,7 +189,7 @@ class _Code:
                 self._lines[id(image)] = dwarf_lines.read(image, {other.kernel for other, _ in self._placed})
             except ValueError:
                 self._lines[id(image)] = {}
-        lines = self._lines[id(image)].get(located.kernel, Lines())
+        lines = self._lines[id(image)].get(located.kernel, FunctionLines())
         # some instructions of a barrier have line 0: the one before them is what the author wrote
         for at in range(offset, max(offset - 8 * _INSTRUCTION, -1), -_INSTRUCTION):
             if frames := tuple(frame for frame in lines.at(at) if frame[1]):
@@ -210,7 +210,7 @@ def _does(image: bytes, located: Located, offset: int) -> str:
     return _LONG_OPCODES.get(word & 0xFFF) or _OPCODES.get(word & 0x1FF, "")
 
 
-class _Reader:
+class _CoreDumpReader:
     def __init__(self, content: mmap.mmap) -> None:
         self._content = content
         header = HEADER.unpack_from(content)
@@ -249,7 +249,7 @@ class _Reader:
         for at in range(table.offset, table.offset + table.size - step + 1, step):
             yield layout.unpack_from(self._content, at)
 
-    def dump(self) -> Dump:
+    def dump(self) -> CoreDump:
         grids, ids = self._grids()
         blocks: dict[tuple[int, int], tuple[int, Three]] = {}
         resident: dict[int, set[Three]] = {number: set() for number in grids}
@@ -282,7 +282,7 @@ class _Reader:
             for at in (device_of[number],)
         }
         others = tuple(each for each in standing if not each.exception)
-        return Dump(counted, tuple(faults), others)
+        return CoreDump(counted, tuple(faults), others)
 
     def _grids(self) -> tuple[dict[int, Grid], dict[tuple[int, int], int]]:
         grids: dict[int, Grid] = {}

@@ -10,7 +10,7 @@ import re
 
 from orbit_remote.common.messages import Place, Problem
 from orbit_remote.toolchain import carets
-from orbit_remote.toolchain.diagnostic_context import Context
+from orbit_remote.toolchain.diagnostic_context import DiagnosticContext
 
 COMPILER = re.compile(
     r"^(?P<file>(?:[A-Za-z]:)?[^\s:][^:]*):(?P<line>\d{1,9})(?::(?P<column>\d{1,9}))?: "
@@ -57,7 +57,7 @@ def compiler_message(match: re.Match[str]) -> tuple[str, str | None]:
     return (match["message"][: option.start()], option[1]) if option else (match["message"], None)
 
 
-def compiler_place(match: re.Match[str], context: Context) -> Place | None:
+def compiler_place(match: re.Match[str], context: DiagnosticContext) -> Place | None:
     place, column = context.place(match["file"], int(match["line"])), match["column"]
     source = context.text(place.file) if place else None
     if place is None or source is None:
@@ -77,7 +77,7 @@ def compiler_place(match: re.Match[str], context: Context) -> Place | None:
     return Place(file, line)
 
 
-def linker_problem(match: re.Match[str], context: Context, caller: str) -> Problem:
+def linker_problem(match: re.Match[str], context: DiagnosticContext, caller: str) -> Problem:
     """`caller` is the function that the linker names."""
     name = _UNDEFINED.search(match["message"])
     base = _bare(name[1]) if name else ""
@@ -88,7 +88,7 @@ def linker_problem(match: re.Match[str], context: Context, caller: str) -> Probl
     return Problem("error", context.words(match["message"]), "ld", place)
 
 
-def _first_use(name: str, context: Context, caller: str) -> Place | None:
+def _first_use(name: str, context: DiagnosticContext, caller: str) -> Place | None:
     """An object file has no lines: the first use of the name in the function that uses it."""
     source = context.text(context.main)
     if source is None or not (uses := source.uses(name)):

@@ -17,14 +17,14 @@ OF_NVCC = ("*.cubin", "*.fatbin", "*.ptx", "*.ii", "*.gpu", "*.stub.c", "*.cudaf
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptFiles:
     """`archive` is compressed by zlib and in base64. `remarks` are about what is left out."""
 
     archive: str
     remarks: tuple[str, ...] = ()
 
 
-def packed(texts: Mapping[str, str], files: Iterable[Path]) -> Kept:
+def packed(texts: Mapping[str, str], files: Iterable[Path]) -> KeptFiles:
     """`texts` by their names; of `files` each name once, below `compiler`."""
     remarks: list[str] = []
     left = limits.KEPT.most
@@ -47,7 +47,7 @@ def packed(texts: Mapping[str, str], files: Iterable[Path]) -> Kept:
                 remarks.append(f"{path.name} and the files after it are left out: {limits.KEPT.exceeded}")
                 break
             _add(tar, f"compiler/{path.name}", content)
-    return Kept(base64.b64encode(zlib.compress(archive.getvalue(), 1)).decode("ascii"), tuple(remarks))
+    return KeptFiles(base64.b64encode(zlib.compress(archive.getvalue(), 1)).decode("ascii"), tuple(remarks))
 
 
 def of_nvcc(work: Path, output: Path) -> list[Path]:

@@ -12,7 +12,7 @@ from math import prod
 
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Note, Place
-from orbit_remote.toolchain.carets import Source, Span, Token
+from orbit_remote.toolchain.carets import CaretSource, CaretSpan, CaretToken
 
 _MARK = re.compile(
     r"""^[ \t]*(?:
@@ -41,7 +41,7 @@ class Loc:
 
 
 @dataclass(slots=True)
-class Entry:
+class PtxEntry:
     """A kernel. `max_threads` is `.maxntid` (`__launch_bounds__`), `threads` `.reqntid`, as products."""
 
     symbol: str
@@ -53,7 +53,7 @@ class Entry:
 @dataclass
 class Ptx:
     text: str
-    entries: dict[str, Entry] = field(default_factory=dict[str, Entry])
+    entries: dict[str, PtxEntry] = field(default_factory=dict[str, PtxEntry])
     files: dict[int, str] = field(default_factory=dict[int, str])
     locs: list[Loc] = field(default_factory=list[Loc])
     bodies: list[int] = field(default_factory=list[int])
@@ -128,7 +128,7 @@ def read(text: str) -> Ptx:
     """Never raises; what is not there is absent from the result."""
     ptx = Ptx(text)
     first: dict[str, Loc] = {}
-    entry: Entry | None = None
+    entry: PtxEntry | None = None
     for match in _MARK.finditer(text):
         if match["line"]:
             inlined = _INLINED_AT.search(match["rest"])
@@ -143,7 +143,7 @@ def read(text: str) -> Ptx:
             ptx.bodies.append(match.start())
             entry = None
             if match["kind"] == "entry":
-                entry = ptx.entries.setdefault(match["symbol"], Entry(match["symbol"]))
+                entry = ptx.entries.setdefault(match["symbol"], PtxEntry(match["symbol"]))
         elif entry:
             threads = prod(int(n) for n in match["size"].split(","))
             if match["bound"] == "maxntid":
@@ -171,12 +171,12 @@ class _Statement:
     the whole template is written in the statement: a macro in it may have lines of its own.
     """
 
-    keyword: Token
+    keyword: CaretToken
     lines: tuple[tuple[str, tuple[int, ...]], ...]
     counted: bool
 
 
-def asm_place(source: Source, line: int, number: int, words: Sequence[str]) -> Span | None:
+def asm_place(source: CaretSource, line: int, number: int, words: Sequence[str]) -> CaretSpan | None:
     """Where the template's line `number` (from 0) is written, in the `asm` statement that covers `line` of the source: at the
     first of `words` there, or else at its first word, or else at the keyword `asm`.
     """
@@ -202,14 +202,16 @@ def asm_place(source: Source, line: int, number: int, words: Sequence[str]) -> S
     return source.span(statement.keyword.start, statement.keyword.end)
 
 
-def _found(source: Source, line: tuple[str, tuple[int, ...]], pattern: re.Pattern[str]) -> Span | None:
+def _found(
+    source: CaretSource, line: tuple[str, tuple[int, ...]], pattern: re.Pattern[str]
+) -> CaretSpan | None:
     text, offsets = line
     match = pattern.search(text)
     return source.span(offsets[match.start()], offsets[match.end() - 1] + 1) if match else None
 
 
 @lru_cache(maxsize=8)
-def _statements(source: Source) -> list[tuple[int, int, _Statement]]:
+def _statements(source: CaretSource) -> list[tuple[int, int, _Statement]]:
     """The `asm` statements of a file that are in no other, with their first line and their last."""
     tokens = source.tokens()
     statements: list[tuple[int, int, _Statement]] = []
@@ -234,7 +236,7 @@ def _statements(source: Source) -> list[tuple[int, int, _Statement]]:
     return statements
 
 
-def _statement(keyword: Token, tokens: Sequence[Token]) -> _Statement:
+def _statement(keyword: CaretToken, tokens: Sequence[CaretToken]) -> _Statement:
     """Its template: the literals up to the first `:`."""
     lines: list[tuple[list[str], list[int]]] = [([], [])]
     counted = True
@@ -254,7 +256,7 @@ def _statement(keyword: Token, tokens: Sequence[Token]) -> _Statement:
     return _Statement(keyword, tuple(("".join(text), tuple(at)) for text, at in lines), counted)
 
 
-def _characters(token: Token, literal: re.Match[str]) -> Iterator[tuple[str, int]]:
+def _characters(token: CaretToken, literal: re.Match[str]) -> Iterator[tuple[str, int]]:
     """The characters that a literal stands for, with the offsets where they are written."""
     text = token.text
     at, end = literal.end(), len(text) - 1

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from orbit_remote.toolchain.dwarf_lines import Frame, Lines, rows
+from orbit_remote.toolchain.dwarf_lines import Frame, FunctionLines, rows
 from orbit_remote.toolchain.elf import Cubin
 
 _LOC = re.compile(r"^\s*\.loc\s+(\d{1,9})\s+(\d{1,9})\s+\d+[^/]*(?://\s*(.*))?$")
@@ -20,7 +20,7 @@ _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"(.*)"', re.MULTILINE)
 _STEP = re.compile(r"@\[ (.+?):(\d{1,9}):\d+")
 
 
-def add(lines: Lines, symbol: str, content: bytes, texts: Iterable[str]) -> Lines:
+def add(lines: FunctionLines, symbol: str, content: bytes, texts: Iterable[str]) -> FunctionLines:
     """`lines` of one function with the calls that the fitting one of `texts`, PTX with its comments, tells of."""
     code = Cubin(content)
     kept = code.section(".nv_debug_ptx_txt").decode("utf-8", "replace").split("\0")
@@ -38,7 +38,7 @@ def add(lines: Lines, symbol: str, content: bytes, texts: Iterable[str]) -> Line
         return outer if outer[:1] == frames[:1] else frames
 
     starts = sorted({address for address, _ in lines.frames} | {address for address, _ in places})
-    return Lines(tuple((address, chain(address, lines.at(address))) for address in starts))
+    return FunctionLines(tuple((address, chain(address, lines.at(address))) for address in starts))
 
 
 def _is_same(text: str, kept: Sequence[str]) -> bool:

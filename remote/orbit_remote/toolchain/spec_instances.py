@@ -16,10 +16,10 @@ from dataclasses import field, replace
 from orbit_remote.common import symbols
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.messages import Problem, Resources
-from orbit_remote.common.requests import Definition
+from orbit_remote.common.requests import KernelDefinition
 from orbit_remote.spec import launch_spec
-from orbit_remote.spec.interpreter import Scope, Untuned, evaluate
-from orbit_remote.spec.syntax_tree import Launch, Name, SpecError, walk
+from orbit_remote.spec.interpreter import SpecScope, UntunedError, evaluate
+from orbit_remote.spec.syntax_tree import Name, SpecError, SpecLaunch, walk
 from orbit_remote.spec.values import Scalar, Value, World
 from orbit_remote.toolchain.elf import Cubin
 
@@ -28,7 +28,7 @@ _SPELLED = re.compile(rf"{_SPACE}::kernel<(\d+), void \(\*\)\((.*?)\), &(.*)>\(\
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class CompiledInstance:
     """A compiled instance. `parameters` are the canonical types of its parameters, as C++ writes them."""
 
     symbol: str
@@ -40,11 +40,11 @@ class Image:
     """What a child launches: a file of machine code, and its kernels by `instance`."""
 
     cubin: str
-    kernels: dict[str, Kernel] = field(default_factory=dict[str, Kernel])
+    kernels: dict[str, CompiledInstance] = field(default_factory=dict[str, CompiledInstance])
     resources: tuple[Resources, ...] = ()
 
 
-def instance(launch: Launch, values: Mapping[str, Value]) -> str:
+def instance(launch: SpecLaunch, values: Mapping[str, Value]) -> str:
     """`tiled<32>`: the kernel as a launch names it, names of the spec replaced by their values.
 
     Raises SpecError where a template argument that the spec assigns is no number.
@@ -57,7 +57,7 @@ def instance(launch: Launch, values: Mapping[str, Value]) -> str:
         if template.value and any(
             isinstance(node, Name) and node.name in values for node in walk(template.value)
         ):
-            value = evaluate(template.value, World("cuda"), Scope(values))
+            value = evaluate(template.value, World("cuda"), SpecScope(values))
             if not isinstance(value, Scalar):
                 raise SpecError(template.span, "A template argument is a type or a number.")
             text = str(value.value).lower() if isinstance(value.value, bool) else str(value.value)
@@ -65,7 +65,7 @@ def instance(launch: Launch, values: Mapping[str, Value]) -> str:
     return f"{launch.kernel.name}<{', '.join(arguments)}>"
 
 
-def instances(checked: launch_spec.Checked) -> list[str]:
+def instances(checked: launch_spec.EvaluatedSpec) -> list[str]:
     """Every kernel instance that some point launches, in order of first mention."""
     names: dict[str, None] = {}
     every, _ = launch_spec.points(checked.spec)
@@ -78,13 +78,13 @@ def instances(checked: launch_spec.Checked) -> list[str]:
         for launch in launches:
             try:
                 names[instance(launch, values)] = None
-            except (SpecError, Untuned):  # told where the spec is checked
+            except (SpecError, UntunedError):  # told where the spec is checked
                 continue
     return list(names)
 
 
 def source(
-    text: str, path: str, line: int, names: Sequence[str], definition: Definition, overload: str = ""
+    text: str, path: str, line: int, names: Sequence[str], definition: KernelDefinition, overload: str = ""
 ) -> str:
     """`text` with declarations that make the compiler build the instances `names`.
 
@@ -104,7 +104,7 @@ def source(
     return text + _appended(path, line, _SPACE, parts)
 
 
-def used(text: str, path: str, wanted: Sequence[tuple[Definition, int, Sequence[str]]]) -> str:
+def used(text: str, path: str, wanted: Sequence[tuple[KernelDefinition, int, Sequence[str]]]) -> str:
     """`text` with host code that uses instances, so that a compiler makes them: for each kernel the line (from 1) at
     which its errors are to appear, and the instances' names.
     """
@@ -117,7 +117,7 @@ def used(text: str, path: str, wanted: Sequence[tuple[Definition, int, Sequence[
     return text
 
 
-def _using(definition: Definition) -> list[str]:
+def _using(definition: KernelDefinition) -> list[str]:
     space, _, _ = definition.qualified.rpartition("::")
     return [f"using namespace ::{space};"] if space else []
 
@@ -127,13 +127,13 @@ def _appended(path: str, line: int, space: str, parts: Sequence[str]) -> str:
     return f'\n#line {line} "{shown}"\nnamespace {space} {{ {" ".join(parts)} }}\n'
 
 
-def _expression(name: str, definition: Definition) -> str:
+def _expression(name: str, definition: KernelDefinition) -> str:
     """An instance as it is named at the end of the file."""
     base, angle, rest = name.partition("<")
     return f"::{definition.qualified}{angle}{rest}" if base == definition.name else name
 
 
-def read(cubin: bytes, names: Sequence[str]) -> dict[str, Kernel]:
+def read(cubin: bytes, names: Sequence[str]) -> dict[str, CompiledInstance]:
     """The kernels in a cubin made from `source`. Raises ValueError for one that was not."""
     functions = Cubin(cubin).functions()
     spelled = {
@@ -141,13 +141,13 @@ def read(cubin: bytes, names: Sequence[str]) -> dict[str, Kernel]:
         for function in functions
         if (match := _SPELLED.search(symbols.demangle(function)))
     }
-    kernels: dict[str, Kernel] = {}
+    kernels: dict[str, CompiledInstance] = {}
     for at, name in enumerate(names):
         match = spelled.get(at)
         symbol = _symbol(functions, match[3], match[2]) if match else None
         if match is None or symbol is None:
             raise ValueError(f"the compiler generated no code for {name}")
-        kernels[name] = Kernel(symbol, match[2])
+        kernels[name] = CompiledInstance(symbol, match[2])
     return kernels
 
 
@@ -168,7 +168,7 @@ def is_ours(resources: Resources) -> bool:
     return f"{_SPACE}::kernel" in resources.name or f"{len(_SPACE)}{_SPACE}6kernel" in resources.symbol
 
 
-def at_launch(problems: Sequence[Problem], path: str, launch: Launch) -> tuple[Problem, ...]:
+def at_launch(problems: Sequence[Problem], path: str, launch: SpecLaunch) -> tuple[Problem, ...]:
     """Problems of our declarations stand on the launch that asked for them; those that speak of the
     declarations themselves are left out where another says what is wrong.
     """

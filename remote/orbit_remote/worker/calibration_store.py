@@ -12,7 +12,7 @@ from typing import Any, Final
 from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.requests import Job
-from orbit_remote.worker.context import Context
+from orbit_remote.worker.context import WorkerContext
 
 _LIMIT_S: Final = 10.0
 """It takes a third of a second; a GPU that others work on may take longer, and tells nothing of itself then."""
@@ -31,7 +31,7 @@ class CalibrationStore:
             return device
         return replace(device, reached=rates)
 
-    def measure(self, device: c.Device, context: Context) -> None:
+    def measure(self, device: c.Device, context: WorkerContext) -> None:
         """Soon, in a spare process that waits, if it has not been tried: an answer is out, and the author reads it."""
         key = _key(device)
         if not key or key in self._tried or key in self._read() or context.spares.waiting is None:
@@ -46,7 +46,7 @@ class CalibrationStore:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _measure(self, device: c.Device, context: Context) -> None:
+    async def _measure(self, device: c.Device, context: WorkerContext) -> None:
         job = Job("calibration", "calibrate", "cuda", "calibration", "", device=device.index)
         finished: c.Finished | None = None
         async with context.gpu(job):

@@ -26,7 +26,7 @@ from orbit_remote.worker.overhead_store import OverheadStore
 from orbit_remote.worker.prebuild import Prebuild
 
 if TYPE_CHECKING:
-    from orbit_remote.ncu.report_process import Reader
+    from orbit_remote.ncu.report_process import ReportReader
     from orbit_remote.toolchain.front_end import FrontEnds
     from orbit_remote.worker.prefork import PreforkPool
 
@@ -36,7 +36,7 @@ _ROOM = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class WorkerClient:
     """A client that submits jobs: where its events go, and its environment, of which jobs see an allow-list
     and `passed`. `author_python` is the client's own Python, `name` as in *Neovim*.
     """
@@ -64,7 +64,7 @@ class Shared:
         self.leases = Leases(home / "leases")
         self._endings: set[asyncio.Task[None]] = set()
         self._spares: PreforkPool | None = None
-        self._reports: Reader | None = None
+        self._reports: ReportReader | None = None
         self._front_ends: FrontEnds | None = None
 
     @property
@@ -80,12 +80,12 @@ class Shared:
         return self._spares
 
     @property
-    def reports(self) -> Reader:
+    def reports(self) -> ReportReader:
         """Made at the first profile."""
         if self._reports is None:
-            from orbit_remote.ncu.report_process import Reader
+            from orbit_remote.ncu.report_process import ReportReader
 
-            self._reports = Reader()
+            self._reports = ReportReader()
         return self._reports
 
     @property
@@ -137,11 +137,14 @@ class Shared:
                 content_store.remove(path)
 
 
-class Context:
+class WorkerContext:
     """What every job needs of the worker: what is shared, and what is its client's own."""
 
     def __init__(
-        self, shared: Shared, client: Client, build_ahead: Callable[[Job, Context], Awaitable[None]]
+        self,
+        shared: Shared,
+        client: WorkerClient,
+        build_ahead: Callable[[Job, WorkerContext], Awaitable[None]],
     ) -> None:
         """`build_ahead` builds an executable into the cache before it is run."""
         self._shared = shared
@@ -169,7 +172,7 @@ class Context:
         return self._shared.spares
 
     @property
-    def reports(self) -> Reader:
+    def reports(self) -> ReportReader:
         return self._shared.reports
 
     @property

@@ -15,7 +15,7 @@ from orbit_remote.common import content_store
 from orbit_remote.common import messages as c
 from orbit_remote.common.requests import Job
 from orbit_remote.process import disk_space, process_groups
-from orbit_remote.worker.context import Context
+from orbit_remote.worker.context import WorkerContext
 
 LOOK_S: Final = 0.25
 """Between two looks. What a job reserves meanwhile (`fallocate`) may fill the disk until the next one."""
@@ -27,7 +27,7 @@ _SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - nothing is made there
 class DiskWatch:
     """Watches what one job writes. `failure` is why it was ended."""
 
-    def __init__(self, job: Job, context: Context, own: Path | None = None) -> None:
+    def __init__(self, job: Job, context: WorkerContext, own: Path | None = None) -> None:
         """`own` is the folder of the judge that carries out the job; else it is the queue's, where the job has one."""
         self.failure: c.Failure | None = None
         self._looking: asyncio.Task[None] | None = None
@@ -70,7 +70,7 @@ class DiskWatch:
 
 
 @asynccontextmanager
-async def judges_folder(job: Job, context: Context) -> AsyncGenerator[Path | None]:
+async def judges_folder(job: Job, context: WorkerContext) -> AsyncGenerator[Path | None]:
     """A folder for the judge of a job, None for a job without one. Whatever the candidate made of it, and however the judge ended,
     it is deleted.
     """

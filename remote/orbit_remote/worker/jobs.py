@@ -19,13 +19,13 @@ from orbit_remote.recording import injection
 from orbit_remote.worker import gpu, lease, probe
 from orbit_remote.worker.actions import plain_action
 from orbit_remote.worker.calibration_store import CalibrationStore
-from orbit_remote.worker.context import Context
+from orbit_remote.worker.context import WorkerContext
 
 
 class Jobs:
     """Ids of runs are the client's own: another client may use the same ones, and reaches none of these."""
 
-    def __init__(self, context: Context, reached: CalibrationStore) -> None:
+    def __init__(self, context: WorkerContext, reached: CalibrationStore) -> None:
         self._context = context
         self._reached = reached
         self._jobs: dict[str, asyncio.Task[None]] = {}
@@ -158,7 +158,7 @@ _UNGUARDED = (
 
 def _prepare_recorder(home: Path) -> None:
     """Compile the launch recorder before a first run needs it."""
-    with contextlib.suppress(injection.Unavailable):  # a run says so, at its place
+    with contextlib.suppress(injection.RecorderUnavailableError):  # a run says so, at its place
         injection.environment(home / "cupti", cache=home / "cupti")
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from orbit_remote.process import large_blocks, process_groups
 from orbit_remote.worker.actions import builds
 from orbit_remote.worker.calibration_store import CalibrationStore
-from orbit_remote.worker.context import Client, Context, Send, Shared
+from orbit_remote.worker.context import Send, Shared, WorkerClient, WorkerContext
 from orbit_remote.worker.jobs import Jobs
 
 _LEAVE_S = 2.0
@@ -46,9 +46,9 @@ async def _serve_pipes(options: argparse.Namespace, send: Send) -> None:
     threading.Thread(target=_read_lines, args=(requests, loop), daemon=True, name="requests").start()
     shared = _shared(options)
     passed = tuple(name for name in str(options.environment).split(",") if name)
-    client = Client(send, os.environ, passed, options.author_python or None, options.client)
+    client = WorkerClient(send, os.environ, passed, options.author_python or None, options.client)
     reached = CalibrationStore(shared.home / "reached.json")
-    jobs = Jobs(Context(shared, client, builds.build_ahead), reached)
+    jobs = Jobs(WorkerContext(shared, client, builds.build_ahead), reached)
     shared.forget_the_dead()
     while (line := await requests.get()) is not None:
         jobs.take(line)

@@ -82,7 +82,7 @@ def _cupti(devices: Sequence[Device]) -> str | None:
         return None
     try:
         found = injection.find(in_this_process=True)
-    except injection.Unavailable:
+    except injection.RecorderUnavailableError:
         return None
     return found.release if found.has_range_profiler else None
 

@@ -26,7 +26,7 @@ from orbit_remote.common import messages as c
 from orbit_remote.process import client_environment, file_lock, process_groups
 from orbit_remote.worker.actions import builds
 from orbit_remote.worker.calibration_store import CalibrationStore
-from orbit_remote.worker.context import Client, Context, Shared
+from orbit_remote.worker.context import Shared, WorkerClient, WorkerContext
 from orbit_remote.worker.jobs import Jobs
 
 _HELLO_S = 60.0
@@ -201,14 +201,14 @@ class _SharedWorker:
         client_environment.use(variables)
         self._shared.adjust(cache_bytes=hello.cache_bytes, spare_idle_s=hello.spare_idle_s)
         _bound_log()
-        client = Client(
+        client = WorkerClient(
             _SendToSocket(writer, hello.client),
             variables,
             hello.passed,
             hello.author_python or None,
             hello.client,
         )
-        jobs = Jobs(Context(self._shared, client, builds.build_ahead), self._reached)
+        jobs = Jobs(WorkerContext(self._shared, client, builds.build_ahead), self._reached)
         self._clients[writer] = hello.client, jobs
         self._stay()
         log = str(self._folder / f"{self._key}.log")

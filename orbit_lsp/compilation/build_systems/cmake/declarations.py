@@ -19,8 +19,8 @@ from orbit_lsp.compilation.build_systems.cmake.interpreter import (
     CONFIGURATIONS,
     MOST_WORDS,
     PART,
-    Interpreter,
-    Scope,
+    CMakeInterpreter,
+    CMakeScope,
 )
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -118,7 +118,7 @@ class _Directory:
 
 
 @dataclass(slots=True)
-class _Target:
+class _CMakeTarget:
     sources: list[str] = field(default_factory=list[str])
     settings: list[_Setting] = field(default_factory=list[_Setting])
     linked: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
@@ -184,7 +184,7 @@ def values(files: Sequence[str], text_of: Callable[[str], str]) -> tuple[dict[st
     if not files:
         return {}, {}
     project = _configured(files, os.path.join(os.path.dirname(files[-1]), "."), text_of)
-    scope = project.cmake.scopes.get(files[-1], Scope())
+    scope = project.cmake.scopes.get(files[-1], CMakeScope())
     guesses = {name: scope.guesses[name] for name in scope.doubtful if name in scope.guesses}
     known = {name: value for name, value in scope.values.items() if name not in guesses}
     return _plain(known), _plain(scope.guesses | scope.values)
@@ -241,7 +241,7 @@ class _Project:
 
     def __init__(self, top: str, path: str, text_of: Callable[[str], str]) -> None:
         self.path = path
-        self.targets: dict[str, _Target] = {}
+        self.targets: dict[str, _CMakeTarget] = {}
         self.directories: dict[str, _Directory] = {}
         """By their CMakeLists.txt."""
         self.tests: dict[str, list[tuple[str, ...]]] = {}
@@ -249,7 +249,7 @@ class _Project:
         self.of_source: list[_Setting] = []
         self.native = False
         """CUDA is one of CMake's languages here: `CUDA_NVCC_FLAGS` are then FindCUDA's alone."""
-        self.cmake = Interpreter(top, text_of, self._enter, self._command, self.targets)
+        self.cmake = CMakeInterpreter(top, text_of, self._enter, self._command, self.targets)
 
     def _enter(self) -> None:
         """Begin a folder with what the one above it has until then."""
@@ -330,10 +330,10 @@ class _Project:
     def _is_file(self, word: str) -> bool:
         return _is_source(os.path.normpath(os.path.join(self.cmake.here, word)), self.path)
 
-    def _target(self, name: str) -> _Target:
+    def _target(self, name: str) -> _CMakeTarget:
         if len(self.targets) > language.MOST_COMMANDS:
-            return _Target()
-        return self.targets.setdefault(name, _Target())
+            return _CMakeTarget()
+        return self.targets.setdefault(name, _CMakeTarget())
 
     def _sources(self, command: str, words: list[str], doubt: str) -> None:
         name, *sources = words or [""]
@@ -581,7 +581,7 @@ class _Project:
             bool(target and target.of_find_cuda),
         )
 
-    def _of_variables(self, target: _Target | None) -> Iterator[tuple[str, str]]:
+    def _of_variables(self, target: _CMakeTarget | None) -> Iterator[tuple[str, str]]:
         """Words of `CMAKE_CUDA_FLAGS` and the like, and of the configuration that is built."""
         configuration, scope = self.cmake.configuration(), self.cmake.scope
         for name, (why, file) in scope.doubtful.items():
@@ -624,7 +624,7 @@ class _Project:
             self.cmake.leave_out(shown, file)
         return False
 
-    def _target_of_file(self) -> tuple[_Target | None, bool]:
+    def _target_of_file(self) -> tuple[_CMakeTarget | None, bool]:
         """The target that has the file among its sources, and whether there is one; else the only one."""
         for target in self.targets.values():
             if any(_is_source(each, self.path) for each in target.sources[:MOST_WORDS]):
@@ -632,7 +632,7 @@ class _Project:
         with_sources = [target for target in self.targets.values() if target.sources]
         return (with_sources[0], False) if len(with_sources) == 1 else (None, False)
 
-    def _passed_on(self, target: _Target) -> Iterator[_Setting]:
+    def _passed_on(self, target: _CMakeTarget) -> Iterator[_Setting]:
         """What the targets that it links give it."""
         waiting = [name for name, scope in target.linked if scope != "INTERFACE"]
         seen = set[str]()
@@ -645,7 +645,7 @@ class _Project:
             yield from (each._replace(applies=True) for each in passed_on)
             waiting += [other for other, scope in self.targets[name].linked if scope != "PRIVATE"]
 
-    def _architectures(self, target: _Target | None) -> Iterator[tuple[str, str]]:
+    def _architectures(self, target: _CMakeTarget | None) -> Iterator[tuple[str, str]]:
         value, file = target.architectures if target else ("", "")
         if not value:
             value, file = (

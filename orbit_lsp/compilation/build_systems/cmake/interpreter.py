@@ -15,7 +15,7 @@ from itertools import islice, pairwise
 from typing import NamedTuple
 
 from orbit_lsp.compilation.build_systems.cmake import language, presets
-from orbit_lsp.compilation.build_systems.cmake.language import LONGEST, Command, Known
+from orbit_lsp.compilation.build_systems.cmake.language import LONGEST, CMakeCommand, CMakeKnown
 from orbit_lsp.compilation.lazy_pattern import lazy_pattern
 from orbit_remote.common.lazy_dataclass import dataclass
 
@@ -83,7 +83,7 @@ _MOST_EXPANDED = 1 << 20
 
 
 @dataclass(slots=True)
-class Scope:
+class CMakeScope:
     """The variables of a folder or a function. `doubtful` ones are set under a condition that is not known, with that condition and the
     file; `guesses` are the first values that they get there.
     """
@@ -93,8 +93,8 @@ class Scope:
     doubtful: dict[str, tuple[str, str]] = field(default_factory=dict[str, "tuple[str, str]"])
     guesses: dict[str, str] = field(default_factory=dict[str, str])
 
-    def inner(self) -> Scope:
-        return Scope(dict(self.values), dict(self.set_by), dict(self.doubtful), dict(self.guesses))
+    def inner(self) -> CMakeScope:
+        return CMakeScope(dict(self.values), dict(self.set_by), dict(self.doubtful), dict(self.guesses))
 
     def set(self, name: str, value: str, file: str, doubt: str) -> None:
         if doubt:
@@ -107,12 +107,12 @@ class Scope:
 
 class _Function(NamedTuple):
     parameters: list[str]
-    body: list[Command]
+    body: list[CMakeCommand]
     macro: bool
     file: str
 
 
-class Interpreter:
+class CMakeInterpreter:
     def __init__(
         self,
         top: str,
@@ -136,10 +136,10 @@ class Interpreter:
         """The CMakeLists.txt that is followed: `file` may be one that it includes."""
         self.above: dict[str, str] = {}
         """For each CMakeLists.txt, the one that reached it."""
-        self.scope: Scope = Scope({"CMAKE_SOURCE_DIR": top, "PROJECT_SOURCE_DIR": top, **_SYSTEM})
-        self.outer: list[Scope] = []
+        self.scope: CMakeScope = CMakeScope({"CMAKE_SOURCE_DIR": top, "PROJECT_SOURCE_DIR": top, **_SYSTEM})
+        self.outer: list[CMakeScope] = []
         """The scopes of the folders and functions around the current one, the outermost first."""
-        self.scopes: dict[str, Scope] = {}
+        self.scopes: dict[str, CMakeScope] = {}
         self.functions: dict[str, _Function] = {}
         self.running: list[str] = []
         """Functions and files that call one another."""
@@ -194,7 +194,7 @@ class Interpreter:
         self.running.pop()
         self.file, self.scope.values["CMAKE_CURRENT_LIST_DIR"] = before
 
-    def run(self, listed: Sequence[Command], doubt: str) -> None:
+    def run(self, listed: Sequence[CMakeCommand], doubt: str) -> None:
         if self.depth >= _DEEPEST_BLOCK:
             self.leave_out(
                 f"what more than {_DEEPEST_BLOCK} conditions and loops in one another add", self.file
@@ -204,7 +204,7 @@ class Interpreter:
         self._run(listed, doubt)
         self.depth -= 1
 
-    def _run(self, listed: Sequence[Command], doubt: str) -> None:
+    def _run(self, listed: Sequence[CMakeCommand], doubt: str) -> None:
         at = 0
         while at < len(listed) and not self.returning and not self.leaving:
             command = listed[at]
@@ -236,7 +236,7 @@ class Interpreter:
             else:
                 self._called(command, doubt)
 
-    def _if(self, listed: Sequence[Command], at: int, doubt: str) -> int:
+    def _if(self, listed: Sequence[CMakeCommand], at: int, doubt: str) -> int:
         """Follow the branches that are taken or may be; return the place behind the `endif`."""
         end = _end(listed, at)
         starts = [at, *_branches(listed, at, end), end]
@@ -256,10 +256,10 @@ class Interpreter:
     def _holds(self, arguments: str) -> bool | None:
         words = language.tokens(self.expanded(arguments))
         return language.holds(
-            words, Known(self.scope.values, self.scope.doubtful, self.known_targets, self.here)
+            words, CMakeKnown(self.scope.values, self.scope.doubtful, self.known_targets, self.here)
         )
 
-    def _foreach(self, command: Command, body: Sequence[Command], doubt: str) -> None:
+    def _foreach(self, command: CMakeCommand, body: Sequence[CMakeCommand], doubt: str) -> None:
         name, *words = self.words(command.arguments) or [""]
         before = self.scope.values.get(name)
         items = [each for item in self._items(words) for each in self._matching(item)]
@@ -310,7 +310,7 @@ class Interpreter:
             matching += (os.path.join(place, name) for name in fnmatch.filter(names, last.replace("**", "*")))
         return sorted(matching) or (item,)
 
-    def _block(self, command: Command, body: Sequence[Command], doubt: str) -> None:
+    def _block(self, command: CMakeCommand, body: Sequence[CMakeCommand], doubt: str) -> None:
         """A scope of its own for variables, but for those that it passes on."""
         outer, words = self.scope, self.words(command.arguments)
         if "SCOPE_FOR" in words and "VARIABLES" not in words:
@@ -325,7 +325,7 @@ class Interpreter:
         self.outer.pop()
         self.scope = outer
 
-    def _called(self, command: Command, doubt: str) -> None:
+    def _called(self, command: CMakeCommand, doubt: str) -> None:
         if len(command.arguments) > LONGEST:
             self.leave_out(f"what {command.name} has after its first {LONGEST:,} characters", self.file)
         function = self.functions.get(command.name)
@@ -366,7 +366,7 @@ class Interpreter:
             self.outer.pop()
             self.scope = before
 
-    def _command(self, command: Command, doubt: str) -> None:
+    def _command(self, command: CMakeCommand, doubt: str) -> None:
         arguments = command.arguments
         if command.name in ("set", "list", "string", "option", "file", "unset", "aux_source_directory"):
             self._variable(command.name, self.words(arguments, split=False), doubt)
@@ -394,7 +394,7 @@ class Interpreter:
             words = self.words(arguments)
             if words[:1] == ["CALL"] and len(words) > 1:
                 quoted = " ".join(f'"{word}"' for word in words[2:])
-                self._called(Command(words[1].lower(), quoted, command.line), doubt)
+                self._called(CMakeCommand(words[1].lower(), quoted, command.line), doubt)
         elif command.name in _OUTPUTS:
             self._output(command.name, self.words(arguments, split=False), _OUTPUTS[command.name])
         elif command.name == "execute_process":
@@ -629,7 +629,7 @@ def _range(first: str, last: str, step: str) -> list[str]:
     return list(map(str, islice(range(int(first), int(last) + 1, int(step)), _MOST_ITEMS + 1)))
 
 
-def _end(listed: Sequence[Command], at: int) -> int:
+def _end(listed: Sequence[CMakeCommand], at: int) -> int:
     """The place of the command that ends the block which begins at `at`; behind the last where none does."""
     name = listed[at].name
     depth = 0
@@ -640,7 +640,7 @@ def _end(listed: Sequence[Command], at: int) -> int:
     return len(listed)
 
 
-def _branches(listed: Sequence[Command], at: int, end: int) -> Iterator[int]:
+def _branches(listed: Sequence[CMakeCommand], at: int, end: int) -> Iterator[int]:
     """The `elseif` and `else` of an `if`."""
     depth = 0
     for place in range(at, end):

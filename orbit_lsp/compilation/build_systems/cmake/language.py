@@ -57,7 +57,7 @@ _MOST_TOKENS = 5_000
 _DEEPEST = 30
 
 
-class Command(NamedTuple):
+class CMakeCommand(NamedTuple):
     """`name` is in small letters, `arguments` is their text. `line` counts from 1."""
 
     name: str
@@ -65,7 +65,7 @@ class Command(NamedTuple):
     line: int
 
 
-class Token(NamedTuple):
+class CMakeToken(NamedTuple):
     text: str
     quoted: bool = False
 
@@ -97,7 +97,7 @@ def without_comments(text: str) -> str:
     return "".join([*made, text[position:]])
 
 
-def commands(text: str) -> Iterator[Command]:
+def commands(text: str) -> Iterator[CMakeCommand]:
     """The commands of a text without comments."""
     position = 0
     line, counted = 1, 0
@@ -114,21 +114,23 @@ def commands(text: str) -> Iterator[Command]:
             return
         line += text.count("\n", counted, match.start(1))
         counted = match.start(1)
-        yield Command(match[1].lower(), text[end : position - 1], line)
+        yield CMakeCommand(match[1].lower(), text[end : position - 1], line)
 
 
-def tokens(text: str) -> list[Token]:
+def tokens(text: str) -> list[CMakeToken]:
     """The words and brackets of a condition."""
-    listed: list[Token] = []
+    listed: list[CMakeToken] = []
     for match in _TOKEN.finditer(text):
         quoted, bracket, plain = match.groups()
-        listed.append(Token(bracket or plain or "") if quoted is None else Token(quoted, quoted=True))
+        listed.append(
+            CMakeToken(bracket or plain or "") if quoted is None else CMakeToken(quoted, quoted=True)
+        )
         if len(listed) > _MOST_TOKENS:
             break
     return listed
 
 
-class Known(NamedTuple):
+class CMakeKnown(NamedTuple):
     """What a condition can ask for: variables with their values, those whose values are not known, targets, and the folder."""
 
     values: Mapping[str, str]
@@ -137,7 +139,7 @@ class Known(NamedTuple):
     folder: str
 
 
-def holds(words: Sequence[Token], known: Known) -> bool | None:
+def holds(words: Sequence[CMakeToken], known: CMakeKnown) -> bool | None:
     """Whether a condition holds; None where that is not known. `words` have the values of the variables that are referred to."""
     return _Condition(words, known).whole()
 
@@ -145,7 +147,7 @@ def holds(words: Sequence[Token], known: Known) -> bool | None:
 class _Condition:
     """Reads a condition by CMake's precedence: brackets, tests, comparisons, NOT, AND, OR."""
 
-    def __init__(self, words: Sequence[Token], known: Known) -> None:
+    def __init__(self, words: Sequence[CMakeToken], known: CMakeKnown) -> None:
         self.words = list(words)
         self.known = known
         self.at = 0
@@ -217,7 +219,7 @@ class _Condition:
             return os.path.exists(place) if what == "EXISTS" else os.path.isdir(place)
         return None
 
-    def _is_true(self, word: Token) -> bool | None:
+    def _is_true(self, word: CMakeToken) -> bool | None:
         name = word.text
         if "$" in name or "\ue000" in name:
             unset = re.fullmatch(r"\$\{([\w.+-]+)\}", name)
@@ -239,7 +241,7 @@ class _Condition:
             return True
         return None if value is None or "$" in value or "\ue000" in value else not OFF.fullmatch(value)
 
-    def _compared(self, left: Token, how: str, right: Token) -> bool | None:
+    def _compared(self, left: CMakeToken, how: str, right: CMakeToken) -> bool | None:
         if how == "IN_LIST":
             listed = self.known.values.get(right.text)
             given = self._value(left)
@@ -264,7 +266,7 @@ class _Condition:
             return one == other
         return _ordered(how, one, other)
 
-    def _value(self, word: Token) -> str | None:
+    def _value(self, word: CMakeToken) -> str | None:
         """Return what a comparison takes for a word: the value where it names a variable, else the word."""
         if "$" in word.text or "\ue000" in word.text:
             return None

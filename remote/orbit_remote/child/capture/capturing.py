@@ -12,10 +12,10 @@ from types import SimpleNamespace
 from typing import Any, Final, Protocol
 
 from orbit_remote.child.capture import launch_watch, values, written_outputs
-from orbit_remote.child.capture.launch_watch import Copies, Form, LaunchWatch, NotCapturedError, Taken
+from orbit_remote.child.capture.launch_watch import Copies, Form, LaunchWatch, NotCapturedError, WatchedLaunch
 from orbit_remote.child.capture.layouts import layout
 from orbit_remote.child.capture.spec_text import SpecText
-from orbit_remote.child.capture.values import Made
+from orbit_remote.child.capture.values import TensorRecipe
 from orbit_remote.child.capture.written_outputs import Roles
 from orbit_remote.child.spec import as_captured
 from orbit_remote.child.spec.trial import Backend, Gpu, Trial, Trials
@@ -23,11 +23,11 @@ from orbit_remote.child.spec.triton_backend import Triton
 from orbit_remote.common import codec
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
-from orbit_remote.common.requests import Definition, Job, SpecStart
+from orbit_remote.common.requests import Job, KernelDefinition, SpecStart
 from orbit_remote.spec import launch_spec, stored_tensors
 from orbit_remote.spec.comment_scanner import lines_of
 from orbit_remote.spec.dtypes import DTYPES
-from orbit_remote.spec.launch_spec import Checked, Point
+from orbit_remote.spec.launch_spec import EvaluatedSpec, SpecPoint
 from orbit_remote.spec.stored_tensors import StoredTensor
 from orbit_remote.spec.syntax_tree import SpecError
 from orbit_remote.spec.values import Tensor, amount
@@ -105,15 +105,15 @@ class LanguageForm(Protocol):
     bounded: bool
     """Whether the lengths of tensors were found out, and are confirmed by a launch on memory of that length."""
 
-    def backend(self, checked: Checked) -> Backend: ...
+    def backend(self, checked: EvaluatedSpec) -> Backend: ...
 
-    def statements(self, made: Mapping[str, Made], same: Mapping[str, str]) -> list[str]: ...
+    def statements(self, made: Mapping[str, TensorRecipe], same: Mapping[str, str]) -> list[str]: ...
 
 
 class _OfTriton:
     bounded = False
 
-    def __init__(self, torch: Any, job: Job, taken: Taken) -> None:
+    def __init__(self, torch: Any, job: Job, taken: WatchedLaunch) -> None:
         self._torch, self._job, self._taken = torch, job, taken
         self._tuned = launch_watch.tuned(taken.function)
         remarks: list[str] = []
@@ -130,10 +130,10 @@ class _OfTriton:
         self.remarks: Sequence[str] = remarks
         self.stored: Mapping[str, StoredTensor] = {}
 
-    def backend(self, checked: Checked) -> Backend:  # noqa: ARG002 - a CUDA kernel's signature is in it
+    def backend(self, checked: EvaluatedSpec) -> Backend:  # noqa: ARG002 - a CUDA kernel's signature is in it
         return Triton(self._torch, self._job, _module(self._taken.function))
 
-    def statements(self, made: Mapping[str, Made], same: Mapping[str, str]) -> list[str]:
+    def statements(self, made: Mapping[str, TensorRecipe], same: Mapping[str, str]) -> list[str]:
         return SpecText(self._taken, made, same, self._tuned).statements()
 
 
@@ -141,7 +141,13 @@ class Capturing:
     """One launch that was taken, launched again and again until its launch spec is known."""
 
     def __init__(
-        self, torch: Any, job: Job, taken: Taken, form: LanguageForm, gpu: Gpu, remarks: Sequence[str] = ()
+        self,
+        torch: Any,
+        job: Job,
+        taken: WatchedLaunch,
+        form: LanguageForm,
+        gpu: Gpu,
+        remarks: Sequence[str] = (),
     ) -> None:
         assert job.definition
         self._torch = torch
@@ -248,7 +254,7 @@ class Capturing:
 
     # -- values -----------------------------------------------------------------------------------
 
-    def _made(self, name: str, form: Form, before: Copies, found: Roles) -> Made:
+    def _made(self, name: str, form: Form, before: Copies, found: Roles) -> TensorRecipe:
         own, tensor = layout(name, form), before.of(form)
         if name in found.fresh:
             return values.empty(form.dtype, own)
@@ -261,7 +267,7 @@ class Capturing:
             return values.random(self._torch, tensor, form.dtype, own)
         return self._kept(name, form, before)
 
-    def _kept(self, name: str, form: Form, before: Copies) -> Made:
+    def _kept(self, name: str, form: Form, before: Copies) -> TensorRecipe:
         """The values as they were, stored. Raises NotCapturedError where there are too many."""
         own, tensor = layout(name, form), before.of(form)
         dense = self._torch.zeros(own.extents, dtype=tensor.dtype, device=tensor.device)
@@ -276,13 +282,13 @@ class Capturing:
             )
         return values.kept(self._file, key, form.dtype, own)
 
-    def _stored_of(self, made: Mapping[str, Made]) -> dict[str, StoredTensor]:
+    def _stored_of(self, made: Mapping[str, TensorRecipe]) -> dict[str, StoredTensor]:
         keys = {f"{self._kernel}.{name}" for name, each in made.items() if each.how == "kept"}
         return {key: each for key, each in self._stored.items() if key in keys} | dict(self._form.stored)
 
     def _with_sure_values(
         self,
-        made: dict[str, Made],
+        made: dict[str, TensorRecipe],
         same: dict[str, str],
         forms: Mapping[str, Form],
         found: Roles,
@@ -313,7 +319,7 @@ class Capturing:
         self, evaluated: _Evaluated, forms: Mapping[str, Form], found: Roles, before: Copies
     ) -> None:
         """Launch the spec with the values that were captured. Raises NotCapturedError where it gives something else."""
-        trial = evaluated.trials.make(Point(), 0)
+        trial = evaluated.trials.make(SpecPoint(), 0)
         for name, form in forms.items():
             _single(evaluated.output(name, trial)).copy_(_single(before.of(form)))
         trial.launch()
@@ -342,7 +348,7 @@ class Capturing:
     # -- the spec ---------------------------------------------------------------------------------
 
     def _evaluated(
-        self, made: Mapping[str, Made], same: Mapping[str, str], forms: Mapping[str, Form]
+        self, made: Mapping[str, TensorRecipe], same: Mapping[str, str], forms: Mapping[str, Form]
     ) -> _Evaluated:
         """Raises NotCapturedError where the spec has an error, or makes other tensors; SpecError and what launches raise."""
         statements = self._form.statements(made, same)
@@ -355,7 +361,7 @@ class Capturing:
         if error := next((fault for fault in checked.faults if fault.severity == "error"), None):
             raise NotCapturedError(f"the launch spec would be wrong: {error.message.rstrip('.')}")
         trials = Trials(checked, job, self._form.backend(checked), self._gpu)
-        point = Point()
+        point = SpecPoint()
         trials.tune(point)
         trial = trials.make(point, 0)
         for name, form in forms.items():
@@ -373,11 +379,11 @@ class Capturing:
         )
 
     def _expected(
-        self, evaluated: _Evaluated, made: dict[str, Made], same: Mapping[str, str], found: Roles
+        self, evaluated: _Evaluated, made: dict[str, TensorRecipe], same: Mapping[str, str], found: Roles
     ) -> tuple[_Evaluated, dict[str, tuple[str, str]], bool]:
         """The outputs that are expected, each with its key and its tolerance, and whether launches give the same bytes. Changes `made`."""
         forms = {name: form for name, form in self._taken.forms.items() if name not in same}
-        again = evaluated.trials.make(Point(), 1)
+        again = evaluated.trials.make(SpecPoint(), 1)
         again.launch()
         self._gpu.synchronize()
         differing = self._differing(evaluated, again, found.outputs)
@@ -386,7 +392,7 @@ class Capturing:
             for name in unset:
                 made[name] = values.zeros(forms[name].dtype, layout(name, forms[name]))
             evaluated = self._evaluated(made, same, forms)
-            again = evaluated.trials.make(Point(), 1)
+            again = evaluated.trials.make(SpecPoint(), 1)
             again.launch()
             self._gpu.synchronize()
             differing = self._differing(evaluated, again, found.outputs)
@@ -417,7 +423,7 @@ class Capturing:
         """How far apart the results of some launches on the same inputs lie at most."""
         spreads = dict.fromkeys(names, 0.0)
         for _ in range(_LAUNCHES - 1 if names else 0):
-            again = evaluated.trials.make(Point(), 0)
+            again = evaluated.trials.make(SpecPoint(), 0)
             again.launch()
             self._gpu.synchronize()
             for name in names:
@@ -431,7 +437,7 @@ class Capturing:
         return spreads
 
 
-def above(job: Job, statements: Sequence[str]) -> tuple[str, Definition]:
+def above(job: Job, statements: Sequence[str]) -> tuple[str, KernelDefinition]:
     """A job's text with a spec of these statements, a line each, in place of what stands above its kernel now, and where the kernel is
     then.
     """

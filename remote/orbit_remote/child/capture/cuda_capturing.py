@@ -19,17 +19,17 @@ from orbit_remote.child.capture import (
 from orbit_remote.child.capture.capturing import Capturing
 from orbit_remote.child.capture.cuda_spec_text import CudaForm, CudaSpecText
 from orbit_remote.child.capture.cuda_variables import SymbolStatements
-from orbit_remote.child.capture.launch_watch import Block, Copies, NotCapturedError, Taken
-from orbit_remote.child.capture.values import Made
+from orbit_remote.child.capture.launch_watch import Block, Copies, NotCapturedError, WatchedLaunch
+from orbit_remote.child.capture.values import TensorRecipe
 from orbit_remote.child.spec.cuda_backend import Cuda
-from orbit_remote.child.spec.launches import Bound
+from orbit_remote.child.spec.launches import BoundLaunch
 from orbit_remote.child.spec.trial import Backend, Gpu
 from orbit_remote.common import messages as c
 from orbit_remote.common.requests import Job, SpecStart
 from orbit_remote.recording import taken_launch
 from orbit_remote.recording.taken_launch import NotTakenError, TakenLaunch
 from orbit_remote.spec import launch_spec, stored_tensors
-from orbit_remote.spec.launch_spec import Checked, Point
+from orbit_remote.spec.launch_spec import EvaluatedSpec, SpecPoint
 from orbit_remote.spec.stored_tensors import StoredTensor
 from orbit_remote.spec.values import Tensor, World
 
@@ -37,7 +37,7 @@ from orbit_remote.spec.values import Tensor, World
 class CudaKernel:
     """Launches the compiled kernel on any memory, as the program launched it."""
 
-    def __init__(self, bound: Bound, names: Sequence[str]) -> None:
+    def __init__(self, bound: BoundLaunch, names: Sequence[str]) -> None:
         self.arg_names = list(names)
         self.params = ()  # of Triton's: those that are constants
         self._bound = bound
@@ -60,7 +60,7 @@ class _OfCuda:
 
     def __init__(
         self,
-        taken: Taken,
+        taken: WatchedLaunch,
         form: CudaForm,
         backend: Backend,
         symbols: SymbolStatements,
@@ -70,14 +70,14 @@ class _OfCuda:
         self.remarks = remarks
         self.stored: Mapping[str, StoredTensor] = dict(symbols.stored)
 
-    def backend(self, checked: Checked) -> Backend:  # noqa: ARG002 - the compiled kernel is the same
+    def backend(self, checked: EvaluatedSpec) -> Backend:  # noqa: ARG002 - the compiled kernel is the same
         return self._backend
 
-    def statements(self, made: Mapping[str, Made], same: Mapping[str, str]) -> list[str]:
+    def statements(self, made: Mapping[str, TensorRecipe], same: Mapping[str, str]) -> list[str]:
         return [*self._symbols.statements, *CudaSpecText(self._taken, made, same, self._form).statements()]
 
 
-def captured(job: Job, torch: Any, checked: Checked, backend: Backend) -> c.Finished:
+def captured(job: Job, torch: Any, checked: EvaluatedSpec, backend: Backend) -> c.Finished:
     """What is captured of the launch in the folder that a job names, or why there is no launch spec for it. Never raises."""
     assert isinstance(job.start, SpecStart)
     assert isinstance(backend, Cuda)
@@ -95,7 +95,7 @@ def captured(job: Job, torch: Any, checked: Checked, backend: Backend) -> c.Fini
 
 
 def of_launch(
-    torch: Any, job: Job, backend: CompiledFile, checked: Checked, gpu: Gpu, launch: TakenLaunch
+    torch: Any, job: Job, backend: CompiledFile, checked: EvaluatedSpec, gpu: Gpu, launch: TakenLaunch
 ) -> c.Captured:
     """Raises NotCapturedError, SpecError, and what launches raise."""
     spec = checked.spec.launches[0]
@@ -103,9 +103,9 @@ def of_launch(
     assert compiled  # of a CUDA kernel it is always known
     header = cuda_arguments.signature_of(compiled, "")
     arguments = cuda_arguments.read(launch, header.parameters)
-    values, _ = launch_spec.compute(checked.spec, header, Point(), World("cuda"))
+    values, _ = launch_spec.compute(checked.spec, header, SpecPoint(), World("cuda"))
     kernel = CudaKernel(backend.bind(spec, values, World("cuda")), [each.name for each in header.parameters])
-    taken = Taken(
+    taken = WatchedLaunch(
         kernel, launch.grid, None, dict(arguments.values), {}, _blocks(torch, launch, gpu), launch.number,
         torch.device(gpu.device, torch.cuda.current_device() if gpu.device == "cuda" else None), tuple((each.base, each.end) for each in launch.ranges),
     )  # fmt: skip
@@ -148,14 +148,14 @@ def _blocks(torch: Any, launch: TakenLaunch, gpu: Gpu, *, after: bool = False) -
     return tuple(blocks)
 
 
-def _launched(torch: Any, taken: Taken, gpu: Gpu) -> Copies:
+def _launched(torch: Any, taken: WatchedLaunch, gpu: Gpu) -> Copies:
     copies = Copies(torch, taken)
     copies.launch()
     gpu.synchronize()
     return copies
 
 
-def _differs(torch: Any, taken: Taken, launch: TakenLaunch, after: Copies, gpu: Gpu) -> str:
+def _differs(torch: Any, taken: WatchedLaunch, launch: TakenLaunch, after: Copies, gpu: Gpu) -> str:
     """The first tensor to which the kernel wrote something else in the program; empty where there is none. Raises NotCapturedError."""
     then = Copies(torch, replace(taken, blocks=_blocks(torch, launch, gpu, after=True)))
     same = (
@@ -176,7 +176,7 @@ def _set(torch: Any, job: Job, backend: Backend, symbols: SymbolStatements, gpu:
         backend.set_symbol(each, {}, world)
 
 
-def _no_addresses(torch: Any, taken: Taken, launch: TakenLaunch, typed: frozenset[str]) -> None:
+def _no_addresses(torch: Any, taken: WatchedLaunch, launch: TakenLaunch, typed: frozenset[str]) -> None:
     """Raises NotCapturedError where memory of a type that launch specs do not have holds an address of the launch's memory."""
     copies = Copies(torch, taken)
     for name, form in taken.forms.items():

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from orbit_remote.child.capture import cuda_arguments, written_outputs
 from orbit_remote.child.capture.cuda_spec_text import products
-from orbit_remote.child.capture.launch_watch import Copies, Form, Taken
+from orbit_remote.child.capture.launch_watch import Copies, Form, WatchedLaunch
 
 _MOST_TRIED: Final = 40
 _MOST_S: Final = 10.0
@@ -19,8 +19,8 @@ _LARGE: Final = 3e4
 
 
 def bounded(
-    torch: Any, taken: Taken, block: Sequence[int], after: Copies, synchronize: Callable[[], None]
-) -> tuple[Taken, list[str]]:
+    torch: Any, taken: WatchedLaunch, block: Sequence[int], after: Copies, synchronize: Callable[[], None]
+) -> tuple[WatchedLaunch, list[str]]:
     """The launch with each array no longer than its results depend on, where that is a size which its integers give, and the names of
     those that lie in something longer. Raises what a launch raises.
     """
@@ -52,7 +52,7 @@ def bounded(
 
 
 def _suffices(
-    torch: Any, taken: Taken, name: str, count: int, after: Copies, synchronize: Callable[[], None]
+    torch: Any, taken: WatchedLaunch, name: str, count: int, after: Copies, synchronize: Callable[[], None]
 ) -> bool:
     """Whether the launch leaves what is behind the first `count` elements alone, and gives the same whatever stands there."""
     forms: Mapping[str, Form] = taken.forms

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import cast
 
 from orbit_remote.child.capture import cuda_arguments
-from orbit_remote.child.capture.launch_watch import Form, Taken, Tuned
+from orbit_remote.child.capture.launch_watch import Form, Tuned, WatchedLaunch
 from orbit_remote.child.capture.spec_text import SpecText, size_text
-from orbit_remote.child.capture.values import Made
+from orbit_remote.child.capture.values import TensorRecipe
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec.signature import Parameter
 
@@ -57,7 +57,7 @@ class CudaSpecText(SpecText):
     """The text for one launch."""
 
     def __init__(
-        self, taken: Taken, made: Mapping[str, Made], same: Mapping[str, str], form: CudaForm
+        self, taken: WatchedLaunch, made: Mapping[str, TensorRecipe], same: Mapping[str, str], form: CudaForm
     ) -> None:
         self._form = form
         self._numbers = cuda_arguments.sizes(taken.arguments)
@@ -96,7 +96,7 @@ class CudaSpecText(SpecText):
     def _said(self, extent: int) -> str:
         return self._expressions.get(extent) or self._names.get(extent) or _size(extent)
 
-    def _tensor(self, made: Made, parameter: Parameter) -> str:
+    def _tensor(self, made: TensorRecipe, parameter: Parameter) -> str:
         text = made.text(self._said)
         if parameter.element == made.dtype:
             text = re.sub(rf", dtype={made.dtype}\b", "", text)

@@ -75,7 +75,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class WatchedLaunch:
     """`arguments` are by parameter: a `Form`, a `Descriptor`, a number, a text, None, or a tuple of such; those with a default that were
     not given are absent. `grid_of` is the driver's own function, where it gave one. `segments` is the memory that torch had then.
     """
@@ -103,7 +103,7 @@ class Taken:
 class Copies:
     """The memory of a launch once more, as it was before it: each block as far from a multiple of 512 as it was."""
 
-    def __init__(self, torch: Any, taken: Taken) -> None:
+    def __init__(self, torch: Any, taken: WatchedLaunch) -> None:
         self._torch = torch
         self._taken = taken
         self._bodies: list[tuple[Block, Any, int]] = []
@@ -158,14 +158,14 @@ class LaunchWatch:
         self._wanted = wanted
         self._tuning = 0
         self.seen = 0
-        self.taken: Taken | None = None
+        self.taken: WatchedLaunch | None = None
         self.why: NotCapturedError | None = None
         self.interpreted = False
         self.relaunched: tuple[LaunchSeries, ...] = ()
         """The records of the launches that `relaunch` made."""
         self.fell_back = False
         """The wanted configuration was not launched again, so the first launch of all was taken."""
-        self._first: Taken | None = None
+        self._first: WatchedLaunch | None = None
         self.over = False
         """The driver has ended: what is launched now is ours."""
 
@@ -261,7 +261,7 @@ class LaunchWatch:
         """Whether no later launch is looked at."""
         return self.taken is not None or self.why is not None
 
-    def keep(self, taken: Taken, *, wanted: bool) -> None:
+    def keep(self, taken: WatchedLaunch, *, wanted: bool) -> None:
         """Keep a launch: the wanted one, or the first of all in case that one is never made."""
         self.taken = taken if wanted else None
         self._first = None if wanted else taken
@@ -313,7 +313,7 @@ def _taken(
     grid: tuple[int, ...],
     driver_grid: Any,
     number: int,
-) -> Taken:
+) -> WatchedLaunch:
     """Raises NotCapturedError."""
     torch = sys.modules["torch"]
     cuda: Any = torch.cuda
@@ -340,7 +340,7 @@ def _taken(
         )
     fixed = {name: plain(value) for name, value in options.items()}
     kept = driver_grid if callable(driver_grid) else None
-    return Taken(function, grid, kept, arguments, fixed, tuple(blocks), number, device, segments)
+    return WatchedLaunch(function, grid, kept, arguments, fixed, tuple(blocks), number, device, segments)
 
 
 def _argument(torch: Any, name: str, value: Any, tensors: list[tuple[Form, Any]]) -> Any:

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
-from orbit_remote.child.capture.launch_watch import Descriptor, Form, NotCapturedError, Taken, Tuned
-from orbit_remote.child.capture.values import Made
+from orbit_remote.child.capture.launch_watch import Descriptor, Form, NotCapturedError, Tuned, WatchedLaunch
+from orbit_remote.child.capture.values import TensorRecipe
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec.rules import OPTIONS
 
@@ -59,7 +59,9 @@ class _Product:
 class SpecText:
     """The text for one launch. `made` says how each tensor is made, by parameter; of parameters that are one tensor the first has it."""
 
-    def __init__(self, taken: Taken, made: Mapping[str, Made], same: Mapping[str, str], tuned: Tuned) -> None:
+    def __init__(
+        self, taken: WatchedLaunch, made: Mapping[str, TensorRecipe], same: Mapping[str, str], tuned: Tuned
+    ) -> None:
         self._taken = taken
         self._made = made
         self._same = same

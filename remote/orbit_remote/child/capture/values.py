@@ -18,7 +18,7 @@ How = Literal["empty", "pattern", "random", "inline", "kept"]
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class TensorRecipe:
     """How a spec makes a tensor. `function` is what makes it dense: `{size}` stands for its extents, `{shape}` for a tuple of them, and
     `{}` for its extents and its type.
     """
@@ -44,19 +44,19 @@ def _is_sum(value: str) -> bool:
     return " * " in value or " + " in value
 
 
-def empty(dtype: str, layout: Layout) -> Made:
-    return Made("empty", "empty({})", dtype, layout)
+def empty(dtype: str, layout: Layout) -> TensorRecipe:
+    return TensorRecipe("empty", "empty({})", dtype, layout)
 
 
-def zeros(dtype: str, layout: Layout) -> Made:
-    return Made("pattern", "zeros({})", dtype, layout)
+def zeros(dtype: str, layout: Layout) -> TensorRecipe:
+    return TensorRecipe("pattern", "zeros({})", dtype, layout)
 
 
-def kept(file: str, key: str, dtype: str, layout: Layout) -> Made:
-    return Made("kept", f'load("{file}", "{key}", {{}})', dtype, layout)
+def kept(file: str, key: str, dtype: str, layout: Layout) -> TensorRecipe:
+    return TensorRecipe("kept", f'load("{file}", "{key}", {{}})', dtype, layout)
 
 
-def pattern(torch: Any, tensor: Any, dtype: str, layout: Layout) -> Made | None:
+def pattern(torch: Any, tensor: Any, dtype: str, layout: Layout) -> TensorRecipe | None:
     """The values as one function says them, or as a short list; None where they are neither."""
     flat = tensor.reshape(-1)
     count = int(flat.numel())
@@ -73,7 +73,9 @@ def pattern(torch: Any, tensor: Any, dtype: str, layout: Layout) -> Made | None:
             return None
         name = {0.0: "zeros({})", 1.0: "ones({})"}.get(first)
         typed = "" if dtype == "float32" else f", dtype={dtype}"
-        return Made("pattern", name or f"full({{shape}}, {_number(first, dtype)}{typed})", dtype, layout)
+        return TensorRecipe(
+            "pattern", name or f"full({{shape}}, {_number(first, dtype)}{typed})", dtype, layout
+        )
     whole = not tensor.is_floating_point() and dtype != "bool"
     if whole and len(layout.shape) == 1 and layout.is_dense and count > 2:
         step = int(flat[1]) - int(flat[0])
@@ -81,41 +83,43 @@ def pattern(torch: Any, tensor: Any, dtype: str, layout: Layout) -> Made | None:
         if step > 0 and bool((flat.to(torch.int64) == even).all()):
             typed = "" if dtype == "int64" else f", dtype={dtype}"
             if (first, step) == (0, 1):
-                return Made("pattern", f"arange({{size}}{typed})", dtype, layout)
-            return Made("pattern", f"arange({first}, {first + count * step}, {step}{typed})", dtype, layout)
+                return TensorRecipe("pattern", f"arange({{size}}{typed})", dtype, layout)
+            return TensorRecipe(
+                "pattern", f"arange({first}, {first + count * step}, {step}{typed})", dtype, layout
+            )
     if layout.is_dense and (whole or dtype == "bool") and count <= _INLINE:
         typed = "" if dtype in ("int64", "bool") else f", dtype={dtype}"
-        return Made("inline", f"tensor({_listed(tensor.tolist(), dtype)}{typed})", dtype, layout)
+        return TensorRecipe("inline", f"tensor({_listed(tensor.tolist(), dtype)}{typed})", dtype, layout)
     finite = tensor.is_floating_point() and bool(torch.isfinite(flat.float()).all())
     if layout.is_dense and finite and count <= _INLINE_REALS and not dtype.startswith("float8"):
-        return Made(
+        return TensorRecipe(
             "inline", f"tensor({_listed(tensor.double().tolist(), dtype)}, dtype={dtype})", dtype, layout
         )
     return None
 
 
-def random(torch: Any, tensor: Any, dtype: str, layout: Layout) -> Made:
+def random(torch: Any, tensor: Any, dtype: str, layout: Layout) -> TensorRecipe:
     """Random numbers of about the same scale and sign. They need not be more alike: the kernel is launched on them before they are used."""
     values = tensor.reshape(-1)
     pieces = [piece.to(torch.float64) for piece in values.split(_PIECE)]
     finite = [piece[piece.isfinite()] for piece in pieces]
     count = sum(int(piece.numel()) for piece in finite)
     if not count:
-        return Made("random", _narrowed("randn({})", dtype), dtype, layout)
+        return TensorRecipe("random", _narrowed("randn({})", dtype), dtype, layout)
     mean = sum(float(piece.sum()) for piece in finite) / count
     spread = math.sqrt(max(0.0, sum(float((piece - mean).square().sum()) for piece in finite) / count))
     low = min(float(piece.min()) for piece in finite if piece.numel())
     high = max(float(piece.max()) for piece in finite if piece.numel())
     if low >= 0 and count > 1:
         if low < 0.1 and 0.75 < high <= 1:
-            return Made("random", _narrowed("rand({})", dtype), dtype, layout)
+            return TensorRecipe("random", _narrowed("rand({})", dtype), dtype, layout)
         width, least = _short(high - low), _short(low)
         text = f"{width} * rand({{}})" + (f" + {least}" if least else "")
-        return Made("random", _narrowed(text, dtype), dtype, layout)
+        return TensorRecipe("random", _narrowed(text, dtype), dtype, layout)
     text = "randn({})" if 0.5 <= spread <= 2 or not spread else f"{_short(spread)} * randn({{}})"
     if abs(mean) > spread:
         text += f" + {_short(mean)}" if mean > 0 else f" - {_short(-mean)}"
-    return Made("random", _narrowed(text, dtype), dtype, layout)
+    return TensorRecipe("random", _narrowed(text, dtype), dtype, layout)
 
 
 def _narrowed(text: str, dtype: str) -> str:

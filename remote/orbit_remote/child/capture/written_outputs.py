@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from orbit_remote.child.capture.launch_watch import Copies, Form, Taken
+from orbit_remote.child.capture.launch_watch import Copies, Form, WatchedLaunch
 from orbit_remote.common.lazy_dataclass import dataclass
 
 _CLOSE = 1e-2
@@ -23,7 +23,7 @@ class Roles:
     """The memory after a launch."""
 
 
-def roles(torch: Any, taken: Taken, forms: dict[str, Form], synchronize: Callable[[], None]) -> Roles:
+def roles(torch: Any, taken: WatchedLaunch, forms: dict[str, Form], synchronize: Callable[[], None]) -> Roles:
     """Launches the kernel some times on copies. Raises what a launch raises."""
 
     def launched(poisoned: Iterable[str] = ()) -> tuple[Copies, dict[str, Any]]:

@@ -9,10 +9,16 @@ from dataclasses import replace
 from typing import Any, Final
 
 from orbit_remote.child import triton_instances
-from orbit_remote.child.capture.launch_watch import Copies, LaunchWatch, NotCapturedError, Taken, plain
+from orbit_remote.child.capture.launch_watch import (
+    Copies,
+    LaunchWatch,
+    NotCapturedError,
+    WatchedLaunch,
+    plain,
+)
 from orbit_remote.child.spec import launch_counting
 from orbit_remote.child.spec.launch_counting import Counting
-from orbit_remote.child.spec.launches import Facts
+from orbit_remote.child.spec.launches import LaunchFacts
 from orbit_remote.child.spec.triton_backend import code_of, facts_of
 from orbit_remote.common import messages as c
 from orbit_remote.common.limits import CAPTURED
@@ -35,7 +41,7 @@ class DriverProfile(LaunchWatch):
 
     def __init__(self, job: Job, recorder: Recorder) -> None:
         super().__init__(job.kernel or "", job.path, Capture())
-        self.every: list[Taken] = []
+        self.every: list[WatchedLaunch] = []
         self._job = job
         self._recorder = recorder
         self._known: set[object] = set()
@@ -57,7 +63,7 @@ class DriverProfile(LaunchWatch):
         self._known.add(configuration)
         return is_new
 
-    def keep(self, taken: Taken, *, wanted: bool) -> None:
+    def keep(self, taken: WatchedLaunch, *, wanted: bool) -> None:
         size = sum(int(block.data.numel()) for each in (*self.every, taken) for block in each.blocks)
         if wanted and (not self.every or size <= CAPTURED.most):
             self.every.append(taken)
@@ -98,7 +104,7 @@ class DriverProfile(LaunchWatch):
         )
 
     def _counted(
-        self, torch: Any, every: Sequence[Taken]
+        self, torch: Any, every: Sequence[WatchedLaunch]
     ) -> tuple[tuple[c.Profile, ...], tuple[c.Dump, ...], list[str], dict[str, str]]:
         """Raises UncountedError, NotCapturedError."""
         if every[0].device is not None:
@@ -129,7 +135,7 @@ class DriverProfile(LaunchWatch):
         return counted, packed, remarks, {"cupti": counting.cupti.release}
 
 
-def _numbers(every: Sequence[Taken]) -> str:
+def _numbers(every: Sequence[WatchedLaunch]) -> str:
     """`launch 3`, `launches 1, 4 and 5`."""
     *most, last = [f"{taken.number:,}" for taken in every]
     return f"launches {', '.join(most)} and {last}" if most else f"launch {last}"
@@ -146,7 +152,7 @@ class _Relaunch:
     def launch(self) -> None:
         self._compiled = self.copies.launch()
 
-    def facts(self) -> Facts:
+    def facts(self) -> LaunchFacts:
         return facts_of(self._function, self._compiled)
 
     def code(self) -> LaunchedCode:

@@ -17,7 +17,7 @@ from orbit_remote.child import without_gpu
 from orbit_remote.child.driver import unsaved_texts
 from orbit_remote.child.driver.pytest_refusals import Refusals
 from orbit_remote.child.driver.set_by_driver import SetByDriver
-from orbit_remote.child.user_module import Entry, UserFile
+from orbit_remote.child.user_module import ModuleEntry, UserFile
 from orbit_remote.common.launch_records import LaunchSeries
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.measure import REPEATS
@@ -92,7 +92,7 @@ class DriverRun:
         else:
             # as Python starts a script: its folder comes first, and no byte code is written into the project
             sys.dont_write_bytecode = True
-            script = self.file.way_in(Entry(self._driver.name or None))
+            script = self.file.way_in(ModuleEntry(self._driver.name or None))
             try:
                 _several_times(script, REPEATS if self._repeated else 1, self._spent)
             except Exception as error:

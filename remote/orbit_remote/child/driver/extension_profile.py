@@ -32,7 +32,7 @@ class ExtensionProfile:
         variables: dict[str, str] = {}
         try:
             variables = self._variables()
-        except (UncountedError, injection.Unavailable) as why:
+        except (UncountedError, injection.RecorderUnavailableError) as why:
             self._uncounted = str(why)
         os.environ |= variables
         try:
@@ -42,7 +42,7 @@ class ExtensionProfile:
                 os.environ.pop(name, None)
 
     def _variables(self) -> dict[str, str]:
-        """Raises UncountedError, injection.Unavailable."""
+        """Raises UncountedError, injection.RecorderUnavailableError."""
         if not isinstance(self._recorder, Native):
             raise UncountedError("launches cannot be recorded here")
         cupti = injection.find(in_this_process=True)

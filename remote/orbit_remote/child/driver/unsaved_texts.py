@@ -63,7 +63,7 @@ def _real(path: str) -> str:
     return os.path.realpath(path)
 
 
-class _Loader(SourceFileLoader):
+class _UnsavedLoader(SourceFileLoader):
     def __init__(self, name: str, path: str, text: str) -> None:
         super().__init__(name, path)
         self._text = text
@@ -94,7 +94,7 @@ class _Finder(MetaPathFinder):
             return importlib.util.spec_from_file_location(
                 fullname,
                 spec.origin,
-                loader=_Loader(fullname, str(spec.origin), text),
+                loader=_UnsavedLoader(fullname, str(spec.origin), text),
                 submodule_search_locations=spec.submodule_search_locations,
             )
         return None

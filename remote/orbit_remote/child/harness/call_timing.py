@@ -51,7 +51,7 @@ _LEAST_NS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class TimedSide:
     """One version: called with inputs that it may write to."""
 
     name: str
@@ -59,7 +59,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RecordedLaunches:
     """What a recorded call launched, `records` in order of start; `calls` are those of all recorded calls.
     None where nothing could be recorded.
     """
@@ -90,7 +90,7 @@ class Timed:
 
     cold: tuple[Timing, ...]
     warm: tuple[Timing, ...]
-    seen: tuple[Seen | None, ...]
+    seen: tuple[RecordedLaunches | None, ...]
     comparison: measure.AbVerdict | None
     remarks: tuple[str, ...]
 
@@ -122,7 +122,7 @@ class CallBench:
         self._few = self._flush[: measure.KNOWN]
 
     def time(
-        self, sides: Sequence[Side], sets: Sequence[Any], buffers: Any, *, written: bool, budget_s: float
+        self, sides: Sequence[TimedSide], sets: Sequence[Any], buffers: Any, *, written: bool, budget_s: float
     ) -> Timed:
         """`sets` are inputs of one shape with different contents, which the calls are given by turns in the one
         memory of `buffers`: what a version has kept from an earlier call is of no use to it. `written` says
@@ -143,7 +143,7 @@ class CallBench:
 
     # -- before timing ------------------------------------------------------------------------------
 
-    def _look(self, side: Side, inputs: Any, buffers: Any) -> Seen | None:
+    def _look(self, side: TimedSide, inputs: Any, buffers: Any) -> RecordedLaunches | None:
         """Call it until everything is compiled and chosen, then record what calls launch."""
         for _ in range(_WARM_UP):
             self._call(side, inputs, buffers)
@@ -170,14 +170,16 @@ class CallBench:
             recorder.record("nothing")
         if not here or not all(record.timed for record in records):
             return None
-        return Seen(tuple(records), tuple(calls), any(record.stream not in here for record in records))
+        return RecordedLaunches(
+            tuple(records), tuple(calls), any(record.stream not in here for record in records)
+        )
 
-    def _call(self, side: Side, inputs: Any, buffers: Any) -> None:
+    def _call(self, side: TimedSide, inputs: Any, buffers: Any) -> None:
         tensor_data.refill(self._torch, buffers, inputs)
         side.call(buffers)
         self._synchronize()
 
-    def _leads(self, sides: Sequence[Side], inputs: Any, buffers: Any) -> list[int]:
+    def _leads(self, sides: Sequence[TimedSide], inputs: Any, buffers: Any) -> list[int]:
         """For each side how long, in ns, the GPU is kept busy while the host launches its kernels."""
         numbers: list[int] = []
         for side in sides:
@@ -257,7 +259,7 @@ class CallBench:
     def record(self, wanted: bool) -> bool:
         return self._recorder is not None and self._recorder.record("concurrent" if wanted else "nothing")
 
-    def _remarks(self, sides: Sequence[Side], timed: Timed) -> list[str]:
+    def _remarks(self, sides: Sequence[TimedSide], timed: Timed) -> list[str]:
         remarks: list[str] = []
         if any(seen is None for seen in timed.seen):
             remarks.append("calls could not be recorded: work on other streams is not in the times")
@@ -286,7 +288,7 @@ class _Rounds:
     """Rounds of calls, one of each side, in an order that is drawn for each round."""
 
     def __init__(
-        self, torch: Any, bench: CallBench, sides: Sequence[Side], sets: Sequence[Any], buffers: Any,
+        self, torch: Any, bench: CallBench, sides: Sequence[TimedSide], sets: Sequence[Any], buffers: Any,
         written: bool, elsewhere: bool, leads: Sequence[int],
     ) -> None:  # fmt: skip
         self._bench = bench
@@ -359,7 +361,7 @@ class _Rounds:
             for at, side in measure.in_drawn_order([*enumerate(self._sides)], self._bench.coin):
                 self._prepare(side, label)
 
-                def call(side: Side = side) -> Any:
+                def call(side: TimedSide = side) -> Any:
                     return side.call(self._buffers)
 
                 if self._elsewhere:
@@ -376,7 +378,7 @@ class _Rounds:
             if _too_late(batch):
                 self._leads[at] = min(_MOST_LEAD_NS, 2 * self._leads[at])
 
-    def _prepare(self, side: Side, label: str) -> None:
+    def _prepare(self, side: TimedSide, label: str) -> None:
         inputs = self._sets[self._turn % len(self._sets)]
         tensor_data.refill(self._torch, self._buffers, inputs)
         if label.startswith("cold"):

@@ -45,7 +45,7 @@ _OPTED_IN: Final = 48 << 10
 """Dynamic shared memory beyond this has to be opted into (CUDA C++ Programming Guide, "Shared Memory")."""
 
 
-class NotCompiled(Exception):  # noqa: N818 - the compiler's answer
+class NotCompiledError(Exception):
     """NVRTC refused the source; the text is its log."""
 
     def failure(self) -> tuple[c.Failure, tuple[c.Problem, ...]]:
@@ -68,7 +68,7 @@ def _place(match: re.Match[str]) -> c.Place | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class SourceParameter:
     """`element` is a name of `DTYPES`: the type of a scalar, or of a tensor's elements."""
 
     name: str
@@ -76,15 +76,15 @@ class Parameter:
     pointer: bool
 
 
-class Kernel:
+class SourceKernel:
     """On torch's current device. `name` may have name spaces; `file` is what the compiler calls the source in its messages; `flags` are
     as `nvcc_flags.allowed_flags` spells them.
     """
 
     def __init__(
-        self, file: str, source: str, name: str, flags: Sequence[str], parameters: Sequence[Parameter]
+        self, file: str, source: str, name: str, flags: Sequence[str], parameters: Sequence[SourceParameter]
     ) -> None:
-        """Raises NotCompiled, ImportError without cuda-core, and what cuda.core raises where the driver does not take the code."""
+        """Raises NotCompiledError, ImportError without cuda-core, and what cuda.core raises where the driver does not take the code."""
         torch = self._torch = importlib.import_module("torch")
         core = self._core = importlib.import_module("cuda.core")
         self._device: Any = core.Device(torch.cuda.current_device())
@@ -110,7 +110,7 @@ class Kernel:
         config = self._core.LaunchConfig(grid=tuple(grid), block=tuple(block), shmem_size=shared)
         self._core.launch(self._stream, config, self._kernel, *passed)
 
-    def _passed(self, parameter: Parameter, value: Any) -> Any:
+    def _passed(self, parameter: SourceParameter, value: Any) -> Any:
         dtype = DTYPES[parameter.element]
         if not parameter.pointer:
             return cuda_backend.number(self._torch, Scalar(value, dtype.name), dtype)
@@ -122,13 +122,13 @@ class Kernel:
 
 
 def compiled(file: str, source: str, name: str, architecture: str, flags: Sequence[str]) -> tuple[bytes, str]:
-    """The machine code, and the kernel's symbol in it. Raises NotCompiled, and ImportError without cuda-bindings."""
+    """The machine code, and the kernel's symbol in it. Raises NotCompiledError, and ImportError without cuda-bindings."""
     nvrtc: Any = importlib.import_module("cuda.bindings.nvrtc")
 
     def done(result: Any) -> Any:
         status, *values = result
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            raise NotCompiled(f"NVRTC: {status.name}")
+            raise NotCompiledError(f"NVRTC: {status.name}")
         return values[0] if values else None
 
     standard = _standard_headers()
@@ -142,7 +142,9 @@ def compiled(file: str, source: str, name: str, architecture: str, flags: Sequen
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             log = bytes(done(nvrtc.nvrtcGetProgramLogSize(program)))
             done(nvrtc.nvrtcGetProgramLog(program, log))
-            raise NotCompiled(log.rstrip(b"\0").decode(errors="replace").strip() or f"NVRTC: {status.name}")
+            raise NotCompiledError(
+                log.rstrip(b"\0").decode(errors="replace").strip() or f"NVRTC: {status.name}"
+            )
         code = bytes(done(nvrtc.nvrtcGetCUBINSize(program)))
         done(nvrtc.nvrtcGetCUBIN(program, code))
         return code, done(nvrtc.nvrtcGetLoweredName(program, name.encode())).decode()

@@ -9,7 +9,7 @@ from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 
 
-class Refused(Exception):  # noqa: N818 - what it says, not what went wrong
+class ContractError(Exception):
     """A file that does not keep its contract; if `place` is None, it is that of the function or class that is
     called.
     """
@@ -22,7 +22,7 @@ class Refused(Exception):  # noqa: N818 - what it says, not what went wrong
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ContractCase:
     """One set of arguments. `name` is empty for the only one of a contract that has no names for them."""
 
     name: str
@@ -34,7 +34,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class ExplainedCheck:
     """One comparison; where it failed, what a person reads of it, and in `hint` what may be behind it. The hint of one that passed says
     what it does not show.
     """

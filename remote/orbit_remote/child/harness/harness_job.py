@@ -18,11 +18,11 @@ from typing import Any, Final
 
 from orbit_remote.child import python_job, triton_instances, under_profiler
 from orbit_remote.child.harness import built_extensions, cuda_source, tensor_data
-from orbit_remote.child.harness.call_timing import BUDGET_S, CallBench, Seen, Side, Timed
-from orbit_remote.child.harness.harness_case import Case, Judged, Refused
+from orbit_remote.child.harness.call_timing import BUDGET_S, CallBench, RecordedLaunches, Timed, TimedSide
+from orbit_remote.child.harness.harness_case import ContractCase, ContractError, ExplainedCheck
 from orbit_remote.child.harness.kernelbench import KernelBench
 from orbit_remote.child.harness.popcorn import Popcorn
-from orbit_remote.child.spec.trial import Missing, load_torch
+from orbit_remote.child.spec.trial import MissingPackageError, load_torch
 from orbit_remote.child.user_module import UserFile
 from orbit_remote.common import launch_records, measure, python_errors, symbols
 from orbit_remote.common import messages as c
@@ -53,12 +53,12 @@ def check_and_time(job: Job, send: Send, recorder: Recorder, device: str = "cuda
     """
     began = time.perf_counter()
     send(c.Stage(job.run, "running", time.time(), "checking"))
-    run = _Run(job, send, recorder, device, began)
+    run = _HarnessRun(job, send, recorder, device, began)
     try:
         finished = run.finished()
-    except Missing as error:
+    except MissingPackageError as error:
         finished = c.failed(job.run, error.failure)
-    except Refused as error:
+    except ContractError as error:
         place = error.place or run.place
         failure = c.Failure("runtime error", error.text, error.remedy, place=place)
         problem = c.Problem("error", _sentence(error.text, error.remedy), "orbit", place)
@@ -83,7 +83,7 @@ def check_and_time(job: Job, send: Send, recorder: Recorder, device: str = "cuda
     )
 
 
-class _Run:
+class _HarnessRun:
     def __init__(self, job: Job, send: Send, recorder: Recorder, device: str, began: float) -> None:
         self.job = job
         self.points: list[c.Point] = []
@@ -121,7 +121,7 @@ class _Run:
         kept = harness_files.kept(self.job.text)
         if kept is None:
             compile(self.job.text, self.job.path, "exec", dont_inherit=True)  # says what is wrong with it
-            raise Refused(
+            raise ContractError(
                 "the file has neither a class ModelNew nor a function custom_kernel at its top level"
             )
         self.place = c.Place(self.job.path, kept.line, kept.column, kept.end_column)
@@ -156,7 +156,7 @@ class _Run:
 
     # -- one case -----------------------------------------------------------------------------------
 
-    def _benchmark(self, subject: Subject, case: Case) -> None:
+    def _benchmark(self, subject: Subject, case: ContractCase) -> None:
         """Checked, timed, checked again; the points of both versions."""
         many = f"{case.name} of {len(subject.benchmarks)}" if case.name else subject.name
         self._stage(f"checking {many}")
@@ -208,7 +208,7 @@ class _Run:
             self.points.append(c.Point(shown, "", launches, footprint=mine.footprint))
 
     def _checked(
-        self, subject: Subject, case: Case, turn: int, when: str, buffers: Any = None
+        self, subject: Subject, case: ContractCase, turn: int, when: str, buffers: Any = None
     ) -> list[c.Check]:
         """One call of the candidate, judged; in the memory of `buffers` where that is given and fits."""
         torch = self._torch
@@ -231,7 +231,7 @@ class _Run:
         ]
         return checks
 
-    def _check_of(self, judged: Judged, case: Case, when: str) -> c.Check:
+    def _check_of(self, judged: ExplainedCheck, case: ContractCase, when: str) -> c.Check:
         check = replace(judged.check, place=self.place, when="again" if when == "again" else "first")
         if not check.passed:
             named = ", ".join(f"{name}={value}" for name, value in case.shown.items())
@@ -280,12 +280,14 @@ class _Run:
 
     # -- timing -------------------------------------------------------------------------------------
 
-    def _timed(self, bench: CallBench, subject: Subject, case: Case, inputs: Any, buffers: Any) -> Timed:
+    def _timed(
+        self, bench: CallBench, subject: Subject, case: ContractCase, inputs: Any, buffers: Any
+    ) -> Timed:
         torch = self._torch
         self._earlier = None
-        sides = [Side(subject.name, subject.call)]
+        sides = [TimedSide(subject.name, subject.call)]
         if subject.reference is not None:
-            sides.append(Side(subject.reference, subject.call_reference))
+            sides.append(TimedSide(subject.reference, subject.call_reference))
         sets = [inputs]
         room = int(torch.cuda.mem_get_info()[0])
         if 3 * tensor_data.size(torch, inputs) < room:
@@ -322,7 +324,7 @@ class _Run:
         return (call, *(_kernels(name, seen) if seen else ()))
 
 
-def _kernels(name: str, seen: Seen) -> tuple[c.Launches, ...]:
+def _kernels(name: str, seen: RecordedLaunches) -> tuple[c.Launches, ...]:
     """The kernels of the recorded calls, Triton's with their constants and their place."""
     calls = launch_records.series(seen.calls)
     matched = triton_instances.match(calls, triton_instances.instances())
@@ -383,7 +385,7 @@ def _extension(error: BaseException) -> python_errors.Explained | None:
     """A source that a compiler refused: of `torch.utils.cpp_extension` its first error, not ninja's whole log."""
     at: BaseException | None = error
     while at is not None:
-        if isinstance(at, cuda_source.NotCompiled):
+        if isinstance(at, cuda_source.NotCompiledError):
             return python_errors.Explained(*at.failure())
         words = str(at)
         if isinstance(at, RuntimeError) and "Error building extension" in words:

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from orbit_remote.child.harness import tensor_data
-from orbit_remote.child.harness.harness_case import Case, Judged, Refused, described
+from orbit_remote.child.harness.harness_case import ContractCase, ContractError, ExplainedCheck, described
 from orbit_remote.child.spec import output_compare
 from orbit_remote.child.spec.expectation import difference
 from orbit_remote.child.user_module import UserFile
 from orbit_remote.common import limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.contracts import harness_files
-from orbit_remote.common.contracts.harness_files import Within
+from orbit_remote.common.contracts.harness_files import AllowedDifference
 from orbit_remote.spec.dtypes import Tolerance
 
 SEED: Final = 42
@@ -44,7 +44,7 @@ ADOPTED: Final = {
 
 
 class KernelBench:
-    """The two models, made. Raises Refused, or whatever the user's code raises. Each turn has other inputs of the same
+    """The two models, made. Raises ContractError, or whatever the user's code raises. Each turn has other inputs of the same
     shapes; `trials` is with how much different data a benchmark is checked before it is timed.
     """
 
@@ -65,21 +65,21 @@ class KernelBench:
         where = Path(source.__file__).name
         original = model_class(torch, source, "Model", where)
         if made is original:
-            raise Refused("ModelNew is Model itself: there is nothing to compare")
+            raise ContractError("ModelNew is Model itself: there is nothing to compare")
         if made.forward is original.forward:
-            raise Refused(
+            raise ContractError(
                 "ModelNew takes its forward from Model: there is nothing to compare",
                 "give ModelNew a forward of its own",
             )
         self._get_inputs: Any = getattr(source, "get_inputs", None)
         if not callable(self._get_inputs):
-            raise Refused(f"{where} has no function get_inputs that makes the arguments of a call")
+            raise ContractError(f"{where} has no function get_inputs that makes the arguments of a call")
         self._seeds = self._drawn()
         self._new = self._model(made, source)
         self._original = self._model(original, source)
         self._changed: set[str] = set()
-        self.tests: tuple[Case, ...] = ()
-        self.benchmarks = (Case("", {}),)
+        self.tests: tuple[ContractCase, ...] = ()
+        self.benchmarks = (ContractCase("", {}),)
 
     def _drawn(self) -> list[int]:
         self._torch.manual_seed(SEED)
@@ -93,7 +93,7 @@ class KernelBench:
         arguments: Any = wanted() if callable(wanted) else []
         arguments = tensor_data.moved(self._torch, arguments, self._device)
         if not isinstance(arguments, list | tuple | dict):
-            raise Refused(
+            raise ContractError(
                 f"get_init_inputs returns {described(arguments)}; KernelBench's returns a list of arguments"
             )
         self._torch.manual_seed(SEED)
@@ -105,9 +105,9 @@ class KernelBench:
         """Seed what draws random numbers in a call."""
         self._torch.manual_seed(self._seeds[turn % len(self._seeds)])
 
-    def inputs(self, case: Case, turn: int) -> Any:
+    def inputs(self, case: ContractCase, turn: int) -> Any:
         """Made on the GPU where `get_inputs` lets torch choose the device: on the host it takes seconds for
-        gigabytes. Raises Refused if `get_inputs` returns no list, and whatever it raises.
+        gigabytes. Raises ContractError if `get_inputs` returns no list, and whatever it raises.
         """
         del case
         made: Any = None
@@ -122,7 +122,9 @@ class KernelBench:
             self.settle(turn)
             made = self._get_inputs()
         if not isinstance(made, list | tuple):
-            raise Refused(f"get_inputs returns {described(made)}; KernelBench's returns a list of arguments")
+            raise ContractError(
+                f"get_inputs returns {described(made)}; KernelBench's returns a list of arguments"
+            )
         return tensor_data.moved(self._torch, list(cast("list[Any]", made)), self._device)
 
     def call(self, data: Any) -> Any:
@@ -142,8 +144,8 @@ class KernelBench:
 
     # -- judging ------------------------------------------------------------------------------------
 
-    def judge(self, data: Any, output: Any, turn: int) -> list[Judged]:
-        """`data` are the inputs as they were before the call; they are left as they are. Raises Refused if Model
+    def judge(self, data: Any, output: Any, turn: int) -> list[ExplainedCheck]:
+        """`data` are the inputs as they were before the call; they are left as they are. Raises ContractError if Model
         returns no tensor.
         """
         given = tensor_data.cloned(self._torch, data)
@@ -153,7 +155,9 @@ class KernelBench:
         wanted = dict(tensor_data.leaves(self._torch, expected, "output"))
         leaves = dict(tensor_data.leaves(self._torch, output, "output"))
         if not wanted:
-            raise Refused(f"Model returns {described(expected)}, which contains no tensor to compare with")
+            raise ContractError(
+                f"Model returns {described(expected)}, which contains no tensor to compare with"
+            )
         if list(wanted) != list(leaves):
             return [_refuted("output", described(output), described(expected))]
         pairs = [compared(self._torch, name, leaves[name], wanted[name], self._within) for name in wanted]
@@ -204,7 +208,9 @@ def adopted(torch: Any, mine: Any, theirs: Any) -> str:
     return "names" if by_name else "order"
 
 
-def compared(torch: Any, name: str, actual: Any, expected: Any, within: Within | None = None) -> Judged:
+def compared(
+    torch: Any, name: str, actual: Any, expected: Any, within: AllowedDifference | None = None
+) -> ExplainedCheck:
     """One output, by the reference's own tolerance or else by KernelBench's."""
     if type(actual) not in (torch.Tensor, torch.nn.Parameter):
         return _refuted(name, f"a {type(actual).__name__}", "a plain torch.Tensor")
@@ -227,12 +233,12 @@ def compared(torch: Any, name: str, actual: Any, expected: Any, within: Within |
         result.index, result.actual, result.expected, result.error, allowed.rtol, allowed.atol,
     )  # fmt: skip
     if check.passed:
-        return Judged(
+        return ExplainedCheck(
             check,
             hint=output_compare.zeros_pass(torch, name, expected, Tolerance(allowed.rtol, allowed.atol)),
         )
     if not result.differing:
-        return Judged(
+        return ExplainedCheck(
             check,
             f"an element of {name} is {result.error:.3g} from what was expected, the limit is {allowed.cap:g}",
         )
@@ -241,13 +247,13 @@ def compared(torch: Any, name: str, actual: Any, expected: Any, within: Within |
         looser = output_compare.compare(torch, actual, expected, Tolerance(_EARLIER, _EARLIER))
         if looser.differing == 0:
             hint = f"within {_EARLIER:g}, which KernelBench allowed up to version 0.1, it is right"
-    return Judged(check, difference(check, name), hint)
+    return ExplainedCheck(check, difference(check, name), hint)
 
 
-def tolerance(expected: Any, within: Within | None) -> Within:
+def tolerance(expected: Any, within: AllowedDifference | None) -> AllowedDifference:
     """The reference's own or else KernelBench's, by the type; integers must be equal."""
     bound = _bound(expected)
-    return within if within and bound else Within(bound, bound)
+    return within if within and bound else AllowedDifference(bound, bound)
 
 
 def _bound(expected: Any) -> float:
@@ -256,7 +262,7 @@ def _bound(expected: Any) -> float:
     return _WIDE if expected.itemsize > 2 else _NARROW
 
 
-def _passes(result: output_compare.Comparison, actual: Any, allowed: Within) -> bool:
+def _passes(result: output_compare.Comparison, actual: Any, allowed: AllowedDifference) -> bool:
     """Elements that need not match have to be numbers."""
     if allowed.cap is not None and (result.error or 0.0) > allowed.cap:
         return False
@@ -266,27 +272,27 @@ def _passes(result: output_compare.Comparison, actual: Any, allowed: Within) -> 
     return result.differing <= (1 - allowed.matched) * result.elements and bool(wide.isfinite().all())
 
 
-def _refuted(name: str, actual: str, expected: str) -> Judged:
+def _refuted(name: str, actual: str, expected: str) -> ExplainedCheck:
     check = c.Check(f"{name} of ModelNew == Model", False, actual=actual, expected=expected)
-    return Judged(check, f"{name} is {actual}, expected {expected}")
+    return ExplainedCheck(check, f"{name} is {actual}, expected {expected}")
 
 
 def model_class(torch: Any, module: Any, name: str, where: str) -> Any:
-    """The module's class of this name. Raises Refused if there is none, or if it is not a torch.nn.Module."""
+    """The module's class of this name. Raises ContractError if there is none, or if it is not a torch.nn.Module."""
     value = getattr(module, name, None)
     if value is None:
-        raise Refused(f"{where} has no class {name}")
+        raise ContractError(f"{where} has no class {name}")
     if not (isinstance(value, type) and issubclass(value, torch.nn.Module)):
-        raise Refused(f"{name} in {where} is not a torch.nn.Module")
+        raise ContractError(f"{name} in {where} is not a torch.nn.Module")
     return value
 
 
 def reference_module(path: Path) -> Any:
-    """The module with Model, by the file beside the open one. Raises Refused, or what executing it raises."""
+    """The module with Model, by the file beside the open one. Raises ContractError, or what executing it raises."""
     file = harness_files.model_file(path)
     if file is None:
         names = " or ".join(candidate.name for candidate in harness_files.model_files(path))
-        raise Refused(
+        raise ContractError(
             f"{path.name} has ModelNew, and neither Model nor get_inputs to check it against",
             f"define or import both in {path.name}, or put them beside it in {names}",
         )

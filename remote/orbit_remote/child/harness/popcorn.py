@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from orbit_remote.child.harness import tensor_data
-from orbit_remote.child.harness.harness_case import Case, Judged, Refused, described
+from orbit_remote.child.harness.harness_case import ContractCase, ContractError, ExplainedCheck, described
 from orbit_remote.child.user_module import UserFile
 from orbit_remote.common import messages as c
 from orbit_remote.common.contracts import harness_files, popcorn_task
@@ -36,7 +36,7 @@ class Popcorn:
     trials = 1
 
     def __init__(self, torch: Any, file: UserFile, load: Callable[[], Any]) -> None:
-        """`load` executes the open file, once what it imports can be found. Raises Refused, or whatever
+        """`load` executes the open file, once what it imports can be found. Raises ContractError, or whatever
         the user's code raises.
         """
         self._torch = torch
@@ -45,7 +45,7 @@ class Popcorn:
             sys.path.insert(0, str(folder))
         task = _task(folder)
         if not (folder / harness_files.REFERENCE).is_file():
-            raise Refused(
+            raise ContractError(
                 f"{Path(file.path).name} has custom_kernel, and there is no reference.py beside task.yml to check it against",
                 "put the problem's reference.py into the folder of its task.yml",
             )
@@ -58,22 +58,24 @@ class Popcorn:
         own = getattr(reference, "ref_kernel", None)
         self._ref_kernel: Any = own if callable(own) else None
         self.reference = "ref_kernel" if self._ref_kernel is not None and own is not self._kernel else None
-        self.tests = tuple(Case(f"test {at}", arguments) for at, arguments in enumerate(task.tests, 1))
+        self.tests = tuple(
+            ContractCase(f"test {at}", arguments) for at, arguments in enumerate(task.tests, 1)
+        )
         self.benchmarks = tuple(
-            Case(f"benchmark {at}", arguments) for at, arguments in enumerate(task.benchmarks, 1)
+            ContractCase(f"benchmark {at}", arguments) for at, arguments in enumerate(task.benchmarks, 1)
         )
         if not self.tests and not self.benchmarks:
-            raise Refused(
+            raise ContractError(
                 "task.yml lists no test and no benchmark", place=c.Place(str(folder / harness_files.TASK), 1)
             )
         for case in (*self.tests, *self.benchmarks):
             self._fits(case)
 
-    def _fits(self, case: Case) -> None:
+    def _fits(self, case: ContractCase) -> None:
         try:
             inspect.signature(self._generate).bind(**case.arguments)
         except TypeError as error:
-            raise Refused(
+            raise ContractError(
                 f"generate_input does not take the arguments of {case.name} in task.yml: {error}"
             ) from None
         except ValueError:  # a function without a signature
@@ -82,7 +84,7 @@ class Popcorn:
     def settle(self, turn: int) -> None:
         self._torch.manual_seed(_SEED + turn)
 
-    def inputs(self, case: Case, turn: int) -> Any:
+    def inputs(self, case: ContractCase, turn: int) -> Any:
         arguments = dict(case.arguments)
         if turn and isinstance(arguments.get("seed"), int):
             arguments["seed"] += _STEP * turn
@@ -102,14 +104,16 @@ class Popcorn:
         """A function has no parameters to give it."""
         return ""
 
-    def judge(self, data: Any, output: Any, turn: int) -> list[Judged]:
+    def judge(self, data: Any, output: Any, turn: int) -> list[ExplainedCheck]:
         self.settle(turn)
         answer = self._check(tensor_data.cloned(self._torch, data), output)
         good, words = _read(answer)
         words = " ".join(words.split())
         message = words if len(words) <= _WORDS else words[:_WORDS] + "…"
         check = c.Check("check_implementation", good, message=message)
-        return [Judged(check, message or "check_implementation rejected the output without a message")]
+        return [
+            ExplainedCheck(check, message or "check_implementation rejected the output without a message")
+        ]
 
 
 def _read(answer: Any) -> tuple[bool, str]:
@@ -122,7 +126,7 @@ def _read(answer: Any) -> tuple[bool, str]:
         case bool():
             return answer, ""
         case _:
-            raise Refused(
+            raise ContractError(
                 f"check_implementation returns {described(answer)}; a text or a pair (good, message) is expected"
             )
 
@@ -133,18 +137,18 @@ def _task(folder: Path) -> popcorn_task.Task:
         task = popcorn_task.of_file(path)
     except FileNotFoundError:
         text = f"custom_kernel is checked by what task.yml lists, and there is none in {folder}"
-        raise Refused(text, "put the problem's task.yml and reference.py into its folder") from None
+        raise ContractError(text, "put the problem's task.yml and reference.py into its folder") from None
     except (OSError, ValueError) as error:
-        raise Refused(f"task.yml cannot be read: {error}") from None
+        raise ContractError(f"task.yml cannot be read: {error}") from None
     except popcorn_task.TaskError as error:
-        raise Refused(error.message, place=c.Place(str(path), error.line)) from None
+        raise ContractError(error.message, place=c.Place(str(path), error.line)) from None
     if task.language != "py":
-        raise Refused(
+        raise ContractError(
             f"task.yml says lang: {task.language}; only Python problems are supported",
             place=c.Place(str(path), 1),
         )
     if task.several_gpus:
-        raise Refused(
+        raise ContractError(
             "this problem needs several GPUs, and a check here has one", place=c.Place(str(path), 1)
         )
     return task
@@ -153,7 +157,7 @@ def _task(folder: Path) -> popcorn_task.Task:
 def _function(module: Any, name: str, where: str) -> Any:
     function = getattr(module, name, None)
     if not callable(function):
-        raise Refused(f"{where} has no function {name}")
+        raise ContractError(f"{where} has no function {name}")
     return function
 
 

@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from orbit_remote.child.spec.helper_kernels import Stream, opt_in
-from orbit_remote.child.spec.launches import Bound, Facts, Memory, Ready
+from orbit_remote.child.spec.launches import BoundLaunch, LaunchFacts, Memory, Ready
 from orbit_remote.common import limits, regular_files, symbols
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.counters.profiles import LaunchedCode
 from orbit_remote.spec import rules as spec_rules
 from orbit_remote.spec import signature as spec_signature
 from orbit_remote.spec.dtypes import DTYPES, DType
-from orbit_remote.spec.interpreter import Scope, evaluate
+from orbit_remote.spec.interpreter import SpecScope, evaluate
 from orbit_remote.spec.signature import Parameter, Signature
-from orbit_remote.spec.syntax_tree import Assignment, Launch, Reference, Span, SpecError
+from orbit_remote.spec.syntax_tree import Assignment, Reference, SpecError, SpecLaunch, SpecSpan
 from orbit_remote.spec.values import Scalar, Tensor, TensorMap, Value, World, amount, shown
 from orbit_remote.toolchain import spec_instances
 from orbit_remote.toolchain.elf import Cubin
@@ -33,12 +33,12 @@ _STATIC_LIMIT = 48 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class PassedArgument:
     """A value as it is passed, before there is memory for kernels: `tensor` is set for pointers."""
 
     value: Value
     parameter: Parameter
-    span: Span
+    span: SpecSpan
 
     @property
     def tensor(self) -> Tensor | None:
@@ -48,15 +48,15 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
-class _Launch:
+class _CudaLaunch:
     run: Callable[[], None]
-    known: Facts
+    known: LaunchFacts
     cubin: bytes
 
     def launch(self) -> None:
         self.run()
 
-    def facts(self) -> Facts:
+    def facts(self) -> LaunchFacts:
         return self.known
 
     def code(self) -> LaunchedCode:
@@ -81,29 +81,29 @@ class Cuda:
         self._header = header
         self._resources = {resource.symbol: resource for resource in image.resources}
 
-    def signature(self, launch: Launch, values: Mapping[str, Value]) -> Signature:
+    def signature(self, launch: SpecLaunch, values: Mapping[str, Value]) -> Signature:
         """The parameters as the compiler gave them."""
         compiled = self._compiled(launch, values)
         own = self._header if self._header and self._header.name == launch.kernel.name else None
         return spec_signature.compiled(own or Signature("cuda", launch.kernel.name, ()), compiled.parameters)
 
-    def _compiled(self, launch: Launch, values: Mapping[str, Value]) -> spec_instances.Kernel:
+    def _compiled(self, launch: SpecLaunch, values: Mapping[str, Value]) -> spec_instances.CompiledInstance:
         return self._image.kernels[spec_instances.instance(launch, values)]
 
-    def bind(self, launch: Launch, values: Mapping[str, Value], world: World) -> Bound:
+    def bind(self, launch: SpecLaunch, values: Mapping[str, Value], world: World) -> BoundLaunch:
         """Raises SpecError, at its place, for what only the compiled kernel or the device can refuse."""
         compiled = self._compiled(launch, values)
         signature = self.signature(launch, values)
-        scope = Scope(values)
+        scope = SpecScope(values)
         if len(launch.arguments) != len(signature.parameters):
             count = len(signature.parameters)
             message = f"{launch.kernel.name} takes {count} argument{'s' * (count != 1)}, not {len(launch.arguments)}."
             raise SpecError(launch.kernel.span, message)
-        arguments: list[Argument] = []
+        arguments: list[PassedArgument] = []
         for node, parameter in zip(launch.arguments, signature.parameters, strict=True):
             value = evaluate(node, world, scope)
             spec_rules.passed(parameter, value, node.span, {})
-            arguments.append(Argument(value, parameter, node.span))
+            arguments.append(PassedArgument(value, parameter, node.span))
         grid = self._extents(launch.grid, world, scope, "grid", spec_rules.MOST_GRID)
         block = self._extents(launch.block, world, scope, "block", spec_rules.MOST_BLOCK)
         cluster = (
@@ -120,7 +120,7 @@ class Cuda:
 
         resources = self._resources.get(compiled.symbol)
         name = resources.name if resources else symbols.short_name(compiled.symbol)
-        facts = Facts(compiled.symbol, name, grid, block, cluster, shared, resources)
+        facts = LaunchFacts(compiled.symbol, name, grid, block, cluster, shared, resources)
 
         def ready(memory: Memory) -> Ready:
             kept: list[Any] = []  # tensors whose addresses are passed must live as long as the launches
@@ -130,16 +130,16 @@ class Cuda:
             def run(_keep: object = kept) -> None:
                 core.launch(stream, config, kernel, *given)
 
-            return _Launch(run, facts, self._content)
+            return _CudaLaunch(run, facts, self._content)
 
         tensors = tuple(
             (argument.tensor, argument.parameter.writable)
             for argument in arguments
             if argument.tensor is not None
         )
-        return Bound(launch.span, tensors, ready)
+        return BoundLaunch(launch.span, tensors, ready)
 
-    def tunes(self, launch: Launch) -> bool:  # noqa: ARG002
+    def tunes(self, launch: SpecLaunch) -> bool:  # noqa: ARG002
         return False
 
     def results(self, reference: Reference, values: Mapping[str, Value], world: World) -> tuple[Any, ...]:  # noqa: ARG002
@@ -148,7 +148,7 @@ class Cuda:
 
     # -- arguments ----------------------------------------------------------------------------------
 
-    def _passed(self, argument: Argument, memory: Memory, kept: list[Any]) -> Any:
+    def _passed(self, argument: PassedArgument, memory: Memory, kept: list[Any]) -> Any:
         """As cuda.core takes it: an address as an int, a number as the C type of its parameter."""
         match argument.value:
             case None:
@@ -165,7 +165,7 @@ class Cuda:
             case _:
                 raise SpecError(argument.span, "This cannot be passed to a kernel.")
 
-    def _tensor_map(self, value: TensorMap, tensor: Any, span: Span) -> Any:
+    def _tensor_map(self, value: TensorMap, tensor: Any, span: SpecSpan) -> Any:
         utils: Any = importlib.import_module("cuda.core.utils")
         # the enumeration is public only as the type of an option's value
         none: Any = self._core.TensorMapDescriptorOptions(box_dim=value.box).swizzle
@@ -177,7 +177,7 @@ class Cuda:
             message = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise SpecError(span, f"CUDA rejects this tensor map: {message[:200]}") from None
 
-    def _fits(self, kernel: Any, given: list[Any], launch: Launch) -> None:
+    def _fits(self, kernel: Any, given: list[Any], launch: SpecLaunch) -> None:
         """The sizes of what is passed are those that the code reads: else it would read something else."""
         for argument, wanted in zip(given, kernel.arguments_info, strict=True):
             size = (
@@ -194,13 +194,13 @@ class Cuda:
     # -- the launch ---------------------------------------------------------------------------------
 
     def _extents(
-        self, node: Any, world: World, scope: Scope, what: str, most: tuple[int, ...]
+        self, node: Any, world: World, scope: SpecScope, what: str, most: tuple[int, ...]
     ) -> tuple[int, int, int]:
         sizes = spec_rules.extents(evaluate(node, world, scope), node.span, what, most)
         x, y, z = (*sizes, 1, 1)[:3]
         return x, y, z
 
-    def _kernel(self, symbol: str, launch: Launch, block: tuple[int, int, int], shared: int) -> Any:
+    def _kernel(self, symbol: str, launch: SpecLaunch, block: tuple[int, int, int], shared: int) -> Any:
         if symbol not in self._kernels:
             self._kernels[symbol] = self._code.get_kernel(symbol)
         kernel = self._kernels[symbol]
@@ -226,7 +226,7 @@ class Cuda:
 
     def _config(
         self,
-        launch: Launch,
+        launch: SpecLaunch,
         grid: tuple[int, int, int],
         block: tuple[int, int, int],
         cluster: tuple[int, int, int] | None,
@@ -264,7 +264,7 @@ class Cuda:
             raise SpecError(
                 assignment.name.span, f"The driver does not give the address of '{name}': {status.name}."
             )
-        value = evaluate(assignment.value, world, Scope(values))
+        value = evaluate(assignment.value, world, SpecScope(values))
         if isinstance(value, Scalar):
             dtype = DTYPES[{4: "float32", 8: "float64"}.get(int(size), value.type)] if value.dtype.kind == "floating" else value.dtype  # fmt: skip
             data = self._torch.tensor(value.value, dtype=getattr(self._torch, dtype.name), device="cuda")

@@ -14,18 +14,27 @@ from orbit_remote.common import messages as c
 from orbit_remote.common.requests import Job
 from orbit_remote.spec import launch_spec, stored_tensors
 from orbit_remote.spec.dtypes import Tolerance, tolerance
-from orbit_remote.spec.interpreter import Scope, evaluate
-from orbit_remote.spec.launch_spec import Point
-from orbit_remote.spec.syntax_tree import Call, Expect, Launch, Reference, Span, Spec, SpecError, Text
+from orbit_remote.spec.interpreter import SpecScope, evaluate
+from orbit_remote.spec.launch_spec import SpecPoint
+from orbit_remote.spec.syntax_tree import (
+    Call,
+    Expect,
+    LaunchSpec,
+    Reference,
+    SpecError,
+    SpecLaunch,
+    SpecSpan,
+    Text,
+)
 from orbit_remote.spec.values import Scalar, Tensor, Value
 
 When = Literal["first", "again"]
 
 
-class Verdict:
+class SpecVerdict:
     """Of all points of one job. `failure` is the worst that was found, None while all is well."""
 
-    def __init__(self, job: Job, spec: Spec, backend: Backend, gpu: Gpu) -> None:
+    def __init__(self, job: Job, spec: LaunchSpec, backend: Backend, gpu: Gpu) -> None:
         self.problems: list[c.Problem] = []
         self.failure: c.Failure | None = None
         self.remarks: dict[str, None] = {}
@@ -36,7 +45,7 @@ class Verdict:
         self._backend = backend
         self._gpu = gpu
 
-    def check(self, trial: Trial, point: Point, when: When) -> tuple[tuple[c.Check, ...], bool]:
+    def check(self, trial: Trial, point: SpecPoint, when: When) -> tuple[tuple[c.Check, ...], bool]:
         """Launch once and look: what was compared, and whether nothing was wrong."""
         trial.launch(before=lambda: self._gpu.fill_shared(("first", "again").index(when)))
         self._gpu.synchronize()
@@ -58,10 +67,10 @@ class Verdict:
         return tuple(checks), not trespasses and all(check.passed for check in checks)
 
     def _expected(
-        self, expect: Expect, trial: Trial, after: Mapping[str, Value], point: Point, when: When
+        self, expect: Expect, trial: Trial, after: Mapping[str, Value], point: SpecPoint, when: When
     ) -> c.Check:
-        actual = evaluate(expect.actual, trial.world, Scope(after))
-        expected = evaluate(expect.expected, replace(trial.world, exact=True), Scope(trial.values))
+        actual = evaluate(expect.actual, trial.world, SpecScope(after))
+        expected = evaluate(expect.expected, replace(trial.world, exact=True), SpecScope(trial.values))
         assert isinstance(actual, Tensor)
         terms = 1
         if isinstance(expected, Tensor):
@@ -78,13 +87,13 @@ class Verdict:
         )
 
     def _as_captured(
-        self, expect: Expect, trial: Trial, after: Mapping[str, Value], point: Point, when: When
+        self, expect: Expect, trial: Trial, after: Mapping[str, Value], point: SpecPoint, when: When
     ) -> c.Check | None:
         """None where the spec makes other inputs than the captured ones: what the kernel writes then is not stored."""
         call = expect.expected
         assert isinstance(call, Call)
         name, key = (each.value for each in call.arguments if isinstance(each, Text))
-        actual = evaluate(expect.actual, trial.world, Scope(after))
+        actual = evaluate(expect.actual, trial.world, SpecScope(after))
         assert isinstance(actual, Tensor)
         try:
             file = stored_tensors.opened(trial.world.folder, name, trial.world.stored)
@@ -119,13 +128,13 @@ class Verdict:
         if directive.within is None:
             return tolerance(actual.dtype, terms)
         bounds = [
-            float(value.value) if node is not None and isinstance(value := evaluate(node, trial.world, Scope(trial.values)), Scalar) else 0.0
+            float(value.value) if node is not None and isinstance(value := evaluate(node, trial.world, SpecScope(trial.values)), Scalar) else 0.0
             for node in (directive.within.rtol, directive.within.atol)
         ]  # fmt: skip
         return Tolerance(*bounds)
 
     def _referenced(
-        self, reference: Reference, trial: Trial, after: Mapping[str, Value], point: Point, when: When
+        self, reference: Reference, trial: Trial, after: Mapping[str, Value], point: SpecPoint, when: When
     ) -> list[c.Check]:
         """The outputs against what a function returns, or what another kernel leaves in them."""
         if reference.launch is not None:
@@ -159,7 +168,7 @@ class Verdict:
         return checks
 
     def _of_kernel(
-        self, reference: Reference, launch: Launch, trial: Trial
+        self, reference: Reference, launch: SpecLaunch, trial: Trial
     ) -> tuple[list[str], dict[str, Any]]:
         bound = self._backend.bind(launch, trial.values, trial.world)
         memory = Memory(self._gpu.torch, tensors((bound,)), POISONS[0])
@@ -181,11 +190,11 @@ class Verdict:
         self,
         name: str,
         what: str,
-        span: Span,
+        span: SpecSpan,
         actual: Any,
         expected: Any,
         allowed: Tolerance,
-        point: Point,
+        point: SpecPoint,
         when: When,
     ) -> c.Check:
         comparison = output_compare.compare(self._gpu.torch, actual, expected, allowed)
@@ -201,8 +210,8 @@ class Verdict:
         allowed: Tolerance,
         name: str,
         what: str,
-        span: Span,
-        point: Point,
+        span: SpecSpan,
+        point: SpecPoint,
         when: When,
     ) -> c.Check:
         check = c.Check(
@@ -215,11 +224,11 @@ class Verdict:
 
     # -- what is wrong ------------------------------------------------------------------------------
 
-    def _wrong(self, check: c.Check, name: str, point: Point) -> None:
+    def _wrong(self, check: c.Check, name: str, point: SpecPoint) -> None:
         text = f"wrong answer{_where(point)}: {difference(check, name)}"
         self._say(c.Problem("error", text, "orbit", check.place), "wrong answer")
 
-    def _outside(self, trespass: Trespass, point: Point) -> None:
+    def _outside(self, trespass: Trespass, point: SpecPoint) -> None:
         where = (
             f"{trespass.offset} bytes after its end"
             if trespass.offset >= 0
@@ -236,7 +245,7 @@ class Verdict:
         if self.failure is None or (self.failure.category == "wrong answer" and category == "runtime error"):
             self.failure = c.Failure(category, problem.message, place=problem.place)
 
-    def _text(self, span: Span) -> str:
+    def _text(self, span: SpecSpan) -> str:
         """The spec's own words."""
         line = self._lines[span.line] if span.line < len(self._lines) else ""
         return line[span.column : span.end_column if span.end_line == span.line else None].strip()
@@ -259,5 +268,5 @@ def definition(job: Job) -> c.Place:
     return c.Place(job.path, job.definition.name_line + 1, end - len(job.definition.name) + 1, end + 1)
 
 
-def _where(point: Point) -> str:
+def _where(point: SpecPoint) -> str:
     return f" (case {point.case})" if point.case else ""

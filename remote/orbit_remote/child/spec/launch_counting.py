@@ -26,7 +26,7 @@ def of_each_kernel(every: Iterable[Ready]) -> list[Ready]:
     return list(by_code.values())
 
 
-def made(ready: Ready) -> dumps.Made:
+def made(ready: Ready) -> dumps.DumpedInstance:
     """Return what the compiler made of a launch's kernel."""
     facts, code = ready.facts(), ready.code()
     sass = disassembly.listing(code.cubin, facts.symbol)
@@ -34,7 +34,7 @@ def made(ready: Ready) -> dumps.Made:
         **code.texts,
         **({"sass": sass.encode("utf-8", "replace")} if sass else {}),
     }
-    return dumps.Made(facts.symbol, facts.name, facts.constants, texts)
+    return dumps.DumpedInstance(facts.symbol, facts.name, facts.constants, texts)
 
 
 class Counting:
@@ -50,7 +50,7 @@ class Counting:
             raise UncountedError("launches cannot be recorded here")
         try:
             self.cupti = injection.find(in_this_process=True)
-        except injection.Unavailable as unavailable:
+        except injection.RecorderUnavailableError as unavailable:
             raise UncountedError(unavailable.message) from None
         self._profiler = LaunchProfiler(profiler.library(recorder.cache, self.cupti))
         self._torch = torch

@@ -10,7 +10,7 @@ from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.measurements import Tried
 from orbit_remote.common.messages import Resources
 from orbit_remote.counters.profiles import LaunchedCode
-from orbit_remote.spec.syntax_tree import Span
+from orbit_remote.spec.syntax_tree import SpecSpan
 from orbit_remote.spec.values import Tensor
 
 Memory = Callable[[Tensor], Any]
@@ -18,7 +18,7 @@ Memory = Callable[[Tensor], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class LaunchFacts:
     """What is known of a kernel once it has been launched. `block` is in threads."""
 
     symbol: str
@@ -37,7 +37,7 @@ class Ready(Protocol):
 
     def launch(self) -> None: ...
 
-    def facts(self) -> Facts:
+    def facts(self) -> LaunchFacts:
         """Asked after a launch."""
         ...
 
@@ -47,10 +47,10 @@ class Ready(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundLaunch:
     """One launch of a spec with its values: the tensors it is given, and whether it may write them."""
 
-    span: Span
+    span: SpecSpan
     tensors: tuple[tuple[Tensor, bool], ...]
     ready: Callable[[Memory], Ready]
 

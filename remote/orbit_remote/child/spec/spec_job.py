@@ -22,12 +22,12 @@ from orbit_remote.child.spec import (
     spec_profile,
 )
 from orbit_remote.child.spec.device_memory import POISONS, Memory
-from orbit_remote.child.spec.expectation import Verdict, definition
+from orbit_remote.child.spec.expectation import SpecVerdict, definition
 from orbit_remote.child.spec.launch_timing import Bench, Clock
-from orbit_remote.child.spec.launches import Facts
+from orbit_remote.child.spec.launches import LaunchFacts
 from orbit_remote.child.spec.shared_memory import SharedMemory
 from orbit_remote.child.spec.sm_clock import SmClock
-from orbit_remote.child.spec.trial import Backend, Gpu, Missing, Trial, Trials, load_torch
+from orbit_remote.child.spec.trial import Backend, Gpu, MissingPackageError, Trial, Trials, load_torch
 from orbit_remote.common import measure, python_errors, symbols
 from orbit_remote.common import messages as c
 from orbit_remote.common.measurements import Telemetry, Timing
@@ -37,7 +37,7 @@ from orbit_remote.recording.recorder import Recorder
 from orbit_remote.recording.telemetry import Sampler
 from orbit_remote.spec import launch_spec
 from orbit_remote.spec.dtypes import DTYPES, DType, Tolerance
-from orbit_remote.spec.launch_spec import Point
+from orbit_remote.spec.launch_spec import SpecPoint
 from orbit_remote.spec.syntax_tree import SpecError
 from orbit_remote.spec.values import Scalar, Tensor, Value
 from orbit_remote.toolchain.spec_instances import Image
@@ -51,7 +51,7 @@ _THROTTLED = (
 
 Send = Callable[[c.Event], None]
 Timed = Callable[[Trial], tuple[c.Launches, ...]]
-Instead = Callable[[Any, launch_spec.Checked, Backend], c.Finished]
+Instead = Callable[[Any, launch_spec.EvaluatedSpec, Backend], c.Finished]
 """With torch."""
 
 
@@ -63,7 +63,7 @@ def run_launch_spec(
     """
     began = time.perf_counter()
     send(c.Stage(job.run, "profiling" if job.action == "profile" else "running", time.time()))
-    run: Run | None = None
+    run: SpecRun | None = None
     timer: _Timer | None = None
     remarks: list[str] = []
     try:
@@ -84,7 +84,7 @@ def run_launch_spec(
         clock, remark = recording_overhead.clock(torch, recorder, kernels)
         remarks += [remark] if remark else []
         shared = None if isinstance(kernels, str) else SharedMemory(kernels)
-        run = Run(job, send, checked, backend, Gpu(torch, shared))
+        run = SpecRun(job, send, checked, backend, Gpu(torch, shared))
         with Sampler(_device(torch, job), period_s=_SAMPLE_S, energy_s=0.0) as sampler:
             sm_clock = None if isinstance(kernels, str) else SmClock(torch, kernels)
             timed = sum(not point.case for point in launch_spec.points(checked.spec)[0])
@@ -93,7 +93,7 @@ def run_launch_spec(
         remarks += sampler.remarks
     except SpecError as error:
         finished = _refused(job, error)
-    except Missing as error:
+    except MissingPackageError as error:
         finished = c.failed(job.run, error.failure)
     except Exception as error:  # noqa: BLE001 - of CUDA, torch or the user's kernel: the author gets a sentence
         finished = _failed(job, error, recorder)
@@ -110,18 +110,18 @@ def run_launch_spec(
     )
 
 
-class Run:
+class SpecRun:
     """The points of a spec, one after another."""
 
     def __init__(
-        self, job: Job, send: Send, checked: launch_spec.Checked, backend: Backend, gpu: Gpu
+        self, job: Job, send: Send, checked: launch_spec.EvaluatedSpec, backend: Backend, gpu: Gpu
     ) -> None:
         self.points: list[c.Point] = []
         self._job = job
         self._send = send
         self._spec = checked.spec
         self.trials = Trials(checked, job, backend, gpu)
-        self._verdict = Verdict(job, checked.spec, backend, gpu)
+        self._verdict = SpecVerdict(job, checked.spec, backend, gpu)
 
     def finished(self, timed: Timed) -> c.Finished:
         """`timed` takes the times of a trial's launches."""
@@ -137,7 +137,7 @@ class Run:
         problems, remarks = tuple(verdict.problems), tuple(verdict.remarks)
         return c.Finished(self._job.run, outcome, verdict.failure, problems=problems, remarks=remarks)
 
-    def _point(self, point: Point, timed: Timed) -> c.Point:
+    def _point(self, point: SpecPoint, timed: Timed) -> c.Point:
         self.trials.tune(point)
         trial = self.trials.make(point, 0)
         checks, sound = self._verdict.check(trial, point, "first")
@@ -154,7 +154,7 @@ class Run:
         return replace(done, launches=launches, checks=checks)
 
 
-def checked_spec(job: Job) -> launch_spec.Checked:
+def checked_spec(job: Job) -> launch_spec.EvaluatedSpec:
     """Raises SpecError for the first error of the spec above the job's kernel."""
     assert job.definition is not None
     checked = launch_spec.check(job.text, launch_spec.target_of(job.definition, job.language))
@@ -164,7 +164,7 @@ def checked_spec(job: Job) -> launch_spec.Checked:
     return checked
 
 
-def _backend(torch: Any, job: Job, image: Image | None, checked: launch_spec.Checked) -> Backend:
+def _backend(torch: Any, job: Job, image: Image | None, checked: launch_spec.EvaluatedSpec) -> Backend:
     if job.language == "cuda":
         assert image is not None
         try:
@@ -172,7 +172,7 @@ def _backend(torch: Any, job: Job, image: Image | None, checked: launch_spec.Che
         except ImportError:
             text = f"launch specs of CUDA kernels need cuda-core, which {sys.executable} lacks"
             remedy = f"{installing.remedy(sys.executable, 'cuda-core', 'cuda-bindings')}, or name another `orbit.python`"
-            raise Missing(text, remedy) from None
+            raise MissingPackageError(text, remedy) from None
     from orbit_remote.child.spec import triton_backend
 
     return triton_backend.Triton(torch, job)
@@ -242,7 +242,7 @@ def _device(torch: Any, job: Job) -> str | int:
     return f"GPU-{uuid}" if uuid else job.device
 
 
-def _launches(facts: Facts, cold: Timing, warm: Timing | None, bench: Bench) -> c.Launches:
+def _launches(facts: LaunchFacts, cold: Timing, warm: Timing | None, bench: Bench) -> c.Launches:
     """Values recorded at the launch replace the requested ones."""
     known = facts.resources
     record = bench.seen.get(facts.symbol)
@@ -265,7 +265,7 @@ def _launches(facts: Facts, cold: Timing, warm: Timing | None, bench: Bench) -> 
     )
 
 
-def _shown(point: Point, values: Mapping[str, Value]) -> dict[str, str]:
+def _shown(point: SpecPoint, values: Mapping[str, Value]) -> dict[str, str]:
     """The values of the names that this point replaces."""
     texts: dict[str, str] = {}
     for name in point.replaced:

@@ -15,11 +15,13 @@ from orbit_remote.common.requests import Job
 from orbit_remote.counters.profiler import UncountedError
 from orbit_remote.recording.recorder import Recorder, UnderTool
 from orbit_remote.spec import launch_spec
-from orbit_remote.spec.launch_spec import Checked, Point
+from orbit_remote.spec.launch_spec import EvaluatedSpec, SpecPoint
 from orbit_remote.toolchain import dumps
 
 
-def profiled(torch: Any, job: Job, checked: Checked, backend: Backend, recorder: Recorder) -> c.Finished:
+def profiled(
+    torch: Any, job: Job, checked: EvaluatedSpec, backend: Backend, recorder: Recorder
+) -> c.Finished:
     """With the first set of its values. Before the launches that are profiled come the same that are not, so that everything is
     compiled, chosen and loaded. Nothing is compared or timed.
 
@@ -57,7 +59,7 @@ def profiled(torch: Any, job: Job, checked: Checked, backend: Backend, recorder:
     return replace(finished, profiles=counted, dumps=packed, remarks=tuple(remarks), toolchain=versions)
 
 
-def _warmed(torch: Any, trials: Trials, point: Point) -> Trial:
+def _warmed(torch: Any, trials: Trials, point: SpecPoint) -> Trial:
     """Return a trial that has been launched once, on memory that is restored."""
     trial = trials.make(point, 0)
     trial.launch()

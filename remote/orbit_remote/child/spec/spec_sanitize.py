@@ -14,7 +14,7 @@ from orbit_remote.child.spec.trial import Backend, Gpu, Trials
 from orbit_remote.common import messages as c
 from orbit_remote.common.requests import Job
 from orbit_remote.spec import launch_spec
-from orbit_remote.spec.launch_spec import Checked, Point
+from orbit_remote.spec.launch_spec import EvaluatedSpec, SpecPoint
 from orbit_remote.spec.values import Tensor, World
 
 CACHE: Final = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
@@ -27,7 +27,7 @@ _MOST: Final = 8
 Send = Callable[[c.Event], None]
 
 
-def launch_once(torch: Any, job: Job, send: Send, checked: Checked, backend: Backend) -> c.Finished:
+def launch_once(torch: Any, job: Job, send: Send, checked: EvaluatedSpec, backend: Backend) -> c.Finished:
     """Raises SpecError, and whatever CUDA raises."""
     trials = Trials(checked, job, backend, Gpu(torch))
     every, _ = launch_spec.points(checked.spec)
@@ -47,19 +47,19 @@ def _as_it_is(tensor: Tensor) -> Any:
     return tensor.data
 
 
-def choose(checked: Checked, every: list[Point]) -> list[Point]:
+def choose(checked: EvaluatedSpec, every: list[SpecPoint]) -> list[SpecPoint]:
     """Every case - a ragged tail is where indices go wrong -, and of the values that are timed those with the least memory."""
     timed = [point for point in every if not point.case]
     cases = [point for point in every if point.case]
     return [*sorted(timed, key=lambda point: _bytes(checked, point))[:1], *cases][:_MOST]
 
 
-def _bytes(checked: Checked, point: Point) -> int:
+def _bytes(checked: EvaluatedSpec, point: SpecPoint) -> int:
     values, _ = launch_spec.compute(checked.spec, checked.signature, point, World(checked.spec.language))
     return sum(value.bytes for value in values.values() if isinstance(value, Tensor))
 
 
-def _remarks(every: list[Point], chosen: list[Point]) -> tuple[str, ...]:
+def _remarks(every: list[SpecPoint], chosen: list[SpecPoint]) -> tuple[str, ...]:
     if len(every) == len(chosen):
         return ()
     return (

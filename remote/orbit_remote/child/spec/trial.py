@@ -10,30 +10,30 @@ from typing import Any, Protocol
 
 from orbit_remote.child.spec import device_memory
 from orbit_remote.child.spec.device_memory import POISONS, Memory
-from orbit_remote.child.spec.launches import Bound, Ready
+from orbit_remote.child.spec.launches import BoundLaunch, Ready
 from orbit_remote.child.spec.shared_memory import SharedMemory
 from orbit_remote.common import codec, limits
 from orbit_remote.common import messages as c
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.requests import Job, SpecStart
 from orbit_remote.spec import launch_spec
-from orbit_remote.spec.interpreter import Scope, evaluate
-from orbit_remote.spec.launch_spec import Checked, Point
+from orbit_remote.spec.interpreter import SpecScope, evaluate
+from orbit_remote.spec.launch_spec import EvaluatedSpec, SpecPoint
 from orbit_remote.spec.signature import Signature
-from orbit_remote.spec.syntax_tree import Assignment, Launch, Reference, SpecError
+from orbit_remote.spec.syntax_tree import Assignment, Reference, SpecError, SpecLaunch
 from orbit_remote.spec.values import Scalar, Tensor, Value, World, amount
 
 
 class Backend(Protocol):
     """What differs between CUDA and Triton."""
 
-    def signature(self, launch: Launch, values: Mapping[str, Value]) -> Signature | None: ...
+    def signature(self, launch: SpecLaunch, values: Mapping[str, Value]) -> Signature | None: ...
 
-    def bind(self, launch: Launch, values: Mapping[str, Value], world: World) -> Bound: ...
+    def bind(self, launch: SpecLaunch, values: Mapping[str, Value], world: World) -> BoundLaunch: ...
 
     def set_symbol(self, assignment: Assignment, values: Mapping[str, Value], world: World) -> None: ...
 
-    def tunes(self, launch: Launch) -> bool:
+    def tunes(self, launch: SpecLaunch) -> bool:
         """Whether a first launch tries configurations, on the very buffers that it is given."""
         ...
 
@@ -42,7 +42,7 @@ class Backend(Protocol):
         ...
 
 
-class Missing(Exception):  # noqa: N818 - what it says, not what went wrong
+class MissingPackageError(Exception):
     """This Python lacks what a job needs."""
 
     def __init__(self, text: str, remedy: str) -> None:
@@ -51,16 +51,16 @@ class Missing(Exception):  # noqa: N818 - what it says, not what went wrong
 
 
 def load_torch(job: Job, what: str, device: str = "cuda") -> Any:
-    """torch, with the job's GPU as its current one. Raises Missing; `what` begins the sentence of who needs torch."""
+    """torch, with the job's GPU as its current one. Raises MissingPackageError; `what` begins the sentence of who needs torch."""
     try:
         torch: Any = importlib.import_module("torch")
     except ImportError:
         text = f"{what} torch, which {sys.executable} lacks"
-        raise Missing(text, "install torch there, or name another `orbit.python`") from None
+        raise MissingPackageError(text, "install torch there, or name another `orbit.python`") from None
     if device == "cuda":
         if not torch.cuda.is_available():
             text = f"the torch {torch.__version__} of {sys.executable} finds no GPU"
-            raise Missing(
+            raise MissingPackageError(
                 text, "install a build of torch for CUDA, or look at the driver: `orbit-lsp doctor`"
             )
         if job.device:
@@ -98,7 +98,7 @@ class Trial:
 
     values: Mapping[str, Value]
     world: World
-    bound: tuple[Bound, ...]
+    bound: tuple[BoundLaunch, ...]
     memory: Memory
     ready: tuple[Ready, ...]
 
@@ -118,7 +118,7 @@ class Trial:
 class Trials:
     """Makes them for one spec."""
 
-    def __init__(self, checked: Checked, job: Job, backend: Backend, gpu: Gpu) -> None:
+    def __init__(self, checked: EvaluatedSpec, job: Job, backend: Backend, gpu: Gpu) -> None:
         assert job.definition is not None
         self.gpu = gpu
         self._checked = checked
@@ -130,7 +130,7 @@ class Trials:
         self._backend = backend
         self._seed = int(self.amount("seed", {}) or 0)
 
-    def make(self, point: Point, turn: int) -> Trial:
+    def make(self, point: SpecPoint, turn: int) -> Trial:
         """Another `turn`, other random inputs, but for what is expected as it was captured: then the outputs are poisoned otherwise. Raises
         SpecError, at its place, for what does not go.
         """
@@ -153,7 +153,7 @@ class Trials:
             values, world, bound, memory, tuple(bound_launch.ready(memory.of) for bound_launch in bound)
         )
 
-    def tune(self, point: Point) -> None:
+    def tune(self, point: SpecPoint) -> None:
         """Have autotuning done, on memory of its own: it launches as often as it likes."""
         if any(self._backend.tunes(launch) for launch in self._spec.launches):
             self.make(point, 0).launch()
@@ -165,13 +165,13 @@ class Trials:
         if counted is None:
             return None
         world = World(self._spec.language, wide=word in ("bytes", "flops"))
-        value = evaluate(counted.value, world, Scope(values))
+        value = evaluate(counted.value, world, SpecScope(values))
         return float(value.value) if isinstance(value, Scalar) else None
 
-    def _described(self, point: Point, header: Signature | None) -> dict[str, Value]:
+    def _described(self, point: SpecPoint, header: Signature | None) -> dict[str, Value]:
         return launch_spec.compute(self._spec, header, point, World(self._spec.language))[0]
 
-    def _header(self, point: Point) -> Signature | None:
+    def _header(self, point: SpecPoint) -> Signature | None:
         """The kernel's parameters, as the compiler gave them where there is one."""
         known = self._checked.signature
         for launch in self._spec.launches:
@@ -179,7 +179,7 @@ class Trials:
                 return self._backend.signature(launch, self._described(point, known)) or known
         return known
 
-    def _room(self, point: Point, header: Signature | None, free: int) -> None:
+    def _room(self, point: SpecPoint, header: Signature | None, free: int) -> None:
         """Refuse what cannot fit before anything is allocated."""
         described = self._described(point, header)
         known = {name: value for name, value in described.items() if isinstance(value, Tensor)}
@@ -197,6 +197,6 @@ class Trials:
         raise SpecError(span, message)
 
 
-def tensors(bound: Sequence[Bound]) -> list[tuple[Tensor, bool]]:
+def tensors(bound: Sequence[BoundLaunch]) -> list[tuple[Tensor, bool]]:
     """What the launches are given, each with whether they may write it."""
     return [each for bound_launch in bound for each in bound_launch.tensors]

@@ -9,7 +9,7 @@ from dataclasses import field, replace
 from typing import Any, get_args
 
 from orbit_remote.child import triton_instances
-from orbit_remote.child.spec.launches import Bound, Facts, Memory, Ready
+from orbit_remote.child.spec.launches import BoundLaunch, LaunchFacts, Memory, Ready
 from orbit_remote.child.triton_assumptions import layers
 from orbit_remote.child.user_module import UserFile
 from orbit_remote.common.lazy_dataclass import dataclass
@@ -17,10 +17,19 @@ from orbit_remote.common.measurements import Tried
 from orbit_remote.common.requests import Job, Level
 from orbit_remote.counters.profiles import LaunchedCode
 from orbit_remote.spec import rules as spec_rules
-from orbit_remote.spec.interpreter import Scope, evaluate
+from orbit_remote.spec.interpreter import SpecScope, evaluate
 from orbit_remote.spec.interpreter import grid as grid_of
 from orbit_remote.spec.signature import Signature
-from orbit_remote.spec.syntax_tree import Assignment, Call, Lambda, Launch, Name, Reference, Span, SpecError
+from orbit_remote.spec.syntax_tree import (
+    Assignment,
+    Call,
+    Lambda,
+    Name,
+    Reference,
+    SpecError,
+    SpecLaunch,
+    SpecSpan,
+)
 from orbit_remote.spec.values import Dim3, Scalar, Tensor, TensorMap, Value, World, shown
 
 _OWN_NAMES = {"bool": "int1", "float8_e4m3fn": "float8e4nv", "float8_e5m2": "float8e5"}
@@ -40,7 +49,7 @@ class Triton:
         file.prepare()
         self._module = file.execute(file.module_name())
 
-    def signature(self, launch: Launch, values: Mapping[str, Value]) -> Signature | None:  # noqa: ARG002
+    def signature(self, launch: SpecLaunch, values: Mapping[str, Value]) -> Signature | None:  # noqa: ARG002
         """None: Python's own text says it all."""
         return None
 
@@ -48,13 +57,13 @@ class Triton:
         """Always raises SpecError."""
         raise SpecError(assignment.span, "Only CUDA has symbols.")
 
-    def tunes(self, launch: Launch) -> bool:
+    def tunes(self, launch: SpecLaunch) -> bool:
         """Whether a first launch tries configurations, on the very buffers that it is given."""
         return any(hasattr(layer, "configs") for layer in layers(self._kernel(launch)))
 
-    def bind(self, launch: Launch, values: Mapping[str, Value], world: World) -> Bound:
+    def bind(self, launch: SpecLaunch, values: Mapping[str, Value], world: World) -> BoundLaunch:
         kernel = self._kernel(launch)
-        scope = Scope(values)
+        scope = SpecScope(values)
         positional = [(node.span, evaluate(node, world, scope)) for node in launch.arguments]
         keywords = {
             keyword.name: (keyword.value.span, evaluate(keyword.value, world, scope))
@@ -71,16 +80,16 @@ class Triton:
         def ready(memory: Memory) -> Ready:
             arguments = [passed(value, memory, span) for span, value in positional]
             options = {name: passed(value, memory, span) for name, (span, value) in keywords.items()}
-            return _Launch(kernel, extents, arguments, options)
+            return _TritonLaunch(kernel, extents, arguments, options)
 
-        return Bound(launch.span, tuple(tensors), ready)
+        return BoundLaunch(launch.span, tuple(tensors), ready)
 
     def results(self, reference: Reference, values: Mapping[str, Value], world: World) -> tuple[Any, ...]:
         """What the function of a `reference` returns for copies of the spec's values. Raises SpecError."""
         assert reference.call is not None
         function = self._function(reference.call)
         if isinstance(reference.call, Call):
-            scope = Scope(values)
+            scope = SpecScope(values)
             arguments = [evaluate(node, world, scope) for node in reference.call.arguments]
             keywords = {each.name: evaluate(each.value, world, scope) for each in reference.call.keywords}
         else:
@@ -105,7 +114,7 @@ class Triton:
 
     # -- the file's own objects ---------------------------------------------------------------------
 
-    def _kernel(self, launch: Launch) -> Any:
+    def _kernel(self, launch: SpecLaunch) -> Any:
         function = getattr(self._module, launch.kernel.name, None)
         if function is None or not hasattr(function, "__getitem__"):
             raise SpecError(
@@ -122,13 +131,13 @@ class Triton:
 
     # -- the grid -------------------------------------------------------------------------------------
 
-    def _grid(self, launch: Launch, values: Mapping[str, Value], world: World) -> Any:
+    def _grid(self, launch: SpecLaunch, values: Mapping[str, Value], world: World) -> Any:
         """The extents, or a function of the constants that tuning has chosen."""
         node = launch.grid
         assert node is not None
         if not isinstance(node, Lambda):
             return spec_rules.extents(
-                evaluate(node, world, Scope(values)), node.span, "grid", spec_rules.MOST_GRID
+                evaluate(node, world, SpecScope(values)), node.span, "grid", spec_rules.MOST_GRID
             )
 
         def extents(constants: Mapping[str, Any]) -> tuple[int, ...]:
@@ -138,14 +147,14 @@ class Triton:
                 if kind in ("int", "float", "bool"):
                     known[name] = Scalar(value, kind)
             described = World("triton", work=world.work)
-            value = grid_of(node, described, Scope(values), known, tuned=False)
+            value = grid_of(node, described, SpecScope(values), known, tuned=False)
             return spec_rules.extents(value, node.span, "grid", spec_rules.MOST_GRID)
 
         return extents
 
 
 @dataclass
-class _Launch:
+class _TritonLaunch:
     kernel: Any
     grid: tuple[int, ...] | Callable[[Mapping[str, Any]], tuple[int, ...]]
     arguments: list[Any]
@@ -156,17 +165,17 @@ class _Launch:
     def launch(self) -> None:
         self.compiled = self.kernel[self.grid](*self.arguments, **self.options)
 
-    def facts(self) -> Facts:
+    def facts(self) -> LaunchFacts:
         return replace(facts_of(layers(self.kernel)[-1], self.compiled), tuning=tuning(self.kernel))
 
     def code(self) -> LaunchedCode:
         return code_of(self.compiled)
 
 
-def facts_of(function: Any, compiled: Any) -> Facts:
+def facts_of(function: Any, compiled: Any) -> LaunchFacts:
     """Return what is known of a JIT function that was launched as Triton `compiled` it."""
     resources = triton_instances.instance(function, compiled)
-    return Facts(
+    return LaunchFacts(
         resources.symbol,
         resources.name,
         block=(resources.threads or 1, 1, 1),
@@ -187,7 +196,7 @@ def code_of(compiled: Any) -> LaunchedCode:
     return LaunchedCode(bytes(made["cubin"]), texts)
 
 
-def passed(value: Value, memory: Memory, span: Span) -> Any:
+def passed(value: Value, memory: Memory, span: SpecSpan) -> Any:
     """What a launch is given for a value of its spec. Raises SpecError where nothing can be."""
     match value:
         case Tensor():

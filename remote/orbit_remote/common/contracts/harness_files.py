@@ -36,7 +36,7 @@ _ENTRIES: Final[tuple[tuple[Kind, str], ...]] = (("kernelbench", "ModelNew"), ("
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptContract:
     """The contract that a text keeps, and where the name stands that others call: `line`, `column` from 1,
     `end_column` exclusive, in code points.
     """
@@ -58,7 +58,7 @@ _ANYTHING: Final = 1e30
 
 
 @dataclass(frozen=True, slots=True)
-class Within:
+class AllowedDifference:
     """What a reference allows: the share `matched` of an output's elements has to lie within `atol + rtol * |expected|`, and no
     element further than `cap` from what was expected.
     """
@@ -80,10 +80,10 @@ class Within:
         return f"# tolerance: rtol {self.rtol!r}, atol {self.atol!r}, matched {self.matched!r}{cap}"
 
 
-ANYTHING: Final = Within(_ANYTHING, _ANYTHING)
+ANYTHING: Final = AllowedDifference(_ANYTHING, _ANYTHING)
 
 
-def within(reference: str) -> Within | None:
+def within(reference: str) -> AllowedDifference | None:
     """The tolerance that a reference's text states in a comment of its own line; None where it states none that can be read."""
     stated = _WITHIN.search(reference)
     if stated is None:
@@ -92,7 +92,11 @@ def within(reference: str) -> Within | None:
         numbers = {name: float(value) for name, value in stated.groupdict().items() if value is not None}
     except ValueError:
         return None
-    return Within(**numbers) if all(0 <= number < float("inf") for number in numbers.values()) else None
+    return (
+        AllowedDifference(**numbers)
+        if all(0 <= number < float("inf") for number in numbers.values())
+        else None
+    )
 
 
 Domain = Literal["any", "nonnegative", "positive", "unit", "drawn"]
@@ -116,14 +120,14 @@ def domain_line(domain: Domain) -> str:
     return "" if domain == "any" else f"# inputs: {domain}"
 
 
-def kept(text: str) -> Kept | None:
+def kept(text: str) -> KeptContract | None:
     """None for a text that keeps none, or that is longer than `limits.CONTRACT`."""
     first: dict[str, _Bound] = {}
     for bound in _bound(text, tuple(name for _, name in _ENTRIES)):
         first.setdefault(bound.name, bound)
     for kind, name in _ENTRIES:
         if at := first.get(name):
-            return Kept(kind, name, at.line, at.column, at.column + len(name))
+            return KeptContract(kind, name, at.line, at.column, at.column + len(name))
     return None
 
 

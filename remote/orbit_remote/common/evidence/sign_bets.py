@@ -120,7 +120,7 @@ def holm(evidence: Sequence[float], false_alarm: float) -> list[bool]:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class GateQuestion:
     """What a gate asks of each of `kernels` kernels. `find` is the slow-down that it looks for: 0.02 is 2 %."""
 
     kernels: int
@@ -174,7 +174,7 @@ def noise(ratios: Sequence[float]) -> float | None:
     return 1.4826 * median([abs(each - middle) for each in logs])
 
 
-def effect_found(deviation: float, question: Question) -> float | None:
+def effect_found(deviation: float, question: GateQuestion) -> float | None:
     """The slow-down that is found in `POWER` of gates if the pairs' log ratios have this deviation, at least the one that is looked
     for, since a smaller one may be given up; None where the pairs are too few for any. The forecast alone takes the noise to be
     normal; no verdict does.
@@ -203,7 +203,7 @@ def _least_chance(pairs: int, log_goal: float, power: float) -> float | None:
     return high
 
 
-def pairs_expected(deviation: float, question: Question) -> float:
+def pairs_expected(deviation: float, question: GateQuestion) -> float:
     """How many pairs an equal kernel takes until it is clear, on average, by the same forecast."""
     from statistics import NormalDist
 

@@ -7,7 +7,7 @@ from typing import Literal, NoReturn, cast
 
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.spec.dtypes import DType
-from orbit_remote.spec.syntax_tree import Span, SpecError
+from orbit_remote.spec.syntax_tree import SpecError, SpecSpan
 from orbit_remote.spec.values import Scalar, Tensor, Value, World, shown
 
 Group = Literal[
@@ -17,7 +17,7 @@ Languages = Literal["both", "cuda", "triton"]
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class SpecFunction:
     """One row of the table. `parameters` is as in Python, `*size` takes numbers or one list of them.
 
     `rule` computes the result's shape and dtype, and with a torch at hand the result itself. A `method`
@@ -56,16 +56,16 @@ class Function:
 class Arguments:
     """The bound arguments of one call; what is not given is absent."""
 
-    function: Function
+    function: SpecFunction
     world: World
-    span: Span
+    span: SpecSpan
     values: dict[str, Value]
-    spans: dict[str, Span]
+    spans: dict[str, SpecSpan]
 
     def has(self, name: str) -> bool:
         return self.values.get(name) is not None
 
-    def where(self, name: str) -> Span:
+    def where(self, name: str) -> SpecSpan:
         return self.spans.get(name, self.span)
 
     def fail(self, name: str, message: str) -> NoReturn:
@@ -143,22 +143,22 @@ class Arguments:
         return dims
 
 
-Given = tuple[Value, Span]
+Given = tuple[Value, SpecSpan]
 IGNORED = frozenset(("device", "requires_grad", "pin_memory", "generator"))
 """Keywords of pasted code that a spec decides itself: they are not even evaluated."""
 
 
 def bind(
-    function: Function,
+    function: SpecFunction,
     world: World,
-    span: Span,
+    span: SpecSpan,
     given: Sequence[Given],
-    keywords: Sequence[tuple[str, Value, Span]],
+    keywords: Sequence[tuple[str, Value, SpecSpan]],
 ) -> Arguments:
     """Raises SpecError for a wrong number of arguments and for a keyword that is none."""
     names, star = function.names, function.variadic
     values: dict[str, Value] = {}
-    spans: dict[str, Span] = {}
+    spans: dict[str, SpecSpan] = {}
     if star is None and len(given) > len(names):
         raise SpecError(
             given[len(names)][1], f"{function.usage} takes at most {len(names)} arguments, not {len(given)}."

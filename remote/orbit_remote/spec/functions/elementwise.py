@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from orbit_remote.spec import scalars as spec_scalars
-from orbit_remote.spec.functions.call import Arguments, Function, Group
+from orbit_remote.spec.functions.call import Arguments, Group, SpecFunction
 from orbit_remote.spec.functions.operators import binary, elementwise
 from orbit_remote.spec.values import Scalar, Tensor, Value, result_type
 
@@ -116,27 +116,27 @@ def _next_power(a: Arguments) -> Value:
 _E: Group = "Element by element"
 _N: Group = "Numbers"
 ELEMENTWISE = (
-    Function("cdiv", "x, y", _N, "x / y rounded up", _cdiv),
-    Function("next_power_of_2", "n", _N, "the smallest power of 2 that is at least n", _next_power),
-    Function("exp", "x", _E, "e to the x", _each(math.exp), method=True),
-    Function("log", "x", _E, "the natural logarithm", _each(math.log), method=True),
-    Function("log2", "x", _E, "the logarithm to base 2", _each(math.log2), method=True),
-    Function("sqrt", "x", _E, "the square root", _each(math.sqrt), method=True),
-    Function("rsqrt", "x", _E, "1 / sqrt(x)", _each(lambda x: 1 / math.sqrt(x)), method=True),
-    Function("sin", "x", _E, "the sine", _each(math.sin), method=True),
-    Function("cos", "x", _E, "the cosine", _each(math.cos), method=True),
-    Function("tanh", "x", _E, "the hyperbolic tangent", _each(math.tanh), method=True),
-    Function("sigmoid", "x", _E, "1 / (1 + exp(-x))", _each(), method=True),
-    Function("silu", "x", _E, "x * sigmoid(x)", _each(), method=True),
-    Function("gelu", 'x, approximate="none"', _E, "the Gaussian error linear unit", _gelu),
-    Function("relu", "x", _E, "max(x, 0)", _each(kept=True), method=True),
-    Function("abs", "x", _E, "the absolute value", _each(abs, kept=True), method=True),
-    Function("floor", "x", _E, "the largest integer that is not above x", _each(math.floor, kept=True), method=True),
-    Function("ceil", "x", _E, "the smallest integer that is not below x", _each(math.ceil, kept=True), method=True),
-    Function("round", "x", _E, "the nearest integer, ties to even", _each(round, kept=True), method=True),
-    Function("maximum", "x, y", _E, "the larger of two, element by element", _two, method=True),
-    Function("minimum", "x, y", _E, "the smaller of two, element by element", _two, method=True),
-    Function("pow", "x, y", _E, "x to the y", _pow, method=True),
-    Function("where", "condition, x, y", _E, "x where the condition holds, else y", _where),
-    Function("clamp", "x, min=None, max=None", _E, "x kept between min and max", _clamp, method=True),
+    SpecFunction("cdiv", "x, y", _N, "x / y rounded up", _cdiv),
+    SpecFunction("next_power_of_2", "n", _N, "the smallest power of 2 that is at least n", _next_power),
+    SpecFunction("exp", "x", _E, "e to the x", _each(math.exp), method=True),
+    SpecFunction("log", "x", _E, "the natural logarithm", _each(math.log), method=True),
+    SpecFunction("log2", "x", _E, "the logarithm to base 2", _each(math.log2), method=True),
+    SpecFunction("sqrt", "x", _E, "the square root", _each(math.sqrt), method=True),
+    SpecFunction("rsqrt", "x", _E, "1 / sqrt(x)", _each(lambda x: 1 / math.sqrt(x)), method=True),
+    SpecFunction("sin", "x", _E, "the sine", _each(math.sin), method=True),
+    SpecFunction("cos", "x", _E, "the cosine", _each(math.cos), method=True),
+    SpecFunction("tanh", "x", _E, "the hyperbolic tangent", _each(math.tanh), method=True),
+    SpecFunction("sigmoid", "x", _E, "1 / (1 + exp(-x))", _each(), method=True),
+    SpecFunction("silu", "x", _E, "x * sigmoid(x)", _each(), method=True),
+    SpecFunction("gelu", 'x, approximate="none"', _E, "the Gaussian error linear unit", _gelu),
+    SpecFunction("relu", "x", _E, "max(x, 0)", _each(kept=True), method=True),
+    SpecFunction("abs", "x", _E, "the absolute value", _each(abs, kept=True), method=True),
+    SpecFunction("floor", "x", _E, "the largest integer that is not above x", _each(math.floor, kept=True), method=True),
+    SpecFunction("ceil", "x", _E, "the smallest integer that is not below x", _each(math.ceil, kept=True), method=True),
+    SpecFunction("round", "x", _E, "the nearest integer, ties to even", _each(round, kept=True), method=True),
+    SpecFunction("maximum", "x, y", _E, "the larger of two, element by element", _two, method=True),
+    SpecFunction("minimum", "x, y", _E, "the smaller of two, element by element", _two, method=True),
+    SpecFunction("pow", "x, y", _E, "x to the y", _pow, method=True),
+    SpecFunction("where", "condition, x, y", _E, "x where the condition holds, else y", _where),
+    SpecFunction("clamp", "x, min=None, max=None", _E, "x kept between min and max", _clamp, method=True),
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orbit_remote.spec.functions.call import Function
+from orbit_remote.spec.functions.call import SpecFunction
 from orbit_remote.spec.functions.elementwise import ELEMENTWISE
 from orbit_remote.spec.functions.linear import LINEAR
 from orbit_remote.spec.functions.makers import MAKERS
@@ -10,7 +10,7 @@ from orbit_remote.spec.functions.reductions import REDUCTIONS
 from orbit_remote.spec.functions.shapes import SHAPES
 from orbit_remote.spec.syntax_tree import Language
 
-FUNCTIONS: dict[str, Function] = {
+FUNCTIONS: dict[str, SpecFunction] = {
     operation.name: operation for operation in (*MAKERS, *ELEMENTWISE, *REDUCTIONS, *LINEAR, *SHAPES)
 }
 
@@ -21,7 +21,7 @@ _ALIASES = {
 }  # fmt: skip
 
 
-def function(name: str, language: Language) -> Function | None:
+def function(name: str, language: Language) -> SpecFunction | None:
     known = FUNCTIONS.get(_ALIASES.get(name, name))
     return known if known and known.language in ("both", language) else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from orbit_remote.spec.functions.call import Arguments, Function, Group
+from orbit_remote.spec.functions.call import Arguments, Group, SpecFunction
 from orbit_remote.spec.functions.operators import matmul
 from orbit_remote.spec.functions.shapes import permuted
 from orbit_remote.spec.values import Value, text_of
@@ -59,8 +59,8 @@ def _attention(a: Arguments) -> Value:
 
 _L: Group = "Linear algebra"
 LINEAR = (
-    Function("matmul", "x, y", _L, "the matrix product, also x @ y", _matmul, method=True),
-    Function("layer_norm", "x, normalized_shape, weight=None, bias=None, eps=1e-5", _L, "x with mean 0 and variance 1 over its last dimensions", _norm),
-    Function("rms_norm", "x, normalized_shape, weight=None, eps=1e-5", _L, "x over its root mean square", _norm),
-    Function("scaled_dot_product_attention", "query, key, value, is_causal=False, scale=None", _L, "softmax(query @ key.T * scale) @ value", _attention),
+    SpecFunction("matmul", "x, y", _L, "the matrix product, also x @ y", _matmul, method=True),
+    SpecFunction("layer_norm", "x, normalized_shape, weight=None, bias=None, eps=1e-5", _L, "x with mean 0 and variance 1 over its last dimensions", _norm),
+    SpecFunction("rms_norm", "x, normalized_shape, weight=None, eps=1e-5", _L, "x over its root mean square", _norm),
+    SpecFunction("scaled_dot_product_attention", "query, key, value, is_causal=False, scale=None", _L, "softmax(query @ key.T * scale) @ value", _attention),
 )  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any
 from orbit_remote.common import limits, regular_files
 from orbit_remote.spec import stored_tensors
 from orbit_remote.spec.dtypes import DTYPES, DType
-from orbit_remote.spec.functions.call import Arguments, Function
+from orbit_remote.spec.functions.call import Arguments, SpecFunction
 from orbit_remote.spec.scalars import misfit
 from orbit_remote.spec.stored_tensors import StoredTensor
 from orbit_remote.spec.syntax_tree import SpecError
@@ -290,15 +290,15 @@ _FORMS: dict[str, tuple[Callable[[Arguments], Value], str]] = {
     ),
 }
 MAKERS = (
-    *(Function(name, "*size, dtype=None", _G, doc, rule) for name, (rule, doc) in _FORMS.items()),
-    Function("full", "size, value, dtype=None", _G, "one value everywhere", _full),
-    Function("from_file", "name, *size, dtype=None", _G, "elements from a file in the kernel file's folder; that file holds their bytes, compressed with zlib and then encoded in base64", _stored),
-    Function("load", "name, key, *size, dtype=None", _G, "a tensor that a capture stored in a `.orbit.safetensors` file of the kernel file's folder, with the size and type that it has there", _captured),
-    Function("tensor", "values, dtype=None", _G, "these numbers: a list, or a list of lists", _listed),
-    Function("randint", "low, high, *size, dtype=None", _G, "integers from low to high - 1; also randint(high, (size,))", _randint),
-    Function("arange", "start, end=None, step=1, dtype=None", _G, "from start in steps, end not included; arange(n): from 0 to n - 1", _arange),
-    *(Function(f"{name}_like", "x, dtype=None", _G, f"{name} in x's shape and type", rule, method=True) for name, (rule, _) in _FORMS.items()),
-    Function("full_like", "x, value, dtype=None", _G, "one value in x's shape and type", _full, method=True),
-    Function("tensor_map", "x, box, swizzle=0", _G, "a tensor map for TMA: blocks of x with the shape box; swizzle is 0 (none), 32, 64 or 128 bytes", _tensor_map, language="cuda"),
-    Function("from_tensor", "x, block_shape", _G, "TensorDescriptor.from_tensor: a descriptor of blocks of x", _descriptor, language="triton"),
+    *(SpecFunction(name, "*size, dtype=None", _G, doc, rule) for name, (rule, doc) in _FORMS.items()),
+    SpecFunction("full", "size, value, dtype=None", _G, "one value everywhere", _full),
+    SpecFunction("from_file", "name, *size, dtype=None", _G, "elements from a file in the kernel file's folder; that file holds their bytes, compressed with zlib and then encoded in base64", _stored),
+    SpecFunction("load", "name, key, *size, dtype=None", _G, "a tensor that a capture stored in a `.orbit.safetensors` file of the kernel file's folder, with the size and type that it has there", _captured),
+    SpecFunction("tensor", "values, dtype=None", _G, "these numbers: a list, or a list of lists", _listed),
+    SpecFunction("randint", "low, high, *size, dtype=None", _G, "integers from low to high - 1; also randint(high, (size,))", _randint),
+    SpecFunction("arange", "start, end=None, step=1, dtype=None", _G, "from start in steps, end not included; arange(n): from 0 to n - 1", _arange),
+    *(SpecFunction(f"{name}_like", "x, dtype=None", _G, f"{name} in x's shape and type", rule, method=True) for name, (rule, _) in _FORMS.items()),
+    SpecFunction("full_like", "x, value, dtype=None", _G, "one value in x's shape and type", _full, method=True),
+    SpecFunction("tensor_map", "x, box, swizzle=0", _G, "a tensor map for TMA: blocks of x with the shape box; swizzle is 0 (none), 32, 64 or 128 bytes", _tensor_map, language="cuda"),
+    SpecFunction("from_tensor", "x, block_shape", _G, "TensorDescriptor.from_tensor: a descriptor of blocks of x", _descriptor, language="triton"),
 )  # fmt: skip

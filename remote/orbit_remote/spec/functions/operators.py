@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from orbit_remote.spec import scalars as spec_scalars
 from orbit_remote.spec.dtypes import DTYPES, DType
-from orbit_remote.spec.syntax_tree import Span, SpecError
+from orbit_remote.spec.syntax_tree import SpecError, SpecSpan
 from orbit_remote.spec.values import Scalar, Tensor, Value, World, broadcast, result_type, shown, text_of
 
 BOOL, INT64 = DTYPES["bool"], DTYPES["int64"]
@@ -21,7 +21,7 @@ _OPERATORS = {
 _BITS = frozenset("&|^") | {"<<", ">>"}
 
 
-def binary(world: World, span: Span, name: str, left: Value, right: Value) -> Tensor:
+def binary(world: World, span: SpecSpan, name: str, left: Value, right: Value) -> Tensor:
     """An operator of which at least one side is a tensor. Raises SpecError for shapes or types that do not fit."""
     for value in (left, right):
         if not isinstance(value, Tensor | Scalar):
@@ -67,7 +67,7 @@ def _refusal(name: str, dtype: DType, right: Value, *, cpp: bool) -> str:
 
 def elementwise(
     world: World,
-    span: Span,
+    span: SpecSpan,
     name: str,
     values: Sequence[Tensor | Scalar],
     dtype: DType,
@@ -104,7 +104,7 @@ def elementwise(
     return world.make(span, shape, dtype, run, max((tensor.terms for tensor in tensors), default=1))
 
 
-def unary(world: World, span: Span, name: str, x: Tensor) -> Tensor:
+def unary(world: World, span: SpecSpan, name: str, x: Tensor) -> Tensor:
     """An operator of a tensor. Raises SpecError for a type that it does not take."""
     x = world.operand(span, x)
     if name == "not":
@@ -118,7 +118,7 @@ def unary(world: World, span: Span, name: str, x: Tensor) -> Tensor:
     )
 
 
-def matmul(world: World, span: Span, left: Tensor, right: Tensor) -> Tensor:
+def matmul(world: World, span: SpecSpan, left: Tensor, right: Tensor) -> Tensor:
     """The matrix product: (..., m, k) @ (..., k, n), batches broadcast. Raises SpecError."""
     x, y = world.operand(span, left), world.operand(span, right)
     if not x.shape or not y.shape:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from orbit_remote.spec import scalars as spec_scalars
-from orbit_remote.spec.functions.call import Arguments, Function, Group
+from orbit_remote.spec.functions.call import Arguments, Group, SpecFunction
 from orbit_remote.spec.functions.operators import INT64
 from orbit_remote.spec.values import Scalar, Tensor, Value
 
@@ -114,18 +114,18 @@ def _extreme(a: Arguments) -> Value:
 _R: Group = "Reductions"
 _N: Group = "Numbers"
 REDUCTIONS = (
-    Function("min", "*values, dim=None, keepdim=False", _N, "the smallest of some numbers; of a tensor, its smallest element", _extreme, method=True),
-    Function("max", "*values, dim=None, keepdim=False", _N, "the largest of some numbers; of a tensor, its largest element", _extreme, method=True),
-    Function("sum", "x, dim=None, keepdim=False", _R, "the sum, over all elements or some dimensions", _reduce("sum"), method=True),
-    Function("mean", "x, dim=None, keepdim=False", _R, "the mean", _reduce("mean"), method=True),
-    Function("amax", "x, dim=None, keepdim=False", _R, "the largest element", _reduce("amax"), method=True),
-    Function("amin", "x, dim=None, keepdim=False", _R, "the smallest element", _reduce("amin"), method=True),
-    Function("var", "x, dim=None, keepdim=False, correction=1", _R, "the variance", _reduce("var"), method=True),
-    Function("std", "x, dim=None, keepdim=False, correction=1", _R, "the standard deviation", _reduce("std"), method=True),
-    Function("argmax", "x, dim=None, keepdim=False", _R, "where the largest element is", _arg, method=True),
-    Function("argmin", "x, dim=None, keepdim=False", _R, "where the smallest element is", _arg, method=True),
-    Function("cumsum", "x, dim=-1", _R, "running sums, the element itself included", _along, method=True),
-    Function("sort", "x, dim=-1, descending=False", _R, "the values in order", _sort, method=True),
-    Function("softmax", "x, dim=-1", _R, "exp(x) / sum(exp(x))", _along, method=True),
-    Function("bincount", "x, minlength", _R, "how often each integer below minlength occurs", _bincount),
+    SpecFunction("min", "*values, dim=None, keepdim=False", _N, "the smallest of some numbers; of a tensor, its smallest element", _extreme, method=True),
+    SpecFunction("max", "*values, dim=None, keepdim=False", _N, "the largest of some numbers; of a tensor, its largest element", _extreme, method=True),
+    SpecFunction("sum", "x, dim=None, keepdim=False", _R, "the sum, over all elements or some dimensions", _reduce("sum"), method=True),
+    SpecFunction("mean", "x, dim=None, keepdim=False", _R, "the mean", _reduce("mean"), method=True),
+    SpecFunction("amax", "x, dim=None, keepdim=False", _R, "the largest element", _reduce("amax"), method=True),
+    SpecFunction("amin", "x, dim=None, keepdim=False", _R, "the smallest element", _reduce("amin"), method=True),
+    SpecFunction("var", "x, dim=None, keepdim=False, correction=1", _R, "the variance", _reduce("var"), method=True),
+    SpecFunction("std", "x, dim=None, keepdim=False, correction=1", _R, "the standard deviation", _reduce("std"), method=True),
+    SpecFunction("argmax", "x, dim=None, keepdim=False", _R, "where the largest element is", _arg, method=True),
+    SpecFunction("argmin", "x, dim=None, keepdim=False", _R, "where the smallest element is", _arg, method=True),
+    SpecFunction("cumsum", "x, dim=-1", _R, "running sums, the element itself included", _along, method=True),
+    SpecFunction("sort", "x, dim=-1, descending=False", _R, "the values in order", _sort, method=True),
+    SpecFunction("softmax", "x, dim=-1", _R, "exp(x) / sum(exp(x))", _along, method=True),
+    SpecFunction("bincount", "x, minlength", _R, "how often each integer below minlength occurs", _bincount),
 )  # fmt: skip

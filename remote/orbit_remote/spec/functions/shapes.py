@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any, Final, cast
 
 from orbit_remote.spec.dtypes import DTYPES
-from orbit_remote.spec.functions.call import Arguments, Function, Group
+from orbit_remote.spec.functions.call import Arguments, Group, SpecFunction
 from orbit_remote.spec.scalars import converted
-from orbit_remote.spec.syntax_tree import Span, SpecError
+from orbit_remote.spec.syntax_tree import SpecError, SpecSpan
 from orbit_remote.spec.values import Scalar, Tensor, Value, World, broadcast, contiguous, result_type, text_of
 
 
@@ -22,7 +22,7 @@ def _transpose(a: Arguments) -> Value:
     return permuted(a.world, a.span, x, order)
 
 
-def permuted(world: World, span: Span, x: Tensor, order: list[int]) -> Tensor:
+def permuted(world: World, span: SpecSpan, x: Tensor, order: list[int]) -> Tensor:
     shape = [x.shape[at] for at in order]
     return world.view(span, x, shape, [x.strides[at] for at in order], lambda: x.data.permute(order))
 
@@ -181,7 +181,7 @@ ATTRIBUTES: Final = {
 }
 
 
-def attribute(world: World, span: Span, x: Tensor, name: str) -> Value:
+def attribute(world: World, span: SpecSpan, x: Tensor, name: str) -> Value:
     """`.shape .dtype .T .mT .ndim .itemsize`. Raises SpecError for any other."""
     match name:
         case "shape":
@@ -203,7 +203,7 @@ def attribute(world: World, span: Span, x: Tensor, name: str) -> Value:
             raise SpecError(span, f"A tensor has no '.{name[:40]}' in launch specs.")
 
 
-def indexed(world: World, span: Span, x: Tensor, items: list[Any]) -> Tensor:
+def indexed(world: World, span: SpecSpan, x: Tensor, items: list[Any]) -> Tensor:
     """`items` are integers, `slice`s of integers or None, None for a new dimension, or one integer tensor. Raises
     SpecError.
     """
@@ -240,7 +240,7 @@ def indexed(world: World, span: Span, x: Tensor, items: list[Any]) -> Tensor:
     return world.view(span, x, extents, strides, lambda: x.data[tuple(items)])
 
 
-def expected_shape(span: Span, actual: Tensor, expected: Tensor) -> None:
+def expected_shape(span: SpecSpan, actual: Tensor, expected: Tensor) -> None:
     """Equal shapes, or one number for all: anything else is more likely a mistake than meant. Raises SpecError."""
     if expected.shape and expected.shape != actual.shape:
         broadcast(span, actual.shape, expected.shape)
@@ -257,23 +257,23 @@ _CASTS = {
     "bool": "bool",
 }  # fmt: skip
 SHAPES = (
-    Function("transpose", "x, dim0, dim1", _S, "two dimensions exchanged", _transpose, method=True),
-    Function("permute", "x, *dims", _S, "the dimensions in another order", _permute, method=True),
-    Function("reshape", "x, *size", _S, "the same elements in another shape; one extent may be -1", _reshape, method=True),
-    Function("view", "x, *size", _S, "reshape", _reshape, method=True),
-    Function("flatten", "x, start_dim=0, end_dim=-1", _S, "dimensions joined into one", _flatten, method=True),
-    Function("unsqueeze", "x, dim", _S, "a new dimension of 1", _unsqueeze, method=True),
-    Function("squeeze", "x, dim=None", _S, "dimensions of 1 removed", _squeeze, method=True),
-    Function("expand", "x, *size", _S, "dimensions of 1 repeated, without a copy", _expand, method=True),
-    Function("cat", "tensors, dim=0", _S, "tensors one after another", _joined),
-    Function("stack", "tensors, dim=0", _S, "tensors side by side in a new dimension", _joined),
-    Function("roll", "x, shifts, dim=0", _S, "elements shifted, coming back in at the other end", _roll, method=True),
-    Function("contiguous", "x", _S, "a copy that is dense, in row-major order", _copy, method=True),
-    Function("clone", "x", _S, "a copy", _copy, method=True),
-    Function("size", "x, dim=None", _S, "the shape, or one extent of it", _size, method=True),
-    Function("stride", "x, dim=None", _S, "the strides in elements, or one of them", _size, method=True),
-    Function("numel", "x", _S, "how many elements there are", lambda a: _count(a.world, a.tensor("x").numel), method=True),
-    Function("element_size", "x", _T, "bytes of an element", lambda a: _count(a.world, a.tensor("x").dtype.size), method=True),
-    Function("to", "x, dtype", _T, "converted to a type", _to, method=True),
-    *(Function(name, "x", _T, f"converted to {dtype}", cast_to(dtype), method=True) for name, dtype in _CASTS.items()),
+    SpecFunction("transpose", "x, dim0, dim1", _S, "two dimensions exchanged", _transpose, method=True),
+    SpecFunction("permute", "x, *dims", _S, "the dimensions in another order", _permute, method=True),
+    SpecFunction("reshape", "x, *size", _S, "the same elements in another shape; one extent may be -1", _reshape, method=True),
+    SpecFunction("view", "x, *size", _S, "reshape", _reshape, method=True),
+    SpecFunction("flatten", "x, start_dim=0, end_dim=-1", _S, "dimensions joined into one", _flatten, method=True),
+    SpecFunction("unsqueeze", "x, dim", _S, "a new dimension of 1", _unsqueeze, method=True),
+    SpecFunction("squeeze", "x, dim=None", _S, "dimensions of 1 removed", _squeeze, method=True),
+    SpecFunction("expand", "x, *size", _S, "dimensions of 1 repeated, without a copy", _expand, method=True),
+    SpecFunction("cat", "tensors, dim=0", _S, "tensors one after another", _joined),
+    SpecFunction("stack", "tensors, dim=0", _S, "tensors side by side in a new dimension", _joined),
+    SpecFunction("roll", "x, shifts, dim=0", _S, "elements shifted, coming back in at the other end", _roll, method=True),
+    SpecFunction("contiguous", "x", _S, "a copy that is dense, in row-major order", _copy, method=True),
+    SpecFunction("clone", "x", _S, "a copy", _copy, method=True),
+    SpecFunction("size", "x, dim=None", _S, "the shape, or one extent of it", _size, method=True),
+    SpecFunction("stride", "x, dim=None", _S, "the strides in elements, or one of them", _size, method=True),
+    SpecFunction("numel", "x", _S, "how many elements there are", lambda a: _count(a.world, a.tensor("x").numel), method=True),
+    SpecFunction("element_size", "x", _T, "bytes of an element", lambda a: _count(a.world, a.tensor("x").dtype.size), method=True),
+    SpecFunction("to", "x, dtype", _T, "converted to a type", _to, method=True),
+    *(SpecFunction(name, "x", _T, f"converted to {dtype}", cast_to(dtype), method=True) for name, dtype in _CASTS.items()),
 )  # fmt: skip

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 from orbit_remote.common import architectures
 from orbit_remote.common import messages as c
-from orbit_remote.common.requests import Definition, Job
+from orbit_remote.common.requests import Job, KernelDefinition
 from orbit_remote.toolchain import build
 from orbit_remote.worker import probe
-from orbit_remote.worker.context import Context
+from orbit_remote.worker.context import WorkerContext
 from orbit_remote.worker.gpu import architecture_of
 from orbit_remote.worker.programs import project_build
 
 if TYPE_CHECKING:
-    from orbit_remote.spec.syntax_tree import Launch
+    from orbit_remote.spec.syntax_tree import SpecLaunch
 
 
-async def nvcc(job: Job, device: c.Device | None, context: Context, scratch: Path) -> build.Build:
+async def nvcc(job: Job, device: c.Device | None, context: WorkerContext, scratch: Path) -> build.BuildResult:
     """One build, for the architecture that the job names or else the device's; the caller holds a place for it
     (`Context.build`).
     """
@@ -40,8 +40,8 @@ async def nvcc(job: Job, device: c.Device | None, context: Context, scratch: Pat
 
 
 async def build_file(
-    job: Job, device: c.Device | None, context: Context, scratch: Path
-) -> build.Build | c.Finished:
+    job: Job, device: c.Device | None, context: WorkerContext, scratch: Path
+) -> build.BuildResult | c.Finished:
     """What the job asks for, built; the build is sent as an event, but for a program of the project. The job's end where it fails."""
     if job.project_program:
         made = await _of_project(job, device, context, scratch)
@@ -57,7 +57,7 @@ async def build_file(
     return finished(job, made) if made.failure else made
 
 
-def finished(job: Job, made: build.Build) -> c.Finished:
+def finished(job: Job, made: build.BuildResult) -> c.Finished:
     """The end of a job that is a build and no more, or whose build failed."""
     outcome = made.failure.category if made.failure else "ok"
     return c.Finished(
@@ -67,7 +67,9 @@ def finished(job: Job, made: build.Build) -> c.Finished:
     )  # fmt: skip
 
 
-async def _of_project(job: Job, device: c.Device | None, context: Context, scratch: Path) -> build.Build:
+async def _of_project(
+    job: Job, device: c.Device | None, context: WorkerContext, scratch: Path
+) -> build.BuildResult:
     """A program of the author's project. Its build says nothing of the file that was asked for, so no event tells of it."""
     assert job.driver
     async with context.build(job):
@@ -75,26 +77,28 @@ async def _of_project(job: Job, device: c.Device | None, context: Context, scrat
             return await project_build.built(job, context, job.architecture or architecture_of(device))
         single = await asyncio.to_thread(project_build.alone, job)
         if isinstance(single, c.Failure):
-            return build.Build(c.Built(job.run, complete=False), failure=single)
+            return build.BuildResult(c.Built(job.run, complete=False), failure=single)
         return await nvcc(single, device, context, scratch)
 
 
-async def build_ahead(job: Job, context: Context) -> None:
+async def build_ahead(job: Job, context: WorkerContext) -> None:
     """Put the executable of a run that has not been asked for into the cache; problems are kept quiet."""
     device = None if job.architecture else await asyncio.to_thread(probe.device, job.device)
     async with context.scratch() as scratch:
         await nvcc(job, device, context, scratch)
 
 
-async def _compile_with_templates(job: Job, nvcc: Callable[[Job], Awaitable[build.Build]]) -> build.Build:
+async def _compile_with_templates(
+    job: Job, nvcc: Callable[[Job], Awaitable[build.BuildResult]]
+) -> build.BuildResult:
     """A file compiled with the instances that the launch specs of its templates launch, of which nothing else in it
     may speak.
     """
     from orbit_remote.spec import launch_spec  # with the language of launch specs: 80 ms of a start
     from orbit_remote.toolchain import spec_instances
 
-    wanted: list[tuple[Definition, int, list[str]]] = []
-    launches: list[Launch] = []
+    wanted: list[tuple[KernelDefinition, int, list[str]]] = []
+    launches: list[SpecLaunch] = []
     for definition in job.templates:
         checked = launch_spec.check(job.text, launch_spec.target_of(definition, "cuda"))
         if checked.spec.launches and (names := spec_instances.instances(checked)):

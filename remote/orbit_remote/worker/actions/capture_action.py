@@ -20,12 +20,12 @@ from orbit_remote.spec import launch_spec
 from orbit_remote.spec.signature import Parameter
 from orbit_remote.worker import gpu
 from orbit_remote.worker.actions import plain_action, spec_action
-from orbit_remote.worker.context import Context
+from orbit_remote.worker.context import WorkerContext
 
 _SPELLED_TYPES = re.compile(r"\((?:unsigned |signed )?(?:int|long|short|char|bool)\)(?=-?\d)")
 
 
-async def capture(job: Job, wanted: Capture, context: Context) -> c.Finished:
+async def capture(job: Job, wanted: Capture, context: WorkerContext) -> c.Finished:
     """The end of the driver's run, with what was captured, or why nothing was."""
     assert isinstance(job.start, DriverStart)
     assert job.definition
@@ -68,7 +68,7 @@ def _not_made(seen: int, wanted: Capture) -> NotTakenError:
 
 
 async def _spec_of(
-    job: Job, launch: TakenLaunch, folder: Path, device: c.Device, context: Context
+    job: Job, launch: TakenLaunch, folder: Path, device: c.Device, context: WorkerContext
 ) -> c.Captured:
     """Raises NotCapturedError."""
     text, definition = capturing.above(job, first_statements(job, launch))

@@ -17,7 +17,7 @@ from orbit_remote.recording import injection, run_outcome, telemetry
 from orbit_remote.toolchain import build
 from orbit_remote.worker import disk_watch, gpu, own_files
 from orbit_remote.worker.actions import builds
-from orbit_remote.worker.context import Context
+from orbit_remote.worker.context import WorkerContext
 from orbit_remote.worker.faults import second_look
 
 LAUNCHES = "launches"
@@ -26,7 +26,7 @@ _TELL_S = 1.0
 """The shortest time between two reports of the launches of a program that still runs."""
 
 
-async def compile_or_run(job: Job, context: Context) -> c.Finished:
+async def compile_or_run(job: Job, context: WorkerContext) -> c.Finished:
     device = await asyncio.to_thread(gpu.of, job) if job.action == "run" else None
     if job.action == "run" and device is None and not (job.project_program and gpu.dispensable(job)):
         # said before anything is built: the build cannot be run
@@ -51,7 +51,9 @@ async def compile_or_run(job: Job, context: Context) -> c.Finished:
             return await run_built(job, context, built, device, scratch)
 
 
-async def _run_without(job: Job, context: Context, built: build.Build, scratch: Path) -> c.Finished:
+async def _run_without(
+    job: Job, context: WorkerContext, built: build.BuildResult, scratch: Path
+) -> c.Finished:
     """A program of the project on a machine that has no GPU: it may do without one, as a Python driver may."""
     context.stage(job, "running")
     command = (str(built.executable), *job.arguments)
@@ -72,8 +74,8 @@ def _name(job: Job) -> str:
 
 async def run_built(
     job: Job,
-    context: Context,
-    built: build.Build,
+    context: WorkerContext,
+    built: build.BuildResult,
     device: c.Device,
     scratch: Path,
     counting: Mapping[str, str] | None = None,
@@ -140,7 +142,7 @@ def sampler_of(device: c.Device, scratch: Path) -> telemetry.Sampler:
 
 async def _tell(
     job: Job,
-    context: Context,
+    context: WorkerContext,
     folder: Path,
     overhead: injection.Overhead,
     symbols: Mapping[str, c.Resources],
@@ -167,12 +169,12 @@ async def _tell(
 
 async def run_recorded(
     job: Job,
-    context: Context,
+    context: WorkerContext,
     command: Sequence[str],
     environment: Mapping[str, str],
     scratch: Path,
     overhead: injection.Overhead = injection.UNKNOWN,
-) -> tuple[program.Ended, injection.Recorded, str]:
+) -> tuple[program.EndedProgram, injection.RecordedRun, str]:
     """The program of a job as it is, and what it launched. Where launches cannot be recorded it still runs, its times are
     absent, and the text says why. `overhead` is taken off the times.
     """
@@ -182,7 +184,7 @@ async def run_recorded(
         variables |= await asyncio.to_thread(
             injection.environment, folder, cache=context.home / "cupti", nvcc=job.nvcc
         )
-    except injection.Unavailable as error:
+    except injection.RecorderUnavailableError as error:
         why = f"{error.message}; {error.remedy}"
     disk = disk_watch.DiskWatch(job, context)
     ended = await program.run(

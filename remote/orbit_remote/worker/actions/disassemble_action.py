@@ -16,17 +16,17 @@ from orbit_remote.common import symbols
 from orbit_remote.common.requests import Job, Level
 from orbit_remote.process import process_groups
 from orbit_remote.toolchain import build, disassembly, dumps, elf, nvcc
-from orbit_remote.toolchain.build_cache import Cache, Entry
-from orbit_remote.toolchain.dumps import Made
+from orbit_remote.toolchain.build_cache import Cache, CachedBuild
+from orbit_remote.toolchain.dumps import DumpedInstance
 from orbit_remote.toolchain.elf import Cubin
 from orbit_remote.worker.actions import builds
-from orbit_remote.worker.context import Context
+from orbit_remote.worker.context import WorkerContext
 
 _MOST_KERNELS = 64
 _CACHE_FORMAT = "sass 2"
 
 
-async def of_build(job: Job, built: build.Build, context: Context) -> c.Finished:
+async def of_build(job: Job, built: build.BuildResult, context: WorkerContext) -> c.Finished:
     """A compilation's end with what `job.levels` asks for of `job.kernel`, else of all kernels."""
     finished = builds.finished(job, built)
     kernels = [
@@ -48,18 +48,18 @@ async def of_build(job: Job, built: build.Build, context: Context) -> c.Finished
             sass = {}
         elif isinstance(sass, c.Failure):
             return c.failed(job.run, sass, resources=finished.resources, toolchain=finished.toolchain)
-    made: list[Made] = []
+    made: list[DumpedInstance] = []
     for resources in kernels:
         texts: dict[Level, bytes] = {}
         if "ptx" in job.levels and (ptx := disassembly.ptx_of(built.ptx, resources.symbol)):
             texts["ptx"] = ptx.encode("utf-8", "replace")
         if listing := sass.get(resources.symbol):
             texts["sass"] = listing.encode("utf-8", "replace")
-        made.append(Made(resources.symbol, resources.name, {}, texts))
+        made.append(DumpedInstance(resources.symbol, resources.name, {}, texts))
     return _with(finished, made)
 
 
-async def of_file(job: Job, context: Context) -> c.Finished:
+async def of_file(job: Job, context: WorkerContext) -> c.Finished:
     """The SASS of every kernel in the cubins that a file holds."""
     name = Path(job.path).name
     try:
@@ -74,7 +74,7 @@ async def of_file(job: Job, context: Context) -> c.Finished:
         return c.failed(
             job.run, c.Failure("compile error", f"{name} holds no cubin that can be read", remedy)
         )
-    made: list[Made] = []
+    made: list[DumpedInstance] = []
     async with context.scratch() as scratch:
         for number, code in enumerate(images):
             path = scratch / f"{number}.cubin"
@@ -84,7 +84,9 @@ async def of_file(job: Job, context: Context) -> c.Finished:
                 return c.failed(job.run, replace(listings, message=listings.message.replace(path.name, name)))
             kernels = set(Cubin(code).functions())
             made += [
-                Made(symbol, symbols.demangle(symbol), {}, {"sass": text.encode("utf-8", "replace")})
+                DumpedInstance(
+                    symbol, symbols.demangle(symbol), {}, {"sass": text.encode("utf-8", "replace")}
+                )
                 for symbol, text in listings.items()
                 if symbol in kernels
             ]
@@ -98,7 +100,7 @@ async def of_file(job: Job, context: Context) -> c.Finished:
     )
 
 
-def _with(finished: c.Finished, made: Sequence[Made]) -> c.Finished:
+def _with(finished: c.Finished, made: Sequence[DumpedInstance]) -> c.Finished:
     remarks: list[str] = list(finished.remarks)
     if len(made) > _MOST_KERNELS:
         remarks.append(f"{_MOST_KERNELS} of {len(made)} kernels are listed; name one of them with --kernel")
@@ -107,7 +109,7 @@ def _with(finished: c.Finished, made: Sequence[Made]) -> c.Finished:
 
 
 async def _listings(
-    job: Job, context: Context, path: Path, code: bytes, wanted: Collection[str] | None
+    job: Job, context: WorkerContext, path: Path, code: bytes, wanted: Collection[str] | None
 ) -> dict[str, str] | c.Failure:
     """By mangled name, from the cache where the same code was listed before."""
     compiler = await asyncio.to_thread(nvcc.find, job.nvcc)
@@ -146,6 +148,6 @@ def _key(tool: str, code: bytes, wanted: Collection[str] | None) -> str:
 
 def _keep(cache: Cache, key: str, texts: dict[str, str]) -> None:
     try:
-        cache.store(key, Entry(texts, b"", {}))
+        cache.store(key, CachedBuild(texts, b"", {}))
     except OSError:  # it is made again the next time
         return

@@ -27,11 +27,11 @@ from orbit_remote.process.author_paths import Paths
 from orbit_remote.recording import injection, run_outcome, telemetry
 from orbit_remote.worker import gpu, own_files
 from orbit_remote.worker.actions import cuda_action
-from orbit_remote.worker.context import Context
+from orbit_remote.worker.context import WorkerContext
 from orbit_remote.worker.faults import second_look
 
 
-async def execute(job: Job, context: Context) -> c.Finished:
+async def execute(job: Job, context: WorkerContext) -> c.Finished:
     """On the author's own machine, a program that needs no GPU runs without one."""
     assert isinstance(job.start, ExecStart)
     device = await asyncio.to_thread(gpu.of, job)
@@ -50,13 +50,13 @@ async def execute(job: Job, context: Context) -> c.Finished:
         return replace(finished, brought=brought, remarks=remarks)
 
 
-async def _script(job: Job, context: Context, device: c.Device | None) -> c.Finished:
+async def _script(job: Job, context: WorkerContext, device: c.Device | None) -> c.Finished:
     from orbit_remote.worker.actions import python_action
 
     return await python_action.follow(job, context, device)
 
 
-async def _program(job: Job, context: Context, device: c.Device | None) -> c.Finished:
+async def _program(job: Job, context: WorkerContext, device: c.Device | None) -> c.Finished:
     async with AsyncExitStack() as held:
         scratch = await held.enter_async_context(context.scratch())
         overhead, watching = injection.UNKNOWN, nullcontext()
@@ -80,8 +80,8 @@ async def _program(job: Job, context: Context, device: c.Device | None) -> c.Fin
 
 def _finished(
     job: Job,
-    ended: program.Ended,
-    recorded: injection.Recorded,
+    ended: program.EndedProgram,
+    recorded: injection.RecordedRun,
     why: str,
     device: c.Device | None,
     sampler: telemetry.Sampler | None,
@@ -112,7 +112,7 @@ def _finished(
 
 
 @asynccontextmanager
-async def _mounted(job: Job, start: ExecStart, context: Context) -> AsyncGenerator[tuple[Job, Paths]]:
+async def _mounted(job: Job, start: ExecStart, context: WorkerContext) -> AsyncGenerator[tuple[Job, Paths]]:
     """The job in a copy of its files, deleted when it ends, whatever the program made of it; on a machine to which they
     were sent, and in place, there is nothing to copy.
     """

@@ -5,10 +5,10 @@ from __future__ import annotations
 from orbit_remote.common import messages as c
 from orbit_remote.common.requests import Job
 from orbit_remote.worker.actions import cuda_action
-from orbit_remote.worker.context import Context
+from orbit_remote.worker.context import WorkerContext
 
 
-async def build_or_run(job: Job, context: Context) -> c.Finished:
+async def build_or_run(job: Job, context: WorkerContext) -> c.Finished:
     if job.start.through == "exec":
         from orbit_remote.worker.actions import exec_action
 

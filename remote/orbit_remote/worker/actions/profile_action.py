@@ -26,17 +26,17 @@ from orbit_remote.common.requests import DriverStart, Job, SpecStart
 from orbit_remote.counters import kernel_selection, profiler
 from orbit_remote.counters.profiler import UncountedError
 from orbit_remote.ncu import compiler_dumps, counter_permission, ncu_options
-from orbit_remote.ncu.counter_permission import Known
+from orbit_remote.ncu.counter_permission import CounterPermission
 from orbit_remote.ncu.ncu_log import PERMISSION, Log
 from orbit_remote.ncu.ncu_options import DURATION, MOST_RESULTS, Tool
 from orbit_remote.ncu.ncu_run import Under
-from orbit_remote.ncu.report_reader import Answer, Request
+from orbit_remote.ncu.report_reader import ReportAnswer, ReportRequest
 from orbit_remote.process import program
 from orbit_remote.recording import injection, run_outcome, telemetry
 from orbit_remote.toolchain import dumps
 from orbit_remote.worker import gpu, own_files
 from orbit_remote.worker.actions import builds, plain_action, python_action
-from orbit_remote.worker.context import Context
+from orbit_remote.worker.context import WorkerContext
 
 if TYPE_CHECKING:
     from orbit_remote.worker.actions import spec_action
@@ -49,7 +49,7 @@ _NO_TOOL = (
 )
 
 
-async def profile(job: Job, context: Context) -> c.Finished:
+async def profile(job: Job, context: WorkerContext) -> c.Finished:
     device = await asyncio.to_thread(gpu.of, job)
     if device is None:
         return gpu.no_gpu(job)
@@ -61,7 +61,7 @@ async def profile(job: Job, context: Context) -> c.Finished:
     known = (
         await asyncio.to_thread(counter_permission.known, folder, device, tool)
         if tool and usable
-        else Known()
+        else CounterPermission()
     )
     uncounted = ""
     if counts_by_cupti(job) and known.why != PERMISSION.sentence:
@@ -94,7 +94,7 @@ def counts_by_cupti(job: Job) -> bool:
     return job.detail == "click" and not job.sections and ours
 
 
-async def _counted_here(job: Job, context: Context, device: c.Device) -> c.Finished:
+async def _counted_here(job: Job, context: WorkerContext, device: c.Device) -> c.Finished:
     """Launches counted by CUPTI in the process that makes them: of a launch spec, a driver or a program."""
     building = asyncio.ensure_future(asyncio.to_thread(_build_profiler, context.home / "cupti", job))
     try:
@@ -105,11 +105,11 @@ async def _counted_here(job: Job, context: Context, device: c.Device) -> c.Finis
 
 def _build_profiler(cache: Path, job: Job) -> None:
     """The first time it takes seconds, in which the kernel is built too. The process that counts says what is missing."""
-    with contextlib.suppress(injection.Unavailable, UncountedError):
+    with contextlib.suppress(injection.RecorderUnavailableError, UncountedError):
         profiler.library(cache, injection.find(nvcc=job.nvcc, in_this_process=not job.is_program))
 
 
-async def _counted_by_cupti(job: Job, context: Context, device: c.Device) -> c.Finished:
+async def _counted_by_cupti(job: Job, context: WorkerContext, device: c.Device) -> c.Finished:
     if job.is_program:
         from orbit_remote.worker.actions import program_counting
 
@@ -124,7 +124,7 @@ async def _counted_by_cupti(job: Job, context: Context, device: c.Device) -> c.F
         remarks = list(finished.remarks)
         ptx = made.build.ptx.encode("utf-8", "surrogateescape") if made else b""
         kernels = {each.symbol: each.name for each in finished.dumps} if ptx else {}
-        texts = [dumps.Made(symbol, name, {}, {"ptx": ptx}) for symbol, name in kernels.items()]
+        texts = [dumps.DumpedInstance(symbol, name, {}, {"ptx": ptx}) for symbol, name in kernels.items()]
         packed = dumps.packed(texts, remarks)
         finished = replace(finished, dumps=(*packed, *finished.dumps), remarks=tuple(remarks))
     else:
@@ -141,7 +141,7 @@ def _uncounted(job: Job, finished: c.Finished) -> str:
     return "the process in which CUPTI counts ended" if ended else ""
 
 
-async def _times(job: Job, context: Context, why: str) -> c.Finished:
+async def _times(job: Job, context: WorkerContext, why: str) -> c.Finished:
     """An ordinary run in the place of a profile."""
     finished = await plain_action.build_or_run(replace(job, action="run"), context)
     return _with_times(finished, finished.launches, why)
@@ -160,8 +160,8 @@ def _with_times(finished: c.Finished, launches: Sequence[c.Launches], why: str) 
 class _Attempt:
     """One try to profile a job with counters."""
 
-    def __init__(self, job: Job, context: Context, device: c.Device, tool: Tool) -> None:
-        self.learned = Known()
+    def __init__(self, job: Job, context: WorkerContext, device: c.Device, tool: Tool) -> None:
+        self.learned = CounterPermission()
         self._job = job
         self._context = context
         self._device = device
@@ -220,7 +220,7 @@ class _Attempt:
 
     async def _run(
         self, under: Under, command: Sequence[str | Path], folder: str, stdin: str
-    ) -> tuple[program.Ended, Telemetry | None]:
+    ) -> tuple[program.EndedProgram, Telemetry | None]:
         job, context = self._job, self._context
         environment = context.environment(job)
         if job.is_program:
@@ -253,7 +253,11 @@ class _Attempt:
             return ended, sampler.telemetry(began, time.time_ns())
 
     def _judged(
-        self, finished: c.Finished, under: Under, ended: program.Ended, known: Mapping[str, c.Resources]
+        self,
+        finished: c.Finished,
+        under: Under,
+        ended: program.EndedProgram,
+        known: Mapping[str, c.Resources],
     ) -> c.Finished:
         """How the program's own run went, as far as the tool tells."""
         log = under.log()
@@ -272,7 +276,7 @@ class _Attempt:
 
     async def _child(self, scratch: Path) -> c.Finished:
         job, context = self._job, self._context
-        made: spec_action.Made | None = None
+        made: spec_action.BuiltSpec | None = None
         if job.language == "cuda" and job.start.through != "driver":
             from orbit_remote.worker.actions import spec_action
 
@@ -318,10 +322,10 @@ class _Attempt:
 
     # -- from report to result ----------------------------------------------------------------------
 
-    async def _read(self, under: Under, files: Sequence[str], *, users: bool) -> Answer:
+    async def _read(self, under: Under, files: Sequence[str], *, users: bool) -> ReportAnswer:
         if under.report is None:
-            return Answer()
-        request = Request(
+            return ReportAnswer()
+        request = ReportRequest(
             str(under.report),
             self._job.path,
             tuple(files),
@@ -333,7 +337,12 @@ class _Attempt:
         return await self._context.reports.read(under.tool.readers, request)
 
     async def _concluded(
-        self, finished: c.Finished, under: Under, answer: Answer, known: Mapping[str, c.Resources], ptx: str
+        self,
+        finished: c.Finished,
+        under: Under,
+        answer: ReportAnswer,
+        known: Mapping[str, c.Resources],
+        ptx: str,
     ) -> c.Finished:
         log = under.log()
         remarks = list(finished.remarks)
@@ -346,11 +355,11 @@ class _Attempt:
                 f"Nsight Compute {under.tool.version} read no numbers (all of them were NaN); to enable counters: "
                 "use another version of it (on Modal 2025.2.1)"
             )
-            self.learned = Known(False, why)
+            self.learned = CounterPermission(False, why)
             return await _times(self._job, self._context, why)
         if not profiles:
             return await self._without(log) if not under.stopped else finished
-        self.learned = Known(True)
+        self.learned = CounterPermission(True)
         if under.stopped == "enough" or answer.left_out:
             remarks.append(
                 f"profiling was ended after {MOST_RESULTS} launches, each of another configuration"
@@ -384,7 +393,7 @@ class _Attempt:
         refusal = log.refusal
         if refusal is not None:
             if refusal.lasting:
-                self.learned = Known(False, refusal.sentence)
+                self.learned = CounterPermission(False, refusal.sentence)
             return await _times(self._job, self._context, refusal.sentence)
         # the same without the tool says whether it was the program or the tool, and what was launched
         ordinary = await plain_action.build_or_run(replace(self._job, action="run"), self._context)

@@ -18,17 +18,17 @@ from orbit_remote.counters.source_lines import Authorship
 from orbit_remote.recording import injection
 from orbit_remote.toolchain import build, disassembly
 from orbit_remote.worker.actions import builds, cuda_action, plain_action
-from orbit_remote.worker.context import Context
+from orbit_remote.worker.context import WorkerContext
 
 _LOOK_S = 0.05
 """Seconds between two looks at what a program counts."""
 
 
-async def counted(job: Job, context: Context, device: c.Device) -> c.Finished:
+async def counted(job: Job, context: WorkerContext, device: c.Device) -> c.Finished:
     """Return the end of a program, with the profiles of its launches. Raises UncountedError where it has to be counted in another way."""
     try:
         cupti = await asyncio.to_thread(injection.find, nvcc=job.nvcc)
-    except injection.Unavailable as unavailable:
+    except injection.RecorderUnavailableError as unavailable:
         raise UncountedError(unavailable.message) from None
     async with context.scratch() as scratch:
         built = await builds.build_file(job, device, context, scratch)
@@ -81,11 +81,11 @@ async def _disassembling(folder: Path) -> AsyncGenerator[dict[tuple[str, bytes],
 
 async def _concluded(
     job: Job,
-    context: Context,
+    context: WorkerContext,
     finished: c.Finished,
     counts: ProgramCounts,
     listings: Mapping[tuple[str, bytes], str],
-    built: build.Build,
+    built: build.BuildResult,
     cupti: injection.Cupti,
 ) -> c.Finished:
     if not counts.launches:
@@ -109,7 +109,9 @@ async def _concluded(
     )
 
 
-async def _without(job: Job, context: Context, finished: c.Finished, counts: ProgramCounts) -> c.Finished:
+async def _without(
+    job: Job, context: WorkerContext, finished: c.Finished, counts: ProgramCounts
+) -> c.Finished:
     """Return the end of a program of which nothing was counted. Raises UncountedError."""
     if counts.uncounted:
         raise UncountedError(counts.uncounted)

@@ -17,7 +17,7 @@ from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.common.measurements import Telemetry
 from orbit_remote.common.requests import Job
 from orbit_remote.process import python_stack
-from orbit_remote.process.program import Ended, Printed
+from orbit_remote.process.program import EndedProgram, Printed
 from orbit_remote.recording import injection, run_outcome, telemetry
 from orbit_remote.recording.first_context import FirstContext
 from orbit_remote.recording.injection import UNKNOWN
@@ -25,11 +25,11 @@ from orbit_remote.sanitizer.sanitizer_findings import Own
 from orbit_remote.toolchain.spec_instances import Image
 from orbit_remote.worker import disk_watch, gpu, own_files, prefork
 from orbit_remote.worker.children import Child, Forked
-from orbit_remote.worker.context import Context
+from orbit_remote.worker.context import WorkerContext
 from orbit_remote.worker.faults import second_look
 
 
-async def run_python(job: Job, context: Context) -> c.Finished:
+async def run_python(job: Job, context: WorkerContext) -> c.Finished:
     """A `.py` file, run or compiled, or a driver."""
     device = await asyncio.to_thread(gpu.of, job) if job.action == "run" else None
     can_do_without = job.is_traced or job.start.through == "driver"
@@ -43,7 +43,7 @@ async def run_python(job: Job, context: Context) -> c.Finished:
 
 async def follow(
     job: Job,
-    context: Context,
+    context: WorkerContext,
     device: c.Device | None,
     image: Image | None = None,
     own: Own | None = None,
@@ -127,7 +127,7 @@ async def follow(
 
 async def _lease_when_asked(
     job: Job,
-    context: Context,
+    context: WorkerContext,
     first_context: FirstContext,
     lease: AsyncExitStack,
     watching: AsyncExitStack,
@@ -170,7 +170,7 @@ def _another_follows(job: Job, device: c.Device) -> bool:
     return job.batch and not (stays or child_main.judges(job) or device.exclusive)
 
 
-async def _leave(context: Context, child: Child, followed: _Followed | None) -> None:
+async def _leave(context: WorkerContext, child: Child, followed: _Followed | None) -> None:
     if followed and followed.killed:
         context.spares.let_go(child)
     elif not (followed and followed.stays and context.spares.give_back(child)):
@@ -200,7 +200,7 @@ class _Followed:
     """
 
     finished: c.Finished | None
-    ended: Ended
+    ended: EndedProgram
     stays: bool = False
     killed: bool = False
     leaves: bool = False
@@ -210,7 +210,7 @@ class _Followed:
     """What it did then, as in *compiling softmax_kernel*, where that is known."""
 
 
-async def _follow(job: Job, context: Context, child: Child, *, at_once: bool) -> _Followed:
+async def _follow(job: Job, context: WorkerContext, child: Child, *, at_once: bool) -> _Followed:
     """`at_once`: a child that has succeeded is killed, because the next job need not wait for it to give its memory back."""
     began = time.perf_counter()
     printed = Printed(child.stdout, child.stderr, context.output(job))
@@ -264,7 +264,7 @@ _SHOWN_EVERY_S = 1.0
 class _Compilations:
     """The time in which a driver's process compiles kernels: it counts for the limit of a build, and no more for that of a run."""
 
-    def __init__(self, job: Job, context: Context) -> None:
+    def __init__(self, job: Job, context: WorkerContext) -> None:
         self._job = job
         self._context = context
         self._left_s = job.build_timeout_s
@@ -325,7 +325,7 @@ def _asserted(job: Job, finished: c.Finished, stderr: str) -> c.Finished:
     return replace(finished, problems=problems, failure=failure)
 
 
-def _crashed(job: Job, ended: Ended, recorded: injection.Recorded | None) -> c.Finished:
+def _crashed(job: Job, ended: EndedProgram, recorded: injection.RecordedRun | None) -> c.Finished:
     """The child ended without a word, or had to be ended: what was recorded until then is kept."""
     if ended.status is None and job.action == "compile":
         message = f"compiling was ended at its limit of {job.build_timeout_s:g} s"
@@ -333,7 +333,7 @@ def _crashed(job: Job, ended: Ended, recorded: injection.Recorded | None) -> c.F
             "timed out", message, "raise the setting `orbit.build_timeout_s` (option --build-timeout)"
         )
         return c.failed(job.run, failure)
-    finished = python_job.crashed(job, ended.status or 0, recorded or injection.Recorded())
+    finished = python_job.crashed(job, ended.status or 0, recorded or injection.RecordedRun())
     if ended.status is not None:
         return finished
     late = run_outcome.of_program(job, ended, recorded, {})
@@ -342,9 +342,9 @@ def _crashed(job: Job, ended: Ended, recorded: injection.Recorded | None) -> c.F
 
 def reported(
     job: Job,
-    context: Context,
+    context: WorkerContext,
     finished: c.Finished,
-    ended: Ended,
+    ended: EndedProgram,
     device: c.Device | None,
     watched: Telemetry | None,
 ) -> c.Finished:

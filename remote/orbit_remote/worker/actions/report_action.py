@@ -11,14 +11,14 @@ from orbit_remote.common import limits, regular_files, symbols
 from orbit_remote.common import messages as c
 from orbit_remote.common.requests import Job
 from orbit_remote.ncu import ncu_options
-from orbit_remote.ncu.report_reader import Request
-from orbit_remote.worker.context import Context
+from orbit_remote.ncu.report_reader import ReportRequest
+from orbit_remote.worker.context import WorkerContext
 
 _BEGIN = b"NVR\0"
 _VERSION = re.compile(rb"(20\d\d\.\d+\.\d+)\.\d+ \(build \d+\)")
 
 
-async def read(job: Job, context: Context) -> c.Finished:
+async def read(job: Job, context: WorkerContext) -> c.Finished:
     """`Finished.files` has the content hashes of the files that the lines name, as the report has them; empty where it
     has no text.
     """
@@ -31,7 +31,7 @@ async def read(job: Job, context: Context) -> c.Finished:
         remedy = "give it a .ncu-rep of `ncu --export`, or a CSV page of `ncu --csv`"
         return _refused(job, f"{name} is no report of Nsight Compute", remedy)
     tool = await asyncio.to_thread(ncu_options.find)
-    request = Request(job.path, "", most=limits.IMPORTED_LAUNCHES.most, tool=_version(content))
+    request = ReportRequest(job.path, "", most=limits.IMPORTED_LAUNCHES.most, tool=_version(content))
     answer = await context.reports.read(tool.readers if tool else (), request)
     if answer.problem:
         remedy = "to read it, install the `ncu-report` of the ncu that wrote it"

@@ -25,7 +25,7 @@ from orbit_remote.spec import launch_spec
 from orbit_remote.toolchain.spec_instances import Image
 from orbit_remote.worker import gpu, own_files
 from orbit_remote.worker.actions import builds, cuda_action
-from orbit_remote.worker.context import Context
+from orbit_remote.worker.context import WorkerContext
 
 _PADDING = 64 << 10
 """Bytes behind each allocation that nothing may touch: allocations lie side by side, and an index that is off by one meets
@@ -34,7 +34,7 @@ the next. More would not fit for programs that make many thousands of small ones
 _LATE = "raise the setting `orbit.check_memory.timeout_s`, take smaller inputs, or fewer of `orbit.check_memory.tools`"
 
 
-async def check_memory(job: Job, context: Context) -> c.Finished:
+async def check_memory(job: Job, context: WorkerContext) -> c.Finished:
     device = await asyncio.to_thread(gpu.of, job)
     if device is None:
         return gpu.no_gpu(job)
@@ -64,7 +64,7 @@ async def check_memory(job: Job, context: Context) -> c.Finished:
 
 
 @dataclass(frozen=True, slots=True)
-class _Target:
+class _CheckedTarget:
     """`events` is the file in which a child of ours tells how its job went; None where the program is the user's own. `job` is of a
     program whose project says how it runs.
     """
@@ -82,7 +82,9 @@ class _Target:
     job: Job | None = None
 
 
-async def _target(job: Job, device: c.Device, context: Context, scratch: Path) -> _Target | c.Finished:
+async def _target(
+    job: Job, device: c.Device, context: WorkerContext, scratch: Path
+) -> _CheckedTarget | c.Finished:
     if job.language == "triton" or (job.start.through == "driver" and not job.is_program):
         return _child(job, context, scratch)
     if job.start.through == "spec":
@@ -105,15 +107,15 @@ async def _target(job: Job, device: c.Device, context: Context, scratch: Path) -
     if isinstance(made, c.Finished):
         return made
     job = made.job or job
-    return _Target(
+    return _CheckedTarget(
         (str(made.executable), *job.arguments), job.stdin, own_files.of_build(job, made.built), gpu.visible_gpu(job), None, (),
         made.toolchain, made.built.resources, made.built.seconds, made.remarks, made.job,
     )  # fmt: skip
 
 
-def _child(job: Job, context: Context, scratch: Path, image: Image | None = None) -> _Target:
+def _child(job: Job, context: WorkerContext, scratch: Path, image: Image | None = None) -> _CheckedTarget:
     command = child_main.command(scratch, context.home / "cupti", job, image)
-    return _Target(
+    return _CheckedTarget(
         command, "", own_files.of_python(job), spec_sanitize.CACHE, scratch / "events", _launched_by(job)
     )
 
@@ -133,7 +135,12 @@ def _launched_by(job: Job) -> tuple[str, ...]:
 
 class _Checking:
     def __init__(
-        self, job: Job, context: Context, tool: sanitizer_tool.Sanitizer, target: _Target, scratch: Path
+        self,
+        job: Job,
+        context: WorkerContext,
+        tool: sanitizer_tool.Sanitizer,
+        target: _CheckedTarget,
+        scratch: Path,
     ) -> None:
         self._job = job
         self._context = context
@@ -143,7 +150,7 @@ class _Checking:
         self._environment = {**context.environment(job), **target.environment}
         self._directory = job.working_folder
         self._output_shown = False
-        self._plain: program.Ended | None = None
+        self._plain: program.EndedProgram | None = None
         self._child: c.Finished | None = None
         self._remarks: list[str] = []
 
@@ -155,7 +162,7 @@ class _Checking:
                 return self._outcome([], ())
             if launched is not None and (missing := _missing(self._job, launched, self._target.resources)):
                 problems.append(missing)
-        done: list[sanitizer_tool.Checked] = []
+        done: list[sanitizer_tool.CheckedProgram] = []
         tools = self._job.tools or sanitizer_tool.TOOLS
         for at, tool in enumerate(tools):
             self._context.stage(self._job, "running", f"{tool}, {at + 1} of {len(tools)}")
@@ -215,7 +222,7 @@ class _Checking:
             else frozenset((*(launches.launch.symbol for launches in recorded.series), *recorded.unfinished))
         )
 
-    async def _check(self, tool: str) -> sanitizer_tool.Checked:
+    async def _check(self, tool: str) -> sanitizer_tool.CheckedProgram:
         target, answered = self._target, self._output_shown
         if target.events:
             target.events.unlink(missing_ok=True)
@@ -261,7 +268,9 @@ class _Checking:
 
     # -- how it went --------------------------------------------------------------------------------
 
-    def _outcome(self, done: Sequence[sanitizer_tool.Checked], problems: tuple[c.Problem, ...]) -> c.Finished:
+    def _outcome(
+        self, done: Sequence[sanitizer_tool.CheckedProgram], problems: tuple[c.Problem, ...]
+    ) -> c.Finished:
         failure = self._failure(done, problems)
         plain, child = self._plain, self._child
         if child and not problems:
@@ -289,7 +298,7 @@ class _Checking:
         )
 
     def _failure(
-        self, done: Sequence[sanitizer_tool.Checked], problems: tuple[c.Problem, ...]
+        self, done: Sequence[sanitizer_tool.CheckedProgram], problems: tuple[c.Problem, ...]
     ) -> c.Failure | None:
         job = self._job
         errors = [problem for problem in problems if problem.severity == "error"]

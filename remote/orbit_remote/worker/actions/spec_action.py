@@ -15,7 +15,7 @@ from orbit_remote.toolchain import build, spec_instances
 from orbit_remote.toolchain.spec_instances import Image
 from orbit_remote.worker import gpu, own_files
 from orbit_remote.worker.actions import builds, python_action
-from orbit_remote.worker.context import Context
+from orbit_remote.worker.context import WorkerContext
 
 _NO_HOST_CODE = (
     "referee: a launch spec of a .cu file runs no host code of it: its device code is compiled to a cubin, which our process loads, "
@@ -23,7 +23,7 @@ _NO_HOST_CODE = (
 )
 
 
-async def run_spec(job: Job, context: Context) -> c.Finished:
+async def run_spec(job: Job, context: WorkerContext) -> c.Finished:
     device = await asyncio.to_thread(gpu.of, job)
     if job.action == "build":
         async with context.scratch() as scratch:
@@ -35,7 +35,7 @@ async def run_spec(job: Job, context: Context) -> c.Finished:
     return replace(finished, judged=c.Judged("referee", _NO_HOST_CODE)) if made else finished
 
 
-async def launched(job: Job, context: Context, device: c.Device) -> tuple[c.Finished, Made | None]:
+async def launched(job: Job, context: WorkerContext, device: c.Device) -> tuple[c.Finished, BuiltSpec | None]:
     """The end of a job that launches what it builds, in a process that is kept ready, and what was built; None where the build
     failed.
     """
@@ -54,11 +54,11 @@ async def launched(job: Job, context: Context, device: c.Device) -> tuple[c.Fini
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class BuiltSpec:
     """The kernels of a launch spec, in a file of the job's scratch folder."""
 
     image: Image
-    build: build.Build
+    build: build.BuildResult
 
     def completed(self, finished: c.Finished) -> c.Finished:
         """A job's end with what only its build knows."""
@@ -72,8 +72,8 @@ class Made:
 
 
 async def build_kernels(
-    job: Job, device: c.Device | None, context: Context, scratch: Path
-) -> Made | c.Finished:
+    job: Job, device: c.Device | None, context: WorkerContext, scratch: Path
+) -> BuiltSpec | c.Finished:
     """What the launch spec launches, compiled; the build is told. The job's end where there is nothing to launch.
 
     Without a `device` it is for the architecture that the job names.
@@ -90,10 +90,10 @@ async def build_kernels(
     async with context.alone((job.path, job.text, job.definition, job.flags)), context.build(job):
         made, image = await _build(job, checked, device, context, scratch)
     context.send(made.built)
-    return Made(image, made) if image else builds.finished(job, made)
+    return BuiltSpec(image, made) if image else builds.finished(job, made)
 
 
-def faulty(job: Job, checked: launch_spec.Checked) -> c.Finished | None:
+def faulty(job: Job, checked: launch_spec.EvaluatedSpec) -> c.Finished | None:
     """The end of a job whose launch spec has an error; None where it has none."""
     errors = [fault for fault in checked.faults if fault.severity == "error"]
     if not checked.spec.launches and not errors:
@@ -115,8 +115,12 @@ def faulty(job: Job, checked: launch_spec.Checked) -> c.Finished | None:
 
 
 async def _build(
-    job: Job, checked: launch_spec.Checked, device: c.Device | None, context: Context, scratch: Path
-) -> tuple[build.Build, Image | None]:
+    job: Job,
+    checked: launch_spec.EvaluatedSpec,
+    device: c.Device | None,
+    context: WorkerContext,
+    scratch: Path,
+) -> tuple[build.BuildResult, Image | None]:
     """Raises nothing: without an image the build says what went wrong."""
     names = spec_instances.instances(checked)
     made = await _compile(job, checked, names, device, context, scratch, "")
@@ -145,20 +149,20 @@ async def _build(
 
 async def _compile(
     job: Job,
-    checked: launch_spec.Checked,
+    checked: launch_spec.EvaluatedSpec,
     names: list[str],
     device: c.Device | None,
-    context: Context,
+    context: WorkerContext,
     scratch: Path,
     overload: str,
-) -> build.Build:
+) -> build.BuildResult:
     assert job.definition is not None
     line = checked.spec.launches[0].span.line + 1
     text = spec_instances.source(job.text, job.path, line, names, job.definition, overload)
     return await builds.nvcc(replace(job, text=text, action="compile"), device, context, scratch)
 
 
-def _without_own_parts(built: c.Built, job: Job, checked: launch_spec.Checked) -> c.Built:
+def _without_own_parts(built: c.Built, job: Job, checked: launch_spec.EvaluatedSpec) -> c.Built:
     """As the author knows the file: without what we added to it."""
     own = c.content_hash(job.text.encode("utf-8", "replace"))
     return replace(

@@ -75,9 +75,9 @@ def _is_whole(dump: Path) -> bool:
     return True
 
 
-def read_first(folder: Path) -> gpu_dump.Dump | None:
+def read_first(folder: Path) -> gpu_dump.CoreDump | None:
     """The first dump with a fault, else the first. Raises OSError and ValueError where none can be read."""
-    dumps: list[gpu_dump.Dump] = []
+    dumps: list[gpu_dump.CoreDump] = []
     error: Exception | None = None
     for path in _dumps(folder):
         try:

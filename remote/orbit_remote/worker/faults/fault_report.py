@@ -9,7 +9,7 @@ from orbit_remote.common import messages as c
 from orbit_remote.common import symbols
 from orbit_remote.common.lazy_dataclass import dataclass
 from orbit_remote.sanitizer.sanitizer_findings import Own
-from orbit_remote.toolchain.gpu_dump import EXCEPTION_WORDS, TRAP, Dump, Grid, Site, Standing, Three
+from orbit_remote.toolchain.gpu_dump import EXCEPTION_WORDS, TRAP, CoreDump, Grid, Site, Standing, Three
 
 CRASHES = frozenset(
     f"CUDA_ERROR_{name}"
@@ -49,7 +49,7 @@ def crash_code(finished: c.Finished) -> str:
 # -- a crash ----------------------------------------------------------------------------------------
 
 
-def with_fault(finished: c.Finished, dump: Dump, own: Own) -> c.Finished:
+def with_fault(finished: c.Finished, dump: CoreDump, own: Own) -> c.Finished:
     """The run's failure on the line of the instruction that failed. `dump` has a fault."""
     fault = dump.faults[0]
     site, code = fault.site, crash_code(finished)
@@ -165,7 +165,7 @@ class _Group:
     inside: str = ""
 
 
-def with_standing(finished: c.Finished, dump: Dump, own: Own) -> c.Finished:
+def with_standing(finished: c.Finished, dump: CoreDump, own: Own) -> c.Finished:
     """A run that was ended at its limit, with the lines on which the warps of its kernels stood. `dump` has grids."""
     groups = _groups(dump.standing, own)
     several = len(dump.grids) > 1
@@ -233,7 +233,7 @@ def _short(group: _Group, grid: Grid) -> str:
     return f"{_counted(group, grid)} {doing.replace(' here', '', 1)} at {where}"
 
 
-def progress(dump: Dump) -> str:
+def progress(dump: CoreDump) -> str:
     """How far each kernel had come, in blocks."""
     return "; ".join(_progress(grid) for grid in dump.grids.values() if grid.kernel)
 

@@ -25,7 +25,7 @@ from orbit_remote.sanitizer import sanitizer_findings, sanitizer_records, saniti
 from orbit_remote.sanitizer.sanitizer_findings import Own
 from orbit_remote.toolchain import gpu_dump
 from orbit_remote.worker import disk_watch
-from orbit_remote.worker.context import Context
+from orbit_remote.worker.context import WorkerContext
 from orbit_remote.worker.faults import dump_folder, fault_report
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _UNSEEN = "the second run, in which the line was looked for, "
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class SecondRun:
     """A process of the second run: `kill` ends it, `ended` returns when it has, `group` is the process group of a program."""
 
     kill: Callable[[], None]
@@ -52,7 +52,7 @@ class Running:
     group: Callable[[], int | None] = lambda: None
 
 
-Process = Callable[[Mapping[str, str], float], AbstractAsyncContextManager[Running]]
+Process = Callable[[Mapping[str, str], float], AbstractAsyncContextManager[SecondRun]]
 """What starts the second run, with more variables - an empty one is unset - and a limit in seconds."""
 
 
@@ -84,12 +84,14 @@ def since(began_ns: int, launches: Path) -> First:
     return First((now - began_ns) / 1e9, (alive - began_ns) / 1e9)
 
 
-def program_of(job: Job, context: Context, command: Sequence[str], environment: Mapping[str, str]) -> Again:
+def program_of(
+    job: Job, context: WorkerContext, command: Sequence[str], environment: Mapping[str, str]
+) -> Again:
     """A program of the author's, started again as it was; what it prints has been shown."""
     own = {**context.environment(job), **environment}
 
     @asynccontextmanager
-    async def start(variables: Mapping[str, str], limit_s: float) -> AsyncGenerator[Running]:
+    async def start(variables: Mapping[str, str], limit_s: float) -> AsyncGenerator[SecondRun]:
         groups: list[int] = []
         told = disk_watch.DiskWatch(job, context).started(context.groups(job))
 
@@ -114,7 +116,7 @@ def program_of(job: Job, context: Context, command: Sequence[str], environment: 
             )
         )
         try:
-            yield Running(kill, lambda: asyncio.shield(running), lambda: groups[0] if groups else None)
+            yield SecondRun(kill, lambda: asyncio.shield(running), lambda: groups[0] if groups else None)
         finally:
             kill()
             await asyncio.gather(running, return_exceptions=True)
@@ -122,11 +124,11 @@ def program_of(job: Job, context: Context, command: Sequence[str], environment: 
     return Again(start, lambda _: command, _with(own, dump_folder.UNSET), job.stdin)
 
 
-def child_of(job: Job, context: Context, image: Image | None = None) -> Again:
+def child_of(job: Job, context: WorkerContext, image: Image | None = None) -> Again:
     """A job of a Python process of ours, in a new one."""
 
     @asynccontextmanager
-    async def start(variables: Mapping[str, str], _limit_s: float) -> AsyncGenerator[Running]:
+    async def start(variables: Mapping[str, str], _limit_s: float) -> AsyncGenerator[SecondRun]:
         own = context.environment(job)
         child = await context.spares.take(job, own, image, role="unrecorded", own=_with(own, variables))
         told = disk_watch.DiskWatch(job, context).started(context.groups(job))
@@ -134,7 +136,7 @@ def child_of(job: Job, context: Context, image: Image | None = None) -> Again:
         printed = program.Printed(child.stdout, child.stderr, lambda _stream, _text: None)
         ended = asyncio.ensure_future(child.wait())
         try:
-            yield Running(child.kill, lambda: asyncio.shield(ended))
+            yield SecondRun(child.kill, lambda: asyncio.shield(ended))
         finally:
             child.kill()
             await asyncio.gather(ended, return_exceptions=True)
@@ -167,7 +169,7 @@ def wanted(job: Job, finished: c.Finished) -> bool:
 
 
 async def explained(
-    job: Job, context: Context, finished: c.Finished, first: First, again: Again, own: Own
+    job: Job, context: WorkerContext, finished: c.Finished, first: First, again: Again, own: Own
 ) -> c.Finished:
     """The end of a run that is `wanted`, with the line on which its kernel failed or its warps stood, where a second run shows
     it.
@@ -206,7 +208,10 @@ async def explained(
 
 
 def _of_host(
-    finished: c.Finished, first: First, dump: gpu_dump.Dump | None, host: Sequence[tuple[str, c.Place | None]]
+    finished: c.Finished,
+    first: First,
+    dump: gpu_dump.CoreDump | None,
+    host: Sequence[tuple[str, c.Place | None]],
 ) -> c.Finished:
     """A run at its limit in whose second run no kernel was seen, with what its host code did then, as `host` has it."""
     words, place = next((each for each in reversed(host) if each[0]), ("", None))
@@ -225,7 +230,7 @@ def _of_host(
 
 
 async def _checked(
-    job: Job, context: Context, finished: c.Finished, first: First, again: Again, own: Own
+    job: Job, context: WorkerContext, finished: c.Finished, first: First, again: Again, own: Own
 ) -> c.Finished:
     """The line by compute-sanitizer. The driver writes no dump of a store that failed once its kernel had no warps any more,
     and does not even report it then.
@@ -266,7 +271,7 @@ def _remarked(finished: c.Finished, remark: str) -> c.Finished:
     return replace(finished, remarks=(*finished.remarks, remark))
 
 
-async def _crash(scratch: Path, job: Job, first: First, process: Process) -> gpu_dump.Dump | None:
+async def _crash(scratch: Path, job: Job, first: First, process: Process) -> gpu_dump.CoreDump | None:
     limit = min(job.run_timeout_s, first.took_s + _LATER_S)
     async with process(dump_folder.on_exception(scratch), limit) as running:
         await _until_dumped(running, scratch, limit)
@@ -275,11 +280,11 @@ async def _crash(scratch: Path, job: Job, first: First, process: Process) -> gpu
 
 async def _hang(
     scratch: Path, job: Job, first: First, process: Process, own: Own
-) -> tuple[gpu_dump.Dump | None, list[tuple[str, c.Place | None]]]:
+) -> tuple[gpu_dump.CoreDump | None, list[tuple[str, c.Place | None]]]:
     """Look at the kernel a moment after the time at which the first run was last seen alive; where there is none, at the host
     code too.
     """
-    dump: gpu_dump.Dump | None = None
+    dump: gpu_dump.CoreDump | None = None
     host: list[tuple[str, c.Place | None]] = []
     for number, margin in enumerate(_MARGIN_S):
         wait = first.alive_s + margin
@@ -302,7 +307,7 @@ async def _hang(
     return dump, host
 
 
-async def _until_dumped(running: Running, folder: Path, limit_s: float) -> None:
+async def _until_dumped(running: SecondRun, folder: Path, limit_s: float) -> None:
     """Until the process has ended, or all dumps are whole: a process may need seconds more to end, and others may wait for
     the one that failed.
     """

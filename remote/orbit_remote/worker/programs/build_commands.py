@@ -14,7 +14,7 @@ from orbit_remote.common import messages as c
 from orbit_remote.common.requests import Job
 from orbit_remote.process import client_environment, program
 from orbit_remote.toolchain import diagnostics
-from orbit_remote.worker.context import Context
+from orbit_remote.worker.context import WorkerContext
 
 _PROGRESS = re.compile(r"^\[ *(\d+%|\d+/\d+)\] ", re.MULTILINE)
 _OF_TOOLS = re.compile(
@@ -54,7 +54,7 @@ class NotBuiltError(Exception):
 class BuildCommands:
     """Commands of the build of a project in `folder`, for one job."""
 
-    def __init__(self, job: Job, context: Context, folder: str) -> None:
+    def __init__(self, job: Job, context: WorkerContext, folder: str) -> None:
         self._job, self._context, self._folder = job, context, folder
         self.compiler = ""
         """The nvcc that a file's own program would be compiled with, "" for none."""
@@ -109,7 +109,7 @@ class BuildCommands:
         if Path(command[0]).stem == "cmake" and command[1:2] != ["--build"]:
             return self._of_cmake(said, failed)
         words = _OF_TOOLS.sub("", said)
-        known = diagnostics.Context(self._job.path, _text_of, self._folder)
+        known = diagnostics.DiagnosticContext(self._job.path, _text_of, self._folder)
         problems = diagnostics.parse(words, known)
         errors = [each for each in problems if each.severity == "error"]
         # a linker has no line to name; a line of nobody's says too little to be a compiler's

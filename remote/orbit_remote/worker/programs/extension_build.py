@@ -26,11 +26,11 @@ from orbit_remote.common.requests import DriverStart, Job
 from orbit_remote.process import client_environment
 from orbit_remote.recording import registered_kernels
 from orbit_remote.toolchain import nvcc
-from orbit_remote.worker.context import Context
+from orbit_remote.worker.context import WorkerContext
 from orbit_remote.worker.programs import freshness, sources
 from orbit_remote.worker.programs.build_commands import BuildCommands, NotBuiltError
 from orbit_remote.worker.programs.project_build import include_folders, shown
-from orbit_remote.worker.programs.sources import Sources
+from orbit_remote.worker.programs.sources import ProgramSources
 
 _SETUP = "setup.py"
 _IN_PLACE = (_SETUP, "build_ext", "--inplace")
@@ -45,9 +45,11 @@ class _Library:
     late: tuple[str, ...]
 
 
-async def with_fresh(job: Job, context: Context, act: Callable[[], Awaitable[c.Finished]]) -> c.Finished:
+async def with_fresh(
+    job: Job, context: WorkerContext, act: Callable[[], Awaitable[c.Finished]]
+) -> c.Finished:
     """Do what the job asks for, on an extension that is known to be of the saved files."""
-    work = _Work(job, context)
+    work = _ExtensionWork(job, context)
     try:
         await work.prepare()
         finished = await act()
@@ -58,10 +60,10 @@ async def with_fresh(job: Job, context: Context, act: Callable[[], Awaitable[c.F
         return replace(c.failed(job.run, why.failure), problems=why.problems)
 
 
-class _Work:
+class _ExtensionWork:
     """One job's extension."""
 
-    def __init__(self, job: Job, context: Context) -> None:
+    def __init__(self, job: Job, context: WorkerContext) -> None:
         assert isinstance(job.start, DriverStart)
         self._job, self._context, self._start = job, context, job.start
         self._root = os.path.normpath(job.directory or os.path.dirname(job.path))
@@ -154,11 +156,11 @@ class _Work:
 
     # -- what there is ------------------------------------------------------------------------------
 
-    def _read(self) -> Sources:
+    def _read(self) -> ProgramSources:
         """The kernel's file and what it includes of the project."""
         return sources.read(self._root, (self._job.path,), include_folders(self._job.flags, self._root))
 
-    def _libraries(self, read: Sources) -> list[_Library]:
+    def _libraries(self, read: ProgramSources) -> list[_Library]:
         here = sources.listed(self._root, registered_kernels.LIBRARIES, built=True)
         paths = dict.fromkeys((*here, *(path for path, _ in _installed(self._root))))
         tag = sysconfig.get_config_var("SOABI") or ""
@@ -168,7 +170,7 @@ class _Work:
             if (tag in path or not _OTHER_PYTHON.search(os.path.basename(path))) and self._has_kernels(path)
         ]
 
-    def _library(self, path: str, read: Sources) -> _Library:
+    def _library(self, path: str, read: ProgramSources) -> _Library:
         try:
             late = freshness.not_rebuilt(path, (self._job.path,), read, "", self._context.home / "projects")
         except OSError:  # it was removed meanwhile

@@ -11,14 +11,14 @@ from pathlib import Path
 from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common.messages import content_hash
 from orbit_remote.worker.programs import sources
-from orbit_remote.worker.programs.sources import Sources
+from orbit_remote.worker.programs.sources import ProgramSources
 
 _OBJECTS = (".o", ".obj")
 _MOST_OBJECTS = 20_000
 
 
 def not_rebuilt(
-    executable: str, units: Iterable[str], read: Sources, objects: str, records: Path
+    executable: str, units: Iterable[str], read: ProgramSources, objects: str, records: Path
 ) -> list[str]:
     """Return the files that have changed after the build compiled them, none where the executable is of all of them.
 
@@ -47,7 +47,7 @@ def not_rebuilt(
     return list(late)
 
 
-def in_the_future(path: str, read: Sources) -> bool:
+def in_the_future(path: str, read: ProgramSources) -> bool:
     """Whether a file has a time that no build can be newer than: that of another clock."""
     return read.files[path].changed > time.time_ns()
 

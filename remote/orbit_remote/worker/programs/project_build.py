@@ -18,24 +18,24 @@ from orbit_remote.common.configured.cmake_folder import ProjectProgram
 from orbit_remote.common.requests import DriverStart, Job
 from orbit_remote.process import client_environment
 from orbit_remote.toolchain import build, nvcc
-from orbit_remote.worker.context import Context
+from orbit_remote.worker.context import WorkerContext
 from orbit_remote.worker.programs import freshness, project_tests, sources
 from orbit_remote.worker.programs.build_commands import BuildCommands, NotBuiltError
 from orbit_remote.worker.programs.project_tests import ProjectTest
-from orbit_remote.worker.programs.sources import Sources
+from orbit_remote.worker.programs.sources import ProgramSources
 
 
-async def built(job: Job, context: Context, architecture: str) -> build.Build:
+async def built(job: Job, context: WorkerContext, architecture: str) -> build.BuildResult:
     """Build the program of a job by what its project builds it with; everything that goes wrong is in the result."""
     begin = time.monotonic()
-    work = _Work(job, context, architecture)
+    work = _ProjectWork(job, context, architecture)
     try:
         made = await work.built()
     except NotBuiltError as why:
-        made = build.Build(c.Built(job.run, why.problems, complete=False), failure=why.failure)
+        made = build.BuildResult(c.Built(job.run, why.problems, complete=False), failure=why.failure)
     except OSError as error:
         text = f"the program could not be built: {error.strerror or error}{f' ({error.filename})' if error.filename else ''}"
-        made = build.Build(c.Built(job.run, complete=False), failure=c.Failure("infrastructure", text))
+        made = build.BuildResult(c.Built(job.run, complete=False), failure=c.Failure("infrastructure", text))
     return replace(made, built=replace(made.built, seconds=time.monotonic() - begin))
 
 
@@ -66,7 +66,7 @@ def _main(job: Job) -> str:
     return os.path.join(job.directory or "", *_start(job).driver.file.split("/"))
 
 
-def _read(job: Job) -> Sources:
+def _read(job: Job) -> ProgramSources:
     """The files of a program: its main, the kernel's file, its other sources as far as they are known, and what all of them include."""
     root = job.directory or os.path.dirname(job.path)
     starts = (job.path, _main(job), *(os.path.join(root, *each.split("/")) for each in _start(job).sources))
@@ -85,7 +85,7 @@ def include_folders(flags: Sequence[str], directory: str) -> list[str]:
     return [os.path.normpath(os.path.join(directory, each)) for each in folders if each]
 
 
-def _unsaved(job: Job, read: Sources) -> c.Failure | None:
+def _unsaved(job: Job, read: ProgramSources) -> c.Failure | None:
     """A build reads files from the disk: what an editor shows and has not saved would not be what is measured."""
     start = _start(job)
     place = sources.unsaved(read, job.directory or "", start.texts)
@@ -95,10 +95,10 @@ def _unsaved(job: Job, read: Sources) -> c.Failure | None:
     return c.Failure("infrastructure", message, "nothing was built or run", place=None)
 
 
-class _Work:
+class _ProjectWork:
     """One build."""
 
-    def __init__(self, job: Job, context: Context, architecture: str) -> None:
+    def __init__(self, job: Job, context: WorkerContext, architecture: str) -> None:
         self._job, self._context, self._driver = job, context, _start(job).driver
         self._architecture = architecture
         self._folder = job.working_folder
@@ -107,7 +107,7 @@ class _Work:
         self._remarks: list[str] = []
         self._commands = BuildCommands(job, context, self._folder)
 
-    async def built(self) -> build.Build:
+    async def built(self) -> build.BuildResult:
         """Raises NotBuiltError, OSError."""
         before = await asyncio.to_thread(_read, self._job)
         if unsaved := _unsaved(self._job, before):
@@ -130,7 +130,7 @@ class _Work:
             return project_tests.of_cmake(folder, self._configuration, executable)
         return project_tests.of_meson(folder, executable) if self._driver.tool == "meson" else []
 
-    def _as_tested(self, made: build.Build, test: ProjectTest) -> build.Build:
+    def _as_tested(self, made: build.BuildResult, test: ProjectTest) -> build.BuildResult:
         """The build, whose job runs the program as a test of the project does. Arguments of the author's go before those of the test."""
         job, start = self._job, _start(self._job)
         arguments = job.arguments or test.arguments
@@ -265,7 +265,9 @@ class _Work:
 
     # -- what was built -----------------------------------------------------------------------------
 
-    def _checked(self, before: Sources, executable: str, objects: str, own: tuple[str, ...]) -> build.Build:
+    def _checked(
+        self, before: ProgramSources, executable: str, objects: str, own: tuple[str, ...]
+    ) -> build.BuildResult:
         """The build, if its executable is of the files as they are. Raises NotBuiltError, OSError."""
         name, root = self._driver.short, self._job.directory or ""
         if not os.path.isfile(executable) or not os.access(executable, os.X_OK):
@@ -303,7 +305,7 @@ class _Work:
             text = f"{shown(ahead or late, root)} {why}, so it was not run"
             raise NotBuiltError(c.Failure("infrastructure", text, self._remedy(objects, late)))
         files = {path: each.hash for path, each in read.files.items()}
-        return build.Build(
+        return build.BuildResult(
             c.Built(self._job.run, files=files), Path(executable), remarks=tuple(dict.fromkeys(self._remarks))
         )
 

@@ -30,7 +30,7 @@ class SourceFile:
 
 
 @dataclass(slots=True)
-class Sources:
+class ProgramSources:
     """Files that were read, each with what it includes of the project; `folders` are include folders in which they were found."""
 
     files: dict[str, SourceFile] = field(default_factory=dict[str, SourceFile])
@@ -49,11 +49,11 @@ class Sources:
         return seen
 
 
-def read(root: str, starts: Iterable[str], folders: Sequence[str] = ()) -> Sources:
+def read(root: str, starts: Iterable[str], folders: Sequence[str] = ()) -> ProgramSources:
     """Read these files of the project in `root` and what they include of it: beside them, in the include `folders`, else wherever
     the project has a file that is called so. Takes time.
     """
-    found, named = Sources(), _Named(root)
+    found, named = ProgramSources(), _Named(root)
     waiting = list(dict.fromkeys(map(os.path.normpath, starts)))
     while waiting and len(found.files) < _MOST_READ:
         path = waiting.pop(0)
@@ -76,7 +76,7 @@ def read(root: str, starts: Iterable[str], folders: Sequence[str] = ()) -> Sourc
     return found
 
 
-def unsaved(read: Sources, folder: str, texts: Mapping[str, str]) -> str | None:
+def unsaved(read: ProgramSources, folder: str, texts: Mapping[str, str]) -> str | None:
     """Return the first of an editor's texts, by paths in `folder`, that is not what was read from the disk."""
     for place, text in sorted(texts.items()):
         path = os.path.join(folder, *place.split("/"))
