@@ -31,11 +31,12 @@ from tests.remote.nvcc_check import needs_nvcc
 
 if TYPE_CHECKING:
     import mcp
-    from mcp.client import streamable_http
+    from mcp.client import stdio, streamable_http
 
     from orbit_lsp.agents import mcp_server
 else:
     mcp, streamable_http = Later("mcp"), Later("mcp.client.streamable_http")
+    stdio = Later("mcp.client.stdio")
     mcp_server = Later("orbit_lsp.agents.mcp_server")
 
 BAD = "__global__ void k() { BUG; }\n"
@@ -583,7 +584,9 @@ async def test_the_real_command_over_stdio(tmp_path: Path, recorded_python: str)
         cwd=tmp_path,
         env=places,
     )
-    async with asyncio.timeout(LIMIT_S), mcp.Client(command) as client:
+    # by default it is what standard error was when the SDK was imported, maybe that of a test which captures it
+    transport = stdio.stdio_client(command, errlog=sys.__stderr__)
+    async with asyncio.timeout(LIMIT_S), mcp.Client(transport) as client:
         assert client.server_info.name == "orbit-lsp"
         ran = await client.call_tool("run", {"file": str(tmp_path / "saxpy.cu")})
         assert ran.structured_content["outcome"] == "ok"
