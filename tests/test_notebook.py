@@ -260,7 +260,7 @@ class Native:
         records, made = house['launch_records'], add.device_caches[0][0]['one']
         launch = records.LaunchRecord(made.name, 0, 0, (4096, 1, 1), (128, 1, 1), registers=24, static_shared=0, dynamic_shared=0)
         starts = array('q', range(0, 200_000, 10_000))
-        return house['injection'].Recorded((records.LaunchSeries(launch, starts, array('q', [5000 for _ in starts])),))
+        return house['injection'].RecordedRun((records.LaunchSeries(launch, starts, array('q', [5000 for _ in starts])),))
 house['child_main'].has_gpu = lambda: True
 house['recorder'].begin_native = lambda cache, folder: Native()
 house['measured_cells']._device = lambda: house['messages'].Device('NVIDIA H100', capability='9.0')
