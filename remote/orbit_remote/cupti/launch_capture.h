@@ -32,7 +32,7 @@ namespace orbit {
 // Calls of the driver that are ours: callbacks leave them alone.
 inline thread_local bool own_calls = false;
 
-#define ORBIT_DRIVER_FUNCTIONS(X)                                                                                      \
+#define ORBIT_CAPTURE_FUNCTIONS(X)                                                                                      \
   X(cuStreamIsCapturing, "cuStreamIsCapturing") X(cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode") \
   X(cuPointerGetAttribute, "cuPointerGetAttribute") X(cuMemGetAddressRange, "cuMemGetAddressRange_v2")                 \
   X(cuMemAllocAsync, "cuMemAllocAsync") X(cuMemcpyAsync, "cuMemcpyAsync") X(cuMemFreeAsync, "cuMemFreeAsync")           \
@@ -46,9 +46,10 @@ inline thread_local bool own_calls = false;
 using GetParameter = CUresult (*)(void*, size_t, size_t*, size_t*);
 using KernelFunction = CUresult (*)(CUfunction*, void*);
 
-struct Driver {
+// The functions of the driver that a capture calls; a replay has others (driver_calls.h), in a library of its own.
+struct CaptureDriver {
 #define ORBIT_DECLARE(f, name) decltype(&::f) f = nullptr;
-  ORBIT_DRIVER_FUNCTIONS(ORBIT_DECLARE)
+  ORBIT_CAPTURE_FUNCTIONS(ORBIT_DECLARE)
 #undef ORBIT_DECLARE
   GetParameter of_function = nullptr, of_kernel = nullptr;
   KernelFunction function_of_kernel = nullptr;
@@ -58,7 +59,7 @@ struct Driver {
     if (library == nullptr) return false;
 #define ORBIT_FIND(f, name) \
   if ((f = reinterpret_cast<decltype(f)>(dlsym(library, name))) == nullptr) return false;
-    ORBIT_DRIVER_FUNCTIONS(ORBIT_FIND)
+    ORBIT_CAPTURE_FUNCTIONS(ORBIT_FIND)
 #undef ORBIT_FIND
     of_function = reinterpret_cast<GetParameter>(dlsym(library, "cuFuncGetParamInfo"));
     of_kernel = reinterpret_cast<GetParameter>(dlsym(library, "cuKernelGetParamInfo"));
@@ -463,7 +464,7 @@ class LaunchCapture {
   std::atomic<Phase> phase_{Phase::unread};
   std::atomic<long> seen_{0};
   std::mutex taking_;
-  Driver driver_;
+  CaptureDriver driver_;
   std::string folder_, symbol_, name_, sized_, described_, why_;
   long launch_ = 0, number_ = 0;
   size_t most_ = size_t{4} << 30;
