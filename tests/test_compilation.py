@@ -207,6 +207,25 @@ def test_compile_flags_of_clang(tmp_path: Path) -> None:
     """)  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("pattern", "holds"),
+    [
+        (r".*\.(cu|cuh)", True), (r"src/.*", True), (r".*\.cuh?", True), (r".*\.h", False), ("src/k", False),
+        ("[", False), (r"(a+)+\$", False), (r"(.*a){20}", False), (r".*.*.*.*k.cu", False),
+    ],
+)  # fmt: skip
+def test_the_paths_for_which_clangds_flags_are(pattern: str, holds: bool, tmp_path: Path) -> None:
+    text = f"If:\n  PathMatch: '{pattern}'\nCompileFlags:\n  Add: [-DYES]\n"
+    project(tmp_path, {".clangd": text, "src/k.cu": ""})
+    assert ("-DYES" in find(tmp_path, "src/k.cu").flags) == holds
+
+
+def test_an_expression_of_clangds_that_would_take_years_is_not_tried(tmp_path: Path) -> None:
+    name = f"{'a' * 60}.cu"
+    project(tmp_path, {".clangd": "If:\n  PathMatch: (a+)+$\nCompileFlags:\n  Add: [-DYES]\n", name: ""})
+    assert find(tmp_path, name).flags == ()
+
+
 def test_a_build_that_names_the_source_counts_more_than_clangds_flags(tmp_path: Path) -> None:
     files = {
         "Makefile": "k: src/k.cu\n\tnvcc -DOF_MAKE -o k src/k.cu\n",

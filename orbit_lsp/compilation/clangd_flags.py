@@ -26,6 +26,10 @@ _ADD = re.compile(
 _MATCH = re.compile(
     r"^[ \t]*(?P<key>PathMatch|PathExclude):[ \t]*(?:\[(?P<list>[^\]]*)\]|(?P<one>[^\n]*))", re.MULTILINE
 )
+_QUICK = re.compile(r"(?:[\w/|()^$ -]|\\[\w./+-]|\.[*+]?|\(\?:|\w\?)*")
+"""An expression in which only `.*` and `.+` repeat anything."""
+_MOST_REPEATED = 3
+_LONGEST_PATH = 400
 _ITEM = re.compile(r"\"[^\"\n]*\"|'[^'\n]*'|[^\s,'\"][^,\n]*")
 
 
@@ -74,7 +78,11 @@ def _of_fragments(text: str, place: str) -> Iterator[str]:
 
 
 def _holds(condition: re.Match[str], place: str) -> bool:
+    """Whether a condition of paths holds. An expression that could take time without a bound is taken to match nothing."""
     for pattern in _items(condition["list"] or condition["one"]):
+        repeated = len(re.findall(r"\.[*+]", pattern))
+        if repeated > _MOST_REPEATED or len(place) > _LONGEST_PATH or not _QUICK.fullmatch(pattern):
+            continue
         try:
             if re.fullmatch(pattern, place):
                 return condition["key"] == "PathMatch"

@@ -32,7 +32,8 @@ _ENDS = re.compile(r"[;{}]")
 _ATTRIBUTES = r"(?:\[\[[^\]]*\]\]|(?:__attribute__|__declspec)\s*\([^;{}]*\))\s*"
 _HEAD = re.compile(rf"(?:{_ATTRIBUTES}|extern\s*\"C\"\s*)*[\w:<>,*&\s]+(?:{_ATTRIBUTES})*")
 _STATEMENT = re.compile(r"(?:return|else|throw|new|delete|co_return)\b")
-_PROTOTYPE = re.compile(r"\b(\w+)\s*\((?:[^;{}()]|\([^;{}()]*\))*\)[\w\s]*;")
+_PROTOTYPE = re.compile(r"\b(\w{1,200})\s{0,9}\((?:[^;{}()]|\([^;{}()]{0,200}\)){0,400}\)[\w\s]{0,40};")
+"""With bounds, since any text is searched for it."""
 _LONGEST_HEAD = 300
 _LONGEST_PARAMETERS = 4_000
 _MOST_USES = 200
@@ -79,6 +80,7 @@ class Programs:
         self._closures: dict[str, set[str]] = {}
         self._seen: dict[tuple[str, str, str], bool] = {}
         self._defined: dict[str, list[str]] = {}
+        self._declares_of: dict[str, tuple[str, ...]] = {}
 
     def routes(self, kernel: str) -> Iterator[Route]:
         """Yield the routes of a kernel of the text, one for each way in which a program that has it can be started."""
@@ -93,9 +95,9 @@ class Programs:
             if not reached and including and place != self._place:
                 # how it calls the kernel is hidden, in macros or templates
                 reached = [(start, _CallWay((base,), self._place, _NOT_SAID)) for start in starts[:1]]
-            builds = self._builds(place) if reached else []
+            builds = (self._builds(place) or self._by_nvcc(place)) if reached else []
             for start, way in reached:
-                for driver, cost, sources in builds or self._by_nvcc(place):
+                for driver, cost, sources in builds:
                     arguments = start.arguments or driver.arguments
                     rank = self._rank(kernel, place, driver, way)
                     rank += cost + (1.5 if start.wants_arguments and not arguments else 0.0)
@@ -195,14 +197,17 @@ class Programs:
             closure = self._closure(unit)
             for name in dict.fromkeys(name for each in sorted(closure) for name in self._declared(each)):
                 defining = self._defining(name)
-                if defining and not any(each in closure or each in units for each in defining):
+                if not any(each in closure or each in units for each in defining):
                     units.append(defining[0])
         return tuple(units)
 
-    def _declared(self, place: str) -> Iterator[str]:
-        """Yield the functions that a text declares and may leave to others to define."""
-        names = dict.fromkeys(_PROTOTYPE.findall(self._near.texts[place]))
-        return (name for name in islice(names, _MOST_USES) if self._declares(place, name))
+    def _declared(self, place: str) -> tuple[str, ...]:
+        """Return the functions that a text declares and that another source defines."""
+        if place not in self._declares_of:
+            names = islice(dict.fromkeys(_PROTOTYPE.findall(self._near.texts[place])), _MOST_USES)
+            found = (name for name in names if self._defining(name) and self._declares(place, name))
+            self._declares_of[place] = tuple(found)
+        return self._declares_of[place]
 
     def _defining(self, name: str) -> list[str]:
         """Return the sources that define a function and are no program, the kernel's own first, then the nearest."""
