@@ -36,7 +36,7 @@ AT_THE_LIMIT = 124
 """The exit code of timeout(1), which scripts know."""
 _ROWS = 20
 _NAME_CHARS = 60
-"""Of a kernel in the table, which leaves room for its numbers in a terminal of 120 columns."""
+"""The longest name in the table: its numbers still fit into a terminal of 120 columns."""
 _BY_PYTHON = re.compile(r"#!(?:[^\n]*python|/bin/sh\n'''exec')")
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 

@@ -34,7 +34,7 @@ _ITEM = re.compile(r"\"[^\"\n]*\"|'[^'\n]*'|[^\s,'\"][^,\n]*")
 
 
 class ClangdFlags(NamedTuple):
-    """What was found for a source: flags, each with the file that names it, and folders of headers."""
+    """A source's flags, each with the file that names it, and its folders of headers."""
 
     flags: tuple[tuple[str, str], ...] = ()
     folders: tuple[Folder, ...] = ()
@@ -78,7 +78,7 @@ def _of_fragments(text: str, place: str) -> Iterator[str]:
 
 
 def _holds(condition: re.Match[str], place: str) -> bool:
-    """Whether a condition of paths holds. An expression that could take time without a bound is taken to match nothing."""
+    """Return whether a condition of paths holds. An expression that could take time without a bound is taken to match nothing."""
     for pattern in _items(condition["list"] or condition["one"]):
         repeated = len(re.findall(r"\.[*+]", pattern))
         if repeated > _MOST_REPEATED or len(place) > _LONGEST_PATH or not _QUICK.fullmatch(pattern):

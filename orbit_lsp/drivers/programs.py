@@ -205,8 +205,8 @@ class Programs:
         """Return the functions that a text declares and that another source defines."""
         if place not in self._declares_of:
             names = islice(dict.fromkeys(_PROTOTYPE.findall(self._near.texts[place])), _MOST_USES)
-            found = (name for name in names if self._defining(name) and self._declares(place, name))
-            self._declares_of[place] = tuple(found)
+            declared = (name for name in names if self._defining(name) and self._declares(place, name))
+            self._declares_of[place] = tuple(declared)
         return self._declares_of[place]
 
     def _defining(self, name: str) -> list[str]:

@@ -40,8 +40,12 @@ def chosen(session: Session, target: KernelId) -> Driver | None:
 def _is_of_several(session: Session, target: KernelId, route: Route) -> bool:
     """Whether a route is the program of the kernel's own file, which is made of other sources too: that file alone does not link."""
     folder = session.setup.directory(path_of(target.uri))
-    own = Path(folder, route.driver.file) == Path(path_of(target.uri))
-    return own and route.driver.kind == "program" and any(each != route.driver.file for each in route.sources)
+    has_main = Path(folder, route.driver.file) == Path(path_of(target.uri))
+    return (
+        has_main
+        and route.driver.kind == "program"
+        and any(each != route.driver.file for each in route.sources)
+    )
 
 
 def _is_not_whole(session: Session, target: KernelId) -> bool:

@@ -89,6 +89,14 @@ class Project:
         path.write_text(path.read_text().replace(before, after))
 
 
+def stopped_at(failed: build.BuildResult | c.Finished) -> tuple[str, str, int]:
+    """How a build ended, and the file and line of its first problem."""
+    assert isinstance(failed, c.Finished)
+    place = failed.problems[0].place
+    assert place
+    return failed.outcome, Path(place.file).name, place.line
+
+
 @pytest.fixture
 def project(tmp_path: Path, bench: Bench) -> Project:
     folder = tmp_path / "work"
@@ -497,12 +505,7 @@ async def test_sources_without_a_build_file(tmp_path: Path, bench: Bench) -> Non
     }
     project.edit(kernel, "x, n", "x, m")
     failed = await project.build(driver, kernel)
-    assert isinstance(failed, c.Finished)
-    place = failed.problems[0].place
-    assert (failed.outcome, place and (Path(place.file).name, place.line)) == (
-        "compile error",
-        ("scale.cu", 3),
-    )
+    assert stopped_at(failed) == ("compile error", "scale.cu", 3)
 
 
 @needs_cmake
@@ -525,12 +528,7 @@ async def test_a_project_of_cmake(tmp_path: Path, bench: Bench) -> None:
     assert await project.says(driver, kernel) == "ok"
     project.edit("src/scale.cu", "FACTOR", "FACTORS")
     failed = await project.build(driver, kernel)
-    assert isinstance(failed, c.Finished)
-    place = failed.problems[0].place
-    assert (failed.outcome, place and (Path(place.file).name, place.line)) == (
-        "compile error",
-        ("scale.cu", 5),
-    )
+    assert stopped_at(failed) == ("compile error", "scale.cu", 5)
     project.edit("src/scale.cu", "FACTORS", "FACTOR")
     project.edit("CMakeLists.txt", "add_executable(bench app", "add_executable(faster app")
     said = await project.says(driver, kernel)
@@ -542,9 +540,4 @@ async def test_a_project_of_cmake(tmp_path: Path, bench: Bench) -> None:
         "CMakeLists.txt", "add_subdirectory(src)", "add_subdirectory(src)\nfind_package(Absent REQUIRED)"
     )
     failed = await project.build(driver, kernel)
-    assert isinstance(failed, c.Finished)
-    place = failed.problems[0].place
-    assert (failed.outcome, place and (Path(place.file).name, place.line)) == (
-        "infrastructure",
-        ("CMakeLists.txt", 4),
-    )
+    assert stopped_at(failed) == ("infrastructure", "CMakeLists.txt", 4)

@@ -102,10 +102,10 @@ def missing_libraries(output: str) -> tuple[str, ...]:
     """Return the flags of the libraries that have the functions which the linker did not find; none if one of them is in no library."""
     flags: dict[tuple[str, ...], None] = {}
     for name in dict.fromkeys(_NOT_FOUND.findall(output)):
-        of = next((words for functions, words in _LIBRARIES if functions.fullmatch(name)), None)
-        if of is None:
+        library = next((words for functions, words in _LIBRARIES if functions.fullmatch(name)), None)
+        if library is None:
             return ()
-        flags[of] = None
+        flags[library] = None
     return tuple(word for words in flags for word in words)
 
 

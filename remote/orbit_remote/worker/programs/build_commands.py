@@ -140,10 +140,8 @@ class BuildCommands:
             remedy = f"name an architecture in the build file that this nvcc knows{f', such as {self._job.architecture}' if self._job.architecture else ''}"
             return c.Failure("infrastructure", f"{failed}: nvcc has no code for {unknown[1]}", remedy), ()
         rule = _NO_RULE.search(said)
-        told, last = (_last_line(_OF_TOOLS.sub("", text)) for text in (streams[0], said))
-        stopped = (
-            " ".join(filter(None, (f"{rule['words']}:" if told else rule["words"], told))) if rule else last
-        )
+        last_error, last_line = (_last_line(_OF_TOOLS.sub("", text)) for text in (streams[0], said))
+        stopped = ": ".join(filter(None, (rule["words"], last_error))) if rule else last_line
         reason = (errors[0].message if errors else stopped).strip()[:_LONGEST]
         return c.Failure("infrastructure", f"{failed}: {reason or 'the build does not say why'}", remedy), ()
 

@@ -238,8 +238,8 @@ def _declares(folder: str, name: str) -> bool:
         text = regular_files.text(os.path.join(folder, _SETUP), limits.SOURCE) if folder else ""
     except OSError:
         return False
-    last = re.escape(name.rpartition(".")[2])
-    return bool(re.search(rf"Extension\s*\(\s*(?:name\s*=\s*)?f?[\"'](?:[^\"']*\.)?{last}[\"']", text))
+    module = re.escape(name.rpartition(".")[2])
+    return bool(re.search(rf"Extension\s*\(\s*(?:name\s*=\s*)?f?[\"'](?:[^\"']*\.)?{module}[\"']", text))
 
 
 def _above(path: str, root: str) -> Iterator[str]:

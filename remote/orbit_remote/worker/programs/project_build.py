@@ -56,9 +56,12 @@ def alone(job: Job) -> Job | c.Failure:
         return c.Failure("infrastructure", f"{_start(job).driver.file} cannot be read: {error}")
     folders = [part for folder in read.folders for part in ("-I", folder)]
     root = job.directory or os.path.dirname(job.path)
-    others = [os.path.join(root, *each.split("/")) for each in _start(job).sources]
+    sources_beside = [os.path.join(root, *each.split("/")) for each in _start(job).sources]
     return replace(
-        job, path=path, text=text, flags=(*job.flags, *folders, *(each for each in others if each != path))
+        job,
+        path=path,
+        text=text,
+        flags=(*job.flags, *folders, *(each for each in sources_beside if each != path)),
     )
 
 
