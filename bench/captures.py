@@ -1,11 +1,11 @@
-"""Launches of strangers' Triton kernels captured through their own tests and scripts, on a GPU
+"""Launches of strangers' kernels captured through their own tests, scripts and programs, on a GPU
 
-    python -P bench/captures.py run FOLDER... --out results.jsonl [--draw 12] [--seed 55] [--within 300]
+    python -P bench/captures.py run FOLDER... --out results.jsonl [--cuda] [--draw 12] [--most 3] [--seed 55] [--within 300] [--at-once 1]
     python -P bench/captures.py table results.jsonl
 
 Each FOLDER is a project, in which launch specs are written. The kernels are drawn, before any is looked at, from those that `orbit-lsp drivers` finds a test or
-script for. Each one is captured by the command line as an author would, cold (its driver has never run), then its driver and then
-its launch spec are run alone. `table` prints a Markdown table of what came of them.
+script for; with --cuda, from those that have a program, or a `main` in their own file. Each one is captured by the command line as an author would, cold (its
+driver has never run), then its driver and then its launch spec are run alone. `table` prints a Markdown table of what came of them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import random
 import subprocess
 import sys
 import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -48,18 +50,34 @@ def made_checkout(folder: str) -> None:
     subprocess.run(["git", "init", "-q", folder], check=True)
 
 
-def drawn(folders: list[str], count: int, seed: int) -> list[tuple[str, str, str]]:
-    """(folder, file, kernel): the same for the same folders."""
+def is_launched(folder: str, kernel: dict[str, Any], cuda: bool) -> bool:
+    """Say whether a kernel is of the language that is drawn, and something that can be run launches it."""
+    kinds = {driver["kind"] for driver in kernel["drivers"]}
+    if not cuda:
+        return kernel["file"].endswith(".py") and bool(kinds & {"pytest", "script"})
+    text = (Path(folder) / kernel["file"]).read_text(encoding="utf-8", errors="replace")
+    return kernel["file"].endswith((".cu", ".cuh")) and ("program" in kinds or " main(" in text)
+
+
+def drawn(options: argparse.Namespace) -> list[tuple[str, str, str]]:
+    """(folder, file, kernel): the same for the same folders, and at most `most` of a folder."""
     found: list[tuple[str, str, str]] = []
-    for folder in sorted(folders):
+    for folder in sorted(options.folders):
         made_checkout(folder)
         listed, _, _ = orbit(folder, "drivers", ".", limit=120)
-        for each in listed.get("kernels", ()):
-            kinds = {driver["kind"] for driver in each["drivers"]}
-            if each["file"].endswith(".py") and not each["helper"] and kinds & {"pytest", "script"}:
-                found.append((folder, each["file"], each["kernel"]))
-    random.Random(seed).shuffle(found)
-    return found[:count]
+        found += [
+            (folder, each["file"], each["kernel"])
+            for each in listed.get("kernels", ())
+            if not each["helper"] and is_launched(folder, each, options.cuda)
+        ]
+    random.Random(options.seed).shuffle(found)
+    counts: Counter[str] = Counter()
+    taken: list[tuple[str, str, str]] = []
+    for each in found:
+        counts[each[0]] += 1
+        if counts[each[0]] <= options.most:
+            taken.append(each)
+    return taken[: options.draw]
 
 
 def median(finished: dict[str, Any]) -> float | None:
@@ -100,14 +118,21 @@ def tried(folder: str, file: str, kernel: str, limit: float) -> dict[str, Any]:
 
 
 def run(options: argparse.Namespace) -> None:
+    kernels = drawn(options)[options.skip :]
     began = time.monotonic()
-    with Path(options.out).open("a", encoding="utf-8") as out:
-        for folder, file, kernel in drawn(options.folders, options.draw, options.seed)[options.skip :]:
-            left = options.within - (time.monotonic() - began)
-            row = tried(folder, file, kernel, min(options.each, left)) if left > 10 else {"project": Path(folder).name, "file": file, "kernel": kernel, "outcome": "no time left"}  # fmt: skip
-            out.write(json.dumps(row) + "\n")
+
+    def row(kernel: tuple[str, str, str]) -> dict[str, Any]:
+        folder, file, name = kernel
+        left = options.within - (time.monotonic() - began)
+        if left > 10:
+            return tried(folder, file, name, min(options.each, left))
+        return {"project": Path(folder).name, "file": file, "kernel": name, "outcome": "no time left"}
+
+    with Path(options.out).open("a", encoding="utf-8") as out, ThreadPoolExecutor(options.at_once) as pool:
+        for done in pool.map(row, kernels):
+            out.write(json.dumps(done) + "\n")
             out.flush()
-            print(row["outcome"], file, kernel, row.get("why", "")[:300], flush=True)
+            print(done["outcome"], done["file"], done["kernel"], done.get("why", "")[:300], flush=True)
 
 
 def table(options: argparse.Namespace) -> None:
@@ -135,7 +160,10 @@ def main() -> None:
     running = commands.add_parser("run")
     running.add_argument("folders", nargs="+")
     running.add_argument("--out", required=True)
+    running.add_argument("--cuda", action="store_true")
     running.add_argument("--draw", type=int, default=12)
+    running.add_argument("--most", type=int, default=1000)
+    running.add_argument("--at-once", type=int, default=1)
     running.add_argument("--skip", type=int, default=0)
     running.add_argument("--seed", type=int, default=55)
     running.add_argument("--within", type=float, default=300)
