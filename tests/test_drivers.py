@@ -6,6 +6,7 @@ import json
 import os
 import sqlite3
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -311,6 +312,89 @@ def test_a_cuda_text_that_is_not_saved_counts(tmp_path: Path) -> None:
     )
     finder.edit(path, "__global__ void k() {}\n" + bound)
     assert [each.driver.id for each in finder.routes(path, "k").routes] == ["test_k.py::test_k"]
+
+
+EXPORTED = """
+__global__ void k(float *x) { *x = 1; }
+static void host(float *x) { k<<<1, 1>>>(x); }
+extern "C" void fill(float *x) { host(x); }
+"""
+
+
+@pytest.mark.parametrize(
+    ("driver", "files"),
+    [
+        ("test_k.py::test_k", {"test_k.py": """
+            import ctypes
+            lib = ctypes.CDLL("./libk.so")
+            lib.fill.argtypes = [ctypes.c_void_p]
+
+            def test_other():
+                assert lib
+
+            def test_k():
+                lib.fill(None)
+            """}),
+        ("test_k.py::test_k", {"test_k.py": """
+            from ctypes import cdll
+
+            def test_k():
+                lib = cdll.LoadLibrary("libk.so")
+                getattr(lib, "fill")(None)
+            """}),
+        ("test_k.py::test_k", {"library.py": "import ctypes\nlib = ctypes.CDLL('libk.so')\n", "test_k.py": """
+            from library import lib
+
+            def test_k():
+                lib.fill(None)
+            """}),
+        ("test_k.py::test_k", {"ops.py": """
+            import numpy as np
+
+            class Ops:
+                def __init__(self):
+                    self.lib = np.ctypeslib.load_library("libk", ".")
+
+                def fill_all(self, x):
+                    self.lib.fill(x)
+            """, "test_k.py": """
+            from ops import Ops
+
+            def test_k():
+                Ops().fill_all(None)
+            """}),
+        ("bench.py", {"bench.py": """
+            from cffi import FFI
+            ffi = FFI()
+            ffi.cdef("void fill(float *);")
+            lib = ffi.dlopen("libk.so")
+            print(lib.fill(ffi.NULL))
+            """}),
+        ("", {"test_k.py": """
+            import colours
+
+            def test_k():
+                colours.pen.fill(1)
+            """}),
+        ("", {"test_k.py": """
+            import ctypes
+            lib = ctypes.CDLL("libother.so")
+
+            def test_k():
+                lib.draw(1)
+                fill = 1
+            """}),
+    ],
+    ids=["an attribute", "getattr", "another module's", "of an object", "cffi", "no library", "another function"],
+)  # fmt: skip
+def test_a_c_function_that_python_calls_in_a_shared_library(
+    driver: str, files: dict[str, str], tmp_path: Path
+) -> None:
+    write(tmp_path, {name: textwrap.dedent(text) for name, text in files.items()} | {"k.cu": EXPORTED})
+    finder = DriverFinder(str(tmp_path))
+    finder.refresh()
+    routes = finder.routes(str(tmp_path / "k.cu"), "k").routes
+    assert [each.driver.id for each in routes] == ([driver] if driver else [])
 
 
 # -- the index ------------------------------------------------------------------------------------------

@@ -1,4 +1,6 @@
-"""Names under which Python calls a CUDA kernel: those of bindings (`m.def("gelu", &gelu)`, `TORCH_LIBRARY`) in C++ texts near it"""
+"""Names under which Python calls a CUDA kernel, in C++ texts near it: those of bindings (`m.def("gelu", &gelu)`, `TORCH_LIBRARY`), and
+of C functions (`extern "C"`), which ctypes and cffi call in a shared library
+"""
 
 from __future__ import annotations
 
@@ -24,6 +26,7 @@ _BINDS = frozenset(("def", "impl"))
 _NAME = re.compile(r'"(?:\w+::)?(\w+)')
 _LITERAL = re.compile(r"""["']([\w.]+)["']""")
 _BINDING = re.compile(r'\b(?:def|impl)\s*\(\s*"')
+_EXPORTING = re.compile(r'\bextern\s+"C"')
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _MODULE = re.compile(r"\b(?:PYBIND11_MODULE|NB_MODULE)\(\s*(\w+)")
 
@@ -31,11 +34,12 @@ _MODULE = re.compile(r"\b(?:PYBIND11_MODULE|NB_MODULE)\(\s*(\w+)")
 @dataclass(frozen=True, slots=True)
 class Bindings:
     """`names` are those that Python says, each with the functions from the kernel to it; `modules` are words that may name the
-    module that has them.
+    module that has them. `exported` are C functions of a shared library, likewise.
     """
 
     names: dict[str, tuple[str, ...]]
     modules: frozenset[str]
+    exported: dict[str, tuple[str, ...]]
 
 
 class NearTexts:
@@ -60,6 +64,11 @@ class NearTexts:
     def bind(self) -> bool:
         """Whether any of them gives Python names."""
         return any(_BINDING.search(text) for text in self.texts.values())
+
+    @cached_property
+    def export(self) -> bool:
+        """Whether any of them has functions that a shared library exports under their own names."""
+        return any(_EXPORTING.search(text) for text in self.texts.values())
 
     @cached_property
     def modules(self) -> frozenset[str]:
@@ -88,9 +97,10 @@ class NearTexts:
 def bindings(near: NearTexts, kernel: str) -> Bindings:
     """Return what leads from a kernel of a C++ text to Python."""
     names: dict[str, tuple[str, ...]] = {}
-    if not near.bind:
-        return Bindings(names, frozenset())
-    ways: dict[str, tuple[str, ...]] = {kernel.rpartition("::")[2]: ()}
+    if not near.bind and not near.export:
+        return Bindings(names, frozenset(), {})
+    base = kernel.rpartition("::")[2]
+    ways: dict[str, tuple[str, ...]] = {base: ()}
     for _ in range(_ROUNDS):
         known = dict(ways)
         for place, text in near.texts.items():
@@ -107,7 +117,8 @@ def bindings(near: NearTexts, kernel: str) -> Bindings:
                     ways.setdefault(function.name, (*known[called], called) if called != kernel else ())
         if len(ways) == len(known):
             break
-    return Bindings(names, near.modules)
+    exported = {host: (*way, host) for host, way in ways.items() if host != base} if near.export else {}
+    return Bindings(names, near.modules, exported)
 
 
 def _bound(words: Sequence[str], known: dict[str, tuple[str, ...]]) -> Iterator[tuple[str, str]]:

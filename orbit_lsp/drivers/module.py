@@ -31,6 +31,7 @@ _WANTS_INPUT = re.compile(
     r"required=True|sys\.argv\[1\]|add_argument\(\s*['\"][a-z]|from_pretrained|load_dataset"
 )
 _WANTS_RANKS = re.compile(r"torchrun|init_process_group|mp\.spawn|torch\.distributed|LOCAL_RANK|mpirun")
+_LOADS = re.compile(r"\b(?:CDLL|PyDLL|cdll|LoadLibrary|load_library|dlopen)\b")
 _HOOKS = frozenset(("add_pre_run_hook",))
 """Methods of a kernel that prepare launches."""
 _REPORTS = frozenset(("do_bench", "do_bench_cudagraph", "perf_report"))
@@ -89,7 +90,9 @@ class CodeUnit:
 
 @dataclass(slots=True, eq=False)
 class Module:
-    """`runs`: its statements do more than define; `reports`: they print or time something. `generates`: some of its tests get their names when they are collected."""
+    """`runs`: its statements do more than define; `reports`: they print or time something. `generates`: some of its tests get their names when they are collected.
+    `loads`: it opens a shared library by itself, as with ctypes.
+    """
 
     binds: dict[str, Import] = field(default_factory=dict[str, Import])
     stars: list[Import] = field(default_factory=list[Import])
@@ -103,6 +106,7 @@ class Module:
     generates: bool = False
     wants_input: bool = False
     wants_ranks: bool = False
+    loads: bool = False
     entry: str = ""
 
 
@@ -112,6 +116,7 @@ def read(text: str, is_class: Callable[[str], bool]) -> Module:
         generates="instantiate_parametrized_tests" in text or "instantiate_device_type_tests" in text,
         wants_input=bool(_WANTS_INPUT.search(text)),
         wants_ranks=bool(_WANTS_RANKS.search(text)),
+        loads=bool(_LOADS.search(text)),
         lazy="def __getattr__" in text or "_import_structure" in text or "LazyModule" in text,
     )
     reader = _ModuleReader(module, is_class)

@@ -22,6 +22,8 @@ MOST = 8
 _BY_NAME = 10.0
 _BY_OP = 3.0
 _BY_BINDING = 2.0
+_PROTOTYPE = frozenset(("argtypes", "restype", "errcheck"))
+"""Attributes of a function of ctypes, which are set before it is called."""
 _MOST_FILES = 50
 """A name that more files use leads nowhere."""
 _SHORT = 5
@@ -97,13 +99,17 @@ class Search:
     def _bind(self, near: extension.NearTexts) -> None:
         """Go on from Python code that calls what a C++ text binds."""
         found = extension.bindings(near, self._kernel)
-        for name, hosts in found.names.items():
+        calls = [
+            *((name, hosts, self._calls(name, found.modules)) for name, hosts in found.names.items()),
+            *((name, hosts, self._loaded_calls(name)) for name, hosts in found.exported.items()),
+        ]
+        for name, hosts, uses in calls:
             step = Step(Symbol(self._place, self._kernel), None, 0.0, False, self._kernel)
             for host in hosts:
                 step = (
                     Step(Symbol(self._place, host), step, 0.0, False, host) if host != self._kernel else step
                 )
-            for use in self._calls(name, found.modules):
+            for use in uses:
                 self._take(step, use, _BY_BINDING, f"[{name}] ")
 
     def _calls(self, name: str, modules: frozenset[str]) -> Iterator[Use]:
@@ -113,6 +119,26 @@ class Search:
             module = self._project.module(place)
             for unit in module.units.values() if module else ():
                 if any(name in chain and self._is_built(place, unit, chain, modules) for chain in unit.refs):
+                    yield Use(place, unit, frozenset(("",)), (), sure=False)
+
+    def _loaded_calls(self, name: str) -> Iterator[Use]:
+        """Units that call a C function of a shared library: as an attribute or by its name as a string, where the module loads
+        libraries, or of what another module of the project made.
+        """
+        places = self._project.index.mention(name)
+        for place in places if len(places) <= _MOST_FILES else ():
+            if (module := self._project.module(place)) is None:
+                continue
+            for unit in module.units.values():
+                chains = [each for each in unit.refs if name in each[1:] and each[-1] not in _PROTOTYPE]
+                called = (
+                    bool(chains) or name in unit.strings or (unit.kind == "class" and name in unit.attributes)
+                )
+                if (
+                    called
+                    if module.loads
+                    else any(self._is_built(place, unit, each, frozenset()) for each in chains)
+                ):
                     yield Use(place, unit, frozenset(("",)), (), sure=False)
 
     def _is_built(self, place: str, unit: CodeUnit, chain: Chain, modules: frozenset[str]) -> bool:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -245,6 +247,38 @@ async def test_a_library_of_cmakes_build_folder(project: Project) -> None:
     assert await project.says() == "ran: ok"
     project.edit("factor.cuh", "2", "3")
     assert "EXT was older than factor.cuh and was rebuilt by `" in await project.says()
+
+
+MAKEFILE = """
+libscale.so: binding.cpp scale.cu
+	g++ -shared -fPIC -I{include} -o $@ binding.cpp
+"""
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="needs make")
+async def test_a_library_that_make_builds_and_ctypes_loads(project: Project) -> None:
+    project.libraries()[0].unlink()
+    (project.folder / "setup.py").unlink()
+    (project.folder / "Makefile").write_text(MAKEFILE.format(include=sysconfig.get_path("include")))
+    project.needs = (
+        f"OSError: {project.folder}/libscale.so: cannot open shared object file: No such file or directory"
+    )
+    assert (
+        re.sub("/.*/make", "make", await project.says())
+        == "ran: ok | EXT was not built yet, and was built by `make EXT`"
+    )
+    project.edit("scale.cu", "FACTOR;", "FACTOR + 1;")
+    assert "ran: ok | EXT was older than scale.cu and was rebuilt by `" in await project.says()
+    project.edit("factor.cuh", "2", "3")
+    assert "EXT was built before factor.cuh changed, and `" in await project.says()
+
+
+async def test_a_library_that_no_build_makes(project: Project) -> None:
+    project.libraries()[0].unlink()
+    project.needs = "OSError: ./libfast.so: cannot open shared object file: No such file or directory"
+    assert await project.says() == (
+        "ran: infrastructure | could not be collected: OSError: ./libfast.so: cannot open shared object file: No such file or directory | "
+    )
 
 
 @pytest.mark.parametrize(

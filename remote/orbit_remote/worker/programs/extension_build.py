@@ -1,5 +1,5 @@
-"""The Python extension whose kernels a test or script launches: built anew by its project's own command where it is older than
-the sources or was never built, and refused where it stays older
+"""The library whose kernels a test or script in Python launches, an extension or one that ctypes loads: built anew by its project's own
+command where it is older than the sources or was never built, and refused where it stays older
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ from orbit_remote.worker.programs.project_build import include_folders, shown
 from orbit_remote.worker.programs.sources import ProgramSources
 
 _SETUP = "setup.py"
+_MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
 _IN_PLACE = (_SETUP, "build_ext", "--inplace")
+_ABSENT_LIBRARY = re.compile(r"([^\s:'\"]+\.so[\w.]*): cannot open shared object file: No such file")
+"""What the dynamic linker says through ctypes of a library that is not there."""
 _OTHER_PYTHON = re.compile(r"\.(?:cpython|pypy|cp)-?\d+")
 
 
@@ -99,18 +102,30 @@ class _ExtensionWork:
         )
 
     async def build_absent(self, finished: c.Finished) -> bool:
-        """Build the extension if the run ended because it was never built, and return whether it was. Raises NotBuiltError, OSError.
+        """Build the library if the run ended because it was never built, and return whether it was. Raises NotBuiltError, OSError.
 
-        Only the project's setup.py is run, which builds in its own folder; what pip would install is left to the author.
+        A library that ctypes loads is built by its Makefile or in its configured build folder, a module by the project's setup.py,
+        which builds in its own folder; what pip would install is left to the author.
         """
-        name = _absent_module(finished.failure.message) if finished.failure else ""
-        folder = self._setup_folder()
-        if self._built or not name or not await asyncio.to_thread(_declares, folder, name):
+        if self._built or not finished.failure:
             return False
-        command = [sys.executable, *_IN_PLACE]
+        name, folder, command = await asyncio.to_thread(self._absent, finished.failure.message)
+        if not command:
+            return False
         await self._build(folder, command, f"{name} was never built: building it", f"{name} was not built")
         self._remark = f"{name} was not built yet, and was built by `{shlex.join(command)}`"
         return True
+
+    def _absent(self, message: str) -> tuple[str, str, list[str]]:
+        """Return the name of the library that a message misses, and the folder and the command that make it; an empty command where
+        none is known. Takes time.
+        """
+        if found := _ABSENT_LIBRARY.search(message):
+            library = os.path.normpath(os.path.join(self._job.working_folder or self._root, found[1]))
+            inside = library.startswith(self._root + os.sep)
+            return self._place(library), *(self._build_command(library) if inside else ("", []))
+        name, folder = _absent_module(message), self._setup_folder()
+        return name, folder, [sys.executable, *_IN_PLACE] if name and _declares(folder, name) else []
 
     async def _build(self, folder: str, command: Sequence[str], what: str, failed: str) -> None:
         """Run the project's command in a folder, and look again at what there is. Raises NotBuiltError, OSError."""
@@ -186,18 +201,11 @@ class _ExtensionWork:
     # -- how it is built ----------------------------------------------------------------------------
 
     def _command(self, library: str) -> tuple[str, list[str]]:
-        """The folder and the command that make a library; an empty command where none is known. Takes time."""
+        """Return the folder and the command that make a library; an empty command where none is known. Takes time."""
         inside = library.startswith(self._root + os.sep)
-        for folder in _above(library, self._root) if inside else ():
-            if cmake_folder.is_configured(folder):
-                cmake = client_environment.which("cmake")
-                return folder, [
-                    cmake,
-                    "--build",
-                    folder,
-                    "--parallel",
-                    str(os.cpu_count() or 1),
-                ] if cmake else []
+        folder, command = self._build_command(library) if inside else ("", [])
+        if folder:
+            return folder, command
         folder = self._setup_folder()
         if not folder:
             return "", []
@@ -210,6 +218,29 @@ class _ExtensionWork:
         editable = inside or not library or dict(_installed(self._root)).get(library, False)
         return folder, [*words, "--no-build-isolation", "--no-deps", *(["-e"] if editable else []), "."]
 
+    def _build_command(self, library: str) -> tuple[str, list[str]]:
+        """Return the folder and the command of the build that makes a library of the project: CMake's configured folder around it, or
+        the nearest Makefile that names it. Takes time.
+        """
+        for folder in _above(library, self._root):
+            if cmake_folder.is_configured(folder):
+                cmake = client_environment.which("cmake")
+                return folder, [
+                    cmake,
+                    "--build",
+                    folder,
+                    "--parallel",
+                    str(os.cpu_count() or 1),
+                ] if cmake else []
+        stem = os.path.basename(library).partition(".")[0].removeprefix("lib")
+        for folder in dict.fromkeys((*_above(library, self._root), *_above(self._job.path, self._root))):
+            text = next((text for each in _MAKEFILES if (text := _text(os.path.join(folder, each)))), "")
+            if re.search(rf"\b(?:lib)?{re.escape(stem)}\b", text):
+                make = client_environment.which("make") or client_environment.which("gmake")
+                target = os.path.relpath(library, folder)
+                return folder, [make, *([target] if target in text else [])] if make else []
+        return "", []
+
     def _setup_folder(self) -> str:
         """Return the nearest folder above the file that pip can install; empty if there is none."""
         return next(
@@ -220,6 +251,14 @@ class _ExtensionWork:
             ),
             "",
         )
+
+
+def _text(path: str) -> str:
+    """Return the text of a file; empty if it cannot be read. Takes time."""
+    try:
+        return regular_files.text(path, limits.SOURCE)
+    except (OSError, ValueError):
+        return ""
 
 
 def _absent_module(message: str) -> str:
@@ -234,10 +273,7 @@ def _absent_module(message: str) -> str:
 
 def _declares(folder: str, name: str) -> bool:
     """Return whether the setup.py of a folder makes an extension that is imported by this name. Takes time."""
-    try:
-        text = regular_files.text(os.path.join(folder, _SETUP), limits.SOURCE) if folder else ""
-    except OSError:
-        return False
+    text = _text(os.path.join(folder, _SETUP)) if folder else ""
     module = re.escape(name.rpartition(".")[2])
     return bool(re.search(rf"Extension\s*\(\s*(?:name\s*=\s*)?f?[\"'](?:[^\"']*\.)?{module}[\"']", text))
 
