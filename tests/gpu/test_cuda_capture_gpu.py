@@ -17,8 +17,14 @@ pytestmark = [
 PROGRAM = Path(__file__).parent / "programs" / "captured.cu"
 
 
-def captured(folder: Path, kernel: str) -> Ended:
-    place = {"XDG_CACHE_HOME": str(folder.parent / "cache"), "XDG_STATE_HOME": str(folder.parent / "state")}
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all tests: the recorder and the program are compiled once."""
+    return tmp_path_factory.mktemp("cache")
+
+
+def captured(folder: Path, kernel: str, cache: Path) -> Ended:
+    place = {"XDG_CACHE_HOME": str(cache), "XDG_STATE_HOME": str(folder.parent / "state")}
     line = ["capture", "captured.cu", "--kernel", kernel, "--launch", "1", "--runner", "local", "--trust"]
     return command(folder, *line, environment=place)
 
@@ -40,8 +46,10 @@ def project(tmp_path: Path) -> Path:
         ("stencil", "symbol coef = tensor({0.25, 0.5, 0.25}, dtype=float32)"),
     ],
 )
-def test_a_launch_is_written_above_its_kernel_and_replays(project: Path, kernel: str, statement: str) -> None:
-    done = captured(project, kernel)
+def test_a_launch_is_written_above_its_kernel_and_replays(
+    project: Path, kernel: str, statement: str, cache: Path
+) -> None:
+    done = captured(project, kernel, cache)
     assert done.returncode == 0, done.stdout + done.stderr
     assert statement in (project / "captured.cu").read_text()
 
@@ -50,7 +58,7 @@ def test_a_launch_is_written_above_its_kernel_and_replays(project: Path, kernel:
     ("kernel", "why"),
     [("by_struct", "'p' is a Params by value"), ("in_graph", "it is launched inside a CUDA graph")],
 )
-def test_what_no_launch_spec_describes_is_refused(project: Path, kernel: str, why: str) -> None:
-    done = captured(project, kernel)
+def test_what_no_launch_spec_describes_is_refused(project: Path, kernel: str, why: str, cache: Path) -> None:
+    done = captured(project, kernel, cache)
     assert (done.returncode, why in done.stderr) == (5, True), done.stdout + done.stderr
     assert (project / "captured.cu").read_text() == PROGRAM.read_text()

@@ -76,5 +76,11 @@ def test_a_launch_that_fails_fails_as_it_does_alone(
     assert (counts.launches, counts.failed, counts.uncounted) == ((), True, "")
 
 
+def test_a_program_that_ends_at_once(program: Path, cache: Path, tmp_path: Path) -> None:
+    """CUPTI is still planning when it exits, and loads libraries for that."""
+    for _ in range(5):
+        assert counted(program, "nothing", cache, tmp_path).launches == ()
+
+
 def test_a_kernel_of_a_graph_is_not_counted(program: Path, cache: Path, tmp_path: Path) -> None:
     assert counted(program, "graph", cache, tmp_path).uncounted == "it is launched by a CUDA graph"

@@ -164,7 +164,7 @@ class ProgramProfile {
   void ended() {
     if (getpid() != pid_) return;  // a forked child has none of our threads
     const std::lock_guard<std::mutex> hold(working_);
-    if (planning_.joinable()) planning_.join();
+    wait_for_plan();
     std::string json = "{\"launched\":[";
     for (const std::string& name : launched_) {
       if (json.back() != '[') json += ',';
@@ -182,6 +182,21 @@ class ProgramProfile {
     Inside() { inside() = true; }
     ~Inside() { inside() = false; }
   };
+  // What a thread that exits the process does first: its own objects are destroyed before those of libraries, of which CUPTI loads some more
+  // while it plans.
+  struct PlanWait {
+    ProgramProfile* profile = nullptr;
+    ~PlanWait() {
+      if (profile == nullptr || getpid() != profile->pid_) return;
+      const std::lock_guard<std::mutex> hold(profile->working_);
+      profile->wait_for_plan();
+    }
+  };
+
+  void wait_for_plan() {
+    if (planning_.joinable()) planning_.join();
+  }
+
   // The context of a call made current on its thread.
   struct Current {
     const Driver& driver;
@@ -210,7 +225,9 @@ class ProgramProfile {
 
   // It takes 0.3 s, in which the program does other things.
   void plan_ahead(CUcontext context) {
+    static thread_local PlanWait wait;
     if (planning_.joinable()) return;
+    wait.profile = this;
     planned_for_ = context;
     ends_();
     planning_ = std::thread([this, context] {
@@ -237,7 +254,7 @@ class ProgramProfile {
 
   // Throws Failed.
   Plan& plan_for(CUcontext context) {
-    if (planning_.joinable()) planning_.join();
+    wait_for_plan();
     if (planned_for_ != context) plan_of(context);
     planned_for_ = context;
     if (plan_ == nullptr) throw Failed{unplanned_};
@@ -336,7 +353,7 @@ class ProgramProfile {
       say(json + ",\"complete\":" + (complete ? "true}" : "false}"));
     } catch (const Replay::Broken&) {
       say("{\"failed\":true}");
-      if (planning_.joinable()) planning_.join();
+      wait_for_plan();
       stop();
     }
   }

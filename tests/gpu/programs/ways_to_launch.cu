@@ -53,6 +53,7 @@ int main(int, char** words) {
     CHECK(cudaMalloc(&y, n * 4));
     CHECK(cudaMalloc(&count, 4));
   }
+  if (way == "nothing") return 0;
   CHECK(cudaMemset(y, 0, n * 4));
   CHECK(cudaMemset(count, 0, 4));
   if (way == "pinned") {
