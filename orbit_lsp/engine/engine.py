@@ -31,8 +31,9 @@ class Engine:
         names_ways: bool = True,
         places: Places | None = None,
     ) -> None:
-        """`names_ways`: a failure for want of a GPU names the ways to one. `places` are those of an engine of the same session; `ask` and
-        `remedy` are theirs.
+        """Make the parts of an engine. With `names_ways`, a failure because there is no GPU names the ways to one.
+        Pass `places` to share those of another engine of the same session; else new ones are made, which use `ask`
+        and `remedy`.
         """
         self.session = session
         self.places = places or Places(session, message, watcher.changed, ask, remedy)
