@@ -36,13 +36,13 @@ class Feature:
         """A file is about to be closed."""
 
     def hovered(self, uri: str) -> None:
-        """Somebody asks about a kernel of an open file."""
+        """Take note that somebody asks about a kernel of an open file."""
 
     def changed_on_disk(self, uris: set[str], came: set[str]) -> None:
-        """Files changed outside the editor; those that `came` were made or removed."""
+        """Take note that files changed outside the editor. `came` are those that were made or removed."""
 
     async def finding(self, uri: str) -> None:
-        """It is about to be found out how an open file is compiled."""
+        """Take note that the server is about to find out how an open file is compiled."""
 
     def run_ended(self, run: Run) -> None:
         """A run has ended, and its results are filed."""

@@ -1,4 +1,4 @@
-"""What launches the kernels of open files, looked for beside the event loop: lenses name it once it is known."""
+"""Looks for what launches the kernels of open files, beside the event loop. Lenses name it once it is known."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _STEP_S = 0.5
 
 
 class DriverWatch(Feature):
-    """Nothing is read of a project in which no kernel is open."""
+    """Watches the drivers of kernels in open files. It reads nothing of a project in which no kernel is open."""
 
     def __init__(
         self, session: Session, changed: Callable[[set[str]], None], cache: Callable[[], Path]
@@ -153,7 +153,9 @@ class DriverWatch(Feature):
 def _find(
     finder: DriverFinder, path: str, text: str, targets: Sequence[KernelId], read: bool
 ) -> tuple[bool, dict[KernelId, Routes]]:
-    """Read on, unless all has been `read`, and find the drivers of a file's kernels; whether all has been read now."""
+    """Read on, unless everything has been `read`, and find the drivers of a file's kernels. Say also whether
+    everything has been read now.
+    """
     finder.edit(path, text)
     read = read or finder.refresh(path, _STEP_S)
     found = finder.routes_of(path, [target.key for target in targets])

@@ -1,7 +1,8 @@
-"""What each kernel of an open file needs on every GPU: compiled once the machine is idle, or for a hover.
+"""What each kernel of an open file needs on every GPU. It is compiled for them once the machine is idle, or for a
+hover.
 
-A Triton file is imported by each compile. So it is compiled once after a compile of its own that succeeded, and only the
-text of that one.
+Each compile imports a Triton file. So it is compiled only after its own compile has succeeded, once, and only with
+the text of that compile.
 """
 
 from __future__ import annotations
@@ -41,9 +42,12 @@ _IDLE_S = 3.0
 
 
 class EveryGpu(Feature):
-    """CUDA: one front-end pass for an older virtual architecture, assembled for each real one: a preview, because code under
-    `__CUDA_ARCH__` is that of the older one. Files that ask for it are compiled for each architecture by itself.
-    Triton: a job for each architecture; that of the file's own compile is made with other numbers of warps too.
+    """Compiles kernels for every GPU.
+
+    CUDA: the front end runs once, for an older virtual architecture, and its output is assembled for each real one.
+    That is a preview, because code under `__CUDA_ARCH__` is that of the older architecture. Files that ask for
+    `__CUDA_ARCH__` are compiled for each architecture by itself. Triton: one job for each architecture. The job for
+    the architecture of the file's own compile also tries other numbers of warps.
     """
 
     def __init__(
@@ -192,7 +196,9 @@ def passes(text: str) -> list[tuple[str, ...]]:
 
 
 def _targets(capabilities: tuple[str, ...], virtual: str = "") -> tuple[str, ...]:
-    """`virtual` is the architecture of the front end for all of them; without it each has its own."""
+    """Return the flags that name the architectures. `virtual` is the front end's architecture for all of them;
+    without it each has its own.
+    """
     return tuple(
         word
         for capability in capabilities
@@ -201,5 +207,7 @@ def _targets(capabilities: tuple[str, ...], virtual: str = "") -> tuple[str, ...
 
 
 def _is_busy() -> bool:
-    """Return whether other programs use this machine's processors; unknown on Windows, where they are taken as idle."""
+    """Return whether other programs use this machine's processors. On Windows that is unknown, and the answer is
+    False.
+    """
     return hasattr(os, "getloadavg") and os.getloadavg()[0] >= (os.cpu_count() or 1)

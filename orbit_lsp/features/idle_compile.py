@@ -1,7 +1,7 @@
-"""Errors while typing: a file is compiled once typing in it has paused, and a newer edit ends the older compile.
+"""Errors while typing: a file is compiled once typing in it has paused. A newer edit ends the older compile.
 
-Compiling a Triton file imports it. Typing runs only what a command of the author has run: a Triton file is compiled while
-nothing but the bodies of its kernels has changed since, which the import does not run.
+Compiling a Triton file imports it. Typing may run only what a command of the author has run. So a Triton file is
+compiled while only the bodies of its kernels have changed since that command: the import does not run them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ _LONGEST_PYTHON = 100_000
 
 
 def pause_s(compile_s: float | None) -> float:
-    """How long typing in a file pauses before it is compiled, in seconds, by what its last compile took."""
+    """Return how long typing must pause before a file is compiled, in seconds. A file whose last compile took long
+    waits longer.
+    """
     return _LONGEST_S if compile_s is None else min(_LONGEST_S, max(_SHORTEST_S, compile_s / _SHARE))
 
 
@@ -43,9 +45,11 @@ def imported(text: str, kernels: tuple[Kernel, ...]) -> str | None:
 
 
 class IdleCompile(Feature):
-    """The same compile as on save, of the text in the context. Only where this machine has the compiler: a rented one
-    is not kept busy by typing. Triton files only on a machine without a GPU: each compile takes a prepared process, which a
-    click on a GPU waits for.
+    """Compiles the text in the editor as a save would.
+
+    This happens only where this machine has the compiler, because typing should not keep a rented one busy. Triton
+    files are compiled only on a machine without a GPU: each compile takes a prepared process, and a click on a GPU
+    would wait for that process.
     """
 
     def __init__(
@@ -83,12 +87,12 @@ class IdleCompile(Feature):
             self._forget_importers(uri)
 
     def _forget_importers(self, uri: str) -> None:
-        """Other files may import this one, and so run something new."""
+        """Forget what importers of this file ran: they may import it, and so run something new."""
         if uri.endswith(".py"):
             self._imported = {file: known for file, known in self._imported.items() if file == uri}
 
     def _forget(self, uri: str) -> None:
-        """Also the compile that is under way: its answer would be of an older text."""
+        """Forget a file, and cancel the compile that is under way: its answer would be about an older text."""
         self._pauses.forget(uri)
         if run := self._started.pop(uri, None):
             self._runs.cancel_run(run)
@@ -97,7 +101,7 @@ class IdleCompile(Feature):
         self._pauses.close()
 
     def run_ended(self, run: Run) -> None:
-        """Every command imports the file, which its author asked for."""
+        """Remember the text of a file that a command imported: the author asked for that."""
         uri, file = run.frozen.uri, self._session.files.get(run.frozen.uri)
         if file is None or run.job.language != "triton" or run.finished is None:
             return

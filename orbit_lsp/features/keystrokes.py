@@ -1,7 +1,8 @@
-"""Errors in a CUDA file some 50 ms after a keystroke, from nvcc's own front end, which waits with the file's headers parsed.
+"""Errors in a CUDA file some 50 ms after a keystroke. They come from nvcc's own front end, which waits with the
+file's headers parsed.
 
-They are shown only for a file of which the front end said the same as the last compile. Each compile that ends is such a test.
-What nvcc says once typing has paused (`idle_compile`) takes their place.
+They are shown only for a file of which the front end said the same as the last compile. Each compile that ends is
+such a test. What nvcc says once typing has paused (`idle_compile`) replaces them.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _PAUSE_S = 0.002
 
 
 class Keystrokes(Feature):
-    """Where this machine has nvcc, for `.cu` files that are compiled while they are typed."""
+    """Checks `.cu` files that are compiled while they are typed, where this machine has nvcc."""
 
     def __init__(
         self,
@@ -106,7 +107,9 @@ class Keystrokes(Feature):
             log.error("errors while typing are those of nvcc alone", exc_info=error)
 
     async def _test(self, run: Run, built: c.Built) -> None:
-        """Have the front end wait with the headers of a file that was compiled, and compare what it says of that text."""
+        """Make the front end wait with the headers of a file that was compiled, and compare what it says of that
+        text.
+        """
         typed = await self._runner().typed(replace(run.job, run=self._id()), start=True)
         uri = run.frozen.uri
         if uri not in self._session.files:
@@ -137,7 +140,9 @@ class Keystrokes(Feature):
 
 
 def _errors(problems: Iterable[c.Problem]) -> set[tuple[str, int, str]]:
-    """By file, line and words: what nvcc quotes of a line with a system header's macro has no columns."""
+    """Return the errors by file, line and words. Columns do not count: nvcc gives none for a line with a system
+    header's macro.
+    """
     errors = [each for each in problems if (each.severity, each.tool) == ("error", "nvcc")]
     return {
         (each.place.file, each.place.line, each.message) if each.place else ("", 0, each.message)

@@ -1,4 +1,4 @@
-"""Live: a kernel that is checked and timed again whenever its file is saved, until it is turned off."""
+"""Live: a kernel is checked and timed again whenever its file is saved, until it is turned off."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ _KEYS_S = 0.06
 
 
 class LiveRuns(Feature):
-    """One run of a kernel is under way at most and the newest text waits: the scheduler sees to that.
+    """Runs live kernels. At most one run of a kernel is under way, and only the newest text waits; the scheduler
+    ensures that.
 
-    Most of the time from a save to the number is the compiler's, so on this machine's own GPU the kernel is built while
-    it is typed; the run that follows finds the build made, or under way.
+    The compiler takes most of the time from a save to the number. So on this machine's own GPU the kernel is built
+    while it is typed; the run that follows finds the build made, or under way.
 
-    On a rented GPU every run goes through the month's budget like any other; one that may not begin ends
-    Live, as does every run that could not be carried out.
+    On a rented GPU every run counts in the month's budget. A run that may not begin ends Live, and so does a run that
+    could not be carried out.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class LiveRuns(Feature):
             self._end(target)
 
     def run_ended(self, run: Run) -> None:
-        """A run is over: what could not be carried out would fail at the next save too."""
+        """End Live for a run that could not be carried out: it would fail at the next save too."""
         if not run.live or run.finished is None:
             return
         outcome = run.finished.outcome

@@ -30,7 +30,7 @@ class PythonSyntax(Feature):
         self._told.discard(uri)
 
     def run_ended(self, run: Run) -> None:
-        """It may have told the same error."""
+        """Check the file again: the run may have told the same error."""
         if run.frozen.uri in self._told:
             self._pauses.edited(run.frozen.uri, 0.0)
 
@@ -38,7 +38,9 @@ class PythonSyntax(Feature):
         self._pauses.close()
 
     async def _check(self, uri: str) -> None:
-        """The Python that will run the file says which syntax it may have, so it is waited for."""
+        """Check the syntax of a file. This waits for the Python that will run the file, because it decides which
+        syntax is valid.
+        """
         session = self._context.session
         await self._context.places.looked()
         frozen, machine = session.freeze(uri), session.setup.machine

@@ -1,4 +1,6 @@
-"""Files that are opened or saved are compiled for their figures and errors, as are files that were built from what was saved."""
+"""Compiles files when they are opened or saved, for their figures and errors. Files that were built from a saved file
+are compiled again too.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class QuietCompile(Feature):
-    """Where a file can be compiled and the setting `compile_on_save` says so."""
+    """Compiles files quietly where that is possible and the setting `compile_on_save` asks for it."""
 
     def __init__(self, context: FeatureContext) -> None:
         self._context = context
@@ -72,7 +74,9 @@ class QuietCompile(Feature):
             self._context.changed({dependent})
 
     async def _compile(self, uri: str) -> None:
-        """Its kernels say that it is compiled, if that takes long, also while it is found out how."""
+        """Compile a file. If that takes long, its kernels show that it is compiled, already while the way to compile
+        it is looked for.
+        """
         if self._session.setup.settings.compile_on_save:
             self._context.compiles(uri)
         begun = False

@@ -1,4 +1,4 @@
-"""The processes that a click on an opened file needs are started before it, and a Python that is not used is named."""
+"""Starts the processes that a click on an opened file will need, and names a Python that is not used."""
 
 from __future__ import annotations
 
