@@ -1,7 +1,8 @@
-"""*Compare with…*: a kernel and something else run in turn, a whole job each, until one is known to be faster.
+"""*Compare with…*: runs a kernel and something else in turn, a whole job each, until one is known to be faster.
 
-Every job goes the way of a click, through the ordinary runner, so both sides are built, checked, budgeted and cancelled
-as any run. The first of each is not counted: it builds, and it is the one that would fail. A coin draws the order of each pair.
+Every job takes the way of a click, through the ordinary runner. So both sides are built, checked, budgeted and
+cancelled as any run. The first job of each side is not counted: it builds, and it is the one that would fail. A coin
+decides the order of each pair.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ class AbCompare:
     """It draws which variant of a pair runs first."""
 
     def start(self, target: KernelId, other: Candidate) -> Run | None:
-        """Compare a kernel as its text stands with `other`, and return at once; a comparison of the same kernel that
-        is under way is joined. None where the file is not open.
+        """Compare the present text of a kernel with `other`, and return at once. Join a comparison of the same kernel
+        that is under way. Return None if the file is not open.
         """
         if (frozen := self.session.freeze(target.uri)) is None:
             return None
@@ -90,7 +91,7 @@ class AbCompare:
 
 
 class _Comparison:
-    """A kernel as it stands now and something else in turn; the run stands for all of their jobs."""
+    """Compares the present kernel with something else in turn. The run stands for all jobs of both."""
 
     def __init__(self, run: Run, target: KernelId, other: Candidate, tools: AbCompare) -> None:
         self._run = run
@@ -152,7 +153,7 @@ class _Comparison:
                 return
 
     async def _run_once(self, side: _Side, variant: Variant) -> c.Finished:
-        """One job to its end. Raises RunFailedError where it did not end well."""
+        """Run one job to its end. Raises RunFailedError if it did not end well."""
         is_now = side is self._now
 
         def heard(event: c.Event) -> None:
@@ -170,7 +171,7 @@ class _Comparison:
         return await self._runs.perform(variant, run, side.files, heard)
 
     def _timings(self, side: _Side, variant: Variant, finished: c.Finished) -> list[Timing]:
-        """Of the launches that are compared. Raises RunFailedError where there are none."""
+        """Return the timings of the launches that are compared. Raises RunFailedError if there are none."""
         launches = variant_runs.launches_of(variant, finished)
         for launch in launches:
             grid, block = (", ".join(map(str, size)) for size in (launch.grid, launch.block))
@@ -178,7 +179,7 @@ class _Comparison:
         return [launch.timing for launch in launches]
 
     async def _profile(self, variant: Variant) -> c.Profile | None:
-        """The last profile of just this code that the history has."""
+        """Return the last profile in the history of exactly this code."""
         path = path_of(self._target.uri if self._other.kind == "revision" else variant.target.uri)
         entries = await self._tools.history.entries(path, variant.target.key)
         wanted = [entry for entry in entries if entry.action == "profile" and entry.digest == variant.digest]
@@ -230,7 +231,7 @@ class _Comparison:
         return c.ok(run.id, launches=tuple(launches), cost=cost), changed
 
     def _remarks(self) -> list[str]:
-        """What a reader of the verdict has to know."""
+        """Return what a reader of the verdict has to know, as sentences."""
         then, now = self._then, self._now
         remarks = [remark for side in (then, now) if side.variant for remark in side.variant.remarks]
         if (
@@ -258,5 +259,5 @@ class _Comparison:
 
 
 def _totals(runs: list[list[Timing]]) -> tuple[float, ...]:
-    """The time of each run: the medians of its launches together."""
+    """Return the time of each run: the sum of its launches' medians."""
     return tuple(map(variant_runs.total_ns, runs))

@@ -25,8 +25,11 @@ _LOOKED_AT = 200
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What to compare with: the version before, one of the history by the start of its digest, a revision, another file, a
-    kernel of the same file, a GPU on Modal, or another text of the same file, which the file `name` holds. `about` is its line in a list, where its name says too little.
+    """What a kernel can be compared with.
+
+    That is the version before, one of the history (by the start of its digest), a revision, another file, a kernel of
+    the same file, a GPU on Modal, or another text of the same file, which the file `name` holds. `about` is its line
+    in a list, where its name says too little.
     """
 
     kind: Literal["last", "version", "revision", "file", "kernel", "gpu", "text"]
@@ -47,12 +50,12 @@ class Candidate:
 
     @property
     def word(self) -> str:
-        """As a command's argument says it."""
+        """Return the candidate as a command's argument names it."""
         return f"{self.kind}:{self.name}" if self.name else self.kind
 
 
 def other(word: str) -> Candidate | None:
-    """The reverse of `Other.word`; None for anything else."""
+    """Parse what `word` returns. Return None for anything else."""
     kind, _, name = word.partition(":")
     match kind:
         case "last":
@@ -79,7 +82,7 @@ def _has_another_version(session: Session, target: KernelId) -> bool:
 
 
 def choices(session: Session, target: KernelId) -> list[Candidate]:
-    """What an editor offers, most likely first."""
+    """Return what an editor offers, the most likely first."""
     candidates = [Candidate("last")] if _has_another_version(session, target) else []
     if (file := session.files.get(target.uri)) and file.in_git:
         candidates.append(Candidate("revision", "HEAD"))
@@ -97,8 +100,8 @@ def choices(session: Session, target: KernelId) -> list[Candidate]:
 
 
 def versions(entries: Sequence[HistoryEntry], present: str | None) -> list[Candidate]:
-    """The versions of a kernel, by their numbers in its history, newest first; without the present one and the newest
-    other one, which is `last`.
+    """Return the versions of a kernel, the newest first, by their numbers in its history. The present one is left
+    out, and the newest other one, which is `last`.
     """
     newest: dict[str, Candidate] = {}
     for number, version in enumerate(grouped(entries), 1):
@@ -113,7 +116,7 @@ def versions(entries: Sequence[HistoryEntry], present: str | None) -> list[Candi
 
 
 def revisions(path: str) -> list[Candidate] | None:
-    """The commits that changed a file, newest first; None where git does not tell. Blocking."""
+    """Return the commits that changed a file, the newest first. Return None if git does not say. Blocking."""
     try:
         logged = git.log(path, _MOST)
     except git.GitError:

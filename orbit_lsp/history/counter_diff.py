@@ -1,4 +1,4 @@
-"""Which counters differ between two profiles: those that explain why a time changed."""
+"""Which counters differ between two profiles, to explain why a time changed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ _RUNS = 3
 
 
 def moved(before: Profile, after: Profile) -> tuple[Moved, ...]:
-    """What differs by more than two profiles of the same code do, in the order of a hover, stalls by their size."""
+    """Return the counters that differ by more than two profiles of the same code do. They are in the order of a
+    hover; stalls are ordered by size.
+    """
     changes: list[Moved] = []
     for metric in (*_NAMES, *sorted(metric for metric in after.metrics if warp_state(metric))):
         old, new = before.metrics.get(metric), after.metrics.get(metric)
@@ -59,7 +61,9 @@ def moved(before: Profile, after: Profile) -> tuple[Moved, ...]:
 
 
 def energy(before: Sequence[Finished], after: Sequence[Finished]) -> tuple[Moved, ...]:
-    """Return what a launch took of energy in the runs of two versions, where NVML's counter tells it of three runs of each."""
+    """Return how the energy of a launch differs between the runs of two versions. NVML's counter must have measured
+    it in three runs of each.
+    """
     medians: list[float] = []
     for runs in (before, after):
         told = [
@@ -82,6 +86,6 @@ def energy(before: Sequence[Finished], after: Sequence[Finished]) -> tuple[Moved
 
 
 def main(profiles: tuple[Profile, ...]) -> Profile | None:
-    """The launch that took longest, by whose counters two versions are compared."""
+    """Return the profile of the launch that took longest. Its counters are compared between two versions."""
     counted = [profile for profile in profiles if profile.tier == "counters"]
     return max(counted, key=lambda profile: value(profile, TIME) or 0.0, default=None)

@@ -1,4 +1,6 @@
-"""The drivers that authors have pinned to kernels, and when what runs had shown was forgotten: a JSON text a line in the user's state folder."""
+"""The drivers that authors pinned to kernels, and when they made orbit-lsp forget what runs had shown. The file in
+the user's state folder has one JSON text a line.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class Pin:
 
 
 def of_file(where: Path, path: str) -> dict[str, Pin]:
-    """Return the last word on each kernel of a source file, by the kernel's name; none where the file cannot be read."""
+    """Return the newest pin of each kernel of a source file, by the kernel's name. Return none if the file cannot be
+    read.
+    """
     pins: dict[str, Pin] = {}
     try:
         lines = regular_files.text(where, limits.STATE).splitlines()
@@ -44,7 +48,7 @@ def of_file(where: Path, path: str) -> dict[str, Pin]:
 
 
 def keep(where: Path, change: Callable[[Pin], Pin], path: str, kernel: str) -> Pin:
-    """Change the word on a kernel, and return it. Raises OSError."""
+    """Change the pin of a kernel, and return it. Raises OSError."""
     pin = change(of_file(where, path).get(kernel, Pin(path, kernel)))
     user_folders.append_line(where, json.dumps(asdict(pin)))
     return pin

@@ -1,8 +1,8 @@
 """Files as they were in a revision of a git repository. Nothing of the repository is run, and nothing in it changes.
 
-Blobs are read by name (`rev-parse`, `ls-tree`, `cat-file`; `log` without patches and signatures), which runs no hook, no filter, no textconv and no
-external diff, and needs no working tree. A partial clone that lacks objects fetches none: every protocol is
-forbidden, by name, because a repository may configure a command as the way to its remote.
+Blobs are read by name (`rev-parse`, `ls-tree`, `cat-file`; `log` without patches and signatures). That runs no hook,
+no filter, no textconv and no external diff, and needs no working tree. A partial clone that lacks objects fetches
+none: every protocol is forbidden by name, because a repository may configure a command as the way to its remote.
 """
 
 from __future__ import annotations
@@ -63,11 +63,13 @@ class GitError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """`root` is the repository's top folder, `main` the path in it, with `/`, of the file that was asked for, `text`
-    that file as it was. `name` is what was asked for, `commit` what that means.
+    """A revision of a repository, with the file that was asked for.
 
-    `sources` are all other sources of that revision, by path in the repository: their git hashes. `changed_sources`
-    are those of them whose content is another now, or that are gone. `remarks` are sentences about what was left out.
+    `root` is the repository's top folder. `main` is the file's path in it, with `/`, and `text` the file's text then.
+    `name` is what was asked for, `commit` the hash that it means.
+
+    `sources` has the git hash of every other source of that revision, by path in the repository. `changed_sources`
+    are those whose content has changed since, or that are gone. `remarks` are sentences about what was left out.
     """
 
     root: str
@@ -81,13 +83,13 @@ class Revision:
 
     @property
     def title(self) -> str:
-        """`HEAD~1 (1a2b3c4)`, or only the short hash if that was asked for."""
+        """Return a title such as `HEAD~1 (1a2b3c4)`, or only the short hash if that was asked for."""
         short = self.commit[:7]
         return short if self.commit.startswith(self.name) else f"{self.name} ({short})"
 
 
 def revision(path: str, name: str) -> Revision:
-    """Blocking. Raises GitError."""
+    """Read a revision. Blocking. Raises GitError."""
     folder = str(Path(path).parent)
     root, commit = _root(path), commit_of(folder, name)
     top, file = Path(os.path.realpath(root)), Path(os.path.realpath(path))
@@ -112,8 +114,10 @@ def revision(path: str, name: str) -> Revision:
 
 
 def _root(path: str) -> str:
-    """The top folder of the repository that a file is in. Raises GitError, also for a folder that names a repository elsewhere as
-    its own: it may be another one of the author's. A worktree and a submodule do so rightly: their repositories name them.
+    """Return the top folder of the repository that a file is in.
+
+    Raises GitError, also if the folder names a repository elsewhere as its own: that may be another repository of the
+    author's. A worktree and a submodule may do so, because their repositories name them.
     """
     wanted = ("--show-toplevel", "--absolute-git-dir", "--git-common-dir")
     folder = Path(path).parent
@@ -131,7 +135,9 @@ def _root(path: str) -> str:
 
 
 def _names(repository: Path, top: Path) -> bool:
-    """Whether git made it for this working tree: it has the path of its file `.git`, or of the folder."""
+    """Say whether git made a repository for this working tree: then it has the path of the tree's file `.git`, or of
+    the folder.
+    """
     with suppress(OSError, ValueError):
         file = regular_files.text(repository / "gitdir", limits.STATE).rstrip("\n")
         return os.path.realpath(repository / file) == str(top / ".git")
@@ -145,8 +151,9 @@ def _names(repository: Path, top: Path) -> bool:
 class Checkout:
     """A working tree beside a commit `base` of its repository. `root` is its top folder; paths are in it, with `/`.
 
-    `sources` are the sources that are there now, new ones too; `changed` are those that differ from `base` or are gone. `identity`
-    differs as soon as the base or the content of a file does; of files that are no sources, what git's index has counts.
+    `sources` are the sources that are there now, new ones too; `changed` are those that differ from `base` or are
+    gone. `identity` differs as soon as the base or the content of a file differs. For files that are no sources, only
+    what git's index has counts.
     """
 
     root: str
@@ -157,7 +164,7 @@ class Checkout:
 
 
 def checkout(folder: str, base: str) -> Checkout:
-    """Blocking. Raises GitError."""
+    """Read the working tree. Blocking. Raises GitError."""
     root, commit = _root(str(Path(folder, "x"))), commit_of(folder, base)
     then, _ = _listed(root, commit, "")
     index = {
@@ -201,7 +208,7 @@ def commit_of(folder: str, name: str) -> str:
 
 
 def merge_base(folder: str, one: str, other: str) -> str:
-    """The newest commit that both go back to. Blocking. Raises GitError."""
+    """Return the newest commit that both revisions descend from. Blocking. Raises GitError."""
     try:
         return _git(folder, "merge-base", commit_of(folder, one), commit_of(folder, other)).decode().strip()
     except GitError as error:
@@ -235,7 +242,9 @@ def log(path: str, most: int) -> list[Commit]:
 
 
 def _listed(root: str, commit: str, main: str) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Every regular file of a commit, or of the main file's folder where those are too many: its hash."""
+    """Return the hash of every regular file of a commit. If those are too many, return only those in the main file's
+    folder.
+    """
     remarks: tuple[str, ...] = ()
     try:
         listing = _git(root, "ls-tree", "-r", "-z", "--full-tree", commit, limit=_LISTED_BYTES)
@@ -256,7 +265,9 @@ def _listed(root: str, commit: str, main: str) -> tuple[dict[str, str], tuple[st
 
 
 def _hash(path: Path, like: str) -> str | None:
-    """What git would call the file as it is now, by the hash that `like` is one of; None where it is not there."""
+    """Return the hash that git would give the file now, of the same kind as `like`. Return None if the file is not
+    there.
+    """
     try:
         status = path.stat()
         return _hash_of(path, len(like), status.st_ino, status.st_mtime_ns, status.st_size)
@@ -266,7 +277,9 @@ def _hash(path: Path, like: str) -> str | None:
 
 @functools.lru_cache(maxsize=1 << 16)
 def _hash_of(path: Path, digits: int, *status: int) -> str | None:
-    """`status` is that of the file as it is read: many kernels of a gate ask for the same sources. Raises OSError."""
+    """Return git's hash of a file. The other arguments are only keys of the cache: many kernels of a gate ask for the
+    same sources. Raises OSError.
+    """
     del status
     content = regular_files.read(path, limits.REVISION)
     made = hashlib.sha256() if digits == 64 else hashlib.sha1(usedforsecurity=False)
@@ -275,7 +288,7 @@ def _hash_of(path: Path, digits: int, *status: int) -> str | None:
 
 
 def blobs(root: str, names: Sequence[str]) -> list[bytes]:
-    """Contents by git's hashes. Raises GitError, also where one of them is larger than 4 MiB."""
+    """Return the contents for some of git's hashes. Raises GitError, also if one of them is larger than 4 MiB."""
     asked = "".join(f"{name}\n" for name in names).encode()
     sizes = _git(root, "cat-file", "--batch-check=%(objectname) %(objecttype) %(objectsize)", stdin=asked)
     total = 0
@@ -302,8 +315,8 @@ def blobs(root: str, names: Sequence[str]) -> list[bytes]:
 
 
 def write(revision: Revision, folder: str) -> tuple[str, ...]:
-    """Write the revision's main file and its sources under `folder`, those near the main file first and as many as
-    may be. Returns remarks. Raises GitError and OSError.
+    """Write the revision's main file and its sources under `folder`, those near the main file first, up to the limit.
+    Return remarks. Raises GitError and OSError.
     """
     near = Path(revision.main).parent
     places = sorted(revision.sources, key=lambda place: (not Path(place).is_relative_to(near), place))

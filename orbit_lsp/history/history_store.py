@@ -1,8 +1,8 @@
-"""The runs of kernels and their times, over restarts and editors: one SQLite file in the user's state folder.
+"""The runs of kernels and their times, kept over restarts and for all editors in one SQLite file in the user's state
+folder.
 
-A row is one run or one profile of one kernel, with its whole result and the text that ran, so that it can be
-shown and that version run again. Texts are kept once each. The oldest rows go first when the file grows
-beyond its bound.
+A row is one run or one profile of one kernel, with its whole result and the text that ran. So it can be shown, and
+that version can run again. Each text is kept once. The oldest rows are deleted when the file grows beyond its limit.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class StoredResult:
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """One row. `text` is the hash of the file's text as it ran, None where that is not kept; `id` is 0
-    for one that is yet to be kept.
+    """One row. `text` is the hash of the file's text as it ran; None if that text is not kept. `id` is 0 for a row
+    that is not written yet.
     """
 
     at: float
@@ -93,10 +93,14 @@ class HistoryEntry:
 
 
 class HistoryStore:
-    """Blocking; each call opens the file anew, so threads and other editors may use it at the same time."""
+    """The file of the history. Calls block; each opens the file anew, so threads and other editors may use it at the
+    same time.
+    """
 
     def __init__(self, where: Callable[[], Path], most_bytes: int = 256 << 20) -> None:
-        """`where` names the file, and is asked at each call; RuntimeError of it is a complaint too."""
+        """Make a store. `where` returns the file, and is called each time; a RuntimeError of it becomes a complaint
+        too.
+        """
         self._where = where
         self._file = SqliteFile(
             where, "the history of kernels", FORMAT, _make, busy_s=_BUSY_S, tell=self._complain, most=MOST_RUNS,
@@ -138,12 +142,12 @@ class HistoryStore:
         return added
 
     def write_again(self) -> None:
-        """What could not be written is, where that is possible now."""
+        """Write what could not be written before, if that is possible now."""
         with suppress(UnusableFileError):
             self._file.write_again(at_once=True)
 
     def stamp(self) -> tuple[tuple[int, int, int], ...]:
-        """Differs once anybody has written to the file; costs two looks at the disk."""
+        """Return a value that differs once anybody has written to the file. It looks at the disk twice."""
         stamps: list[tuple[int, int, int]] = []
         with suppress(UnusableFileError):
             path = self._file.path()
@@ -154,7 +158,7 @@ class HistoryStore:
         return tuple(stamps)
 
     def since(self, number: int) -> tuple[int, dict[int, str]]:
-        """The number of the last row, and the paths of the rows after this one by their number."""
+        """Return the number of the last row, and the paths of the rows after row `number`, by their numbers."""
 
         def work(file: sqlite3.Connection) -> tuple[int, dict[int, str]]:
             last = int(file.execute("select coalesce(max(id), 0) from runs").fetchone()[0])
@@ -164,8 +168,8 @@ class HistoryStore:
         return self._read(work, (0, {}))
 
     def entries(self, path: str, kernel: str | None = None, most: int = MOST_RUNS) -> list[HistoryEntry]:
-        """The newest `most` runs of a file's kernels, or of one of them, oldest first; under every path that leads to
-        the file.
+        """Return the newest `most` runs of a file's kernels, or of one of them, the oldest first. Paths that lead to
+        the same file count too.
         """
 
         def work(file: sqlite3.Connection) -> list[tuple[Any, ...]]:
@@ -205,7 +209,7 @@ class HistoryStore:
         return sorted(stored, key=lambda entry: (entry.at, entry.id))
 
     def kernels(self, path: str) -> list[str]:
-        """The kernels of a file that have a history, the one that was run last first."""
+        """Return the kernels of a file that have a history. The one that ran last is first."""
 
         def work(file: sqlite3.Connection) -> list[str]:
             names = _names(file, path)
@@ -233,7 +237,9 @@ class HistoryStore:
             return None
 
     def moved_from(self, path: str, digests: Mapping[str, str]) -> str | None:
-        """The file that was run with one of these kernels, by name and digest, and is there no longer; None without one."""
+        """Return a file that was run with one of these kernels (same name and digest) and is gone now. Return None
+        without one.
+        """
 
         def work(file: sqlite3.Connection) -> list[tuple[str, str, str]]:
             return file.execute(
@@ -249,7 +255,7 @@ class HistoryStore:
         return None
 
     def rename(self, old: str, new: str) -> None:
-        """A file or a folder is now at another path: its runs, and what they say of it, go with it."""
+        """Record that a file or a folder has another path now: its runs and what they say of it move too."""
         within = old.rstrip("/\\")
 
         def work(file: sqlite3.Connection) -> None:
@@ -270,14 +276,16 @@ class HistoryStore:
                 self._cannot(why)
 
     def complaints(self) -> list[str]:
-        """What went wrong since it was last asked, a sentence each."""
+        """Return what went wrong since the last call, a sentence each."""
         complained, self._complaints = self._complaints, []
         return complained
 
     # -- the file -----------------------------------------------------------------------------
 
     def _read(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
-        """Looking makes no file, and needs none that can be written. What fails becomes a complaint."""
+        """Do a reading `work` on the file, or return `otherwise`. It makes no file, and needs none that can be
+        written. A failure becomes a complaint.
+        """
         if not self._exists():
             return otherwise
         try:
@@ -296,7 +304,7 @@ class HistoryStore:
         return False
 
     def _cannot(self, why: UnusableFileError) -> None:
-        """Kernels are run where nothing can be kept."""
+        """Complain and go on: kernels also run where no history can be kept."""
         self._complain(f"the history of kernels cannot be kept: {why}")
 
     def _shrink(self, file: sqlite3.Connection) -> None:
@@ -327,7 +335,9 @@ def _make(file: sqlite3.Connection, version: int) -> None:
 
 
 def _names(file: sqlite3.Connection, path: str) -> str:
-    """The path, and those of runs that lead to the same file by links of folders, as a JSON array."""
+    """Return the path, and the paths in the history that lead to the same file through links of folders, as a JSON
+    array.
+    """
     real, name = os.path.realpath(path), f"%/{Path(path).name}"
     rows = file.execute(
         "select distinct path from runs where path like ? and path <> ? and typeof(path) = 'text'",
@@ -338,7 +348,7 @@ def _names(file: sqlite3.Connection, path: str) -> str:
 
 
 def _bytes(file: sqlite3.Connection) -> int:
-    """What the file takes without the pages that are free to be used again."""
+    """Return the size of the file without the pages that are free to be used again."""
     pages, free, size = (
         int(file.execute(f"pragma {name}").fetchone()[0])
         for name in ("page_count", "freelist_count", "page_size")
@@ -363,7 +373,9 @@ def _packed(result: StoredResult) -> bytes:
 
 
 def _of_another_path(packed: Any, old: str, new: str) -> Any:
-    """One that cannot be read stays as it is: whoever reads it says so."""
+    """Replace the old path in a packed result by the new one. A result that cannot be read stays as it is: whoever
+    reads it reports that.
+    """
     try:
         result = renamed(codec.read_json(_unpacked(packed, limits.HISTORY_RUN)), {old: new})
     except (ValueError, RecursionError):

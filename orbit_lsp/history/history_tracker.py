@@ -1,8 +1,8 @@
-"""The history of kernels in open files: stored when runs end, restored when a file is opened or another program has run
-one of its kernels, checked for regressions.
+"""The history of kernels in open files. Runs are stored when they end, and checked for regressions. They are restored
+when a file is opened, or when another program has run one of its kernels.
 
-The file is written and read by a thread of its own, in the order of events here; its results reach the
-session on the event loop.
+A thread of its own reads and writes the file, in the order of events here. Its results reach the session on the event
+loop.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ _LOOKED_AT = 80
 
 @dataclass(frozen=True, slots=True)
 class _ShownHistory:
-    """What the file has of one kernel: the run and the profile that are shown, and the last run's regression."""
+    """What the file has of one kernel: among others the run and the profile that are shown, and the last run's
+    regression.
+    """
 
     shown: HistoryEntry | None
     profile: HistoryEntry | None
@@ -65,7 +67,7 @@ class HistoryTracker:
         complain: Callable[[str], None],
         changed: Callable[[set[str]], None],
     ) -> None:
-        """`where` names the file; `complain` gets a sentence, once each."""
+        """Make a tracker. `where` returns the file; `complain` gets each sentence once."""
         self._session = session
         self._where = where
         self._complain = complain
@@ -87,13 +89,15 @@ class HistoryTracker:
     # -- keeping ------------------------------------------------------------------------------
 
     def read_ahead(self, uri: str) -> None:
-        """Read a file's last runs while another run of it goes on, so that comparing its result with them is quick."""
+        """Read a file's last runs while another run is under way, so that its result can be compared with them
+        quickly.
+        """
         if self._keeps():
             path, store = self._session.path(uri), self._store()
             self._later(lambda: store.entries(path, most=_LOOKED_AT), lambda _: None)
 
     def filed(self, run: Run) -> None:
-        """A run has ended and its results are in the session: keep the new ones."""
+        """Store the new results of a run that has ended; they are in the session."""
         fresh = [
             (target, kept)
             for seen, known in (
@@ -141,7 +145,7 @@ class HistoryTracker:
     # -- coming back --------------------------------------------------------------------------
 
     def restore(self, uri: str) -> None:
-        """A file was opened: the last results of its kernels come back, those of the text as it is first."""
+        """Restore the last results of a file's kernels when it is opened. Results of the present text come first."""
         if uri not in self._session.files or not self._keeps():
             return
         self._follow(uri)
@@ -151,7 +155,7 @@ class HistoryTracker:
             self._restore(uri)
 
     def _restore_cells(self, uri: str) -> None:
-        """The same of a notebook that comes as one text: first it is read which of its cells ran."""
+        """Do the same for a notebook that comes as one text. First find out which of its cells ran."""
         path, store = self._session.path(uri), self._store()
 
         def work() -> tuple[str, ...]:
@@ -216,7 +220,9 @@ class HistoryTracker:
         self._changed(changed)
 
     def _profiled(self, uri: str, entry: HistoryEntry, text: str | None) -> Profiled:
-        """Without Nsight Compute's own file. Lines of another file are back where it is still what was compiled."""
+        """Make a profile from an entry, without Nsight Compute's own file. Lines of another file return if that file
+        is still what was compiled.
+        """
         stored = entry.result
         files = stored.finished.files | (stored.files or {})
         texts: dict[str, tuple[str, ...]] = {}
@@ -233,7 +239,7 @@ class HistoryTracker:
         )  # fmt: skip
 
     def _digests(self, uri: str) -> dict[str, str]:
-        """Of an open file's kernels, by name."""
+        """Return the digests of an open file's kernels, by name."""
         digests = {target.key: digest for target, _, digest in self._session.kernels(uri)}
         if entry_point := harness.of(self._session, uri):
             digests[entry_point.target.key] = harness.digest(self._session.files[uri].document.text)
@@ -242,7 +248,9 @@ class HistoryTracker:
     # -- names follow files -------------------------------------------------------------------
 
     def renamed(self, old_uri: str, new_uri: str) -> dict[str, str]:
-        """The editor says that a file or a folder has another name; what has which name now, both URIs and paths."""
+        """Follow a file or a folder that has another name, as the editor says. Return the new name of each old one,
+        both as URIs and as paths.
+        """
         names = self._rename(old_uri, new_uri)
         if self._keeps():
             store = self._store()
@@ -259,8 +267,8 @@ class HistoryTracker:
         return names
 
     def _follow(self, uri: str) -> None:
-        """A file without a history may have had another name: then it has that of a file which is gone, and of which it has
-        a kernel to the letter. While that file is there, this one is a copy.
+        """Give a file without a history the history of a file that it may have been before. That file must be gone,
+        and have had an identical kernel. While it is still there, this one is a copy.
         """
         path, file = self._session.path(uri), self._session.files.get(uri)
         if path in self._followed or not self._keeps() or (file and file.unnamed):
@@ -285,7 +293,9 @@ class HistoryTracker:
     # -- what other programs run --------------------------------------------------------------
 
     def watch(self) -> None:
-        """From now on, what a command line, another editor or an import files of an open file is shown at once."""
+        """Begin to watch the history. What a command line, another editor or an import then adds about an open file
+        is shown at once.
+        """
         if self._watching is None:
             self._watching = asyncio.ensure_future(self._watch())
 
@@ -303,8 +313,8 @@ class HistoryTracker:
             await asyncio.sleep(_LOOK_S)
 
     async def _look(self, store: HistoryStore, after: int, *, first: bool) -> int:
-        """Show what others have kept since row `after`, unless this is the first look: what was there before is restored
-        as files are opened. The number of the last row.
+        """Show what others have added after row `after`. Show nothing at the first look, because earlier rows are
+        restored when files are opened. Return the number of the last row.
         """
         open_files = {uri: self._session.path(uri) for uri in self._session.files}
 
@@ -327,7 +337,9 @@ class HistoryTracker:
     # -- asking -------------------------------------------------------------------------------
 
     async def entries(self, path: str, kernel: str | None = None, most: int = 10_000) -> list[HistoryEntry]:
-        """The newest runs that are kept of a file's kernels, or of one, oldest first, what has just ended among them."""
+        """Return the newest runs in the history of a file's kernels, or of one, the oldest first. What has just ended
+        is among them.
+        """
         if (uri := self._session.uri_for(path)) in self._session.files:
             self._follow(uri)
         store = self._store()
@@ -376,12 +388,12 @@ class HistoryTracker:
         return self._where().with_name("driver-pins")
 
     async def text(self, name: str | None) -> str | None:
-        """The text of an entry; None where it is not kept."""
+        """Return the text of an entry, or None if it is not kept."""
         store = self._store()
         return await self._asked(lambda: store.text(name)) if name else None
 
     async def close(self) -> None:
-        """Once everything is written."""
+        """Stop watching, and return once everything is written."""
         if self._watching:
             self._watching.cancel()
         while self._work:
@@ -409,7 +421,9 @@ class HistoryTracker:
             self._say()
 
     def _later(self, work: Callable[[], T], then: Callable[[T], None], uri: str = "") -> None:
-        """`then` may ask for the kernels of the file `uri`: it is scanned beside the event loop, if it was edited meanwhile."""
+        """Do `work` in the thread, then call `then`. That may ask for the kernels of the file `uri`, so the file is
+        first scanned beside the event loop if it was edited meanwhile.
+        """
 
         async def do() -> None:
             try:
@@ -441,7 +455,9 @@ _LISTED = ("runtime error", "wrong answer", "timed out", "cancelled")
 
 
 def _without_result(run: Run, known: set[KernelId]) -> list[tuple[KernelId, RunResult]]:
-    """What is kept of a run that failed, was cancelled or ran out of time before a kernel of it had a result."""
+    """Return what is kept of a run that failed, was cancelled or ran out of time before one of its kernels had a
+    result.
+    """
     finished = run.finished
     if finished is None or run.of_several or run.refused or run.action not in ("run", "profile"):
         return []
@@ -470,12 +486,14 @@ def _shown(entries: list[HistoryEntry], digest: str) -> HistoryEntry | None:
 
 
 def _is_news(entry: HistoryEntry, mine: RunResult | Profiled | None, digest: str) -> bool:
-    """Whether an entry is to be shown in place of what the session has: newer, and of the text as it is if that is."""
+    """Say whether to show an entry in place of what the session has: it is newer, and of the present text if the
+    shown one is.
+    """
     return mine is None or (entry.at > mine.at and (entry.digest == digest or mine.digest != digest))
 
 
 def _learned(runs: list[HistoryEntry], pin: Pin | None) -> dict[Driver, Learned]:
-    """What the runs of each driver showed, since that was forgotten; `runs` has the oldest first."""
+    """Return what the runs of each driver showed since the author made us forget it. `runs` has the oldest first."""
     since = pin.forgotten if pin else 0.0
     learned: dict[Driver, Learned] = {}
     for run in runs:
@@ -485,7 +503,7 @@ def _learned(runs: list[HistoryEntry], pin: Pin | None) -> dict[Driver, Learned]
 
 
 def _versions(entries: list[HistoryEntry]) -> frozenset[str]:
-    """Digests of those whose text is kept."""
+    """Return the digests of the entries whose text is kept."""
     return frozenset(entry.digest for entry in entries if entry.text)
 
 

@@ -1,4 +1,6 @@
-"""What a script of the project launched that `orbit-lsp exec` ran: kept as the run of a driver, which from then on a click can take."""
+"""Keeps what a script of the project launched under `orbit-lsp exec` as the run of a driver. A click can use that
+driver afterwards.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,10 @@ from orbit_remote.common.requests import Driver, Job
 
 
 async def keep(session: Session, history: HistoryTracker, job: Job, finished: c.Finished) -> None:
-    """`job` ran a script by itself. With arguments it is another program than a click would run, and nothing is kept; nor of a
-    kernel whose file has changed since, or lies in another folder.
+    """Keep what a job launched that ran a script.
+
+    Nothing is kept if the script had arguments, because then it is another program than a click would run. Nor is a
+    kernel kept whose file has changed since, or lies in another folder.
     """
     place = below(job.path, job.directory or "") if job.is_script and not job.arguments else None
     if not place or finished.device is None or not finished.launches:
@@ -40,7 +44,9 @@ async def keep(session: Session, history: HistoryTracker, job: Job, finished: c.
 
 
 def _texts(job: Job, finished: c.Finished) -> dict[str, str]:
-    """Return the texts of the files whose kernels were launched, as they ran; of those that the project has on the disk."""
+    """Return the texts that ran of the files whose kernels were launched. Only files that the project has on the disk
+    count.
+    """
     if not Path(job.path).is_file():
         return {}
     texts: dict[str, str] = {}

@@ -1,4 +1,6 @@
-"""Whole jobs of the two sides of a comparison, through the runner of a click: budget, failures, and the times that are compared."""
+"""Runs whole jobs for the two sides of a comparison, through the runner of a click. It handles the budget, failures,
+and the times that are compared.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from orbit_remote.common.requests import BY_AUTHOR, Job
 
 @dataclass(slots=True)
 class VariantRuns:
-    """`show` is told what an author waits for."""
+    """Runs jobs of variants. `show` is told what an author waits for."""
 
     session: Session
     places: Places
@@ -32,8 +34,10 @@ class VariantRuns:
     async def perform(
         self, variant: Variant, run: str, known: dict[str, str], heard: Callable[[c.Event], object]
     ) -> c.Finished:
-        """One job to its end; `heard` is called with each of its events. `known` are the files, by content hash, of which the runs of
-        this variant before were made: this one's are added. Raises RunFailedError where it did not end well, or a file was changed.
+        """Run one job to its end, and call `heard` with each of its events.
+
+        `known` has the content hashes of the files that the earlier runs of this variant were built from; the files
+        of this run are added. Raises RunFailedError if the job did not end well, or a file was changed.
         """
         job = replace(variant.job, run=run)
         finished: c.Finished | None = None
@@ -63,8 +67,8 @@ class VariantRuns:
 
     @asynccontextmanager
     async def _runner(self, job: Job) -> AsyncGenerator[Runner, None]:
-        """The runner of a click. A rented GPU counts in the month's budget job by job, but who has agreed that it may be
-        exceeded has agreed for all of them. Raises RunFailedError where it may not.
+        """Give the runner of a click. A rented GPU counts in the month's budget for each job, but the author who
+        agreed to exceed it has agreed for all of them. Raises RunFailedError if it may not be exceeded.
         """
         runner = await self.places.runner_of(job)
         if job.gpu is None:
@@ -94,8 +98,8 @@ def _failure(variant: Variant, finished: c.Finished, problems: tuple[c.Problem, 
 
 
 def launches_of(variant: Variant, finished: c.Finished) -> tuple[c.Launches, ...]:
-    """The launches that are compared: all of a launch spec; of a program's kernel the configuration that took
-    most of its time. Raises RunFailedError where there are none.
+    """Return the launches that are compared: all of a launch spec; of a program's kernel the configuration that took
+    most of its time. Raises RunFailedError if there are none.
     """
     launched = result_filing.launched(
         variant.session, variant.frozen, variant.job, {variant.target}, finished
@@ -111,13 +115,13 @@ def launches_of(variant: Variant, finished: c.Finished) -> tuple[c.Launches, ...
 
 
 def total_ns(timings: Sequence[Timing]) -> float:
-    """The time of a run: the medians of its launches together."""
+    """Return the time of a run: the sum of its launches' medians."""
     return sum(timing.median for timing in timings)
 
 
 def _note_files(known: dict[str, str], files: dict[str, str], main: str) -> str:
-    """The name of a file that is another than in the runs before, to which `files` are added; empty if none is.
-    The text of the main file is frozen.
+    """Add `files` to those `known`. Return the name of a file that has changed since the runs before, or "" if none
+    has. The main file is left out: its text is frozen.
     """
     changed = next((path for path, now in files.items() if path != main and known.get(path, now) != now), "")
     known |= files

@@ -37,14 +37,16 @@ _NOW = "now"
 
 
 class NoVariantError(Exception):
-    """There is nothing of that kind to compare with, or it cannot be run; the text is the sentence to say."""
+    """There is nothing to compare with of the kind that was asked for, or it cannot be run. The text is the sentence
+    to show.
+    """
 
     category: c.Outcome = "infrastructure"
     remedy = "nothing was compared"
 
 
 class UnfitVariantError(NoVariantError):
-    """The text is at fault. `remedy` is what its author can do."""
+    """The text of a variant is at fault. `remedy` is what its author can do."""
 
     category: c.Outcome = "compile error"
 
@@ -54,13 +56,13 @@ class UnfitVariantError(NoVariantError):
 
 
 class UnchangedVariantError(NoVariantError):
-    """It is the same, which is an answer."""
+    """The two sides are the same. That is an answer, not a failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """`session` knows nothing but the text that runs, under the name of the file. `remarks` are sentences that a reader
-    of the verdict has to know.
+    """One side of a comparison. `session` has only the text that runs, under the name of the file. `remarks` are
+    sentences that a reader of the verdict has to know.
     """
 
     name: str
@@ -74,14 +76,16 @@ class Variant:
 
 
 def now(session: Session, target: KernelId, action: Action = "run") -> Variant:
-    """The kernel of the text in the editor, to run or to compile. Raises NoVariantError."""
+    """Return the kernel in the editor's text, to run or to compile. Raises NoVariantError."""
     return _side(session, target, session.files[target.uri].document.text, _NOW, action=action)
 
 
 async def against(
     session: Session, versions: HistoryTracker, side: Variant, wanted: Candidate, folder: Path
 ) -> Variant:
-    """The other side; `folder` is for files of a revision and lives as long as the comparison. Raises NoVariantError."""
+    """Return the other side. `folder` is for the files of a revision, and exists as long as the comparison. Raises
+    NoVariantError.
+    """
     target = side.target
     match wanted.kind:
         case "last" | "version":
@@ -110,8 +114,8 @@ def _side(
     file_name: str = "",
     action: Action = "run",
 ) -> Variant:
-    """`spec` is the launch spec of now, as `LaunchPlan.lines` has it: for a kernel that has none of its own. `file_name` is
-    where the kernel is looked for, if that is not the side's name.
+    """Make a side from a text. `spec` is the present launch spec as `LaunchPlan.lines` has it, for a kernel without
+    one of its own. `file_name` is where the kernel is looked for, if that is not the side's name.
     """
     scratch = Session(setup=session.setup, client=session.client)
     remarks: tuple[str, ...] = ()
@@ -197,7 +201,9 @@ def _kernel(session: Session, target: KernelId, name: str) -> Kernel:
 
 
 async def _earlier(session: Session, versions: HistoryTracker, side: Variant, digest: str) -> Variant:
-    """The text of the last run of another version of the kernel, or of the version whose digest begins so."""
+    """Return the side of the last run of another version of the kernel, or of the version whose digest begins with
+    `digest`.
+    """
     target = side.target
     entries = await versions.entries(path_of(target.uri), target.key)
     earlier = (entry for entry in reversed(entries) if entry.digest != side.digest and entry.text)
@@ -249,7 +255,7 @@ def _revision(session: Session, side: Variant, name: str, folder: Path) -> Varia
 def _with_its_files(
     session: Session, made: Variant, revision: git.Revision, path: str, folder: Path
 ) -> Variant:
-    """The same in a folder of its own, if a file that it needs differs in that revision."""
+    """Return the same side in a folder of its own, if a file that it needs differs in that revision."""
     root = _real(revision.root)
     tree = closure.closure(made.job, session.setup.folders, data=(), limit=_CLOSURE_BYTES)
     needed = [_real(tree.root, *place.split("/")) for place in tree.manifest.files]
@@ -282,18 +288,20 @@ def _with_its_files(
 
 
 def _real(*parts: str) -> Path:
-    """Git names files without the links by which an editor may have opened them."""
+    """Return the path with its links resolved. Git names files so; an editor may have opened them through links."""
     return Path(os.path.realpath(Path(*parts)))
 
 
 def _named(place: str, text: str) -> bool:
-    """Whether the text includes or imports a source that was deleted since."""
+    """Say whether the text includes or imports a source that was deleted since."""
     name = Path(place)
     return (name.stem if name.suffix == ".py" else name.name) in text
 
 
 def _flags(job: Job, root: Path, folder: Path) -> tuple[str, ...]:
-    """The job's compiler flags, with the folders of the repository that are in the new one too led there."""
+    """Return the job's compiler flags. Folders of the repository that the new folder has too are replaced by those
+    there.
+    """
     directory = job.directory or str(Path(job.path).parent)
 
     def change(kind: str, value: str) -> str:
@@ -329,7 +337,9 @@ def _file(session: Session, target: KernelId, name: str, action: Action) -> Vari
 
 
 def _text(session: Session, side: Variant, name: str) -> Variant:
-    """Another text of the same file, which stands in `name` and runs with the file's own headers beside it."""
+    """Return the side of another text of the same file. The text is in `name`, and runs with the file's own headers
+    beside it.
+    """
     try:
         text = regular_files.text(name, limits.SOURCE)
         return _side(session, side.target, text, Path(name).name, side.plan.lines, action=side.job.action)

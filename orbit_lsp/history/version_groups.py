@@ -20,20 +20,21 @@ class Version:
 
 
 def when(entry: HistoryEntry) -> str:
-    """`14:05` of today, else with its date."""
+    """Return when a run was: `14:05` for today, else with the date."""
     then = time.localtime(entry.at)
     same_day = then[:3] == time.localtime()[:3]
     return time.strftime("%H:%M" if same_day else "%Y-%m-%d %H:%M", then)
 
 
 def has_result(entry: HistoryEntry) -> bool:
-    """Whether a run came to what can be shown and compared; one that failed before is kept only to be listed."""
+    """Say whether a run has something to show and compare. A run that failed before is only kept for the list."""
     return entry.action != "run" or bool(entry.result.launches) or entry.result.finished.outcome == "ok"
 
 
 def setup(entry: HistoryEntry) -> tuple[object, ...] | None:
-    """What two runs must share for their times to be of the same work: GPU and driver, tools, settings, values; of a
-    program's kernel the one configuration that it is launched in. None for what has no time, or several.
+    """Return what two runs must share so that their times are of the same work: GPU and driver, tools, settings,
+    values. For a program's kernel that includes its one launch configuration. Return None for an entry without a
+    time, or with several.
     """
     stored = entry.result
     if entry.action != "run" or not stored.launches or stored.finished.outcome != "ok":
@@ -54,8 +55,8 @@ def setup(entry: HistoryEntry) -> tuple[object, ...] | None:
 
 
 def grouped(entries: Sequence[HistoryEntry]) -> list[Version]:
-    """Entries, oldest first, grouped as versions: from one to the next the kernel's tokens, or a file that it
-    was built from, differ.
+    """Group entries, which come oldest first, into versions. A new version begins where the kernel's tokens differ,
+    or a file that it was built from.
     """
     versions: list[Version] = []
     before: tuple[object, ...] | None = None
@@ -71,7 +72,9 @@ def grouped(entries: Sequence[HistoryEntry]) -> list[Version]:
 
 
 def regression(entries: Sequence[HistoryEntry]) -> measure.Regression | None:
-    """Whether the version that was run last is slower than one before it, by runs of the same work."""
+    """Return how much slower the version that ran last is than an earlier one, by runs of the same work. Return None
+    if it is not slower.
+    """
     last = next((entry for entry in reversed(entries) if entry.action == "run" and has_result(entry)), None)
     wanted = setup(last) if last else None
     if wanted is None:
