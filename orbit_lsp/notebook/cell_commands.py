@@ -1,4 +1,4 @@
-"""What the magics of a cell ask for: `%orbit …` about this kernel, `%%cuda` and `%%orbit …` as a job of the queue."""
+"""What the magics of a cell ask for: `%orbit …` is about this kernel, `%%cuda` and `%%orbit …` are jobs of the queue."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ Jobs = Callable[[], AbstractAsyncContextManager[JobQueue]]
 
 
 class CellCommands:
-    """`jobs` opens the queue that `%%cuda` submits to: at the first, for it looks at the machine's GPUs."""
+    """Answers the magics. `jobs` opens the queue for `%%cuda`, at the first one, because that looks at the machine's
+    GPUs.
+    """
 
     def __init__(
         self,
@@ -53,7 +55,7 @@ class CellCommands:
         place: str = "this machine",
         far: Rented | Served | OnHost | None = None,
     ) -> None:
-        """`folder` is the notebook's; `far` is what `place` is, where it is not this machine."""
+        """Make the commands of a notebook in `folder`. `far` describes `place` if that is not this machine."""
         self._history = CellHistory(folder)
         self._jobs = jobs
         self._python = python
@@ -150,7 +152,7 @@ class CellCommands:
         return await self._job("compile" if compiles else "run", "cell.cu", kernel, f"%%cuda\n{text}", told)
 
     async def _cell(self, words: list[str], text: str, told: str) -> dict[str, Any]:
-        """A cell of CUDA or of Triton. Raises RequestRefusedError and StoreError."""
+        """Run a cell of CUDA or of Triton. Raises RequestRefusedError and StoreError."""
         action = _ACTIONS.get(words[0]) if words else None
         if action is None:
             raise RequestRefusedError(f"write {_CELL}; without a cell, {_WORDS}")
@@ -195,7 +197,7 @@ class CellCommands:
 
 
 def _told(request: dict[str, Any]) -> str:
-    """The notebook's path, as the front end has said it in a cell; empty where none has."""
+    """Return the notebook's path, as the front end has said it in a cell. Return "" if it has not."""
     return str(request.get("notebook") or "")[:4096]
 
 
@@ -206,7 +208,7 @@ def _shown(action: Action, outcome: str | None, summary: str, lines: list[str]) 
 
 
 def measured(finished: c.Finished) -> str:
-    """The launches that a cell made, as a table: the configurations that took most of the time first."""
+    """Return the launches of a cell as a table. The configurations that took most of the time are first."""
     ordered = sorted(finished.launches, key=lambda each: -each.timing.median * each.count)
     on = f" on {finished.device.name}" if finished.device else ""
     rows = tuple(_row(each, finished) for each in ordered[:_MOST_ROWS])
@@ -229,7 +231,7 @@ def _row(launches: c.Launches, finished: c.Finished) -> tuple[str, ...]:
 
 
 def _kernel(words: list[str], usage: str) -> str | None:
-    """The word behind `--kernel`. Raises RequestRefusedError."""
+    """Return the word behind `--kernel`. Raises RequestRefusedError."""
     kernel, left = None, list(words)
     while left:
         word = left.pop(0)

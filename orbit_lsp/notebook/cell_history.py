@@ -1,4 +1,6 @@
-"""What kernels in a notebook's cells did, in the history that files have: under the notebook's path, with the cell's text."""
+"""Keeps what kernels in a notebook's cells did in the history of files: under the notebook's path, with the cell's
+text.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ UNNAMED = "unnamed.ipynb"
 
 
 def notebook_path(folder: Path, told: str = "") -> str:
-    """JupyterLab and Jupyter's server name the notebook in a variable of the kernel's process, VS Code in one of its cells,
-    `told`.
+    """Return the path of the notebook. JupyterLab and Jupyter's server name it in a variable of the kernel's process,
+    VS Code in one of its cells (`told`).
     """
     name = told or os.environ.get("JPY_SESSION_NAME", "")
     if not name.lower().endswith(".ipynb") or "\0" in name:
@@ -39,13 +41,13 @@ def notebook_path(folder: Path, told: str = "") -> str:
 
 class CellHistory:
     def __init__(self, folder: Path) -> None:
-        """`folder` is the kernel's."""
+        """Make the history of a kernel that runs in `folder`."""
         self._folder = folder
         self._store = HistoryStore(lambda: state_folder() / "history.sqlite")
 
     async def keep(self, action: Action, finished: c.Finished, texts: dict[str, str], told: str) -> None:
-        """`texts` are the cells whose kernels ran, by the names that places in `finished` have for them. What cannot be kept is
-        a warning in the log of the kernel's process.
+        """Keep the results of cells. `texts` are the cells whose kernels ran, by the names that places in `finished`
+        have for them. A failure to keep them is a warning in the log of the kernel's process.
         """
         path = notebook_path(self._folder, told)
 
@@ -60,7 +62,7 @@ class CellHistory:
 
 
 def entries(path: str, action: Action, finished: c.Finished, text: str) -> list[HistoryEntry]:
-    """One for each kernel of a cell with this text that was launched, or profiled."""
+    """Return an entry for each kernel of a cell with this text that was launched or profiled."""
     session, uri = Session(), uri_of(path)
     session.open_cell(uri, path, 0, text)
     frozen = session.freeze(uri)

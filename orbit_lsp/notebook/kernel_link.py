@@ -1,4 +1,4 @@
-"""The far side of a relay: one ipykernel, what it has been asked, and how it ended."""
+"""The far side of a relay: one ipykernel, the requests to it, and how it ended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ class KernelLink:
     def __init__(
         self, process: RunningKernel, answer: Answer, most: int = 0, *, locates: bool = False
     ) -> None:
-        """`most` are bytes of a message that is sent to it; 0 for any. `locates`: it was started by `%orbit locate`."""
+        """Make a link. `most` is the most bytes of a message to the kernel; 0 for any. `locates`: it was started by
+        `%orbit locate`.
+        """
         self.process = process
         self.most = most
         self.locates = locates
@@ -52,7 +54,7 @@ class KernelLink:
         await self.process.send(channel, frames)
 
     async def interrupt(self) -> None:
-        """SIGINT for the kernel and what its cell waits for."""
+        """Send SIGINT to the kernel and to what its cell waits for."""
         await self.ready.wait()
         await self.process.send("interrupt", [])
 
@@ -61,9 +63,7 @@ class KernelLink:
         await self.process.send("where", [])
 
     async def pass_on(self, receive: Receive) -> EndedKernel:
-        """Hand every message of the kernel to `receive`, until it and all processes that it started have
-        ended.
-        """
+        """Hand every message of the kernel to `receive`, until it and all its processes have ended."""
         try:
             async for name, parts in self.process.records():
                 if name == "ask":
@@ -92,7 +92,7 @@ class KernelLink:
         self._answering[name].add_done_callback(lambda _: self._answering.pop(name))
 
     def why(self, ended: EndedKernel) -> str:
-        """What ended the kernel, as the beginning of a sentence."""
+        """Return what ended the kernel, as the beginning of a sentence."""
         if ended.failure:
             return ended.failure
         if not self.ready.is_set():

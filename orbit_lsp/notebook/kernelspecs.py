@@ -1,4 +1,4 @@
-"""The entries of Jupyter's kernel pickers that start our kernel: written, listed, removed."""
+"""The entries in Jupyter's kernel pickers that start our kernel: writes, lists and removes them."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class InstalledKernelspec:
 def install(
     name: str, options: Sequence[str], on: str = "local", where: str = "this GPU"
 ) -> InstalledKernelspec:
-    """Write the kernelspec of a kernel into the user's data folder of Jupyter; one of the same name is replaced. Its cells run `on` this
-    machine or another, as in `modal:H100`, which `where` names for people. `options` are given to `orbit-lsp kernel run`. Raises
-    Refused and OSError.
+    """Write a kernelspec into the user's data folder of Jupyter. It replaces one of the same name. Its cells run `on`
+    this machine or another (`modal:H100`), which `where` names for people. `options` are given to `orbit-lsp kernel
+    run`. Raises KernelspecError and OSError.
     """
     label = " ".join(name.split())
     slug = re.sub(r"[^a-z0-9._-]+", "-", label.lower()).strip("-.")
@@ -62,7 +62,7 @@ def install(
 
 
 def installed() -> list[InstalledKernelspec]:
-    """Ours, by name."""
+    """Return our kernelspecs, by name."""
     manager = KernelSpecManager()
     ours: list[InstalledKernelspec] = []
     for name, place in sorted(manager.find_kernel_specs().items()):

@@ -1,4 +1,4 @@
-"""A notebook's kernels on a host that is reached by ssh: one session after another."""
+"""Runs a notebook's kernels on a host that is reached by ssh, one session after another."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from orbit_lsp.state import config
 
 
 class OnHost:
-    """The host is asked for nothing before `start`. `python` is the host's, empty for the one that is found there."""
+    """Kernels on a host. It asks the host for nothing before `start`. `python` is the host's; "" for the one that is
+    found there.
+    """
 
     def __init__(self, host: str, python: str, folder: Path, lease: Lease) -> None:
         self._place = SshPlace(host, python, laptop())
@@ -37,7 +39,7 @@ class OnHost:
         return await self._session.bring(pattern) if self._session and self._session.usable else ""
 
     async def places(self) -> list[str]:
-        """Its GPUs, a line each. Raises RequestRefusedError."""
+        """Return the host's GPUs, a line each. Raises RequestRefusedError."""
         runner = SshRunner(SshOptions(self._place))
         try:
             machine = await runner.reached()
@@ -50,6 +52,6 @@ class OnHost:
         return [f"{host}:{each.index}  {each.name}" for each in devices] or [f"{host} has no NVIDIA GPU"]
 
     async def close(self, *, keep: bool) -> None:
-        """`keep`: the kernel is restarted, by another process, and wants its files."""
+        """End the session. `keep`: another process restarts the kernel, and wants its files."""
         if self._session:
             await self._session.finish("", keep=keep)

@@ -1,8 +1,8 @@
-"""The kernel that a front end sees: its five sockets, behind which an ipykernel is started, interrupted and replaced.
+"""The kernel that a front end sees. Behind its five sockets an ipykernel is started, interrupted and replaced.
 
-This process outlives the ipykernel. When that has ended - by a fault, a second interrupt, or after a while without cells -
-the next cell says why and is not run, since it would run without the variables of those before it; the one after it starts
-a new one.
+This process outlives the ipykernel. When that has ended - by a fault, a second interrupt, or after a while without
+cells - the next cell says why and is not run, since it would run without the variables of earlier cells. The cell
+after it starts a new ipykernel.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ Start = Callable[[bool], Awaitable[KernelLink]]
 
 
 class Relay:
-    """`connection` is the front end's connection file, `idle_s` the time without a cell after which the ipykernel is ended;
-    0 for never.
+    """Serves a front end. `connection` is its connection file. `idle_s` is the time without a cell after which the
+    ipykernel is ended; 0 for never.
     """
 
     def __init__(
         self, connection: Mapping[str, Any], start: Start, *, idle_s: float = 0.0, at_once: bool = True
     ) -> None:
-        """`at_once`: the first ipykernel is started before a cell asks for it. Raises ZMQError where a port of the front
-        end is taken.
+        """Bind the sockets. `at_once`: start the first ipykernel before a cell asks for it. Raises ZMQError if a port
+        of the front end is taken.
         """
         self._start = start
         self._at_once = at_once
@@ -110,7 +110,7 @@ class Relay:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def run(self) -> None:
-        """Until the front end shuts us down, ends, or SIGTERM comes."""
+        """Serve until the front end shuts us down or ends, or SIGTERM comes."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._over.set)
         loop.add_signal_handler(signal.SIGINT, self._interrupt)
@@ -125,8 +125,8 @@ class Relay:
             await self._close()
 
     def end_after_cell(self, *, locate: bool = False) -> None:
-        """End the ipykernel when the cell that runs has ended; the next cell starts a new one, which names the lines of GPU
-        kernels that fail or hang where `locate` is set.
+        """End the ipykernel when the present cell has ended. The next cell starts a new one. If `locate` is set, that
+        names the lines of GPU kernels that fail or hang.
         """
         self._locates = locate
         self._ends_after_cell = True
@@ -196,8 +196,8 @@ class Relay:
         await kernel.process.end(keep)
 
     def _give_up(self, kernel: KernelLink, cell: str) -> None:
-        """Send the cells after this one to a new ipykernel, where it asked for that. The first sign of its end decides, its
-        answer or that it is idle: the front end may send the next cell after either.
+        """Send the cells after this one to a new ipykernel, if the cell asked for that. The first sign that it ended
+        decides, its answer or the idle status: the front end may send the next cell after either.
         """
         if self._ends_after_cell:
             self.kernel, self._ends_after_cell = None, False
@@ -210,7 +210,9 @@ class Relay:
             self._spawn(self._end(kernel, "this kernel was ended by %orbit end"))
 
     async def _rest(self, kernel: KernelLink) -> None:
-        """Tell the kernel that its last cell has ended: once the cell is answered and the kernel idle, which come in either order."""
+        """Tell the kernel that its last cell has ended. That is so once the cell is answered and the kernel is idle,
+        in either order.
+        """
         if kernel.prepared and not kernel.busy and kernel.cell() is None:
             kernel.prepared = False
             await kernel.process.rest()
@@ -307,8 +309,8 @@ class Relay:
             await kernel.send("shell", frames)
 
     async def _refuse_with_queued(self, cell: Message, why: str, name: str = "KernelEnded") -> None:
-        """Refuse a cell, and abort those that were sent together with it, as any kernel does. They are received before
-        the front end learns of the failure: a cell that it sends because of the answer is not among them.
+        """Refuse a cell, and abort the cells that were sent together with it, as any kernel does. They arrive before
+        the front end learns of the failure. A cell that it sends because of the answer is not aborted.
         """
         queued: list[Message] = []
         while await self._front["shell"].poll(_TOGETHER_MS):
@@ -353,7 +355,9 @@ class Relay:
     # -- interrupt, end -----------------------------------------------------------------------
 
     def _interrupt(self) -> None:
-        """The first press interrupts the cell, the second ends the ipykernel: it hangs in a call of no Python."""
+        """Handle an interrupt: the first interrupts the cell, the second ends the ipykernel. A cell may hang in a
+        call outside Python.
+        """
         if self.kernel is None:
             return
         if not (cell := self.kernel.cell()):
@@ -433,7 +437,9 @@ class Relay:
         channel: str = "shell",
         name: str = "KernelEnded",
     ) -> None:
-        """Answer a request that no ipykernel answers. `aborted`: a cell before it has said why; `idle`: its output is whole."""
+        """Answer a request in place of the ipykernel. `aborted`: a cell before it has said why. `idle`: its output is
+        complete.
+        """
         kind = message.kind.removesuffix("_request")
         if kind == message.kind:  # a widget's message: nobody waits for an answer
             return

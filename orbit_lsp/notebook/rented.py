@@ -1,4 +1,4 @@
-"""Where a notebook's kernels run when they run on a rented GPU: the account, the budget, one session after another."""
+"""Runs a notebook's kernels on a rented GPU: the account, the budget, one session after another."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from orbit_lsp.state.session import Session
 
 
 class Rented:
-    """`budget` are dollars of the month. Nothing is rented before `start`."""
+    """Kernels on a rented GPU. `budget` is in dollars a month. It rents nothing before `start`."""
 
     def __init__(
         self, gpu: str, budget: float, folder: Path, python: str | None, complain: Callable[[str], None]
     ) -> None:
-        """`python` is the user's own, whose versions of torch and triton the image has."""
+        """Make the kernels' place. `python` is the user's own; the image gets its versions of torch and triton."""
         self._gpu = gpu
         self._folder = str(folder)
         setup = RunSetup(folders=[self._folder])
@@ -36,7 +36,7 @@ class Rented:
         self._session: NotebookSession | None = None
 
     async def start(self, key: str, scheme: str, *, locate: bool = False) -> FarKernel:
-        """A kernel; its container may take minutes to be there, and cells wait for it."""
+        """Start a kernel. Its container may take minutes to start, and cells wait for it."""
         if self._pool is None:
             await self._places.look_around()  # the image has the author's own versions
             options = self._places.rental.runner().options
@@ -60,7 +60,7 @@ class Rented:
         return await self._session.bring(pattern) if self._session and self._session.usable else ""
 
     async def close(self, *, keep: bool) -> None:
-        """`keep`: the kernel is restarted, by another process, and wants its container."""
+        """End the session and close the places. `keep`: another process restarts the kernel, and wants its container."""
         if self._session:
             await self._session.finish("", keep=keep)
         await self._places.close()

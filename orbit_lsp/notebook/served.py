@@ -1,4 +1,4 @@
-"""A notebook's kernels on an evaluation server's machine: one kernel process after another, and their jobs."""
+"""Runs a notebook's kernels on an evaluation server's machine: one kernel process after another, and their jobs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WAIT_S = 25.0
 
 
 class Served:
-    """`server` is asked for nothing before `start`."""
+    """Kernels on a server. It asks `server` for nothing before `start`."""
 
     def __init__(self, server: EvaluationServer, folder: Path, lease: Lease) -> None:
         self._server = server
@@ -40,12 +40,14 @@ class Served:
         return await self._session.bring(pattern) if self._session and self._session.usable else ""
 
     async def places(self) -> list[str]:
-        """Its GPUs, a line each. Raises RequestRefusedError."""
+        """Return the server's GPUs, a line each. Raises RequestRefusedError."""
         health = await self._asked("GET", "/health")
         return [f"{each['name']}  {each.get('absent') or each['gpu'] or 'GPU'}" for each in health["places"]]
 
     async def job(self, action: Action, name: str, kernel: str | None, text: str) -> dict[str, Any]:
-        """A job of the server's queue: its record, with its result as `text`. Raises RequestRefusedError. A cancellation cancels the job."""
+        """Run a job in the server's queue. Return its record, with its result as `text`. Raises RequestRefusedError.
+        If this call is cancelled, so is the job.
+        """
         asked = {"action": action, "name": name, "text": text, "kernel": kernel, "priority": "high"}
         job = await self._asked("POST", "/v1/jobs", asked)
         path = f"/v1/jobs/{job['id']}"
@@ -72,6 +74,6 @@ class Served:
             connection.close()
 
     async def close(self, *, keep: bool) -> None:
-        """`keep`: the kernel is restarted, by another process, and wants its files."""
+        """End the session. `keep`: another process restarts the kernel, and wants its files."""
         if self._session:
             await self._session.finish("", keep=keep)

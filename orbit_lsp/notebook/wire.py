@@ -56,13 +56,15 @@ class Message:
 
 
 class Wire:
-    """`key` and `scheme` are those of the connection file; both sides of a relay have the same."""
+    """Reads and writes messages. `key` and `scheme` come from the connection file; both sides of a relay use the
+    same.
+    """
 
     def __init__(self, key: str, scheme: str) -> None:
         self._session: Any = Session(key=key.encode(), signature_scheme=scheme)
 
     def read(self, frames: Sequence[Any], *, check: bool = True) -> Message | None:
-        """None if it is not a message of this protocol, or not signed with our key."""
+        """Read a message. Return None if it is not of this protocol, or not signed with our key."""
         head = [bytes(each) if len(each) < 1 << 16 else each for each in frames[:16]]
         if _DELIMITER not in head:
             return None
@@ -88,8 +90,8 @@ class Wire:
 
 @dataclass(slots=True)
 class _Shown:
-    """What is in view of a cell, in bytes, up to one more than may be; `at` is when some of it was last replaced, and `ended` that
-    the cell says that no more is shown.
+    """How much of a cell's output is in view, in bytes, up to one more than is allowed. `at` is when some of it was
+    last replaced. `ended`: the cell says that no more is shown.
     """
 
     at: float
@@ -102,7 +104,7 @@ class _Shown:
 
 
 class OutputLimit:
-    """How much each cell has shown; what is beyond the limit is dropped, and a line says so."""
+    """Limits how much each cell shows. What is beyond the limit is dropped, and a line says so."""
 
     def __init__(
         self,
@@ -117,7 +119,7 @@ class OutputLimit:
         """By cell, and whether it is updates of displays."""
 
     def passed(self, message: Message, frames: list[Any]) -> list[list[Any]]:
-        """The messages to send in place of one of the kernel's."""
+        """Return the messages to send in place of a kernel's message."""
         if message.kind in _FAILURES and len(message.content) > self._most:
             return [self._failure(message) or frames]
         update = message.kind == _UPDATE
@@ -149,7 +151,9 @@ class OutputLimit:
         return [*([self._make(message, begin)] if begin else []), notice]
 
     def _failure(self, message: Message) -> list[bytes] | None:
-        """A failure whose text is too long: what a reader needs of it, without reading all of it; None for a success."""
+        """Shorten a failure whose text is too long to what a reader needs, without reading all of it. Return None for
+        a success.
+        """
         name, count = _NAME.search(message.content), _COUNT.search(message.content)
         if name is None:
             return None
@@ -169,7 +173,7 @@ class OutputLimit:
 
 
 def _beginning(message: Message, most: int) -> dict[str, Any] | None:
-    """The first bytes of a stream's text, without reading all of a text that may be very long."""
+    """Return the first bytes of a stream's text. It does not read all of a text, which may be very long."""
     raw = bytes(memoryview(message.content)[: max(0, most)])
     if message.kind != "stream" or not (match := _TEXT.match(raw)):
         return None
