@@ -1,4 +1,6 @@
-"""The settings that a client sent, put in force: joined with the user's own, cut down to what is trusted, and with what was chosen since."""
+"""The settings in force. They join what the client sent with the user's own settings and with later choices, without
+what is not trusted.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 class ClientSettings:
     def __init__(self, session: Session, moved: Callable[[], None]) -> None:
-        """`moved` is called where runs go to another machine than before."""
+        """Make the settings. `moved` is called when runs go to another machine than before."""
         self._section: Any = None
         """The settings that the client sent last."""
         self.options: Any = None
@@ -48,7 +50,7 @@ class ClientSettings:
 
     @property
     def now(self) -> Settings:
-        """Return those in force."""
+        """Return the settings in force."""
         return self._session.setup.settings
 
     def configure(self, section: Any) -> tuple[str, ...]:
@@ -95,12 +97,12 @@ class ClientSettings:
         return (*complaints, *mistakes)
 
     def trust_folder(self, folder: str) -> tuple[str, ...]:
-        """Trust a folder from now on; returns what is wrong with the settings, which may count now. Raises OSError."""
+        """Trust a folder. Return what is wrong with the settings, because more of them may count now. Raises OSError."""
         trust.remember(folder)
         return self.configure(self._section)
 
     def choose_gpu(self, rented: str) -> None:
-        """Runs that rent a GPU get this one until the server ends, or the setting changes."""
+        """Choose the rented GPU for runs, until the server ends or the setting changes."""
         setup = self._session.setup
         setting = self._chosen[1] if self._chosen else setup.settings.gpu
         self._chosen = (rented, setting)
@@ -108,7 +110,7 @@ class ClientSettings:
         setup.settings = dataclasses.replace(setup.settings, gpu=rented)
 
     def choose_place(self, place: str) -> None:
-        """Runs go there for as long."""
+        """Choose the place of runs, until the server ends or the setting changes."""
         setup = self._session.setup
         host = setup.host
         if setup.place() != place or host:
@@ -118,8 +120,8 @@ class ClientSettings:
             self._look_again(host)
 
     def account_changed(self, stamp: object) -> bool:
-        """Notice by the stamp of Modal's file, as it is now, a token that came, went or changed since the last look, which is the
-        answer.
+        """Return whether a token for Modal came, went or changed since the last call. `stamp` is the present stamp of
+        Modal's file.
         """
         if not self.configured.is_set() or stamp == self._account:
             return False
@@ -134,8 +136,9 @@ class ClientSettings:
             self._moved()
 
     def _program(self, name: str, setting: str) -> tuple[str, str]:
-        """Return the path of a setting that names a program, and what is wrong with it. A relative one is looked for in the folders that are
-        open, not in the one that the server or a worker was started in; a name alone is for PATH to find.
+        """Return the path of a setting that names a program, and what is wrong with it. A relative path is looked for
+        in the open folders, not in the folder where the server or a worker was started. A name alone is left for
+        PATH.
         """
         path = Path(setting).expanduser()
         if path.is_absolute() or not {"/", os.sep} & set(setting):
@@ -163,7 +166,9 @@ def _not_trusted(names: Sequence[str], remedy: str) -> str:
 
 
 def _object(value: Any) -> dict[str, Any]:
-    """A client's settings, inside or outside their own section name; empty for anything else."""
+    """Return a client's settings, whether or not they stand under their own section name. Return an empty object for
+    anything else.
+    """
     if not isinstance(value, dict):
         return {}
     values = cast("dict[str, Any]", value)

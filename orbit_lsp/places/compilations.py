@@ -1,4 +1,6 @@
-"""How the files of a session are compiled: asked of the finder with what settings, trust and the project's Python say."""
+"""Finds out how the files of a session are compiled. It asks the finder with the settings, the trust and the
+project's Python.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class Compilations:
         """Held while it is found out how a file is compiled: what runs meanwhile would run with other flags."""
 
     async def find(self, uri: str) -> tuple[str, ...]:
-        """Find out how a CUDA file is compiled; returns a sentence for each flag and compiler of the project that is not used."""
+        """Find out how a CUDA file is compiled. Return a sentence for each flag and compiler of the project that is
+        not used.
+        """
         file = self._session.files.get(uri)
         if file is None:
             return ()
@@ -70,8 +74,8 @@ class Compilations:
         return tuple(sentences)
 
     async def on_disk(self, uri: str) -> frozenset[object]:
-        """Return what stands on disk, as it is now, of that which may tell how a CUDA file is compiled: it is equal while nothing
-        has come or changed.
+        """Return the present state of everything on disk that may tell how a CUDA file is compiled. It stays equal
+        while nothing has come or changed.
         """
         from orbit_lsp.compilation import arrivals
 
@@ -82,7 +86,7 @@ class Compilations:
         return await asyncio.to_thread(arrivals.on_disk, question, compilation)
 
     def forget_folders(self, uri: str) -> None:
-        """The headers of the file's workspace are looked for anew."""
+        """Forget the folders of headers: those of the file's workspace are looked for anew."""
         if self._finder is not None:
             self._finder.forget(self._session.path(uri))
 
@@ -94,7 +98,9 @@ class Compilations:
         return [uri for uri, file in self._session.files.items() if path in file.reads]
 
     async def _including(self, file: OpenFile) -> tuple[str, str] | None:
-        """Path and text of the source through which a CUDA file is compiled, None for itself."""
+        """Return path and text of the source through which a CUDA file is compiled. Return None if it is compiled
+        itself.
+        """
         from orbit_lsp.closure import includers
         from orbit_lsp.compilation import finder
 
@@ -114,7 +120,7 @@ class Compilations:
         return source
 
     def _question(self, file: OpenFile, inline: Inline | None = None) -> CompilationQuestion:
-        """About the source that an open file is compiled through."""
+        """Make the question for the finder, about the source through which an open file is compiled."""
         if inline:
             of_call, _ = nvcc_flags.allowed_flags(inline.flags, trusted=False)
             return self._question_of(f"{path_of(file.document.uri)}.cu", inline.text, of_call)
@@ -141,9 +147,11 @@ class Compilations:
         )
 
     def _searched(self, project_of: Callable[[str], str]) -> tuple[str, ...]:
-        """The folders in which build files and headers are looked for. A command stands anywhere in a project: it gets all
-        of it, unless `orbit-lsp trust` covers where it stands alone. All of the disk, where containers and services stand, is
-        no project: a file in it is of its own.
+        """Return the folders in which build files and headers are looked for.
+
+        A command may start anywhere in a project, so it gets the whole project, unless `orbit-lsp trust` covers the
+        folder that it starts in. The root of the disk, where containers and services start, is no project: a file
+        there stands alone.
         """
         folders = tuple(
             folder for folder in self._session.setup.folders if os.path.normpath(folder).strip("/")
@@ -153,7 +161,7 @@ class Compilations:
         return folders if fewer_trusted and not all(map(self._settings.trust.covers, projects)) else projects
 
     def _folded(self, refused: Sequence[str], of: trust.Trust) -> list[str]:
-        """The flags that trust would permit in one sentence, with what to do; other sentences as they are."""
+        """Put all flags that trust would permit into one sentence, with what to do. Other sentences stay."""
         flags = [
             refusal.partition(" is left out: ")[0] for refusal in refused if nvcc_flags.NOT_TRUSTED in refusal
         ]

@@ -1,4 +1,4 @@
-"""The places where jobs run - this machine, hosts, rented GPUs -, which of them a job goes to, and what they have."""
+"""The places where jobs run: this machine, hosts, rented GPUs. It says where a job goes, and what each place has."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ _PATIENCE_S = 3.0
 
 
 class Places:
-    """Each question has its part: `settings`, `python`, `rental`, `compilations`; what is about places stands here."""
+    """All places of an engine. The parts `settings`, `python`, `rental` and `compilations` each answer their own
+    questions; this class knows the places.
+    """
 
     def __init__(
         self,
@@ -42,8 +44,8 @@ class Places:
         ask: spending.Ask | None = None,
         remedy: str = "",
     ) -> None:
-        """`ask` asks the author a question, such as whether the month's budget may be exceeded; `remedy` says how it is raised,
-        where that is not by the setting.
+        """Make the places. `ask` asks the author a question, such as whether the month's budget may be exceeded.
+        `remedy` says how to raise the budget, if not by the setting.
         """
         self.settings = ClientSettings(session, self._moved)
         self.python = ProjectPython(session, self.settings)
@@ -69,7 +71,7 @@ class Places:
     # -- which runner carries out a job ----------------------------------------------------------
 
     async def runner_of(self, job: Job) -> Runner:
-        """Where a job is carried out: runs where the settings say, compiling where there is a compiler."""
+        """Return the runner of a job. Runs go where the settings say; compiles go where there is a compiler."""
         if host := ssh_hosts.host_of(job.gpu or ""):
             return self._hosts.runner(host)
         if job.action == "debug":
@@ -96,12 +98,12 @@ class Places:
         return self.local_runner() if able else self.runner()
 
     def runner_on(self, gpu: str) -> Runner:
-        """The runner of one of several GPUs: of a host, `ssh:HOST`, or rented."""
+        """Return the runner of one of several GPUs: of a host (`ssh:HOST`), or rented."""
         host = ssh_hosts.host_of(gpu)
         return self._hosts.runner(host) if host else self.rental.runner()
 
     def local_runner(self) -> LocalRunner:
-        """This machine's own under the present settings; another one where they changed."""
+        """Return this machine's own runner for the present settings. It is a new one if they changed."""
         from orbit_lsp.runners.local import LocalOptions, LocalRunner
 
         settings = self._session.setup.settings
@@ -126,7 +128,7 @@ class Places:
         return lacking and setup.settings.modal.compile and setup.place() == "modal"
 
     def _reads(self, job: Job) -> tuple[str, ...]:
-        """The other files that the last build of a job's file read."""
+        """Return the other files that the last build of a job's file read."""
         file = self._session.files.get(self._session.uri_for(job.path))
         return tuple(file.reads) if file else ()
 
@@ -137,7 +139,9 @@ class Places:
     # -- what a place has ------------------------------------------------------------------------
 
     def begin_looking(self, *, after_s: float = 0.0, warm: str = "") -> asyncio.Task[None]:
-        """`look_around` in a task that runs wait for. `warm` names the language whose process is started beside it."""
+        """Start `look_around` in a task that runs wait for. `warm` names the language whose process is started at the
+        same time.
+        """
 
         async def look() -> None:
             await asyncio.sleep(after_s)
@@ -149,7 +153,7 @@ class Places:
         return self._looking
 
     async def looked(self) -> None:
-        """Until what was begun has ended. Raises what it has raised."""
+        """Wait until the look that was begun has ended. Raises what it raised."""
         if self._looking:
             await self._looking
 
@@ -167,7 +171,9 @@ class Places:
             self.compiler_moved()
 
     async def _machine_of(self, host: str) -> c.Machine | None:
-        """Return what a host has; None where it is not reached: an editor shows that, and a command fails at its next step."""
+        """Return what a host has. Return None if it is not reached: an editor shows that, and a command fails at its
+        next step.
+        """
         from orbit_lsp.runners.ssh.trouble import SshError
 
         of_command, before = self.settings.of_command, self.unreached
@@ -202,14 +208,14 @@ class Places:
             self.compiler_moved()
 
     def _moved(self) -> None:
-        """Runs go to another machine: what it has is asked anew."""
+        """Ask anew what the machine has, because runs go to another one."""
         self.unreached = None
         self._stands_in.clear()
         if self.settings.configured.is_set():
             self.begin_looking()
 
     async def _look_is_over(self, *, unless_stands_in: bool = False) -> None:
-        """The same as `looked`, however it ended; or until this machine stands in for the host."""
+        """Wait for the look, however it ends, or until this machine stands in for the host."""
         if self._looking is None:
             return
         standing = asyncio.ensure_future(self._stands_in.wait())
@@ -235,8 +241,8 @@ class Places:
         return here | spending.gpu_choices(self.rental.costs, modal_gpus.NAMES)
 
     def choose_gpu(self, gpu: str) -> str | None:
-        """Runs and static figures are for `gpu` until the server ends, or the setting changes: this machine's own, `local`,
-        or one on Modal. Returns a sentence where there is no such GPU.
+        """Choose the GPU for runs and static figures, until the server ends or the setting changes. It is this
+        machine's own, `local`, or one on Modal. Return a sentence if there is no such GPU.
         """
         setup, own, rented = self._session.setup, self._session.setup.own_gpu(), modal_gpus.rented(gpu)
         if ssh_hosts.host_of(gpu) or (gpu == "local" and setup.host):
@@ -258,7 +264,7 @@ class Places:
         return None
 
     def gpu_text(self) -> str:
-        """Where runs go from now on, in a sentence."""
+        """Return a sentence that says where runs go now."""
         if self._session.setup.place() == "modal":
             gpu = self._session.setup.settings.gpu
             price = self.rental.hourly(gpu)
@@ -279,7 +285,7 @@ class Places:
         return f"orbit: runs go to {here}" + (f"; on Modal they would get {rents}" if rents else "")
 
     def explained(self, failure: c.Failure) -> c.Failure:
-        """A failure with the ways to a GPU, where there is none; that a host lacks one is not this machine's matter."""
+        """Add the ways to a GPU to a failure, if there is none. A host that lacks one is not this machine's matter."""
         if host := self._session.setup.host:
             return self._of_host(host, failure)
         from orbit_lsp.runners.modal import spending
@@ -295,7 +301,9 @@ class Places:
         )
 
     def _of_host(self, host: str, failure: c.Failure) -> c.Failure:
-        """A failure with what works without the host, where that is not reached; an editor asks then what it can do by itself."""
+        """Add to a failure what works without the host, if the host is not reached. An editor then asks what this
+        machine can do by itself.
+        """
         if self.settings.of_command:
             if self.unreached is None or failure.message != self.unreached.message:
                 return failure
@@ -309,12 +317,12 @@ class Places:
         return failure
 
     def ran(self, failure: c.Failure | None) -> None:
-        """A run has ended. Where that shows that the host is reached again, ask anew what it has."""
+        """Take note that a run has ended. If it shows that the host is reached again, ask anew what the host has."""
         if self.unreached and (failure is None or failure.message != self.unreached.message):
             self.begin_looking()
 
     def _gpu(self) -> str | None:
-        """The GPU that runs get, None where there is none or it is not known yet."""
+        """Return the GPU for runs, or None if there is none or it is not known yet."""
         if self._session.setup.place() == "modal":
             return self._session.setup.rents() or None
         own = self._session.setup.own_gpu()

@@ -1,4 +1,6 @@
-"""The Python that runs an author's code: chosen by settings, folders and trust, and looked for again beside the event loop."""
+"""Chooses the Python that runs an author's code, by settings, folders and trust. It looks again beside the event
+loop.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ class _ChoiceInputs:
     trusted: trust.Trust
 
     def choose(self) -> python_choice.PythonChoice:
-        """Reads folders and files."""
+        """Choose a Python. Reads folders and files."""
         return python_choice.choose(self.setting, self.folders, self.trusted.covers)
 
 
@@ -39,26 +41,26 @@ class ProjectPython:
         return self.choice().python
 
     def choice(self) -> python_choice.PythonChoice:
-        """As of the last look: a keystroke asks, and looking takes dozens of calls to the disk."""
+        """Return the choice of the last look. A keystroke asks for it, and a look takes dozens of calls to the disk."""
         asked = self._asked()
         if self._known is None or self._known[0] != asked:
             self._known = asked, asked.choose()
         return self._known[1]
 
     async def look(self) -> None:
-        """Choose again, beside the event loop, before whatever starts a Python: an environment may have been made or removed
-        since. A command ends before that.
+        """Choose again, beside the event loop, before anything starts a Python: an environment may have been made or
+        removed. A command does not: it ends before that matters.
         """
         if not self._settings.of_command:
             asked = self._asked()
             self._known = asked, await asyncio.to_thread(asked.choose)
 
     def forget(self) -> None:
-        """Who asks next may have made an environment just now."""
+        """Forget the choice: whoever asks next may have made an environment just now."""
         self._known = None
 
     def ignored(self) -> str | None:
-        """One sentence about Pythons that folders bring along and that are not used; None where there are none."""
+        """Return one sentence about Pythons in folders that are not used, or None if there are none."""
         choice = self.choice()
         if not choice.ignored:
             return None
@@ -68,7 +70,7 @@ class ProjectPython:
         )
 
     def remedy(self) -> str:
-        """Return what gives the author the project's Python, where only trust is missing; empty where it is not that."""
+        """Return what to do to get the project's Python, if only trust is missing. Return "" otherwise."""
         choice = self.choice()
         if not choice.untrusted:
             return ""

@@ -1,7 +1,7 @@
-"""Which Python runs the author's Triton: one rule for the editor and the command line.
+"""Chooses the Python that runs the author's Triton, by one rule for the editor and the command line.
 
-Nothing is started to find it, and no name in a file leads out of the folders where the tools keep their environments.
-What a folder brings along or names is taken only where the folder is trusted.
+Nothing is started to find it. No name in a file leads out of the folders where the tools keep their environments.
+What a folder contains or names is used only if the folder is trusted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NAME = re.compile(r"(?!\.+$)[\w.+-]+")
 
 @dataclass(frozen=True, slots=True)
 class PythonChoice:
-    """`why` names what chose it. `ignored` are Pythons of folders that are not trusted, which would have come before;
+    """A choice. `why` names what chose it. `ignored` are Pythons in untrusted folders that would have come before;
     `untrusted` is the folder of the first.
     """
 
@@ -48,7 +48,7 @@ def choose(
     trusted: Callable[[str | Path], bool],
     environment: Mapping[str, str] = os.environ,
 ) -> PythonChoice:
-    """The first that exists; `docs/guide/settings.md` has the order."""
+    """Return the first Python that exists, in the order of `docs/guide/settings.md`."""
     if setting:
         return PythonChoice(str(Path(setting).expanduser()), "the setting `python`")
     ignored: dict[str, None] = {}
@@ -86,7 +86,7 @@ def _candidates(folders: Sequence[str], environment: Mapping[str, str]) -> Itera
 
 
 def _project(folder: Path) -> Iterator[Path]:
-    """A folder, and those above it in its project."""
+    """Yield a folder, and the folders above it in its project."""
     from orbit_lsp.compilation import projects
 
     top = Path(projects.project_of(str(folder)))
@@ -148,7 +148,7 @@ def _home() -> Path | None:
 
 
 def _conda(place: Path, environment: Mapping[str, str]) -> Iterator[Path]:
-    """Where conda keeps the environment that `environment.yml` names."""
+    """Yield where conda keeps the environment that `environment.yml` names."""
     home = _home()
     if home is None or not (name := _conda_name(place)):
         return
@@ -170,7 +170,9 @@ def _conda_name(place: Path) -> str:
 
 
 def not_created(folders: Sequence[str], environment: Mapping[str, str] = os.environ) -> str:
-    """How to get the conda environment that `environment.yml` names, in a line; empty where it is there, or none is named."""
+    """Return how to create the conda environment that `environment.yml` names, in a line. Return "" if it exists, or
+    none is named.
+    """
     for place in dict.fromkeys(place for folder in folders for place in _project(Path(folder))):
         name = _conda_name(place)
         if not name or Path(environment.get("CONDA_PREFIX", "")).name == name:
@@ -182,7 +184,7 @@ def not_created(folders: Sequence[str], environment: Mapping[str, str] = os.envi
 
 
 def _pyenv(place: Path, environment: Mapping[str, str]) -> Iterator[Path]:
-    """pyenv's versions and virtual environments that `.python-version` names."""
+    """Yield pyenv's versions and virtual environments that `.python-version` names."""
     root = environment.get("PYENV_ROOT", "")
     home = _home()
     if not root and home is not None:
@@ -193,7 +195,7 @@ def _pyenv(place: Path, environment: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _poetry(place: Path, environment: Mapping[str, str]) -> Iterator[Path]:
-    """Poetry's virtual environments of a project, the newest Python first (`EnvManager.generate_env_name`)."""
+    """Yield Poetry's virtual environments of a project, the newest Python first (`EnvManager.generate_env_name`)."""
     if not (text := _read(place / "pyproject.toml")):
         return
     import tomllib
@@ -227,7 +229,7 @@ def _literal(text: str) -> str:
 
 
 def _poetry_folder(environment: Mapping[str, str]) -> Path | None:
-    """Where Poetry keeps virtual environments, as its variables say or by default."""
+    """Return where Poetry keeps virtual environments, by its variables or by default."""
     if folder := environment.get("POETRY_VIRTUALENVS_PATH", ""):
         return Path(folder) if Path(folder).is_absolute() else None
     cache = environment.get("POETRY_CACHE_DIR", "")

@@ -1,4 +1,4 @@
-"""Rented GPUs: what they cost and may cost, which wait for a run, and the runner that rents them."""
+"""Rented GPUs: what they cost, what they may cost, what is wanted for a run, and the runner that rents them."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Rental:
         ask: spending.Ask | None,
         remedy: str,
     ) -> None:
-        """`looked` waits until it is known what this machine has, which decides what an image has. `reads` returns the files that the last
-        build of a job's file read. `ask` asks the author a question, such as whether the month's budget may be exceeded; `remedy` says how
-        it is raised, where that is not by the setting.
+        """Make the rental. `looked` waits until it is known what this machine has, which decides what an image has.
+        `reads` returns the files that the last build of a job's file read. `ask` asks the author a question, such as
+        whether the month's budget may be exceeded. `remedy` says how to raise the budget, if not by the setting.
         """
         self._session = session
         self._settings = settings
@@ -57,7 +57,7 @@ class Rental:
 
     @cached_property
     def costs(self) -> RentalCosts:
-        """Made for the first rented GPU: importing it takes a command 5 ms."""
+        """Return the costs. They are made for the first rented GPU, because the import takes a command 5 ms."""
         from orbit_lsp.runners.modal.costs import RentalCosts
         from orbit_lsp.runners.modal.ledger import ledger_file
 
@@ -72,7 +72,9 @@ class Rental:
         return budget
 
     def look_for_account(self, stamp: object) -> bool:
-        """Return whether a token for Modal came, went or changed, by the stamp of its file; what the old one rents is released."""
+        """Return whether a token for Modal came, went or changed, by the stamp of its file. What the old token rents
+        is released.
+        """
         if not self._settings.account_changed(stamp):
             return False
         retirement.retire(self._runner)
@@ -82,7 +84,7 @@ class Rental:
         return True
 
     def runner(self) -> ModalRunner:
-        """The runner of GPUs on Modal under the present settings; nothing is asked of Modal yet."""
+        """Return the runner of GPUs on Modal for the present settings. It asks Modal for nothing yet."""
         from orbit_lsp.runners.modal.pool import AuthorKnowledge, ModalOptions
         from orbit_lsp.runners.modal.runner import ModalRunner
 
@@ -109,7 +111,7 @@ class Rental:
         return self._runner
 
     def budgeted(self, job: Job) -> Runner:
-        """The same for one job, which may not begin where it may exceed the month's budget."""
+        """Return the runner for one job, which may not begin if it may exceed the month's budget."""
         from orbit_lsp.runners.modal import spending
 
         compiles = job.action in ("compile", "build")
@@ -118,7 +120,7 @@ class Rental:
         return spending.Budgeted(self.runner(), self.budget, wanted, limit, asks=not compiles)
 
     def wanted(self, run: str, gpu: str) -> WantedGpu:
-        """The most that a run may rent: its limits, and the idle time of a container that is not there."""
+        """Return the most that a run may rent: its limits, and the idle time of a container that does not exist yet."""
         from orbit_lsp.runners.modal.costs import WantedGpu
 
         spec, setup = self._spec(), self._session.setup
@@ -126,13 +128,13 @@ class Rental:
         return WantedGpu(run, gpu, spec.timeout_s + idle_s, idle_s)
 
     async def rent(self, wanted: Sequence[WantedGpu]) -> c.Failure | None:
-        """Why these may not begin together; None where they may, and then the budget counts them."""
+        """Count these GPUs in the budget. Return why they may not begin together, or None if they may."""
         await self._looked()
         question = await self.budget.question(wanted, self._session.setup.settings.modal.budget_usd)
         return None if question is None else await self.budget.asked(question, wanted)
 
     def rates_text(self) -> str:
-        """Whose prices a choice shows."""
+        """Return whose prices a choice shows."""
         price = self.costs.price(self._session.setup.settings.gpu)
         return f" ({price.rates})" if price else ""
 
@@ -150,7 +152,7 @@ class Rental:
         return spending.session_text(session, self._session.setup.settings.modal.idle_s, clock())
 
     async def keep_warm(self, gpu: str, *, keep: bool) -> str:
-        """Returns the sentence that says how it went."""
+        """Keep a container warm, or no longer. Return the sentence that says how it went."""
         from orbit_lsp.runners.modal.costs import WantedGpu
         from orbit_lsp.runners.modal.errors import ModalError
 
@@ -172,7 +174,7 @@ class Rental:
         )
 
     async def release(self, gpu: str | None) -> str:
-        """Of one GPU or of all; returns the sentence that says how it went."""
+        """Release the containers of one GPU or of all. Return the sentence that says how it went."""
         gpu = gpu and (modal_gpus.rented(gpu) or gpu)
         wanted = dict.fromkeys(session.gpu for session in self.sessions() if gpu in (None, session.gpu))
         released = [gpu for gpu in wanted if self._runner and await self._runner.release(gpu)]
@@ -202,7 +204,7 @@ class Rental:
         return app_spec(self._session.setup.settings, self._session.setup.machine)
 
     def _warmth(self) -> None:
-        """A container became warm or cold: lenses say so, and again when its time has passed."""
+        """Tell lenses that a container became warm or cold, and tell them again when its time has passed."""
         from orbit_lsp.runners.modal.ledger import clock
 
         sessions = self.sessions()

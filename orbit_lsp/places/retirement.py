@@ -24,7 +24,7 @@ def retire(runner: Retires | None) -> None:
 
 
 async def end() -> None:
-    """Close those that still have jobs, too."""
+    """Close all runners, also those that still have jobs."""
     for task in list(_retiring):
         task.cancel()
     await asyncio.gather(*_retiring, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""The hosts that runs go to by ssh: a runner for each, under the present settings."""
+"""The hosts to which runs go by ssh. Each has a runner for the present settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 class SshPlaces:
-    """`reads` returns the files that the last build of a job's file read; `retire` closes a runner once its jobs are over."""
+    """Keeps a runner for each host. `reads` returns the files that the last build of a job's file read; `retire`
+    closes a runner once its jobs are over.
+    """
 
     def __init__(
         self, session: Session, reads: Callable[[Job], Sequence[str]], retire: Callable[[SshRunner], None]

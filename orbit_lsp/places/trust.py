@@ -1,7 +1,7 @@
-"""Which folders the user trusts, and so whose compilers, flags and Pythons are used.
+"""Which folders the user trusts. Only the compilers, flags and Pythons of those are used.
 
-The word of the editor, or of `--trust`, is of this session. `orbit-lsp trust DIR` is remembered: one file in the user's
-state folder, a JSON text a line, which counts where the editor does not give its word.
+The word of the editor, or of `--trust`, counts for this session. `orbit-lsp trust DIR` is remembered in one file in
+the user's state folder, a JSON text a line. It counts if the editor says nothing.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from orbit_remote.common.packages import installing
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """`word` is the editor's, the user's setting or `--trust`; None where none was given. `folders` are the workspace's,
-    `remembered` those of `orbit-lsp trust`.
+    """What is trusted. `word` is the editor's, the user's setting or `--trust`; None if none was given. `folders` are
+    the workspace's, `remembered` those of `orbit-lsp trust`.
     """
 
     word: bool | None = None
@@ -46,8 +46,8 @@ class Trust:
         return any(Path(place).is_relative_to(os.path.realpath(folder)) for folder in holding)
 
     def remedy(self, once: str = "", folder: str = "") -> str:
-        """Return what to do so that the own things of `folder`, else of the first of the workspace, are used. `once`: how for a
-        single command, if that is possible.
+        """Return what to do so that the things of `folder` are used, or else those of the first workspace folder.
+        `once` says how to do it for a single command, if that is possible.
         """
         if self.word is False:
             return "trust the workspace in the editor"
@@ -58,7 +58,7 @@ class Trust:
 
 
 def current(word: bool | None, folders: list[str]) -> Trust:
-    """As things stand now. Reads the file of remembered folders."""
+    """Return the present trust. Reads the file of remembered folders."""
     return Trust(word, tuple(folders), remembered())
 
 
@@ -67,7 +67,9 @@ def list_file() -> Path:
 
 
 def remembered() -> tuple[str, ...]:
-    """The folders of `orbit-lsp trust`, links resolved; none where the file cannot be read, or is not the user's alone."""
+    """Return the folders of `orbit-lsp trust` with their links resolved. Return none if the file cannot be read, or
+    is not the user's alone.
+    """
     try:
         if foreign():
             return ()
@@ -78,7 +80,9 @@ def remembered() -> tuple[str, ...]:
 
 
 def foreign() -> str:
-    """Why the list may be somebody else's word, as after `sudo -E` with another user's home folder; empty where it is the user's alone."""
+    """Return why the list may be somebody else's word, as after `sudo -E` with another user's home folder. Return ""
+    if it is the user's alone.
+    """
     if os.name != "posix":
         return ""
     try:
@@ -107,7 +111,7 @@ def _folder(line: str) -> str | None:
 
 
 def remember(folder: str) -> str:
-    """Trust `folder` from now on; returns it with links resolved. Raises OSError."""
+    """Trust `folder`, and return it with links resolved. Raises OSError."""
     real = os.path.realpath(folder, strict=True)
     if not Path(real).is_dir():
         raise NotADirectoryError(20, "is not a folder", folder)
@@ -117,7 +121,7 @@ def remember(folder: str) -> str:
 
 
 def forget(folder: str) -> bool:
-    """Trust `folder` no more; False where it was not in the list. Raises OSError."""
+    """Stop trusting `folder`. Return False if it was not in the list. Raises OSError."""
     known = remembered()
     kept = [trusted for trusted in known if trusted not in (folder, os.path.realpath(folder))]
     if len(kept) == len(known):
