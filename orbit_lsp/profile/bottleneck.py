@@ -1,9 +1,9 @@
 """The bottleneck of a kernel, in two words with its number, from the GPU's counters of one launch.
 
 The rule and its thresholds are those of NVIDIA's own `SOLBottleneck` (Nsight Compute 2025.3,
-`sections/SpeedOfLight.py`): from 80 % of a peak on the unit is saturated; under 60 % of both peaks the kernel waits,
-for want of blocks where the grid fills less than one wave; between them the one that leads by 10 points counts, else
-both do. What a waiting kernel waits for is its greatest warp state that is a stall: NVIDIA's `CPIStall`
+`sections/SpeedOfLight.py`). From 80 % of a peak on, the unit is saturated. Under 60 % of both peaks the kernel waits;
+if its grid fills less than one wave, it waits because it has too few blocks. Between them, the unit that leads by 10
+points counts, else both. A waiting kernel waits for its greatest stall. NVIDIA's `CPIStall`
 (`sections/WarpStateStats.py`) divides the same way, by the cycles between two instructions of a warp. Pure.
 """
 
@@ -48,7 +48,9 @@ _NO_STALL = ("selected", "not_selected")
 
 @dataclass(frozen=True, slots=True)
 class BottleneckVerdict:
-    """`text` is for the kernel's line, `why` a sentence; `metrics` are the names of what it rests on."""
+    """A bottleneck. `text` is for the kernel's line, `why` is a sentence. `metrics` are the names of the counters
+    that it is derived from.
+    """
 
     kind: Literal["compute", "memory", "balanced", "latency", "small grid"]
     text: str
@@ -58,9 +60,9 @@ class BottleneckVerdict:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A warp state: its share (0 to 1) of the time between two instructions of a warp, and whose number it is.
+    """A warp state, its share (0 to 1) of the time between two instructions of a warp, and which counter says so.
 
-    `cycles` are those per instruction; None where only samples tell.
+    `cycles` are the cycles per instruction; None if only samples are known.
     """
 
     name: str
@@ -74,15 +76,15 @@ class State:
 
 
 def value(profile: Profile, name: str) -> float | None:
-    """A counter by NVIDIA's name, in the unit of the report (nanoseconds, percent, bytes per second); None if it is
-    absent.
+    """Return a counter by NVIDIA's name, in the unit of the report (nanoseconds, percent, bytes per second). Return
+    None if it is absent.
     """
     metric = profile.metrics.get(name)
     return metric.value if metric else None
 
 
 def verdict(profile: Profile) -> BottleneckVerdict | None:
-    """None where the counters that it takes are not there."""
+    """Return the bottleneck, or None if a counter that it needs is missing."""
     compute, memory = value(profile, COMPUTE), value(profile, MEMORY)
     if compute is None or memory is None:
         return None
@@ -107,7 +109,7 @@ def verdict(profile: Profile) -> BottleneckVerdict | None:
 
 
 def _part(profile: Profile, throughput: float, units: tuple[str, ...]) -> str | None:
-    """The counter whose unit makes the throughput what it is; the most telling name of several that agree."""
+    """Return the counter of the unit that determines the throughput. If several agree, return the one that says most."""
     agreeing = [
         name
         for name, metric in profile.metrics.items()
@@ -139,7 +141,7 @@ def _waiting(profile: Profile, both: str, rests: tuple[str, ...]) -> BottleneckV
 
 
 def waves_text(waves: float) -> str:
-    """`0.4 waves`, `62 waves`."""
+    """Return a text such as `0.4 waves` or `62 waves`."""
     return (
         f"{waves:.1f} waves"
         if 0.05 <= waves < 9.95
@@ -150,7 +152,9 @@ def waves_text(waves: float) -> str:
 
 
 def states(profile: Profile) -> list[State]:
-    """The warp states, the greatest first: by the counters, else by the samples of the report, else of its lines."""
+    """Return the warp states, the greatest first. They come from the counters, else from the samples of the report,
+    else from those of its lines.
+    """
     latency = value(profile, LATENCY)
     counted = {
         state: metric
@@ -188,7 +192,9 @@ def states(profile: Profile) -> list[State]:
 
 
 def warp_state(metric: str) -> str:
-    """`long scoreboard` of the counter that says how many warps are in it; empty for any other counter."""
+    """Return the warp state, such as `long scoreboard`, whose number of warps a counter gives. Return "" for any
+    other counter.
+    """
     head, tail = _STALLED
     if metric.startswith(head) and metric.endswith(tail):
         return _spelled(metric.removeprefix(head).removesuffix(tail))
@@ -196,14 +202,18 @@ def warp_state(metric: str) -> str:
 
 
 def main_stall(stalls: dict[str, int]) -> tuple[str, int] | None:
-    """(its name as it is read, its samples) of a line's greatest stall; None where its warps only issued."""
+    """Return a line's greatest stall as (its readable name, its samples). Return None if the line's warps only
+    issued.
+    """
     waiting = {name: samples for name, samples in stalls.items() if name not in _NO_STALL and samples > 0}
     first = max(waiting, key=lambda name: waiting[name], default=None)
     return (_spelled(first), waiting[first]) if first else None
 
 
 def share(line: Line, profile: Profile) -> float | None:
-    """Of all warp samples of the kernel, those without a line too; None where none were taken."""
+    """Return a line's share of all warp samples of the kernel, including samples without a line. Return None if there
+    are none.
+    """
     whole = profile.samples or sum(line.samples for line in profile.lines)
     return line.samples / whole if whole else None
 

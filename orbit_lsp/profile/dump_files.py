@@ -20,7 +20,9 @@ TITLES: dict[Level, str] = {
 
 
 def file_names(dumps: Sequence[Dump]) -> list[str]:
-    """One for each, after its kernel: `softmax.ttgir`, of a second instance `softmax-2.ttgir`."""
+    """Return a file name for each dump, from its kernel's name: `softmax.ttgir`, for a second instance
+    `softmax-2.ttgir`.
+    """
     stems: dict[tuple[str, int], str] = {}
     for dump in dumps:
         if (dump.symbol, dump.instance) not in stems:
@@ -31,7 +33,7 @@ def file_names(dumps: Sequence[Dump]) -> list[str]:
 
 
 def of(profiled: Profiled | None) -> list[tuple[Dump, str]]:
-    """Those of the kernel, of the instance on its line first, each with its file's name."""
+    """Return the dumps of the kernel with their file names. The instance on its line is first."""
     if profiled is None:
         return []
     rank = {profile.symbol: at for at, profile in reversed(list(enumerate(profiled.profiles)))}
@@ -41,19 +43,21 @@ def of(profiled: Profiled | None) -> list[tuple[Dump, str]]:
 
 
 def levels(profiled: Profiled | None) -> list[Level]:
-    """What there is of it, as a compiler makes one of the other."""
+    """Return the levels of output that a profile has, in the order in which a compiler makes them."""
     have = {dump.level for dump, _ in of(profiled)}
     return [level for level in get_args(Level) if level in have]
 
 
 def instance(dump: Dump) -> str:
-    """What tells it from others of its kernel: a template's name has its arguments, a JIT's constants do not."""
+    """Return what distinguishes a dump from others of its kernel. A template's name has its arguments, but a JIT's
+    name does not have the constants.
+    """
     constants = ", ".join(f"{name}={value}" for name, value in dump.constants.items())
     return f"{dump.name}, {constants}" if constants else dump.name
 
 
 def copy(finished: Finished, folder: Path, to: Path) -> list[str]:
-    """The files of a profile that lie in `folder`, into another, which is made. Raises OSError."""
+    """Copy the files of a profile from `folder` into `to`, which is made. Raises OSError."""
     to.mkdir(parents=True, exist_ok=True)
     names = file_names(finished.dumps)
     for name in names:

@@ -1,4 +1,6 @@
-"""Listings of compiled code (`sass_listing` writes them): their instructions with source lines, and what differs between two."""
+"""Listings of compiled code (`sass_listing` writes them): reads the instructions with their source lines, and
+compares two.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ _JUMP = re.compile(r"\b(BRA|BSSY|CALL|JMP|WARPSYNC|BRX)\b(.*?)0x[0-9a-f]+")
 
 @dataclass(frozen=True, slots=True)
 class ListedInstruction:
-    """`offset` is in bytes; `line`, from 1, is the line of `file` that it is of, None where that is not known; `inner`
-    names where it was inlined from (`, in half.h:12`).
+    """An instruction of a listing. `offset` is in bytes. `line`, from 1, is its source line in `file`; None if that
+    is not known. `inner` names where it was inlined from (`, in half.h:12`).
     """
 
     offset: int
@@ -33,12 +35,12 @@ class ListedInstruction:
 
     @property
     def mnemonic(self) -> str:
-        """`LDG.E` of `@P0 LDG.E R0, [R2]`."""
+        """Return the mnemonic, such as `LDG.E` for `@P0 LDG.E R0, [R2]`."""
         return _PREDICATE.sub("", self.text).partition(" ")[0]
 
 
 def read(listing: str) -> tuple[ListedInstruction, ...]:
-    """The instructions of a listing; other text has none."""
+    """Read the instructions of a listing. Other text has none."""
     file, line, inner = "", None, ""
     instructions: list[ListedInstruction] = []
     for text in listing.splitlines():
@@ -53,14 +55,18 @@ def read(listing: str) -> tuple[ListedInstruction, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ListingChange:
-    """`mark` is `+` for an instruction that the newer listing alone has, `-` for one that the older alone has, else a space."""
+    """An instruction with its change. `mark` is `+` if only the newer listing has it, `-` if only the older has it,
+    else a space.
+    """
 
     mark: str
     instruction: ListedInstruction
 
 
 def compare(before: Sequence[ListedInstruction], now: Sequence[ListedInstruction]) -> list[ListingChange]:
-    """In the order of the newer listing. Where a jump leads does not count, since every offset behind a change moves."""
+    """Compare two listings, in the order of the newer one. The target of a jump does not count, since every offset
+    behind a change moves.
+    """
     old, new = (
         [_counted(instruction) for instruction in before],
         [_counted(instruction) for instruction in now],
@@ -86,7 +92,9 @@ def _counted(instruction: ListedInstruction) -> str:
 def counts(
     before: Sequence[ListedInstruction], now: Sequence[ListedInstruction]
 ) -> list[tuple[str, int, int]]:
-    """(mnemonic, how many before, how many now) of those whose number differs, the largest difference first."""
+    """Return (mnemonic, how many before, how many now) for the mnemonics whose number differs, the largest difference
+    first.
+    """
     old, new = (
         Counter(instruction.mnemonic for instruction in before),
         Counter(instruction.mnemonic for instruction in now),
@@ -103,9 +111,9 @@ def text(
     measured: Mapping[tuple[str, int], str] | None = None,
     names: Mapping[str, str] | None = None,
 ) -> str:
-    """A listing for people: above instructions their source line with its text, as far as `sources`, cut into lines by
-    path, has it, and with what was `measured` of it, by file and line. `marked` puts the mark of each change at the margin.
-    `names` has what stands for a path.
+    """Write a listing for people. Above instructions stands their source line, with its text if `sources` (lines by
+    path) has it, and with what was `measured` of it, by file and line. `marked` puts the mark of each change at the
+    margin. `names` has what to show for a path.
     """
     lines: list[str] = []
     shown: tuple[str, int | None, str] = ("", None, "")
@@ -127,7 +135,7 @@ def text(
 
 
 def near(changes: Sequence[ListingChange], context: int = 3) -> list[ListingChange]:
-    """Those that differ, with `context` instructions around each."""
+    """Return the instructions that differ, with `context` instructions around each."""
     kept: set[int] = set()
     for at, change in enumerate(changes):
         if change.mark != " ":
@@ -136,7 +144,9 @@ def near(changes: Sequence[ListingChange], context: int = 3) -> list[ListingChan
 
 
 def of_line(instructions: Sequence[ListedInstruction], path: str, line: int) -> list[ListedInstruction]:
-    """Those that line `line`, from 1, of the file at `path` was compiled to, inlined ones included."""
+    """Return the instructions that were compiled from line `line`, from 1, of the file at `path`, inlined ones
+    included.
+    """
     return [
         instruction
         for instruction in instructions
@@ -145,6 +155,8 @@ def of_line(instructions: Sequence[ListedInstruction], path: str, line: int) -> 
 
 
 def line_of(shown: str, path: str, line: int) -> int | None:
-    """Where, from 0, a listing for people comes to what line `line`, from 1, of the file at `path` became first."""
+    """Return the first line, from 0, of a listing for people that shows what line `line`, from 1, of the file at
+    `path` was compiled to.
+    """
     head = re.compile(rf"// {re.escape(path)}:{line}\b(?!:)")
     return next((at for at, text in enumerate(shown.splitlines()) if head.match(text)), None)

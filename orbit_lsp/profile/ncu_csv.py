@@ -1,8 +1,8 @@
-"""CSV pages of Nsight Compute as `Profile`s: `--page raw`, a row for each launch with a row of units above, and
-`--page details`, a row for each metric.
+"""Reads CSV pages of Nsight Compute as `Profile`s: `--page raw` has a row for each launch and a row of units above,
+`--page details` a row for each metric.
 
-ncu chooses a unit for each page, and writes thousands separators in some locales: values are converted to the units
-that `ncu_report` has. What is no number, or has a unit that does not fit its metric, is left out. Pure.
+ncu chooses a unit for each page, and writes thousands separators in some locales, so values are converted to the
+units of `ncu_report`. A value that is no number, or has a unit that does not fit its metric, is left out. Pure.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ _SCALED = re.compile(r"([KMGTP]?)(byte|hz)", re.IGNORECASE)
 
 
 class UnreadableError(Exception):
-    """Nothing can be read; the text is a clause about the file: `it holds …`."""
+    """Nothing can be read. The text is a clause about the file: `it holds …`."""
 
 
 @dataclass(frozen=True, slots=True)
 class CsvPage:
-    """`left_out` counts launches beyond the most that were asked for. `device` is the GPU's name, empty where the page
-    has none. `is_cut` says that the page ends within a row, which is not used.
+    """A page that was read. `left_out` counts launches beyond the limit. `device` is the GPU's name, "" if the page
+    has none. `is_cut` says that the page ends within a row; that row is not used.
     """
 
     profiles: tuple[Profile, ...]
@@ -134,8 +134,8 @@ def read(text: str, most: int) -> CsvPage:
 
 
 def _table(lines: Sequence[str]) -> tuple[list[str], Iterator[dict[str, str]]]:
-    """Header and rows of the table, after what ncu (`==PROF== …`) and the program printed. A row that has fewer columns
-    than it should keeps those that it has.
+    """Return the header and rows of the table, which follows what ncu (`==PROF== …`) and the program printed. A row
+    that is too short keeps the columns that it has.
     """
     for number, line in enumerate(lines):
         if _NAME not in line:
@@ -158,7 +158,7 @@ def _rows(header: Sequence[str], lines: Sequence[str]) -> Iterator[dict[str, str
 
 
 def _launch(row: Mapping[str, str], launches: dict[tuple[str, str], _CsvLaunch]) -> _CsvLaunch | None:
-    """The launch of a row; None where the row is a line of something else."""
+    """Return the launch of a row. Return None if the row is a line of something else."""
     number, name = row.get(_ID, ""), row.get(_NAME, "")
     if not number.isdecimal() or not name:
         return None
@@ -187,7 +187,7 @@ def _long(rows: Iterable[Mapping[str, str]], launches: dict[tuple[str, str], _Cs
 def _wide(
     header: Sequence[str], rows: Iterable[Mapping[str, str]], launches: dict[tuple[str, str], _CsvLaunch]
 ) -> str:
-    """Returns the name of the GPU."""
+    """Read the rows of a page that has a column for each metric. Return the name of the GPU."""
     names = [name for name in header if name not in _ABOUT and not name.startswith(_NOT_SHOWN)]
     units: Mapping[str, str] = {}
     device = ""
@@ -205,7 +205,7 @@ def _wide(
 
 
 def _metric_name(section: str, label: str) -> str:
-    """NVIDIA's name; empty for a label that we do not show."""
+    """Return NVIDIA's name for a label, or "" if we do not show it."""
     if _OWN_NAME.fullmatch(label):
         return label
     if match := _BOTH_NAMES.fullmatch(label):
@@ -224,7 +224,9 @@ def _metric(name: str, unit: str, value: str) -> Metric | None:
 
 
 def _number(text: str) -> float | None:
-    """None for what is no number, or not finite. Raises UnreadableError for numbers with a decimal comma."""
+    """Return a number, or None if the text is no finite number. Raises UnreadableError for numbers with a decimal
+    comma.
+    """
     text = text.strip()
     if match := _OF_INSTANCES.fullmatch(text):
         text = match[1]
@@ -241,7 +243,7 @@ def _number(text: str) -> float | None:
 
 
 def _unit(text: str) -> tuple[float, str]:
-    """What a value is multiplied with, and the unit that it then has: `Tbyte/second` -> 1e12 and `byte/s`."""
+    """Return the factor for a value, and the unit that it has then: `Tbyte/second` -> 1e12 and `byte/s`."""
     amount, _, of = text.strip().partition("/")
     factor, own = _part(amount)
     if not of:

@@ -1,4 +1,4 @@
-"""The folder of reports in the user's cache: where it is, and keeping only the newest."""
+"""The folder of reports in the user's cache. Only the newest reports stay in it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def write(path: Path, content: bytes) -> Path:
 
 
 def drop_parts(folder: Path) -> None:
-    """What processes left that were killed while they wrote. Raises OSError."""
+    """Remove partial files of processes that were killed while they wrote. Raises OSError."""
     for part in folder.glob(".*.*"):
         with suppress(FileNotFoundError):
             if time.time() - part.stat().st_mtime > _PART_S:
@@ -47,7 +47,9 @@ def drop_parts(folder: Path) -> None:
 
 
 def newest(folder: Path, pattern: str) -> list[Path]:
-    """The files of that pattern, the newest first, without those that another process removes meanwhile. Raises OSError."""
+    """Return the files that match the pattern, the newest first. Files that another process removes meanwhile are
+    left out. Raises OSError.
+    """
     pages: list[tuple[float, str, Path]] = []
     for path in folder.glob(pattern):
         with suppress(FileNotFoundError):

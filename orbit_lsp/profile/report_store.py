@@ -37,8 +37,8 @@ class NotKeptError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class KeptProfile:
-    """A profile as it lies in the folder: `finished` as JSON; `report`, Nsight's file, and `dumps`, a folder, None where
-    they are not there.
+    """A profile in the folder. `finished` is JSON. `report` is Nsight's file and `dumps` a folder; None if they are
+    not there.
     """
 
     path: str
@@ -52,14 +52,16 @@ class KeptProfile:
 
 
 class Files(NamedTuple):
-    """Of a profile: Nsight Compute's own file, and the folder of what the compiler made; None where there is none."""
+    """The files of a profile: Nsight Compute's own file, and the folder of what the compiler made. Each is None if
+    there is none.
+    """
 
     report: Path | None
     dumps: Path | None
 
 
 def unpack(report: str, most: int | None = None) -> bytes:
-    """The bytes of `Finished.report`, or of a dump's text. Raises NotKeptError."""
+    """Return the bytes of `Finished.report`, or of a dump's text. Raises NotKeptError."""
     most = MOST_BYTES if most is None else most
     try:
         unpacking = zlib.decompressobj()
@@ -84,8 +86,8 @@ def keep(
     reports: int,
     mib: int,
 ) -> Files:
-    """Write a profile of `kernel` in the file `path`, whose text was `text`, with what the compiler made of it, and
-    forget what goes beyond `reports` and `mib`. Raises NotKeptError.
+    """Write a profile of `kernel` in the file `path`, whose text was `text`, with what the compiler made of it. Then
+    delete the oldest beyond the limits `reports` and `mib`. Raises NotKeptError.
     """
     content = unpack(finished.report) if finished.report else None
     names = dumps.file_names(finished.dumps)
@@ -120,7 +122,7 @@ def keep(
 
 
 def emptied(finished: Finished) -> Finished:
-    """Without what lies in files of its own."""
+    """Return the result without the parts that have files of their own."""
     emptied_dumps = tuple(dataclasses.replace(dump, text="") for dump in finished.dumps)
     return dataclasses.replace(finished, report="", dumps=emptied_dumps)
 
@@ -147,7 +149,7 @@ def _forget(folder: Path, reports: int, room: int) -> None:
 
 
 def _size(path: Path) -> int:
-    """0 for a file that is not there, as when another server has just forgotten it."""
+    """Return the size of a file, or 0 if it is gone because another server has just deleted it."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -155,8 +157,8 @@ def _size(path: Path) -> int:
 
 
 def newest(folder: Path, path: str, kernel: str | None = None) -> list[KeptProfile]:
-    """The profiles of a file, by whichever links it was opened, and of one of its kernels, the newest first. What cannot
-    be read is left out.
+    """Return the profiles of a file, through whichever links it was opened, and of one of its kernels. The newest is
+    first. What cannot be read is left out.
     """
     kept_reports: list[KeptProfile] = []
     real = _real(path)
@@ -172,7 +174,7 @@ def newest(folder: Path, path: str, kernel: str | None = None) -> list[KeptProfi
 
 
 def _real(path: str) -> str | None:
-    """None for what is no path of this system."""
+    """Return the real path, or None if this system allows no such path."""
     try:
         return os.path.realpath(path)
     except ValueError:
@@ -180,7 +182,7 @@ def _real(path: str) -> str | None:
 
 
 def of_time(folder: Path, path: str, kernel: str, at: float) -> KeptProfile | None:
-    """The profile that the history has of `at`: it is kept, and filed there, within seconds of each other."""
+    """Return the profile that the history dates `at`. It is written to the folder and to the history within seconds."""
     return next((kept for kept in newest(folder, path, kernel) if abs(kept.at - at) < _SAME_S), None)
 
 

@@ -1,7 +1,7 @@
 """Where a kernel stands under its GPU's roofs: operations per second over operations per byte of DRAM.
 
-From the counters of ncu's section SpeedOfLight_RooflineChart, by its own formulas: adds and multiplies count one,
-fused multiply-adds two; the roofs are the peaks at the clocks that the launch had. Pure.
+It uses the counters and formulas of ncu's section SpeedOfLight_RooflineChart. An add or a multiply counts one, a
+fused multiply-add two. The roofs are the peaks at the clocks of the launch. Pure.
 """
 
 from __future__ import annotations
@@ -55,9 +55,10 @@ _TENSOR = re.compile(r"sm__ops_path_tensor_(?P<path>\w+)\.sum\.per_cycle_elapsed
 
 @dataclass(frozen=True, slots=True)
 class RooflinePoint:
-    """What a kernel did of one type: `rate` in operations per second, `intensity` in operations per byte of DRAM.
+    """What a kernel did with one data type: `rate` is in operations per second, `intensity` in operations per byte of
+    DRAM.
 
-    `peak` is the highest rate of that type, `metrics` name what the rate is made of.
+    `peak` is the highest possible rate of that type. `metrics` name the counters behind the rate.
     """
 
     name: str
@@ -69,29 +70,33 @@ class RooflinePoint:
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """`traffic` and `bandwidth` are bytes of DRAM per second: what was moved, and what could be at most."""
+    """A kernel under its roofs. `traffic` is the DRAM bytes per second that were moved, `bandwidth` the most that is
+    possible.
+    """
 
     traffic: float
     bandwidth: float | None
     points: tuple[RooflinePoint, ...]
 
     def roof(self, point: RooflinePoint) -> tuple[str, float] | None:
-        """(which roof is above the point, its height there): the sloped one of memory, or the flat one."""
+        """Return (the name of the roof above a point, its height there). The roof is the sloped one of memory, or the
+        flat one.
+        """
         memory = self.bandwidth * point.intensity if self.bandwidth else None
         known = [(name, height) for name, height in (("DRAM", memory), (point.name, point.peak)) if height]
         return min(known, key=lambda pair: pair[1], default=None)
 
     @property
     def main(self) -> RooflinePoint:
-        """The type that is nearest to its own peak, else the one with most operations."""
+        """Return the type that is nearest to its own peak, else the one with most operations."""
         return max(
             self.points, key=lambda point: (point.rate / point.peak if point.peak else 0.0, point.rate)
         )
 
 
 def operations(profile: Profile, *, packed: bool = False) -> float | None:
-    """Floating-point operations per second of every type together, those of the tensor cores too; None where one of them was not
-    counted. `packed`: the GPU has instructions that each compute two FP32 numbers.
+    """Return the floating-point operations per second of all types together, including the tensor cores. Return None
+    if one of them was not counted. `packed`: the GPU has instructions that each compute two FP32 numbers.
     """
     cycles = value(profile, _CYCLES)
     if cycles is None:
@@ -106,7 +111,9 @@ def operations(profile: Profile, *, packed: bool = False) -> float | None:
 
 
 def _tensor_operations(profile: Profile) -> float | None:
-    """NVIDIA counts the same operations several times: by the instruction (`op_hmma_…`), by the types alone (`src_…`), and by sparsity."""
+    """Return the tensor cores' operations per second. NVIDIA counts the same operations several times: by the
+    instruction (`op_hmma_…`), by the types alone (`src_…`), and by sparsity.
+    """
     clock = value(profile, _SM_CYCLES)
     by_types = {
         match["path"]: metric.value
@@ -119,7 +126,9 @@ def _tensor_operations(profile: Profile) -> float | None:
 
 
 def floating_point_paths(paths: Iterable[str]) -> list[str]:
-    """Of the paths through the tensor cores (`src_fp16_dst_fp32`) those that together have each floating-point operation once."""
+    """Return the paths through the tensor cores (`src_fp16_dst_fp32`) that together count each floating-point
+    operation once.
+    """
     every = set(paths)
     return sorted(
         path
@@ -131,7 +140,7 @@ def floating_point_paths(paths: Iterable[str]) -> list[str]:
 
 
 def of(profile: Profile) -> Roofline | None:
-    """None where the counters are not there, or nothing was counted of either."""
+    """Return the roofline of a profile, or None if the counters are missing or all zero."""
     traffic, cycles = value(profile, _TRAFFIC), value(profile, _CYCLES)
     if not traffic or not cycles:
         return None
@@ -152,13 +161,13 @@ def _of_type(profile: Profile, name: str, cycles: float, traffic: float) -> Roof
 
 
 def _rate(profile: Profile, names: Sequence[str], cycles: float) -> float | None:
-    """None where a part was not counted."""
+    """Return the operations per second, or None if a part was not counted."""
     each = [count for name in names if (count := value(profile, name)) is not None]
     return sum(each) * cycles if len(each) == len(names) else None
 
 
 def _of_tensors(profile: Profile, traffic: float) -> list[RooflinePoint]:
-    """Tensor cores by the types of their operands, which the full set alone counts."""
+    """Return the points of the tensor cores by the types of their operands. Only the full set of counters has them."""
     clock = value(profile, _SM_CYCLES)
     points: list[RooflinePoint] = []
     for name, metric in profile.metrics.items():

@@ -1,4 +1,4 @@
-"""The sections of Nsight Compute that a request may name: they become words of ncu's command line."""
+"""The sections of Nsight Compute that a request may name. They become words of ncu's command line."""
 
 from __future__ import annotations
 
