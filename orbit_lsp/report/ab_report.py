@@ -14,7 +14,7 @@ from orbit_lsp.views.tables import Table
 
 
 def page(versus: AbResult, kernel: str, path: str) -> Page:
-    """Of a comparison that came to a verdict."""
+    """Make the page of a comparison that came to a verdict."""
     blocks: list[Block] = [] if (plot := _plot(versus)) is None else [plot]
     blocks += [Rows(table.title, table.header, table.rows) for table in _tables(versus, kernel)]
     about = [

@@ -1,4 +1,4 @@
-"""A gate as a report: a table of the terminal, Markdown for a pull request, JUnit's XML, SARIF"""
+"""A gate as a report: a table for the terminal, Markdown for a pull request, JUnit's XML, and SARIF."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ORDER = ("failed", "slower", "inconclusive", "not compared", "not slower")
 
 
 def text(result: GateResult) -> str:
-    """For a terminal."""
+    """Write a gate for a terminal."""
     rows = tuple(_row(kernel) for kernel in _ordered(result))
     lines = [in_a_line(result.sentence)]
     lines += [tables.render([Table("", _HEAD, rows)], markdown=False).strip("\n")] if rows else []
@@ -32,7 +32,7 @@ def text(result: GateResult) -> str:
 
 
 def markdown(result: GateResult) -> str:
-    """For a pull request: a sentence, a small table, and how it was measured."""
+    """Write a gate for a pull request: a sentence, a small table, and how it was measured."""
     mark = {"passed": "🟢", "inconclusive": "⚪"}.get(result.verdict, "🔴")
     parts = [f"{mark} **{_escaped(result.sentence)}**", ""]
     listed = _ordered(result)
@@ -111,7 +111,7 @@ def _notes(result: GateResult) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    """As text of Markdown that holds HTML."""
+    """Escape text for Markdown that may hold HTML."""
     return "".join(
         f"\\{mark}" if mark in "\\`*_[]|~" else mark
         for mark in escape(in_a_line(text))
@@ -122,7 +122,7 @@ def _escaped(text: str) -> str:
 
 
 def junit(result: GateResult) -> str:
-    """The form that CI systems read: a test case for each kernel."""
+    """Write a gate in the form that CI systems read: a test case for each kernel."""
     bad = [kernel for kernel in result.kernels if kernel.verdict in ("slower", "failed")]
     skipped = [kernel for kernel in result.kernels if kernel.verdict in ("inconclusive", "not compared")]
     counts = f'tests="{len(result.kernels)}" failures="{len(bad)}" errors="0" skipped="{len(skipped)}"'
@@ -143,7 +143,7 @@ def junit(result: GateResult) -> str:
 
 
 def _quoted(text: str) -> str:
-    """An attribute of XML 1.0, which has no control characters."""
+    """Quote an attribute of XML 1.0, which allows no control characters."""
     return quoteattr("".join(mark for mark in in_a_line(text) if mark >= " " and mark < "\ufffe"))
 
 
@@ -164,7 +164,7 @@ _RULES = {
 
 
 def sarif(result: GateResult) -> str:
-    """SARIF 2.1.0 (OASIS), at the kernels' lines: slower, failed and inconclusive ones."""
+    """Write a gate as SARIF 2.1.0 (OASIS). Slower, failed and inconclusive kernels are results at their lines."""
     found = [kernel for kernel in result.kernels if kernel.verdict in _RULES]
     driver: dict[str, Any] = {
         "name": "orbit-lsp gate",

@@ -16,7 +16,7 @@ from orbit_lsp.views.version_table import Row
 
 
 def page(entries: Sequence[HistoryEntry], kernel: str, path: str, subtitle: str) -> Page:
-    """`entries` are of one kernel, oldest first. `told` is a regression in words, empty where there is none."""
+    """Make a page from `entries` of one kernel, the oldest first."""
     every = view.rows(entries)
     table = view.table(entries, kernel)
     when = table.header.index("when")
@@ -44,12 +44,14 @@ def _date(entry: HistoryEntry) -> str:
 
 
 def plots(entries: Sequence[HistoryEntry], kernel: str) -> list[Plot]:
-    """The times of a kernel's runs over its versions; empty where there is but one."""
+    """Return plots of a kernel's times over its versions. There are none for a single version."""
     return _plots(view.rows(entries), kernel)
 
 
 def _plots(every: Sequence[Row], kernel: str) -> list[Plot]:
-    """A line for each setup with at least two versions, one plot for each GPU: times elsewhere are another matter."""
+    """Plot a line for each setup with at least two versions, with one plot for each GPU: times on different GPUs do
+    not compare.
+    """
     by_setup: dict[tuple[object, ...], list[Row]] = defaultdict(list)
     for row in every:
         if row.setup is not None and row.ns is not None:
@@ -79,7 +81,7 @@ def _plots(every: Sequence[Row], kernel: str) -> list[Plot]:
 
 
 def _name(row: Row) -> str:
-    """What distinguishes setups on one GPU: how the kernel is started, and with which values."""
+    """Return what distinguishes setups on one GPU: how the kernel is started, and with which values."""
     stored = row.version.runs[-1].result
     point = sweep_tables.shown(stored.finished.points)
     return ", ".join(

@@ -21,12 +21,14 @@ COLUMNS = (
 
 
 def as_json(name: str, entries: Sequence[HistoryEntry]) -> str:
-    """As `orbit-lsp history --json` has one kernel."""
+    """Return a kernel's history as `orbit-lsp history --json` prints it."""
     return json.dumps(dataclasses.asdict(results_json.kernel_history(name, entries)), indent=2) + "\n"
 
 
 def as_csv(name: str, entries: Sequence[HistoryEntry]) -> str:
-    """A row a run, `COLUMNS` and then every counter of its profiles by NVIDIA's name; what a run has not is empty."""
+    """Return a row for each run: `COLUMNS`, then every counter of its profiles by NVIDIA's name. A cell is empty if
+    the run has no such value.
+    """
     runs = results_json.kernel_history(name, entries).runs
     counters = sorted({metric for run in runs for metric in run.metrics or {}})
     text = io.StringIO()

@@ -1,4 +1,6 @@
-"""What moved between the levels of the memory system, as SVG: a box a level, an arrow each way, in the report's numbers."""
+"""A chart of what moved between the levels of the memory system, as SVG. Each level is a box with an arrow each way;
+the numbers are the report's.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ _BETWEEN = (
 
 
 def svg(profile: Profile) -> str:
-    """Empty where not even DRAM was counted. An amount that was not counted is not there."""
+    """Draw the chart. It is empty if not even DRAM was counted. Amounts that were not counted are left out."""
     if bottleneck.value(profile, "dram__bytes_read.sum") is None:
         return ""
     middle = _TOP + _HIGH / 2

@@ -1,4 +1,4 @@
-"""From a kernel's last result to a file that a browser can open."""
+"""Writes a kernel's last result to a file that a browser can open."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger("orbit.report")
 
 
 class NoReportError(Exception):
-    """There is nothing to report on, or nowhere to put it; the text is the sentence to say."""
+    """There is nothing to report on, or no place to write it. The text is the sentence to show."""
 
 
 def write(
@@ -27,8 +27,8 @@ def write(
     what: str | None = None,
     past: Sequence[HistoryEntry] = (),
 ) -> Path:
-    """The report of a kernel's last `run`, or of its last `profile`, into the folder `reports`;
-    of the newer one if the action is not given. `past` are its runs, for a plot. Raises NoReportError.
+    """Write the report of a kernel's last `run` or last `profile` into the folder `reports`. If `what` does not say
+    which, take the newer. `past` are its runs, for a plot. Raises NoReportError.
     """
     path = path_of(target.uri)
     return put(_page(session, target, path, what, past), reports, f"{Path(path).stem}-{target.key}")
@@ -63,7 +63,7 @@ def put(made: Page, reports: Path, name: str) -> Path:
 
 
 def write_to(output: str | None, made: Page, reports: Path, name: str) -> Path:
-    """The page in the file `output`, else under a new name in the folder `reports`. Raises NoReportError."""
+    """Write the page to the file `output`, else under a new name in the folder `reports`. Raises NoReportError."""
     if output is None:
         return put(made, reports, name)
     path = Path(output)

@@ -1,4 +1,4 @@
-"""A report as a page: titles, facts, tables, plots and source text -> HTML. Everything in it is escaped."""
+"""A report as a page: turns titles, facts, tables, plots and source text into HTML. Everything in it is escaped."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """A line of a text: its number, its share of what was sampled (None: nothing was), and a note.
+    """A line of a text: its number, its share of the samples (None if there are none), and a note.
 
     None in place of a line is a gap.
     """
@@ -144,7 +144,7 @@ thead.unseen { position: absolute; clip-path: inset(50%); } svg .roof { fill: no
 
 
 def html(page: Page) -> str:
-    """The whole document. It loads nothing: its policy forbids what is not in it."""
+    """Return the whole document. It loads nothing: its policy forbids everything that is not in it."""
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
@@ -214,7 +214,7 @@ def _inner(block: Block) -> str:
 
 
 def _annotated(block: Annotated) -> str:
-    """The widest bar is the greatest share, so that small shares remain distinguishable."""
+    """Draw a text with bars. The widest bar is the greatest share, so that small shares remain distinguishable."""
     most = max((line.share or 0 for line in block.lines if line), default=0)
     rows: list[str] = []
     for line in block.lines:
@@ -248,8 +248,8 @@ def _numeric(cells: Sequence[str]) -> bool:
 
 
 def _class(name: str, number: bool, length: int) -> str:
-    """`length` is that of the longest cell. Names of counters are long and looked up, not read; in a narrow window, the
-    width goes to what is short first.
+    """Return the class of a column. `length` is that of its longest cell. Names of counters are long and rarely read,
+    so a narrow window gives its width to the short columns first.
     """
     if number or name == "counter":
         return ' class="number"' if number else ' class="counter"'

@@ -17,7 +17,7 @@ MOST_SERIES = 8
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A measured point; `low` and `high` bound what was measured. `text` is what it is called."""
+    """A measured point. `low` and `high` are the bounds of its measured values. `text` is its label."""
 
     x: float
     y: float
@@ -34,7 +34,9 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """`ticks` names the places on the x axis where values are no numbers; `limit` is a line that none may pass."""
+    """A plot. `ticks` names the places on the x axis if its values are no numbers. `limit` is a line that no point
+    may pass.
+    """
 
     title: str
     x: str
@@ -48,7 +50,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """From values to pixels; `marks` are the values that get a line and a label."""
+    """Turns values into pixels. `marks` are the values that get a line and a label."""
 
     low: float
     high: float
@@ -66,7 +68,7 @@ class _Axis:
 
 
 def svg(plot: Plot) -> str:
-    """At most `MOST_SERIES` series are drawn; the table beneath has all."""
+    """Draw a plot. At most `MOST_SERIES` series are drawn; the table beneath has all."""
     drawn = [series for series in plot.series if series.marks][:MOST_SERIES]
     marks = [mark for series in drawn for mark in series.marks]
     if not marks:
@@ -105,7 +107,7 @@ def _x_axis(plot: Plot, values: list[float]) -> _Axis:
 
 
 def _x_marks(values: list[float], log: bool) -> tuple[tuple[float, str], ...]:
-    """The measured values themselves where they fit, as powers of two where all are."""
+    """Return the marks of the x axis: the measured values themselves if they fit, as powers of two if all are."""
     powers = log and all(value == int(value) and int(value) & (int(value) - 1) == 0 for value in values)
     step = math.ceil(len(values) / 10)
     chosen = values[::step]
@@ -141,7 +143,7 @@ def _y_axis(plot: Plot, values: list[float], top: float) -> _Axis:
 
 
 def _nice(step: float) -> float:
-    """The next of 1, 2, 2.5, 5 and 10 times a power of ten."""
+    """Return the next of 1, 2, 2.5, 5 and 10 times a power of ten."""
     if step <= 0:
         return 1.0
     unit = 10.0 ** math.floor(math.log10(step))
@@ -176,7 +178,7 @@ def _frame(plot: Plot, across: _Axis, up: _Axis, top: float) -> list[str]:
 
 
 def _series(number: int, series: Series, across: _Axis, up: _Axis, *, joined: bool) -> list[str]:
-    """Marks, `joined` by a line where what is between them has a meaning."""
+    """Draw the marks of a series. A line joins them if the values in between mean something (`joined`)."""
     marks = sorted(series.marks, key=lambda mark: mark.x)
     places = [(across.at(mark.x), up.at(mark.y)) for mark in marks]
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
@@ -190,7 +192,7 @@ def _series(number: int, series: Series, across: _Axis, up: _Axis, *, joined: bo
 
 
 def _marker(number: int, x: float, y: float) -> str:
-    """Circle, square, diamond and triangle in turn, to distinguish series without colour."""
+    """Draw a circle, square, diamond or triangle in turn, to distinguish series without colour."""
     filled = f'class="f{number}"'
     match number % 4:
         case 0:

@@ -1,4 +1,6 @@
-"""A profile as a report: the verdict, the lines and the roofline at once; memory, history and all counters folded."""
+"""A profile as a report. The verdict, the lines and the roofline are open; memory, history and all counters are
+folded.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ _WHAT = ("what", "value", "counter")
 
 
 def page(profiled: Profiled, kernel: str, path: str, past: Sequence[HistoryEntry] = ()) -> Page:
-    """`kernel` and `path` name what was profiled; `profiled` has a profile at least, `past` are the kernel's runs."""
+    """Make the page. `kernel` and `path` name what was profiled. `profiled` has at least one profile; `past` are the
+    kernel's runs.
+    """
     profile = profiled.profiles[0]
     device = profiled.finished.device
     when = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(profiled.at))
@@ -156,7 +160,7 @@ def _states(profile: Profile) -> Rows | None:
 
 
 def comparison(before: Profiled, now: Profiled) -> Rows | None:
-    """The counters that this page shows, of the last profile and of this one; None where there is no last one."""
+    """Compare the counters of this page with those of the last profile. Return None if there is no last one."""
     old, new = before.main, now.main
     if old is None or new is None:
         return None

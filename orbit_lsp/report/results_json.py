@@ -19,7 +19,7 @@ from orbit_remote.common.requests import BY_AUTHOR
 
 @dataclass(frozen=True, slots=True)
 class MovedMetric:
-    """A counter that is another between profiles of the two sides; `name` is for people, `unit` NVIDIA's."""
+    """A counter that differs between the profiles of the two sides. `name` is for people, `unit` is NVIDIA's."""
 
     name: str
     metric: str
@@ -30,12 +30,13 @@ class MovedMetric:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A kernel as it stands (`now`) against something else (`then`, by the name `against`), whole runs in turn.
+    """A comparison of a kernel as it stands (`now`) with something else (`then`, which `against` names), by whole
+    runs in turn.
 
-    `ratio` is the time now over the time then, and lies from `low` to `high` at 95 %; `pairs` are of runs. All three and
-    `verdict` are null where there was none, for the reason of `failure`. `runs` are the times of the counted runs in
-    nanoseconds, by pairs; `now_first` says of each pair whether `now` ran first, which a coin decides. `devices` are the GPUs by
-    NVML's names: then, now.
+    `ratio` is the time now over the time then. It lies between `low` and `high` at 95 %; `pairs` counts pairs of
+    runs. All three and `verdict` are null if there is none; `failure` has the reason. `runs` has the times of the
+    counted runs in nanoseconds, by pairs. `now_first` says of each pair whether `now` ran first, which a coin
+    decides. `devices` has the GPUs by NVML's names: then, now.
     """
 
     kernel: str
@@ -59,12 +60,12 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class KeptRun:
-    """One run or profile of a kernel. `at` is seconds since 1970, `version` counts its versions from 1, `digest` is of
-    the tokens that ran and `text` the name under which the whole text is kept, null where it is not.
+    """One run or profile of a kernel. `at` is seconds since 1970, `version` counts its versions from 1, `digest` is
+    the hash of the tokens that ran. `text` is the name under which the whole text is kept; null if it is not.
 
-    `time_ns` is of all that a launch spec launches with its first values, else of the configuration that took most of the
-    program's time; `timing` and `warm` are of its first launch, `occupancy` is theoretical. `metrics` are a profile's, by
-    NVIDIA's names.
+    `time_ns` is the time of all that a launch spec launches with its first values, else of the configuration that
+    took most of the program's time. `timing` and `warm` are of its first launch, `occupancy` is theoretical.
+    `metrics` are a profile's, by NVIDIA's names.
     """
 
     at: float
@@ -86,7 +87,9 @@ class KeptRun:
 
 @dataclass(frozen=True, slots=True)
 class Slower:
-    """The last version takes `change` more time than the fastest before it (0.12: 12 %), which was `edits` versions ago."""
+    """A regression: the last version takes `change` more time than the fastest before it (0.12: 12 %). That one was
+    `edits` versions ago.
+    """
 
     change: float
     edits: int
@@ -101,7 +104,7 @@ class KernelHistory:
 
 @dataclass(frozen=True, slots=True)
 class FileHistory:
-    """Oldest first."""
+    """The history of a file's kernels. Runs are ordered oldest first."""
 
     file: str
     kernels: tuple[KernelHistory, ...]
@@ -126,7 +129,7 @@ def compared(name: str, versus: AbResult) -> Compared:
 
 
 def kernel_history(name: str, entries: Sequence[HistoryEntry]) -> KernelHistory:
-    """`entries` are of one kernel, oldest first."""
+    """Return the history of one kernel from its `entries`, the oldest first."""
     slower = regression(entries)
     runs = [
         _run(number, entry) for number, version in enumerate(grouped(entries), 1) for entry in version.runs

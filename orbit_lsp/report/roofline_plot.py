@@ -13,7 +13,9 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 92, 12, 12, 44
 
 
 def svg(roofline: Roofline) -> str:
-    """Every type that was counted is a point under its own flat roof. Empty where no roof is known."""
+    """Draw a roofline. Every type that was counted is a point under its own flat roof. It is empty if no roof is
+    known.
+    """
     peaks = [(point.name, point.peak) for point in roofline.points if point.peak]
     width = roofline.bandwidth
     if not peaks or not width:
@@ -80,7 +82,7 @@ def _grid(axes: _Axes) -> list[str]:
 
 
 def _roofs(axes: _Axes, bandwidth: float, peaks: list[tuple[str, float]]) -> list[str]:
-    """The slope of memory up to the highest flat roof, and each flat one from the slope on."""
+    """Draw the slope of memory up to the highest flat roof, and each flat roof from the slope on."""
     highest = max(peak for _, peak in peaks)
     start = max(axes.low_x, axes.low_y / bandwidth)
     slope = (axes.x(start), axes.y(bandwidth * start), axes.x(highest / bandwidth), axes.y(highest))

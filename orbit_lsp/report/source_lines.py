@@ -1,4 +1,6 @@
-"""The lines of a profile as blocks of a report: the hottest as an excerpt of the text that ran, then all that were counted."""
+"""The lines of a profile as blocks of a report: an excerpt with the hottest lines of the text that ran, then all
+lines with counts.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ _EXCESS = 5.0
 
 
 def blocks(profiled: Profiled, profile: Profile) -> list[Block]:
-    """First the file with most samples, shortened to its hottest lines where it is long; then what was left out,
-    and the other files. What has no text is a table.
+    """Return the blocks of a profile. The file with most samples is first, shortened to its hottest lines if it is
+    long. Then follow what was left out, and the other files. A file without a text becomes a table.
     """
     by_file: dict[str, list[Line]] = {}
     for line in profile.lines:
@@ -59,13 +61,13 @@ def _samples(lines: Collection[Line]) -> int:
 
 
 def _around(lines: Collection[Line], text: tuple[str, ...], around: int) -> set[int]:
-    """The numbers of lines and of those beside them."""
+    """Return the numbers of some lines and of the lines beside them."""
     near = {number for line in lines for number in range(line.line - around, line.line + around + 1)}
     return {number for number in near if 0 < number <= len(text)}
 
 
 def _excerpt(profile: Profile, lines: list[Line], text: tuple[str, ...]) -> set[int]:
-    """The hottest lines, then what stands beside them, as long as the rows suffice."""
+    """Choose the hottest lines, then the lines beside them, while there are rows left."""
     hot = [sampled for sampled in lines if (bottleneck.share(sampled, profile) or 0) >= _LEAST]
     hot.sort(key=lambda sampled: -sampled.samples)
     shown: set[int] = set()
@@ -79,7 +81,7 @@ def _excerpt(profile: Profile, lines: list[Line], text: tuple[str, ...]) -> set[
 
 
 def _rows(line: Weighed | None) -> int:
-    """How many rows it takes where the page is narrow."""
+    """Return how many rows a line takes on a narrow page."""
     if line is None:
         return 1
     return max(1, math.ceil(len(line.text) / _COLUMNS)) + math.ceil(len(line.note) / _COLUMNS)
@@ -101,7 +103,7 @@ def _weighed(
 
 
 def _note(profile: Profile, line: Line) -> str:
-    """`long scoreboard 96% · ⚠ uncoalesced: 12% used · 1.05 M instr · 33.6 MB of L1`."""
+    """Return a line's note: `long scoreboard 96% · ⚠ uncoalesced: 12% used · 1.05 M instr · 33.6 MB of L1`."""
     parts: list[str] = []
     if line.samples and (stall := bottleneck.main_stall(line.stalls)):
         parts.append(f"{stall[0]} {units.percent(stall[1] / line.samples)}")

@@ -21,7 +21,7 @@ _ROWS = 6
 
 
 def page(result: RunResult, kernel: str, path: str) -> Page:
-    """`kernel` and `path` name what was run; everything else is in the result."""
+    """Make the page. `kernel` and `path` name what ran; everything else is in the result."""
     finished = result.finished
     table = sweep_tables.table(result, "Every run")
     tables = [Rows(table.title, table.header, table.rows) if table else _single(result)]
@@ -42,7 +42,7 @@ def page(result: RunResult, kernel: str, path: str) -> Page:
 
 
 def _single(result: RunResult) -> FactList:
-    """The one set of values of a spec without a sweep."""
+    """Return the one set of values of a spec without a sweep."""
     finished = result.finished
     rows: list[tuple[str, str]] = []
     for launch in result.launches:
@@ -71,7 +71,7 @@ def _provenance(result: RunResult, path: str) -> FactList:
 
 
 def _plots(result: RunResult, kernel: str) -> list[Plot]:
-    """Time, and each declared rate, over the swept name that is a number; none for a single set of values."""
+    """Plot the time and each declared rate over the first swept name. There are no plots for a single set of values."""
     timed = [point for point in sweep_tables.timed(result.finished.points) if point.launches]
     names = list(dict.fromkeys(name for point in timed for name in point.values))
     across = _across(timed, names)
@@ -137,7 +137,7 @@ def _rate(result: RunResult, point: Point, kind: str) -> rates.Rate | None:
 
 
 def _across(timed: Sequence[Point], names: list[str]) -> str | None:
-    """The first name with several values, a number before words."""
+    """Return the first name that has several values. Numbers come before words."""
     several = [name for name in names if len({point.values.get(name) for point in timed}) > 1]
     numbers = [
         name for name in several if all(_number(point.values.get(name, "")) is not None for point in timed)
@@ -146,7 +146,7 @@ def _across(timed: Sequence[Point], names: list[str]) -> str | None:
 
 
 def _places(timed: Sequence[Point], across: str) -> tuple[Callable[[Point], float], tuple[str, ...]]:
-    """Where a point stands on the x axis, and the axis' words where its values are no numbers."""
+    """Return where a point stands on the x axis, and the words of the axis if its values are no numbers."""
     written = [point.values.get(across, "") for point in timed]
     if all(_number(text) is not None for text in written):
         return lambda point: _number(point.values.get(across, "")) or 0.0, ()

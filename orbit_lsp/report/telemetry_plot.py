@@ -1,6 +1,4 @@
-"""What NVML reported about the GPU during a run: values that changed are drawn over time, the table has the
-others.
-"""
+"""What NVML reported about the GPU during a run. Values that changed are plotted over time; the table has the others."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from orbit_remote.common.measurements import Telemetry
 
 
 def plots(telemetry: Telemetry | None) -> list[Plot]:
-    """None without a series, or where nothing changed."""
+    """Return the plots, or none without a series or if nothing changed."""
     series = telemetry.series if telemetry else None
     if series is None:
         return []
