@@ -1,1 +1,1 @@
-"""From a kernel in an open file to a job: its checked launch spec, its launch plan."""
+"""Makes a job from a kernel in an open file: its checked launch spec, its launch plan."""

@@ -1,4 +1,6 @@
-"""The driver through which a click runs a kernel: the pinned one, else what runs have shown, else the nearest by reading."""
+"""Chooses the driver through which a click runs a kernel: the pinned one, else one that runs have shown, else the
+nearest in the source text.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def chosen(session: Session, target: KernelId) -> Driver | None:
 
 
 def _is_of_several(session: Session, target: KernelId, route: Route) -> bool:
-    """Whether a route is the program of the kernel's own file, which is made of other sources too: that file alone does not link."""
+    """Say whether a route is the program of the kernel's own file and needs other sources too. That file alone does
+    not link.
+    """
     folder = session.setup.directory(path_of(target.uri))
     has_main = Path(folder, route.driver.file) == Path(path_of(target.uri))
     return (
@@ -49,7 +53,9 @@ def _is_of_several(session: Session, target: KernelId, route: Route) -> bool:
 
 
 def _is_not_whole(session: Session, target: KernelId) -> bool:
-    """Whether the last run showed that the file alone is no program: its `main` is linked with other files."""
+    """Say whether the last run showed that the file alone is no program, because its `main` is linked with other
+    files.
+    """
     failed = session.results.failures.get(target)
     failure = failed.failure if failed else None
     return (
@@ -60,7 +66,7 @@ def _is_not_whole(session: Session, target: KernelId) -> bool:
 
 
 def _runs_here(session: Session, driver: Driver) -> bool:
-    """Whether a driver can run where runs go: the programs of a project are built on this machine alone."""
+    """Say whether a driver can run where runs go. The programs of a project are built on this machine only."""
     return driver.kind != "program" or session.setup.place() == "local"
 
 
@@ -71,8 +77,8 @@ def pin(session: Session, target: KernelId) -> Driver | None:
 
 
 def _is_there(session: Session, target: KernelId, driver: Driver) -> bool:
-    """Return whether a driver still leads to the kernel, as far as is known yet: a test may have been renamed. A script that has been
-    seen to launch it needs no way that can be read.
+    """Return whether a driver still leads to the kernel, as far as is known yet: a test may have been renamed. A
+    script that launched it needs no way in the source text.
     """
     routes = session.routes.get(target)
     if routes is None or not routes.routes or any(route.driver == driver for route in routes.routes):
@@ -86,8 +92,8 @@ def _is_whole_script(session: Session, target: KernelId, driver: Driver) -> bool
 
 
 def ranked(session: Session, target: KernelId) -> list[Route]:
-    """Return the routes of a kernel: those that launched it first, the quickest of them before others, those that did not last. A script
-    that launched it has one, also where no way was read.
+    """Return the routes of a kernel. Those that launched it come first, quickest first; those that did not launch it
+    come last. A script that launched it has a route even if the source text shows none.
     """
     learned, found = _learned(session, target), session.routes.get(target)
     if found is None:
@@ -115,8 +121,8 @@ def is_guess(session: Session, target: KernelId, driver: Driver) -> bool:
 
 
 def is_quick(session: Session, target: KernelId, driver: Driver | None) -> bool:
-    """Return whether what a click takes is quick enough to run at every save; all but a driver is. A program is built of saved
-    files, so it cannot run at every pause in typing.
+    """Return whether a click is quick enough to run at every save. Only a driver may not be. A program is built from
+    saved files, so it cannot run at every pause in typing.
     """
     if driver is None:
         return True
@@ -132,7 +138,9 @@ def named(session: Session, target: KernelId, name: str) -> Driver | None:
 
 
 def sets(session: Session, target: KernelId, driver: Driver) -> tuple[str, ...]:
-    """Return the parameter sets of a test that are enough: the quickest that launched the kernel; none where that is not known."""
+    """Return the parameter sets of a test that are enough: the quickest that launched the kernel. Return none if that
+    is not known.
+    """
     known = _learned(session, target).get(driver)
     return known.sets if known else ()
 

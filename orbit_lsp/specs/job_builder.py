@@ -1,4 +1,4 @@
-"""From a frozen file and the settings to a job for a runner."""
+"""Makes a job for a runner from a frozen file and the settings."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ IN_STRINGS = frozenset(("embedded",))
 
 
 def make(session: Session, frozen: Frozen, action: Action, run: str, plan: LaunchPlan = PROGRAM) -> Job:
-    """`plan` is how the kernel that was asked for is run; a compile needs none."""
+    """Make a job. `plan` says how the kernel is run; a compile needs none."""
     settings = session.setup.settings
     path = path_of(frozen.uri)
     file = session.files.get(frozen.uri)
@@ -97,15 +97,15 @@ def _start(session: Session, frozen: Frozen, plan: LaunchPlan) -> Start:
 
 
 def _of_driver(driver: Driver | None, given: Sequence[str]) -> tuple[str, ...]:
-    """The arguments of a program of the project: those that its build file or test has, else those of the settings."""
+    """Return the arguments of a program of the project: those in its build file or test, else those of the settings."""
     if driver is None or driver.kind != "program":
         return ()
     return driver.arguments or tuple(given)
 
 
 def _texts(session: Session, frozen: Frozen, folder: str, driver: Driver) -> dict[str, str]:
-    """Return the texts of a folder's files as the editor has them, by their paths in it: those of Python, but for a program,
-    and those of C++ where the kernel is of C++.
+    """Return the editor's texts of a folder's files, by their paths in it. They are the Python files, except for a
+    program, and the C++ files if the kernel is C++.
     """
     suffixes = () if driver.kind == "program" else (".py",)
     suffixes += _OF_CPP if frozen.scan.language == "cuda" else ()
@@ -120,7 +120,9 @@ def _texts(session: Session, frozen: Frozen, folder: str, driver: Driver) -> dic
 
 
 def _flags(session: Session, file: OpenFile | None, plan: LaunchPlan) -> tuple[str, ...]:
-    """An architecture that the author names for this session goes before those of build files and settings."""
+    """Return the flags. An architecture that the author names for this session goes before those of build files and
+    settings.
+    """
     of_file = file.compilation.flags if file else ()
     if session.setup.figures_for:
         of_file = architectures.without_targets(of_file)
@@ -128,8 +130,9 @@ def _flags(session: Session, file: OpenFile | None, plan: LaunchPlan) -> tuple[s
 
 
 def figures_for(session: Session, file: OpenFile) -> str:
-    """Of the architectures that build files name, where no database does, the one that figures are for: that of the GPU at
-    hand if it is among them, else the newest. "" where the author names one, or they name none. A run is for its GPU.
+    """Return the architecture that figures are for, among those that build files name. It is that of the present GPU
+    if it is among them, else the newest. Return "" if the author names one, or the build files name none. A run is
+    for its GPU.
     """
     setup = session.setup
     named = file.compilation.architectures
@@ -141,7 +144,9 @@ def figures_for(session: Session, file: OpenFile) -> str:
 
 
 def inline_of(frozen: Frozen) -> Inline | None:
-    """The CUDA C++ of a Python file that has kernels in strings, and no others: those of Triton are compiled by an import."""
+    """Return the CUDA C++ of a Python file whose kernels are all in strings. Triton kernels are compiled by an import
+    instead.
+    """
     if not _in_strings(frozen):
         return None
     from orbit_lsp.kernels.python import inline
@@ -150,13 +155,15 @@ def inline_of(frozen: Frozen) -> Inline | None:
 
 
 def _in_strings(frozen: Frozen) -> bool:
-    """Whether it is a Python file, no notebook, and all its kernels are in strings."""
+    """Say whether a file is Python but no notebook, and all its kernels are in strings."""
     kernels = frozen.scan.kernels
     return bool(kernels) and all(each.dsl in IN_STRINGS for each in kernels) and frozen.uri.endswith(".py")
 
 
 def while_running(frozen: Frozen) -> str:
-    """Why a Python file that has kernels in strings alone cannot be compiled, and what to do; empty where it can."""
+    """Return why a Python file whose kernels are all in strings cannot be compiled, and what to do. Return "" if it
+    can.
+    """
     if not _in_strings(frozen) or inline_of(frozen):
         return ""
     kernels = frozen.scan.kernels
@@ -168,7 +175,9 @@ def while_running(frozen: Frozen) -> str:
 
 
 def only_templates(session: Session, uri: str) -> bool:
-    """Whether compiling an open CUDA file by itself makes none of its kernels: each is a template without a launch spec."""
+    """Say whether compiling an open CUDA file by itself makes none of its kernels: each is a template without a
+    launch spec.
+    """
     frozen = session.freeze(uri)
     if frozen is None or not frozen.scan.kernels or not all(each.template for each in frozen.scan.kernels):
         return False
@@ -176,7 +185,7 @@ def only_templates(session: Session, uri: str) -> bool:
 
 
 def _templates(session: Session, frozen: Frozen) -> tuple[KernelDefinition, ...]:
-    """The CUDA templates that have a launch spec without a mistake: it says which instances there are."""
+    """Return the CUDA templates that have a launch spec without a mistake. The spec says which instances there are."""
     if frozen.scan.language != "cuda" or frozen.uri not in session.files:
         return ()
     kernels = [kernel for kernel in session.files[frozen.uri].scan.kernels if kernel.template]
@@ -185,7 +194,7 @@ def _templates(session: Session, frozen: Frozen) -> tuple[KernelDefinition, ...]
 
 
 def other_kernels(scan: Scan) -> tuple[OtherKernel, ...]:
-    """The kernels of a Python file whose launches are recognized by their names alone."""
+    """Return the kernels of a Python file whose launches are recognized only by their names."""
     return tuple(
         OtherKernel(kernel.dsl, kernel.name, kernel.qualified, kernel.name_span.line + 1)
         for kernel in scan.kernels
@@ -196,8 +205,9 @@ def other_kernels(scan: Scan) -> tuple[OtherKernel, ...]:
 def host_launches(
     text: str, scan: Scan, driver_of: Callable[[Kernel], str] = lambda _: ""
 ) -> tuple[HostLaunch, ...]:
-    """Of the Triton kernels that the file's own code launches; a launch spec goes before them. `driver_of` returns the text of the test or
-    script that calls the code which launches a kernel, for the values of its arguments; "" where no such file is known.
+    """Return the launches of Triton kernels in the file's own code. A launch spec goes before them. `driver_of`
+    returns the text of the test or script that calls the launching code, which has the values of the arguments; "" if
+    no such file is known.
     """
     launched = {launch.kernel for launch in scan.launches}
     kernels = [kernel for kernel in scan.kernels if kernel.dsl == "triton" and kernel.name in launched]
@@ -222,7 +232,7 @@ def host_launches(
 
 
 def _driver_text(session: Session, uri: str, kernel: Kernel) -> str:
-    """Return the text of the test or script, in another file, that leads to a kernel of a file: as it is open, else as it was read
+    """Return the text of the test or script in another file that leads to a kernel: from the editor, else as it was
     when the kernel's routes were found.
     """
     target = next((target for target, each, _ in session.kernels(uri) if each.name == kernel.name), None)
@@ -242,14 +252,14 @@ def _parsed(text: str) -> tuple[ast.Module, ...]:
 
 
 def restricted(session: Session, job: Job, plan: LaunchPlan) -> Job:
-    """The same on Modal wherever runs go, because there alone code that is not the author's is kept apart."""
+    """Send a job to Modal wherever runs go, because only there is code kept apart that is not the author's."""
     gpu = job.gpu or gpu_of(session, plan)
     architecture = architectures.architecture_for(gpu) or job.architecture
     return replace(job, restricted=True, gpu=gpu, architecture=architecture)
 
 
 def plan_of(session: Session, target: KernelId | None) -> LaunchPlan:
-    """How a kernel is run; the file's program where none is named."""
+    """Return how a kernel is run. Without a kernel, that is the file's program."""
     if target and harness.named(target):
         return launch_plan.CONTRACT
     kernel = session.find(target) if target else None
@@ -259,8 +269,8 @@ def plan_of(session: Session, target: KernelId | None) -> LaunchPlan:
 def through_driver(
     session: Session, job: Job, target: KernelId | None, sets: tuple[str, ...], *, repeated: bool
 ) -> Job:
-    """The same with the parameter `sets` of its test, else those that are enough for the kernel that was asked for, or the
-    sources of its program; a job without a driver as it is.
+    """Add to a job the parameter `sets` of its test (else those that are enough for the kernel) or the sources of its
+    program. A job without a driver stays as it is.
     """
     start = job.start
     if not isinstance(start, DriverStart):
@@ -282,7 +292,7 @@ def under_a_tool(
     tools: tuple[str, ...],
     sections: tuple[str, ...] = (),
 ) -> Job:
-    """The same under Nsight Compute or compute-sanitizer: a job of the file's program, too, then names the kernel."""
+    """Put a job under Nsight Compute or compute-sanitizer. Then also a job of the file's program names the kernel."""
     kernel = session.find(target) if target else None
     if kernel and job.definition is None:
         job = replace(job, kernel=kernel.name, tool_kernel=launch_plan.definition_of(kernel))
@@ -294,7 +304,9 @@ def under_a_tool(
 
 
 def debugged(session: Session, job: Job, target: KernelId | None, instance: Literal["first", "wrong"]) -> Job:
-    """The same on this machine wherever runs go: it needs no GPU, and its debugger is for a client here."""
+    """Put a job under the debugger, on this machine wherever runs go: it needs no GPU, and its debugger is for a
+    client here.
+    """
     kernel = session.find(target) if target else None
     if kernel and job.definition is None:
         job = replace(job, tool_kernel=launch_plan.definition_of(kernel))
@@ -302,7 +314,9 @@ def debugged(session: Session, job: Job, target: KernelId | None, instance: Lite
 
 
 def refusal(job: Job, plan: LaunchPlan) -> str:
-    """Why a job cannot run this way, in a sentence; empty where it can, and for a compile, which rents nothing."""
+    """Return why a job cannot run this way, in a sentence. Return "" if it can, and for a compile, which rents
+    nothing.
+    """
     if plan.refusal or job.gpu is None or job.action == "compile" or modal_gpus.rented(job.gpu):
         return plan.refusal
     if plan.gpu:
@@ -311,12 +325,12 @@ def refusal(job: Job, plan: LaunchPlan) -> str:
 
 
 def gpu_of(session: Session, plan: LaunchPlan) -> str:
-    """The GPU that a run on Modal asks for: as Modal's are spelled, if it is one of them."""
+    """Return the GPU that a run on Modal asks for, in Modal's spelling if it is one of Modal's."""
     return modal_gpus.rented(plan.gpu) or plan.gpu or session.setup.settings.gpu
 
 
 def is_compiled(session: Session, job: Job) -> bool:
-    """Whether a compiler has found no mistake in just this text, with these flags and headers."""
+    """Say whether a compiler found no mistake in exactly this text, with these flags and headers."""
     file = session.files.get(session.uri_for(job.path))
     if file is None or file.compiled is None:
         return False

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """`arguments` and `stdin` are None where the spec does not say: the settings' hold. `timeout_s` likewise.
+    """How a kernel is run. `arguments`, `stdin` and `timeout_s` are None if the spec does not give them; then the
+    settings hold.
 
-    `refusal` is the reason why it cannot be run, empty if it can. `swept` says that it is run with
-    several values of a name. `lines` is the spec as it stands in the file, `elements` the names of the element types of the tensors that it passes.
+    `refusal` is why it cannot be run, "" if it can. `swept` says that a name has several values. `lines` is the
+    spec's text in the file. `elements` names the element types of the tensors that it passes.
     """
 
     through: Through = "program"
@@ -51,7 +52,7 @@ DRIVER = LaunchPlan("driver", driver=Driver("script", ""))
 
 
 def here_only(driver: Driver) -> str:
-    """Why a program of the project does not run on a rented GPU, and what to do."""
+    """Return why a program of the project does not run on a rented GPU, and what to do."""
     alone = (
         f"; on a rented GPU its file runs alone: `orbit-lsp run {driver.file}`"
         if driver.file.endswith(".cu")
@@ -64,7 +65,9 @@ def here_only(driver: Driver) -> str:
 
 
 def driven(session: Session, uri: str, driver: Driver) -> LaunchPlan:
-    """Through a test, a script or a program of the project of a file, which is refused where the author does not trust the project."""
+    """Return the plan to run through a test, a script or a program of a file's project. It is refused if the author
+    does not trust the project.
+    """
     folder = session.setup.directory(path_of(uri))
     refusal, what = "", "builds" if driver.kind == "program" else "imports"
     if not session.setup.trusts(folder):
@@ -75,8 +78,9 @@ def driven(session: Session, uri: str, driver: Driver) -> LaunchPlan:
 
 
 def of(session: Session, uri: str, kernel: Kernel, target: KernelId | None = None) -> LaunchPlan:
-    """What the launch spec above a kernel of an open file makes of it, as the file stands now; without one, its file's program,
-    or the driver of `target`, which is the kernel's name where that is known. A pinned driver goes before all of these.
+    """Return how the launch spec above a kernel of an open file runs it, as the file stands now. Without a spec, that
+    is the file's program, or the driver of `target` (the kernel's name, if known). A pinned driver goes before all of
+    these.
     """
     plan = _by_text(session, uri, kernel)
     if target is None or not kernel.launchable:
@@ -120,7 +124,7 @@ def _of(session: Session, uri: str, kernel: Kernel, checked: EvaluatedSpec) -> L
 
 
 def definition_of(kernel: Kernel) -> KernelDefinition:
-    """Where a kernel stands, as jobs say it."""
+    """Return where a kernel stands, in the form of jobs."""
     return spec_blocks.definition(kernel)
 
 

@@ -1,4 +1,4 @@
-"""What stands above the kernels of one text, read apart from the session: a thread may do it.
+"""What stands above the kernels of one text. It is read without the session, so a thread may do it.
 
 A text may have thousands of kernels on one line below thousands of comment lines, so what several share is read once.
 """
@@ -25,7 +25,7 @@ _MOST_STRAYS = 20
 
 
 def definition(kernel: Kernel) -> KernelDefinition:
-    """Where a kernel stands, as a job says it."""
+    """Return where a kernel stands, in the form of jobs."""
     name = kernel.name_span
     return KernelDefinition(
         kernel.name, kernel.qualified, kernel.whole.line, kernel.line, name.line, name.end_column,
@@ -34,7 +34,7 @@ def definition(kernel: Kernel) -> KernelDefinition:
 
 
 def target(kernel: Kernel) -> SpecTarget:
-    """The kernel as the spec modules are asked about it."""
+    """Return the kernel in the form that the spec modules take."""
     from orbit_remote.spec import launch_spec
 
     return launch_spec.target_of(definition(kernel), kernel.language)
@@ -52,7 +52,7 @@ def lines_of(version: int, text: str) -> SpecLines:
 
 
 def read_all(version: int, text: str, scan: Scan) -> SpecLines:
-    """Everything that is asked about a long text, so that nothing of it is left to be read on the event loop."""
+    """Read everything about a long text beforehand, so that nothing is left to read on the event loop."""
     lines = lines_of(version, text)
     if lines.says:
         with collector_pause():
@@ -63,7 +63,7 @@ def read_all(version: int, text: str, scan: Scan) -> SpecLines:
 
 
 def block_of(text: SpecLines, scan: Scan, kernel: Kernel) -> BlockOf | None:
-    """None for kernels of languages that have no launch specs."""
+    """Return the spec above a kernel, or None for kernels of languages that have no launch specs."""
     if kernel.dsl not in SPECIFIED:
         return None
     known = text.blocks.get(id(kernel))
@@ -108,7 +108,9 @@ def _digest(*parts: object) -> str:
 
 
 def _anothers(text: SpecLines, scan: Scan, kernel: Kernel, above: Above) -> bool:
-    """Of several kernels that begin on one line (a macro may make them), a spec is that of the one it launches."""
+    """Say whether a spec belongs to another kernel. If several kernels begin on one line (a macro may make them), the
+    spec is that of the one it launches.
+    """
     if text.names is None or text.names[0] is not scan:
         by_line = defaultdict[int, set[str]](set)
         for each in scan.kernels:
@@ -119,7 +121,7 @@ def _anothers(text: SpecLines, scan: Scan, kernel: Kernel, above: Above) -> bool
 
 
 def _header_end(lines: list[str], of: SpecTarget, end: int) -> int:
-    """The line on which the body begins, or the definition's last: typing in a body changes no spec."""
+    """Return the line on which the body begins, or the definition's last line: typing in a body changes no spec."""
     for at in range(of.name_line, min(end, len(lines) - 1)):
         if _BODY[of.language].search(lines[at]):
             return at
@@ -127,7 +129,9 @@ def _header_end(lines: list[str], of: SpecTarget, end: int) -> int:
 
 
 def strays(text: SpecLines, scan: Scan) -> list[Fault]:
-    """A warning for each group of lines that look like a spec and stand above no kernel, and for each near miss of one."""
+    """Return a warning for each group of lines that looks like a spec but stands above no kernel, and for each near
+    miss of one.
+    """
     if text.strays is None or text.strays[0] is not scan:
         text.strays = scan, [*_strays(text, scan), *_near_misses(text, scan)]
     return text.strays[1]
