@@ -1,12 +1,11 @@
-"""The files that are sent with a job to another machine: includes, imports and data files.
+"""Collects the files that are sent with a job to another machine: includes, imports and data files.
 
-`state.staleness` says what a result depends on once it exists; this says, before anything has run, which files
-another machine needs so that it can run at all. Both name contents by the same hash.
+`state.staleness` says what a result depends on once it exists. This module says, before anything has run, which files
+another machine needs. Both name contents by the same hash.
 
-A file that the code names travels although `.gitignore` excludes it: a generated header is not kept in
-the repository, yet nothing compiles without it. `.orbitignore` is about travelling and is obeyed here
-too, with a remark. Headers of the system, of a CUDA toolkit and packages installed with pip never
-travel; the other machine has its own.
+A file that the code names is sent even if `.gitignore` excludes it: a generated header is not kept in the repository,
+yet nothing compiles without it. `.orbitignore` decides what is sent, so it is obeyed here too, with a remark. Headers
+of the system or of a CUDA toolkit and packages installed with pip are never sent; the other machine has its own.
 """
 
 from __future__ import annotations
@@ -31,15 +30,14 @@ _MOST_REMARKS = 20
 
 @dataclass(frozen=True, slots=True)
 class Closure:
-    """The tree that a job needs elsewhere.
+    """The tree of files that a job needs elsewhere.
 
-    `root` is the author's folder that the tree mirrors: a file at `root/a/b.cuh` is `a/b.cuh` in the
-    manifest. `contents` has the bytes of each content hash, or the file to read them from: the edited
-    main file is bytes. `bytes` is the size of all files together. `remarks` say in a sentence each what
-    was left out and why; a `refusal` stands instead of a run, and then `manifest` has no files.
-    `mapped` leads from a folder outside `root` that a flag names (absolute, without `..`) to its place
-    in the tree. `roots` are the author's folders that imports were found in besides the file's own and
-    the one it runs in, which Python looks in anyway.
+    `root` is the author's folder that the tree mirrors: a file at `root/a/b.cuh` is `a/b.cuh` in the manifest.
+    `contents` has the bytes of each content hash, or the file to read them from; the edited main file is bytes.
+    `bytes` is the size of all files together. `remarks` say in a sentence each what was left out and why. A `refusal`
+    replaces a run; then `manifest` has no files. `mapped` has the place in the tree of each folder outside `root`
+    that a flag names (absolute, without `..`). `roots` are the author's folders in which imports were found, except
+    for the file's own and the one it runs in: Python looks in these anyway.
     """
 
     root: str
@@ -53,7 +51,7 @@ class Closure:
 
 
 def absolute_flags(job: Job) -> tuple[str, ...]:
-    """The job's compiler flags with every folder and file in them absolute and without `..`, as `mapped` has them."""
+    """Return the job's compiler flags. Every folder and file in them is absolute and without `..`, as in `mapped`."""
     from orbit_lsp.closure import includes
 
     return includes.absolute(job)
@@ -69,12 +67,11 @@ def closure(
     job: Job, folders: Sequence[str], *, data: Sequence[str], limit: int, read: Sequence[str] = (),
     python_path: Sequence[str] = (),
 ) -> Closure:  # fmt: skip
-    """Find what the job's file needs; never raises.
+    """Find what the job's file needs. It never raises.
 
-    `folders` are the workspace's, `data` patterns of files (see `closure.data`), `limit` bytes of all
-    files together. `read` are absolute paths that an earlier build is known to have read, `python_path`
-    is where the author's Python looks for modules. The job's own text travels in place of its file; every
-    other file is taken as it is saved.
+    `folders` are the workspace's, `data` are patterns of files (see `closure.data`), `limit` is the bytes of all
+    files together. `read` are absolute paths that an earlier build read. `python_path` is where the author's Python
+    looks for modules. The job's own text is sent in place of its file; every other file is sent as it is saved.
     """
     if "\0" in job.path:
         return Closure(
@@ -125,7 +122,9 @@ def closure(
 
 
 def _of_driver(job: Job, root: str) -> list[str]:
-    """The files that a driver needs besides what it imports: itself, and what pytest reads from its folder up to the root."""
+    """Return the files that a driver needs besides what it imports: itself, and what pytest reads from its folder up
+    to the root.
+    """
     if job.driver is None or job.directory is None:
         return []
     path = Path(job.directory, job.driver.file)
@@ -136,14 +135,16 @@ def _of_driver(job: Job, root: str) -> list[str]:
 
 
 def _content(job: Job) -> bytes:
-    """Of the job's own file: the editor's text, or the program. Raises OSError."""
+    """Return the content of the job's own file: the editor's text, or the program. Raises OSError."""
     if job.start.through == "exec" and not job.is_script:
         return regular_files.read(job.path, limits.TRAVELLING)
     return job.text.encode("utf-8", "replace")
 
 
 def _root(language: str, path: str, folders: Sequence[str]) -> str:
-    """The innermost workspace folder that holds the file, else its own folder or the one above its package."""
+    """Return the innermost workspace folder that holds the file, else the file's own folder or the one above its
+    package.
+    """
     holding = [os.path.normpath(folder) for folder in folders if below(path, os.path.abspath(folder))]
     if holding:
         return max(holding, key=len)

@@ -1,8 +1,9 @@
-"""Data files that match the patterns of the setting `data`, or all of a folder, except those that ignore files exclude.
+"""Finds the data files that match the patterns of the setting `data`, or all files of a folder, without those that
+ignore files exclude.
 
-Patterns are relative to the workspace folder: `*`, `?` and `[…]` within a part, `**` for any number of
-folders; a folder stands for everything in it. As in a shell, no wildcard matches a name that begins
-with a dot: keys and caches are kept under such names.
+Patterns are relative to the workspace folder. `*`, `?` and `[…]` match within a part, `**` matches any number of
+folders; a folder means everything in it. As in a shell, no wildcard matches a name that begins with a dot: keys and
+caches have such names.
 """
 
 from __future__ import annotations
@@ -129,8 +130,8 @@ class _DataSearch:
         )
 
     def _entries(self, folder: str, part: str) -> list[tuple[str, bool, bool, os.DirEntry[str] | None]]:
-        """(name, is it a folder, is it a link, as it was listed) of a folder's entries, in order; without a wildcard only of
-        one.
+        """Return (name, is it a folder, is it a link, as it was listed) for a folder's entries, in order. Without a
+        wildcard, return only the one entry that is named.
         """
         path = self._path(folder)
         try:

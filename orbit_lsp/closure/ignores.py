@@ -1,8 +1,7 @@
-"""Which files of a workspace ignore files exclude.
+"""Says which files of a workspace are excluded by ignore files.
 
-`.gitignore` and `.orbitignore` mean what git means by them, in every folder from the repository's top
-down; in one folder `.orbitignore` has the last word, so `!weights.bin` there brings back what git does
-not keep.
+`.gitignore` and `.orbitignore` have git's meaning, in every folder from the repository's top down. In one folder
+`.orbitignore` decides last, so `!weights.bin` there includes again what git does not keep.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Ignores:
         self._deciding: dict[tuple[str, tuple[str, ...]], list[tuple[str, int, GitIgnoreSpec]]] = {}
 
     def excludes(self, place: str, *, folder: bool = False, names: tuple[str, ...] = BOTH) -> bool:
-        """Whether the file (or folder) is excluded, itself or with a folder that holds it."""
+        """Say whether a file or folder is excluded, by itself or with a folder that holds it."""
         holder = place.rpartition("/")[0]
         if holder:
             if (holder, names) not in self._folders:
@@ -56,8 +55,8 @@ class Ignores:
         return False
 
     def _specs_for(self, holder: str, names: tuple[str, ...]) -> list[tuple[str, int, GitIgnoreSpec]]:
-        """What decides about the entries of a folder, in the order in which it is asked, each with how a place is written in
-        it: what comes before the place, and how many characters of the place are left out.
+        """Return what decides about the entries of a folder, in the order in which it is asked. Each has how a place
+        is written in it: what comes before the place, and how many characters of the place are left out.
         """
         key = (holder, names)
         if key not in self._deciding:
@@ -83,8 +82,10 @@ class Ignores:
 
 
 def _of_folder(spec: GitIgnoreSpec, path: str) -> bool | None:
-    """Return what the last pattern that names a folder says, None without one. pathspec means the files in it: there `!*/` takes
-    back nothing, and all is excluded from a folder whose ignore file has `*`, `!*.*` and `!*/`.
+    """Return what the last pattern that names a folder says, or None without one.
+
+    pathspec applies such patterns to the files in the folder. There `!*/` includes nothing again, and a folder whose
+    ignore file has `*`, `!*.*` and `!*/` would be excluded as a whole.
     """
     for pattern in reversed(spec.patterns):
         regex: re.Pattern[str] | None = getattr(pattern, "regex", None)
@@ -129,8 +130,8 @@ _STAR, _ABOVE, _BETWEEN = "[^/]*", "^(?:.+/)?", "(?:/.+)?"
 
 
 def linear(regex: str) -> str:
-    """A pattern of pathspec with the same matches: whatever is found first for one `*` or `**` is kept, unless it is the last,
-    since trying them all for each takes time without a bound: `*a*a*a*a*a*b` takes years for a name of 200 letters.
+    """Return a pattern of pathspec with the same matches that takes linear time. It keeps the first match of each `*`
+    or `**` except the last. Trying all matches has no bound: `*a*a*a*a*a*b` takes years for a name of 200 letters.
     """
     parts = ["/".join(map(_component, re.split(r"(?<!\^)/", part))) for part in regex.split(_BETWEEN)]
     if len(parts) == 1:

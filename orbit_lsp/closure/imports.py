@@ -1,4 +1,4 @@
-"""The modules of the workspace that a Python file imports, found as Python finds them."""
+"""Finds the modules of the workspace that a Python file imports, as Python finds them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _COMPILED = (".so", ".pyd")
 
 
 class Import(NamedTuple):
-    """`level` counts the leading dots; `names` are what stands behind `import` in `from module import …`."""
+    """An import. `level` counts the leading dots; `names` are the words behind `import` in `from module import …`."""
 
     level: int
     module: tuple[str, ...]
@@ -40,7 +40,7 @@ class Import(NamedTuple):
 
 
 class TextImports(NamedTuple):
-    """What a text imports; `unknown` are the lines of imports whose module is known only at run time."""
+    """What a text imports. `unknown` are the lines of imports whose module is known only at run time."""
 
     imports: tuple[Import, ...]
     unknown: tuple[int, ...]
@@ -49,7 +49,9 @@ class TextImports(NamedTuple):
 
 
 def parse(content: bytes) -> TextImports:
-    """Every import in the text, those in functions and branches too; a syntax error costs only its own."""
+    """Return every import in the text, also those in functions and branches. A syntax error loses only its own
+    import.
+    """
     tree = Parser(_LANGUAGE).parse(_SLOW_LINE.sub(b"", content))
     everywhere = b"__all__" in content or any(name in content for name in (*_BY_NAME, *_BY_FILE))
     imports: dict[Import, None] = {}
@@ -76,9 +78,9 @@ def parse(content: bytes) -> TextImports:
 
 
 def _nodes(tree: SyntaxTree, *, everywhere: bool) -> Iterator[Node]:
-    """The nodes of a tree, each before those in it; where not `everywhere`, none that are in an expression.
+    """Yield the nodes of a tree, each before those in it. Without `everywhere`, nodes in expressions are left out.
 
-    Not by a query: those take time that grows with the square of how deep brackets are nested.
+    This is no query: the time of a query grows with the square of how deep brackets are nested.
     """
     cursor = tree.walk()
     while node := cursor.node:
@@ -112,7 +114,7 @@ def _called(call: Node) -> bytes:
 
 
 def _by_name(call: Node) -> Import | None:
-    """`import_module("a.b")`; None where the name is put together when it runs."""
+    """Return the import of `import_module("a.b")`. Return None if the name is computed at run time."""
     arguments = call.child_by_field_name("arguments")
     given = arguments.named_children if arguments else []
     first = next((child for child in given if child.type != "comment"), None)
@@ -130,7 +132,7 @@ def _dotted(node: Node) -> tuple[str, ...]:
 
 
 def _literal(node: Node) -> str | None:
-    """The text of a plain string; None for anything that is put together when it runs."""
+    """Return the text of a plain string. Return None for anything that is computed at run time."""
     if node.type != "string" or any(
         child.type in ("interpolation", "escape_sequence") for child in node.children
     ):
@@ -147,7 +149,9 @@ def _strings(node: Node) -> Iterator[str]:
 
 
 class FoundModule(NamedTuple):
-    """The file that importing a module runs, none for a namespace package, and the folders of the module's submodules."""
+    """What a module was found as: the file that importing it runs (none for a namespace package), and the folders of
+    its submodules.
+    """
 
     file: str
     inside: tuple[str, ...]
@@ -156,7 +160,9 @@ class FoundModule(NamedTuple):
 def look_up(
     folders: Sequence[str], name: str, is_file: Callable[[str], bool], is_folder: Callable[[str], bool]
 ) -> FoundModule:
-    """Return what Python finds for a module in folders, as it finds it: the first package or file, else all folders of that name."""
+    """Return what Python finds for a module in these folders: the first package or file, else all folders with that
+    name.
+    """
     spaces: list[str] = []
     for folder in folders:
         place = posixpath.join(folder, name)
@@ -170,10 +176,10 @@ def look_up(
 
 
 def follow(tree: SentTree, job: Job, read: Sequence[str], python_path: Sequence[str] = ()) -> None:
-    """Let travel the modules that the job's file imports; `read` are files that an earlier run is known to have read.
+    """Include the modules that the job's file imports. `read` are files that an earlier run read.
 
-    They are looked up where the author's Python looks, and in `src`, where packages that are installed
-    for editing usually are.
+    They are looked up where the author's Python looks, and in `src`, which usually has packages that are installed
+    for editing.
     """
     _ImportWalk(tree, job, python_path).run(read)
 
@@ -254,7 +260,9 @@ class _ImportWalk:
             )
 
     def _package(self, spot: Spot, wanted: Import) -> str | None:
-        """The folder that a relative import starts from; the packages that hold it travel, for Python runs them."""
+        """Return the folder that a relative import starts from. The packages that hold it are sent, because Python
+        runs them.
+        """
         folder: str = posixpath.dirname(spot.place)
         for _ in range(wanted.level - 1):
             if not folder:
@@ -291,7 +299,9 @@ class _ImportWalk:
         return list(folders)
 
     def _note_root(self, roots: Sequence[str], module: Sequence[str]) -> None:
-        """Python has to look where the module was found, unless it does so or the code sees to it itself."""
+        """Note the folder in which a module was found, so that Python looks there. It is not noted if Python does so
+        anyway, or the code arranges it itself.
+        """
         for root in roots:
             place = posixpath.join(root, module[0])
             if self._is_file(f"{place}/__init__.py") or self._is_file(f"{place}.py"):

@@ -1,4 +1,4 @@
-"""Which source file of the workspace includes another file: the one through which that file's kernels are compiled."""
+"""Finds the source file of the workspace that includes another file. That file's kernels are compiled through it."""
 
 from __future__ import annotations
 
@@ -56,10 +56,12 @@ def read(
     runs: bool = False,
     of_host: bool = False,
 ) -> tuple[str, str] | None:
-    """Path and text of the source through which the kernels of a file are compiled; None where it is compiled by itself: a file
-    that is included nowhere, one that `runs` because it has a `main`, and a `.cuh`, or a source that includes headers itself, that
-    needs nothing of who includes it. One that has nothing but `templates` makes nothing by itself. `of_host`: sources of C++ count
-    too, as the build compiles them as CUDA. Takes time.
+    """Return path and text of the source through which the kernels of a file are compiled. Takes time.
+
+    Return None if the file is compiled by itself. That is so for a file that nothing includes, and one that `runs`
+    because it has a `main`. It is also so for a `.cuh`, or a source that includes headers itself, if it needs nothing
+    of the files that include it. A file that has only `templates` makes nothing by itself. `of_host`: sources of C++
+    count too, because the build compiles them as CUDA.
     """
     if not path.lower().endswith((*HEADER_SUFFIXES, *CUDA_SUFFIXES)):
         return None
@@ -85,14 +87,17 @@ def read(
 
 @dataclass(frozen=True, slots=True)
 class _IncludeWay:
-    """`files` lead from a file through those that include it to a source. `by_name` has all files that were looked at."""
+    """How a source includes a file. `files` lead from the file through its includers to the source. `by_name` has all
+    files that were looked at.
+    """
 
     files: tuple[str, ...]
     by_name: dict[str, list[str]]
 
     @classmethod
     def to_source(cls, header: str, folders: Sequence[str], suffixes: tuple[str, ...]) -> _IncludeWay | None:
-        """To the nearest source that includes a file, directly or through other headers; None if no source does.
+        """Return the way to the nearest source that includes a file, directly or through other headers. Return None
+        if no source does.
 
         Reads files of the innermost of `folders` that holds the header, else of the header's own folder.
         """
@@ -131,8 +136,8 @@ class _IncludeWay:
         return cls(tuple(reversed(files)), by_name)
 
     def texts(self) -> tuple[list[tuple[str, str]], str | None]:
-        """Each including file with what stands in it before it includes the one before it, and the text of the source, None where
-        it cannot be read.
+        """Return each including file with its text before the include that leads to the file. Return also the text of
+        the source, None if it cannot be read.
         """
         before: list[tuple[str, str]] = []
         text = None
@@ -145,8 +150,8 @@ class _IncludeWay:
         return before, text
 
     def needs(self, text: str, before: Sequence[tuple[str, str]]) -> bool:
-        """Return whether a file uses what those that include it define or include before it. What they include counts for a
-        file that includes nothing; for any other, macros and types that are called as C calls them do.
+        """Return whether a file uses what its includers define or include before it. In a file that includes nothing,
+        any name that they include counts. In any other file only macros and types count that are called as in C.
         """
         alone = not _has_headers(text)
         if alone and any(_INCLUDE.search(each) for _, each in before) and _OF_LIBRARIES.search(text):
@@ -165,8 +170,8 @@ class _IncludeWay:
         return all(file.lower().endswith(SOURCE_SUFFIXES) for file in self.files[:2])
 
     def _continues(self, text: str, before: Sequence[tuple[str, str]]) -> bool:
-        """Return whether a source, or what it includes, uses what only those before it have: a device function of another source, or
-        for what it includes a type.
+        """Return whether a source, or what it includes, uses what only the files before it have. That is a device
+        function of another source, or (in an included file) a type.
         """
         own = [text, *(each for _, each in self._included_by([(self.files[0], text)]))]
         of_sources = [
@@ -184,7 +189,7 @@ class _IncludeWay:
         return {name for _, text in self._included_by(texts) for name in names(text)}
 
     def _included_by(self, texts: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-        """Yield the files of the workspace that texts include, and that those include."""
+        """Yield the files of the workspace that texts include, and the files that those include."""
         seen = {file for file, _ in texts}
         waiting = list(texts)
         while waiting and len(seen) < _MOST_FOLLOWED:
@@ -205,13 +210,13 @@ class _IncludeWay:
 
 
 def _rank(path: str, header: str, distance: int) -> tuple[bool, int, int, int]:
-    """How well a source stands for those that include a file: a test comes last, as its framework may not be installed."""
+    """Rank a source among those that include a file. A test comes last, because its framework may not be installed."""
     common = len(os.path.commonpath((path, header)))
     return not _OF_TESTS.search(path[common:]), -distance, common, -len(path)
 
 
 def _has_headers(text: str) -> bool:
-    """Whether a text includes anything but further sources."""
+    """Say whether a text includes anything except further sources."""
     return any(not name.lower().endswith(SOURCE_SUFFIXES) for name in _INCLUDE.findall(text))
 
 
@@ -220,7 +225,7 @@ def _defined(text: str) -> set[str]:
 
 
 def _functions(texts: Sequence[str]) -> set[str]:
-    """The names of device functions that are longer than one that may as well be a variable's."""
+    """Return the names of device functions. Short names are left out, because they could be variables."""
     heads = (head for text in texts for head in _OF_DEVICE.findall(text))
     names = (words[-1] for head in heads if (words := _WORD.findall(head)))
     return {name for name in names if len(name) > _SHORT and name != "operator" and not name.startswith("__")}
@@ -242,7 +247,9 @@ def _text(path: str) -> str | None:
 
 
 def _means(name: str, including: str, file: str) -> bool:
-    """Return whether `#include "name"` in the file `including` means `file`: a file of that name beside it comes first."""
+    """Return whether `#include "name"` in the file `including` means `file`. A file of that name beside it comes
+    first.
+    """
     beside = os.path.normpath(os.path.join(os.path.dirname(including), name))
     return beside == file or (
         f"/{file}".endswith(f"/{os.path.normpath(name)}") and not os.path.isfile(beside)
@@ -250,7 +257,9 @@ def _means(name: str, including: str, file: str) -> bool:
 
 
 def _included(path: str, state: tuple[int, int]) -> tuple[str, ...]:
-    """Return what a file includes, as it is written. A file is read again only once it has changed: each look for a source asks."""
+    """Return what a file includes, as it is written. The file is read again only after it has changed, because each
+    search for a source asks.
+    """
     known = _known.get(path)
     if known is None or known[0] != state:
         try:
@@ -267,8 +276,8 @@ def _included(path: str, state: tuple[int, int]) -> tuple[str, ...]:
 def _files(
     near: str, root: str, until: float, sources: tuple[str, ...]
 ) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Yield the files nearest to the file `near` first, each with when it changed and its size. Ends after `_MOST_FILES`, and at the time
-    `until`: most folders of `/` have no source.
+    """Yield files with the time of their change and their size, those nearest to the file `near` first. Stop after
+    `_MOST_FILES`, and at the time `until`: most folders of `/` have no source.
     """
     count = 0
     walked = ""

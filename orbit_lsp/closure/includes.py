@@ -1,4 +1,4 @@
-"""What a CUDA file includes, found as nvcc finds it, and the folders and files that its flags name."""
+"""Finds what a CUDA file includes, as nvcc finds it, and the folders and files that its flags name."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Include(NamedTuple):
 
 
 class TextIncludes(NamedTuple):
-    """What a text includes; `macros` are what stands behind `#include` and is no name."""
+    """What a text includes. `macros` are the words behind `#include` that are no file names."""
 
     includes: tuple[Include, ...]
     macros: tuple[str, ...]
@@ -52,7 +52,7 @@ class TextIncludes(NamedTuple):
 
 
 def parse(content: bytes) -> TextIncludes:
-    """Comments, strings and branches that are never taken do not count."""
+    """Read what a text includes. Comments, strings and branches that are never taken do not count."""
     includes: dict[Include, None] = {}
     macros: dict[str, None] = {}
     definitions: dict[tuple[str, str], None] = {}
@@ -71,10 +71,10 @@ def parse(content: bytes) -> TextIncludes:
 
 
 def rewrite(flags: Sequence[str], change: Callable[[Kind, str], str]) -> tuple[str, ...]:
-    """The flags with each folder, file and macro definition in them replaced; the others as they are.
+    """Return the flags with each folder, file and macro definition in them replaced by `change`. Other flags stay.
 
-    `input` is a word that belongs to no option known here: another source or object file, or the value
-    of some other option.
+    `input` is a word that belongs to no option known here: another source or object file, or the value of some other
+    option.
     """
     out: list[str] = []
     words = iter(flags)
@@ -119,7 +119,7 @@ def rewrite(flags: Sequence[str], change: Callable[[Kind, str], str]) -> tuple[s
 
 
 def absolute(job: Job) -> tuple[str, ...]:
-    """The job's flags with the paths in them absolute, as seen from where the compiler runs, and without `..`."""
+    """Return the job's flags with absolute paths in them, without `..`. They are relative to where the compiler runs."""
     directory = job.directory or str(Path(job.path).parent)
 
     def change(kind: Kind, value: str) -> str:
@@ -200,7 +200,7 @@ class _IncludeWalk:
             self.waiting.append((spot, asks))
 
     def _take_first(self, name: str) -> None:
-        """`-include`: relative to where the compiler runs, else as `#include "…"`."""
+        """Find a file of `-include`: relative to where the compiler runs, else as `#include "…"`."""
         path = os.path.normpath(os.path.join(self.directory, name))
         if self.tree.is_file(path):
             folder = self.tree.map(str(Path(path).parent))
@@ -220,7 +220,7 @@ class _IncludeWalk:
             self.definitions.setdefault(name, {})[body] = None
 
     def _find(self, source: Spot, include: Include) -> list[Spot]:
-        """Where nvcc finds a header: the first place that has it, or every place for `#include_next`."""
+        """Return where nvcc finds a header: the first place that has it, or every place for `#include_next`."""
         name, form = include
         folder = self.tree.folder_of(source)
         key = (folder.place if form == "quoted" else "", name, form)
@@ -263,7 +263,7 @@ class _IncludeWalk:
                     self._take(reached)
 
     def _meanings(self, macro: str) -> Iterator[Include]:
-        """Every name that a macro may stand for, whichever definition holds."""
+        """Yield every name that a macro may stand for, by all of its definitions."""
         waiting, seen = [macro], {macro}
         while waiting:
             for body in self.definitions.get(waiting.pop(), ()):
@@ -275,7 +275,7 @@ class _IncludeWalk:
 
 
 def _is_systems(folder: str) -> bool:
-    """A folder of the system or of a CUDA toolkit: the other machine has its own."""
+    """Say whether a folder belongs to the system or a CUDA toolkit: the other machine has its own."""
     return (
         any(below(folder, system) is not None for system in _SYSTEM)
         or Path(folder, _OF_THE_TOOLKIT).is_file()

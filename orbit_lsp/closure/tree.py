@@ -1,8 +1,8 @@
 """The tree of files that is sent: each file with its path, and why a file is left out.
 
-A place is a path relative to the tree with `/` between its parts. Files of the workspace keep their
-own; files of an include folder outside it stand under `.orbit-outside/<n>-<name>`. Each file is found
-where a compiler or Python would look for it *in the tree*, so that what is found here is found there.
+A place is a path relative to the tree with `/` between its parts. Files of the workspace keep their own paths. Files
+of an include folder outside it stand under `.orbit-outside/<n>-<name>`. Each file is looked for *in the tree* where a
+compiler or Python would look, so that it is found there too.
 """
 
 from __future__ import annotations
@@ -33,17 +33,19 @@ _parsed: dict[tuple[Callable[[bytes], object], str], Any] = {}
 
 
 class Spot(NamedTuple):
-    """A file as the author's machine has it (`path`) and as the tree has it (`place`)."""
+    """A file on the author's machine (`path`) and in the tree (`place`)."""
 
     place: str
     path: str
 
 
 class SentTree:
-    """Collects files. Nothing raises: what is not sent is a remark or, where a run is no use, a refusal."""
+    """Collects files. Nothing raises: a file that is not sent becomes a remark or, if a run would be of no use, a
+    refusal.
+    """
 
     def __init__(self, root: str, limit: int, main: str, content: bytes, *, mounted: bool = False) -> None:
-        """`mounted`: all of `root` is wanted, not only what the main file needs."""
+        """Make a tree. `mounted`: all of `root` is wanted, not only what the main file needs."""
         self.root = root
         self._mounted = mounted
         self.remedy = "Mount a smaller folder" if mounted else "Narrow the setting `data`"
@@ -69,7 +71,9 @@ class SentTree:
     # -- places -------------------------------------------------------------------------------------
 
     def spot(self, path: str) -> Spot | None:
-        """Where an absolute path is in the tree; None for what is neither in the root nor in a mapped folder."""
+        """Return where an absolute path is in the tree. Return None if it is neither in the root nor in a mapped
+        folder.
+        """
         path = os.path.normpath(path)
         for folder, place in ((self.root, ""), *self.mapped.items()):
             if (rest := below(path, folder)) is not None:
@@ -77,7 +81,9 @@ class SentTree:
         return None
 
     def map(self, folder: str) -> Spot | None:
-        """The place of an include folder, which may lie outside the root; None for one that holds more than headers."""
+        """Return the place of an include folder, which may lie outside the root. Return None for a folder that holds
+        more than headers.
+        """
         folder = os.path.normpath(folder)
         if (rest := below(folder, self.root)) is not None:
             return Spot(rest, folder)
@@ -95,7 +101,7 @@ class SentTree:
         return Spot(self.mapped[folder], folder)
 
     def beside(self, folder: Spot, name: str) -> Spot | None:
-        """`name` in a folder of the tree, if such a file exists; `..` may not lead out of the folder's part."""
+        """Return the file `name` in a folder of the tree, if it exists. `..` may not lead out of the folder's part."""
         path = os.path.join(folder.path, name)
         if not self.is_file(path):
             return None
@@ -113,7 +119,9 @@ class SentTree:
         return Spot(place, path)
 
     def _pass(self, folder: str, name: str) -> None:
-        """`a/../b.h` is found only where there is a folder `a`, even one in which nothing is needed."""
+        """Note a folder that a name passes through. `a/../b.h` is found only if there is a folder `a`, even if
+        nothing in it is needed.
+        """
         parts = name.split("/")
         for i, part in enumerate(parts[1:], 1):
             if part == ".." and parts[i - 1] not in ("..", "."):
@@ -150,10 +158,11 @@ class SentTree:
         named: bool = True,
         entry: os.DirEntry[str] | None = None,
     ) -> T | None:
-        """Let a file travel; what `parse` makes of its content, None where it is not sent or is here already. `entry` is the
-        file as its folder was listed just now, where it was: its status need not be asked for again.
+        """Include a file. Return what `parse` makes of its content; None if it is not sent or is here already.
+        `entry` is the file in a listing of its folder that was just made; then its status need not be asked for
+        again.
 
-        A link that leads outside is refused for a file that the code names, and left out otherwise.
+        A link that leads outside is refused if the code names the file, and left out otherwise.
         """
         place, path = spot
         if place in self.files:
@@ -216,7 +225,7 @@ class SentTree:
         return asks
 
     def _status_of(self, spot: Spot, entry: os.DirEntry[str] | None, *, named: bool) -> os.stat_result | None:
-        """Of a regular file that really lies in the root or a mapped folder."""
+        """Return the status of a regular file that really lies in the root or a mapped folder."""
         path = spot.path
         try:
             # on Windows a listing has no inode
@@ -237,7 +246,7 @@ class SentTree:
         return status if stat.S_ISREG(status.st_mode) else None
 
     def holds(self, path: str) -> bool:
-        """Whether what a path really leads to is in the root or a mapped folder."""
+        """Say whether the target of a path, with links resolved, is in the root or a mapped folder."""
         real = os.path.realpath(path)
         return any(below(real, inside) is not None for inside in self._real)
 
@@ -254,7 +263,7 @@ class SentTree:
 
     @property
     def full(self) -> bool:
-        """Over a limit: nothing more needs to be looked for."""
+        """Say whether a limit is exceeded, so that nothing more needs to be looked for."""
         return self._total > self._limit or self.too_many
 
     @property
@@ -310,7 +319,9 @@ def _folders(place: str) -> Iterator[str]:
 
 
 def is_private(folder: str) -> bool:
-    """The home folder, one that holds it, or one in its hidden folders but for those where software is installed."""
+    """Say whether a folder is the home folder, one that holds it, or a hidden folder in it, except those where
+    software is installed.
+    """
     home = os.path.expanduser("~")
     if below(home, folder) is not None:
         return True
@@ -319,7 +330,9 @@ def is_private(folder: str) -> bool:
 
 
 def below(path: str, folder: str) -> str | None:
-    """The part of `path` below `folder`, with `/`; empty for the folder itself, None for what is not in it."""
+    """Return the part of `path` below `folder`, with `/`. Return "" for the folder itself, None for a path outside
+    it.
+    """
     inner, other = os.path.normcase(path), os.path.normcase(folder)
     if inner == other:
         return ""
@@ -332,6 +345,6 @@ def outside(place: str, root: str) -> str:
 
 
 def shown(name: str) -> str:
-    """A path for use in a sentence: on one line, and of bounded length."""
+    """Return a path for use in a sentence: on one line, and of bounded length."""
     plain = name if name.isprintable() else ascii(name)[1:-1]
     return plain if len(plain) <= 200 else f"{plain[:80]}…{plain[-80:]}"

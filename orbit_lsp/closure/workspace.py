@@ -1,4 +1,4 @@
-"""All files of a folder, for a notebook whose cells run on another machine."""
+"""Collects all files of a folder, for a notebook whose cells run on another machine."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from orbit_remote.common.requests import Manifest
 
 
 def workspace(folder: str, limit: int) -> Closure:
-    """The files of `folder` but hidden ones and those that ignore files exclude; never raises. `limit` is bytes of all
-    together. A home folder is not sent: it holds more than a notebook's files.
+    """Return the files of `folder` without hidden ones and those that ignore files exclude. It never raises. `limit`
+    is the bytes of all together. A home folder is not sent: it holds more than a notebook's files.
     """
     name = content_hash(os.fsencode(folder))
     if is_private(folder):
